@@ -1,0 +1,32 @@
+"""The worlds: adapters that turn environments into batches of seeded episodes.  No MPI, no solver."""
+
+from envs.base import EnvironmentProblem
+from envs.functions import FUNCTIONS, FunctionWorld
+
+BACKENDS = ("auto", "envpool", "gymnasium")
+
+
+def make_world(environment_id, backend="auto", max_steps=None, **kwargs):
+    """The World of an environment id.
+
+    environment_id: a gymnasium id; `envpool:ID` or `gymnasium:ID` name the backend in the id.
+    backend: auto takes EnvPool where it is installed and has the id, and gymnasium else.
+    Raises EnvironmentProblem with a line that says what is wrong and how to mend it.
+    """
+    prefix, colon, rest = environment_id.partition(":")
+    if colon and prefix in BACKENDS:
+        backend, environment_id = prefix, rest
+    if backend == "auto":
+        from envs.envpool_world import offers
+
+        backend = "envpool" if not kwargs and offers(environment_id) else "gymnasium"
+    if backend == "envpool":
+        from envs.envpool_world import EnvPoolWorld
+
+        return EnvPoolWorld(environment_id, max_steps, **kwargs)
+    from envs.gymnasium_world import GymnasiumWorld
+
+    return GymnasiumWorld(environment_id, max_steps, **kwargs)
+
+
+__all__ = ["BACKENDS", "FUNCTIONS", "EnvironmentProblem", "FunctionWorld", "make_world"]

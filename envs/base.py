@@ -1,0 +1,79 @@
+"""What a world is: batches of episodes that start from seeds and are stepped side by side."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+
+class EnvironmentProblem(ValueError):
+    """The user's environment cannot be used; the message says why and how to mend it."""
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """Actions 0 .. count-1."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """Actions in a box.  low, high: (a,) float32."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What a policy must know: observations are (observation_size,) float32 vectors."""
+
+    observation_size: int
+    action: Discrete | Continuous
+
+
+class Batch(ABC):
+    """Episodes begun together.  Each is known by its place in the list of seeds.
+
+    observations: (k, observation_size) after the reset.  `send` and `receive` are apart so that
+    several batches can be under way at a time.  An episode that is over is not sent again.
+    """
+
+    observations: np.ndarray
+
+    @abstractmethod
+    def send(self, places, actions):
+        """Start a step of the episodes `places` (m,) int32 with `actions` (m,) int32 or (m, a) float32."""
+
+    @abstractmethod
+    def receive(self):
+        """The outcome of the last `send`, in its order: observations, rewards (m,), over (m,) bool.
+
+        An episode whose environment raised is over with reward NaN, and `failures` has the message.
+        """
+
+    failures: dict  # place -> message
+
+    def close(self):
+        """Free what the batch holds."""
+
+
+class World(ABC):
+    """An environment, ready to open batches of episodes.
+
+    interface: Interface.  What pays off on one rank: lanes, episodes side by side; portion, episodes
+    opened at a time; low_water, the number of episodes under way at which more are opened.
+    """
+
+    interface: Interface
+    lanes: int
+    portion: int
+    low_water: int
+
+    @abstractmethod
+    def open(self, seeds):
+        """A Batch with one episode per seed.  An episode depends on its seed and the actions alone."""
+
+    def close(self):
+        """Free everything."""

@@ -1,0 +1,90 @@
+"""Environments stepped in C++ by EnvPool, a batch per call.
+
+A call costs tens of microseconds however few environments it steps, so batches are kept wide.
+EnvPool takes seeds only when a pool is built and a second episode of an environment would depend
+on the first, so each batch is a pool of its own and every environment plays one episode.
+"""
+
+import functools
+import warnings
+
+import numpy as np
+
+from envs.base import Batch, EnvironmentProblem, World
+from envs.gymnasium_world import _line, _nearest, interface_of
+
+
+@functools.cache
+def _envpool():
+    try:
+        import envpool
+    except ImportError:
+        return None
+    return envpool
+
+
+def offers(environment_id):
+    """Whether EnvPool is installed and has this id."""
+    envpool = _envpool()
+    return envpool is not None and environment_id in envpool.list_all_envs()
+
+
+class EnvPoolWorld(World):
+    """An id of EnvPool's registry.  max_steps: time limit, None for the environment's own."""
+
+    lanes, portion, low_water = 64, 256, 16
+
+    def __init__(self, environment_id, max_steps=None, **kwargs):
+        envpool = _envpool()
+        if envpool is None:
+            raise EnvironmentProblem(
+                f'{environment_id} with backend envpool needs a package that is not installed; '
+                'pip install "mpies[envpool]"'
+            )
+        if environment_id not in envpool.list_all_envs():
+            close = _nearest(environment_id, envpool.list_all_envs())
+            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            raise EnvironmentProblem(f"{environment_id!r} is not known to EnvPool{hint}")
+        self._arguments = dict(task_id=environment_id, env_type="gymnasium", num_threads=1, **kwargs)
+        if max_steps is not None:
+            self._arguments["max_episode_steps"] = max_steps
+        pool = self._make([0])
+        self.interface = interface_of(environment_id, pool.observation_space, pool.action_space)
+
+    def _make(self, seeds):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # spaces whose bounds lose precision
+            try:
+                return _envpool().make(num_envs=len(seeds), seed=list(seeds), **self._arguments)
+            except Exception as error:
+                raise EnvironmentProblem(f"EnvPool cannot build {self._arguments['task_id']}: {_line(error)}") from error
+
+    def open(self, seeds):
+        return _EnvPoolBatch(self._make([int(seed) for seed in seeds]))
+
+
+class _EnvPoolBatch(Batch):
+    def __init__(self, pool):
+        self._pool = pool
+        self.failures = {}
+        observations, info = pool.reset()
+        self._places = np.asarray(info["env_id"])
+        self.observations = np.empty((len(observations), int(np.prod(observations.shape[1:]))), np.float32)
+        self.observations[self._places] = observations.reshape(len(observations), -1)
+
+    def send(self, places, actions):
+        self._sent = places
+        self._pool.send(actions, places)
+
+    def receive(self):
+        observations, rewards, terminated, truncated, info = self._pool.recv()
+        over = terminated | truncated
+        observations = observations.reshape(len(observations), -1)
+        if not np.array_equal(info["env_id"], self._sent):
+            order = np.argsort(info["env_id"])[np.argsort(np.argsort(self._sent))]
+            observations, rewards, over = observations[order], rewards[order], over[order]
+        return observations, rewards, over
+
+    def close(self):
+        self._pool.close()
+        self._pool = None

@@ -1,0 +1,5 @@
+"""python -m mpies"""
+
+from mpies.cli import main
+
+main()

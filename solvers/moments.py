@@ -1,0 +1,84 @@
+"""The moments kernel: the O(n d) part of nearly every solver on the noise table.
+
+For per-row scalars a and c it computes, elementwise over coordinates,
+A = sum_k a_k z_k and C = sum_k c_k z_k^2.  Per coordinate the rows are added in member order,
+with a separate multiply and add (no BLAS, no fused multiply-add), so any split of the
+coordinates over ranks gives the same bits.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+TILE = 32768  # coordinates at a time: accumulator and scratch stay in the second-level cache
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a solver wants summed.  linear: (a, k) float32; square: (c, k) float32; k noise rows."""
+
+    linear: np.ndarray
+    square: np.ndarray
+
+
+def no_square(rows):
+    """An empty `square` part for solvers that need first moments only."""
+    return np.zeros((0, rows), np.float32)
+
+
+def fold_pairs(linear, square):
+    """Weights per noise row from weights per member of antithetic pairs (+z, -z, +z, -z, ...).
+
+    linear: (a, n), square: (c, n) float32 with n even.  As -z flips the sign of the first moment and
+    not of the second, the row of a pair weighs a+ - a- and c+ + c-.  Returns Weights of n/2 rows.
+    """
+    return Weights(linear[:, 0::2] - linear[:, 1::2], square[:, 0::2] + square[:, 1::2])
+
+
+def moments(table, indices, weights, start, stop):
+    """Weighted moments of the noise rows over the coordinates [start, stop).
+
+    table: (size,) float32.  indices: (k,) first coordinate of each row in the table.
+    Returns (a + c, stop - start) float32: first the linear sums, then the square ones.
+    """
+    orders = len(weights.linear) + len(weights.square)
+    sums = np.zeros((orders, stop - start), np.float32)
+    product = np.empty(min(TILE, max(stop - start, 1)), np.float32)
+    squared = np.empty_like(product)
+    rows = [(int(index), *column) for index, *column in zip(indices, *weights.linear, *weights.square, strict=True)]
+    multiply, add = np.multiply, np.add
+    if orders == 1 and len(weights.linear) == 1:  # the common case, without the inner loops
+        for low in range(start, stop, TILE):
+            high = min(low + TILE, stop)
+            total, scratch = sums[0, low - start : high - start], product[: high - low]
+            for index, a in rows:
+                multiply(table[index + low : index + high], a, out=scratch)
+                add(total, scratch, out=total)
+        return sums
+    for low in range(start, stop, TILE):
+        high = min(low + TILE, stop)
+        totals, scratch, square = sums[:, low - start : high - start], product[: high - low], squared[: high - low]
+        for index, *column in rows:
+            z = table[index + low : index + high]
+            for order in range(len(weights.linear)):
+                multiply(z, column[order], out=scratch)
+                add(totals[order], scratch, out=totals[order])
+            if len(weights.square):
+                multiply(z, z, out=square)
+            for order in range(len(weights.linear), orders):
+                multiply(square, column[order], out=scratch)
+                add(totals[order], scratch, out=totals[order])
+    return sums
+
+
+def norm(vector):
+    """Euclidean norm with the same bits however the vector came about.
+
+    Exactly rounded sum (math.fsum) of float64 partial sums over fixed blocks, in block order.
+    """
+    import math
+
+    partial = [
+        float(np.sum(np.square(vector[low : low + TILE], dtype=np.float64))) for low in range(0, len(vector), TILE)
+    ]
+    return math.sqrt(math.fsum(partial))

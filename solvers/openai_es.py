@@ -1,0 +1,113 @@
+"""OpenAI-ES (Salimans et al. 2017, arXiv 1703.03864)."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from solvers.base import Proposal, Solver
+from solvers.moments import fold_pairs, no_square, norm
+from solvers.optimizers import AdamOptions, AnyOptimizer, make_optimizer
+from solvers.options import Count, Fraction, NonNegative, Options, Positive, WholeNumber
+from solvers.shaping import shape
+
+
+class OpenAIESOptions(Options):
+    """OpenAI-ES: a gradient estimate from antithetic pairs, followed by Adam or SGD."""
+
+    kind: Literal["openai_es"] = "openai_es"
+    population: Annotated[Count, Field(ge=2)] = Field(128, description="members per generation; even, they are pairs")
+    episodes: Count = Field(1, description="episodes per member; its return is their mean")
+    episodes_per_batch: WholeNumber = Field(
+        0, description="draw whole populations until a generation has at least this many episodes"
+    )
+    timesteps_per_batch: WholeNumber = Field(
+        0, description="draw whole populations until a generation has at least this many environment steps"
+    )
+    sigma: Positive = Field(0.02, description="standard deviation of the noise, in units of the parameters")
+    sigma_decay: Annotated[Fraction, Field(gt=0)] = Field(1.0, description="factor on sigma after each generation")
+    sigma_limit: NonNegative = Field(0.0, description="sigma never decays below this")
+    learning_rate_decay: Annotated[Fraction, Field(gt=0)] = Field(
+        1.0, description="factor on the learning rate after each generation"
+    )
+    learning_rate_limit: NonNegative = Field(0.0, description="the learning rate never decays below this")
+    weight_decay: NonNegative = Field(
+        0.005, description="lambda: the gradient is reduced by lambda times the parameters (OpenAI's l2coeff)"
+    )
+    fitness: Literal["centred_rank", "sign", "centred_sign_rank", "z_score", "raw"] = Field(
+        "centred_rank", description="fitness shaping (OpenAI's return_proc_mode)"
+    )
+    optimizer: AnyOptimizer = Field(AdamOptions(), description="gradient rule: adam or sgd, with its own keys")
+
+    @model_validator(mode="after")
+    def _even(self):
+        if self.population % 2:
+            raise ValueError(
+                f"population must be even (antithetic pairs), but is {self.population}; "
+                f"use {self.population - 1} or {self.population + 1}"
+            )
+        return self
+
+
+class OpenAIES(Solver):
+    """OpenAI-ES on the noise table.
+
+    >>> solver = OpenAIES(OpenAIESOptions(population=4), dimension=10)
+    >>> solver.start(np.zeros(10, np.float32))
+    >>> proposal = solver.ask()
+    """
+
+    Options = OpenAIESOptions
+
+    def start(self, mean):
+        self.mean = np.array(mean, np.float32)
+        self.optimizer = make_optimizer(self.options.optimizer, self.dimension)
+        self.sigma = self.options.sigma
+        self.learning_rate = self.options.optimizer.learning_rate
+        self.gradient_norm = self.update_ratio = float("nan")
+
+    def ask(self):
+        return Proposal(self.mean, np.full(1, self.sigma, np.float32))
+
+    def weigh(self, results, proposal):
+        shaped = shape(self.options.fitness, results.returns, results.sign_returns)  # (n,)
+        pairs = fold_pairs(shaped[None], no_square(len(shaped)))  # (1, n/2)
+        return pairs
+
+    def tell(self, proposal, results, sums):
+        options = self.options
+        gradient = sums[0] / np.float32(len(results.returns))  # g = 1/n sum (r+ - r-) z
+        self.gradient_norm = norm(gradient)
+        gradient -= np.float32(options.weight_decay) * self.mean
+        step = self.optimizer.step(gradient, self.learning_rate)
+        self.mean += step
+        self.update_ratio = norm(step) / max(norm(self.mean), 1e-12)
+        self.sigma = max(self.sigma * options.sigma_decay, min(options.sigma_limit, self.sigma))
+        self.learning_rate = max(
+            self.learning_rate * options.learning_rate_decay, min(options.learning_rate_limit, self.learning_rate)
+        )
+        self.generation += 1
+
+    def state(self):
+        return {
+            "generation": np.int64(self.generation),
+            "mean": self.mean,
+            "sigma": np.float64(self.sigma),
+            "learning_rate": np.float64(self.learning_rate),
+            **{f"optimizer/{name}": value for name, value in self.optimizer.state().items()},
+        }
+
+    def restore(self, state):
+        self.start(state["mean"])
+        self.generation = int(state["generation"])
+        self.sigma, self.learning_rate = float(state["sigma"]), float(state["learning_rate"])
+        prefix = "optimizer/"
+        self.optimizer.restore({name[len(prefix) :]: v for name, v in state.items() if name.startswith(prefix)})
+
+    def report(self):
+        return {
+            "sigma": self.sigma,
+            "parameter_norm": norm(self.mean),
+            "gradient_norm": self.gradient_norm,
+            "update_ratio": self.update_ratio,
+        }
