@@ -82,7 +82,9 @@ def unpack(content, name):
     arrays = {}
     try:
         with h5py.File(io.BytesIO(content), "r") as file:
-            file.visititems(lambda key, item: arrays.update({key: item[()]}) if isinstance(item, h5py.Dataset) else None)
+            file.visititems(
+                lambda key, item: arrays.update({key: item[()]}) if isinstance(item, h5py.Dataset) else None
+            )
             return arrays, dict(file.attrs)
     except (OSError, RuntimeError, KeyError, ValueError) as error:
         raise StoreError(f"{name}: is damaged ({error})") from None
@@ -159,7 +161,9 @@ class Run:
 
 
 def _cell(value):
-    return value if isinstance(value, str) else str(int(value)) if isinstance(value, (int, np.integer)) else f"{value:.9g}"
+    return (
+        value if isinstance(value, str) else str(int(value)) if isinstance(value, (int, np.integer)) else f"{value:.9g}"
+    )
 
 
 def checkpoints(path):

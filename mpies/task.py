@@ -26,7 +26,9 @@ class Task:
             self.dimension = section.dimension
             self.player = FunctionPlayer(self.world)
             return
-        self.world = make_world(section.id, section.backend, section.max_steps, **section.kwargs)
+        self.world = make_world(
+            section.id, section.backend, section.max_steps, section.rebuild_each_episode, **section.kwargs
+        )
         self.policy = make_policy(config.policy, self.world.interface)
         self.dimension = self.policy.size
         self.player = EpisodePlayer(self.world, self.policy, config.policy.observation_clip)

@@ -6,10 +6,12 @@ Names follow OpenAI's `return_proc_mode`.
 import numpy as np
 
 
-def _worst_for_nan(fitness):
+def _finite(fitness):
+    """NaN and -inf as the worst finite value, +inf as the best: sums need finite weights."""
     fitness = np.asarray(fitness, np.float64)
-    finite = fitness[~np.isnan(fitness)]
-    return np.where(np.isnan(fitness), finite.min() if len(finite) else 0.0, fitness)
+    finite = fitness[np.isfinite(fitness)]
+    low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
+    return np.nan_to_num(fitness, nan=low, neginf=low, posinf=high)
 
 
 def centred_ranks(fitness):
@@ -34,15 +36,15 @@ def centred_ranks(fitness):
 
 def z_scores(fitness):
     """Fitness with mean 0 and standard deviation 1; zeros when all are equal.  Returns (n,) float32."""
-    fitness = _worst_for_nan(fitness)
+    fitness = _finite(fitness)
     centred = fitness - fitness.mean()
     deviation = centred.std()
     return (centred / deviation if deviation > 0 else np.zeros_like(centred)).astype(np.float32)
 
 
 def raw(fitness):
-    """Fitness as it is, NaN replaced by the worst.  Returns (n,) float32."""
-    return _worst_for_nan(fitness).astype(np.float32)
+    """Fitness as it is, NaN and infinite values replaced by the worst or best.  Returns (n,) float32."""
+    return _finite(fitness).astype(np.float32)
 
 
 def shape(kind, returns, sign_returns):
@@ -58,9 +60,7 @@ def shape(kind, returns, sign_returns):
 SHAPINGS = {
     "centred_rank": lambda returns, sign_returns: centred_ranks(returns),
     "sign": lambda returns, sign_returns: raw(np.where(np.isnan(returns), np.nan, sign_returns)),
-    "centred_sign_rank": lambda returns, sign_returns: centred_ranks(
-        np.where(np.isnan(returns), np.nan, sign_returns)
-    ),
+    "centred_sign_rank": lambda returns, sign_returns: centred_ranks(np.where(np.isnan(returns), np.nan, sign_returns)),
     "z_score": lambda returns, sign_returns: z_scores(returns),
     "raw": lambda returns, sign_returns: raw(returns),
 }
