@@ -17,6 +17,9 @@ def rows_of(count, rank):
     return np.array([(100 * rank + number, rank + 0.5) for number in range(count)], ROW)
 
 
+COUNTS = [(2, 0, 3), (0, 0, 0), (0, 0, 1), (1000, 1, 0)]
+
+
 @pytest.mark.mpi(3)
 def test_ranks_are_numbered_and_all_are_on_this_node(comm):
     assert comm.size == 3 and comm.node_size == 3 and comm.nodes == 1 and comm.node == 0
@@ -24,21 +27,21 @@ def test_ranks_are_numbered_and_all_are_on_this_node(comm):
 
 
 @pytest.mark.mpi(3)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
-def test_broadcast_gives_every_rank_the_vectors_of_rank_0(comm, dtype):
-    vectors = [np.arange(5, dtype=dtype), np.zeros(0, dtype), np.full(1000, 7, dtype), np.zeros(0, dtype)]
-    found = comm.broadcast(vectors if comm.rank == 0 else None)
-    assert [part.tobytes() for part in found] == [vector.tobytes() for vector in vectors]
-    assert all(part.dtype == dtype for part in found)
+def test_broadcast_gives_every_rank_the_vectors_of_rank_0(comm):
+    for dtype in (np.float32, np.float64, np.int64):
+        vectors = [np.arange(5, dtype=dtype), np.zeros(0, dtype), np.full(1000, 7, dtype), np.zeros(0, dtype)]
+        found = comm.broadcast(vectors if comm.rank == 0 else None)
+        assert [part.tobytes() for part in found] == [vector.tobytes() for vector in vectors]
+        assert all(part.dtype == dtype for part in found)
 
 
 @pytest.mark.mpi(3)
-@pytest.mark.parametrize("counts", [(2, 0, 3), (0, 0, 0), (0, 0, 1), (1000, 1, 0)])
-def test_allgather_gives_every_rank_all_rows_in_rank_order(comm, counts):
-    found, flag = comm.allgather(rows_of(counts[comm.rank], comm.rank))
-    expected = np.concatenate([rows_of(count, rank) for rank, count in enumerate(counts)])
-    assert found.dtype == ROW and found.tobytes() == expected.tobytes()
-    assert flag is False
+def test_allgather_gives_every_rank_all_rows_in_rank_order(comm):
+    for counts in COUNTS:
+        found, flag = comm.allgather(rows_of(counts[comm.rank], comm.rank))
+        expected = np.concatenate([rows_of(count, rank) for rank, count in enumerate(counts)])
+        assert found.dtype == ROW and found.tobytes() == expected.tobytes()
+        assert flag is False
 
 
 @pytest.mark.mpi(3)
@@ -48,25 +51,20 @@ def test_a_flag_raised_by_one_rank_is_seen_by_all(comm):
 
 
 @pytest.mark.mpi(3)
-@pytest.mark.parametrize("counts", [(2, 0, 3), (0, 0, 0), (0, 500, 1)])
-def test_gather_gives_rank_0_all_rows_and_the_others_none(comm, counts):
-    found = comm.gather(rows_of(counts[comm.rank], comm.rank))
-    if comm.rank:
-        assert found is None
-        return
-    assert found.tobytes() == np.concatenate([rows_of(n, rank) for rank, n in enumerate(counts)]).tobytes()
+def test_gather_gives_rank_0_all_rows_and_the_others_none(comm):
+    for counts in COUNTS:
+        found = comm.gather(rows_of(counts[comm.rank], comm.rank))
+        expected = np.concatenate([rows_of(count, rank) for rank, count in enumerate(counts)])
+        assert found is None if comm.rank else found.tobytes() == expected.tobytes()
 
 
 @pytest.mark.mpi(3)
-@pytest.mark.parametrize("bounds", [(0, 4, 5, 11), (0, 0, 7, 7), (0, 0, 0, 1), (0, 333, 666, 1000)])
-@pytest.mark.parametrize("orders", [1, 3])
-def test_blocks_of_coordinates_are_put_together_on_rank_0(comm, bounds, orders):
-    whole = np.arange(orders * bounds[-1], dtype=np.float32).reshape(orders, -1)
-    found = comm.gather_blocks(whole[:, bounds[comm.rank] : bounds[comm.rank + 1]], np.array(bounds))
-    if comm.rank == 0:
-        np.testing.assert_array_equal(found, whole)
-    else:
-        assert found is None
+def test_blocks_of_coordinates_are_put_together_on_rank_0(comm):
+    for orders in (1, 3):
+        for bounds in [(0, 4, 5, 11), (0, 0, 7, 7), (0, 0, 0, 1), (0, 333, 666, 1000)]:
+            whole = np.arange(orders * bounds[-1], dtype=np.float32).reshape(orders, -1)
+            found = comm.gather_blocks(whole[:, bounds[comm.rank] : bounds[comm.rank + 1]], np.array(bounds))
+            assert found is None if comm.rank else np.array_equal(found, whole)
 
 
 @pytest.mark.mpi(3)

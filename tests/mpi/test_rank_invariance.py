@@ -43,7 +43,8 @@ def digests(run):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_digests_are_the_same_on_any_number_of_ranks(name, run_mpies, write_config, tmp_path):
     config, expected = write_config(CONFIGS[name] + COMMON), None
-    for ranks in (0, 1, 2, 3, 5):  # 0: the serial twin
+    # 0 is the serial twin; a single rank under MPI and five ranks are tried where little is computed.
+    for ranks in (0, 1, 2, 3, 5) if name in ("cartpole-envpool", "rastrigin") else (0, 2, 3, 5):
         ended = run_mpies(ranks, "train", config, "--out", f"run-{ranks}")
         assert ended.code == 0, ended.stderr[-3000:]
         rows = store.read_metrics(tmp_path / f"run-{ranks}")

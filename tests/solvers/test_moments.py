@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -46,9 +47,7 @@ def test_any_split_of_the_coordinates_gives_the_same_bits(cuts, orders, tile):
     bounds = [0, *sorted(cuts), 700]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel, "TILE", tile)
-        parts = [
-            moments(TABLE, indices, weights, start, stop) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
-        ]
+        parts = [moments(TABLE, indices, weights, start, stop) for start, stop in itertools.pairwise(bounds)]
     assert np.concatenate(parts, axis=1).tobytes() == whole.tobytes()
 
 

@@ -35,7 +35,7 @@ def test_one_generation_by_hand():
     generation(solver, table, [0, 2], [4, 1, 2, 3])
     # centred ranks .5, -.5, -1/6, 1/6; the pairs weigh 1 and -1/3
     gradient = (np.array([1, 2]) - np.array([-1, 3]) / 3) / 4
-    np.testing.assert_allclose(solver.mean, [10, 20] + gradient - 0.1 * np.array([10, 20]), rtol=1e-6)
+    np.testing.assert_allclose(solver.mean, np.array([10, 20]) + gradient - 0.1 * np.array([10, 20]), rtol=1e-6)
     assert solver.generation == 1
 
 
