@@ -6,12 +6,6 @@ Names follow OpenAI's `return_proc_mode`.
 import numpy as np
 
 
-def _worst_for_nan(fitness):
-    fitness = np.asarray(fitness, np.float64)
-    finite = fitness[~np.isnan(fitness)]
-    return np.where(np.isnan(fitness), finite.min() if len(finite) else 0.0, fitness)
-
-
 def centred_ranks(fitness):
     """Ranks of `fitness` scaled to [-0.5, 0.5], summing to zero (Salimans et al. 2017, section 2.1).
 
@@ -32,9 +26,25 @@ def centred_ranks(fitness):
     return (ranks / (len(fitness) - 1) - 0.5).astype(np.float32)
 
 
+def best_first(fitness):
+    """Member numbers (n,) from the best to the worst: ties in member order, NaN last."""
+    fitness = np.asarray(fitness, np.float64)
+    failed = np.isnan(fitness)
+    return np.lexsort((np.where(failed, 0.0, -fitness), failed))
+
+
+def bounded(fitness):
+    """Fitness (n,) float64 with the worst finite value in place of NaN and -inf, the best in place of inf."""
+    fitness = np.asarray(fitness, np.float64)
+    finite = fitness[np.isfinite(fitness)]
+    if not len(finite):
+        return np.zeros_like(fitness)
+    return np.clip(np.where(np.isnan(fitness), -np.inf, fitness), finite.min(), finite.max())
+
+
 def z_scores(fitness):
     """Fitness with mean 0 and standard deviation 1; zeros when all are equal.  Returns (n,) float32."""
-    fitness = _worst_for_nan(fitness)
+    fitness = bounded(fitness)
     centred = fitness - fitness.mean()
     deviation = centred.std()
     return (centred / deviation if deviation > 0 else np.zeros_like(centred)).astype(np.float32)
@@ -42,7 +52,7 @@ def z_scores(fitness):
 
 def raw(fitness):
     """Fitness as it is, NaN replaced by the worst.  Returns (n,) float32."""
-    return _worst_for_nan(fitness).astype(np.float32)
+    return bounded(fitness).astype(np.float32)
 
 
 def shape(kind, returns, sign_returns):
@@ -58,9 +68,7 @@ def shape(kind, returns, sign_returns):
 SHAPINGS = {
     "centred_rank": lambda returns, sign_returns: centred_ranks(returns),
     "sign": lambda returns, sign_returns: raw(np.where(np.isnan(returns), np.nan, sign_returns)),
-    "centred_sign_rank": lambda returns, sign_returns: centred_ranks(
-        np.where(np.isnan(returns), np.nan, sign_returns)
-    ),
+    "centred_sign_rank": lambda returns, sign_returns: centred_ranks(np.where(np.isnan(returns), np.nan, sign_returns)),
     "z_score": lambda returns, sign_returns: z_scores(returns),
     "raw": lambda returns, sign_returns: raw(returns),
 }
