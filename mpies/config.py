@@ -6,7 +6,7 @@ line: where, what was expected, what was found, how to mend it.
 
 import difflib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Union
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -101,11 +101,7 @@ class StopSection(Options):
     )
 
 
-AnySolver = Annotated[
-    # A union of one is no union: the tag is checked by the model itself.
-    SOLVERS["openai_es"].Options,
-    Field(),
-]
+AnySolver = Annotated[Union[tuple(solver.Options for solver in SOLVERS.values())], Field(discriminator="kind")]  # noqa: UP007
 
 
 class Config(Options):
