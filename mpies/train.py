@@ -54,15 +54,7 @@ class Trainer:
         self.generation = self.agree(self.learner and self.learner.clock.generation)
         reason = self.agree_reason()
         while not reason:
-            began = time.perf_counter()
-            proposal, normalization = self.share()
-            results, indices, observed = self.play_generation(proposal, normalization)
-            weights = self.solver.weigh(results, proposal)
-            sums = self.sum_moments(indices, weights)
-            self.generation += 1
-            if self.learner:
-                self.learner.update(proposal, results, sums, observed, time.perf_counter() - began)
-
+            results = self.make_generation()
             reason = self.agree_reason()
             evaluation, is_best = None, False
             if self.evaluation_due(reason):
@@ -74,6 +66,18 @@ class Trainer:
                 run.record(self.learner, row, evaluation, is_best, last=bool(reason))
                 progress.show(row, evaluation)
         return reason
+
+    def make_generation(self):
+        """One generation on all ranks, from the proposal to the step.  Returns its Results."""
+        began = time.perf_counter()
+        proposal, normalization = self.share()
+        results, indices, observed = self.play_generation(proposal, normalization)
+        weights = self.solver.weigh(results, proposal)
+        sums = self.sum_moments(indices, weights)
+        self.generation += 1
+        if self.learner:
+            self.learner.update(proposal, results, sums, observed, time.perf_counter() - began)
+        return results
 
     def agree(self, number):
         """Rank 0's whole number, on every rank."""

@@ -5,6 +5,7 @@ writes its update with the members y_i; as y is z and its component along v, eve
 sum w z, sum w (z.vbar) z, sum w z^2 and, per member, |z|^2 and z.vbar.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -43,6 +44,7 @@ class Tilted(Gaussian):
     stretch: np.ndarray
 
 
+@functools.cache
 def distance_base(dimension):
     """The root h of (1 + h^2) exp(h^2 / 2) / 0.24 = 10 + d, by bisection (section 3.1 of the FM-NES paper)."""
     low, high = 0.0, 50.0

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from solvers.base import Proposal, Solver
+from solvers.base import Proposal, Results, Solver
 from solvers.streams import SOLVER, stream
 
 
@@ -32,7 +32,7 @@ class Told(Solver):
     """Base of solvers that another package computes.  Subclasses implement open, draw, learn and centre."""
 
     Proposal = Proposal
-    remembers = ("mean", "origin", "told")
+    remembers = ("mean", "origin")
 
     @property
     def rows(self):
@@ -40,7 +40,7 @@ class Told(Solver):
 
     def begin(self):
         self.origin = self.mean.copy()
-        self.told = np.zeros((0, self.rows))  # (generations, n) fitness
+        self.told = []  # returns (n,) of each generation
         with own_randomness(self.seed, 0):
             self.open()
 
@@ -60,7 +60,7 @@ class Told(Solver):
             finite = fitness[np.isfinite(fitness)]
             worst = 2 * finite.min() - finite.max() - 1 if len(finite) else 0.0
             fitness = np.where(failed, worst, fitness)
-        self.told = np.concatenate([self.told, results.returns[None]])
+        self.told.append(results.returns)
         with own_randomness(self.seed, 2 * self.generation + 2):
             self.learn(self._drawn, -np.clip(fitness, -1e300, 1e300))
             self.mean = np.array(self.centre(), self.dtype)
@@ -69,9 +69,10 @@ class Told(Solver):
         """What is maximised (n,) float64."""
         return returns
 
-    def restore(self, state):
-        from solvers.base import Results
+    def state(self):
+        return super().state() | {"told": np.reshape(self.told, (-1, self.rows)).astype(np.float64)}
 
+    def restore(self, state):
         self.start(state["origin"])
         for returns in np.asarray(state["told"]):
             proposal = self.ask()
