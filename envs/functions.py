@@ -40,3 +40,11 @@ class FunctionWorld:
     def value(self, parameters):
         """The return of `parameters` (d,): minus the function's value, computed in float64."""
         return -FUNCTIONS[self.name](parameters.astype(np.float64) - self.offset)
+
+    @property
+    def behaviour_size(self):
+        return min(self.dimension, 8)
+
+    def behaviour(self, parameters):
+        """Where a member went, for novelty search: its first coordinates, at most eight."""
+        return parameters[: self.behaviour_size]

@@ -49,8 +49,16 @@ class Serial:
     rank, size, node, nodes, node_rank, node_size = 0, 1, 0, 1, 0, 1
 
     def broadcast(self, arrays):
-        """Rank 0's vectors (a list of at most 15, of one type) on every rank; other ranks' argument is ignored."""
+        """Rank 0's vectors (a list of at most 15) on every rank; other ranks' argument is ignored."""
         return arrays
+
+    def share_rows(self, rows, window):
+        """Rank 0's (r, d) rows into the first r of the (>= r, d) `window` of every node, once; None leaves it as it is.
+
+        All ranks must have met since they last read the window.
+        """
+        if rows is not None:
+            window[: len(rows)] = rows
 
     def allgather(self, rows, flag=False):
         """All ranks' `rows` (structured, any number each) in rank order, and whether any rank raised `flag`."""
@@ -106,6 +114,7 @@ class Parallel(Serial):
         self.rank, self.size = self._world.rank, self._world.size
         self._node = self._world.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
         self.node_rank, self.node_size = self._node.rank, self._node.size
+        self._leaders = self._world.Split(0 if self.node_rank == 0 else MPI.UNDEFINED, key=self.rank)
         # Nodes are numbered by their lowest rank; (first rank of the node, ranks on it) for each rank.
         first = self._node.bcast(self.rank)
         layout = self._world.allgather((first, self.node_size))
@@ -121,15 +130,29 @@ class Parallel(Serial):
         self.node_barrier()
 
     def broadcast(self, arrays):
-        head = np.zeros(16, np.int64)  # type, then lengths + 1
+        head = np.zeros((15, 2), np.int64)  # type, then length
         if self.rank == ROOT:
-            head[0] = ord(arrays[0].dtype.char)
-            head[1 : len(arrays) + 1] = [len(array) + 1 for array in arrays]
+            head[: len(arrays)] = [(ord(array.dtype.char), len(array)) for array in arrays]
         self._world.Bcast(head, ROOT)
-        lengths = head[1:][head[1:] > 0] - 1
-        everything = np.concatenate(arrays) if self.rank == ROOT else np.empty(lengths.sum(), chr(head[0]))
-        self._world.Bcast(_bytes(everything), ROOT)
-        return np.split(everything, np.cumsum(lengths)[:-1])
+        types, lengths = head[head[:, 0] > 0].T
+        types = [np.dtype(chr(letter)) for letter in types]
+        ends = np.cumsum([length * kind.itemsize for length, kind in zip(lengths, types, strict=True)])
+        everything = np.empty(ends[-1], np.uint8)
+        parts = np.split(everything, ends[:-1])
+        if self.rank == ROOT:
+            for part, array in zip(parts, arrays, strict=True):
+                part[:] = _bytes(array)
+        self._world.Bcast(everything, ROOT)
+        return [part.copy().view(kind) for part, kind in zip(parts, types, strict=True)]
+
+    def share_rows(self, rows, window):
+        if self.node_rank == 0:
+            if self._leaders.bcast(rows is not None, ROOT):
+                count = self._leaders.bcast(0 if rows is None else len(rows), ROOT)
+                if self.rank == ROOT:
+                    window[:count] = rows
+                self._leaders.Bcast(_bytes(window[:count]), ROOT)
+        self._node.Barrier()
 
     def allgather(self, rows, flag=False):
         heads = np.empty((self.size, 2), np.int64)
@@ -160,11 +183,14 @@ class Parallel(Serial):
 
     def shared(self, count, dtype):
         window, vector = self._allocate(count, dtype)
-        self._windows.append(window)
+        if window is not None:
+            self._windows.append(window)
         return vector
 
     def _allocate(self, count, dtype):
         size = int(count) * np.dtype(dtype).itemsize
+        if not size:
+            return None, np.zeros(0, dtype)
         short = self._world.allreduce(self._shortage(size) if self.node_rank == 0 else 0, self._mpi.MAX)
         if short:
             raise NotEnoughSharedMemory(

@@ -7,7 +7,7 @@ line: where, what was expected, what was found, how to mend it.
 import difflib
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Union
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -126,8 +126,10 @@ class StopSection(Options):
     )
 
 
-# A union of one is no union: the tag is checked by the model itself.
-AnySolver = SOLVERS["openai_es"].Options
+AnySolver = Annotated[  # type: ignore[valid-type]
+    Union[tuple(solver.Options for solver in SOLVERS.values())],  # noqa: UP007
+    Field(discriminator="kind"),
+]
 
 
 class Config(Options):

@@ -25,11 +25,19 @@ class Work:
 
     seeds: (r,) environment seed of each rollout.  sampled: (r,) bool, whose observations count.
     write: function of (rollout, out) that writes that member's parameters (d,) into `out`.
+    notes: (r, w) float64, filled in for the rollouts played here: what the solver wants to know of them.
+    behaviours: the part of the notes that is the last observation; None or of width 0 where nobody asks.
     """
 
     seeds: np.ndarray
     sampled: np.ndarray
     write: object
+    notes: np.ndarray
+    behaviours: np.ndarray | None = None
+
+    def note_behaviour(self, rollout, behaviour):
+        if self.behaviours is not None and self.behaviours.shape[1]:
+            self.behaviours[rollout] = behaviour
 
 
 class FunctionPlayer:
@@ -49,6 +57,7 @@ class FunctionPlayer:
             for rollout in taken:
                 work.write(rollout, self._parameters)
                 value = self.world.value(self._parameters)
+                work.note_behaviour(rollout, self.world.behaviour(self._parameters))
                 rows.append((rollout, value, np.sign(value), 1))
                 if not np.isfinite(value):
                     failures[rollout] = f"value {value}"
@@ -177,6 +186,7 @@ class EpisodePlayer:
 
     def _finish(self, lane):
         rollout, total, steps = int(self.rollouts[lane]), float(self.totals[lane]), self.step - int(self.begun[lane])
+        self.work.note_behaviour(rollout, self.observations[lane])
         if not np.isfinite(total):
             message = self.opens[lane].batch.failures.get(int(self.places[lane]))
             self.failures[rollout] = message or f"return {total}"

@@ -11,7 +11,7 @@ from mpies.rollouts import EpisodePlayer, FunctionPlayer
 class Task:
     """The task of a Config.  dimension: d, the number of parameters.
 
-    observation_size is 0 where there is nothing to normalise.
+    observation_size is 0 where there is nothing to normalise.  behaviour_size: of how an episode ended.
     Raises EnvironmentProblem when the environment cannot be built.
     """
 
@@ -24,6 +24,7 @@ class Task:
             self.world = FunctionWorld(section.function, section.dimension, offset)
             self.policy = None
             self.dimension = section.dimension
+            self.behaviour_size = self.world.behaviour_size
             self.player = FunctionPlayer(self.world)
             return
         self.world = make_world(
@@ -31,6 +32,7 @@ class Task:
         )
         self.policy = make_policy(config.policy, self.world.interface)
         self.dimension = self.policy.size
+        self.behaviour_size = self.world.interface.observation_size
         self.player = EpisodePlayer(self.world, self.policy, config.policy.observation_clip)
         if config.policy.normalize_observations:
             self.observation_size = self.world.interface.observation_size
@@ -42,18 +44,17 @@ class Task:
         return self.policy.initial(self.config.seed)
 
     def training_seeds(self, generation, batch):
-        """Environment seeds (population * episodes,) of a batch of members; pairs share theirs."""
-        members, episodes = self.config.solver.population, self.config.solver.episodes
+        """Environment seeds (members * episodes,) of a batch of members; antithetic pairs share theirs."""
+        solver = self.config.solver
         random = stream(self.config.seed, EPISODES, generation, batch)
+        groups = solver.groups(self.dimension)
         if self.config.environment.seeds == "generation":
-            seeds = np.broadcast_to(random.integers(2**31, size=episodes), (members, episodes))
-        else:
-            seeds = np.repeat(random.integers(2**31, size=(members // 2, episodes)), 2, axis=0)
-        return seeds.reshape(-1)
+            groups = np.zeros_like(groups)
+        return random.integers(2**31, size=(groups[-1] + 1, solver.episodes))[groups].reshape(-1)
 
     def training_samples(self, generation, batch):
-        """Which rollouts (population * episodes,) bool of a batch feed the observation statistics."""
-        rollouts = self.config.solver.population * self.config.solver.episodes
+        """Which rollouts (members * episodes,) bool of a batch feed the observation statistics."""
+        rollouts = self.config.solver.members(self.dimension) * self.config.solver.episodes
         if not self.observation_size:
             return np.zeros(rollouts, bool)
         random = stream(self.config.seed, STATISTICS, generation, batch)

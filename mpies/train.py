@@ -8,8 +8,8 @@ import logging
 import time
 
 import numpy as np
-from solvers import SOLVERS, noise
-from solvers.base import Proposal, Results
+from solvers import find_solver, noise
+from solvers.base import Results
 from solvers.moments import moments
 
 from mpies.learner import Evaluation, Learner
@@ -31,18 +31,22 @@ class Trainer:
     def __init__(self, config, comm, signals):
         self.config, self.comm, self.signals = config, comm, signals
         self.task = Task(config)
-        self.solver = SOLVERS[config.solver.kind](config.solver, self.task.dimension)
+        self.solver = find_solver(config.solver.kind)(config.solver, self.task.dimension, config.seed)
         self.learner = Learner(self.solver, self.task) if comm.rank == 0 else None
         self.stop_asked = False  # by a signal to any rank; the same on all
         self.too_many_failed = False
         self.generation = 0  # generations made
 
     def build_table(self):
-        """The node's noise table, each of its ranks filling every so-manieth block."""
-        comm, size = self.comm, self.config.noise.size
+        """The node's noise table, each of its ranks filling every so-manieth block; and room for the solver's rows."""
+        comm, size, dimension = self.comm, self.config.noise.size, self.task.dimension
+        if not self.config.solver.noise_rows(dimension):
+            size = 0
         self.table = comm.shared(size, np.float32)
         for block in range(comm.node_rank, noise.blocks(size), comm.node_size):
             noise.fill(self.table, self.config.seed, block)
+        self.solver.table = self.table
+        self.rows = comm.shared(self.solver.rows * dimension, np.float32).reshape(-1, dimension)
         comm.node_barrier()
 
     def train(self, run=None, progress=None):
@@ -89,41 +93,52 @@ class Trainer:
 
     def share(self):
         """The Proposal and (2, o) observation mean and deviation (None without), from rank 0 to all."""
-        arrays = None
+        proposal = self.learner and self.solver.ask()
+        *vectors, normalization = self.send(proposal.vectors() if proposal else ())
+        if len(self.rows):
+            self.comm.share_rows(proposal and proposal.rows, self.rows)
+        return self.solver.Proposal(*vectors, rows=self.rows), normalization
+
+    def send(self, vectors):
+        """Rank 0's vectors and its observation mean and deviation, on every rank."""
         if self.learner:
-            proposal = self.solver.ask()
-            arrays = [proposal.mean, proposal.scale, self.learner.normalizer.mean_and_deviation().ravel()]
-        mean, scale, normalization = self.comm.broadcast(arrays)
-        return Proposal(mean, scale), normalization.reshape(2, -1) if len(normalization) else None
+            vectors = [*vectors, self.learner.normalizer.mean_and_deviation().ravel()]
+        *vectors, normalization = self.comm.broadcast(vectors)
+        return *vectors, normalization.reshape(2, -1) if len(normalization) else None
 
     def play_generation(self, proposal, normalization):
         """Play whole populations until the batch is as large as it must be, all members in order.
 
-        Returns Results, noise indices (n/2,) and, on rank 0, the observation sums.
+        Returns Results, noise indices (k,) and, on rank 0, the observation sums.
         """
         solver, task = self.config.solver, self.task
+        payload = self.solver.payload_size
         rows, indices, observed, batch = [], [], [], 0
         while True:
             part = noise.sample_indices(
-                self.config.seed, self.generation, batch, solver.population // 2, len(self.table), task.dimension
+                self.config.seed,
+                self.generation,
+                batch,
+                solver.noise_rows(task.dimension),
+                len(self.table),
+                task.dimension,
             )
-
-            def write(rollout, out, part=part):
-                pair, second = divmod(rollout // solver.episodes, 2)
-                row = self.table[part[pair] : part[pair] + task.dimension]
-                proposal.sample(row, -1 if second else 1, out)
-
             seeds = task.training_seeds(self.generation, batch)
-            work = Work(seeds, task.training_samples(self.generation, batch), write)
+            notes = np.zeros((len(seeds), payload + self.solver.wants_behaviour * task.behaviour_size))
+
+            def write(rollout, out, part=part, notes=notes):
+                notes[rollout, :payload] = self.solver.write(proposal, part, rollout // solver.episodes, out)
+
+            work = Work(seeds, task.training_samples(self.generation, batch), write, notes, notes[:, payload:])
             played, seen = self.play(work, normalization)
             rows.append(played)
             observed.append(seen)
             indices.append(part)
             batch += 1
             episodes, steps = sum(map(len, rows)), sum(int(r["steps"].sum()) for r in rows)
-            if episodes >= solver.episodes_per_batch and steps >= solver.timesteps_per_batch:
+            if solver.is_complete(episodes, steps):
                 break
-        results = collect(np.concatenate(rows), solver.episodes)
+        results = collect(np.concatenate(rows), solver.episodes, payload)
         failed = np.isnan(results.returns).mean()
         self.too_many_failed = bool(failed > self.config.stop.max_failures)
         return results, np.concatenate(indices), observed
@@ -140,7 +155,7 @@ class Trainer:
                 work.seeds[rollout],
                 message,
             )
-        rows, stop = self.comm.allgather(rows, flag=self.signals.raised)
+        rows, stop = self.comm.allgather(with_notes(rows, work.notes), flag=self.signals.raised)
         self.stop_asked |= stop
         if self.task.observation_size and work.sampled.any():
             observed = self.comm.gather(observed)
@@ -148,6 +163,7 @@ class Trainer:
 
     def sum_moments(self, indices, weights):
         """The moments (orders, d) on rank 0, each rank having summed its block of coordinates."""
+        indices = indices[: weights.linear.shape[1]]  # none where the solver wants no moments
         bounds = self.task.dimension * np.arange(self.comm.size + 1) // self.comm.size
         start, stop = bounds[self.comm.rank : self.comm.rank + 2]
         return self.comm.gather_blocks(moments(self.table, indices, weights, start, stop), bounds)
@@ -159,11 +175,11 @@ class Trainer:
     def evaluate(self):
         """Play held-out episodes with the mean; again with as many fresh ones when it seems solved."""
         target, episodes = self.config.stop.target, self.config.evaluation.episodes
-        proposal, normalization = self.share()
-        first = self.play_mean(proposal.mean, normalization, 0, episodes)
+        mean, normalization = self.send([self.solver.mean] if self.learner else ())
+        first = self.play_mean(mean, normalization, 0, episodes)
         if target is None or not first.mean >= target:
             return Evaluation(first.returns, confirmed=False)
-        second = self.play_mean(proposal.mean, normalization, 1, episodes)
+        second = self.play_mean(mean, normalization, 1, episodes)
         return Evaluation(np.concatenate([first.returns, second.returns]), confirmed=second.mean >= target)
 
     def play_mean(self, mean, normalization, attempt, episodes):
@@ -175,11 +191,30 @@ class Trainer:
         def write(rollout, out):
             out[:] = mean
 
-        rows, _ = self.play(Work(seeds, np.zeros(episodes, bool), write), normalization)
+        rows, _ = self.play(Work(seeds, np.zeros(episodes, bool), write, np.zeros((episodes, 0))), normalization)
         return Evaluation(rows["total"])
 
 
-def collect(rows, episodes):
-    """Results of members from the ROLLOUT rows of their episodes, in order."""
+def with_notes(rows, notes):
+    """ROLLOUT rows with the notes on each of them, ready to travel.  notes: (r, w) float64, by rollout."""
+    if not notes.shape[1]:
+        return rows
+    noted = np.empty(len(rows), np.dtype([*rows.dtype.descr, ("notes", "f8", notes.shape[1:])]))
+    for name in rows.dtype.names:
+        noted[name] = rows[name]
+    noted["notes"] = notes[rows["rollout"]]
+    return noted
+
+
+def collect(rows, episodes, payload):
+    """Results of members from the ROLLOUT rows of their episodes, in order, `payload` of their notes being the solver's."""
     totals, signs, steps = (rows[name].reshape(-1, episodes) for name in ("total", "signs", "steps"))
-    return Results(totals.mean(axis=1), signs.mean(axis=1), steps.sum(axis=1))
+    notes = rows["notes"] if "notes" in rows.dtype.names else np.zeros((len(rows), 0))
+    notes = notes.reshape(len(totals), episodes, -1)
+    return Results(
+        totals.mean(axis=1),
+        signs.mean(axis=1),
+        steps.sum(axis=1),
+        notes[:, 0, :payload],
+        notes[:, :, payload:].mean(axis=1),
+    )

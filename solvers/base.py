@@ -1,34 +1,48 @@
-"""What a solver is: ask for a distribution, weigh the members' fitness, be told the moments.
+"""What a solver is: propose a distribution, weigh the members' fitness, be told the moments.
 
     proposal = solver.ask()                                   rank 0
+    payload = solver.write(proposal, indices, member, out)    whichever rank plays that member
     weights = solver.weigh(results, proposal)                 every rank, the same everywhere
     sums = moments(table, indices, weights, 0, dimension)     every rank its own coordinates
     solver.tell(proposal, results, sums)                      rank 0
 
-A solver never sees a member's parameters: members are rows of the noise table, and all that
-depends on them arrives as moments.  Fitness is maximised.
+A solver on the noise table never sees its members' parameters: they are rows of the table, and all that
+depends on them arrives as moments and as a few numbers per member, the payload.  A solver of whole
+candidates puts their rows into the proposal and asks for no moments.  Fitness is maximised.
+
+A new solver is an Options class and begin, propose, weigh and update; docs/solvers.md has one of 30 lines.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
 
 import numpy as np
+
+from solvers.moments import Weights
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """The distribution members are drawn from: x = mean + scale * z, elementwise.
+    """What rank 0 sends: vectors to every rank, and at times rows, once to each node's shared memory.
 
-    mean: (d,) float32.  scale: (1,) or (d,) float32.  What rank 0 broadcasts.
+    mean: (d,) float32, what is evaluated and saved.  rows: (r, d) float32; None where the solver has none
+    or those sent before still hold.  Subclasses add vectors of their own.
     """
 
     mean: np.ndarray
-    scale: np.ndarray
+    rows: np.ndarray | None = field(default=None, kw_only=True)
 
-    def sample(self, noise, sign, out):
-        """Write the member with this noise row (d,) and sign (+1 or -1) into `out` (d,) float32."""
-        np.multiply(noise, self.scale if sign > 0 else -self.scale, out=out)
-        np.add(out, self.mean, out=out)
+    def vectors(self):
+        """All but the rows, in the order the class takes them."""
+        return [getattr(self, entry.name) for entry in fields(self) if entry.name != "rows"]
+
+
+@dataclass(frozen=True)
+class Gaussian(Proposal):
+    """Members are x = mean + scale * z, elementwise.  scale: (1,) or (d,) float32."""
+
+    scale: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -38,49 +52,149 @@ class Results:
     returns: (n,) float64 mean undiscounted return of a member's episodes; NaN when it failed.
     sign_returns: (n,) float64 likewise for the signs of the rewards.
     steps: (n,) int64 environment steps of all of a member's episodes.
+    payload: (n, q) float64, what `Solver.write` said about the member.
+    behaviours: (n, b) float64, how its episodes ended; b = 0 unless the solver asks.
+    Raises ValueError when the shapes do not belong together.
     """
 
     returns: np.ndarray
     sign_returns: np.ndarray
     steps: np.ndarray
+    payload: np.ndarray
+    behaviours: np.ndarray
+
+    def __post_init__(self):
+        if self.returns.ndim != 1:
+            raise ValueError(f"returns must be a vector, one per member, but have shape {self.returns.shape}")
+        for entry in fields(self):
+            shape = getattr(self, entry.name).shape
+            if shape[:1] != self.returns.shape or len(shape) != (2 if entry.name in ("payload", "behaviours") else 1):
+                raise ValueError(f"{entry.name} has shape {shape}, but there are {len(self.returns)} returns")
+
+    @classmethod
+    def of(cls, returns, payload=None, behaviours=None):
+        """Results of one step each, for who has returns and perhaps a payload only."""
+        returns = np.asarray(returns, np.float64)
+        empty = np.zeros((*returns.shape[:1], 0))
+        return cls(
+            returns,
+            np.sign(returns),
+            np.ones(returns.shape, np.int64),
+            empty if payload is None else np.asarray(payload, np.float64),
+            empty if behaviours is None else np.asarray(behaviours, np.float64),
+        )
 
 
 @dataclass
 class Solver(ABC):
-    """Base of the solvers on the noise table.  Subclasses hold their state in float32 arrays.
+    """Base of the solvers.
 
-    options: the subclass's Options.  dimension: d.
+    options: the subclass's Options.  dimension: d.  seed: the run's.  dtype: of the state; the loop uses
+    float32, float64 is for comparisons with other implementations.
     """
 
     options: object
     dimension: int
-    generation: int = field(default=0, init=False)  # updates made so far
+    seed: int = 0
+    dtype: type = np.float32
 
-    antithetic = True  # members come in pairs +z, -z; see moments.fold_pairs
+    remembers: ClassVar[tuple] = ("mean",)  # attributes that make the state: arrays, numbers, optimisers
+    payload_size: ClassVar[int] = 0  # q
+    rows: ClassVar[int] = 0  # r, rows in shared memory
+    wants_behaviour: ClassVar[bool] = False
+    Proposal: ClassVar[type] = Gaussian
 
-    @abstractmethod
     def start(self, mean):
-        """Begin at `mean` (d,) float32."""
+        """Begin at `mean` (d,)."""
+        mean = np.array(mean, self.dtype)
+        if mean.shape != (self.dimension,):
+            raise ValueError(f"the mean must have shape ({self.dimension},), but has {mean.shape}")
+        self.mean, self.generation, self._asked = mean, 0, None
+        self.begin()
 
-    @abstractmethod
     def ask(self):
-        """The Proposal of the next generation."""
+        """The Proposal of the next generation; the same one until `tell`."""
+        if not hasattr(self, "mean"):
+            raise RuntimeError("ask before start: call start(mean) or restore(state) first")
+        if self._asked is None:
+            self._asked = self.propose()
+        return self._asked
 
-    @abstractmethod
-    def weigh(self, results, proposal):
-        """moments.Weights for these Results; a pure function of its arguments and the options."""
+    def write(self, proposal, indices, member, out):
+        """Write the parameters of a member into `out` (d,); returns its payload, a sequence of q floats.
 
-    @abstractmethod
+        indices: (k,) of the noise rows of this member's population.  Needs `table`, the noise table.
+        """
+        options = self.options
+        if options.plays_mean:
+            if member == 0:
+                out[:] = proposal.mean
+                return (0.0,) * self.payload_size
+            member -= 1
+        row, second = divmod(member, 2) if options.antithetic else (member, 0)
+        return self.sample(proposal, self.noise(indices[row]), -1 if second else 1, out)
+
+    def noise(self, index):
+        """The noise row (d,) at an index of the table, which must not be written to."""
+        return self.table[index : index + self.dimension]
+
+    def sample(self, proposal, noise, sign, out):
+        """Write the member with this noise row (d,) and sign (+1 or -1) into `out`; returns its payload."""
+        np.multiply(noise, proposal.scale if sign > 0 else -proposal.scale, out=out)
+        np.add(out, proposal.mean, out=out)
+        return (0.0,) * self.payload_size
+
     def tell(self, proposal, results, sums):
-        """Take the step.  sums: (a + c, d) float32, the moments for the weights of `weigh`."""
+        """Take the step.  sums: (a + c, d), the moments for the weights of `weigh`."""
+        if getattr(self, "_asked", None) is None:
+            raise RuntimeError("tell before ask: a solver is told about what it proposed")
+        members = self.options.members(self.dimension)
+        if len(results.returns) % members or not len(results.returns):
+            raise ValueError(f"there must be {members} returns, one per member, but there are {len(results.returns)}")
+        if sums.ndim != 2 or sums.shape[1] != self.dimension:
+            raise ValueError(f"sums must have shape (moments, {self.dimension}), but have {sums.shape}")
+        self._asked = None
+        self.update(proposal, results, sums)
+        self.generation += 1
 
-    @abstractmethod
     def state(self):
         """Everything that the next generation depends on: names to arrays."""
+        state = {"generation": np.int64(self.generation)}
+        for name in self.remembers:
+            value = getattr(self, name)
+            if hasattr(value, "state"):
+                state |= {f"{name}/{key}": part for key, part in value.state().items()}
+            else:
+                state[name] = np.array(value)
+        return state
 
-    @abstractmethod
     def restore(self, state):
         """Continue from what `state` returned, bit for bit."""
+        self.start(state["mean"])
+        self.generation = int(state["generation"])
+        for name in self.remembers:
+            value, prefix = getattr(self, name), f"{name}/"
+            if hasattr(value, "restore"):
+                value.restore({key[len(prefix) :]: part for key, part in state.items() if key.startswith(prefix)})
+            else:
+                found = np.array(state[name])
+                setattr(self, name, found if found.ndim else found.item())
+
+    @abstractmethod
+    def begin(self):
+        """Set the state, besides `mean` and `generation`, that the first generation starts from."""
+
+    @abstractmethod
+    def propose(self):
+        """The Proposal of generation number `generation`.  Must not change the state."""
+
+    def weigh(self, results, proposal):
+        """moments.Weights for these Results; a pure function of its arguments, the options and d."""
+        return Weights(np.zeros((0, 0), self.dtype), np.zeros((0, 0), self.dtype))
+
+    @abstractmethod
+    def update(self, proposal, results, sums):
+        """Take the step: `tell` behind its checks."""
 
     def report(self):
         """Numbers worth a column in the metrics: names to floats."""

@@ -6,6 +6,7 @@ with a separate multiply and add (no BLAS, no fused multiply-add), so any split 
 coordinates over ranks gives the same bits.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,10 +43,11 @@ def moments(table, indices, weights, start, stop):
     Returns (a + c, stop - start) float32: first the linear sums, then the square ones.
     """
     orders = len(weights.linear) + len(weights.square)
-    sums = np.zeros((orders, stop - start), np.float32)
-    product = np.empty(min(TILE, max(stop - start, 1)), np.float32)
+    sums = np.zeros((orders, stop - start), table.dtype)
+    product = np.empty(min(TILE, max(stop - start, 1)), table.dtype)
     squared = np.empty_like(product)
     rows = [(int(index), *column) for index, *column in zip(indices, *weights.linear, *weights.square, strict=True)]
+    rows = [row for row in rows if any(row[1:])]  # what weighs nothing need not be read
     multiply, add = np.multiply, np.add
     if orders == 1 and len(weights.linear) == 1:  # the common case, without the inner loops
         for low in range(start, stop, TILE):
@@ -71,14 +73,23 @@ def moments(table, indices, weights, start, stop):
     return sums
 
 
-def norm(vector):
-    """Euclidean norm with the same bits however the vector came about.
+def dot(one, other):
+    """Inner product of two vectors, as a float with the same bits however they came about.
 
-    Exactly rounded sum (math.fsum) of float64 partial sums over fixed blocks, in block order.
+    Exactly rounded sum (math.fsum) of float64 partial sums over fixed blocks.
     """
-    import math
-
     partial = [
-        float(np.sum(np.square(vector[low : low + TILE], dtype=np.float64))) for low in range(0, len(vector), TILE)
+        float(np.sum(np.multiply(one[low : low + TILE], other[low : low + TILE], dtype=np.float64)))
+        for low in range(0, len(one), TILE)
     ]
-    return math.sqrt(math.fsum(partial))
+    return math.fsum(partial)
+
+
+def summed(vector):
+    """Sum of a vector in the manner of `dot`."""
+    return math.fsum(float(np.sum(vector[low : low + TILE], dtype=np.float64)) for low in range(0, len(vector), TILE))
+
+
+def norm(vector):
+    """Euclidean norm, from `dot`."""
+    return math.sqrt(dot(vector, vector))

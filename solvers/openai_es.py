@@ -3,21 +3,20 @@
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from solvers.base import Proposal, Solver
+from solvers.base import Gaussian, Solver
 from solvers.moments import fold_pairs, no_square, norm
 from solvers.optimizers import AdamOptions, AnyOptimizer, make_optimizer
-from solvers.options import Count, Fraction, NonNegative, Options, Positive, WholeNumber
+from solvers.options import Count, Fraction, NonNegative, Pairs, Positive, WholeNumber
 from solvers.shaping import shape
 
 
-class OpenAIESOptions(Options):
+class OpenAIESOptions(Pairs):
     """OpenAI-ES: a gradient estimate from antithetic pairs, followed by Adam or SGD."""
 
     kind: Literal["openai_es"] = "openai_es"
     population: Annotated[Count, Field(ge=2)] = Field(128, description="members per generation; even, they are pairs")
-    episodes: Count = Field(1, description="episodes per member; its return is their mean")
     episodes_per_batch: WholeNumber = Field(
         0, description="draw whole populations until a generation has at least this many episodes"
     )
@@ -39,14 +38,8 @@ class OpenAIESOptions(Options):
     )
     optimizer: AnyOptimizer = Field(AdamOptions(), description="gradient rule: adam or sgd, with its own keys")
 
-    @model_validator(mode="after")
-    def _even(self):
-        if self.population % 2:
-            raise ValueError(
-                f"population must be even (antithetic pairs), but is {self.population}; "
-                f"use {self.population - 1} or {self.population + 1}"
-            )
-        return self
+    def is_complete(self, episodes, steps):
+        return episodes >= self.episodes_per_batch and steps >= self.timesteps_per_batch
 
 
 class OpenAIES(Solver):
@@ -58,23 +51,22 @@ class OpenAIES(Solver):
     """
 
     Options = OpenAIESOptions
+    remembers = ("mean", "sigma", "learning_rate", "optimizer")
 
-    def start(self, mean):
-        self.mean = np.array(mean, np.float32)
+    def begin(self):
         self.optimizer = make_optimizer(self.options.optimizer, self.dimension)
         self.sigma = self.options.sigma
         self.learning_rate = self.options.optimizer.learning_rate
         self.gradient_norm = self.update_ratio = float("nan")
 
-    def ask(self):
-        return Proposal(self.mean, np.full(1, self.sigma, np.float32))
+    def propose(self):
+        return Gaussian(self.mean, np.full(1, self.sigma, np.float32))
 
     def weigh(self, results, proposal):
         shaped = shape(self.options.fitness, results.returns, results.sign_returns)  # (n,)
-        pairs = fold_pairs(shaped[None], no_square(len(shaped)))  # (1, n/2)
-        return pairs
+        return fold_pairs(shaped[None], no_square(len(shaped)))  # (1, n/2)
 
-    def tell(self, proposal, results, sums):
+    def update(self, proposal, results, sums):
         options = self.options
         gradient = sums[0] / np.float32(len(results.returns))  # g = 1/n sum (r+ - r-) z
         self.gradient_norm = norm(gradient)
@@ -86,23 +78,6 @@ class OpenAIES(Solver):
         self.learning_rate = max(
             self.learning_rate * options.learning_rate_decay, min(options.learning_rate_limit, self.learning_rate)
         )
-        self.generation += 1
-
-    def state(self):
-        return {
-            "generation": np.int64(self.generation),
-            "mean": self.mean,
-            "sigma": np.float64(self.sigma),
-            "learning_rate": np.float64(self.learning_rate),
-            **{f"optimizer/{name}": value for name, value in self.optimizer.state().items()},
-        }
-
-    def restore(self, state):
-        self.start(state["mean"])
-        self.generation = int(state["generation"])
-        self.sigma, self.learning_rate = float(state["sigma"]), float(state["learning_rate"])
-        prefix = "optimizer/"
-        self.optimizer.restore({name[len(prefix) :]: v for name, v in state.items() if name.startswith(prefix)})
 
     def report(self):
         return {

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from solvers.moments import norm
 from solvers.options import Fraction, Options, Positive
 
 
@@ -28,6 +29,17 @@ class SGDOptions(Options):
     kind: Literal["sgd"] = "sgd"
     learning_rate: Positive = Field(0.01, description="step size: parameters per unit of gradient")
     momentum: Annotated[Fraction, Field(lt=1)] = Field(0.9, description="decay of the velocity, per generation")
+
+
+class ClipUpOptions(Options):
+    """ClipUp (Toklu et al. 2020, arXiv 2008.02387): steps of normalised gradients under a speed limit."""
+
+    kind: Literal["clipup"] = "clipup"
+    learning_rate: Positive = Field(
+        0.1125, description="length that a gradient adds to the velocity; three quarters of max_speed works well"
+    )
+    momentum: Annotated[Fraction, Field(lt=1)] = Field(0.9, description="decay of the velocity, per generation")
+    max_speed: Positive = Field(0.15, description="longest step of a generation, in units of the parameters")
 
 
 class Adam:
@@ -90,10 +102,38 @@ class SGD:
         self.velocity[:] = state["velocity"]
 
 
-AnyOptimizer = Annotated[AdamOptions | SGDOptions, Field(discriminator="kind")]
-_RULES = {"adam": Adam, "sgd": SGD}
+class ClipUp:
+    """v <- clip(momentum v + learning_rate gradient / |gradient|, max_speed); step = v (algorithm 1).
+
+    options: ClipUpOptions.  dimension: d.
+    """
+
+    def __init__(self, options, dimension):
+        self.options = options
+        self.velocity = np.zeros(dimension, np.float32)
+
+    def step(self, gradient, learning_rate):
+        """The step (d,) float32 to add to the mean for `gradient` (d,) float32 of what is maximised."""
+        options, length = self.options, norm(gradient)
+        self.velocity *= np.float32(options.momentum)
+        if length > 0:
+            self.velocity += np.float32(learning_rate / length) * gradient
+        speed = norm(self.velocity)
+        if speed > options.max_speed:
+            self.velocity *= np.float32(options.max_speed / speed)
+        return self.velocity.copy()
+
+    def state(self):
+        return {"velocity": self.velocity}
+
+    def restore(self, state):
+        self.velocity[:] = state["velocity"]
+
+
+AnyOptimizer = Annotated[AdamOptions | SGDOptions | ClipUpOptions, Field(discriminator="kind")]
+_RULES = {"adam": Adam, "sgd": SGD, "clipup": ClipUp}
 
 
 def make_optimizer(options, dimension):
-    """The rule that `options` (AdamOptions or SGDOptions) asks for, at rest."""
+    """The rule that `options` asks for, at rest."""
     return _RULES[options.kind](options, dimension)

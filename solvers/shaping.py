@@ -6,14 +6,6 @@ Names follow OpenAI's `return_proc_mode`.
 import numpy as np
 
 
-def _finite(fitness):
-    """NaN and -inf as the worst finite value, +inf as the best: sums need finite weights."""
-    fitness = np.asarray(fitness, np.float64)
-    finite = fitness[np.isfinite(fitness)]
-    low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
-    return np.nan_to_num(fitness, nan=low, neginf=low, posinf=high)
-
-
 def centred_ranks(fitness):
     """Ranks of `fitness` scaled to [-0.5, 0.5], summing to zero (Salimans et al. 2017, section 2.1).
 
@@ -34,17 +26,33 @@ def centred_ranks(fitness):
     return (ranks / (len(fitness) - 1) - 0.5).astype(np.float32)
 
 
+def best_first(fitness):
+    """Member numbers (n,) from the best to the worst: ties in member order, NaN last."""
+    fitness = np.asarray(fitness, np.float64)
+    failed = np.isnan(fitness)
+    return np.lexsort((np.where(failed, 0.0, -fitness), failed))
+
+
+def bounded(fitness):
+    """Fitness (n,) float64 with the worst finite value in place of NaN and -inf, the best in place of inf."""
+    fitness = np.asarray(fitness, np.float64)
+    finite = fitness[np.isfinite(fitness)]
+    if not len(finite):
+        return np.zeros_like(fitness)
+    return np.clip(np.where(np.isnan(fitness), -np.inf, fitness), finite.min(), finite.max())
+
+
 def z_scores(fitness):
     """Fitness with mean 0 and standard deviation 1; zeros when all are equal.  Returns (n,) float32."""
-    fitness = _finite(fitness)
+    fitness = bounded(fitness)
     centred = fitness - fitness.mean()
     deviation = centred.std()
     return (centred / deviation if deviation > 0 else np.zeros_like(centred)).astype(np.float32)
 
 
 def raw(fitness):
-    """Fitness as it is, NaN and infinite values replaced by the worst or best.  Returns (n,) float32."""
-    return _finite(fitness).astype(np.float32)
+    """Fitness as it is, NaN replaced by the worst.  Returns (n,) float32."""
+    return bounded(fitness).astype(np.float32)
 
 
 def shape(kind, returns, sign_returns):

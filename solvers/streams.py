@@ -15,6 +15,7 @@ EVALUATION = 3  # (generation, attempt): environment seeds of held-out episodes
 INITIAL_MEAN = 4  # (): first parameters
 STATISTICS = 5  # (generation, round): which episodes feed the observation statistics
 TASK = 6  # (): the shift of a test function
+SOLVER = 7  # (generation,): what a solver draws besides the members' noise
 
 
 def stream(seed, purpose, *counters):

@@ -1,0 +1,109 @@
+"""PEPG as estool and es_on_gke have it (Sehnke et al. 2010; Ha 2017), with all of their keys."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from solvers.base import Gaussian, Solver
+from solvers.moments import Weights, dot, norm
+from solvers.optimizers import Adam, AdamOptions
+from solvers.options import Flag, Fraction, NonNegative, Pairs, Positive
+from solvers.shaping import best_first, bounded, centred_ranks
+
+
+class PEPGOptions(Pairs):
+    """PEPG: mean and one sigma per parameter follow the gradient of the expected fitness; keys of es_on_gke."""
+
+    kind: Literal["pepg"] = "pepg"
+    population: Annotated[Pairs.model_fields["population"].annotation, Field(ge=2)] = Field(
+        256, description="members per generation; even, they are pairs"
+    )
+    sigma_init: Positive = Field(0.1, description="first standard deviation of every parameter")
+    sigma_alpha: NonNegative = Field(0.2, description="learning rate of the sigmas; 0 keeps them")
+    sigma_decay: Annotated[Fraction, Field(gt=0)] = Field(0.999, description="factor on sigmas above sigma_limit")
+    sigma_limit: NonNegative = Field(0.01, description="a sigma below this does not decay further")
+    sigma_max_change: Positive = Field(0.2, description="largest change of a sigma by learning, as a share of it")
+    learning_rate: Positive = Field(0.01, description="Adam's step size, in units of the parameters")
+    learning_rate_decay: Annotated[Fraction, Field(gt=0)] = Field(
+        0.9999, description="factor on a learning rate above learning_rate_limit, per generation"
+    )
+    learning_rate_limit: NonNegative = Field(0.01, description="a learning rate below this does not decay further")
+    elite_ratio: Annotated[Fraction, Field(lt=1)] = Field(
+        0.0, description="share of members whose average is the next mean; 0 follows the gradient by Adam instead"
+    )
+    average_baseline: Flag = Field(
+        True, description="compare with the members' average fitness; false plays the mean too and compares with it"
+    )
+    weight_decay: NonNegative = Field(0.01, description="fitness lost per mean squared parameter of a member")
+    rank_fitness: Flag = Field(True, description="learn from ranks in [-0.5, 0.5]; false from the returns themselves")
+    forget_best: Flag = Field(True, description="best_return in the metrics: of the generation; false of the whole run")
+
+    @property
+    def plays_mean(self):
+        return not self.average_baseline
+
+    def memory(self, dimension):
+        return 10 * 4 * dimension
+
+
+class PEPG(Solver):
+    """PEPG on the noise table: eps = sigma z, pairs +eps and -eps."""
+
+    Options = PEPGOptions
+    remembers = ("mean", "sigma", "learning_rate", "best_return", "optimizer")
+    payload_size = 1  # mean squared parameter
+
+    def begin(self):
+        options = self.options
+        self.sigma = np.full(self.dimension, options.sigma_init, self.dtype)
+        self.learning_rate, self.best_return = options.learning_rate, float("-inf")
+        # beta1 as in estool
+        self.optimizer = Adam(AdamOptions(learning_rate=options.learning_rate, beta1=0.99), self.dimension)
+
+    def propose(self):
+        return Gaussian(self.mean, self.sigma)
+
+    def sample(self, proposal, noise, sign, out):
+        super().sample(proposal, noise, sign, out)
+        return (dot(out, out) / self.dimension,) if self.options.weight_decay else (0.0,)
+
+    def weigh(self, results, proposal):
+        options = self.options
+        fitness = (centred_ranks if options.rank_fitness else bounded)(results.returns).astype(np.float64)
+        fitness -= options.weight_decay * results.payload[:, 0]
+        baseline = fitness[0] if options.plays_mean else fitness.mean()
+        fitness = fitness[options.plays_mean :]
+        plus, minus = fitness[0::2], fitness[1::2]
+        linear = plus - minus  # dmu = sum (r+ - r-) eps, without 1/n
+        elite = int(len(fitness) * options.elite_ratio)
+        if elite:
+            share = np.zeros(len(fitness))
+            share[best_first(fitness)[:elite]] = 1 / elite
+            linear = share[0::2] - share[1::2]
+        deviation = 1.0 if options.rank_fitness else (fitness.std() or 1.0)
+        square = ((plus + minus) / 2 - baseline) / (len(fitness) * deviation)
+        return Weights(linear[None].astype(self.dtype), square[None].astype(self.dtype))
+
+    def update(self, proposal, results, sums):
+        options = self.options
+        square = float(np.sum(self.weigh(results, proposal).square, dtype=np.float64))
+        toward = sums[0] * self.sigma
+        # sum rS (eps^2 - sigma^2) / sigma = sigma (sum rS z^2 - sum rS)
+        change = self.dtype(options.sigma_alpha) * self.sigma * (sums[1] - self.dtype(square))
+        self.mean += toward if options.elite_ratio else self.optimizer.step(toward, self.learning_rate)
+        bound = self.dtype(options.sigma_max_change) * self.sigma
+        self.sigma = self.sigma + np.clip(change, -bound, bound)
+        self.sigma[self.sigma > options.sigma_limit] *= self.dtype(options.sigma_decay)
+        if self.learning_rate > options.learning_rate_limit:
+            self.learning_rate *= options.learning_rate_decay
+        best = float(np.nanmax(np.r_[results.returns, -np.inf]))
+        self.best_return = best if options.forget_best else max(best, self.best_return)
+
+    def report(self):
+        return {
+            "sigma": float(self.sigma.mean()),
+            "parameter_norm": norm(self.mean),
+            "learning_rate": self.learning_rate,
+            "best_return": self.best_return,
+        }
