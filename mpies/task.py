@@ -1,11 +1,11 @@
 """What a config asks to be solved: a world, a policy for it, and a player that brings them together."""
 
 import numpy as np
-from envs import FunctionWorld, make_world
-from solvers.streams import EPISODES, EVALUATION, STATISTICS, TASK, stream
 
+from envs import FunctionWorld, make_world
 from mpies.policies import make_policy
 from mpies.rollouts import EpisodePlayer, FunctionPlayer
+from solvers.streams import EPISODES, EVALUATION, STATISTICS, TASK, stream
 
 
 class Task:
