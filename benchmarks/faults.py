@@ -196,7 +196,7 @@ def main():
         for number, (good, line) in enumerate(campaign(), 1):
             right += good
             lines.append(line)
-            repairs += [float(s) for s in re.findall(r"[0-9.]+", line.partition("repaired in [")[2])]
+            repairs += [float(s) for s in re.findall(r"[0-9.]+", line.partition("repaired in [")[2].partition("]")[0])]
             print(f"{number:>4} {'ok  ' if good else 'FAIL'} {line}", flush=True)
     summary = {"campaign": options.campaign, "trials": len(lines), "right": right, "seed": options.seed}
     if repairs:

@@ -4,7 +4,7 @@
 
 For each seed: `mpirun -n 2 mpies train configs/lunar_lander.yaml seed=S`, then `mpies evaluate RUN --episodes 100`
 on held-out episodes.  A seed counts when that evaluation's mean reaches 200 and the training took at most 60 s
-(the clock of metrics.csv: generations, without start-up and evaluations; the wall time of the whole command stands beside it).
+(the clock of metrics.csv: generations, without start-up and evaluations; the wall time of the command stands beside).
 A run in FOLDER that is there already is resumed, so the count can be taken up again.  --json FILE keeps the figures.
 """
 
@@ -23,9 +23,7 @@ TARGET, SECONDS, EPISODES = 200.0, 60.0, 100
 
 def run(command):
     """Standard output of a command; where it fails, its words end the benchmark."""
-    done = subprocess.run(
-        command, env=mpiexec.environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
+    done = subprocess.run(command, env=mpiexec.environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
         sys.exit(f"{' '.join(command)} ended with code {done.returncode}:\n{(done.stderr or done.stdout)[-2000:]}")
     return done.stdout

@@ -20,7 +20,6 @@ from pathlib import Path
 from mpies import mpiexec, store
 
 MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ (\S+) \S+ (\S+) (\d+) *(.*)")  # flags, device, inode, name
-MEGABYTE = 1e6
 
 
 def ranks_below(parent):
@@ -120,12 +119,13 @@ def main():
         sizes = (rank["rss"], rank["pss"], rank["table_pss"])
         print(f"{rank['process']:>14} {sizes[0] / 1e6:>10,.0f} {sizes[1] / 1e6:>10,.0f} {sizes[2] / 1e6:>12,.0f}")
     totals = {name: sum(rank[name] for rank in ranks) for name in ("rss", "pss", "table_pss")}
-    print(f"{'sum':>14} {totals['rss'] / 1e6:>10,.0f} {totals['pss'] / 1e6:>10,.0f} {totals['table_pss'] / 1e6:>12,.0f}")
+    sizes = tuple(totals.values())
+    print(f"{'sum':>14} {sizes[0] / 1e6:>10,.0f} {sizes[1] / 1e6:>10,.0f} {sizes[2] / 1e6:>12,.0f}")
     inodes = {rank["table_inode"] for rank in ranks}
     one = len(ranks) == options.ranks and len(inodes) == 1 and "none" not in inodes
     one &= totals["table_pss"] <= 1.02 * table and all(rank["large_mappings"] <= 1 for rank in ranks)
     print(
-        f"the table is {table / MEGABYTE:,.0f} MB; all ranks map {len(inodes)} shared object(s) of that size, "
+        f"the table is {table / 1e6:,.0f} MB; all ranks map {len(inodes)} shared object(s) of that size, "
         f"which hold(s) {totals['table_pss'] / table:.2f} tables: {'one table' if one else 'NOT one table'}"
     )
     if options.json:

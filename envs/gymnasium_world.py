@@ -1,6 +1,7 @@
 """Environments registered with gymnasium, one Python object per episode under way."""
 
 import contextlib
+import signal
 
 import numpy as np
 
@@ -27,6 +28,8 @@ def make(environment_id, max_steps=None, **kwargs):
         raise _missing(environment_id, error) from error
     except TypeError as error:
         raise EnvironmentProblem(f"{environment_id} does not take these kwargs: {_line(error)}") from error
+    except Exception as error:  # a constructor may raise anything
+        raise EnvironmentProblem(f"{environment_id} cannot be built: {type(error).__name__}: {_line(error)}") from error
 
 
 def _line(error):
@@ -76,12 +79,14 @@ class GymnasiumWorld(World):
 
     environment_id, kwargs: as for gymnasium.make.  max_steps: time limit, None for the environment's own.
     rebuild: whether each episode gets a new object; None where the environment is known to need it.
+    timeout: seconds after which a step is broken off and its episode fails; None lets it take its time.
     """
 
     # A few lanes spread the cost of the policy's matrix products; opening costs nothing.
     lanes, smallest, largest, low_water = 8, 1, 8, 7
 
-    def __init__(self, environment_id, max_steps=None, rebuild=None, **kwargs):
+    def __init__(self, environment_id, max_steps=None, rebuild=None, timeout=None, **kwargs):
+        self.timeout = timeout
         self._arguments = (environment_id, max_steps, kwargs)
         self._rebuild = environment_id in LEAKS_HISTORY if rebuild is None else rebuild
         self._idle = [self._make()]
@@ -106,6 +111,25 @@ class GymnasiumWorld(World):
         for environment in self._idle:
             environment.close()
         self._idle = []
+
+
+@contextlib.contextmanager
+def _alarm(seconds):
+    """Raises TimeoutError in what runs inside when it takes longer; None is for ever."""
+    if seconds is None:
+        yield
+        return
+
+    def ring(_number, _frame):
+        raise TimeoutError(f"a step took more than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class _GymnasiumBatch(Batch):
@@ -162,7 +186,8 @@ class _GymnasiumBatch(Batch):
                     action = int(actions[row]) + self._action_start
                 else:
                     action = actions[row].reshape(self._action_shape).astype(self._action_type, copy=False)
-                observation, reward, terminated, truncated, _ = environment.step(action)
+                with _alarm(self._world.timeout):
+                    observation, reward, terminated, truncated, _ = environment.step(action)
                 self._write(observation, observations[row])
                 rewards[row] = reward
                 over[row] = terminated or truncated

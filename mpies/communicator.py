@@ -86,8 +86,14 @@ class Serial:
         return block
 
     def shared(self, count, dtype):
-        """A vector of `count` numbers that all ranks of a node see; its content is undefined."""
-        return np.empty(count, dtype)
+        """A vector of `count` numbers that all ranks of a node see; its content is undefined.
+
+        Raises NotEnoughSharedMemory.
+        """
+        try:
+            return np.empty(count, dtype)
+        except MemoryError:
+            raise NotEnoughSharedMemory(f"{count:,} numbers do not fit into memory: lower noise.size") from None
 
     def node_barrier(self):
         """Wait for the ranks of this node."""

@@ -39,6 +39,9 @@ class EnvironmentSection(Options):
         description="gymnasium only: a new environment object for each episode; auto where the environment is "
         "known to carry history from one episode into the next",
     )
+    episode_timeout: Positive | None = Field(
+        None, description="seconds of wall time after which an episode counts as failed; default never"
+    )
     max_steps: Count | None = Field(None, description="time limit of an episode, in steps; default the environment's")
     seeds: Literal["pair", "generation"] = Field(
         "pair",
@@ -83,7 +86,7 @@ class EnvironmentSection(Options):
             )
         if self.dimension is None:
             raise ValueError(f"dimension is missing: how many parameters {self.id} has, for instance dimension: 100")
-        for name in ("backend", "kwargs", "max_steps", "rebuild"):
+        for name in ("backend", "kwargs", "max_steps", "rebuild", "episode_timeout"):
             if name in given:
                 raise ValueError(f"{name} is not for function: environments; remove it")
         return self
@@ -108,7 +111,8 @@ class CheckpointSection(Options):
     """Complete states on disk."""
 
     every: Count = Field(10, description="generations between checkpoints")
-    keep: Count = Field(3, description="newest checkpoints kept")
+    seconds: Positive | None = Field(None, description="a checkpoint also whenever this many seconds have passed")
+    keep: Count = Field(3, description="newest checkpoints kept, besides the first and the best policy")
 
 
 class StopSection(Options):

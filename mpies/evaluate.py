@@ -7,7 +7,7 @@ import yaml
 
 from mpies import store
 from mpies.communicator import Serial
-from mpies.config import Config
+from mpies.config import validate
 from mpies.learner import Evaluation
 from mpies.rollouts import Work
 from mpies.task import Task
@@ -33,7 +33,7 @@ def load_policy(path):
     arrays, attributes = store.read(file)
     if "parameters" not in arrays:
         raise store.StoreError(f"{file}: is not a policy; give a run directory, best.h5 or policy.h5")
-    return Config.model_validate(yaml.safe_load(attributes["config"])), arrays, attributes
+    return validate(yaml.safe_load(attributes["config"]), str(file)), arrays, attributes
 
 
 def evaluate_policy(path, episodes, seed=None):

@@ -53,6 +53,13 @@ def end_with_parent():
     threading.Thread(target=watch, daemon=True).start()
 
 
+class _Leaving(Exception):
+    """All ranks end together, with an exit code."""
+
+    def __init__(self, code):
+        self.code = code
+
+
 def default_out(config, overrides):
     """runs/NAME, where overrides are part of the name, so that each variant is a run of its own."""
     name = "_".join([Path(config).stem, *overrides])
@@ -70,12 +77,15 @@ def train_on_this_rank(path, out, resume, overrides):
     )
     try:
         return _train(comm, path, out, resume, overrides)
-    except Exception:
-        # The other ranks would wait for ever: say where it happened, and end them.
+    except _Leaving as leaving:
+        return leaving.code
+    except Taken as error:
+        print(f"mpies: {error}; this job ends", file=sys.stderr)
+    except BaseException:
         print(f"mpies: rank {comm.rank} on {socket.gethostname()} failed:", file=sys.stderr)
         traceback.print_exc()
-        comm.abort(FAILED)
-        return FAILED
+    comm.abort(FAILED)  # the other ranks would wait for ever
+    return FAILED
 
 
 def _train(comm, path, out, resume, overrides):
@@ -92,7 +102,7 @@ def _train(comm, path, out, resume, overrides):
         if message:
             if comm.rank == 0:
                 print(f"mpies: {message}", file=sys.stderr, flush=True)
-            raise SystemExit(comm.leave(USER_ERROR))
+            raise _Leaving(comm.leave(USER_ERROR))
         return result
 
     config = together(lambda: load(path, overrides))
@@ -104,25 +114,31 @@ def _train(comm, path, out, resume, overrides):
     reason = trainer.train(run, progress)
     if comm.rank == 0:
         progress.close()
-        _say_goodbye(reason, run, trainer.learner, config)
+        saved = _say_goodbye(reason, run, trainer.learner, config)
         run.close()
+        if not saved:
+            comm.abort(FAILED)
     return comm.leave({"signal": REQUEUE, "failures": FAILED}.get(reason, FINISHED))
 
 
 def _say_goodbye(reason, run, learner, config):
+    """Tell how the run ended, and leave the marker when it is complete.  Returns whether all is on disk."""
     clock = learner.clock
     if reason == "signal":
         log.info("stopped by a signal after generation %d; the same command goes on from there", clock.generation)
-        return
+        return True
     if reason == "failures":
         log.error("more than stop.max_failures of generation %d failed; see the warnings", clock.generation)
-        return
-    run.finish(reason, learner)
+        return True
+    if not run.finish(reason, learner):
+        log.error("%s: the end of the run could not be written", run.path)
+        return False
     said = (
         f"solved: {learner.solved:.2f}, target {config.stop.target:g}" if reason == "solved" else f"all {reason} done"
     )
     print(
-        f"{run.path}: {said}; generation {clock.generation}, {clock.steps:,} steps, "
-        f"{clock.seconds:.1f} s of training on {os.cpu_count()} cores",
+        f"{run.path}: {said}; generation {clock.generation}, {clock.steps:,} steps, {clock.seconds:.1f} s of training "
+        f"({run.seconds / max(clock.seconds, 1e-9):.1%} more for writing it down)",
         flush=True,
     )
+    return True

@@ -63,22 +63,11 @@ def read(path, after=0):
                 yield arrays, file.tell()
 
 
-class Ledger:
-    """A ledger open for records after `generation`; later ones in the file are cut off."""
-
-    def __init__(self, path, generation):
-        end = 0
-        for arrays, stop in read(path):
-            if arrays["generation"] > generation:
-                break
-            end = stop
-        self._file = open(path, "ab")  # noqa: SIM115 (open as long as the run)
-        self._file.truncate(end)
-
-    def append(self, arrays):
-        """Add one generation's arrays."""
-        self._file.write(pack(arrays))
-        self._file.flush()
-
-    def close(self):
-        self._file.close()
+def end(path, generation):
+    """The byte behind the record of `generation`, which must be whole; 0 for generation 0."""
+    found = 0
+    for arrays, stop in read(path):
+        if arrays["generation"] > generation:
+            break
+        found = stop
+    return found

@@ -4,6 +4,7 @@ A rollout is one episode of one member, known by its number: member * episodes +
 plays it, in what company and when changes no bit of what it returns.
 """
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,8 +83,8 @@ class EpisodePlayer:
     that is over takes the next waiting episode; where there is none, the last lane moves into its place.
     """
 
-    def __init__(self, world, policy, clip):
-        self.world = world
+    def __init__(self, world, policy, clip, timeout=None):
+        self.world, self.timeout = world, timeout
         lanes, size = world.lanes, world.interface.observation_size
         self.stack = aligned_stack(lanes, policy.size)
         self.act = policy.bind(self.stack)
@@ -93,10 +94,11 @@ class EpisodePlayer:
         self.sums = np.zeros((lanes, 2, size))
         self.totals, self.signs = np.zeros(lanes), np.zeros(lanes)
         self.begun, self.rollouts = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
+        self.since = np.zeros(lanes)  # wall time
         self.opens = np.empty(lanes, object)
         self.places = np.zeros(lanes, np.int32)
         self.per_lane = (self.stack, self.observations, self.sums, self.totals, self.signs)
-        self.per_lane += (self.begun, self.rollouts, self.opens, self.places)
+        self.per_lane += (self.begun, self.since, self.rollouts, self.opens, self.places)
 
     def play(self, work, todo, tickets, share, normalization=None, leave=lambda: False):
         """Play rollouts until there are no more tickets.
@@ -149,7 +151,7 @@ class EpisodePlayer:
         self.work.write(rollout, self.stack[lane])
         self.observations[lane] = opened.batch.observations[place]
         self.sums[lane] = self.totals[lane] = self.signs[lane] = 0
-        self.begun[lane], self.rollouts[lane] = self.step, rollout
+        self.begun[lane], self.since[lane], self.rollouts[lane] = self.step, time.monotonic(), rollout
         self.opens[lane], self.places[lane] = opened, place
 
     def _arrange(self, opened):
@@ -187,6 +189,12 @@ class EpisodePlayer:
             self.observations[lanes], rewards, over[lanes] = item.batch.receive()
             self.totals[lanes] += rewards
             self.signs[lanes] += np.sign(rewards)
+        if self.timeout is not None:
+            late = time.monotonic() - self.since[:active] > self.timeout
+            for lane in np.flatnonzero(late & ~over):
+                self.opens[lane].batch.failures[int(self.places[lane])] = f"it took more than {self.timeout:g} s"
+            self.totals[:active][late] = np.nan
+            over |= late
         return over
 
     def _finish(self, lane):

@@ -7,10 +7,13 @@ h5py and the HDF5 tools read such a file as any other).  Nothing is ever pickled
 
 import contextlib
 import csv
+import errno
 import hashlib
 import io
+import logging
 import os
 import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,8 @@ import yaml
 from mpies import ledger
 from mpies.config import ConfigError, as_yaml, differences, resolved
 from mpies.lock import Lock
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1  # of checkpoints and policies; raised when an older mpies could not read them
 _HEADER = 512
@@ -125,22 +130,26 @@ def digest(arrays):
 class Run:
     """A run directory.  Any rank may hold one; only rank 0 calls its methods.
 
-    path: the directory.  config: the Config.
+    A disk that is full, read-only or gone stops no training: what could not be written is kept and tried again
+    with the next generation.  path: the directory.  config: the Config.  warn: hears of trouble.
     """
 
-    def __init__(self, path, config):
-        self.path, self.config = Path(path), config
+    def __init__(self, path, config, warn=log.warning):
+        self.path, self.config, self.warn = Path(path), config, warn
         self.lock = Lock(path)
-        self._columns = self._ledger = None
-        self._saved = -1  # generation of the newest checkpoint written or read
+        self.seconds = 0.0  # spent in writing
+        self._trouble = False
+        self._pending: list = []  # (ledger record, row) of generations not on disk yet
+        self._due = False  # whether a checkpoint is
+        self._saved_at = time.monotonic()
 
-    def load(self, warn):
+    def load(self):
         """The newest whole checkpoint, (arrays, attributes) or None, and the ledger's records behind it.
 
         A generation is on disk when its row in metrics.csv is complete; that row is written last.
         """
         self.lock.acquire()
-        checkpoint = newest_checkpoint(self.path, warn)
+        checkpoint = newest_checkpoint(self.path, self.warn)
         start = int(checkpoint[1]["generation"]) if checkpoint else 0
         rows = {int(row["generation"]) for row in read_metrics(self.path)}
         records = []
@@ -150,62 +159,133 @@ class Run:
             records.append(record)
         return checkpoint, records
 
-    def begin(self, generation):
-        """Go on after `generation`: what a job that died left behind it is dropped and will be made again."""
+    def begin(self, learner):
+        """Go on after the learner's generation: what a job that died left behind it is dropped and made again."""
+        generation = learner.clock.generation
         self._attributes = {"config": as_yaml(resolved(self.config)), "versions": as_yaml(versions())}
-        self._kept = [row for row in read_metrics(self.path) if int(row["generation"]) <= generation]
-        self._ledger = ledger.Ledger(self.path / "ledger.bin", generation)
-        self._columns = None
+        rows = [row for row in read_metrics(self.path) if int(row["generation"]) <= generation]
+        self._columns = list(rows[0]) if rows else None
+        if rows:
+            write_atomically(self.path / "metrics.csv", _table(self._columns, rows).encode())
+        else:
+            (self.path / "metrics.csv").unlink(missing_ok=True)
+        self._ledger = _Growing(self.path / "ledger.bin", ledger.end(self.path / "ledger.bin", generation))
+        self._metrics = _Growing(self.path / "metrics.csv", None if rows else 0)
+        self._saved = generation
+        if not checkpoints(self.path):  # the first is kept for ever: replays begin there
+            self._save_checkpoint(learner)
 
     def record(self, learner, row, evaluation, is_best, last):
         """Put a generation on disk: a better policy, the ledger's record, the row, and a checkpoint when due."""
         self.lock.check()
-        if is_best:
-            self._save_policy("best.h5", learner, evaluation)
-        self._ledger.append(learner.ledger_record() | {"digest": row["digest"]})
-        self._append(row)
-        if last or row["generation"] % self.config.checkpoint.every == 0:
-            self.checkpoint(learner, evaluation)
+        began = time.monotonic()
+        section = self.config.checkpoint
+        self._pending.append((ledger.pack(learner.ledger_record() | {"digest": row["digest"]}), row))
+        timed = section.seconds is not None and began - self._saved_at >= section.seconds
+        self._due |= last or timed or row["generation"] % section.every == 0
+        with self._tolerance():
+            if is_best:
+                self._save_policy("best.h5", learner, evaluation)
+            while self._pending:
+                entry, cells = self._pending[0]
+                if self._columns is None:
+                    self._columns = [*COLUMNS, *(name for name in cells if name not in COLUMNS)]
+                    self._metrics.append((",".join(self._columns) + "\n").encode())
+                self._ledger.append(entry, at=cells["generation"])
+                self._metrics.append(_line(self._columns, cells).encode())
+                del self._pending[0]
+            if self._due:
+                self._checkpoint(learner, evaluation)
+                self._due = False
+        self.seconds += time.monotonic() - began
 
-    def checkpoint(self, learner, evaluation=None):
-        """Write the complete state, drop all but the newest `keep`, and refresh policy.h5."""
-        self.lock.check()
-        generation, state = learner.clock.generation, digest(learner.state())
-        if generation == self._saved:
+    def checkpoint(self, learner):
+        """Write the complete state now."""
+        with self._tolerance():
+            self._checkpoint(learner, None)
+
+    def _checkpoint(self, learner, evaluation):
+        """Write the complete state, drop all but the first and the newest `keep`, and refresh policy.h5."""
+        if learner.clock.generation == self._saved:
             return
-        path = self.path / "checkpoints" / f"generation-{generation:08d}.h5"
-        write_atomically(path, pack(learner.everything(), {"generation": generation, "digest": state}))
-        self._saved = generation
+        self._save_checkpoint(learner)
         self._save_policy("policy.h5", learner, evaluation)
-        for old in checkpoints(self.path)[self.config.checkpoint.keep :]:
+        for old in checkpoints(self.path)[self.config.checkpoint.keep : -1]:
             old.unlink(missing_ok=True)
 
     def finish(self, reason, learner):
-        """Leave the marker that says the run is complete; mpirun's exit code proves nothing."""
+        """Leave the marker that says the run is complete; mpirun's exit code proves nothing.
+
+        Returns whether everything is on disk.
+        """
         outcome = {"reason": reason, "generation": learner.clock.generation, "steps": learner.clock.steps}
-        write_atomically(self.path / "finished.yaml", as_yaml(outcome).encode())
+        with self._tolerance():
+            write_atomically(self.path / "finished.yaml", as_yaml(outcome).encode())
+        return not self._trouble
 
     def close(self):
         self.lock.release()
 
-    def _append(self, row):
-        if self._columns is None:
-            self._columns = [*COLUMNS, *(name for name in row if name not in COLUMNS)]
-            text = io.StringIO()
-            writer = csv.DictWriter(text, self._columns, restval="", extrasaction="ignore", lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(self._kept)
-            write_atomically(self.path / "metrics.csv", text.getvalue().encode())
-            self._metrics = open(self.path / "metrics.csv", "a")  # noqa: SIM115 (open as long as the run)
-        cells = ["" if row.get(name) is None else _cell(row[name]) for name in self._columns]
-        self._metrics.write(",".join(cells) + "\n")
-        self._metrics.flush()
+    @contextlib.contextmanager
+    def _tolerance(self):
+        """Whatever the disk refuses inside is said once, and left for the next time."""
+        try:
+            yield
+        except OSError as error:
+            if not self._trouble:
+                self.warn(f"{self.path}: cannot be written ({error.strerror}); training goes on and tries again")
+            self._trouble = True
+        else:
+            if self._trouble:
+                self.warn(f"{self.path}: can be written again; nothing is missing")
+            self._trouble = False
+
+    def _save_checkpoint(self, learner):
+        generation = learner.clock.generation
+        path = self.path / "checkpoints" / f"generation-{generation:08d}.h5"
+        attributes = {"generation": generation, "digest": digest(learner.state())}
+        write_atomically(path, pack(learner.everything(), attributes))
+        self._saved, self._saved_at = generation, time.monotonic()
 
     def _save_policy(self, name, learner, evaluation):
         attributes = {**self._attributes, "generation": learner.clock.generation}
         if evaluation:
             attributes |= {"eval_mean": evaluation.mean, "eval_episodes": len(evaluation.returns)}
         write_atomically(self.path / name, pack(learner.policy(), attributes))
+
+
+class _Growing:
+    """A file that only grows by whole pieces: a piece that was torn is cut off before the next one.
+
+    end: bytes that count; None for all there are.
+    """
+
+    def __init__(self, path, end):
+        self._path = path
+        self._end = path.stat().st_size if end is None else end
+        self._newest = None
+
+    def append(self, piece, at=None):
+        """Add bytes.  at: a name for the piece; the one added last is not added twice."""
+        if at is not None and at == self._newest:
+            return
+        with open(self._path, "r+b" if self._end else "wb") as file:
+            if file.seek(0, os.SEEK_END) < self._end:
+                raise OSError(errno.ESTALE, "another file stands in its place")
+            file.truncate(self._end)
+            file.seek(self._end)
+            file.write(piece)
+        self._end, self._newest = self._end + len(piece), at
+
+
+def _line(columns, row):
+    """A row of metrics.csv; None is an empty cell."""
+    return ",".join("" if row.get(name) is None else _cell(row[name]) for name in columns) + "\n"
+
+
+def _table(columns, rows):
+    """metrics.csv of rows that were read."""
+    return ",".join(columns) + "\n" + "".join(",".join(row[name] for name in columns) + "\n" for row in rows)
 
 
 def _cell(value):
@@ -248,7 +328,7 @@ def read_config(path):
     try:
         values = yaml.safe_load(file.read_text())
         values.pop("versions", None)
-    except (OSError, yaml.YAMLError, AttributeError) as error:
+    except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
         raise StoreError(f"{file}: cannot be read ({' '.join(str(error).split())}); is {path} a run?") from None
     return values
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from envs import FunctionWorld, make_world
+from mpies.config import ConfigError
 from mpies.policies import make_policy
 from mpies.rollouts import EpisodePlayer, FunctionPlayer
 from solvers.streams import EPISODES, EVALUATION, STATISTICS, TASK, stream
@@ -17,6 +18,14 @@ class Task:
 
     def __init__(self, config):
         self.config = config
+        self._open(config)
+        if config.solver.noise_rows(self.dimension) and config.noise.size < self.dimension:
+            raise ConfigError(
+                f"noise.size must be at least the number of parameters, {self.dimension}, but is {config.noise.size}; "
+                f"100 times as many are good"
+            )
+
+    def _open(self, config):
         section = config.environment
         self.observation_size = 0
         if section.function is not None:
@@ -28,12 +37,17 @@ class Task:
             self.player = FunctionPlayer(self.world)
             return
         self.world = make_world(
-            section.id, section.backend, section.max_steps, section.rebuild_each_episode, **section.kwargs
+            section.id,
+            section.backend,
+            section.max_steps,
+            section.rebuild_each_episode,
+            section.episode_timeout,
+            **section.kwargs,
         )
         self.policy = make_policy(config.policy, self.world.interface)
         self.dimension = self.policy.size
         self.behaviour_size = self.world.interface.observation_size
-        self.player = EpisodePlayer(self.world, self.policy, config.policy.observation_clip)
+        self.player = EpisodePlayer(self.world, self.policy, config.policy.observation_clip, section.episode_timeout)
         if config.policy.normalize_observations:
             self.observation_size = self.world.interface.observation_size
 

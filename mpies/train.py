@@ -91,7 +91,7 @@ class Trainer:
             records, learner = [], None
             if self.comm.rank == 0:
                 learner = Learner(self.solver, self.task)
-                checkpoint, records = run.load(log.warning)
+                checkpoint, records = run.load()
                 if checkpoint:
                     learner.restore(checkpoint[0])
             # What the checkpoint lacks is made again from the ledger, without an environment.
@@ -105,7 +105,7 @@ class Trainer:
                         learner.restore(checkpoint[0])
                 if learner.clock.generation:
                     log.info("%s: going on from generation %d", run.path, learner.clock.generation)
-                run.begin(learner.clock.generation)
+                run.begin(learner)
             self.learner = learner
         self.generation = self.agree(self.learner and self.learner.clock.generation)
 
