@@ -126,3 +126,45 @@ def verify(config, ranks, generations, overrides):
     except ValueError:
         fail(f"--ranks must be numbers like 1,2,3, but is {ranks!r}")
     sys.exit(FINISHED if verify_ranks(config, counts, generations, overrides) else FAILED)
+
+
+@main.command()
+@click.argument("run")
+@click.option("--generation", required=True, type=click.IntRange(0), help="The generation to rebuild.")
+@click.option("--out", help="Write it as a policy file, for evaluate.")
+@user_errors
+def replay(run, generation, out):
+    """Rebuild the mean of any generation of RUN from its ledger, without an environment; exit 1 if not to the bit."""
+    from pathlib import Path
+
+    from mpies.replay import Replay
+
+    found = Replay(Path(run), generation)
+    if out:
+        found.save(out)
+    same = "the recorded one" if found.faithful() else "NOT the recorded one: other package builds or processor?"
+    click.echo(
+        f"{run}: generation {generation}, {found.solver.dimension} parameters, digest {found.digest[:16]}: {same}"
+    )
+    sys.exit(FINISHED if found.faithful() else FAILED)
+
+
+@main.command()
+@click.argument("run")
+@click.option("--member", required=True, metavar="G,K", help="Member K (from 0) of generation G (from 1).")
+@user_errors
+def play(run, member):
+    """Play a recorded member of RUN again; exit 1 where it does not return what it did."""
+    from pathlib import Path
+
+    from mpies.replay import play_member
+
+    generation, comma, number = member.partition(",")
+    if not (comma and generation.isdigit() and number.isdigit() and int(generation) > 0):
+        fail(f"--member must be GENERATION,NUMBER such as 12,3, but is {member!r}")
+    recorded, now, failures = play_member(Path(run), int(generation), int(number))
+    same = recorded == now or (recorded != recorded and now != now)
+    click.echo(f"{run}: member {number} of generation {generation}: recorded {recorded:.6g}, played again {now:.6g}")
+    for episode, message in failures.items():
+        click.echo(f"episode {episode}: {message}")
+    sys.exit(FINISHED if same else FAILED)

@@ -137,8 +137,8 @@ class Learner:
 
     def _recall(self, arrays):
         """Take over what `_besides` returned."""
-        self.normalizer.restore(_part(arrays, "normalizer/"))
-        self.clock = Clock(**{name: value.item() for name, value in _part(arrays, "clock/").items()})
+        self.normalizer.restore(part(arrays, "normalizer/"))
+        self.clock = Clock(**{name: value.item() for name, value in part(arrays, "clock/").items()})
         self.best, self.solved = float(arrays["best"]), float(arrays["solved"])
 
     def everything(self):
@@ -147,7 +147,7 @@ class Learner:
 
     def restore(self, arrays):
         """Go on from what `everything` returned."""
-        self.solver.restore(_part(arrays, "solver/"))
+        self.solver.restore(part(arrays, "solver/"))
         self._recall(arrays)
 
     def policy(self):
@@ -160,5 +160,5 @@ def results_of(record):
     return Results(**{entry.name: record[entry.name] for entry in fields(Results)})
 
 
-def _part(arrays, prefix):
+def part(arrays, prefix):
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}

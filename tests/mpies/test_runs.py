@@ -46,7 +46,7 @@ def test_a_run_leaves_what_the_design_promises(undisturbed):
     assert [bool(row["eval_mean"]) for row in rows] == [False, True] * 5
     assert [int(row["episodes"]) for row in rows] == list(range(16, 176, 16))
     assert len(set(digests(undisturbed))) == 10 and all(len(digest) == 64 for digest in digests(undisturbed))
-    assert [path.name for path in store.checkpoints(undisturbed)] == [f"generation-{n:08d}.h5" for n in (10, 8, 6)]
+    assert [path.name for path in store.checkpoints(undisturbed)] == [f"generation-{n:08d}.h5" for n in (10, 8, 6, 0)]
     assert yaml.safe_load((undisturbed / "config.yaml").read_text())["solver"]["population"] == 16
     assert yaml.safe_load((undisturbed / "finished.yaml").read_text())["reason"] == "generations"
     for name in ("best.h5", "policy.h5"):
