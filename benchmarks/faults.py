@@ -10,6 +10,7 @@ Each prints a line per trial and a summary; --json FILE keeps it.  Victims and m
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -63,10 +64,8 @@ def kill_all(job):
     """SIGKILL mpirun and its ranks at once."""
     victims = [*ranks_of(job), job.pid] if job.poll() is None else []
     for victim in victims:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
     job.communicate()
     return victims
 
@@ -132,7 +131,8 @@ def rank_trials(folder, reference, trials, draw, victims=1, number=signal.SIGKIL
             continue
         same = digests(out) == reference and (out / "finished.yaml").exists()
         seconds = [float(s) for s in re.findall(r"go on after ([0-9.]+) s", output)]
-        yield same, f"ranks {chosen} at generation {generation}: repaired in {seconds} s" + ("" if same else output[-800:])
+        line = f"ranks {chosen} at generation {generation}: repaired in {seconds} s"
+        yield same, line if same else f"{line}\n{output[-2000:]}"
         shutil.rmtree(out)
 
 
@@ -143,7 +143,7 @@ def damage_trials(folder, reference, trials, draw):
     wait_for_rows(job, whole, len(reference) // 2)
     kill_all(job)
     arguments = [sys.executable, "-m", "mpies"]
-    for trial in range(trials):
+    for _ in range(trials):
         out = folder / "damaged"
         shutil.copytree(whole, out)
         file = draw.choice([p for p in out.rglob("*") if p.suffix in (".h5", ".bin", ".csv") and p.stat().st_size])
@@ -165,8 +165,10 @@ def damage_trials(folder, reference, trials, draw):
             found = digests(out)
             right &= done.returncode == 0 and found[-1] == reference[-1]
             right &= file.name == "metrics.csv" or found == reference  # lost rows of the table stay lost
-        yield right, f"{how} at byte {place} of {file.relative_to(out)}: exit {done.returncode}" + (
-            "" if right else done.stderr[-800:]
+        yield (
+            right,
+            f"{how} at byte {place} of {file.relative_to(out)}: exit {done.returncode}"
+            + ("" if right else done.stderr[-800:]),
         )
         shutil.rmtree(out)
 
