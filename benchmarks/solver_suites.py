@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+
 from solvers import find_solver
 from solvers.loop import Loop, noise_table
 
@@ -124,7 +125,9 @@ def run_suites(solvers, suites, instances):
                             "evaluations": cost.hit,
                         }
                     )
-                print(f"{suite} d={dimension} {solver}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+                print(
+                    f"{suite} d={dimension} {solver}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True
+                )
     return rows
 
 
@@ -186,7 +189,11 @@ def measure_bytes(dimension=2804, members=256, generations=3):
         config = validate(
             {
                 "environment": {"id": "function:sphere", "dimension": dimension},
-                "solver": {"kind": kind, "population": members, **({"covariance": "diagonal"} if kind == "cma_es" else {})},
+                "solver": {
+                    "kind": kind,
+                    "population": members,
+                    **({"covariance": "diagonal"} if kind == "cma_es" else {}),
+                },
                 "noise": {"size": 10 * dimension},
             },
             "benchmark",
@@ -280,7 +287,7 @@ def main():
     if arguments.short:
         suites = {"bbob": {"dimensions": (5, 10), "functions": (1, 2, 8, 10), "budget": 3_000}}
         instances = {"bbob": 2}
-    began = time.perf_counter()
+    began, sent = time.perf_counter(), measure_bytes()
     runs = run_suites(arguments.solvers.split(","), suites, instances)
     outcome = {
         "command": " ".join(["python", "benchmarks/solver_suites.py", *sys.argv[1:]]),
@@ -288,7 +295,7 @@ def main():
         "machine": f"{platform.machine()}, Python {platform.python_version()}, "
         + ", ".join(f"{name} {version(name)}" for name in ("numpy", "cma", "crfmnes", "coco-experiment")),
         "instances": instances,
-        "bytes": measure_bytes(),
+        "bytes": sent,
         "runs": runs,
     }
     out = Path(arguments.out)

@@ -6,11 +6,12 @@ from envs.functions import FUNCTIONS, FunctionWorld
 BACKENDS = ("auto", "envpool", "gymnasium")
 
 
-def make_world(environment_id, backend="auto", max_steps=None, **kwargs):
+def make_world(environment_id, backend="auto", max_steps=None, rebuild=None, **kwargs):
     """The World of an environment id.
 
     environment_id: a gymnasium id; `envpool:ID` or `gymnasium:ID` name the backend in the id.
     backend: auto takes EnvPool where it is installed and has the id, and gymnasium else.
+    rebuild: whether gymnasium builds a new object for each episode; None where it is known to be needed.
     Raises EnvironmentProblem with a line that says what is wrong and how to mend it.
     """
     prefix, colon, rest = environment_id.partition(":")
@@ -26,7 +27,7 @@ def make_world(environment_id, backend="auto", max_steps=None, **kwargs):
         return EnvPoolWorld(environment_id, max_steps, **kwargs)
     from envs.gymnasium_world import GymnasiumWorld
 
-    return GymnasiumWorld(environment_id, max_steps, **kwargs)
+    return GymnasiumWorld(environment_id, max_steps, rebuild, **kwargs)
 
 
 __all__ = ["BACKENDS", "FUNCTIONS", "EnvironmentProblem", "FunctionWorld", "make_world"]

@@ -62,13 +62,14 @@ class Batch(ABC):
 class World(ABC):
     """An environment, ready to open batches of episodes.
 
-    interface: Interface.  What pays off on one rank: lanes, episodes side by side; portion, episodes
-    opened at a time; low_water, the number of episodes under way at which more are opened.
+    interface: Interface.  What pays off on one rank: lanes, episodes side by side; smallest and largest,
+    episodes opened at a time; low_water, the number of episodes under way at which more are opened.
     """
 
     interface: Interface
     lanes: int
-    portion: int
+    smallest: int
+    largest: int
     low_water: int
 
     @abstractmethod

@@ -64,17 +64,24 @@ def interface_of(environment_id, observation_space, action_space):
     )
 
 
+# Environments whose episodes depend on the ones played before in the same object (gym#2390: contacts are
+# kept in another order); a new object for each episode mends it.
+LEAKS_HISTORY = ("BipedalWalker-v3", "BipedalWalkerHardcore-v3")
+
+
 class GymnasiumWorld(World):
     """Any id of gymnasium's registry.
 
     environment_id, kwargs: as for gymnasium.make.  max_steps: time limit, None for the environment's own.
+    rebuild: whether each episode gets a new object; None where the environment is known to need it.
     """
 
     # A few lanes spread the cost of the policy's matrix products; opening costs nothing.
-    lanes, portion, low_water = 8, 8, 7
+    lanes, smallest, largest, low_water = 8, 1, 8, 7
 
-    def __init__(self, environment_id, max_steps=None, **kwargs):
+    def __init__(self, environment_id, max_steps=None, rebuild=None, **kwargs):
         self._arguments = (environment_id, max_steps, kwargs)
+        self._rebuild = environment_id in LEAKS_HISTORY if rebuild is None else rebuild
         self._idle = [self._make()]
         first = self._idle[0]
         self.interface = interface_of(environment_id, first.observation_space, first.action_space)
@@ -88,7 +95,10 @@ class GymnasiumWorld(World):
         return _GymnasiumBatch(self, environments, seeds)
 
     def give_back(self, environment):
-        self._idle.append(environment)
+        if self._rebuild:
+            environment.close()
+        else:
+            self._idle.append(environment)
 
     def close(self):
         for environment in self._idle:

@@ -15,7 +15,6 @@ def user_errors(command):
     @functools.wraps(command)
     def run(*args, **kwargs):
         from envs import EnvironmentProblem
-
         from mpies.config import ConfigError
         from mpies.store import StoreError
 

@@ -5,19 +5,25 @@ line: where, what was expected, what was found, how to mend it.
 """
 
 import difflib
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Union
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
-from solvers import SOLVERS
-from solvers.options import Count, Fraction, Options, Positive, Real, Text, WholeNumber
+from pydantic import Field, ValidationError, create_model, model_validator
 
 from mpies.policies import MLPOptions, NoPolicyOptions
+from solvers import SOLVERS, find_solver
+from solvers.options import Count, Fraction, Options, Positive, Real, Text, WholeNumber
 
 
 class ConfigError(ValueError):
     """A user's mistake in a configuration, said in one line."""
+
+
+# What mpies itself hands to the constructors of gymnasium and EnvPool.
+_NOT_KWARGS = {"id", "environment_id", "task_id", "backend", "max_steps", "max_episode_steps", "rebuild", "seed"}
+_NOT_KWARGS |= {"num_envs", "batch_size", "num_threads", "env_type", "disable_env_checker"}
 
 
 class EnvironmentSection(Options):
@@ -28,6 +34,11 @@ class EnvironmentSection(Options):
         "auto", description="auto takes EnvPool where it has the id and no kwargs are given, and gymnasium else"
     )
     kwargs: dict[str, object] = Field({}, description="keyword arguments of the environment's constructor")
+    rebuild: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="gymnasium only: a new environment object for each episode; auto where the environment is "
+        "known to carry history from one episode into the next",
+    )
     max_steps: Count | None = Field(None, description="time limit of an episode, in steps; default the environment's")
     seeds: Literal["pair", "generation"] = Field(
         "pair",
@@ -43,13 +54,27 @@ class EnvironmentSection(Options):
         """The name of the test function, or None."""
         return self.id.removeprefix("function:") if self.id.startswith("function:") else None
 
+    @property
+    def rebuild_each_episode(self):
+        """True, False, or None for auto."""
+        return {"auto": None, "always": True, "never": False}[self.rebuild]
+
+    @model_validator(mode="after")
+    def _kwargs_are_not_keys(self):
+        for name in sorted(_NOT_KWARGS & self.kwargs.keys()):
+            cure = "use environment.max_steps" if "max" in name else "mpies gives it"
+            raise ValueError(f"kwargs.{name} is not for kwargs: {cure}; remove it")
+        return self
+
     @model_validator(mode="after")
     def _function_keys(self):
         from envs import FUNCTIONS
 
+        # A resolved config names every key, so a key at its default is as good as absent.
+        given = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
         if self.function is None:
             for name in ("dimension", "shift"):
-                if name in self.model_fields_set:
+                if name in given:
                     raise ValueError(f"{name} is for function: environments only; remove it, or use id: function:NAME")
             return self
         if self.function not in FUNCTIONS:
@@ -58,8 +83,8 @@ class EnvironmentSection(Options):
             )
         if self.dimension is None:
             raise ValueError(f"dimension is missing: how many parameters {self.id} has, for instance dimension: 100")
-        for name in ("backend", "kwargs", "max_steps"):
-            if name in self.model_fields_set:
+        for name in ("backend", "kwargs", "max_steps", "rebuild"):
+            if name in given:
                 raise ValueError(f"{name} is not for function: environments; remove it")
         return self
 
@@ -101,7 +126,10 @@ class StopSection(Options):
     )
 
 
-AnySolver = Annotated[Union[tuple(solver.Options for solver in SOLVERS.values())], Field(discriminator="kind")]  # noqa: UP007
+def any_solver(*own):
+    """The type of the solver section: the Options of the registry, and of these classes."""
+    options = tuple(solver.Options for solver in (*SOLVERS.values(), *own))
+    return Annotated[Union[options], Field(discriminator="kind")]  # noqa: UP007
 
 
 class Config(Options):
@@ -112,7 +140,7 @@ class Config(Options):
     policy: Annotated[MLPOptions | NoPolicyOptions, Field(discriminator="kind")] = Field(
         MLPOptions(), description="what acts"
     )
-    solver: AnySolver = Field(SOLVERS["openai_es"].Options(), description="what learns")
+    solver: any_solver() = Field(SOLVERS["openai_es"].Options(), description="what learns")
     noise: NoiseSection = Field(NoiseSection(), description="where the noise comes from")
     evaluation: EvaluationSection = Field(EvaluationSection(), description="how progress is judged")
     checkpoint: CheckpointSection = Field(CheckpointSection(), description="what is kept")
@@ -135,7 +163,7 @@ def load(path, overrides=()):
     """The Config of a YAML file with overrides ("section.key=value", values in YAML) applied."""
     path = Path(path)
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); give the path of a YAML file") from None
     except UnicodeDecodeError:
@@ -144,38 +172,75 @@ def load(path, overrides=()):
     if values is None:
         raise ConfigError(f"{path}: is empty; the least it needs is environment: {{id: CartPole-v1}}")
     if not isinstance(values, dict):
-        raise ConfigError(f"{path}: must hold sections (environment:, solver:, ...), but is {_kind(values)}")
+        raise ConfigError(
+            f"{path}: must hold sections such as environment: {{id: CartPole-v1}}, but is {_found(values)}"
+        )
     for override in overrides:
         _apply(values, override)
-    return validate(values, str(path))
+    return validate(values, str(path), [override.partition("=")[0] for override in overrides])
 
 
-def validate(values, where):
-    """The Config of a mapping; `where` begins the line of an error."""
+def config_model(values):
+    """Config, or for a mapping whose solver.kind is nevergrad:NAME or path/to/file.py:Class one that knows its keys.
+
+    Raises ValueError where there is no such solver.
+    """
+    section = values.get("solver")
+    kind = section.get("kind") if isinstance(section, dict) else None
+    if not isinstance(kind, str) or ":" not in kind:
+        return Config
+    own, field = find_solver(kind), Config.model_fields["solver"]
+    return create_model(
+        "Config", __base__=Config, solver=(any_solver(own), Field(field.default, description=field.description))
+    )
+
+
+def validate(values, where, overridden=()):
+    """The Config of a mapping.
+
+    where begins the line of an error, unless the key at fault is one of `overridden`.
+    """
     environment = values.get("environment")
     if isinstance(environment, dict) and str(environment.get("id", "")).startswith("function:"):
         values = {"policy": {"kind": "none"}, **values}
-    values = _fill_kinds(values)
     try:
-        return Config.model_validate(values)
+        model = config_model(values)
+    except ValueError as error:
+        raise ConfigError(f"{where}: solver.kind {_one_line(error)}") from None
+    try:
+        config = model.model_validate(_with_kinds(values, model))
+        resolved(config)  # refuses what cannot be written down again
     except ValidationError as error:
-        raise ConfigError(_explain(error, values, where)) from None
-    except RecursionError:
-        raise ConfigError(f"{where}: is nested too deeply") from None
+        raise ConfigError(_explain(error, where, overridden, model)) from None
+    except (RecursionError, ValueError):
+        raise ConfigError(
+            f"{where}: environment.kwargs must hold numbers, texts, flags, lists and sections only; mend or remove it"
+        ) from None
+    return config
 
 
-# Tagged sections take a default tag, so that a recipe need not repeat it.
-_DEFAULT_KINDS = {("policy",): "mlp", ("solver",): "openai_es", ("solver", "optimizer"): "adam"}
+def _kinds(field):
+    """The sections that may stand at a field: tag to model; the tag is None where there is no choice."""
+    annotation = field.annotation
+    models = [m for m in getattr(annotation, "__args__", (annotation,)) if isinstance(m, type)]
+    return {
+        m.model_fields["kind"].default if "kind" in m.model_fields else None: m
+        for m in models
+        if issubclass(m, Options)
+    }
 
 
-def _fill_kinds(values):
-    for path, kind in _DEFAULT_KINDS.items():
-        parent = values
-        for name in path[:-1]:
-            parent = parent.get(name) if isinstance(parent, dict) else None
-        section = parent.get(path[-1]) if isinstance(parent, dict) else None
-        if isinstance(section, dict) and "kind" not in section:
-            section["kind"] = kind
+def _with_kinds(values, model):
+    """`values` with the default's kind in each section that names none, so that recipes need not repeat it."""
+    values = dict(values)
+    for key, field in model.model_fields.items():
+        section, kinds = values.get(key), _kinds(field)
+        if isinstance(section, dict) and kinds:
+            if None not in kinds:
+                section = {"kind": field.default.kind, **section}
+            kind = section.get("kind") if None not in kinds else None
+            inner = kinds.get(kind) if kind is None or isinstance(kind, str) else None
+            values[key] = _with_kinds(section, inner) if inner else section
     return values
 
 
@@ -184,12 +249,12 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node, deep=False):
         seen = set()
-        for key_node, _ in node.value:
+        for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             key = key_node.value
             if isinstance(key, str) and key != "<<":
                 if key in seen:
                     raise yaml.constructor.ConstructorError(
-                        None, None, f"key {key!r} stands twice", key_node.start_mark
+                        None, None, f"key {key!r} stands twice; remove one", key_node.start_mark
                     )
                 seen.add(key)
         return super().construct_mapping(node, deep)
@@ -201,95 +266,165 @@ def _parse(text, where):
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f" line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{where}:{line} is not YAML ({error.problem or error.context})") from None
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{where}: is not YAML ({' '.join(str(error).split())})") from None
+        raise ConfigError(f"{where}:{line} is not YAML ({_one_line(error.problem or error.context)})") from None
+    except yaml.reader.ReaderError as error:
+        raise ConfigError(f"{where}: is not YAML (character number {error.position + 1}: {error.reason})") from None
+    except RecursionError:
+        raise ConfigError(f"{where}: is nested too deeply; a config has three levels") from None
+    # PyYAML lets through what it meets in a number or a date that is none.
+    except (yaml.YAMLError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{where}: is not YAML ({_one_line(error)})") from None
 
 
 def _apply(values, override):
     name, equals, text = override.partition("=")
-    if not equals or not name:
-        raise ConfigError(f"{override!r} on the command line must be KEY=VALUE, for instance solver.sigma=0.05")
-    value = _parse(text, f"the command line, {name}")
     *sections, key = name.split(".")
-    for section in sections:
+    if not equals or not key or not all(sections):
+        raise ConfigError(f"the command line: {override!r} must be KEY=VALUE, for instance solver.sigma=0.05")
+    value = _parse(text, f"the command line, {name}")
+    for number, section in enumerate(sections):
         inner = values.get(section)
         if inner is None:
             inner = values[section] = {}
         if not isinstance(inner, dict):
-            raise ConfigError(f"the command line, {name}: {section} has no keys of its own")
+            path = ".".join(sections[: number + 1])
+            raise ConfigError(f"the command line: {name} is not a key, since {path} is {_found(inner)} and no section")
         values = inner
     values[key] = value
 
 
-def _explain(error, values, where):
-    """The first problem of a ValidationError in one line: where, what, expected, found, cure."""
-    first = error.errors()[0]
-    path = [part for part in first["loc"] if not _is_tag(part, first["loc"])]
-    name = ".".join(str(part) for part in path)
-    if first["type"] == "extra_forbidden":
-        section = name.rpartition(".")[0]
-        known = _known_keys(values, path[:-1])
-        close = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.4)
-        hint = f"did you mean {section + '.' if section else ''}{close[0]}?" if close else f"known: {', '.join(known)}"
-        return f"{where}: {name} is not a key; {hint}"
-    if first["type"] == "missing":
-        example = "environment: {id: CartPole-v1}" if name in ("environment", "environment.id") else name
-        return f"{where}: {name} is missing; add {example}"
-    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    if first["type"] == "value_error" and not message.startswith("must"):
-        return f"{where}: {name + '.' if name else ''}{message}"
-    message = message.replace("should be", "must be").replace("valid dictionary", "mapping of keys to values")
-    message = message.replace("a valid dictionary or instance of", "a section of keys, see")
-    if first["type"] in ("model_type", "model_attributes_type", "dict_type"):
-        message = "must be a section of keys"
-    if first["type"].startswith("union_tag"):
-        tags = str(first.get("ctx", {}).get("expected_tags", "")).replace("'", "")
-        section = first["input"]
-        if not isinstance(section, dict):
-            return f"{where}: {name} must be a section of keys, but is {_kind(section)}"
-        return f"{where}: {name}.kind must be one of {tags}, but is {section.get('kind')!r}"
-    return f"{where}: {name} {message}, but is {_kind(first['input'])}"
+def _explain(error, where, overridden, model):
+    """The most telling problem of a ValidationError in one line: where, key, expected, found, cure."""
+    problem = min(error.errors(), key=_urgency)
+    model, field, path, rest = _locate(problem["loc"], model)
+    if rest[-1:] == ["[key]"]:  # the key is what was found, and no part of the path
+        rest = rest[:-2]
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{_plain(part)}" for part in path + rest).lstrip(".")
+    text = _problem(problem, model, field, name)
+    subject = text.split(" ", 1)[0]
+    if any(f"{key}.".startswith(f"{subject}.") or subject.startswith((f"{key}.", f"{key}[")) for key in overridden):
+        where = "the command line"
+    return f"{where}: {_one_line(text)}"
 
 
-def _is_tag(part, location):
-    """Whether a part of an error's location is the tag of a tagged section, which the file does not hold."""
-    at = location.index(part)
-    return (location[0] == "policy" and at == 1 and part in ("mlp", "none")) or (
-        location[:2] == ("solver", "optimizer") and at == 2 and part in ("adam", "sgd")
-    )
+def _urgency(problem):
+    """A wrong kind explains unknown keys, and a misspelt key explains a missing one."""
+    if problem["loc"][-1:] == ("kind",) or problem["type"].startswith("union_tag"):
+        return 0
+    return 1 if problem["type"] in ("extra_forbidden", "invalid_key") else 2
 
 
-def _known_keys(values, path):
-    """The keys that may stand in the section at `path`."""
-    model = Config
-    section = values
-    for name in path:
-        section = section.get(name, {}) if isinstance(section, dict) else {}
-        model = _model_of(model, name, section)
-        if model is None:
-            return []
-    return list(model.model_fields)
+def _locate(location, model):
+    """(model, field, path, rest) of an error: the section and the key that `path` leads to, without tags.
+
+    rest: what follows inside the value of that key.  model is None where there is no such section.
+    """
+    field, path, parts = None, [], list(location)
+    while parts and model:
+        field = model.model_fields.get(parts[0])
+        path.append(parts.pop(0))
+        kinds = _kinds(field) if field else {}
+        if not parts or not kinds:
+            break
+        model = kinds[parts.pop(0)] if len(kinds) > 1 else next(iter(kinds.values()))
+    return model, field, path, parts
 
 
-def _model_of(model, name, section):
-    annotation = model.model_fields[name].annotation
-    candidates = [m for m in getattr(annotation, "__args__", (annotation,)) if isinstance(m, type)]
-    candidates = [m for m in candidates if issubclass(m, Options)]
-    for candidate in candidates:
-        if len(candidates) == 1 or candidate.model_fields["kind"].default == section.get("kind"):
-            return candidate
-    return None
+def _problem(problem, model, field, name):
+    """What is wrong with the key `name`, in words; no line breaks but those of the user's own keys."""
+    kind, found, context = problem["type"], problem["input"], problem.get("ctx", {})
+    message = problem["msg"].removeprefix("Value error, ")
+    if kind == "value_error" and not message.startswith("must "):  # a sentence of its own, about keys of this section
+        return f"{name}.{message}" if name else message
+    if kind in ("extra_forbidden", "invalid_key"):
+        return f"{name} is not a key; {_known(model, name)}"
+    if kind == "missing":
+        example = "{id: CartPole-v1}" if name == "environment" else "CartPole-v1"
+        return f"{name} is missing; add {name.rpartition('.')[2]}: {example}"
+    if kind.startswith("union_tag") and isinstance(found, dict):
+        return _choice(f"{name}.kind", sorted(map(str, _kinds(field))), found.get("kind"))
+    if kind == "literal_error":
+        return _choice(name, list(field.annotation.__args__), found)
+    expected = {
+        "value_error": message,
+        "greater_than": f"must be greater than {context.get('gt')}",
+        "greater_than_equal": f"must be at least {context.get('ge')}",
+        "less_than": f"must be less than {context.get('lt')}",
+        "less_than_equal": f"must be at most {context.get('le')}",
+        "finite_number": "must be a finite number",
+        "list_type": "must be a list",
+        "float_type": "must be a number",
+        "float_parsing": "must be a number",
+        "int_type": "must be a whole number",
+        "int_parsing": "must be a whole number",
+        "int_parsing_size": "must be a smaller number",
+    }.get(kind)
+    if problem["loc"][-1] == "[key]":
+        return f"{name} has the key {_found(found)}, which must be a text; quote or remove it"
+    if _kinds(field) or kind == "dict_type":
+        expected = "must be a section of keys"
+    return f"{name} {expected or 'must be of another type'}, but is {_found(found)}; {_cure(field, name)}"
 
 
-def _kind(value):
+def _choice(name, choices, found):
+    close = difflib.get_close_matches(str(found), choices, n=1)
+    listed = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
+    cure = f"did you mean {close[0]}?" if close else f"use {choices[0]}, for instance"
+    return f"{name} must be {listed}, but is {_found(found)}; {cure}"
+
+
+def _known(model, name):
+    """A hint for an unknown key: the same one of another section or kind, the nearest, or all there are."""
+    section, _, key = name.rpartition(".")
+    for place, _, other in _sections(Config, "", ""):
+        if key in other.model_fields and key != "kind":
+            place = re.sub(r" \(kind: \w+\)", "", place)
+            if place == section:
+                return f"it belongs to kind: {other.model_fields['kind'].default}"
+            return f"did you mean {place}.{key}?"
+    close = difflib.get_close_matches(key, model.model_fields, n=1)
+    if close:
+        return f"did you mean {section + '.' if section else ''}{close[0]}?"
+    return f"{section or 'the top level'} has {', '.join(model.model_fields)}"
+
+
+def _cure(field, name):
+    if field.is_required():
+        return f"for instance {name}: {'{id: CartPole-v1}' if name == 'environment' else 'CartPole-v1'}"
+    if isinstance(field.default, Options):
+        key = next(key for key in type(field.default).model_fields if key != "kind")
+        return f"for instance {name}: {{{key}: {_yaml(getattr(field.default, key))}}}"
+    return "leave it out for none" if field.default is None else f"the default is {_yaml(field.default)}"
+
+
+def _plain(part):
+    """A key as it is, or quoted where it would not read as one."""
+    return part if isinstance(part, str) and part.replace("-", "_").isidentifier() else repr(part)
+
+
+def _found(value):
     """A value as an error shows it."""
-    text = repr(value)
-    names = {list: "the list", dict: "the section", str: "the text", bool: "the flag", type(None): "empty"}
-    name = names.get(type(value), "")
     if value is None:
-        return name
-    return f"{name} {text if len(text) <= 60 else text[:57] + '...'}".strip()
+        return "empty"
+    names = {list: "the list ", dict: "the section ", str: "the text ", bool: "the flag "}
+    text = repr(value) if isinstance(value, str) else _yaml(value)
+    return names.get(type(value), "") + (text if len(text) <= 60 else text[:57] + "...")
+
+
+def _yaml(value):
+    """A value on one line, as YAML writes it."""
+    if isinstance(value, (bool, int, float)):
+        return str(value).lower()
+    if isinstance(value, str):
+        return value
+    try:
+        return _one_line(yaml.safe_dump(value, default_flow_style=True, width=1000))
+    except (yaml.YAMLError, RecursionError):
+        return repr(value)
+
+
+def _one_line(text):
+    return " ".join(str(text).split())
 
 
 def as_yaml(values):
@@ -344,11 +479,9 @@ def _shown(default):
 
 
 def _sections(model, prefix, title):
+    """Every section: its path, the key it stands at, its model."""
     yield prefix, title, model
     for key, field in model.model_fields.items():
-        annotation = field.annotation
-        models = [m for m in getattr(annotation, "__args__", (annotation,)) if isinstance(m, type)]
-        models = [m for m in models if issubclass(m, Options)]
-        for inner in models:
-            tag = f" (kind: {inner.model_fields['kind'].default})" if "kind" in inner.model_fields else ""
+        for kind, inner in _kinds(field).items():
+            tag = f" (kind: {kind})" if kind else ""
             yield from _sections(inner, f"{prefix + '.' if prefix else ''}{key}{tag}", key)

@@ -9,7 +9,6 @@ import traceback
 from pathlib import Path
 
 from envs import EnvironmentProblem
-
 from mpies import store
 from mpies.cli import FAILED, FINISHED, REQUEUE, USER_ERROR
 from mpies.communicator import NotEnoughSharedMemory, connect
@@ -110,7 +109,9 @@ def _say_goodbye(reason, run, learner, config):
         log.error("more than stop.max_failures of generation %d failed; see the warnings", clock.generation)
         return
     run.finish(reason, learner)
-    said = f"solved: {learner.solved:.2f}, target {config.stop.target:g}" if reason == "solved" else f"all {reason} done"
+    said = (
+        f"solved: {learner.solved:.2f}, target {config.stop.target:g}" if reason == "solved" else f"all {reason} done"
+    )
     print(
         f"{run.path}: {said}; generation {clock.generation}, {clock.steps:,} steps, "
         f"{clock.seconds:.1f} s of training on {os.cpu_count()} cores",

@@ -8,8 +8,9 @@ member acts the same to the bit whatever the company.
 from typing import Literal
 
 import numpy as np
-from envs.base import Discrete
 from pydantic import Field
+
+from envs.base import Discrete
 from solvers.options import Count, Flag, Fraction, Options, Positive
 from solvers.streams import INITIAL_MEAN, stream
 

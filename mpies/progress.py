@@ -1,6 +1,9 @@
 """What a person sees of a run: a live bar on a terminal, one aligned line a generation elsewhere."""
 
+import os
 import sys
+
+from mpies.communicator import LAUNCHED
 
 
 class Lines:
@@ -74,7 +77,23 @@ def time_left(row, evaluations, stop):
 
 def make_progress(config):
     """The Bar on a terminal, Lines elsewhere."""
-    return Bar(config) if sys.stdout.isatty() else Lines(config)
+    return Bar(config) if _someone_watches() else Lines(config)
+
+
+def _someone_watches():
+    """Whether standard output ends at a terminal.
+
+    mpirun gives its ranks a terminal of its own making, so under it its own output is what counts.
+    """
+    if not sys.stdout.isatty():
+        return False
+    if not any(name in os.environ for name in LAUNCHED):
+        return True
+    try:
+        target = os.readlink(f"/proc/{os.getppid()}/fd/1")
+    except OSError:
+        return False
+    return target.startswith(("/dev/pts/", "/dev/tty"))
 
 
 def _duration(seconds):

@@ -70,7 +70,7 @@ class _Open:
     batch: object
     first: int  # number of its first rollout
     waiting: list  # places
-    lanes: np.ndarray | None = None  # (m,)
+    lanes: object = None  # index of its lanes: (m,) or a slice
     places: np.ndarray | None = None  # (m,) int32
 
 
@@ -90,12 +90,12 @@ class EpisodePlayer:
         self.observations = np.zeros((lanes, size), np.float32)
         self.inputs = np.zeros((lanes, size), np.float32)  # normalised
         self.sums = np.zeros((lanes, 2, size))
-        self.totals, self.signs, self.steps = np.zeros(lanes), np.zeros(lanes), np.zeros(lanes, np.int64)
-        self.rollouts = np.zeros(lanes, np.int64)
+        self.totals, self.signs = np.zeros(lanes), np.zeros(lanes)
+        self.begun, self.rollouts = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
         self.opens = np.empty(lanes, object)
         self.places = np.zeros(lanes, np.int32)
-        self.per_lane = (self.stack, self.observations, self.sums, self.totals, self.signs, self.steps)
-        self.per_lane += (self.rollouts, self.opens, self.places)
+        self.per_lane = (self.stack, self.observations, self.sums, self.totals, self.signs)
+        self.per_lane += (self.begun, self.rollouts, self.opens, self.places)
 
     def play(self, work, tickets, share, normalization=None):
         """Play rollouts until there are no more tickets.
@@ -103,19 +103,19 @@ class EpisodePlayer:
         share: ranks that draw from these tickets.  normalization: (2, o) float32 mean and deviation.
         Returns ROLLOUT rows, observation_record rows and {rollout: what went wrong}.
         """
-        world, self.work, self.active = self.world, work, 0
+        world, self.work, self.active, self.step = self.world, work, 0, 0
         self.rows, self.observed, self.failures = [], [], {}
         opened: list[_Open] = []
         with np.errstate(all="ignore"):  # a wild member may overflow; its return tells
             while True:
                 waiting = opened[-1].waiting if opened else []
-                if not waiting and self.active <= world.low_water and tickets.left:
-                    # Large portions first and small ones last: wide batches, and a short wait at the end.
-                    taken = tickets.take(min(world.portion, -(-tickets.left // (2 * share))))
-                    if taken:
+                while not waiting and self.active <= world.low_water and tickets.left:
+                    # A fair share of what is left: wide batches first, and a short wait at the end.
+                    portion = min(max(-(-tickets.left // share), world.smallest), world.largest)
+                    if taken := tickets.take(portion):
                         batch = world.open([int(work.seeds[rollout]) for rollout in taken])
-                        opened.append(_Open(batch, taken.start, list(range(len(taken)))[::-1]))
-                        continue
+                        waiting = list(range(len(taken)))[::-1]
+                        opened.append(_Open(batch, taken.start, waiting))
                 if waiting and self.active < world.lanes:
                     while waiting and self.active < world.lanes:
                         self._begin(self.active, opened[-1])
@@ -143,16 +143,18 @@ class EpisodePlayer:
         rollout = opened.first + place
         self.work.write(rollout, self.stack[lane])
         self.observations[lane] = opened.batch.observations[place]
-        self.sums[lane] = self.totals[lane] = self.signs[lane] = self.steps[lane] = 0
-        self.rollouts[lane], self.opens[lane], self.places[lane] = rollout, opened, place
+        self.sums[lane] = self.totals[lane] = self.signs[lane] = 0
+        self.begun[lane], self.rollouts[lane] = self.step, rollout
+        self.opens[lane], self.places[lane] = opened, place
 
     def _arrange(self, opened):
         """Note which lanes belong to which batch, and close batches that are through."""
         opens = self.opens[: self.active]
         for item in list(opened):
-            item.lanes = np.flatnonzero(opens == item)
-            item.places = self.places[item.lanes]
-            if not len(item.lanes) and not item.waiting:
+            lanes = np.flatnonzero(opens == item)
+            item.places = self.places[lanes]
+            item.lanes = slice(0, self.active) if len(lanes) == self.active else lanes
+            if not len(lanes) and not item.waiting:
                 item.batch.close()
                 opened.remove(item)
         self.sampled = np.flatnonzero(self.work.sampled[self.rollouts[: self.active]])
@@ -168,27 +170,27 @@ class EpisodePlayer:
         if normalization is not None:
             inputs = np.subtract(inputs, normalization[0], out=self.inputs[:active])
             np.divide(inputs, normalization[1], out=inputs)
-            np.clip(inputs, -self.clip, self.clip, out=inputs)
+            np.minimum(inputs, self.clip, out=inputs)
+            np.maximum(inputs, -self.clip, out=inputs)
         actions = self.act(inputs)
         for item in opened:
             item.batch.send(item.places, actions[item.lanes])
         over = np.zeros(active, bool)
-        self.steps[:active] += 1
+        self.step += 1
         for item in opened:
             lanes = item.lanes
-            observations, rewards, over[lanes] = item.batch.receive()
-            self.observations[lanes] = observations
+            self.observations[lanes], rewards, over[lanes] = item.batch.receive()
             self.totals[lanes] += rewards
             self.signs[lanes] += np.sign(rewards)
         return over
 
     def _finish(self, lane):
-        rollout, total = int(self.rollouts[lane]), float(self.totals[lane])
+        rollout, total, steps = int(self.rollouts[lane]), float(self.totals[lane]), self.step - int(self.begun[lane])
         self.work.note_behaviour(rollout, self.observations[lane])
         if not np.isfinite(total):
             message = self.opens[lane].batch.failures.get(int(self.places[lane]))
             self.failures[rollout] = message or f"return {total}"
             total = np.nan
-        self.rows.append((rollout, total, self.signs[lane], self.steps[lane]))
+        self.rows.append((rollout, total, self.signs[lane], steps))
         if self.work.sampled[rollout] and np.isfinite(total) and np.isfinite(self.sums[lane]).all():
-            self.observed.append((rollout, self.steps[lane], *self.sums[lane].copy()))
+            self.observed.append((rollout, steps, *self.sums[lane].copy()))

@@ -27,10 +27,23 @@ class StoreError(ValueError):
 
 
 # The columns every metrics.csv has; what a solver reports follows behind.
-COLUMNS = (
-    "generation seconds episodes steps return_mean return_std return_min return_max length_mean "
-    "eval_mean eval_std failures ranks digest steps_per_second"
-).split()
+COLUMNS = [
+    "generation",
+    "seconds",
+    "episodes",
+    "steps",
+    "return_mean",
+    "return_std",
+    "return_min",
+    "return_max",
+    "length_mean",
+    "eval_mean",
+    "eval_std",
+    "failures",
+    "ranks",
+    "digest",
+    "steps_per_second",
+]
 
 
 def write_atomically(path, content):
@@ -82,7 +95,9 @@ def unpack(content, name):
     arrays = {}
     try:
         with h5py.File(io.BytesIO(content), "r") as file:
-            file.visititems(lambda key, item: arrays.update({key: item[()]}) if isinstance(item, h5py.Dataset) else None)
+            file.visititems(
+                lambda key, item: arrays.update({key: item[()]}) if isinstance(item, h5py.Dataset) else None
+            )
             return arrays, dict(file.attrs)
     except (OSError, RuntimeError, KeyError, ValueError) as error:
         raise StoreError(f"{name}: is damaged ({error})") from None
@@ -159,7 +174,9 @@ class Run:
 
 
 def _cell(value):
-    return value if isinstance(value, str) else str(int(value)) if isinstance(value, (int, np.integer)) else f"{value:.9g}"
+    return (
+        value if isinstance(value, str) else str(int(value)) if isinstance(value, (int, np.integer)) else f"{value:.9g}"
+    )
 
 
 def checkpoints(path):

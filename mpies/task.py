@@ -1,22 +1,30 @@
 """What a config asks to be solved: a world, a policy for it, and a player that brings them together."""
 
 import numpy as np
-from envs import FunctionWorld, make_world
-from solvers.streams import EPISODES, EVALUATION, STATISTICS, TASK, stream
 
+from envs import FunctionWorld, make_world
+from mpies.config import ConfigError
 from mpies.policies import make_policy
 from mpies.rollouts import EpisodePlayer, FunctionPlayer
+from solvers.streams import EPISODES, EVALUATION, STATISTICS, TASK, stream
 
 
 class Task:
     """The task of a Config.  dimension: d, the number of parameters.
 
     observation_size is 0 where there is nothing to normalise.  behaviour_size: of how an episode ended.
-    Raises EnvironmentProblem when the environment cannot be built.
+    Raises EnvironmentProblem when the environment cannot be built, and ConfigError when the solver cannot have
+    so many parameters.
     """
 
     def __init__(self, config):
         self.config = config
+        self._build(config)
+        refusal = config.solver.refusal(self.dimension)
+        if refusal:
+            raise ConfigError(refusal)
+
+    def _build(self, config):
         section = config.environment
         self.observation_size = 0
         if section.function is not None:
@@ -27,7 +35,9 @@ class Task:
             self.behaviour_size = self.world.behaviour_size
             self.player = FunctionPlayer(self.world)
             return
-        self.world = make_world(section.id, section.backend, section.max_steps, **section.kwargs)
+        self.world = make_world(
+            section.id, section.backend, section.max_steps, section.rebuild_each_episode, **section.kwargs
+        )
         self.policy = make_policy(config.policy, self.world.interface)
         self.dimension = self.policy.size
         self.behaviour_size = self.world.interface.observation_size

@@ -8,13 +8,13 @@ import logging
 import time
 
 import numpy as np
-from solvers import find_solver, noise
-from solvers.base import Results
-from solvers.moments import moments
 
 from mpies.learner import Evaluation, Learner
 from mpies.rollouts import Work
 from mpies.task import Task
+from solvers import find_solver, noise
+from solvers.base import Results
+from solvers.moments import moments
 
 log = logging.getLogger(__name__)
 
@@ -207,14 +207,9 @@ def with_notes(rows, notes):
 
 
 def collect(rows, episodes, payload):
-    """Results of members from the ROLLOUT rows of their episodes, in order, `payload` of their notes being the solver's."""
+    """Results of members from the ROLLOUT rows of their episodes, in order; the first notes are the payload."""
     totals, signs, steps = (rows[name].reshape(-1, episodes) for name in ("total", "signs", "steps"))
     notes = rows["notes"] if "notes" in rows.dtype.names else np.zeros((len(rows), 0))
     notes = notes.reshape(len(totals), episodes, -1)
-    return Results(
-        totals.mean(axis=1),
-        signs.mean(axis=1),
-        steps.sum(axis=1),
-        notes[:, 0, :payload],
-        notes[:, :, payload:].mean(axis=1),
-    )
+    behaviours = notes[:, :, payload:].mean(axis=1)
+    return Results(totals.mean(axis=1), signs.mean(axis=1), steps.sum(axis=1), notes[:, 0, :payload], behaviours)

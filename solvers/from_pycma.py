@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from solvers.options import Count, NonNegative, Population, Positive
+from solvers.options import Candidates, Count, NonNegative, Positive
 from solvers.streams import SOLVER, stream
 from solvers.told import Told
 
 
-class CMAESOptions(Population):
+class CMAESOptions(Candidates):
     """CMA-ES by pycma: learns all dependencies between up to a few thousand parameters, or the scales of more."""
 
     kind: Literal["cma_es"] = "cma_es"

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+
 from solvers import SOLVERS, find_solver
 from solvers.base import Results
 from solvers.loop import Loop, noise_table

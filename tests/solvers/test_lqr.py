@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from solvers import SOLVERS, find_solver
 from solvers.loop import Loop, noise_table
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from solvers import noise
 from solvers.ars import ARS
 from solvers.base import Results
@@ -162,7 +163,12 @@ def test_novelty_is_the_mean_distance_to_the_nearest():
 
 
 def run_novelty(variant, generations, value, **options):
-    options = {"population": 20, "sigma": 0.1, "means": 2, "optimizer": {"kind": "adam", "learning_rate": 0.05}} | options
+    options = {
+        "population": 20,
+        "sigma": 0.1,
+        "means": 2,
+        "optimizer": {"kind": "adam", "learning_rate": 0.05},
+    } | options
     solver = NoveltyES(NoveltyES.Options(variant=variant, weight_decay=0.0, **options), D, seed=2)
     solver.start(np.zeros(D))
     loop = Loop(solver, value, noise_table(1 << 14), behaviour=lambda x: x[:2])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from solvers import find_solver
 from solvers.base import Results
 from solvers.from_pycma import CMAES

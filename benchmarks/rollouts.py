@@ -1,0 +1,132 @@
+"""Whole generations against the bare stepping loop of the same backend.
+
+    mpirun -n 2 python benchmarks/rollouts.py configs/lunar_lander.yaml [--repeats 9] [KEY=VALUE ...]
+
+In one run and in turn, several times: (a) a whole generation as `mpies train` makes it (broadcast, rollouts,
+gather, update, metrics row; no evaluation), and (b) the bare loop: the actions of the same episodes, recorded
+beforehand, stepped by the same backend on the same number of processes, each with the episodes it had played.
+Prints steps per second of both and the ratio, medians over the repeats; --json FILE keeps them.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+
+import numpy as np
+
+from mpies import config as configs
+from mpies import store
+from mpies.communicator import connect
+from mpies.train import Trainer
+
+
+class NoSignals:
+    raised = False
+
+
+def record_actions(trainer):
+    """Play the coming generation untimed.  Returns this rank's episodes: (seed, actions) pairs."""
+    world, opened = trainer.task.world, []
+    real_open = world.open
+
+    def open_and_note(seeds):
+        batch, actions_of = real_open(seeds), [[] for _ in seeds]
+        real_send = batch.send
+
+        def send(places, actions):
+            for place, action in zip(places.tolist(), actions, strict=True):
+                actions_of[place].append(np.array(action))
+            real_send(places, actions)
+
+        batch.send = send
+        opened.extend(zip(seeds, actions_of, strict=True))
+        return batch
+
+    world.open = open_and_note
+    try:
+        trainer.play_generation(*trainer.share())
+    finally:
+        del world.open
+    return opened
+
+
+def calls_of(episodes):
+    """The calls of a loop that steps all episodes side by side: (places, actions) until the last is over."""
+    longest = max(len(actions) for _, actions in episodes)
+    running = [[i for i, (_, actions) in enumerate(episodes) if len(actions) > t] for t in range(longest)]
+    return [(np.array(p, np.int32), np.stack([episodes[i][1][t] for i in p])) for t, p in enumerate(running)]
+
+
+def bare_seconds(comm, world, episodes):
+    """Seconds that all processes together need to step their recorded episodes."""
+    calls, seeds = calls_of(episodes), [seed for seed, _ in episodes]
+    meet(comm)
+    start = time.perf_counter()
+    batch = world.open(seeds)
+    for places, actions in calls:
+        batch.send(places, actions)
+        batch.receive()
+    batch.close()
+    meet(comm)
+    return time.perf_counter() - start
+
+
+def meet(comm):
+    comm.allgather(np.zeros(0, "i8"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("config")
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--between", type=int, default=4, help="generations made between two measurements")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    comm = connect()
+    config = configs.load(options.config, [*options.overrides, "checkpoint.every=1000000"])
+    trainer = Trainer(config, comm, NoSignals())
+    trainer.build_table()
+    ours, bare = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        run = store.open_run(folder, config, "auto", print)[0] if comm.rank == 0 else None
+        for _ in range(options.repeats):
+            for _ in range(options.between):
+                trainer.make_generation()
+            episodes = record_actions(trainer)
+            seconds = bare_seconds(comm, trainer.task.world, episodes)
+            start = time.perf_counter()
+            results = trainer.make_generation()
+            if run:
+                row = trainer.learner.record(results, None, comm.size)
+                run.record(trainer.learner, row, None, False, last=False)
+            meet(comm)
+            ours.append(float(results.steps.sum()) / (time.perf_counter() - start))
+            bare.append(float(results.steps.sum()) / seconds)
+    if comm.rank == 0:
+        ratios = [one / other for one, other in zip(ours, bare, strict=True)]
+        found = {
+            "environment": config.environment.id,
+            "backend": type(trainer.task.world).__name__,
+            "ranks": comm.size,
+            "population": config.solver.population,
+            "steps_per_second": statistics.median(ours),
+            "bare_steps_per_second": statistics.median(bare),
+            "ratio": statistics.median(ratios),
+            "ratios": ratios,
+        }
+        print(
+            f"{found['environment']} {found['backend']} {comm.size} ranks: whole generations "
+            f"{found['steps_per_second']:,.0f} steps/s, bare loop {found['bare_steps_per_second']:,.0f}, "
+            f"ratio {found['ratio']:.3f} (min {min(ratios):.3f}, max {max(ratios):.3f}, {options.repeats} repeats)"
+        )
+        if options.json:
+            with open(options.json, "w") as file:
+                json.dump(found, file, indent=1)
+    comm.close()
+
+
+if __name__ == "__main__":
+    main()

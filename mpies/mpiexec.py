@@ -1,0 +1,29 @@
+"""How this machine starts MPI ranks: the command and the variables it needs."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+
+def find():
+    """The mpiexec beside this Python (the wheel's), else the one on PATH, else None."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    return str(beside) if beside.exists() else shutil.which("mpiexec")
+
+
+def command(mpiexec, ranks, arguments):
+    """The command line for `ranks` ranks of `mpies` with these arguments, as a list."""
+    return [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpies", *arguments]
+
+
+def environment():
+    """This process's environment, made fit for local ranks of Open MPI; MPICH ignores what is added."""
+    added = {
+        "OMPI_MCA_osc": "^ucx",  # complains on machines without the hardware
+        "OMPI_MCA_mpi_yield_when_idle": "1",  # more ranks than cores must not spin
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    }
+    if os.geteuid() == 0:
+        added |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return added | dict(os.environ)

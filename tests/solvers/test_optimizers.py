@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+
+from solvers.optimizers import AdamOptions, SGDOptions, make_optimizer
+
+GRADIENTS = np.array([[1.0, -2.0, 0.0], [0.5, 0.25, 1e-3], [-3.0, 2.0, 0.0], [0.1, 0.1, 10.0]], np.float32)
+
+
+def steps_of(options, rate):
+    rule = make_optimizer(options, 3)
+    return np.array([rule.step(gradient, rate) for gradient in GRADIENTS])
+
+
+def test_the_first_step_of_adam_has_the_size_of_the_learning_rate():
+    step = make_optimizer(AdamOptions(), 3).step(np.array([5, -1e-3, 0], np.float32), 0.1)
+    np.testing.assert_allclose(step, [0.1, -0.1 * 1e-3 / (1e-3 + 1e-8), 0], rtol=1e-6)
+    assert step.dtype == np.float32
+
+
+def test_two_steps_of_adam_by_hand():
+    # beta1 = .5, beta2 = .75, gradients 2 and 4:
+    # m = 1, then 2.5; v = 1, then 4.75; corrected: 2 / 2, then (10/3) / sqrt(4.75 / .4375)
+    rule = make_optimizer(AdamOptions(beta1=0.5, beta2=0.75), 1)
+    steps = [rule.step(np.array([gradient], np.float32), 0.1)[0] for gradient in (2, 4)]
+    np.testing.assert_allclose(steps, [0.1, 0.1 * (2.5 / 0.75) / np.sqrt(4.75 / 0.4375)], rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("options", [AdamOptions(), AdamOptions(beta1=0.5, beta2=0.9, epsilon=0.01)])
+def test_adam_follows_the_published_algorithm_in_float64(options):
+    first = second = np.zeros(3)
+    expected = []
+    for t, gradient in enumerate(GRADIENTS.astype(np.float64), 1):
+        first = options.beta1 * first + (1 - options.beta1) * gradient
+        second = options.beta2 * second + (1 - options.beta2) * gradient**2
+        m, v = first / (1 - options.beta1**t), second / (1 - options.beta2**t)
+        expected.append(0.05 * m / (np.sqrt(v) + options.epsilon))
+    np.testing.assert_allclose(steps_of(options, 0.05), expected, atol=1e-7)
+
+
+def test_sgd_steps_by_hand():
+    # momentum .5: v = 1, then .5 + .5 * 3 = 2, then 1 + .5 * 2 = 2
+    rule = make_optimizer(SGDOptions(momentum=0.5), 1)
+    steps = [rule.step(np.array([gradient], np.float32), 0.1)[0] for gradient in (2, 3, 2)]
+    np.testing.assert_allclose(steps, [0.1, 0.2, 0.2], rtol=1e-6)
+
+
+def test_sgd_without_momentum_follows_the_gradient():
+    np.testing.assert_allclose(steps_of(SGDOptions(momentum=0), 0.1), 0.1 * GRADIENTS, rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [AdamOptions(), SGDOptions()])
+def test_a_restored_rule_goes_on_with_the_same_bits(options):
+    rule, other = make_optimizer(options, 3), make_optimizer(options, 3)
+    for gradient in GRADIENTS:
+        rule.step(gradient, 0.1)
+    other.restore({name: np.copy(value) for name, value in rule.state().items()})
+    for gradient in GRADIENTS:
+        assert rule.step(gradient, 0.1).tobytes() == other.step(gradient, 0.1).tobytes()
