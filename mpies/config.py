@@ -140,7 +140,9 @@ class Config(Options):
     policy: Annotated[MLPOptions | NoPolicyOptions, Field(discriminator="kind")] = Field(
         MLPOptions(), description="what acts"
     )
-    solver: any_solver() = Field(SOLVERS["openai_es"].Options(), description="what learns")
+    solver: any_solver() = Field(  # type: ignore[valid-type]
+        SOLVERS["openai_es"].Options(), description="what learns"
+    )
     noise: NoiseSection = Field(NoiseSection(), description="where the noise comes from")
     evaluation: EvaluationSection = Field(EvaluationSection(), description="how progress is judged")
     checkpoint: CheckpointSection = Field(CheckpointSection(), description="what is kept")

@@ -23,6 +23,11 @@ class Task:
         refusal = config.solver.refusal(self.dimension)
         if refusal:
             raise ConfigError(refusal)
+        if config.solver.noise_rows(self.dimension) and config.noise.size < self.dimension:
+            raise ConfigError(
+                f"noise.size must be at least {self.dimension}, the parameters of one member, "
+                f"but is {config.noise.size}; leave it out for {type(config.noise)().size}"
+            )
 
     def _build(self, config):
         section = config.environment

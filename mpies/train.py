@@ -191,13 +191,13 @@ class Trainer:
         def write(rollout, out):
             out[:] = mean
 
-        rows, _ = self.play(Work(seeds, np.zeros(episodes, bool), write, np.zeros((episodes, 0))), normalization)
+        rows, _ = self.play(Work(seeds, np.zeros(episodes, bool), write), normalization)
         return Evaluation(rows["total"])
 
 
 def with_notes(rows, notes):
     """ROLLOUT rows with the notes on each of them, ready to travel.  notes: (r, w) float64, by rollout."""
-    if not notes.shape[1]:
+    if notes is None or not notes.shape[1]:
         return rows
     noted = np.empty(len(rows), np.dtype([*rows.dtype.descr, ("notes", "f8", notes.shape[1:])]))
     for name in rows.dtype.names:

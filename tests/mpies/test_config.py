@@ -47,7 +47,7 @@ BAD = [
     ),
     (
         CARTPOLE + "solver: {optimizer: {kind: adma}}",
-        "solver.optimizer.kind must be one of adam, sgd, but is the text 'adma'; did you mean adam?",
+        "solver.optimizer.kind must be one of adam, clipup, sgd, but is the text 'adma'; did you mean adam?",
     ),
     (
         CARTPOLE + "solver: {optimizer: {kind: sgd, beta1: 0.9}}",

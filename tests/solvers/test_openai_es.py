@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from solvers.base import Proposal, Results
+from solvers.base import Gaussian, Results
 from solvers.moments import moments
 from solvers.openai_es import OpenAIES, OpenAIESOptions
 from solvers.optimizers import AdamOptions, SGDOptions
@@ -10,8 +10,7 @@ PLAIN = SGDOptions(momentum=0, learning_rate=1.0)
 
 
 def results_of(returns):
-    returns = np.array(returns, np.float64)
-    return Results(returns, np.sign(returns), np.ones(len(returns), np.int64))
+    return Results.of(returns)
 
 
 def started(mean, **options):
@@ -40,11 +39,14 @@ def test_one_generation_by_hand():
 
 
 def test_members_of_a_pair_mirror_each_other_around_the_mean():
-    proposal = Proposal(np.array([1, 2], np.float32), np.array([0.5], np.float32))
+    solver, proposal = (
+        started([1, 2], population=2),
+        Gaussian(np.array([1, 2], np.float32), np.array([0.5], np.float32)),
+    )
     plus, minus = np.empty((2, 2), np.float32)
     noise = np.array([4, -6], np.float32)
-    proposal.sample(noise, 1, plus)
-    proposal.sample(noise, -1, minus)
+    solver.sample(proposal, noise, 1, plus)
+    solver.sample(proposal, noise, -1, minus)
     np.testing.assert_array_equal(plus, [3, -1])
     np.testing.assert_array_equal(minus, [-1, 5])
 
