@@ -26,8 +26,8 @@ from solvers.loop import Loop, noise_table
 RESULTS = Path(__file__).parent / "results"
 SIGMA = 2.0
 SUITES = {
-    "bbob": {"dimensions": (5, 10, 20), "functions": (1, 2, 5, 8, 10, 11, 12, 14), "budget": 5_000},
-    "bbob-largescale": {"dimensions": (80, 160), "functions": (1, 2, 8, 10, 12), "budget": 2_500},
+    "bbob": {"dimensions": (5, 10, 20), "functions": (1, 2, 5, 8, 10, 11, 12, 14), "budget": 3_000},
+    "bbob-largescale": {"dimensions": (80, 160), "functions": (1, 2, 8, 10, 12), "budget": 2_000},
 }
 OURS = {
     "cma_es": {},
@@ -94,18 +94,24 @@ def run_crfmnes(cost, dimension, seed):
         package.one_iteration()
 
 
-def run_suites(solvers, suites, instances):
-    """Rows of {suite, function, dimension, solver, instance, evaluations or None}."""
+def run_suites(solvers, suites, instances, rows, save):
+    """Add to rows of {suite, function, dimension, solver, instance, evaluations or None} what is not there yet.
+
+    save: called with the processor seconds of each part.
+    """
     import cocoex
 
-    table, rows = noise_table(1 << 21, dtype=np.float64), []
+    table = noise_table(1 << 21, dtype=np.float64)
+    done = {(row["suite"], row["dimension"], row["solver"]) for row in rows}
     for suite, plan in suites.items():
         for dimension in plan["dimensions"]:
             chosen = "dimensions:{} function_indices:{} instance_indices:1-{}".format(
                 dimension, ",".join(map(str, plan["functions"])), instances[suite]
             )
             for solver in solvers:
-                began = time.perf_counter()
+                if (suite, dimension, solver) in done:
+                    continue
+                began = time.process_time()
                 for problem in cocoex.Suite(suite, "", chosen):
                     cost = Counted(problem, plan["budget"] * dimension)
                     with np.errstate(all="ignore"):
@@ -125,10 +131,9 @@ def run_suites(solvers, suites, instances):
                             "evaluations": cost.hit,
                         }
                     )
-                print(
-                    f"{suite} d={dimension} {solver}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True
-                )
-    return rows
+                seconds = time.process_time() - began
+                save(seconds)
+                print(f"{suite} d={dimension} {solver}: {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
 def tabulate(rows):
@@ -239,9 +244,9 @@ def report(outcome):
     lines = [
         "# Solvers on the COCO suites",
         "",
-        f"Made by `{outcome['command']}` in {outcome['minutes']:.0f} minutes; {outcome['machine']}.",
+        f"Made by `{outcome['command']}` in {outcome['minutes']:.0f} minutes of one core; {outcome['machine']}.",
         "",
-        "Mean evaluations to the final target over the instances that hit it; (h/r) where h of r did; - where none did.",
+        "Mean evaluations to the final target over the instances that hit it; (h/r) where h of r did; - where none.",
         "Start 0, sigma 2, float64, default populations, no restarts. Budgets: "
         + ", ".join(f"{suite} {plan['budget']:,} d" for suite, plan in SUITES.items())
         + "; instances: "
@@ -278,6 +283,7 @@ def main():
     parser.add_argument("--instances", type=int, default=3, help="of bbob")
     parser.add_argument("--large-instances", type=int, default=1, help="of bbob-largescale")
     parser.add_argument("--solvers", default=",".join(["cma_es", "pycma", "cr_fm_nes", "crfmnes", "snes", "sep_cma"]))
+    parser.add_argument("--resume", action="store_true", help="go on with what an earlier run has written")
     parser.add_argument("--out", default=str(RESULTS / "solver_suites"), help="path without suffix")
     arguments = parser.parse_args()
     if arguments.bytes:
@@ -287,21 +293,26 @@ def main():
     if arguments.short:
         suites = {"bbob": {"dimensions": (5, 10), "functions": (1, 2, 8, 10), "budget": 3_000}}
         instances = {"bbob": 2}
-    began, sent = time.perf_counter(), measure_bytes()
-    runs = run_suites(arguments.solvers.split(","), suites, instances)
+    out = Path(arguments.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
     outcome = {
         "command": " ".join(["python", "benchmarks/solver_suites.py", *sys.argv[1:]]),
-        "minutes": (time.perf_counter() - began) / 60,
         "machine": f"{platform.machine()}, Python {platform.python_version()}, "
         + ", ".join(f"{name} {version(name)}" for name in ("numpy", "cma", "crfmnes", "coco-experiment")),
         "instances": instances,
-        "bytes": sent,
-        "runs": runs,
+        "minutes": 0.0,
+        "runs": [],
     }
-    out = Path(arguments.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.with_suffix(".json").write_text(json.dumps(outcome, indent=1) + "\n")
-    out.with_suffix(".md").write_text(report(outcome))
+    if out.with_suffix(".json").exists() and arguments.resume:
+        outcome = json.loads(out.with_suffix(".json").read_text())
+    outcome["bytes"] = measure_bytes()
+
+    def save(seconds):
+        outcome["minutes"] += seconds / 60
+        out.with_suffix(".json").write_text(json.dumps(outcome, indent=1) + "\n")
+        out.with_suffix(".md").write_text(report(outcome))
+
+    run_suites(arguments.solvers.split(","), suites, instances, outcome["runs"], save)
     print(report(outcome))
 
 

@@ -146,7 +146,7 @@ def test_a_generation_of_failures_leaves_finite_numbers(case):
 
 
 def test_wrong_shapes_are_refused_with_both_shapes(case):
-    solver, loop = begin(case)
+    solver, _ = begin(case)
     with pytest.raises(ValueError, match=r"shape \(24,\), but has \(7,\)"):
         make(case).start(np.ones(7))
     proposal, members = solver.ask(), solver.options.members(DIMENSION)

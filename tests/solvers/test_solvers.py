@@ -114,7 +114,7 @@ def test_utilities_sum_to_zero_and_fall():
 def test_sep_cma_is_the_diagonal_of_cma():
     """Against the equations with a full C whose off-diagonal is thrown away."""
     solver = SepCMA(SepCMA.Options(population=N, sigma=0.5), D, dtype=np.float64)
-    z, members = told_once(solver, RETURNS)
+    _, members = told_once(solver, RETURNS)
     order = np.argsort(-RETURNS)
     w = np.maximum(0, np.log(4.5) - np.log(np.arange(1, N + 1)))
     w /= w.sum()
