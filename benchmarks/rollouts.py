@@ -23,7 +23,10 @@ from mpies.train import Trainer
 
 
 class NoSignals:
-    raised = False
+    raised = None
+
+    def expired(self, grace):
+        return False
 
 
 def record_actions(trainer):
@@ -91,7 +94,8 @@ def main():
     trainer.build_table()
     ours, bare = [], []
     with tempfile.TemporaryDirectory() as folder:
-        run = store.open_run(folder, config, "auto", print)[0] if comm.rank == 0 else None
+        run = store.open_run(folder, config, "auto") if comm.rank == 0 else store.Run(folder, config)
+        trainer.open(run)
         for _ in range(options.repeats):
             for _ in range(options.between):
                 trainer.make_generation()
@@ -99,8 +103,8 @@ def main():
             seconds = bare_seconds(comm, trainer.task.world, episodes)
             start = time.perf_counter()
             results = trainer.make_generation()
-            if run:
-                row = trainer.learner.record(results, None, comm.size)
+            if comm.rank == 0:
+                row = trainer.learner.record(None, comm.size)
                 run.record(trainer.learner, row, None, False, last=False)
             meet(comm)
             ours.append(float(results.steps.sum()) / (time.perf_counter() - start))
@@ -125,7 +129,7 @@ def main():
         if options.json:
             with open(options.json, "w") as file:
                 json.dump(found, file, indent=1)
-    comm.close()
+    comm.leave(0)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ class Batch(ABC):
 
     failures: dict  # place -> message
 
-    def close(self):
+    def close(self):  # noqa: B027 (most batches hold nothing)
         """Free what the batch holds."""
 
 
@@ -76,5 +76,5 @@ class World(ABC):
     def open(self, seeds):
         """A Batch with one episode per seed.  An episode depends on its seed and the actions alone."""
 
-    def close(self):
+    def close(self):  # noqa: B027 (most worlds hold nothing)
         """Free everything."""

@@ -1,5 +1,7 @@
 """Environments registered with gymnasium, one Python object per episode under way."""
 
+import contextlib
+
 import numpy as np
 
 from envs.base import Batch, Continuous, Discrete, EnvironmentProblem, Interface, World
@@ -177,7 +179,5 @@ class _GymnasiumBatch(Batch):
 
     @staticmethod
     def _close(environment):
-        try:
+        with contextlib.suppress(Exception):  # nothing of it is used any more
             environment.close()
-        except Exception:  # nothing of it is used any more
-            pass

@@ -3,10 +3,18 @@
 `connect()` gives a Parallel communicator under mpirun or srun and its Serial twin otherwise.
 """
 
+import fcntl
+import functools
+import mmap
 import os
+import signal
+import socket
 import sys
+import tempfile
 
 import numpy as np
+
+from mpies.lock import process_start
 
 # Variables that a process manager sets for its ranks: Open MPI, PMIx, PMI (MPICH, srun).
 LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE")
@@ -15,6 +23,10 @@ ROOT = 0
 
 class NotEnoughSharedMemory(ValueError):
     """The node's shared memory cannot hold what was asked for; the message says how to mend it."""
+
+
+class RankLost(Exception):
+    """Another rank has died, or a rank that knows of one has called the others together; see `repair`."""
 
 
 class Tickets:
@@ -47,6 +59,7 @@ class Serial:
     """One rank, no MPI library: every verb is the identity."""
 
     rank, size, node, nodes, node_rank, node_size = 0, 1, 0, 1, 0, 1
+    given_up = False
 
     def broadcast(self, arrays):
         """Rank 0's vectors (a list of at most 15) on every rank; other ranks' argument is ignored."""
@@ -60,9 +73,9 @@ class Serial:
         if rows is not None:
             window[: len(rows)] = rows
 
-    def allgather(self, rows, flag=False):
-        """All ranks' `rows` (structured, any number each) in rank order, and whether any rank raised `flag`."""
-        return rows, flag
+    def allgather(self, rows, flag=0):
+        """All ranks' `rows` (structured, any number each) in rank order, and the highest `flag` of any rank."""
+        return rows, int(flag)
 
     def gather(self, rows):
         """All ranks' `rows` on rank 0; None elsewhere."""
@@ -94,41 +107,102 @@ class Serial:
         """The first rank's message that is not empty, on every rank; '' when none has one."""
         return message
 
+    def give_up(self):
+        """Make `given_up` true on all ranks of this node."""
+        self.given_up = True
+
+    def repair(self):
+        """After RankLost: go on with the ranks that are left, under new numbers.  Returns who was lost, in words."""
+        raise AssertionError("one rank has no other to lose")
+
     def abort(self, code):
         """End all ranks at once."""
         sys.exit(code)
 
-    def close(self):
-        """Leave; all ranks must come."""
+    def leave(self, code):
+        """The end of a rank, with its exit code; all ranks must come."""
+        return code
+
+
+def _survivable(verb):
+    """A verb that raises RankLost where MPI reports a dead process or a revoked communicator."""
+
+    @functools.wraps(verb)
+    def call(self, *args, **kwargs):
+        try:
+            return verb(self, *args, **kwargs)
+        except self._mpi.Exception as error:
+            if error.Get_error_class() in self._lost:
+                raise RankLost from error
+            raise
+
+    return call
 
 
 class Parallel(Serial):
-    """Ranks started by mpirun or srun."""
+    """Ranks started by mpirun or srun.
+
+    Under `mpirun --with-ft ulfm` the death of a rank raises RankLost in the others, and `repair` makes a
+    communicator of them (User-Level Failure Mitigation, MPI Forum; Bland et al. 2013).
+    """
 
     def __init__(self):
         os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # it complains on machines without the hardware
         from mpi4py import MPI
 
         self._mpi = MPI
-        self._world = MPI.COMM_WORLD.Dup()
-        self.rank, self.size = self._world.rank, self._world.size
-        self._node = self._world.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
+        self._lost = {
+            getattr(MPI, name, None) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
+        }
+        self._repaired = False
+        self._windows: list = []
+        self._counter = None
+        MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
+        self._settle(MPI.COMM_WORLD.Dup())
+
+    @_survivable
+    def _settle(self, world):
+        """Find out who is where in `world`, and give each node a counter for its tickets."""
+        self._world = world
+        world.Set_errhandler(self._mpi.ERRORS_RETURN)
+        self.rank, self.size = world.rank, world.size
+        self._node = world.Split_type(self._mpi.COMM_TYPE_SHARED, key=self.rank)
         self.node_rank, self.node_size = self._node.rank, self._node.size
-        self._leaders = self._world.Split(0 if self.node_rank == 0 else MPI.UNDEFINED, key=self.rank)
+        self._leaders = world.Split(0 if self.node_rank == 0 else self._mpi.UNDEFINED, key=self.rank)
+        for comm in (self._node, *([self._leaders] if self.node_rank == 0 else [])):
+            comm.Set_errhandler(self._mpi.ERRORS_RETURN)
         # Nodes are numbered by their lowest rank; (first rank of the node, ranks on it) for each rank.
         first = self._node.bcast(self.rank)
-        layout = self._world.allgather((first, self.node_size))
+        layout = world.allgather((first, self.node_size))
         firsts = sorted(dict(layout))
         self.nodes, self.node = len(firsts), firsts.index(first)
-        ranks_on = [dict(layout)[node] for node in firsts]
-        self._ranks_before = np.concatenate([[0], np.cumsum(ranks_on)])
-        self._windows = []
-        self._counter_window, self._counter = self._allocate(2, np.int64)
-        self._counter[:] = 0
+        self._ranks_before = np.concatenate([[0], np.cumsum([dict(layout)[node] for node in firsts])])
+        pid = os.getpid()
+        self._processes = world.allgather((socket.gethostname(), pid, process_start(pid)))
+        if self._counter:
+            self._counter.close()
+        self._counter = _Counter(self._node)
         self._sessions = 0
-        self._counter_window.Lock_all()
-        self.node_barrier()
 
+    def repair(self):
+        before = self._processes
+        while True:
+            for comm in (self._world, self._node, *([self._leaders] if self.node_rank == 0 else [])):
+                comm.Revoke()  # whoever waits in it comes here
+            self._repaired = True
+            try:
+                self._settle(self._world.Shrink())
+                break
+            except RankLost:  # another one, meanwhile
+                continue
+        gone = [process for process in before if process not in self._processes]
+        for host, pid, start in gone:
+            # A frozen process counts as lost; were it to wake up, it must find nothing to do.
+            if self.node_rank == 0 and host == socket.gethostname() and start and process_start(pid) == start:
+                os.kill(pid, signal.SIGKILL)
+        return ", ".join(f"process {pid} on {host}" for host, pid, _ in gone)
+
+    @_survivable
     def broadcast(self, arrays):
         head = np.zeros((15, 2), np.int64)  # type, then length
         if self.rank == ROOT:
@@ -145,24 +219,25 @@ class Parallel(Serial):
         self._world.Bcast(everything, ROOT)
         return [part.copy().view(kind) for part, kind in zip(parts, types, strict=True)]
 
+    @_survivable
     def share_rows(self, rows, window):
-        if self.node_rank == 0:
-            if self._leaders.bcast(rows is not None, ROOT):
-                count = self._leaders.bcast(0 if rows is None else len(rows), ROOT)
-                if self.rank == ROOT:
-                    window[:count] = rows
-                self._leaders.Bcast(_bytes(window[:count]), ROOT)
+        if self.node_rank == 0 and (count := self._leaders.bcast(0 if rows is None else len(rows), ROOT)):
+            if self.rank == ROOT:
+                window[:count] = rows
+            self._leaders.Bcast(_bytes(window[:count]), ROOT)
         self._node.Barrier()
 
-    def allgather(self, rows, flag=False):
+    @_survivable
+    def allgather(self, rows, flag=0):
         heads = np.empty((self.size, 2), np.int64)
         self._world.Allgather(np.array([len(rows), flag], np.int64), heads)
         counts = heads[:, 0]
         everything = np.empty(counts.sum(), rows.dtype)
         sizes = counts * rows.dtype.itemsize
         self._world.Allgatherv(_bytes(rows), [_bytes(everything), sizes])
-        return everything, bool(heads[:, 1].any())
+        return everything, int(heads[:, 1].max())
 
+    @_survivable
     def gather(self, rows):
         counts = self._world.gather(len(rows), ROOT)
         if self.rank != ROOT:
@@ -173,6 +248,7 @@ class Parallel(Serial):
         self._world.Gatherv(_bytes(rows), [_bytes(everything), sizes], ROOT)
         return everything
 
+    @_survivable
     def gather_blocks(self, block, bounds):
         widths = np.diff(bounds)
         whole = np.empty((len(block), bounds[-1]), block.dtype) if self.rank == ROOT else None
@@ -183,10 +259,10 @@ class Parallel(Serial):
 
     def shared(self, count, dtype):
         window, vector = self._allocate(count, dtype)
-        if window is not None:
-            self._windows.append(window)
+        self._windows.append(window)  # kept: the memory lives as long as the window
         return vector
 
+    @_survivable
     def _allocate(self, count, dtype):
         size = int(count) * np.dtype(dtype).itemsize
         if not size:
@@ -210,28 +286,28 @@ class Parallel(Serial):
             return 0
         return max(0, size + 2**20 - state.f_bavail * state.f_frsize)
 
+    @_survivable
     def node_barrier(self):
         self._node.Barrier()
 
     def tickets(self, total):
         # Each node deals out its own share, in proportion to its ranks, from a counter in its shared
-        # memory: an atomic there needs no progress of another process, one across nodes would.
-        start, stop = (total * self._ranks_before[self.node + i] // self.size for i in (0, 1))
+        # memory: that needs no progress of another process, a counter across nodes would.
+        start, stop = (int(total * self._ranks_before[self.node + i] // self.size) for i in (0, 1))
         slot = self._sessions % 2
         self._sessions += 1
         if self.node_rank == 0:  # everyone has left the slot of the session before: they have met since
-            self._counter[1 - slot] = 0
-            self._counter_window.Sync()
-        add, before = np.empty(1, np.int64), np.empty(1, np.int64)
+            self._counter.reset(1 - slot)
+        return Tickets(start, stop, functools.partial(self._counter.add, slot))
 
-        def draw(count):
-            add[0] = count
-            self._counter_window.Fetch_and_op(add, before, 0, slot * 8, self._mpi.SUM)
-            self._counter_window.Flush(0)
-            return int(before[0])
+    @property
+    def given_up(self):
+        return self._counter.given_up
 
-        return Tickets(start, stop, draw)
+    def give_up(self):
+        self._counter.give_up()
 
+    @_survivable
     def first_error(self, message):
         return next((text for text in self._world.allgather(message) if text), "")
 
@@ -240,12 +316,68 @@ class Parallel(Serial):
         sys.stderr.flush()
         self._world.Abort(code)
 
-    def close(self):
-        self._world.Barrier()
-        self._counter_window.Unlock_all()
-        for window in [self._counter_window, *self._windows]:
-            window.Free()
+    def leave(self, code):
+        try:
+            _survivable(type(self)._meet)(self)
+        except RankLost:  # after the last word of the run: nothing is left to be done together
+            self._repaired = True
+        if self._repaired:  # MPI_Finalize may wait for the dead
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        for window in self._windows:
+            if window is not None:
+                window.Free()
         self._mpi.Finalize()
+        return code
+
+    def _meet(self):
+        self._world.Barrier()
+
+
+class _Counter:
+    """Two numbers in a node's memory, each added to by one process at a time, and a flag.
+
+    A lock of the kernel guards the numbers, which it takes back from a process that dies holding it.
+    """
+
+    def __init__(self, node):
+        path = None
+        if node.rank == 0:
+            shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+            descriptor, path = tempfile.mkstemp(prefix="mpies-tickets-", dir=shm)
+            os.write(descriptor, bytes(24))
+            os.close(descriptor)
+        path = node.bcast(path)
+        try:
+            self._file = os.open(path, os.O_RDWR)
+            self._memory = mmap.mmap(self._file, 24)
+            node.Barrier()
+        finally:
+            if node.rank == 0:
+                os.unlink(path)
+        self._numbers = np.frombuffer(self._memory, np.int64)
+
+    def add(self, slot, count):
+        """Add to number `slot`; returns what it was before."""
+        fcntl.lockf(self._file, fcntl.LOCK_EX, 8, 8 * slot)
+        before = int(self._numbers[slot])
+        self._numbers[slot] = before + count
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 8, 8 * slot)
+        return before
+
+    def reset(self, slot):
+        self._numbers[slot] = 0
+
+    @property
+    def given_up(self):
+        return self._memory[16] != 0
+
+    def give_up(self):
+        self._memory[16] = 1
+
+    def close(self):
+        os.close(self._file)
 
 
 def _bytes(array):

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, create_model, model_validator
 
 from mpies.policies import MLPOptions, NoPolicyOptions
 from solvers import SOLVERS, find_solver
-from solvers.options import Count, Fraction, Options, Positive, Real, Text, WholeNumber
+from solvers.options import Count, Fraction, NonNegative, Options, Positive, Real, Text, WholeNumber
 
 
 class ConfigError(ValueError):
@@ -121,6 +121,9 @@ class StopSection(Options):
     )
     steps: Count | None = Field(None, description="environment steps of training")
     seconds: Positive | None = Field(None, description="seconds of training, all resumes together")
+    grace: NonNegative = Field(
+        30.0, description="seconds that a generation may still take after a signal before it is abandoned"
+    )
     max_failures: Fraction = Field(
         0.5, description="share of a generation's members that may fail before the run stops with exit code 1"
     )

@@ -48,7 +48,7 @@ def evaluate_policy(path, episodes, seed=None):
         out[:] = arrays["parameters"]
 
     work = Work(seeds, np.zeros(episodes, bool), write, np.zeros((episodes, 0)))
-    rows, _, failures = task.player.play(work, Serial().tickets(episodes), 1, normalization)
+    rows, _, failures = task.player.play(work, np.arange(episodes), Serial().tickets(episodes), 1, normalization)
     rows = np.sort(rows, order="rollout")
     found = Evaluation(rows["total"])
     return {

@@ -5,6 +5,8 @@ import os
 import signal
 import socket
 import sys
+import threading
+import time
 import traceback
 from pathlib import Path
 
@@ -13,10 +15,11 @@ from mpies import store
 from mpies.cli import FAILED, FINISHED, REQUEUE, USER_ERROR
 from mpies.communicator import NotEnoughSharedMemory, connect
 from mpies.config import ConfigError, load
+from mpies.lock import Taken
 from mpies.progress import make_progress
 from mpies.train import Trainer
 
-_USER_MISTAKES = (ConfigError, EnvironmentProblem, store.StoreError, NotEnoughSharedMemory)
+_USER_MISTAKES = (ConfigError, EnvironmentProblem, store.StoreError, NotEnoughSharedMemory, Taken)
 
 log = logging.getLogger(__name__)
 
@@ -24,15 +27,30 @@ log = logging.getLogger(__name__)
 class Signals:
     """SIGTERM, SIGINT and SIGUSR1 ask for a stop after this generation; a second one ends at once."""
 
-    raised = False
-
     def __init__(self):
+        self.raised = None  # time of the first, in monotonic seconds
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, self._note)
 
     def _note(self, number, _frame):
-        self.raised = True
+        self.raised = time.monotonic()
         signal.signal(number, signal.SIG_DFL)
+
+    def expired(self, grace):
+        """Whether the first signal came more than `grace` seconds ago."""
+        return self.raised is not None and time.monotonic() - self.raised > grace
+
+
+def end_with_parent():
+    """End this process soon after the one that started it: an orphan must not write on."""
+    parent = os.getppid()
+
+    def watch():
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(FAILED)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def default_out(config, overrides):
@@ -44,6 +62,8 @@ def default_out(config, overrides):
 def train_on_this_rank(path, out, resume, overrides):
     """Train the config at `path`.  Returns the exit code; every rank calls this."""
     comm = connect()
+    if comm.size > 1:
+        end_with_parent()
     logging.basicConfig(
         level=logging.INFO if comm.rank == 0 else logging.WARNING,
         format=f"%(levelname)s rank {comm.rank}: %(message)s",
@@ -72,32 +92,21 @@ def _train(comm, path, out, resume, overrides):
         if message:
             if comm.rank == 0:
                 print(f"mpies: {message}", file=sys.stderr, flush=True)
-            comm.close()
-            raise SystemExit(USER_ERROR)
+            raise SystemExit(comm.leave(USER_ERROR))
         return result
 
     config = together(lambda: load(path, overrides))
     out = Path(out) if out else default_out(path, overrides)
     trainer = together(lambda: Trainer(config, comm, signals))
     together(trainer.build_table)
-    run, progress = None, None
-
-    def open_run():
-        nonlocal run, progress
-        if comm.rank == 0:
-            run, checkpoint = store.open_run(out, config, resume, log.warning)
-            if checkpoint:
-                trainer.learner.restore(checkpoint[0])
-                log.info("%s: going on from generation %d", out, trainer.learner.clock.generation)
-            progress = make_progress(config)
-
-    together(open_run)
+    run = together(lambda: store.open_run(out, config, resume) if comm.rank == 0 else store.Run(out, config))
+    progress = make_progress(config)
     reason = trainer.train(run, progress)
     if comm.rank == 0:
         progress.close()
         _say_goodbye(reason, run, trainer.learner, config)
-    comm.close()
-    return {"signal": REQUEUE, "failures": FAILED}.get(reason, FINISHED)
+        run.close()
+    return comm.leave({"signal": REQUEUE, "failures": FAILED}.get(reason, FINISHED))
 
 
 def _say_goodbye(reason, run, learner, config):

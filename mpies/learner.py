@@ -7,6 +7,7 @@ import numpy as np
 
 from mpies import store
 from mpies.normalizer import Normalizer
+from solvers.base import Results
 
 
 @dataclass
@@ -53,19 +54,31 @@ class Learner:
         self.clock = Clock()
         self.best = -math.inf  # the highest evaluation so far
         self.solved = -math.inf  # the newest evaluation, where it was confirmed
+        self.results = None  # Results of a generation that is made but not on disk yet
         solver.start(task.initial_mean())
 
     def update(self, proposal, results, sums, observed, seconds):
         """Take the step of a generation.  observed: records of observation sums, in member order."""
         self.solver.tell(proposal, results, sums)
         for batch in observed:
-            if batch is not None and self.task.observation_size:
-                self.normalizer.add(batch["count"], batch["total"], batch["squares"])
+            self.normalizer.add(batch["count"], batch["total"], batch["squares"])
+        steps = int(results.steps.sum())
         self.clock.generation += 1
         self.clock.episodes += len(results.returns) * self.task.config.solver.episodes
-        self.clock.steps += int(results.steps.sum())
+        self.clock.steps += steps
         self.clock.seconds += seconds
-        self.speed = int(results.steps.sum()) / seconds
+        self.speed = steps / seconds
+        self.results = results
+
+    def repeat(self, proposal, sums, record):
+        """Take the step of a generation again, from its ledger record."""
+        self.solver.tell(proposal, results_of(record), sums)
+        self._recall(record)
+
+    def ledger_record(self):
+        """Names to arrays: what the newest generation found, and what else came of it but the step."""
+        found = {entry.name: getattr(self.results, entry.name) for entry in fields(Results)}
+        return {"generation": self.clock.generation} | found | self._besides()
 
     def judge(self, evaluation):
         """Take note of an Evaluation of the mean; returns whether it is the best so far."""
@@ -87,8 +100,9 @@ class Learner:
             return "seconds"
         return ""
 
-    def record(self, results, evaluation, ranks):
-        """The row of metrics.csv: names of columns to values."""
+    def record(self, evaluation, ranks):
+        """The row of metrics.csv of the newest generation: names of columns to values."""
+        results = self.results
         returns = results.returns[~np.isnan(results.returns)]
         some = len(returns) > 0
         return {
@@ -115,22 +129,36 @@ class Learner:
         named = {f"solver/{name}": value for name, value in self.solver.state().items()}
         return named | {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
 
+    def _besides(self):
+        """Names to arrays: all but the solver's state."""
+        normalizer = {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
+        clock = {f"clock/{entry.name}": getattr(self.clock, entry.name) for entry in fields(Clock)}
+        return normalizer | clock | {"best": self.best, "solved": self.solved}
+
+    def _recall(self, arrays):
+        """Take over what `_besides` returned."""
+        self.normalizer.restore(_part(arrays, "normalizer/"))
+        self.clock = Clock(**{name: value.item() for name, value in _part(arrays, "clock/").items()})
+        self.best, self.solved = float(arrays["best"]), float(arrays["solved"])
+
     def everything(self):
         """Names to arrays of a checkpoint: the state, the clock and the best."""
-        clock = {f"clock/{entry.name}": getattr(self.clock, entry.name) for entry in fields(Clock)}
-        return self.state() | clock | {"best": self.best, "solved": self.solved}
+        return self.state() | self._besides()
 
     def restore(self, arrays):
         """Go on from what `everything` returned."""
-
-        def part(name):
-            return {key.removeprefix(name): value for key, value in arrays.items() if key.startswith(name)}
-
-        self.solver.restore(part("solver/"))
-        self.normalizer.restore(part("normalizer/"))
-        self.clock = Clock(**{name: value.item() for name, value in part("clock/").items()})
-        self.best, self.solved = float(arrays["best"]), float(arrays["solved"])
+        self.solver.restore(_part(arrays, "solver/"))
+        self._recall(arrays)
 
     def policy(self):
         """Names to arrays of a portable policy: the mean, and how to normalise observations."""
         return {"parameters": self.solver.mean, "normalization": self.normalizer.mean_and_deviation()}
+
+
+def results_of(record):
+    """The Results in a ledger record."""
+    return Results(**{entry.name: record[entry.name] for entry in fields(Results)})
+
+
+def _part(arrays, prefix):
+    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}

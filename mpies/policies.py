@@ -5,6 +5,7 @@ member.  One stacked matrix product per layer serves all members; it treats each
 member acts the same to the bit whatever the company.
 """
 
+import itertools
 from typing import Literal
 
 import numpy as np
@@ -84,7 +85,7 @@ class MLP:
         self.action = interface.action
         outputs = self.action.count if isinstance(self.action, Discrete) else len(self.action.low)
         widths = [interface.observation_size, *options.hidden, outputs]
-        self.layers = list(zip(widths[:-1], widths[1:], strict=True))
+        self.layers = list(itertools.pairwise(widths))
         self.size = sum(rows * columns + options.bias * columns for rows, columns in self.layers)
 
     def initial(self, seed):

@@ -42,9 +42,10 @@ class Bar:
         self._bar = Progress(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"))
         self._task = self._bar.add_task("starting", total=config.stop.generations, state="")
         self._evaluations = []  # (seconds, mean)
-        self._bar.start()
 
     def show(self, row, evaluation):
+        if not self._bar.live.is_started:
+            self._bar.start()
         target = self.config.stop.target
         if evaluation:
             self._evaluations.append((row["seconds"], evaluation.mean))

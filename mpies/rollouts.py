@@ -47,14 +47,15 @@ class FunctionPlayer:
         self.world = world
         self._parameters = np.empty(world.dimension, np.float32)
 
-    def play(self, work, tickets, share, normalization=None):
+    def play(self, work, todo, tickets, share, normalization=None, leave=lambda: False):
         """As EpisodePlayer.play."""
         rows, failures = [], {}
+        nothing = np.zeros(0, observation_record(0))
         while True:
             taken = tickets.take(max(1, tickets.left // (4 * share)))
-            if not taken:
-                return np.array(rows, ROLLOUT), None, failures
-            for rollout in taken:
+            if not taken or leave():
+                return np.array(rows, ROLLOUT), nothing, failures
+            for rollout in todo[taken.start : taken.stop].tolist():
                 work.write(rollout, self._parameters)
                 value = self.world.value(self._parameters)
                 work.note_behaviour(rollout, self.world.behaviour(self._parameters))
@@ -68,7 +69,7 @@ class _Open:
     """A batch of episodes under way: those not yet begun, and the lanes of those that run."""
 
     batch: object
-    first: int  # number of its first rollout
+    rollouts: np.ndarray  # (k,) the number of each
     waiting: list  # places
     lanes: object = None  # index of its lanes: (m,) or a slice
     places: np.ndarray | None = None  # (m,) int32
@@ -97,31 +98,33 @@ class EpisodePlayer:
         self.per_lane = (self.stack, self.observations, self.sums, self.totals, self.signs)
         self.per_lane += (self.begun, self.rollouts, self.opens, self.places)
 
-    def play(self, work, tickets, share, normalization=None):
+    def play(self, work, todo, tickets, share, normalization=None, leave=lambda: False):
         """Play rollouts until there are no more tickets.
 
-        share: ranks that draw from these tickets.  normalization: (2, o) float32 mean and deviation.
+        todo: (t,) rollout numbers, ticket k being todo[k].  share: ranks that draw from these tickets.
+        normalization: (2, o) float32 mean and deviation.  leave: function that tells whether to give up now.
         Returns ROLLOUT rows, observation_record rows and {rollout: what went wrong}.
         """
         world, self.work, self.active, self.step = self.world, work, 0, 0
         self.rows, self.observed, self.failures = [], [], {}
-        opened: list[_Open] = []
+        opened: list = []
         with np.errstate(all="ignore"):  # a wild member may overflow; its return tells
             while True:
                 waiting = opened[-1].waiting if opened else []
                 while not waiting and self.active <= world.low_water and tickets.left:
                     # A fair share of what is left: wide batches first, and a short wait at the end.
                     portion = min(max(-(-tickets.left // share), world.smallest), world.largest)
-                    if taken := tickets.take(portion):
-                        batch = world.open([int(work.seeds[rollout]) for rollout in taken])
-                        waiting = list(range(len(taken)))[::-1]
-                        opened.append(_Open(batch, taken.start, waiting))
+                    taken = tickets.take(portion)
+                    if taken:
+                        rollouts = todo[taken.start : taken.stop]
+                        waiting = list(range(len(rollouts)))[::-1]
+                        opened.append(_Open(world.open(work.seeds[rollouts].tolist()), rollouts, waiting))
                 if waiting and self.active < world.lanes:
                     while waiting and self.active < world.lanes:
                         self._begin(self.active, opened[-1])
                         self.active += 1
                     self._arrange(opened)
-                if not self.active:
+                if not self.active or leave():
                     break
                 over = self._step(opened, normalization)
                 if over.any():
@@ -135,12 +138,14 @@ class EpisodePlayer:
                                 for values in self.per_lane:
                                     values[lane] = values[self.active]
                     self._arrange(opened)
+        for item in opened:
+            item.batch.close()
         size = self.observations.shape[1]
         return np.array(self.rows, ROLLOUT), np.array(self.observed, observation_record(size)), self.failures
 
     def _begin(self, lane, opened):
         place = opened.waiting.pop()
-        rollout = opened.first + place
+        rollout = int(opened.rollouts[place])
         self.work.write(rollout, self.stack[lane])
         self.observations[lane] = opened.batch.observations[place]
         self.sums[lane] = self.totals[lane] = self.signs[lane] = 0

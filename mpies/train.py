@@ -6,9 +6,12 @@ weigh and sum their coordinates, and rank 0 takes the step.
 
 import logging
 import time
+from dataclasses import fields
 
 import numpy as np
 
+from mpies import store
+from mpies.communicator import RankLost
 from mpies.learner import Evaluation, Learner
 from mpies.rollouts import Work
 from mpies.task import Task
@@ -21,6 +24,13 @@ log = logging.getLogger(__name__)
 # Why a run ends; rank 0 decides and sends the number.
 REASONS = ("", "solved", "generations", "steps", "seconds", "signal", "failures")
 
+# What a rank asks of the others after its share of a generation.
+CONTINUE, STOP, ABANDON = range(3)
+
+
+class Abandoned(Exception):
+    """A signal's grace is over before the generation is; it will be played again after a resume."""
+
 
 class Trainer:
     """One rank's part of a run.
@@ -32,10 +42,12 @@ class Trainer:
         self.config, self.comm, self.signals = config, comm, signals
         self.task = Task(config)
         self.solver = find_solver(config.solver.kind)(config.solver, self.task.dimension, config.seed)
-        self.learner = Learner(self.solver, self.task) if comm.rank == 0 else None
-        self.stop_asked = False  # by a signal to any rank; the same on all
-        self.too_many_failed = False
+        self.learner = None  # on rank 0, once it has read the run
         self.generation = 0  # generations made
+        self.flag = CONTINUE  # the highest that a rank has raised
+        self.failed = 0.0  # share of the newest generation's members
+        self.kept = {}  # what this rank has played of the generation under way: rows and observation sums
+        self.salvaging = False  # whether a rank was lost in the generation under way
 
     def build_table(self):
         """The node's noise table, each of its ranks filling every so-manieth block; and room for the solver's rows."""
@@ -49,62 +61,132 @@ class Trainer:
         self.rows = comm.shared(self.solver.rows * dimension, np.float32).reshape(-1, dimension)
         comm.node_barrier()
 
-    def train(self, run=None, progress=None):
-        """Run generations until a stop rule holds; returns its name.  run, progress: on rank 0 only."""
-        self.generation = self.agree(self.learner and self.learner.clock.generation)
-        reason = self.agree_reason()
+    def train(self, run, progress):
+        """Run generations until a stop rule holds; returns its name.
+
+        run: store.Run, progress: what shows it; only the rank that is 0 at the time uses them.
+        """
+        reason = ""
         while not reason:
-            results = self.make_generation()
+            try:
+                self.open(run)
+                while not reason:
+                    reason = self.advance(run, progress)
+            except Abandoned:
+                reason = "signal"
+            except RankLost:
+                began = time.perf_counter()
+                lost = self.comm.repair()
+                self.salvaging = True
+                if self.comm.rank == 0:
+                    seconds = time.perf_counter() - began
+                    log.warning("lost %s; %d ranks go on after %.3f s", lost, self.comm.size, seconds)
+        if self.learner and reason in ("signal", "failures"):
+            run.checkpoint(self.learner)
+        return reason
+
+    def open(self, run):
+        """Bring all ranks to the same generation; a rank 0 that is new to it reads the run first."""
+        if not self.agree(self.learner is not None):
+            records, learner = [], None
+            if self.comm.rank == 0:
+                learner = Learner(self.solver, self.task)
+                checkpoint, records = run.load(log.warning)
+                if checkpoint:
+                    learner.restore(checkpoint[0])
+            # What the checkpoint lacks is made again from the ledger, without an environment.
+            for number in range(self.agree(len(records))):
+                self.repeat_generation(learner, records[number] if learner else None)
+            if learner:
+                if records and store.digest(learner.state()) != records[-1]["digest"].item():
+                    log.warning("the ledger of %s does not lead where it led; going back to the checkpoint", run.path)
+                    learner = Learner(self.solver, self.task)
+                    if checkpoint:
+                        learner.restore(checkpoint[0])
+                if learner.clock.generation:
+                    log.info("%s: going on from generation %d", run.path, learner.clock.generation)
+                run.begin(learner.clock.generation)
+            self.learner = learner
+        self.generation = self.agree(self.learner and self.learner.clock.generation)
+
+    def advance(self, run, progress):
+        """A generation, its evaluation and its record on disk.  Returns why to stop after it, or ''."""
+        if not self.agree(self.learner and self.learner.results is not None):  # it may be made but not on disk
+            if reason := self.agree_reason():
+                return reason
+            self.make_generation()
+        reason = self.agree_reason()
+        evaluation, is_best = None, False
+        if self.evaluation_due(reason):
+            evaluation = self.evaluate()
+            is_best = self.learner and self.learner.judge(evaluation)
             reason = self.agree_reason()
-            evaluation, is_best = None, False
-            if self.evaluation_due(reason):
-                evaluation = self.evaluate()
-                is_best = self.learner and self.learner.judge(evaluation)
-                reason = self.agree_reason()
-            if self.learner:
-                row = self.learner.record(results, evaluation, self.comm.size)
-                run.record(self.learner, row, evaluation, is_best, last=bool(reason))
-                progress.show(row, evaluation)
+        if self.learner:
+            row = self.learner.record(evaluation, self.comm.size)
+            run.record(self.learner, row, evaluation, is_best, last=bool(reason))
+            self.learner.results = None
+            progress.show(row, evaluation)
+        self.salvaging = False
         return reason
 
     def make_generation(self):
         """One generation on all ranks, from the proposal to the step.  Returns its Results."""
         began = time.perf_counter()
-        proposal, normalization = self.share()
+        proposal, normalization = self.share(self.learner)
         results, indices, observed = self.play_generation(proposal, normalization)
-        weights = self.solver.weigh(results, proposal)
-        sums = self.sum_moments(indices, weights)
-        self.generation += 1
+        sums = self.sum_moments(proposal, indices, results)
         if self.learner:
             self.learner.update(proposal, results, sums, observed, time.perf_counter() - began)
+        self.generation += 1
         return results
+
+    def repeat_generation(self, learner, record):
+        """One generation from its ledger record.  learner, record: on rank 0."""
+        proposal, _ = self.share(learner)
+        names = [entry.name for entry in fields(Results)]
+        shapes = self.comm.broadcast([np.array(record[name].shape) for name in names] if learner else None)
+        arrays = self.comm.broadcast([record[name].ravel() for name in names] if learner else None)
+        results = Results(*(array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)))
+        self.generation = self.agree(learner and learner.clock.generation)
+        batches = range(len(results.returns) // self.config.solver.members(self.task.dimension))
+        sums = self.sum_moments(proposal, np.concatenate([self.indices(batch) for batch in batches]), results)
+        if learner:
+            learner.repeat(proposal, sums, record)
 
     def agree(self, number):
         """Rank 0's whole number, on every rank."""
-        return int(self.comm.broadcast([np.array([number or 0], np.float64)])[0][0])
+        return int(self.comm.broadcast([np.array([number or 0], np.int64)])[0][0])
 
     def agree_reason(self):
         """Why to stop now, or ''; rank 0 decides."""
-        if self.stop_asked:
-            return "signal"
-        if self.too_many_failed:
-            return "failures"
-        return REASONS[self.agree(self.learner and REASONS.index(self.learner.stop_reason(self.config.stop)))]
+        reason = ""
+        if self.learner:
+            reason = self.learner.stop_reason(self.config.stop)
+            if self.failed > self.config.stop.max_failures:
+                reason = "failures"
+            if self.flag != CONTINUE and reason != "solved":
+                reason = "signal"
+        return REASONS[self.agree(REASONS.index(reason))]
 
-    def share(self):
+    def share(self, learner):
         """The Proposal and (2, o) observation mean and deviation (None without), from rank 0 to all."""
-        proposal = self.learner and self.solver.ask()
-        *vectors, normalization = self.send(proposal.vectors() if proposal else ())
+        proposal = learner and self.solver.ask()
+        *vectors, normalization = self.send(learner, proposal.vectors() if proposal else ())
         if len(self.rows):
             self.comm.share_rows(proposal and proposal.rows, self.rows)
         return self.solver.Proposal(*vectors, rows=self.rows), normalization
 
-    def send(self, vectors):
+    def send(self, learner, vectors):
         """Rank 0's vectors and its observation mean and deviation, on every rank."""
-        if self.learner:
-            vectors = [*vectors, self.learner.normalizer.mean_and_deviation().ravel()]
+        if learner:
+            vectors = [*vectors, learner.normalizer.mean_and_deviation().ravel()]
         *vectors, normalization = self.comm.broadcast(vectors)
         return *vectors, normalization.reshape(2, -1) if len(normalization) else None
+
+    def indices(self, batch):
+        """Noise indices (k,) of a batch of this generation's members."""
+        rows, dimension = self.config.solver.noise_rows(self.task.dimension), self.task.dimension
+        return noise.sample_indices(self.config.seed, self.generation, batch, rows, len(self.table), dimension)
 
     def play_generation(self, proposal, normalization):
         """Play whole populations until the batch is as large as it must be, all members in order.
@@ -115,14 +197,7 @@ class Trainer:
         payload = self.solver.payload_size
         rows, indices, observed, batch = [], [], [], 0
         while True:
-            part = noise.sample_indices(
-                self.config.seed,
-                self.generation,
-                batch,
-                solver.noise_rows(task.dimension),
-                len(self.table),
-                task.dimension,
-            )
+            part = self.indices(batch)
             seeds = task.training_seeds(self.generation, batch)
             notes = np.zeros((len(seeds), payload + self.solver.wants_behaviour * task.behaviour_size))
 
@@ -130,7 +205,7 @@ class Trainer:
                 notes[rollout, :payload] = self.solver.write(proposal, part, rollout // solver.episodes, out)
 
             work = Work(seeds, task.training_samples(self.generation, batch), write, notes, notes[:, payload:])
-            played, seen = self.play(work, normalization)
+            played, seen = self.play(work, normalization, key=(self.generation, "training", batch))
             rows.append(played)
             observed.append(seen)
             indices.append(part)
@@ -139,14 +214,45 @@ class Trainer:
             if solver.is_complete(episodes, steps):
                 break
         results = collect(np.concatenate(rows), solver.episodes, payload)
-        failed = np.isnan(results.returns).mean()
-        self.too_many_failed = bool(failed > self.config.stop.max_failures)
+        self.failed = np.isnan(results.returns).mean()
         return results, np.concatenate(indices), observed
 
-    def play(self, work, normalization):
-        """Play rollouts on all ranks.  Returns ROLLOUT rows in order and, on rank 0, observation sums."""
-        tickets = self.comm.tickets(len(work.seeds))
-        rows, observed, failures = self.task.player.play(work, tickets, self.comm.node_size, normalization)
+    def play(self, work, normalization, key):
+        """Play rollouts on all ranks.  Returns ROLLOUT rows in order and, on rank 0, observation sums in order.
+
+        key: names the work.  Where a rank was lost, what the others have of it is not played again.
+        """
+        self.kept = {kept: played for kept, played in self.kept.items() if kept[0] == self.generation}
+        mine, seen = self.kept.get(key, (None, None))
+        todo = np.arange(len(work.seeds))
+        if self.salvaging:
+            done, _ = self.comm.allgather(np.zeros(0, np.int64) if mine is None else mine["rollout"])
+            todo = np.setdiff1d(todo, done)
+        tickets, share = self.comm.tickets(len(todo)), self.comm.node_size
+        rows, observed, failures = self.task.player.play(work, todo, tickets, share, normalization, self.giving_up)
+        self.warn(work, failures)
+        rows = with_notes(rows, work.notes)
+        if mine is not None:
+            rows, observed = np.concatenate([mine, rows]), np.concatenate([seen, observed])
+        self.kept[key] = rows, observed
+        rows, flag = self.comm.allgather(
+            rows, ABANDON if self.giving_up() else STOP if self.signals.raised else CONTINUE
+        )
+        self.flag = max(self.flag, flag)
+        if flag == ABANDON:
+            raise Abandoned
+        if self.task.observation_size and work.sampled.any():
+            observed = self.comm.gather(observed)
+        return np.sort(rows, order="rollout"), None if observed is None else np.sort(observed, order="rollout")
+
+    def giving_up(self):
+        """Whether this rank, or one on its node, was told to stop longer ago than the grace it has."""
+        if self.signals.expired(self.config.stop.grace):
+            self.comm.give_up()
+        return self.comm.given_up
+
+    def warn(self, work, failures):
+        """Log the failures {rollout: what went wrong} of this rank."""
         for rollout, message in failures.items():
             log.warning(
                 "generation %d, rollout %d (environment seed %d) failed: %s; it ranks worst",
@@ -155,14 +261,10 @@ class Trainer:
                 work.seeds[rollout],
                 message,
             )
-        rows, stop = self.comm.allgather(with_notes(rows, work.notes), flag=self.signals.raised)
-        self.stop_asked |= stop
-        if self.task.observation_size and work.sampled.any():
-            observed = self.comm.gather(observed)
-        return np.sort(rows, order="rollout"), None if observed is None else np.sort(observed, order="rollout")
 
-    def sum_moments(self, indices, weights):
+    def sum_moments(self, proposal, indices, results):
         """The moments (orders, d) on rank 0, each rank having summed its block of coordinates."""
+        weights = self.solver.weigh(results, proposal)
         indices = indices[: weights.linear.shape[1]]  # none where the solver wants no moments
         bounds = self.task.dimension * np.arange(self.comm.size + 1) // self.comm.size
         start, stop = bounds[self.comm.rank : self.comm.rank + 2]
@@ -175,7 +277,7 @@ class Trainer:
     def evaluate(self):
         """Play held-out episodes with the mean; again with as many fresh ones when it seems solved."""
         target, episodes = self.config.stop.target, self.config.evaluation.episodes
-        mean, normalization = self.send([self.solver.mean] if self.learner else ())
+        mean, normalization = self.send(self.learner, [self.solver.mean] if self.learner else ())
         first = self.play_mean(mean, normalization, 0, episodes)
         if target is None or not first.mean >= target:
             return Evaluation(first.returns, confirmed=False)
@@ -191,7 +293,8 @@ class Trainer:
         def write(rollout, out):
             out[:] = mean
 
-        rows, _ = self.play(Work(seeds, np.zeros(episodes, bool), write), normalization)
+        work = Work(seeds, np.zeros(episodes, bool), write, np.zeros((episodes, 0)))
+        rows, _ = self.play(work, normalization, key=(self.generation, "evaluation", attempt))
         return Evaluation(rows["total"])
 
 
@@ -207,7 +310,10 @@ def with_notes(rows, notes):
 
 
 def collect(rows, episodes, payload):
-    """Results of members from the ROLLOUT rows of their episodes, in order; the first notes are the payload."""
+    """Results of members from the ROLLOUT rows of their episodes, in order.
+
+    payload: how many of the notes are the solver's; the others are the behaviour.
+    """
     totals, signs, steps = (rows[name].reshape(-1, episodes) for name in ("total", "signs", "steps"))
     notes = rows["notes"] if "notes" in rows.dtype.names else np.zeros((len(rows), 0))
     notes = notes.reshape(len(totals), episodes, -1)
