@@ -48,12 +48,12 @@ def digests(run):
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_digests_are_the_same_on_any_number_of_ranks(kind, run_mpies, write_config, tmp_path):
     config, found = write_config(config_of(kind)), []
-    for ranks in (0, 1, 2, 3):
+    for ranks in (1, 2, 3):
         ended = run_mpies(ranks, "train", config, "--out", f"run-{ranks}")
         assert ended.code == 0, ended.stderr[-3000:]
         found.append(digests(tmp_path / f"run-{ranks}"))
     assert len({digest for digest, _ in found[0]}) == 7
-    assert found.count(found[0]) == 4
+    assert found.count(found[0]) == 3
 
 
 @pytest.mark.parametrize("kind", ["cma_es", "deep_ga", "novelty_es", "cr_fm_nes"])
@@ -74,7 +74,7 @@ evaluation: {every: 2, episodes: 6}
 stop: {generations: 3}
 noise: {size: 100000}
 """
-    for kind in ("cma_es", "novelty_es", "deep_ga"):
+    for kind in ("cma_es", "novelty_es"):
         config, found = write_config(text + f"solver: {{kind: {kind}, population: 20, episodes: 2}}\n"), []
         for ranks in (0, 3):
             ended = run_mpies(ranks, "train", config, "--out", f"{kind}-{ranks}")
