@@ -26,8 +26,8 @@ from solvers.loop import Loop, noise_table
 RESULTS = Path(__file__).parent / "results"
 SIGMA = 2.0
 SUITES = {
-    "bbob": {"dimensions": (5, 10, 20), "functions": (1, 2, 5, 8, 10, 11, 12, 14), "budget": 3_000},
-    "bbob-largescale": {"dimensions": (80, 160), "functions": (1, 2, 8, 10, 12), "budget": 2_000},
+    "bbob": {"dimensions": (5, 10, 20), "functions": (1, 2, 5, 8, 10, 11, 12, 14), "budget": 3_000, "most": 60_000},
+    "bbob-largescale": {"dimensions": (80, 160), "functions": (1, 2, 8, 10, 12), "budget": 2_000, "most": 160_000},
 }
 OURS = {
     "cma_es": {},
@@ -113,7 +113,7 @@ def run_suites(solvers, suites, instances, rows, save):
                     continue
                 began = time.process_time()
                 for problem in cocoex.Suite(suite, "", chosen):
-                    cost = Counted(problem, plan["budget"] * dimension)
+                    cost = Counted(problem, min(plan["budget"] * dimension, plan["most"]))
                     with np.errstate(all="ignore"):
                         if solver == "pycma":
                             run_pycma(cost, dimension, problem.id_instance)
@@ -248,7 +248,7 @@ def report(outcome):
         "",
         "Mean evaluations to the final target over the instances that hit it; (h/r) where h of r did; - where none.",
         "Start 0, sigma 2, float64, default populations, no restarts. Budgets: "
-        + ", ".join(f"{suite} {plan['budget']:,} d" for suite, plan in SUITES.items())
+        + "; ".join(f"{suite} {plan['budget']:,} d, at most {plan['most']:,}" for suite, plan in SUITES.items())
         + "; instances: "
         + ", ".join(f"{suite} 1-{count}" for suite, count in outcome["instances"].items())
         + ".",
@@ -291,7 +291,7 @@ def main():
         return
     suites, instances = SUITES, {"bbob": arguments.instances, "bbob-largescale": arguments.large_instances}
     if arguments.short:
-        suites = {"bbob": {"dimensions": (5, 10), "functions": (1, 2, 8, 10), "budget": 3_000}}
+        suites = {"bbob": {"dimensions": (5, 10), "functions": (1, 2, 8, 10), "budget": 3_000, "most": 60_000}}
         instances = {"bbob": 2}
     out = Path(arguments.out)
     out.parent.mkdir(parents=True, exist_ok=True)
