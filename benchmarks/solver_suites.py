@@ -164,6 +164,7 @@ def measure_bytes(dimension=2804, members=256, generations=3):
     """What each table solver hands to the communicator per generation: {kind: {verb: bytes}}."""
     from mpies.communicator import Serial
     from mpies.config import validate
+    from mpies.learner import Learner
     from mpies.train import Trainer
 
     class Counting(Serial):
@@ -178,9 +179,9 @@ def measure_bytes(dimension=2804, members=256, generations=3):
             self.sent["broadcast"] += 0 if rows is None else rows.nbytes
             super().share_rows(rows, window)
 
-        def allgather(self, rows, flag=False):
+        def allgather(self, rows, flag=0):
             self.sent["gathered"] += rows.nbytes
-            return rows, flag
+            return rows, int(flag)
 
         def gather_blocks(self, block, bounds):
             self.sent["moments"] += block.nbytes
@@ -188,6 +189,9 @@ def measure_bytes(dimension=2804, members=256, generations=3):
 
     class Signals:
         raised = False
+
+        def expired(self, grace):
+            return False
 
     found = {}
     for kind in ("openai_es", "pepg", "pgpe", "ars", "snes", "sep_cma", "cr_fm_nes", "novelty_es", "deep_ga", "cma_es"):
@@ -205,6 +209,7 @@ def measure_bytes(dimension=2804, members=256, generations=3):
         )
         trainer = Trainer(config, comm := Counting(), Signals())
         trainer.build_table()
+        trainer.learner = Learner(trainer.solver, trainer.task)
         for _ in range(generations + 1):
             trainer.make_generation()
             if trainer.generation == 1:  # the first sends what later ones need not

@@ -62,8 +62,8 @@ class PEPG(Solver):
     def propose(self):
         return Gaussian(self.mean, self.sigma)
 
-    def sample(self, proposal, noise, sign, out):
-        super().sample(proposal, noise, sign, out)
+    def write(self, proposal, indices, member, out):
+        super().write(proposal, indices, member, out)
         return (dot(out, out) / self.dimension,) if self.options.weight_decay else (0.0,)
 
     def weigh(self, results, proposal):

@@ -55,13 +55,14 @@ def test_pepg_follows_estool():
 
 
 def test_pepg_with_elites_moves_to_their_average_and_compares_with_the_mean():
-    options = PEPG.Options(population=N, elite_ratio=0.25, average_baseline=False, rank_fitness=False, weight_decay=0.0)
+    options = PEPG.Options(population=N, elite_ratio=0.25, average_baseline=False, rank_fitness=False, weight_decay=0.1)
     solver = PEPG(options, D, dtype=np.float64)
     z, members = told_once(solver, np.r_[2.5, RETURNS])
     np.testing.assert_array_equal(members[0], np.ones(D))
     np.testing.assert_allclose(solver.mean, 1 + 0.1 * (z[4] + z[6]) / 2, rtol=1e-6)
-    plus, minus = RETURNS[0::2], RETURNS[1::2]
-    change = 0.2 * ((plus + minus) / 2 - 2.5) @ (0.1 * (z[0::2] ** 2 - 1)) / (N * RETURNS.std())
+    fitness = RETURNS - 0.1 * np.mean(members[1:] ** 2, axis=1)
+    plus, minus, baseline = fitness[0::2], fitness[1::2], 2.5 - 0.1
+    change = 0.2 * ((plus + minus) / 2 - baseline) @ (0.1 * (z[0::2] ** 2 - 1)) / (N * fitness.std())
     np.testing.assert_allclose(solver.sigma, (0.1 + np.clip(change, -0.02, 0.02)) * 0.999, rtol=1e-6)
 
 

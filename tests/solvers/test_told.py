@@ -31,12 +31,12 @@ def two_hills(x):
 def test_restarts_keep_the_best_mean_and_go_on_bit_for_bit(restarts):
     solver, loop = begin(sphere, restarts=restarts)
     found = []
-    for _ in range(700):
+    for _ in range(400 if restarts == "ipop" else 500):
         loop.generation()
         found.append(sphere(solver.mean))
     assert solver.report()["restarts"] >= 1
     assert len(loop.rows) == 8  # twice the population is played in two generations
-    assert min(found[400:]) > -1e-6  # a new run's wide samples do not replace what the last one found
+    assert min(found[250:]) > -1e-6  # a new run's wide samples do not replace what the last one found
     again = CMAES(solver.options, D, seed=4)
     again.restore(solver.state())
     resumed = Loop(again, sphere)
