@@ -49,11 +49,13 @@ class EnvPoolWorld(World):
         if max_steps is not None:
             self._arguments["max_episode_steps"] = max_steps
         pool = self._make([0])
-        self.interface = interface_of(environment_id, pool.observation_space, pool.action_space)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # bounds that lose precision
+            self.interface = interface_of(environment_id, pool.observation_space, pool.action_space)
 
     def _make(self, seeds):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # spaces whose bounds lose precision
+            warnings.simplefilter("ignore")
             try:
                 return _envpool().make(num_envs=len(seeds), seed=list(seeds), **self._arguments)
             except Exception as error:

@@ -17,9 +17,10 @@ class Taken(ValueError):
 
 
 def process_start(pid):
-    """When a process of this host began, in clock ticks since boot; None where there is no such process."""
+    """When a process of this host began, in clock ticks since boot; None where it does not run."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        state, *values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else int(values[18])
     except (OSError, ValueError, IndexError):
         return None
 

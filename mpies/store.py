@@ -29,6 +29,10 @@ class StoreError(ValueError):
     """Something on disk is not what it should be; the message names the file and the cure."""
 
 
+class NewerFormat(StoreError):
+    """The file was written by a newer mpies."""
+
+
 # The columns every metrics.csv has; what a solver reports follows behind.
 COLUMNS = [
     *("generation", "seconds", "episodes", "steps"),
@@ -68,8 +72,13 @@ def pack(arrays, attributes):
         for name, value in arrays.items():
             file.create_dataset(name, data=value)
     content = image.getvalue()
-    digest = hashlib.sha256(content[_HEADER:]).hexdigest()
-    return f"mpies {FORMAT} sha256 {digest}\n".encode().ljust(_HEADER, b"\0") + content[_HEADER:]
+    return _header(content[_HEADER:], b"%d" % FORMAT) + content[_HEADER:]
+
+
+def _header(content, version):
+    """The first block of a file: its format and the SHA-256 of that and of the rest."""
+    checksum = hashlib.sha256(version + b"\n" + content).hexdigest().encode()
+    return (b"mpies " + version + b" sha256 " + checksum + b"\n").ljust(_HEADER, b"\0")
 
 
 def unpack(content, name):
@@ -79,10 +88,10 @@ def unpack(content, name):
     words = content[:_HEADER].split(b"\n")[0].split()
     if len(words) != 4 or words[0] != b"mpies" or words[2] != b"sha256":
         raise StoreError(f"{name}: is not a file of mpies, or its beginning is damaged")
-    if hashlib.sha256(content[_HEADER:]).hexdigest().encode() != words[3]:
+    if content[:_HEADER] != _header(content[_HEADER:], words[1]):
         raise StoreError(f"{name}: is damaged or cut off (its checksum differs)")
-    if words[1] != str(FORMAT).encode():
-        raise StoreError(f"{name}: has format {words[1].decode()}, this mpies reads {FORMAT}; use a newer mpies")
+    if words[1] != b"%d" % FORMAT:
+        raise NewerFormat(f"{name}: has format {words[1].decode()}, this mpies reads {FORMAT}; use a newer mpies")
     arrays = {}
     try:
         with h5py.File(io.BytesIO(content), "r") as file:
@@ -217,7 +226,7 @@ def newest_checkpoint(path, warn):
         try:
             return read(file)
         except StoreError as error:
-            if "format" in str(error):
+            if isinstance(error, NewerFormat):
                 raise
             warn(f"{error}; going back to an older checkpoint")
     return None

@@ -118,5 +118,5 @@ gymnasium.register("Unbuildable-v0", lambda: raise_error(RuntimeError("no screen
 
 
 def test_an_environment_that_cannot_be_built_is_said_in_one_line():
-    with pytest.raises(EnvironmentProblem, match="Unbuildable-v0.*no screen found"):
+    with pytest.raises(EnvironmentProblem, match=r"Unbuildable-v0.*no screen found"):
         make_world("Unbuildable-v0")

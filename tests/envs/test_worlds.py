@@ -5,7 +5,7 @@ import pytest
 
 from envs import EnvironmentProblem, make_world
 from envs.base import Continuous, Discrete
-from mpies.communicator import Tickets
+from mpies.communicator import Serial
 from mpies.policies import MLPOptions, make_policy
 from mpies.rollouts import EpisodePlayer, Work
 
@@ -67,18 +67,11 @@ def play(world, rollouts=24, sampled=None, policy_options=None):
     def write(rollout, out):
         out[:] = parameters[rollout]
 
-    taken = 0
-
-    def draw(count):
-        nonlocal taken
-        taken += count
-        return taken - count
-
     sampled = np.ones(rollouts, bool) if sampled is None else sampled
-    work = Work(np.arange(rollouts) // 2 + 100, sampled, write)
+    work = Work(np.arange(rollouts) // 2 + 100, sampled, write, np.zeros((rollouts, 0)))
     normalization = np.stack([np.full(world.interface.observation_size, value, np.float32) for value in (0.1, 0.9)])
     player = EpisodePlayer(world, policy, 5.0)
-    rows, observed, failures = player.play(work, Tickets(0, rollouts, draw), 1, normalization)
+    rows, observed, failures = player.play(work, np.arange(rollouts), Serial().tickets(rollouts), 1, normalization)
     rows, observed = np.sort(rows, order="rollout"), np.sort(observed, order="rollout")
     assert rows["rollout"].tolist() == list(range(rollouts))
     return rows, observed, failures
@@ -87,15 +80,16 @@ def play(world, rollouts=24, sampled=None, policy_options=None):
 @every_world
 def test_a_members_return_has_the_same_bits_however_a_rank_arranges_its_work(environment, backend, monkeypatch):
     expected = None
-    for lanes, portion, low_water in [(64, 256, 16), (1, 1, 0), (3, 2, 1), (8, 24, 7), (5, 7, 4)]:
+    for lanes, largest, low_water in [(64, 256, 16), (1, 1, 0), (3, 2, 1), (8, 24, 7), (5, 7, 4)]:
         world = make_world(environment, backend, max_steps=150)
         monkeypatch.setattr(world, "lanes", lanes)
-        monkeypatch.setattr(world, "portion", portion)
+        monkeypatch.setattr(world, "smallest", min(largest, 2))
+        monkeypatch.setattr(world, "largest", largest)
         monkeypatch.setattr(world, "low_water", low_water)
         rows, observed, failures = play(world)
         found = rows.tobytes() + observed.tobytes()
         expected = expected or found
-        assert found == expected, f"{lanes} lanes, portion {portion}, low water {low_water}"
+        assert found == expected, f"{lanes} lanes, at most {largest} at a time, low water {low_water}"
         assert play(world)[0].tobytes() == rows.tobytes(), "a second generation in the same world differs"
         assert not failures
         world.close()
@@ -154,7 +148,7 @@ def test_interfaces_are_those_of_the_environment():
 
 @pytest.mark.parametrize("backend", ["auto", "envpool", "gymnasium"])
 def test_an_unknown_id_names_the_nearest_in_one_line(backend):
-    with pytest.raises(EnvironmentProblem, match="did you mean .*LunarLander-v3") as caught:
+    with pytest.raises(EnvironmentProblem, match=r"did you mean .*LunarLander-v3") as caught:
         make_world("LunarLandr-v3", backend)
     assert "\n" not in str(caught.value)
 

@@ -79,7 +79,7 @@ def test_generations_behind_the_newest_whole_checkpoint_are_made_again(undisturb
         file.write("11,3.5,1")
     ended = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run", "stop.generations=11")
     assert ended.code == 0, ended.stderr
-    assert "generation-00000010.h5" in ended.stderr and "going on from generation 8" in ended.stderr
+    assert "generation-00000010.h5: is damaged" in ended.stderr  # the ledger may bring back what lies behind 8
     assert digests(run)[:10] == digests(undisturbed)
     assert [int(row["generation"]) for row in store.read_metrics(run)] == list(range(1, 12))
 

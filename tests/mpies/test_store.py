@@ -47,7 +47,7 @@ def test_every_flipped_byte_is_found_out():
 def test_every_truncation_is_found_out():
     content = pack(ARRAYS, {"generation": 7})
     for length in [*range(0, 600, 7), *range(600, len(content), 97), len(content) - 1]:
-        with pytest.raises(StoreError, match="x.h5"):
+        with pytest.raises(StoreError, match=r"x\.h5"):
             unpack(content[:length], "x.h5")
 
 
@@ -140,7 +140,7 @@ def test_metrics_of_a_run_that_has_none_are_empty(tmp_path):
 def test_a_folder_of_something_else_is_not_written_to(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(ConfigError, match="is neither empty nor a run; take another --out"):
-        store.open_run(tmp_path, CONFIG, "auto", print)
+        store.open_run(tmp_path, CONFIG, "auto")
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -148,7 +148,7 @@ def test_a_folder_of_something_else_is_not_written_to(tmp_path):
 def test_a_place_that_cannot_be_a_run_directory_is_said_in_one_line(tmp_path, out):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ConfigError, match="take another --out") as caught:
-        store.open_run(tmp_path / out, CONFIG, "auto", print)
+        store.open_run(tmp_path / out, CONFIG, "auto")
     assert "\n" not in str(caught.value)
     assert (tmp_path / "file").read_text() == "x"
 
@@ -157,6 +157,6 @@ def test_a_place_that_cannot_be_a_run_directory_is_said_in_one_line(tmp_path, ou
 def test_a_run_whose_config_is_damaged_is_refused_in_one_line(tmp_path, content):
     (tmp_path / "config.yaml").write_text(content)
     with pytest.raises((ConfigError, StoreError)) as caught:
-        store.open_run(tmp_path, CONFIG, "auto", print)
+        store.open_run(tmp_path, CONFIG, "auto")
     assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
     assert (tmp_path / "config.yaml").read_text() == content

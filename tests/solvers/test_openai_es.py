@@ -1,16 +1,12 @@
 import numpy as np
 import pytest
 
-from solvers.base import Gaussian, Results
+from solvers.base import Results
 from solvers.moments import moments
 from solvers.openai_es import OpenAIES, OpenAIESOptions
 from solvers.optimizers import AdamOptions, SGDOptions
 
 PLAIN = SGDOptions(momentum=0, learning_rate=1.0)
-
-
-def results_of(returns):
-    return Results.of(returns)
 
 
 def started(mean, **options):
@@ -20,7 +16,7 @@ def started(mean, **options):
 
 
 def generation(solver, table, indices, returns):
-    proposal, results = solver.ask(), results_of(returns)
+    proposal, results = solver.ask(), Results.of(returns)
     sums = moments(table, indices, solver.weigh(results, proposal), 0, solver.dimension)
     solver.tell(proposal, results, sums)
 
@@ -39,14 +35,11 @@ def test_one_generation_by_hand():
 
 
 def test_members_of_a_pair_mirror_each_other_around_the_mean():
-    solver, proposal = (
-        started([1, 2], population=2),
-        Gaussian(np.array([1, 2], np.float32), np.array([0.5], np.float32)),
-    )
+    solver = started([1, 2], population=2, sigma=0.5)
+    solver.table = np.array([9, 4, -6], np.float32)
     plus, minus = np.empty((2, 2), np.float32)
-    noise = np.array([4, -6], np.float32)
-    solver.sample(proposal, noise, 1, plus)
-    solver.sample(proposal, noise, -1, minus)
+    solver.write(solver.ask(), [1], 0, plus)
+    solver.write(solver.ask(), [1], 1, minus)
     np.testing.assert_array_equal(plus, [3, -1])
     np.testing.assert_array_equal(minus, [-1, 5])
 

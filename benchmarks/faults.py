@@ -1,0 +1,211 @@
+"""Fault injection: kill, freeze and damage real runs, and compare what comes out with an undisturbed one.
+
+    python benchmarks/faults.py job --trials 200       SIGKILL of the whole job at random moments, then resume
+    python benchmarks/faults.py rank --trials 100      SIGKILL of one random rank of 4, rank 0 included (ULFM)
+    python benchmarks/faults.py two --trials 20        SIGKILL of two random ranks of 4 at once (ULFM)
+    python benchmarks/faults.py frozen --trials 5      SIGSTOP of one random rank of 4 (ULFM with its detector)
+    python benchmarks/faults.py damage --trials 500    bit flips and truncations of what is on disk, then resume
+
+Each prints a line per trial and a summary; --json FILE keeps it.  Victims and moments come from --seed.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from mpies import mpiexec, store
+
+CONFIG = Path(__file__).with_name("faults.yaml")
+RANKS = 4
+ULFM = ["--with-ft", "ulfm"]
+DETECTOR = [
+    *("--mca", "mpi_ft_detector", "true", "--mca", "mpi_ft_detector_thread", "true"),
+    *("--mca", "mpi_ft_detector_period", "0.2", "--mca", "mpi_ft_detector_timeout", "1"),
+]
+
+
+def start(out, flags=(), ranks=RANKS):
+    """A job on `ranks` ranks, in a process group of its own."""
+    program, *rest = mpiexec.command(mpiexec.find(), ranks, ["train", str(CONFIG), "--out", str(out)])
+    return subprocess.Popen(
+        [program, *flags, *rest],
+        env=mpiexec.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def ranks_of(job):
+    """Process ids of the job's ranks."""
+    return [int(p) for p in Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()]
+
+
+def wait_for_rows(job, out, count=1, limit=60):
+    """Wait until metrics.csv has `count` rows, or the job is over."""
+    end = time.monotonic() + limit
+    while time.monotonic() < end and job.poll() is None and len(store.read_metrics(out)) < count:
+        time.sleep(0.02)
+
+
+def kill_all(job):
+    """SIGKILL mpirun and its ranks at once."""
+    victims = [*ranks_of(job), job.pid] if job.poll() is None else []
+    for victim in victims:
+        try:
+            os.kill(victim, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    job.communicate()
+    return victims
+
+
+def digests(out):
+    return [row["digest"] for row in store.read_metrics(out)]
+
+
+def undisturbed(folder):
+    out = folder / "undisturbed"
+    began = time.monotonic()
+    output = start(out).communicate()[0]
+    assert (out / "finished.yaml").exists(), output
+    return digests(out), time.monotonic() - began
+
+
+def job_trials(folder, reference, trials, draw):
+    """Kill the whole job `trials` times, resuming it each time; a finished run makes room for a new one."""
+    out, number, repeated, kills = folder / "job-0", 0, [], 0
+    while kills < trials:
+        ranks = draw.choice([1, 2, 3])
+        before = len(store.read_metrics(out))
+        job = start(out, ranks=ranks)
+        time.sleep(draw.uniform(0.5, 5.0))
+        if job.poll() is None:
+            kill_all(job)
+            kills += 1
+        else:
+            output = job.communicate()[0]
+            if not (out / "finished.yaml").exists():
+                yield False, f"ended by itself: {output[-500:]}"
+                return
+        rows = store.read_metrics(out)
+        found = [row["digest"] for row in rows]
+        same = found == reference[: len(found)] and len(found) >= before
+        repeated.append(len(found) - before)
+        yield same, f"{ranks} ranks, generation {before} -> {len(found)}"
+        if (out / "finished.yaml").exists():
+            if found != reference:
+                yield False, "finished with other digests"
+            shutil.rmtree(out)
+            number += 1
+            out = folder / f"job-{number}"
+    output = start(out, ranks=2).communicate()[0]
+    yield digests(out) == reference, "the last one, run to its end"
+
+
+def rank_trials(folder, reference, trials, draw, victims=1, number=signal.SIGKILL, flags=ULFM):
+    for trial in range(trials):
+        out = folder / f"rank-{trial}"
+        job = start(out, flags)
+        wait_for_rows(job, out)
+        time.sleep(draw.uniform(0, 1.5))
+        chosen = draw.sample(range(RANKS), victims)
+        pids, generation = ranks_of(job), len(store.read_metrics(out))
+        for victim in chosen:
+            os.kill(pids[victim], number)
+        try:
+            output = job.communicate(timeout=60)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)
+            yield False, f"ranks {chosen} at generation {generation}: hung"
+            continue
+        same = digests(out) == reference and (out / "finished.yaml").exists()
+        seconds = [float(s) for s in re.findall(r"go on after ([0-9.]+) s", output)]
+        yield same, f"ranks {chosen} at generation {generation}: repaired in {seconds} s" + ("" if same else output[-800:])
+        shutil.rmtree(out)
+
+
+def damage_trials(folder, reference, trials, draw):
+    """Damage one file of a stopped run in one place and resume it (on one rank): never wrong, never a traceback."""
+    whole = folder / "whole"
+    job = start(whole)
+    wait_for_rows(job, whole, len(reference) // 2)
+    kill_all(job)
+    arguments = [sys.executable, "-m", "mpies"]
+    for trial in range(trials):
+        out = folder / "damaged"
+        shutil.copytree(whole, out)
+        file = draw.choice([p for p in out.rglob("*") if p.suffix in (".h5", ".bin", ".csv") and p.stat().st_size])
+        content = bytearray(file.read_bytes())
+        place = draw.randrange(len(content))
+        how = draw.choice(["flip", "cut"])
+        if how == "flip":
+            content[place] ^= 1 << draw.randrange(8)
+        file.write_bytes(content[:place] if how == "cut" else content)
+        if file.name in ("best.h5", "policy.h5"):
+            command = [*arguments, "evaluate", str(file), "--episodes", "2"]
+        else:
+            command = [*arguments, "train", str(CONFIG), "--out", str(out), "evaluation.every=0"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        right = "Traceback" not in done.stderr
+        if command[3] == "evaluate":
+            right &= done.returncode == 2
+        else:
+            found = digests(out)
+            right &= done.returncode == 0 and found[-1] == reference[-1]
+            right &= file.name == "metrics.csv" or found == reference  # lost rows of the table stay lost
+        yield right, f"{how} at byte {place} of {file.relative_to(out)}: exit {done.returncode}" + (
+            "" if right else done.stderr[-800:]
+        )
+        shutil.rmtree(out)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("campaign", choices=["job", "rank", "two", "frozen", "damage"])
+    parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    draw = random.Random(options.seed)
+    with tempfile.TemporaryDirectory(prefix="mpies-faults-") as name:
+        folder = Path(name)
+        reference, seconds = undisturbed(folder)
+        print(f"undisturbed: {len(reference)} generations in {seconds:.1f} s, digest {reference[-1][:16]}", flush=True)
+        campaign = {
+            "job": lambda: job_trials(folder, reference, options.trials, draw),
+            "rank": lambda: rank_trials(folder, reference, options.trials, draw),
+            "two": lambda: rank_trials(folder, reference, options.trials, draw, victims=2),
+            "frozen": lambda: rank_trials(
+                folder, reference, options.trials, draw, number=signal.SIGSTOP, flags=[*ULFM, *DETECTOR]
+            ),
+            "damage": lambda: damage_trials(folder, reference, options.trials, draw),
+        }[options.campaign]
+        lines, right, repairs = [], 0, []
+        for number, (good, line) in enumerate(campaign(), 1):
+            right += good
+            lines.append(line)
+            repairs += [float(s) for s in re.findall(r"[0-9.]+", line.partition("repaired in [")[2])]
+            print(f"{number:>4} {'ok  ' if good else 'FAIL'} {line}", flush=True)
+    summary = {"campaign": options.campaign, "trials": len(lines), "right": right, "seed": options.seed}
+    if repairs:
+        summary |= {"repair_median_s": statistics.median(repairs), "repair_max_s": max(repairs)}
+    print(json.dumps(summary))
+    if options.json:
+        Path(options.json).write_text(json.dumps(summary | {"lines": lines}, indent=1) + "\n")
+    sys.exit(0 if right == len(lines) else 1)
+
+
+if __name__ == "__main__":
+    main()
