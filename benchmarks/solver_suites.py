@@ -26,8 +26,18 @@ from solvers.loop import Loop, noise_table
 RESULTS = Path(__file__).parent / "results"
 SIGMA = 2.0
 SUITES = {
-    "bbob": {"dimensions": (5, 10, 20), "functions": (1, 2, 5, 8, 10, 11, 12, 14), "budget": 3_000, "most": 60_000},
-    "bbob-largescale": {"dimensions": (80, 160), "functions": (1, 2, 8, 10, 12), "budget": 2_000, "most": 160_000},
+    "bbob": {
+        "instances": {5: 3, 10: 3, 20: 1},  # by dimension
+        "functions": (1, 2, 5, 8, 10, 11, 12, 14),
+        "budget": 3_000,  # evaluations per dimension
+        "most": 60_000,
+    },
+    "bbob-largescale": {
+        "instances": {80: 1, 160: 1},
+        "functions": (1, 2, 8, 10, 12),
+        "budget": 2_000,
+        "most": 100_000,
+    },
 }
 OURS = {
     "cma_es": {},
@@ -94,7 +104,7 @@ def run_crfmnes(cost, dimension, seed):
         package.one_iteration()
 
 
-def run_suites(solvers, suites, instances, rows, save):
+def run_suites(solvers, suites, rows, save):
     """Add to rows of {suite, function, dimension, solver, instance, evaluations or None} what is not there yet.
 
     save: called with the processor seconds of each part.
@@ -104,9 +114,9 @@ def run_suites(solvers, suites, instances, rows, save):
     table = noise_table(1 << 21, dtype=np.float64)
     done = {(row["suite"], row["dimension"], row["solver"]) for row in rows}
     for suite, plan in suites.items():
-        for dimension in plan["dimensions"]:
+        for dimension, instances in plan["instances"].items():
             chosen = "dimensions:{} function_indices:{} instance_indices:1-{}".format(
-                dimension, ",".join(map(str, plan["functions"])), instances[suite]
+                dimension, ",".join(map(str, plan["functions"])), instances
             )
             for solver in solvers:
                 if (suite, dimension, solver) in done:
@@ -254,8 +264,9 @@ def report(outcome):
         "Mean evaluations to the final target over the instances that hit it; (h/r) where h of r did; - where none.",
         "Start 0, sigma 2, float64, default populations, no restarts. Budgets: "
         + "; ".join(f"{suite} {plan['budget']:,} d, at most {plan['most']:,}" for suite, plan in SUITES.items())
-        + "; instances: "
-        + ", ".join(f"{suite} 1-{count}" for suite, count in outcome["instances"].items())
+        + ".",
+        "Instances: 1 to "
+        + ", ".join(f"{count} for d {d}" for plan in SUITES.values() for d, count in plan["instances"].items())
         + ".",
         "",
     ]
@@ -285,8 +296,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="d 5 and 10, two instances, f1 f2 f8 f10")
     parser.add_argument("--bytes", action="store_true", help="only the bytes sent; prints them")
-    parser.add_argument("--instances", type=int, default=3, help="of bbob")
-    parser.add_argument("--large-instances", type=int, default=1, help="of bbob-largescale")
+    parser.add_argument("--instances", type=int, help="of every problem; default few in high dimension")
     parser.add_argument("--solvers", default=",".join(["cma_es", "pycma", "cr_fm_nes", "crfmnes", "snes", "sep_cma"]))
     parser.add_argument("--resume", action="store_true", help="go on with what an earlier run has written")
     parser.add_argument("--out", default=str(RESULTS / "solver_suites"), help="path without suffix")
@@ -294,17 +304,17 @@ def main():
     if arguments.bytes:
         print("\n".join(report_bytes(measure_bytes())))
         return
-    suites, instances = SUITES, {"bbob": arguments.instances, "bbob-largescale": arguments.large_instances}
+    suites = SUITES
     if arguments.short:
-        suites = {"bbob": {"dimensions": (5, 10), "functions": (1, 2, 8, 10), "budget": 3_000, "most": 60_000}}
-        instances = {"bbob": 2}
+        suites = {"bbob": SUITES["bbob"] | {"instances": {5: 2, 10: 2}, "functions": (1, 2, 8, 10)}}
+    for plan in suites.values():
+        plan["instances"] = {d: arguments.instances or count for d, count in plan["instances"].items()}
     out = Path(arguments.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     outcome = {
         "command": " ".join(["python", "benchmarks/solver_suites.py", *sys.argv[1:]]),
         "machine": f"{platform.machine()}, Python {platform.python_version()}, "
         + ", ".join(f"{name} {version(name)}" for name in ("numpy", "cma", "crfmnes", "coco-experiment")),
-        "instances": instances,
         "minutes": 0.0,
         "runs": [],
     }
@@ -317,7 +327,7 @@ def main():
         out.with_suffix(".json").write_text(json.dumps(outcome, indent=1) + "\n")
         out.with_suffix(".md").write_text(report(outcome))
 
-    run_suites(arguments.solvers.split(","), suites, instances, outcome["runs"], save)
+    run_suites(arguments.solvers.split(","), suites, outcome["runs"], save)
     print(report(outcome))
 
 

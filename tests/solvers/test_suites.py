@@ -29,8 +29,8 @@ LIMITS = {
 
 @pytest.mark.parametrize("solver", LIMITS)
 def test_targets_are_hit_where_the_model_can_and_missed_where_it_cannot(solver, suites):
-    plan, rows = {"bbob": {"dimensions": (5,), "functions": (1, 2, 10), "budget": 2500, "most": 12500}}, []
-    suites.run_suites([solver], plan, {"bbob": 1}, rows, lambda seconds: None)
+    plan, rows = {"bbob": {"instances": {5: 1}, "functions": (1, 2, 10), "budget": 2500, "most": 12500}}, []
+    suites.run_suites([solver], plan, rows, lambda seconds: None)
     found = {row["function"]: row["evaluations"] for row in rows}
     for function, limit in LIMITS[solver].items():
         assert found[function] is None if limit is None else found[function] and found[function] <= limit
