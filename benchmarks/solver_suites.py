@@ -26,8 +26,18 @@ from solvers.loop import Loop, noise_table
 RESULTS = Path(__file__).parent / "results"
 SIGMA = 2.0
 SUITES = {
-    "bbob": {"dimensions": (5, 10, 20), "functions": (1, 2, 5, 8, 10, 11, 12, 14), "budget": 5_000},
-    "bbob-largescale": {"dimensions": (80, 160), "functions": (1, 2, 8, 10, 12), "budget": 2_500},
+    "bbob": {
+        "instances": {5: 3, 10: 3, 20: 1},  # by dimension
+        "functions": (1, 2, 5, 8, 10, 11, 12, 14),
+        "budget": 3_000,  # evaluations per dimension
+        "most": 60_000,
+    },
+    "bbob-largescale": {
+        "instances": {80: 1, 160: 1},
+        "functions": (1, 2, 8, 10, 12),
+        "budget": 2_000,
+        "most": 100_000,
+    },
 }
 OURS = {
     "cma_es": {},
@@ -94,20 +104,26 @@ def run_crfmnes(cost, dimension, seed):
         package.one_iteration()
 
 
-def run_suites(solvers, suites, instances):
-    """Rows of {suite, function, dimension, solver, instance, evaluations or None}."""
+def run_suites(solvers, suites, rows, save):
+    """Add to rows of {suite, function, dimension, solver, instance, evaluations or None} what is not there yet.
+
+    save: called with the processor seconds of each part.
+    """
     import cocoex
 
-    table, rows = noise_table(1 << 21, dtype=np.float64), []
+    table = noise_table(1 << 21, dtype=np.float64)
+    done = {(row["suite"], row["dimension"], row["solver"]) for row in rows}
     for suite, plan in suites.items():
-        for dimension in plan["dimensions"]:
+        for dimension, instances in plan["instances"].items():
             chosen = "dimensions:{} function_indices:{} instance_indices:1-{}".format(
-                dimension, ",".join(map(str, plan["functions"])), instances[suite]
+                dimension, ",".join(map(str, plan["functions"])), instances
             )
             for solver in solvers:
-                began = time.perf_counter()
+                if (suite, dimension, solver) in done:
+                    continue
+                began = time.process_time()
                 for problem in cocoex.Suite(suite, "", chosen):
-                    cost = Counted(problem, plan["budget"] * dimension)
+                    cost = Counted(problem, min(plan["budget"] * dimension, plan["most"]))
                     with np.errstate(all="ignore"):
                         if solver == "pycma":
                             run_pycma(cost, dimension, problem.id_instance)
@@ -125,10 +141,9 @@ def run_suites(solvers, suites, instances):
                             "evaluations": cost.hit,
                         }
                     )
-                print(
-                    f"{suite} d={dimension} {solver}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True
-                )
-    return rows
+                seconds = time.process_time() - began
+                save(seconds)
+                print(f"{suite} d={dimension} {solver}: {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
 def tabulate(rows):
@@ -159,6 +174,7 @@ def measure_bytes(dimension=2804, members=256, generations=3):
     """What each table solver hands to the communicator per generation: {kind: {verb: bytes}}."""
     from mpies.communicator import Serial
     from mpies.config import validate
+    from mpies.learner import Learner
     from mpies.train import Trainer
 
     class Counting(Serial):
@@ -173,9 +189,9 @@ def measure_bytes(dimension=2804, members=256, generations=3):
             self.sent["broadcast"] += 0 if rows is None else rows.nbytes
             super().share_rows(rows, window)
 
-        def allgather(self, rows, flag=False):
+        def allgather(self, rows, flag=0):
             self.sent["gathered"] += rows.nbytes
-            return rows, flag
+            return rows, int(flag)
 
         def gather_blocks(self, block, bounds):
             self.sent["moments"] += block.nbytes
@@ -183,6 +199,9 @@ def measure_bytes(dimension=2804, members=256, generations=3):
 
     class Signals:
         raised = False
+
+        def expired(self, grace):
+            return False
 
     found = {}
     for kind in ("openai_es", "pepg", "pgpe", "ars", "snes", "sep_cma", "cr_fm_nes", "novelty_es", "deep_ga", "cma_es"):
@@ -200,6 +219,7 @@ def measure_bytes(dimension=2804, members=256, generations=3):
         )
         trainer = Trainer(config, comm := Counting(), Signals())
         trainer.build_table()
+        trainer.learner = Learner(trainer.solver, trainer.task)
         for _ in range(generations + 1):
             trainer.make_generation()
             if trainer.generation == 1:  # the first sends what later ones need not
@@ -239,13 +259,14 @@ def report(outcome):
     lines = [
         "# Solvers on the COCO suites",
         "",
-        f"Made by `{outcome['command']}` in {outcome['minutes']:.0f} minutes; {outcome['machine']}.",
+        f"Made by `{outcome['command']}` in {outcome['minutes']:.0f} minutes of one core; {outcome['machine']}.",
         "",
-        "Mean evaluations to the final target over the instances that hit it; (h/r) where h of r did; - where none did.",
+        "Mean evaluations to the final target over the instances that hit it; (h/r) where h of r did; - where none.",
         "Start 0, sigma 2, float64, default populations, no restarts. Budgets: "
-        + ", ".join(f"{suite} {plan['budget']:,} d" for suite, plan in SUITES.items())
-        + "; instances: "
-        + ", ".join(f"{suite} 1-{count}" for suite, count in outcome["instances"].items())
+        + "; ".join(f"{suite} {plan['budget']:,} d, at most {plan['most']:,}" for suite, plan in SUITES.items())
+        + ".",
+        "Instances: 1 to "
+        + ", ".join(f"{count} for d {d}" for plan in SUITES.values() for d, count in plan["instances"].items())
         + ".",
         "",
     ]
@@ -275,33 +296,38 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="d 5 and 10, two instances, f1 f2 f8 f10")
     parser.add_argument("--bytes", action="store_true", help="only the bytes sent; prints them")
-    parser.add_argument("--instances", type=int, default=3, help="of bbob")
-    parser.add_argument("--large-instances", type=int, default=1, help="of bbob-largescale")
+    parser.add_argument("--instances", type=int, help="of every problem; default few in high dimension")
     parser.add_argument("--solvers", default=",".join(["cma_es", "pycma", "cr_fm_nes", "crfmnes", "snes", "sep_cma"]))
+    parser.add_argument("--resume", action="store_true", help="go on with what an earlier run has written")
     parser.add_argument("--out", default=str(RESULTS / "solver_suites"), help="path without suffix")
     arguments = parser.parse_args()
     if arguments.bytes:
         print("\n".join(report_bytes(measure_bytes())))
         return
-    suites, instances = SUITES, {"bbob": arguments.instances, "bbob-largescale": arguments.large_instances}
+    suites = SUITES
     if arguments.short:
-        suites = {"bbob": {"dimensions": (5, 10), "functions": (1, 2, 8, 10), "budget": 3_000}}
-        instances = {"bbob": 2}
-    began = time.perf_counter()
-    runs = run_suites(arguments.solvers.split(","), suites, instances)
-    outcome = {
-        "command": " ".join(["python", "benchmarks/solver_suites.py", *sys.argv[1:]]),
-        "minutes": (time.perf_counter() - began) / 60,
-        "machine": f"{platform.machine()}, Python {platform.python_version()}, "
-        + ", ".join(f"{name} {version(name)}" for name in ("numpy", "cma", "crfmnes", "coco-experiment")),
-        "instances": instances,
-        "bytes": measure_bytes(),
-        "runs": runs,
-    }
+        suites = {"bbob": SUITES["bbob"] | {"instances": {5: 2, 10: 2}, "functions": (1, 2, 8, 10)}}
+    for plan in suites.values():
+        plan["instances"] = {d: arguments.instances or count for d, count in plan["instances"].items()}
     out = Path(arguments.out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.with_suffix(".json").write_text(json.dumps(outcome, indent=1) + "\n")
-    out.with_suffix(".md").write_text(report(outcome))
+    outcome = {
+        "command": " ".join(["python", "benchmarks/solver_suites.py", *sys.argv[1:]]),
+        "machine": f"{platform.machine()}, Python {platform.python_version()}, "
+        + ", ".join(f"{name} {version(name)}" for name in ("numpy", "cma", "crfmnes", "coco-experiment")),
+        "minutes": 0.0,
+        "runs": [],
+    }
+    if out.with_suffix(".json").exists() and arguments.resume:
+        outcome = json.loads(out.with_suffix(".json").read_text())
+    outcome["bytes"] = measure_bytes()
+
+    def save(seconds):
+        outcome["minutes"] += seconds / 60
+        out.with_suffix(".json").write_text(json.dumps(outcome, indent=1) + "\n")
+        out.with_suffix(".md").write_text(report(outcome))
+
+    run_suites(arguments.solvers.split(","), suites, outcome["runs"], save)
     print(report(outcome))
 
 

@@ -79,7 +79,7 @@ def check(config, schema, keys, ranks, overrides):
         from mpies.cost import describe_cost
 
         loaded = configs.load(config, overrides)
-        cost = describe_cost(loaded, ranks)
+        cost = describe_cost(loaded, ranks)  # first: it refuses what cannot run
         click.echo(configs.as_yaml(configs.resolved(loaded)), nl=False)
         click.echo(cost)
 

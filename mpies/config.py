@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Annotated, Literal, Union
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, create_model, model_validator
 
 from mpies.policies import MLPOptions, NoPolicyOptions
-from solvers import SOLVERS
+from solvers import SOLVERS, find_solver
 from solvers.options import Count, Fraction, NonNegative, Options, Positive, Real, Text, WholeNumber
 
 
@@ -133,10 +133,10 @@ class StopSection(Options):
     )
 
 
-AnySolver = Annotated[  # type: ignore[valid-type]
-    Union[tuple(solver.Options for solver in SOLVERS.values())],  # noqa: UP007
-    Field(discriminator="kind"),
-]
+def any_solver(*own):
+    """The type of the solver section: the Options of the registry, and of these classes."""
+    options = tuple(solver.Options for solver in (*SOLVERS.values(), *own))
+    return Annotated[Union[options], Field(discriminator="kind")]  # noqa: UP007
 
 
 class Config(Options):
@@ -147,7 +147,7 @@ class Config(Options):
     policy: Annotated[MLPOptions | NoPolicyOptions, Field(discriminator="kind")] = Field(
         MLPOptions(), description="what acts"
     )
-    solver: AnySolver = Field(  # type: ignore[valid-type]
+    solver: any_solver() = Field(  # type: ignore[valid-type]
         SOLVERS["openai_es"].Options(), description="what learns"
     )
     noise: NoiseSection = Field(NoiseSection(), description="where the noise comes from")
@@ -189,6 +189,21 @@ def load(path, overrides=()):
     return validate(values, str(path), [override.partition("=")[0] for override in overrides])
 
 
+def config_model(values):
+    """Config, or for a mapping whose solver.kind is nevergrad:NAME or path/to/file.py:Class one that knows its keys.
+
+    Raises ValueError where there is no such solver.
+    """
+    section = values.get("solver")
+    kind = section.get("kind") if isinstance(section, dict) else None
+    if not isinstance(kind, str) or ":" not in kind:
+        return Config
+    own, field = find_solver(kind), Config.model_fields["solver"]
+    return create_model(
+        "Config", __base__=Config, solver=(any_solver(own), Field(field.default, description=field.description))
+    )
+
+
 def validate(values, where, overridden=()):
     """The Config of a mapping.
 
@@ -198,10 +213,14 @@ def validate(values, where, overridden=()):
     if isinstance(environment, dict) and str(environment.get("id", "")).startswith("function:"):
         values = {"policy": {"kind": "none"}, **values}
     try:
-        config = Config.model_validate(_with_kinds(values, Config))
+        model = config_model(values)
+    except ValueError as error:
+        raise ConfigError(f"{where}: solver.kind {_one_line(error)}") from None
+    try:
+        config = model.model_validate(_with_kinds(values, model))
         resolved(config)  # refuses what cannot be written down again
     except ValidationError as error:
-        raise ConfigError(_explain(error, where, overridden)) from None
+        raise ConfigError(_explain(error, where, overridden, model)) from None
     except (RecursionError, ValueError):
         raise ConfigError(
             f"{where}: environment.kwargs must hold numbers, texts, flags, lists and sections only; mend or remove it"
@@ -283,10 +302,10 @@ def _apply(values, override):
     values[key] = value
 
 
-def _explain(error, where, overridden):
+def _explain(error, where, overridden, model):
     """The most telling problem of a ValidationError in one line: where, key, expected, found, cure."""
     problem = min(error.errors(), key=_urgency)
-    model, field, path, rest = _locate(problem["loc"])
+    model, field, path, rest = _locate(problem["loc"], model)
     if rest[-1:] == ["[key]"]:  # the key is what was found, and no part of the path
         rest = rest[:-2]
     name = "".join(f"[{part}]" if isinstance(part, int) else f".{_plain(part)}" for part in path + rest).lstrip(".")
@@ -304,12 +323,12 @@ def _urgency(problem):
     return 1 if problem["type"] in ("extra_forbidden", "invalid_key") else 2
 
 
-def _locate(location):
+def _locate(location, model):
     """(model, field, path, rest) of an error: the section and the key that `path` leads to, without tags.
 
     rest: what follows inside the value of that key.  model is None where there is no such section.
     """
-    model, field, path, parts = Config, None, [], list(location)
+    field, path, parts = None, [], list(location)
     while parts and model:
         field = model.model_fields.get(parts[0])
         path.append(parts.pop(0))

@@ -1,7 +1,11 @@
 """What a run will cost, worked out before it starts."""
 
+import numpy as np
+
 from mpies.rollouts import ROLLOUT, observation_record
 from mpies.task import Task
+from solvers import find_solver
+from solvers.base import Results
 
 PROCESS = 130 * 2**20  # bytes: Python with NumPy, EnvPool and MPI, measured as PSS of an idle rank
 
@@ -10,18 +14,39 @@ def cost(config, ranks):
     """Predicted bytes of a run: a dict of names to numbers.  Builds the environment to learn its sizes."""
     task = Task(config)
     solver, dimension, observations = config.solver, task.dimension, task.observation_size
-    rollouts = solver.population * solver.episodes
+    rollouts = solver.members(dimension) * solver.episodes
     sampled = rollouts * config.policy.statistics_fraction if observations else 0
     lanes = getattr(getattr(task.world, "lanes", None), "__index__", lambda: 1)()
+    sent, orders, notes, rows = traffic(config, task)
     return {
         "parameters": dimension,
-        "table": 4 * config.noise.size,
+        "table": (4 * config.noise.size if solver.noise_rows(dimension) else 0) + 4 * dimension * rows,
         "rank": PROCESS + 4 * dimension * (lanes + 3),
-        "root": 4 * dimension * 6,  # mean, two moments of Adam, gradient, step, proposal
-        "broadcast": 4 * (dimension + 1 + 2 * observations),
-        "gathered": rollouts * ROLLOUT.itemsize + round(sampled * observation_record(observations).itemsize),
-        "blocks": 4 * dimension * (ranks - 1) // ranks,
+        "root": solver.memory(dimension),
+        "broadcast": sent + 8 * observations,
+        "gathered": rollouts * (ROLLOUT.itemsize + 8 * notes)
+        + round(sampled * observation_record(observations).itemsize),
+        "blocks": orders * 4 * dimension * (ranks - 1) // ranks,
     }
+
+
+def traffic(config, task):
+    """What a generation of the solver moves.
+
+    Returns the bytes of its proposal, the moments of d numbers that it wants, the numbers noted of each rollout,
+    and the rows of d parameters it keeps in shared memory.
+    """
+    dimension, options = task.dimension, config.solver
+    solver = find_solver(options.kind)(options, dimension)
+    width = solver.wants_behaviour * task.behaviour_size
+    if not options.noise_rows(dimension):  # whole candidates; their solver may be too large to be made for this
+        return 4 * dimension * (1 + solver.rows), 0, solver.payload_size + width, solver.rows
+    solver.start(np.zeros(dimension, np.float32))
+    proposal, members = solver.ask(), options.members(dimension)
+    results = Results.of(np.arange(members), np.ones((members, solver.payload_size)), np.zeros((members, width)))
+    weights = solver.weigh(results, proposal)
+    sent = sum(vector.nbytes for vector in proposal.vectors())
+    return sent, len(weights.linear) + len(weights.square), solver.payload_size + width, solver.rows
 
 
 def describe_cost(config, ranks):

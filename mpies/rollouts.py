@@ -26,14 +26,14 @@ class Work:
 
     seeds: (r,) environment seed of each rollout.  sampled: (r,) bool, whose observations count.
     write: function of (rollout, out) that writes that member's parameters (d,) into `out`.
-    notes: (r, w) float64, filled in for the rollouts played here: what the solver wants to know of them.
+    notes: (r, w) float64, filled in for the rollouts played here: what the solver wants to know of them; or None.
     behaviours: the part of the notes that is the last observation; None or of width 0 where nobody asks.
     """
 
     seeds: np.ndarray
     sampled: np.ndarray
     write: object
-    notes: np.ndarray
+    notes: np.ndarray | None = None
     behaviours: np.ndarray | None = None
 
     def note_behaviour(self, rollout, behaviour):

@@ -13,19 +13,23 @@ class Task:
     """The task of a Config.  dimension: d, the number of parameters.
 
     observation_size is 0 where there is nothing to normalise.  behaviour_size: of how an episode ended.
-    Raises EnvironmentProblem when the environment cannot be built.
+    Raises EnvironmentProblem when the environment cannot be built, and ConfigError when the solver cannot have
+    so many parameters.
     """
 
     def __init__(self, config):
         self.config = config
-        self._open(config)
+        self._build(config)
+        refusal = config.solver.refusal(self.dimension)
+        if refusal:
+            raise ConfigError(refusal)
         if config.solver.noise_rows(self.dimension) and config.noise.size < self.dimension:
             raise ConfigError(
-                f"noise.size must be at least the number of parameters, {self.dimension}, but is {config.noise.size}; "
-                f"100 times as many are good"
+                f"noise.size must be at least {self.dimension}, the parameters of one member, "
+                f"but is {config.noise.size}; leave it out for {type(config.noise)().size}"
             )
 
-    def _open(self, config):
+    def _build(self, config):
         section = config.environment
         self.observation_size = 0
         if section.function is not None:

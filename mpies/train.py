@@ -300,7 +300,7 @@ class Trainer:
 
 def with_notes(rows, notes):
     """ROLLOUT rows with the notes on each of them, ready to travel.  notes: (r, w) float64, by rollout."""
-    if not notes.shape[1]:
+    if notes is None or not notes.shape[1]:
         return rows
     noted = np.empty(len(rows), np.dtype([*rows.dtype.descr, ("notes", "f8", notes.shape[1:])]))
     for name in rows.dtype.names:
@@ -317,10 +317,5 @@ def collect(rows, episodes, payload):
     totals, signs, steps = (rows[name].reshape(-1, episodes) for name in ("total", "signs", "steps"))
     notes = rows["notes"] if "notes" in rows.dtype.names else np.zeros((len(rows), 0))
     notes = notes.reshape(len(totals), episodes, -1)
-    return Results(
-        totals.mean(axis=1),
-        signs.mean(axis=1),
-        steps.sum(axis=1),
-        notes[:, 0, :payload],
-        notes[:, :, payload:].mean(axis=1),
-    )
+    behaviours = notes[:, :, payload:].mean(axis=1)
+    return Results(totals.mean(axis=1), signs.mean(axis=1), steps.sum(axis=1), notes[:, 0, :payload], behaviours)

@@ -163,13 +163,15 @@ class CRFMNES(Solver):
         s = yy - real(square / gamma) * bar * along_y - real(total)
         s -= real(alpha / gamma) * (real(2 + square) * t * bar - real(square * dot(bar, t)) * bars)
         tilt = inverse * bars
-        s = s * inverse - real(beta / (1 + beta * dot(bars, tilt)) * dot(tilt, s)) * tilt
+        share = 1 + beta * dot(bars, tilt)
+        s = s * inverse - real(beta / share * dot(tilt, s) if share else np.nan) * tilt
         t = t - real(alpha) * (real(2 + square) * s * bar - real(dot(bars, s)) * bar)
-        self.v = self.v + t / real(math.sqrt(square))
-        self.deviation = self.deviation + s * self.deviation
-        # the determinant stays 1; the size is sigma's
-        log_root = summed(np.log(self.deviation)) / d + math.log(1 + norm(self.v) ** 2) / (2 * d)
-        self.deviation = self.deviation / real(math.exp(log_root))
+        v, deviation = self.v + t / real(math.sqrt(square)), self.deviation + s * self.deviation
+        # at the edge of degeneracy the step is none: keep what there is
+        if np.isfinite(v).all() and np.isfinite(deviation).all() and deviation.min() > 0:
+            # the determinant stays 1; the size is sigma's
+            log_root = summed(np.log(deviation)) / d + math.log(1 + norm(v) ** 2) / (2 * d)
+            self.v, self.deviation = v, deviation / real(math.exp(log_root))
         self.sigma *= math.exp(eta_sigma / 2 * (summed(c) / d - float(np.sum(weights))))
 
     def report(self):

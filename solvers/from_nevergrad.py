@@ -6,11 +6,11 @@ import warnings
 import numpy as np
 from pydantic import Field
 
-from solvers.options import Count, Population, Positive, tagged
+from solvers.options import Candidates, Count, Positive, tagged
 from solvers.told import Told
 
 
-class NevergradOptions(Population):
+class NevergradOptions(Candidates):
     """An optimiser of Nevergrad, which sees the parameters as one unbounded array."""
 
     kind: str

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from solvers.options import Count, NonNegative, Population, Positive
+from solvers.options import Candidates, Count, NonNegative, Positive
 from solvers.streams import SOLVER, stream
 from solvers.told import Told
 
 
-class CMAESOptions(Population):
+class CMAESOptions(Candidates):
     """CMA-ES by pycma: learns all dependencies between up to a few thousand parameters, or the scales of more."""
 
     kind: Literal["cma_es"] = "cma_es"
@@ -45,10 +45,11 @@ class CMAESOptions(Population):
         needed = self.memory(dimension) / 1e9
         if needed <= self.memory_limit:
             return ""
+        alternatives = "covariance: diagonal, vd or vkd, or " if self.covariance == "full" else ""
         return (
-            f"solver.covariance full needs {needed:.1f} GB for {dimension:,} parameters, more than "
-            f"solver.memory_limit {self.memory_limit:g}; use covariance: diagonal, vd or vkd, "
-            "or kind: sep_cma, cr_fm_nes or snes, whose memory grows with the parameters only"
+            f"solver.kind cma_es (covariance {self.covariance}) needs {needed:.1f} GB for {dimension:,} parameters, "
+            f"more than solver.memory_limit, {self.memory_limit:g}; use {alternatives}"
+            "kind: sep_cma, cr_fm_nes or snes, whose memory grows with the parameters only"
         )
 
 

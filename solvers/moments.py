@@ -76,18 +76,24 @@ def moments(table, indices, weights, start, stop):
 def dot(one, other):
     """Inner product of two vectors, as a float with the same bits however they came about.
 
-    Exactly rounded sum (math.fsum) of float64 partial sums over fixed blocks.
+    Exactly rounded sum (math.fsum) of float64 partial sums over fixed blocks; NaN where it overflows.
     """
-    partial = [
-        float(np.sum(np.multiply(one[low : low + TILE], other[low : low + TILE], dtype=np.float64)))
+    return _exact(
+        np.sum(np.multiply(one[low : low + TILE], other[low : low + TILE], dtype=np.float64))
         for low in range(0, len(one), TILE)
-    ]
-    return math.fsum(partial)
+    )
 
 
 def summed(vector):
     """Sum of a vector in the manner of `dot`."""
-    return math.fsum(float(np.sum(vector[low : low + TILE], dtype=np.float64)) for low in range(0, len(vector), TILE))
+    return _exact(np.sum(vector[low : low + TILE], dtype=np.float64) for low in range(0, len(vector), TILE))
+
+
+def _exact(parts):
+    try:
+        return math.fsum(map(float, parts))
+    except (OverflowError, ValueError):  # inf - inf
+        return math.nan
 
 
 def norm(vector):

@@ -99,6 +99,17 @@ class Population(Options):
         """Bytes of the solver's own state on rank 0."""
         return 8 * 4 * dimension
 
+    def refusal(self, dimension):
+        """Why this cannot run with so many parameters, in a sentence with the cure, or ''."""
+        return ""
+
+
+class Candidates(Population):
+    """Whole candidates: rows that rank 0 draws, and no noise table."""
+
+    def noise_rows(self, dimension):
+        return 0
+
 
 class Pairs(Population):
     """Antithetic pairs, evaluated with the same environment seeds."""

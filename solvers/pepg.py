@@ -8,7 +8,7 @@ from pydantic import Field
 from solvers.base import Gaussian, Solver
 from solvers.moments import Weights, dot, norm
 from solvers.optimizers import Adam, AdamOptions
-from solvers.options import Flag, Fraction, NonNegative, Pairs, Positive
+from solvers.options import Count, Flag, Fraction, NonNegative, Pairs, Positive
 from solvers.shaping import best_first, bounded, centred_ranks
 
 
@@ -16,9 +16,7 @@ class PEPGOptions(Pairs):
     """PEPG: mean and one sigma per parameter follow the gradient of the expected fitness; keys of es_on_gke."""
 
     kind: Literal["pepg"] = "pepg"
-    population: Annotated[Pairs.model_fields["population"].annotation, Field(ge=2)] = Field(
-        256, description="members per generation; even, they are pairs"
-    )
+    population: Annotated[Count, Field(ge=2)] = Field(256, description="members per generation; even, they are pairs")
     sigma_init: Positive = Field(0.1, description="first standard deviation of every parameter")
     sigma_alpha: NonNegative = Field(0.2, description="learning rate of the sigmas; 0 keeps them")
     sigma_decay: Annotated[Fraction, Field(gt=0)] = Field(0.999, description="factor on sigmas above sigma_limit")
@@ -64,8 +62,8 @@ class PEPG(Solver):
     def propose(self):
         return Gaussian(self.mean, self.sigma)
 
-    def sample(self, proposal, noise, sign, out):
-        super().sample(proposal, noise, sign, out)
+    def write(self, proposal, indices, member, out):
+        super().write(proposal, indices, member, out)
         return (dot(out, out) / self.dimension,) if self.options.weight_decay else (0.0,)
 
     def weigh(self, results, proposal):

@@ -51,7 +51,7 @@ def z_scores(fitness):
 
 
 def raw(fitness):
-    """Fitness as it is, NaN replaced by the worst.  Returns (n,) float32."""
+    """Fitness as it is, NaN and infinite values replaced by the worst or best.  Returns (n,) float32."""
     return bounded(fitness).astype(np.float32)
 
 

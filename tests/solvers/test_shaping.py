@@ -1,9 +1,12 @@
+import itertools
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solvers.shaping import SHAPINGS, centred_ranks, shape, z_scores
+from solvers.shaping import SHAPINGS, best_first, bounded, centred_ranks, shape, z_scores
 
 NAN, INF = np.nan, np.inf
 fitnesses = st.lists(st.floats(width=32, allow_nan=True), min_size=2, max_size=40).map(np.array)
@@ -89,3 +92,28 @@ def test_a_generation_that_failed_whole_pulls_nowhere(kind):
 def test_an_infinite_return_does_not_spoil_the_weights(kind):
     returns = np.array([1.0, -INF, 2.0, 3.0])
     assert np.isfinite(shape(kind, returns, np.array([1.0, 2.0, 3.0, 4.0]))).all()
+
+
+@given(st.lists(st.one_of(st.floats(), st.just(math.nan)), max_size=30))
+def test_the_best_come_first_equals_in_member_order_and_the_failed_last(fitness):
+    fitness = np.array(fitness, np.float64)
+    order = best_first(fitness)
+    assert sorted(order) == list(range(len(fitness)))
+    ranked = fitness[order]
+    alive = ranked[~np.isnan(ranked)]
+    assert np.isnan(ranked[len(alive) :]).all()
+    assert (alive[:-1] >= alive[1:]).all()
+    for one, other in itertools.pairwise(range(len(fitness))):
+        if ranked[one] == ranked[other] or (np.isnan(ranked[one]) and np.isnan(ranked[other])):
+            assert order[one] < order[other]
+
+
+@given(st.lists(st.one_of(st.floats(-1e6, 1e6), st.sampled_from([math.nan, math.inf, -math.inf])), max_size=20))
+def test_bounded_fitness_is_finite_and_keeps_what_is(fitness):
+    fitness = np.array(fitness, np.float64)
+    kept, finite = bounded(fitness), np.isfinite(fitness)
+    assert np.isfinite(kept).all()
+    np.testing.assert_array_equal(kept[finite], fitness[finite])
+    if finite.any():
+        assert (kept[np.isnan(fitness)] == fitness[finite].min()).all()
+        assert (kept[np.isposinf(fitness)] == fitness[finite].max()).all()
