@@ -114,13 +114,19 @@ def job_trials(folder, reference, trials, draw):
 
 
 def rank_trials(folder, reference, trials, draw, victims=1, number=signal.SIGKILL, flags=ULFM):
-    for trial in range(trials):
-        out = folder / f"rank-{trial}"
+    done = 0
+    while done < trials:
+        out = folder / f"rank-{done}"
+        shutil.rmtree(out, ignore_errors=True)
         job = start(out, flags)
         wait_for_rows(job, out)
         time.sleep(draw.uniform(0, 1.5))
         chosen = draw.sample(range(RANKS), victims)
-        pids, generation = ranks_of(job), len(store.read_metrics(out))
+        generation = len(store.read_metrics(out))
+        if (out / "finished.yaml").exists() or job.poll() is not None:
+            job.communicate()
+            continue  # it was over before it could be hurt
+        pids, done = ranks_of(job), done + 1
         for victim in chosen:
             os.kill(pids[victim], number)
         try:

@@ -40,14 +40,8 @@ class Task:
             self.behaviour_size = self.world.behaviour_size
             self.player = FunctionPlayer(self.world)
             return
-        self.world = make_world(
-            section.id,
-            section.backend,
-            section.max_steps,
-            section.rebuild_each_episode,
-            section.episode_timeout,
-            **section.kwargs,
-        )
+        rebuild, timeout = section.rebuild_each_episode, section.episode_timeout
+        self.world = make_world(section.id, section.backend, section.max_steps, rebuild, timeout, **section.kwargs)
         self.policy = make_policy(config.policy, self.world.interface)
         self.dimension = self.policy.size
         self.behaviour_size = self.world.interface.observation_size
