@@ -46,23 +46,25 @@ COLUMNS = [
 ]
 
 
-def write_atomically(path, content):
-    """Write bytes under a final name only when they are complete and on disk."""
+def write_atomically(path, content, sync=True):
+    """Write bytes under a final name only when they are complete; with `sync`, and on disk."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    if sync:
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
 def pack(arrays, attributes):
@@ -251,7 +253,7 @@ class Run:
         attributes = {**self._attributes, "generation": learner.clock.generation}
         if evaluation:
             attributes |= {"eval_mean": evaluation.mean, "eval_episodes": len(evaluation.returns)}
-        write_atomically(self.path / name, pack(learner.policy(), attributes))
+        write_atomically(self.path / name, pack(learner.policy(), attributes), sync=False)  # a checkpoint has it too
 
 
 class _Growing:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-TILE = 32768  # coordinates at a time: accumulator and scratch stay in the second-level cache
+TILE = 49152  # coordinates at a time, at most: accumulator and scratch stay in the second-level cache
+BLOCK = 32768  # coordinates per partial sum of an inner product
 
 
 @dataclass(frozen=True)
@@ -44,21 +45,23 @@ def moments(table, indices, weights, start, stop):
     """
     orders = len(weights.linear) + len(weights.square)
     sums = np.zeros((orders, stop - start), table.dtype)
-    product = np.empty(min(TILE, max(stop - start, 1)), table.dtype)
+    tiles = max(1, math.ceil((stop - start) / TILE))
+    tile = max(1, math.ceil((stop - start) / tiles))  # all of one size
+    product = np.empty(tile, table.dtype)
     squared = np.empty_like(product)
     rows = [(int(index), *column) for index, *column in zip(indices, *weights.linear, *weights.square, strict=True)]
     rows = [row for row in rows if any(row[1:])]  # what weighs nothing need not be read
     multiply, add = np.multiply, np.add
     if orders == 1 and len(weights.linear) == 1:  # the common case, without the inner loops
-        for low in range(start, stop, TILE):
-            high = min(low + TILE, stop)
+        for low in range(start, stop, tile):
+            high = min(low + tile, stop)
             total, scratch = sums[0, low - start : high - start], product[: high - low]
             for index, a in rows:
                 multiply(table[index + low : index + high], a, out=scratch)
                 add(total, scratch, out=total)
         return sums
-    for low in range(start, stop, TILE):
-        high = min(low + TILE, stop)
+    for low in range(start, stop, tile):
+        high = min(low + tile, stop)
         totals, scratch, square = sums[:, low - start : high - start], product[: high - low], squared[: high - low]
         for index, *column in rows:
             z = table[index + low : index + high]
@@ -79,14 +82,14 @@ def dot(one, other):
     Exactly rounded sum (math.fsum) of float64 partial sums over fixed blocks; NaN where it overflows.
     """
     return _exact(
-        np.sum(np.multiply(one[low : low + TILE], other[low : low + TILE], dtype=np.float64))
-        for low in range(0, len(one), TILE)
+        np.sum(np.multiply(one[low : low + BLOCK], other[low : low + BLOCK], dtype=np.float64))
+        for low in range(0, len(one), BLOCK)
     )
 
 
 def summed(vector):
     """Sum of a vector in the manner of `dot`."""
-    return _exact(np.sum(vector[low : low + TILE], dtype=np.float64) for low in range(0, len(vector), TILE))
+    return _exact(np.sum(vector[low : low + BLOCK], dtype=np.float64) for low in range(0, len(vector), BLOCK))
 
 
 def _exact(parts):
