@@ -36,7 +36,7 @@ SUITES = {
         "instances": {80: 1, 160: 1},
         "functions": (1, 2, 8, 10, 12),
         "budget": 2_000,
-        "most": 100_000,
+        "most": 30_000,
     },
 }
 OURS = {
