@@ -52,14 +52,17 @@ class Lock:
                 f"last sign of life {ago:.0f} s ago; wait for it, stop it, or take another --out"
             )
         self._write()
-        self.held = True
-        self._stop = threading.Event()
-        threading.Thread(target=self._beat, daemon=True).start()
+        if not self.held:
+            self.held = True
+            self._stop = threading.Event()
+            self._thread = threading.Thread(target=self._beat, daemon=True)
+            self._thread.start()
 
     def release(self):
         if self.held:
             self.held = False
             self._stop.set()
+            self._thread.join(BEAT)  # a beat under way would bring the file back
             owner = self._read()
             if owner and owner["token"] == self._me["token"]:
                 self.file.unlink(missing_ok=True)

