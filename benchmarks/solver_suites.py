@@ -36,7 +36,7 @@ SUITES = {
         "instances": {80: 1, 160: 1},
         "functions": (1, 2, 8, 10, 12),
         "budget": 2_000,
-        "most": 100_000,
+        "most": 30_000,
     },
 }
 OURS = {
@@ -276,7 +276,10 @@ def report(outcome):
             cells = []
             for solver in solvers:
                 hits, runs, mean = table[key].get(solver, (0, 0, None))
-                cells.append("-" if mean is None else f"{mean:,.0f}" + (f" ({hits}/{runs})" if hits < runs else ""))
+                if not runs:
+                    cells.append("not run")
+                else:
+                    cells.append("-" if mean is None else f"{mean:,.0f}" + (f" ({hits}/{runs})" if hits < runs else ""))
             lines.append(f"| f{key[2]} {NAMES[key[2]]} | {key[1]} | " + " | ".join(cells) + " |")
         lines.append("")
     lines += ["## Beside the other packages", ""]
