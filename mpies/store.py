@@ -142,6 +142,7 @@ class Run:
         self.seconds = 0.0  # spent in writing
         self._trouble = False
         self._pending: list = []  # (ledger record, row) of generations not on disk yet
+        self._best = None  # content of best.h5 that is not on disk yet
         self._due = False  # whether a checkpoint is
         self._saved_at = time.monotonic()
 
@@ -185,33 +186,44 @@ class Run:
         self._pending.append((ledger.pack(learner.ledger_record() | {"digest": row["digest"]}), row))
         timed = section.seconds is not None and began - self._saved_at >= section.seconds
         self._due |= last or timed or row["generation"] % section.every == 0
+        if is_best:
+            self._best = self._policy(learner, evaluation)
         with self._tolerance():
-            if is_best:
-                self._save_policy("best.h5", learner, evaluation)
-            while self._pending:
-                entry, cells = self._pending[0]
-                if self._columns is None:
-                    self._columns = [*COLUMNS, *(name for name in cells if name not in COLUMNS)]
-                    self._metrics.append((",".join(self._columns) + "\n").encode())
-                self._ledger.append(entry, at=cells["generation"])
-                self._metrics.append(_line(self._columns, cells).encode())
-                del self._pending[0]
-            if self._due:
-                self._checkpoint(learner, evaluation)
-                self._due = False
+            self._catch_up(learner, evaluation)
         self.seconds += time.monotonic() - began
 
     def checkpoint(self, learner):
-        """Write the complete state now."""
+        """Write the complete state now.  Returns whether everything is on disk."""
+        self._due = True
         with self._tolerance():
-            self._checkpoint(learner, None)
+            self._catch_up(learner, None)
+        return not self._trouble
+
+    def _catch_up(self, learner, evaluation):
+        """Write all that is not on disk yet, and a checkpoint when due."""
+        if self._best:
+            write_atomically(self.path / "best.h5", self._best, sync=False)
+            self._best = None
+        while self._pending:
+            entry, cells = self._pending[0]
+            if self._columns is None:
+                columns = [*COLUMNS, *(name for name in cells if name not in COLUMNS)]
+                self._metrics.append((",".join(columns) + "\n").encode())
+                self._columns = columns
+            self._ledger.append(entry, at=cells["generation"])
+            self._metrics.append(_line(self._columns, cells).encode())
+            del self._pending[0]
+        if self._due:
+            self._checkpoint(learner, evaluation)
+            self._due = False
 
     def _checkpoint(self, learner, evaluation):
-        """Write the complete state, drop all but the first and the newest `keep`, and refresh policy.h5."""
+        """Refresh policy.h5, write the complete state, and drop all but the first and the newest `keep`."""
         if learner.clock.generation == self._saved:
             return
+        # A checkpoint has it too, so it need not wait for the disk.
+        write_atomically(self.path / "policy.h5", self._policy(learner, evaluation), sync=False)
         self._save_checkpoint(learner)
-        self._save_policy("policy.h5", learner, evaluation)
         for old in checkpoints(self.path)[self.config.checkpoint.keep : -1]:
             old.unlink(missing_ok=True)
 
@@ -222,6 +234,7 @@ class Run:
         """
         outcome = {"reason": reason, "generation": learner.clock.generation, "steps": learner.clock.steps}
         with self._tolerance():
+            self._catch_up(learner, None)
             write_atomically(self.path / "finished.yaml", as_yaml(outcome).encode())
         return not self._trouble
 
@@ -249,11 +262,12 @@ class Run:
         write_atomically(path, pack(learner.everything(), attributes))
         self._saved, self._saved_at = generation, time.monotonic()
 
-    def _save_policy(self, name, learner, evaluation):
+    def _policy(self, learner, evaluation):
+        """The mean as the content of a policy file."""
         attributes = {**self._attributes, "generation": learner.clock.generation}
         if evaluation:
             attributes |= {"eval_mean": evaluation.mean, "eval_episodes": len(evaluation.returns)}
-        write_atomically(self.path / name, pack(learner.policy(), attributes), sync=False)  # a checkpoint has it too
+        return pack(learner.policy(), attributes)
 
 
 class _Growing:

@@ -1,6 +1,7 @@
 """A user's environment may do anything; whatever it does costs its own member only."""
 
 import re
+import time
 
 import gymnasium
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 from gymnasium import spaces
 
 from envs import EnvironmentProblem, make_world
+from mpies.communicator import Serial
+from mpies.rollouts import Work
 from tests.envs.test_worlds import play
 
 PLACES = 12  # rollouts, two to a seed from 100 on
@@ -84,6 +87,55 @@ def test_a_fault_costs_its_own_member_only_and_is_named(fault, message):
         assert observed["rollout"].tolist() == np.flatnonzero(~odd).tolist()
         assert np.isfinite(observed["total"]).all()
     world.close()
+
+
+class Slow(gymnasium.Env):
+    """Five steps of reward 1; with an odd seed the third hangs, or each takes a while."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, fault):
+        self.fault = fault
+
+    def reset(self, seed=None, options=None):
+        self.seed, self.steps = seed, 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.seed % 2 and self.fault == "hangs" and self.steps == 3:
+            time.sleep(60)
+        if self.seed % 2 and self.fault == "crawls":
+            time.sleep(0.15)
+        return np.full(2, self.steps, np.float32), 1.0, self.steps == 5, False, {}
+
+
+gymnasium.register("Slow-v0", lambda fault: Slow(fault))
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [("hangs", "TimeoutError: a step took more than 0.4 s"), ("crawls", "it took more than 0.4 s")],
+)
+def test_an_episode_that_outlasts_its_timeout_costs_its_own_member_only(fault, message):
+    from mpies.config import validate
+    from mpies.task import Task
+
+    section = {"id": "Slow-v0", "kwargs": {"fault": fault}, "episode_timeout": 0.4}
+    task = Task(validate({"environment": section, "policy": {"hidden": []}, "noise": {"size": 1000}}, "x"))
+    work = Work(np.array([100, 101, 102, 104]), np.ones(4, bool), lambda rollout, out: out.fill(0))
+    for _ in range(2):  # and the run goes on
+        began = time.monotonic()
+        rows, observed, failures = task.player.play(work, np.arange(4), Serial().tickets(4), 1)
+        assert time.monotonic() - began < 30
+        assert failures == {1: message}
+        assert np.isnan(rows["total"][rows["rollout"] == 1]).all()
+        others = rows[rows["rollout"] != 1]
+        # Those beside one that crawls share its time, so only a hanging step can be told from them.
+        assert sorted(others["rollout"].tolist()) == [0, 2, 3] and (others["total"] == 5).all()
+        assert sorted(observed["rollout"].tolist()) == [0, 2, 3]
+    task.world.close()
 
 
 class WithSpaces(gymnasium.Env):

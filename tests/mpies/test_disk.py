@@ -8,6 +8,8 @@ import time
 import pytest
 
 from mpies import ledger, store
+from mpies.config import validate
+from mpies.learner import Clock
 
 CONFIG = """
 environment: {id: CartPole-v1, max_steps: 50}
@@ -16,8 +18,10 @@ solver: {population: 16, sigma: 0.1}
 noise: {size: 100000}
 evaluation: {every: 0, episodes: 5}
 checkpoint: {every: 2, keep: 2}
-stop: {generations: 300}
+stop: {generations: 200}
 """
+
+CONFIGURED = validate({"environment": {"id": "function:sphere", "dimension": 2}}, "x")
 
 
 def digests(run):
@@ -101,15 +105,15 @@ def test_training_goes_on_while_the_disk_refuses_and_nothing_is_missing_in_the_e
         assert job.stdout.readline()
     job.send_signal(signal.SIGSTOP)
     rows, records = only_whole_files(run, undisturbed)
-    assert rows < 300 and len(records) in (rows, rows + 1)
+    assert rows < 200 and len(records) in (rows, rows + 1)
     allow(disk)
     job.send_signal(signal.SIGCONT)
     stderr += job.communicate(timeout=60)[1]
     assert job.returncode == 0, stderr
     assert f"{run}: cannot be written ({reason}); training goes on and tries again" in stderr
     assert stderr.count("cannot be written") == stderr.count("can be written again") == 1
-    assert only_whole_files(run, undisturbed) == (300, list(range(1, 301)))
-    assert [path.name for path in store.checkpoints(run)] == [f"generation-{n:08d}.h5" for n in (300, 298, 0)]
+    assert only_whole_files(run, undisturbed) == (200, list(range(1, 201)))
+    assert [path.name for path in store.checkpoints(run)] == [f"generation-{n:08d}.h5" for n in (200, 198, 0)]
     assert (run / "finished.yaml").exists() and (run / "best.h5").exists()
     assert not list(run.rglob("*.tmp"))
 
@@ -127,7 +131,7 @@ def test_a_directory_that_vanished_is_said_in_one_line_at_the_end_with_code_1(
     assert job.returncode == 1, stderr
     assert "Traceback" not in stderr and stderr.count("cannot be written") == 1
     assert stderr.splitlines()[-1].endswith("run: the end of the run could not be written")
-    assert f"{300:>10} " in stdout  # it went on to the last generation
+    assert f"{200:>10} " in stdout  # it went on to the last generation
     assert not run.exists()
     rows, _ = only_whole_files(moved, undisturbed)
     assert rows >= 3
@@ -157,37 +161,69 @@ def test_a_disk_that_is_full_from_the_start_is_a_users_mistake(disk, run_mpies, 
     assert "No space left on device" in ended.stderr and "take another --out" in ended.stderr
 
 
-def test_the_heading_of_the_metrics_is_written_when_the_disk_refuses_it_at_first(tmp_path, monkeypatch):
-    from mpies.config import validate
-    from mpies.learner import Clock
+class Learner:
+    """Just enough of a learner to be recorded."""
 
-    class Learner:
-        clock = Clock()
+    def __init__(self):
+        self.clock = Clock()
 
-        def ledger_record(self):
-            return {"generation": self.clock.generation}
+    def ledger_record(self):
+        return {"generation": self.clock.generation}
 
-        def everything(self):
-            return {"generation": self.clock.generation}
+    everything = state = policy = ledger_record
 
-        state = everything
 
-    config = validate({"environment": {"id": "function:sphere", "dimension": 2}}, "x")
-    run, learner = store.open_run(tmp_path / "run", config, "auto"), Learner()
+@pytest.fixture
+def refusals(monkeypatch):
+    """A list of file names; the next write to the first of them is refused, and the name crossed out."""
+    names = []
+    append, write = store._Growing.append, store.write_atomically
+
+    def refuse(name):
+        if names and name == names[0]:
+            raise OSError(28, f"no room for {names.pop(0)}")
+
+    def append_or_refuse(file, *args, **kwargs):
+        refuse(file._path.name)
+        append(file, *args, **kwargs)
+
+    def write_or_refuse(path, *args, **kwargs):
+        refuse(path.name)
+        write(path, *args, **kwargs)
+
+    monkeypatch.setattr(store._Growing, "append", append_or_refuse)
+    monkeypatch.setattr(store, "write_atomically", write_or_refuse)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("since", "refused"),
+    [
+        (1, ["metrics.csv"]),  # its heading
+        (1, ["metrics.csv", "metrics.csv", "ledger.bin", "metrics.csv"]),
+        (1, ["best.h5"]),
+        (4, ["metrics.csv"]),
+        (4, ["policy.h5", "policy.h5"]),
+        (4, ["generation-00000004.h5", "finished.yaml"]),
+    ],
+)
+def test_whatever_was_refused_is_written_later(since, refused, refusals, tmp_path):
+    said = []
+    run, learner = store.open_run(tmp_path / "run", CONFIGURED, "auto"), Learner()
+    run.warn = said.append
     run.begin(learner)
-    append, refusals = store._Growing.append, ["metrics.csv", "ledger.bin", "metrics.csv"]
-
-    def refuse(self, piece, at=None):
-        if refusals and self._path.name == refusals[0]:
-            raise OSError(28, f"no room for {refusals.pop(0)}")
-        append(self, piece, at)
-
-    monkeypatch.setattr(store._Growing, "append", refuse)
     for generation in (1, 2, 3, 4):
+        if generation == since:
+            refusals += refused
         learner.clock.generation = generation
         row = {"generation": generation, "digest": f"{generation:064}"}
-        run.record(learner, row, None, is_best=False, last=False)
+        run.record(learner, row, None, is_best=generation == 1, last=generation == 4)
+    while not run.finish("generations", learner):
+        assert len(said) < 9
     run.close()
     assert not refusals
+    assert said[-1].endswith("can be written again; nothing is missing")
     assert [row["generation"] for row in store.read_metrics(run.path)] == ["1", "2", "3", "4"]
     assert [int(arrays["generation"]) for arrays, _ in ledger.read(run.path / "ledger.bin")] == [1, 2, 3, 4]
+    for name, generation in [("best.h5", 1), ("policy.h5", 4), ("checkpoints/generation-00000004.h5", 4)]:
+        assert store.read(run.path / name)[1]["generation"] == generation

@@ -267,3 +267,5 @@ def test_failed_members_are_counted_and_named_and_too_many_end_the_run(share, co
     assert "Traceback" not in ended.stderr
     if code:
         assert "stop.max_failures" in ended.stderr and len(rows) == 1
+        assert store.newest_checkpoint(tmp_path / "run", print)[1]["generation"] == 1
+        assert not (tmp_path / "run" / "finished.yaml").exists()
