@@ -49,7 +49,7 @@ def record_actions(trainer):
 
     world.open = open_and_note
     try:
-        trainer.play_generation(*trainer.share())
+        trainer.play_generation(*trainer.share(trainer.learner))
     finally:
         del world.open
     return opened

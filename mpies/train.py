@@ -17,7 +17,7 @@ from mpies.rollouts import Work
 from mpies.task import Task
 from solvers import find_solver, noise
 from solvers.base import Results
-from solvers.moments import moments
+from solvers.moments import moments, split
 
 log = logging.getLogger(__name__)
 
@@ -243,7 +243,7 @@ class Trainer:
             raise Abandoned
         if self.task.observation_size and work.sampled.any():
             observed = self.comm.gather(observed)
-        return np.sort(rows, order="rollout"), None if observed is None else np.sort(observed, order="rollout")
+        return in_order(rows), None if observed is None else in_order(observed)
 
     def giving_up(self):
         """Whether this rank, or one on its node, was told to stop longer ago than the grace it has."""
@@ -266,7 +266,7 @@ class Trainer:
         """The moments (orders, d) on rank 0, each rank having summed its block of coordinates."""
         weights = self.solver.weigh(results, proposal)
         indices = indices[: weights.linear.shape[1]]  # none where the solver wants no moments
-        bounds = self.task.dimension * np.arange(self.comm.size + 1) // self.comm.size
+        bounds = split(self.task.dimension, self.comm.size)
         start, stop = bounds[self.comm.rank : self.comm.rank + 2]
         return self.comm.gather_blocks(moments(self.table, indices, weights, start, stop), bounds)
 
@@ -296,6 +296,11 @@ class Trainer:
         work = Work(seeds, np.zeros(episodes, bool), write, np.zeros((episodes, 0)))
         rows, _ = self.play(work, normalization, key=(self.generation, "evaluation", attempt))
         return Evaluation(rows["total"])
+
+
+def in_order(rows):
+    """Records in the order of their rollouts."""
+    return rows[np.argsort(rows["rollout"])]
 
 
 def with_notes(rows, notes):

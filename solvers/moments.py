@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solvers.noise import LINE
+
 TILE = 49152  # coordinates at a time, at most: accumulator and scratch stay in the second-level cache
 BLOCK = 32768  # coordinates per partial sum of an inner product
 
@@ -44,11 +46,11 @@ def moments(table, indices, weights, start, stop):
     Returns (a + c, stop - start) float32: first the linear sums, then the square ones.
     """
     orders = len(weights.linear) + len(weights.square)
-    sums = np.zeros((orders, stop - start), table.dtype)
+    sums = _on_cache_lines(orders, stop - start, table.dtype)
+    sums[:] = 0
     tiles = max(1, math.ceil((stop - start) / TILE))
-    tile = max(1, math.ceil((stop - start) / tiles))  # all of one size
-    product = np.empty(tile, table.dtype)
-    squared = np.empty_like(product)
+    tile = max(LINE, math.ceil((stop - start) / tiles / LINE) * LINE)  # all of one size
+    product, squared = _on_cache_lines(2, tile, table.dtype)
     rows = [(int(index), *column) for index, *column in zip(indices, *weights.linear, *weights.square, strict=True)]
     rows = [row for row in rows if any(row[1:])]  # what weighs nothing need not be read
     multiply, add = np.multiply, np.add
@@ -76,15 +78,28 @@ def moments(table, indices, weights, start, stop):
     return sums
 
 
+def split(dimension, ranks):
+    """Bounds (ranks + 1,) of the coordinates of each rank: equal shares that begin on cache lines."""
+    lines = math.ceil(dimension / LINE)
+    return np.minimum(LINE * (lines * np.arange(ranks + 1) // ranks), dimension)
+
+
+def _on_cache_lines(rows, columns, dtype):
+    """An array (rows, columns), undefined, each row of which begins on a cache line of 64 bytes."""
+    size = np.dtype(dtype).itemsize
+    stride = math.ceil(columns / LINE) * LINE
+    memory = np.empty(rows * stride + 64 // size, dtype)
+    skip = -memory.ctypes.data % 64 // size
+    return memory[skip : skip + rows * stride].reshape(rows, stride)[:, :columns]
+
+
 def dot(one, other):
     """Inner product of two vectors, as a float with the same bits however they came about.
 
     Exactly rounded sum (math.fsum) of float64 partial sums over fixed blocks; NaN where it overflows.
     """
-    return _exact(
-        np.sum(np.multiply(one[low : low + BLOCK], other[low : low + BLOCK], dtype=np.float64))
-        for low in range(0, len(one), BLOCK)
-    )
+    blocks = (slice(low, low + BLOCK) for low in range(0, len(one), BLOCK))
+    return _exact(np.sum(one[part].astype(np.float64) * other[part].astype(np.float64)) for part in blocks)
 
 
 def summed(vector):

@@ -9,6 +9,7 @@ import numpy as np
 from solvers.streams import MEMBERS, NOISE_TABLE, stream
 
 BLOCK = 1 << 18  # normals per counter-based stream; part of the format of a run
+LINE = 16  # members begin at multiples of this, on cache lines: a fifth faster to read than anywhere
 
 
 def blocks(size):

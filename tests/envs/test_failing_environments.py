@@ -90,7 +90,7 @@ def test_a_fault_costs_its_own_member_only_and_is_named(fault, message):
 
 
 class Slow(gymnasium.Env):
-    """Five steps of reward 1; with an odd seed the third hangs, or each takes a while."""
+    """Five steps of reward 1; with an odd seed the third hangs, or each takes a while, or the reset hangs."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -100,6 +100,8 @@ class Slow(gymnasium.Env):
 
     def reset(self, seed=None, options=None):
         self.seed, self.steps = seed, 0
+        if seed % 2 and self.fault == "hangs in reset":
+            time.sleep(60)
         return np.zeros(2, np.float32), {}
 
     def step(self, action):
@@ -114,11 +116,8 @@ class Slow(gymnasium.Env):
 gymnasium.register("Slow-v0", lambda fault: Slow(fault))
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [("hangs", "TimeoutError: a step took more than 0.4 s"), ("crawls", "it took more than 0.4 s")],
-)
-def test_an_episode_that_outlasts_its_timeout_costs_its_own_member_only(fault, message):
+@pytest.mark.parametrize("fault", ["hangs", "crawls", "hangs in reset"])
+def test_an_episode_that_outlasts_its_timeout_costs_its_own_member_only(fault):
     from mpies.config import validate
     from mpies.task import Task
 
@@ -129,10 +128,9 @@ def test_an_episode_that_outlasts_its_timeout_costs_its_own_member_only(fault, m
         began = time.monotonic()
         rows, observed, failures = task.player.play(work, np.arange(4), Serial().tickets(4), 1)
         assert time.monotonic() - began < 30
-        assert failures == {1: message}
+        assert list(failures) == [1] and "took more than 0.4 s" in failures[1]
         assert np.isnan(rows["total"][rows["rollout"] == 1]).all()
         others = rows[rows["rollout"] != 1]
-        # Those beside one that crawls share its time, so only a hanging step can be told from them.
         assert sorted(others["rollout"].tolist()) == [0, 2, 3] and (others["total"] == 5).all()
         assert sorted(observed["rollout"].tolist()) == [0, 2, 3]
     task.world.close()
