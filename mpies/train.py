@@ -223,7 +223,7 @@ class Trainer:
         key: names the work.  Where a rank was lost, what the others have of it is not played again.
         """
         self.kept = {kept: played for kept, played in self.kept.items() if kept[0] == self.generation}
-        mine, seen = self.kept.get(key, (None, None))
+        mine, seen = self.kept.get(key, (None, None)) if self.salvaging else (None, None)
         todo = np.arange(len(work.seeds))
         if self.salvaging:
             done, _ = self.comm.allgather(np.zeros(0, np.int64) if mine is None else mine["rollout"])
