@@ -12,7 +12,7 @@ def make_world(environment_id, backend="auto", max_steps=None, rebuild=None, tim
     environment_id: a gymnasium id; `envpool:ID` or `gymnasium:ID` name the backend in the id.
     backend: auto takes EnvPool where it is installed and has the id, and gymnasium else.
     rebuild: whether gymnasium builds a new object for each episode; None where it is known to be needed.
-    timeout: seconds after which a step of gymnasium's is broken off.
+    timeout: seconds that an episode of gymnasium's may take before it is broken off.
     Raises EnvironmentProblem with a line that says what is wrong and how to mend it.
     """
     prefix, colon, rest = environment_id.partition(":")

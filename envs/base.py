@@ -71,6 +71,7 @@ class World(ABC):
     smallest: int
     largest: int
     low_water: int
+    timeout: float | None = None  # set where the world itself breaks off episodes that take too long
 
     @abstractmethod
     def open(self, seeds):

@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import time
 
 import numpy as np
 
@@ -79,7 +80,7 @@ class GymnasiumWorld(World):
 
     environment_id, kwargs: as for gymnasium.make.  max_steps: time limit, None for the environment's own.
     rebuild: whether each episode gets a new object; None where the environment is known to need it.
-    timeout: seconds after which a step is broken off and its episode fails; None lets it take its time.
+    timeout: seconds that an episode's own reset and steps may take before it fails; None lets it take its time.
     """
 
     # A few lanes spread the cost of the policy's matrix products; opening costs nothing.
@@ -114,22 +115,24 @@ class GymnasiumWorld(World):
 
 
 @contextlib.contextmanager
-def _alarm(seconds):
-    """Raises TimeoutError in what runs inside when it takes longer; None is for ever."""
-    if seconds is None:
+def _alarm(limit, spent, place):
+    """Adds what runs inside to spent[place]; raises TimeoutError in it when that exceeds `limit`, None being never."""
+    if limit is None:
         yield
         return
 
     def ring(_number, _frame):
-        raise TimeoutError(f"a step took more than {seconds:g} s")
+        raise TimeoutError(f"it took more than {limit:g} s")
 
+    began = time.monotonic()
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, max(limit - spent[place], 1e-4))
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        spent[place] += time.monotonic() - began
 
 
 class _GymnasiumBatch(Batch):
@@ -146,9 +149,11 @@ class _GymnasiumBatch(Batch):
         size = world.interface.observation_size
         self.observations = np.zeros((len(seeds), size), np.float32)
         self._broken = set()
+        self._spent = np.zeros(len(seeds))  # seconds of each episode's own; its neighbours' do not count
         for place, (environment, seed) in enumerate(zip(environments, seeds, strict=True)):
             try:
-                observation, _ = environment.reset(seed=int(seed))
+                with _alarm(world.timeout, self._spent, place):
+                    observation, _ = environment.reset(seed=int(seed))
                 self._write(observation, self.observations[place])
             except Exception as error:  # a user's environment may raise anything
                 self._fail(place, error)
@@ -186,7 +191,7 @@ class _GymnasiumBatch(Batch):
                     action = int(actions[row]) + self._action_start
                 else:
                     action = actions[row].reshape(self._action_shape).astype(self._action_type, copy=False)
-                with _alarm(self._world.timeout):
+                with _alarm(self._world.timeout, self._spent, place):
                     observation, reward, terminated, truncated, _ = environment.step(action)
                 self._write(observation, observations[row])
                 rewards[row] = reward

@@ -117,13 +117,16 @@ def _train(comm, path, out, resume, overrides):
         saved = _say_goodbye(reason, run, trainer.learner, config)
         run.close()
         if not saved:
-            comm.abort(FAILED)
+            return comm.leave(FAILED)
     return comm.leave({"signal": REQUEUE, "failures": FAILED}.get(reason, FINISHED))
 
 
 def _say_goodbye(reason, run, learner, config):
     """Tell how the run ended, and leave the marker when it is complete.  Returns whether all is on disk."""
     clock = learner.clock
+    if reason in ("signal", "failures") and not run.checkpoint(learner):
+        log.error("%s: the state of generation %d could not be written", run.path, clock.generation)
+        return False
     if reason == "signal":
         log.info("stopped by a signal after generation %d; the same command goes on from there", clock.generation)
         return True

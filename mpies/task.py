@@ -45,6 +45,7 @@ class Task:
         self.policy = make_policy(config.policy, self.world.interface)
         self.dimension = self.policy.size
         self.behaviour_size = self.world.interface.observation_size
+        timeout = None if self.world.timeout else timeout
         self.player = EpisodePlayer(self.world, self.policy, config.policy.observation_clip, timeout)
         if config.policy.normalize_observations:
             self.observation_size = self.world.interface.observation_size

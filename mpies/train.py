@@ -81,8 +81,6 @@ class Trainer:
                 if self.comm.rank == 0:
                     seconds = time.perf_counter() - began
                     log.warning("lost %s; %d ranks go on after %.3f s", lost, self.comm.size, seconds)
-        if self.learner and reason in ("signal", "failures"):
-            run.checkpoint(self.learner)
         return reason
 
     def open(self, run):

@@ -34,4 +34,7 @@ def sample_indices(seed, generation, batch, count, table_size, dimension):
     """
     if count and table_size < dimension:
         raise ValueError(f"a table of {table_size} normals is smaller than one member of {dimension} parameters")
-    return stream(seed, MEMBERS, generation, batch).integers(0, max(0, table_size - dimension) // LINE + 1, size=count) * LINE
+    return (
+        stream(seed, MEMBERS, generation, batch).integers(0, max(0, table_size - dimension) // LINE + 1, size=count)
+        * LINE
+    )
