@@ -48,12 +48,12 @@ def digests(run):
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_digests_are_the_same_on_any_number_of_ranks(kind, run_mpies, write_config, tmp_path):
     config, found = write_config(config_of(kind)), []
-    for ranks in (1, 2, 3):
+    for ranks in (0, 3):  # 0 is the serial twin
         ended = run_mpies(ranks, "train", config, "--out", f"run-{ranks}")
         assert ended.code == 0, ended.stderr[-3000:]
         found.append(digests(tmp_path / f"run-{ranks}"))
     assert len({digest for digest, _ in found[0]}) == 7
-    assert found.count(found[0]) == 3
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("kind", ["cma_es", "deep_ga", "novelty_es", "cr_fm_nes"])
