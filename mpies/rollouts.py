@@ -81,10 +81,11 @@ class EpisodePlayer:
 
     Lanes 0 .. active-1 are episodes under way, each with its member's parameters in the stack.  A lane
     that is over takes the next waiting episode; where there is none, the last lane moves into its place.
+    signs: whether the signs of rewards are summed; else they count as 0.
     """
 
-    def __init__(self, world, policy, clip, timeout=None):
-        self.world, self.timeout = world, timeout
+    def __init__(self, world, policy, clip, timeout=None, signs=True):
+        self.world, self.timeout, self.counts_signs = world, timeout, signs
         lanes, size = world.lanes, world.interface.observation_size
         self.stack = aligned_stack(lanes, policy.size)
         self.act = policy.bind(self.stack)
@@ -188,7 +189,8 @@ class EpisodePlayer:
             lanes = item.lanes
             self.observations[lanes], rewards, over[lanes] = item.batch.receive()
             self.totals[lanes] += rewards
-            self.signs[lanes] += np.sign(rewards)
+            if self.counts_signs:
+                self.signs[lanes] += np.sign(rewards)
         if self.timeout is not None:
             late = time.monotonic() - self.since[:active] > self.timeout
             for lane in np.flatnonzero(late & ~over):

@@ -46,7 +46,8 @@ class Task:
         self.dimension = self.policy.size
         self.behaviour_size = self.world.interface.observation_size
         timeout = None if self.world.timeout else timeout
-        self.player = EpisodePlayer(self.world, self.policy, config.policy.observation_clip, timeout)
+        signs = "sign" in getattr(config.solver, "fitness", "")  # few solvers ask, and it costs time at every step
+        self.player = EpisodePlayer(self.world, self.policy, config.policy.observation_clip, timeout, signs)
         if config.policy.normalize_observations:
             self.observation_size = self.world.interface.observation_size
 

@@ -50,7 +50,7 @@ class Results:
     """What a generation found, in member order, the same on every rank.
 
     returns: (n,) float64 mean undiscounted return of a member's episodes; NaN when it failed.
-    sign_returns: (n,) float64 likewise for the signs of the rewards.
+    sign_returns: (n,) float64 likewise for the signs of the rewards; 0 where options.fitness does not ask.
     steps: (n,) int64 environment steps of all of a member's episodes.
     payload: (n, q) float64, what `Solver.write` said about the member.
     behaviours: (n, b) float64, how its episodes ended; b = 0 unless the solver asks.
