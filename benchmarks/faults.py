@@ -60,6 +60,21 @@ def wait_for_rows(job, out, count=1, limit=60):
         time.sleep(0.02)
 
 
+def half_written(out):
+    """Checkpoints that are not under their final name yet."""
+    return list((out / "checkpoints").glob(".generation-*.tmp"))
+
+
+def wait_for_a_checkpoint(job, out, limit=10):
+    """Wait until a checkpoint is being written.  Returns whether one is."""
+    end = time.monotonic() + limit
+    left = set(half_written(out))  # by jobs that were killed
+    while time.monotonic() < end and job.poll() is None:
+        if set(half_written(out)) - left:
+            return True
+    return False
+
+
 def kill_all(job):
     """SIGKILL mpirun and its ranks at once."""
     victims = [*ranks_of(job), job.pid] if job.poll() is None else []
@@ -88,8 +103,9 @@ def job_trials(folder, reference, trials, draw):
     while kills < trials:
         ranks = draw.choice([1, 2, 3])
         before = len(store.read_metrics(out))
-        job = start(out, ranks=ranks)
+        job, writing = start(out, ranks=ranks), draw.random() < 0.5
         time.sleep(draw.uniform(0.5, 5.0))
+        torn = writing and wait_for_a_checkpoint(job, out)
         if job.poll() is None:
             kill_all(job)
             kills += 1
@@ -102,7 +118,8 @@ def job_trials(folder, reference, trials, draw):
         found = [row["digest"] for row in rows]
         same = found == reference[: len(found)] and len(found) >= before
         repeated.append(len(found) - before)
-        yield same, f"{ranks} ranks, generation {before} -> {len(found)}"
+        moment = ", a checkpoint half written" if torn and half_written(out) else ""
+        yield same, f"{ranks} ranks, generation {before} -> {len(found)}{moment}"
         if (out / "finished.yaml").exists():
             if found != reference:
                 yield False, "finished with other digests"

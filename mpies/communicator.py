@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 
 import numpy as np
 
@@ -209,6 +210,9 @@ class Parallel(Serial):
             # A frozen process counts as lost; were it to wake up, it must find nothing to do.
             if self.node_rank == 0 and host == socket.gethostname() and start and process_start(pid) == start:
                 os.kill(pid, signal.SIGKILL)
+                until = time.monotonic() + 5
+                while process_start(pid) == start and time.monotonic() < until:
+                    time.sleep(0.001)
         return ", ".join(f"process {pid} on {host}" for host, pid, _ in gone)
 
     @_survivable

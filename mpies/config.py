@@ -113,6 +113,9 @@ class CheckpointSection(Options):
     every: Count = Field(10, description="generations between checkpoints")
     seconds: Positive | None = Field(None, description="a checkpoint also whenever this many seconds have passed")
     keep: Count = Field(3, description="newest checkpoints kept, besides the first and the best policy")
+    share: Fraction = Field(
+        0.02, description="of the time that checkpoints may take; one that is due waits: the ledger has it all anyway"
+    )
 
 
 class StopSection(Options):

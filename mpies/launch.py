@@ -8,7 +8,10 @@ import sys
 import threading
 import time
 import traceback
+import uuid
 from pathlib import Path
+
+import numpy as np
 
 from envs import EnvironmentProblem
 from mpies import store
@@ -71,21 +74,34 @@ def train_on_this_rank(path, out, resume, overrides):
     comm = connect()
     if comm.size > 1:
         end_with_parent()
-    logging.basicConfig(
-        level=logging.INFO if comm.rank == 0 else logging.WARNING,
-        format=f"%(levelname)s rank {comm.rank}: %(message)s",
-    )
+    set_up_log(comm)
+    code = FAILED
     try:
         return _train(comm, path, out, resume, overrides)
     except _Leaving as leaving:
         return leaving.code
     except Taken as error:
         print(f"mpies: {error}; this job ends", file=sys.stderr)
+    except store.StoreError as error:
+        print(f"mpies: {error}", file=sys.stderr)
+        code = USER_ERROR
     except BaseException:
         print(f"mpies: rank {comm.rank} on {socket.gethostname()} failed:", file=sys.stderr)
         traceback.print_exc()
-    comm.abort(FAILED)  # the other ranks would wait for ever
-    return FAILED
+    comm.abort(code)  # the other ranks would wait for ever
+    return code
+
+
+def set_up_log(comm):
+    """Lines on standard error: INFO from rank 0, WARNING from all; a rank's number changes where others are lost."""
+
+    def is_wanted(record):
+        record.rank = comm.rank
+        return record.levelno >= (logging.INFO if comm.rank == 0 else logging.WARNING)
+
+    handler = logging.StreamHandler()
+    handler.addFilter(is_wanted)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s rank %(rank)d: %(message)s", handlers=[handler])
 
 
 def _train(comm, path, out, resume, overrides):
@@ -109,7 +125,8 @@ def _train(comm, path, out, resume, overrides):
     out = Path(out) if out else default_out(path, overrides)
     trainer = together(lambda: Trainer(config, comm, signals))
     together(trainer.build_table)
-    run = together(lambda: store.open_run(out, config, resume) if comm.rank == 0 else store.Run(out, config))
+    job = comm.broadcast([np.frombuffer(uuid.uuid4().bytes, np.uint8)])[0].tobytes().hex()
+    run = together(lambda: store.open_run(out, config, resume, job) if comm.rank == 0 else store.Run(out, config, job))
     progress = make_progress(config)
     reason = trainer.train(run, progress)
     if comm.rank == 0:
@@ -141,7 +158,8 @@ def _say_goodbye(reason, run, learner, config):
     )
     print(
         f"{run.path}: {said}; generation {clock.generation}, {clock.steps:,} steps, {clock.seconds:.1f} s of training "
-        f"({run.seconds / max(clock.seconds, 1e-9):.1%} more for writing it down)",
+        f"({run.seconds / max(clock.seconds, 1e-9):.1%} more for writing it down; a checkpoint takes "
+        f"{1000 * run.checkpoint_seconds:.0f} ms)",
         flush=True,
     )
     return True

@@ -1,5 +1,6 @@
 """One writer: who writes a run directory, and when it last gave a sign of life."""
 
+import contextlib
 import json
 import os
 import socket
@@ -28,14 +29,17 @@ def process_start(pid):
 class Lock:
     """Holds `path`/writer.json from `acquire` to `release`, beating in the background.
 
+    job: a name that the ranks of a job share: where one is lost, another may take its place at once.
     `held` turns false when another job has taken over; then this one must write no more.
     """
 
-    def __init__(self, path):
+    def __init__(self, path, job=None):
         self.file = Path(path) / "writer.json"
         self.held = False
+        token = uuid.uuid4().hex
         self._me = {
-            "token": uuid.uuid4().hex,
+            "job": job or token,
+            "token": token,
             "host": socket.gethostname(),
             "boot": _boot(),
             "pid": os.getpid(),
@@ -45,7 +49,7 @@ class Lock:
     def acquire(self):
         """Take the directory.  Raises Taken while another job that lives has it."""
         owner = self._read()
-        if owner and owner["token"] != self._me["token"] and _lives(owner):
+        if owner and owner["job"] != self._me["job"] and _lives(owner):
             ago = time.time() - owner["beat"]
             raise Taken(
                 f"{self.file.parent}: is being written by process {owner['pid']} on {owner['host']}, which gave its "
@@ -76,25 +80,24 @@ class Lock:
 
     def _beat(self):
         while not self._stop.wait(BEAT):
-            try:
-                owner = self._read()
-                if owner and owner["token"] != self._me["token"]:
-                    self.held = False
-                    return
-                self._write()
-            except OSError:
-                pass  # a full or vanished disk; the next beat tries again
+            owner = self._read()
+            if owner and owner["token"] != self._me["token"]:
+                self.held = False
+                return
+            self._write()
 
     def _write(self):
+        """Give a sign of life; where the disk is full or gone, the next beat tries again."""
         temporary = self.file.with_name(f".{self.file.name}.{self._me['token']}.tmp")
-        temporary.write_text(json.dumps({**self._me, "beat": time.time()}))
-        os.replace(temporary, self.file)
+        with contextlib.suppress(OSError):
+            temporary.write_text(json.dumps({**self._me, "beat": time.time()}))
+            os.replace(temporary, self.file)
 
     def _read(self):
         """What stands in the file; None when there is none or it is damaged."""
         try:
             owner = json.loads(self.file.read_text())
-            return owner if {"token", "host", "pid", "start", "boot", "beat"} <= owner.keys() else None
+            return owner if {"job", "token", "host", "pid", "start", "boot", "beat"} <= owner.keys() else None
         except (OSError, ValueError, AttributeError):
             return None
 

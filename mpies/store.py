@@ -133,18 +133,22 @@ class Run:
     """A run directory.  Any rank may hold one; only rank 0 calls its methods.
 
     A disk that is full, read-only or gone stops no training: what could not be written is kept and tried again
-    with the next generation.  path: the directory.  config: the Config.  warn: hears of trouble.
+    with the next generation.  path: the directory.  config: the Config.  job: a name that the job's ranks share.
+    warn: hears of trouble.
     """
 
-    def __init__(self, path, config, warn=log.warning):
+    def __init__(self, path, config, job=None, warn=log.warning):
         self.path, self.config, self.warn = Path(path), config, warn
-        self.lock = Lock(path)
+        self.lock = Lock(path, job)
         self.seconds = 0.0  # spent in writing
         self._trouble = False
         self._pending: list = []  # (ledger record, row) of generations not on disk yet
         self._best = None  # content of best.h5 that is not on disk yet
+        self._first = None  # (path, content) of a run's first checkpoint that is not on disk yet
+        self._begun = False  # whether the files go on where the learner does
         self._due = False  # whether a checkpoint is
         self._saved_at = time.monotonic()
+        self.checkpoint_seconds = 0.0  # that the newest one took
 
     def load(self):
         """The newest whole checkpoint, (arrays, attributes) or None, and the ledger's records behind it.
@@ -164,8 +168,18 @@ class Run:
 
     def begin(self, learner):
         """Go on after the learner's generation: what a job that died left behind it is dropped and made again."""
-        generation = learner.clock.generation
         self._attributes = {"config": as_yaml(resolved(self.config)), "versions": as_yaml(versions())}
+        self._saved = learner.clock.generation
+        if not checkpoints(self.path):  # the first is kept for ever: replays begin there
+            self._first = self._complete_state(learner)
+        with self._tolerance():
+            self._begin()
+
+    def _begin(self):
+        """Cut the files off behind the generation that the learner had at the beginning; drop half-written ones."""
+        generation = self._saved
+        for torn in self.path.rglob(".*.tmp"):
+            torn.unlink(missing_ok=True)
         rows = [row for row in read_metrics(self.path) if int(row["generation"]) <= generation]
         self._columns = list(rows[0]) if rows else None
         if rows:
@@ -174,9 +188,10 @@ class Run:
             (self.path / "metrics.csv").unlink(missing_ok=True)
         self._ledger = _Growing(self.path / "ledger.bin", ledger.end(self.path / "ledger.bin", generation))
         self._metrics = _Growing(self.path / "metrics.csv", None if rows else 0)
-        self._saved = generation
-        if not checkpoints(self.path):  # the first is kept for ever: replays begin there
-            self._save_checkpoint(learner)
+        if self._first:
+            write_atomically(*self._first)
+            self._first = None
+        self._begun = True
 
     def record(self, learner, row, evaluation, is_best, last):
         """Put a generation on disk: a better policy, the ledger's record, the row, and a checkpoint when due."""
@@ -189,20 +204,22 @@ class Run:
         if is_best:
             self._best = self._policy(learner, evaluation)
         with self._tolerance():
-            self._catch_up(learner, evaluation)
+            self._catch_up(learner, evaluation, now=last)
         self.seconds += time.monotonic() - began
 
     def checkpoint(self, learner):
         """Write the complete state now.  Returns whether everything is on disk."""
         self._due = True
         with self._tolerance():
-            self._catch_up(learner, None)
+            self._catch_up(learner, None, now=True)
         return not self._trouble
 
-    def _catch_up(self, learner, evaluation):
+    def _catch_up(self, learner, evaluation, now=False):
         """Write all that is not on disk yet, and a checkpoint when due."""
+        if not self._begun:
+            self._begin()
         if self._best:
-            write_atomically(self.path / "best.h5", self._best, sync=False)
+            write_atomically(self.path / "best.h5", self._best)
             self._best = None
         while self._pending:
             entry, cells = self._pending[0]
@@ -213,7 +230,8 @@ class Run:
             self._ledger.append(entry, at=cells["generation"])
             self._metrics.append(_line(self._columns, cells).encode())
             del self._pending[0]
-        if self._due:
+        share, elapsed = self.config.checkpoint.share, time.monotonic() - self._saved_at
+        if self._due and (now or self.checkpoint_seconds * (1 - share) <= elapsed * share):
             self._checkpoint(learner, evaluation)
             self._due = False
 
@@ -221,9 +239,12 @@ class Run:
         """Refresh policy.h5, write the complete state, and drop all but the first and the newest `keep`."""
         if learner.clock.generation == self._saved:
             return
+        began = time.monotonic()
         # A checkpoint has it too, so it need not wait for the disk.
         write_atomically(self.path / "policy.h5", self._policy(learner, evaluation), sync=False)
-        self._save_checkpoint(learner)
+        write_atomically(*self._complete_state(learner))
+        self._saved, self._saved_at = learner.clock.generation, time.monotonic()
+        self.checkpoint_seconds = self._saved_at - began
         for old in checkpoints(self.path)[self.config.checkpoint.keep : -1]:
             old.unlink(missing_ok=True)
 
@@ -234,7 +255,7 @@ class Run:
         """
         outcome = {"reason": reason, "generation": learner.clock.generation, "steps": learner.clock.steps}
         with self._tolerance():
-            self._catch_up(learner, None)
+            self._catch_up(learner, None, now=True)
             write_atomically(self.path / "finished.yaml", as_yaml(outcome).encode())
         return not self._trouble
 
@@ -255,12 +276,12 @@ class Run:
                 self.warn(f"{self.path}: can be written again; nothing is missing")
             self._trouble = False
 
-    def _save_checkpoint(self, learner):
+    def _complete_state(self, learner):
+        """Path and content of a checkpoint."""
         generation = learner.clock.generation
-        path = self.path / "checkpoints" / f"generation-{generation:08d}.h5"
         attributes = {"generation": generation, "digest": digest(learner.state())}
-        write_atomically(path, pack(learner.everything(), attributes))
-        self._saved, self._saved_at = generation, time.monotonic()
+        content = pack(learner.everything(), attributes)
+        return self.path / "checkpoints" / f"generation-{generation:08d}.h5", content
 
     def _policy(self, learner, evaluation):
         """The mean as the content of a policy file."""
@@ -349,8 +370,8 @@ def read_config(path):
     return values
 
 
-def open_run(path, config, resume):
-    """Make or reopen a run directory; returns its Run.
+def open_run(path, config, resume, job=None):
+    """Make or reopen a run directory; returns its Run.  job: as of Run.
 
     resume: auto goes on where there is a run, never refuses it, must refuses where there is none.
     Raises ConfigError when the directory holds a run of another config or cannot be written, and
@@ -371,7 +392,7 @@ def open_run(path, config, resume):
             raise ConfigError(f"{path}: holds a run of another config ({listed}{more}); take another --out")
     elif path.is_dir() and any(path.iterdir()):
         raise ConfigError(f"{path}: is neither empty nor a run; take another --out")
-    run = Run(path, config)
+    run = Run(path, config, job)
     try:
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
         run.lock.acquire()

@@ -17,7 +17,7 @@ policy: {hidden: [8]}
 solver: {population: 16, sigma: 0.1}
 noise: {size: 100000}
 evaluation: {every: 0, episodes: 5}
-checkpoint: {every: 2, keep: 2}
+checkpoint: {every: 2, keep: 2, share: 1}
 stop: {generations: 200}
 """
 
@@ -205,12 +205,16 @@ def refusals(monkeypatch):
         (4, ["metrics.csv"]),
         (4, ["policy.h5", "policy.h5"]),
         (4, ["generation-00000004.h5", "finished.yaml"]),
+        (0, ["generation-00000000.h5", "generation-00000000.h5"]),  # before the first generation
     ],
 )
 def test_whatever_was_refused_is_written_later(since, refused, refusals, tmp_path):
     said = []
     run, learner = store.open_run(tmp_path / "run", CONFIGURED, "auto"), Learner()
     run.warn = said.append
+    torn = run.path / "checkpoints" / ".generation-00000001.h5.123.tmp"
+    torn.touch()  # by a job that was killed
+    refusals += refused if since == 0 else []
     run.begin(learner)
     for generation in (1, 2, 3, 4):
         if generation == since:
@@ -221,9 +225,33 @@ def test_whatever_was_refused_is_written_later(since, refused, refusals, tmp_pat
     while not run.finish("generations", learner):
         assert len(said) < 9
     run.close()
-    assert not refusals
+    assert not refusals and not torn.exists()
     assert said[-1].endswith("can be written again; nothing is missing")
     assert [row["generation"] for row in store.read_metrics(run.path)] == ["1", "2", "3", "4"]
     assert [int(arrays["generation"]) for arrays, _ in ledger.read(run.path / "ledger.bin")] == [1, 2, 3, 4]
-    for name, generation in [("best.h5", 1), ("policy.h5", 4), ("checkpoints/generation-00000004.h5", 4)]:
+    found = [("best.h5", 1), ("policy.h5", 4), ("checkpoints/generation-00000000.h5", 0)]
+    for name, generation in [*found, ("checkpoints/generation-00000004.h5", 4)]:
         assert store.read(run.path / name)[1]["generation"] == generation
+
+
+def test_checkpoints_that_would_take_too_long_are_put_off(monkeypatch, tmp_path):
+    now = [0.0]
+    monkeypatch.setattr(store.time, "monotonic", lambda: now[0])
+    write = store.write_atomically
+
+    def write_slowly(path, content, sync=True):
+        write(path, content, sync)
+        now[0] += path.parent.name == "checkpoints"
+
+    monkeypatch.setattr(store, "write_atomically", write_slowly)
+    config = CONFIGURED.model_copy(update={"checkpoint": CONFIGURED.checkpoint.model_copy(update={"every": 1})})
+    run, learner = store.open_run(tmp_path / "run", config, "auto"), Learner()
+    run.begin(learner)
+    seen = set()
+    for generation in range(1, 120):
+        now[0] += 1
+        learner.clock.generation = generation
+        run.record(learner, {"generation": generation, "digest": "0"}, None, is_best=False, last=False)
+        seen |= {int(path.name[11:19]) for path in store.checkpoints(run.path)}
+    run.close()
+    assert seen == {0, 1, 50, 99}  # one second in fifty

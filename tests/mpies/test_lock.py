@@ -1,5 +1,6 @@
 """One writer to a run directory: who is refused, who takes over, who notices."""
 
+import contextlib
 import json
 import os
 import re
@@ -81,6 +82,14 @@ def test_a_writer_on_another_host_counts_as_dead_after_silence_only(elsewhere, h
     edit(tmp_path, beat=time.time() - lock.STALE - 1)
     Lock(tmp_path).acquire()
     assert owner(tmp_path)["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize(("job", "refused"), [("a", False), ("b", True)])
+def test_a_rank_of_the_same_job_takes_the_place_of_one_that_is_lost_elsewhere(job, refused, tmp_path):
+    Lock(tmp_path, "a").acquire()
+    edit(tmp_path, host="elsewhere", token="of another rank")
+    with pytest.raises(Taken) if refused else contextlib.nullcontext():
+        Lock(tmp_path, job).acquire()
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"token": "x"', "\0\0"])

@@ -14,7 +14,7 @@ from mpies.cli import main
 COMMON = """
 noise: {size: 100000}
 evaluation: {every: 3, episodes: 4}
-checkpoint: {every: 1, keep: 100}
+checkpoint: {every: 1, keep: 100, share: 1}
 stop: {generations: 10}
 """
 CONFIGS = {

@@ -17,7 +17,7 @@ policy: {hidden: [8]}
 solver: {population: 16, sigma: 0.1, sigma_decay: 0.9}
 noise: {size: 100000}
 evaluation: {every: 2, episodes: 5}
-checkpoint: {every: 2}
+checkpoint: {every: 2, share: 1}
 stop: {generations: 10}
 """
 
