@@ -111,6 +111,8 @@ def job_trials(folder, reference, trials, draw):
             kills += 1
         else:
             output = job.communicate()[0]
+            if mpiexec.never_began(output):
+                continue
             if not (out / "finished.yaml").exists():
                 yield False, f"ended by itself: {output[-500:]}"
                 return

