@@ -39,13 +39,17 @@ class NoProgress:
         pass
 
 
+PLAYING = 0.05  # seconds, in which rank 0 writes the generation before
+
+
 class MadeUpPlayer:
-    """Rows at once instead of rollouts: each rank an equal part, a rollout's return a function of its number."""
+    """Rows after a nap instead of rollouts: each rank an equal part, a rollout's return a function of its number."""
 
     def __init__(self, comm):
         self.comm = comm
 
     def play(self, work, todo, *_):
+        time.sleep(PLAYING)
         mine = todo[self.comm.rank :: self.comm.size]
         rows = np.zeros(len(mine), ROLLOUT)
         rows["rollout"], rows["steps"] = mine, 1
@@ -96,8 +100,8 @@ def watch_phases(trainer, run):
     if trainer.learner:
         watch.watch(trainer.solver, "ask", "ask")
         watch.watch(trainer.learner, "update", "tell")
-        watch.watch(trainer.learner, "record", "digest and row")
-        watch.watch(run, "record", "ledger and row on disk")
+        watch.watch(trainer.learner, "record", "row")
+        watch.watch(run, "settle", "waiting for the disk")
     return watch
 
 

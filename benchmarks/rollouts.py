@@ -98,11 +98,11 @@ def main():
         trainer.open(run)
         for _ in range(options.repeats):
             for _ in range(options.between):
-                trainer.make_generation()
+                trainer.make_generation(run.settle)
             episodes = record_actions(trainer)
             seconds = bare_seconds(comm, trainer.task.world, episodes)
             start = time.perf_counter()
-            results = trainer.make_generation()
+            results = trainer.make_generation(run.settle)
             if comm.rank == 0:
                 row = trainer.learner.record(None, comm.size)
                 run.record(trainer.learner, row, None, False, last=False)

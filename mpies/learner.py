@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from mpies import store
 from mpies.normalizer import Normalizer
 from solvers.base import Results
 
@@ -101,7 +100,7 @@ class Learner:
         return ""
 
     def record(self, evaluation, ranks):
-        """The row of metrics.csv of the newest generation: names of columns to values."""
+        """The row of metrics.csv of the newest generation but its digest: names of columns to values."""
         results = self.results
         returns = results.returns[~np.isnan(results.returns)]
         some = len(returns) > 0
@@ -119,7 +118,6 @@ class Learner:
             "eval_std": evaluation and evaluation.deviation,
             "failures": len(results.returns) - len(returns),
             "ranks": ranks,
-            "digest": store.digest(self.state()),
             "steps_per_second": self.speed,
             **self.solver.report(),
         }

@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -133,14 +134,17 @@ class Run:
     """A run directory.  Any rank may hold one; only rank 0 calls its methods.
 
     A disk that is full, read-only or gone stops no training: what could not be written is kept and tried again
-    with the next generation.  path: the directory.  config: the Config.  job: a name that the job's ranks share.
+    with the next generation.  A thread does the hashing and writing while the next generation is played; `settle`
+    waits for it.  path: the directory.  config: the Config.  job: a name that the job's ranks share.
     warn: hears of trouble.
     """
 
     def __init__(self, path, config, job=None, warn=log.warning):
         self.path, self.config, self.warn = Path(path), config, warn
         self.lock = Lock(path, job)
-        self.seconds = 0.0  # spent in writing
+        self.seconds = 0.0  # that training waited for the disk
+        self._writer = ThreadPoolExecutor(1)
+        self._writing = None  # the Future of the newest generation
         self._trouble = False
         self._pending: list = []  # (ledger record, row) of generations not on disk yet
         self._best = None  # content of best.h5 that is not on disk yet
@@ -194,21 +198,40 @@ class Run:
         self._begun = True
 
     def record(self, learner, row, evaluation, is_best, last):
-        """Put a generation on disk: a better policy, the ledger's record, the row, and a checkpoint when due."""
+        """Put a generation on disk: a better policy, the ledger's record, the row, and a checkpoint when due.
+
+        Until `settle` the learner must not change.  row: lacks the digest.
+        """
+        self.settle()
+        self._writing = self._writer.submit(
+            self._record, learner, learner.ledger_record(), row, evaluation, is_best, last
+        )
+        if last:
+            self.settle()
+
+    def settle(self):
+        """Wait until everything is written.  Raises Taken when another job has taken over."""
+        if self._writing:
+            began = time.monotonic()
+            writing, self._writing = self._writing, None
+            writing.result()
+            self.seconds += time.monotonic() - began
+
+    def _record(self, learner, found, row, evaluation, is_best, last):
         self.lock.check()
-        began = time.monotonic()
+        row["digest"] = digest(learner.state())
         section = self.config.checkpoint
-        self._pending.append((ledger.pack(learner.ledger_record() | {"digest": row["digest"]}), row))
-        timed = section.seconds is not None and began - self._saved_at >= section.seconds
+        self._pending.append((ledger.pack(found | {"digest": row["digest"]}), row))
+        timed = section.seconds is not None and time.monotonic() - self._saved_at >= section.seconds
         self._due |= last or timed or row["generation"] % section.every == 0
         if is_best:
             self._best = self._policy(learner, evaluation)
         with self._tolerance():
             self._catch_up(learner, evaluation, now=last)
-        self.seconds += time.monotonic() - began
 
     def checkpoint(self, learner):
         """Write the complete state now.  Returns whether everything is on disk."""
+        self.settle()
         self._due = True
         with self._tolerance():
             self._catch_up(learner, None, now=True)
@@ -253,6 +276,7 @@ class Run:
 
         Returns whether everything is on disk.
         """
+        self.settle()
         outcome = {"reason": reason, "generation": learner.clock.generation, "steps": learner.clock.steps}
         with self._tolerance():
             self._catch_up(learner, None, now=True)

@@ -112,7 +112,7 @@ class Trainer:
         if not self.agree(self.learner and self.learner.results is not None):  # it may be made but not on disk
             if reason := self.agree_reason():
                 return reason
-            self.make_generation()
+            self.make_generation(run.settle)
         reason = self.agree_reason()
         evaluation, is_best = None, False
         if self.evaluation_due(reason):
@@ -127,13 +127,17 @@ class Trainer:
         self.salvaging = False
         return reason
 
-    def make_generation(self):
-        """One generation on all ranks, from the proposal to the step.  Returns its Results."""
+    def make_generation(self, settle=lambda: None):
+        """One generation on all ranks, from the proposal to the step.  Returns its Results.
+
+        settle: called on rank 0 before the learner changes.
+        """
         began = time.perf_counter()
         proposal, normalization = self.share(self.learner)
         results, indices, observed = self.play_generation(proposal, normalization)
         sums = self.sum_moments(proposal, indices, results)
         if self.learner:
+            settle()
             self.learner.update(proposal, results, sums, observed, time.perf_counter() - began)
         self.generation += 1
         return results

@@ -219,6 +219,7 @@ def test_whatever_was_refused_is_written_later(since, refused, refusals, tmp_pat
     for generation in (1, 2, 3, 4):
         if generation == since:
             refusals += refused
+        run.settle()
         learner.clock.generation = generation
         row = {"generation": generation, "digest": f"{generation:064}"}
         run.record(learner, row, None, is_best=generation == 1, last=generation == 4)
@@ -252,6 +253,7 @@ def test_checkpoints_that_would_take_too_long_are_put_off(monkeypatch, tmp_path)
         now[0] += 1
         learner.clock.generation = generation
         run.record(learner, {"generation": generation, "digest": "0"}, None, is_best=False, last=False)
+        run.settle()
         seen |= {int(path.name[11:19]) for path in store.checkpoints(run.path)}
     run.close()
     assert seen == {0, 1, 50, 99}  # one second in fifty
