@@ -374,13 +374,13 @@ def newest_checkpoint(path, warn):
 
 
 def read_metrics(path):
-    """Rows of metrics.csv as dicts of text; a torn last line is left out."""
+    """Rows of metrics.csv as dicts of text; torn and damaged lines are left out."""
     file = Path(path) / "metrics.csv"
     if not file.exists():
         return []
     lines = file.read_text(errors="replace").split("\n")
     rows = list(csv.DictReader(lines[:-1]))  # what follows the last newline is torn or empty
-    return [row for row in rows if None not in row.values() and None not in row]
+    return [row for row in rows if None not in [*row, *row.values()] and row.get("generation", "").isdecimal()]
 
 
 def read_config(path):

@@ -132,6 +132,17 @@ def test_a_torn_line_of_the_metrics_is_left_out(tmp_path, torn):
     assert [row["generation"] for row in store.read_metrics(tmp_path)] == ["1", "2"]
 
 
+@pytest.mark.parametrize("damaged", ["1;2,3,x", "q,2,3,x", ",2,3,x", "-1,2,3,x", "1,2,3,x,", "\0,2,3,x", "1.0,2,3,x"])
+def test_a_damaged_line_of_the_metrics_is_left_out(tmp_path, damaged):
+    (tmp_path / "metrics.csv").write_text(f"generation,seconds,mean,digest\n{damaged}\n2,3,4,y\n")
+    assert [row["generation"] for row in store.read_metrics(tmp_path)] == ["2"]
+
+
+def test_without_their_heading_there_are_no_metrics(tmp_path):
+    (tmp_path / "metrics.csv").write_text("genera4ion,seconds,mean,digest\n1,2,3,x\n")
+    assert store.read_metrics(tmp_path) == []
+
+
 def test_metrics_of_a_run_that_has_none_are_empty(tmp_path):
     assert store.read_metrics(tmp_path) == []
     (tmp_path / "metrics.csv").write_text("generation,sec")
