@@ -13,6 +13,7 @@ import io
 import logging
 import os
 import re
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -144,6 +145,7 @@ class Run:
         self.lock = Lock(path, job)
         self.seconds = 0.0  # that training waited for the disk
         self._writer = ThreadPoolExecutor(1)
+        sys.setswitchinterval(1e-4)  # seconds; at Python's 5 ms the writer holds training up
         self._writing = None  # the Future of the newest generation
         self._trouble = False
         self._pending: list = []  # (ledger record, row) of generations not on disk yet
