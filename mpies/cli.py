@@ -168,3 +168,32 @@ def play(run, member):
     for episode, message in failures.items():
         click.echo(f"episode {episode}: {message}")
     sys.exit(FINISHED if same else FAILED)
+
+
+@main.command()
+@click.argument("recipe")
+@click.option("--out", help="Run directory; default runs/reproduce-RECIPE. An existing one goes on.")
+@click.option("--ranks", default=1, show_default=True, type=click.IntRange(1), help="Ranks to train on.")
+@click.option("--generations", type=click.IntRange(1), help="Only so many; default all that were recorded.")
+@user_errors
+def reproduce(recipe, out, ranks, generations):
+    """Run RECIPE (a name under results/) again and compare its learning curve with the recorded one.
+
+    Exit 1 where it differs by more than the recorded tolerance.
+    """
+    from pathlib import Path
+
+    from mpies import reproduce as recipes
+    from mpies import store
+
+    record, out = recipes.read_record(recipe), Path(out or f"runs/reproduce-{recipe}")
+    recipes.train_again(recipe, record, out, ranks, generations)
+    found = recipes.compare(store.read_metrics(recipes.RESULTS / recipe), store.read_metrics(out))
+    close = found.difference <= record["tolerance"]
+    same = "all" if found.same == found.generations else f"the first {found.same}"
+    click.echo(
+        f"{recipe}: {found.generations} generations, {same} with the same bits; curves differ by "
+        f"{found.difference:.1%} of their range, {record['tolerance']:.0%} allowed: "
+        f"{'reproduced' if close else 'NOT reproduced'}"
+    )
+    sys.exit(FINISHED if close else FAILED)
