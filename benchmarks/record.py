@@ -1,6 +1,6 @@
 """Record a run as results/RECIPE, where `mpies reproduce RECIPE` finds it.
 
-    python benchmarks/record.py runs/cartpole cartpole [KEY=VALUE ...]      the overrides that it was trained with
+python benchmarks/record.py runs/cartpole cartpole [KEY=VALUE ...]      the overrides that it was trained with
 """
 
 import sys
