@@ -27,10 +27,15 @@ class Continuous:
 
 @dataclass(frozen=True)
 class Interface:
-    """What a policy must know: observations are (observation_size,) float32 vectors."""
+    """What a policy must know: observations are (observation_size,) float32 vectors.
+
+    shape: of an observation that is an image, its numbers 0 .. 255, such as (4, 84, 84) for four grey ones; its
+    product is the observation_size.  None for plain vectors.
+    """
 
     observation_size: int
     action: Discrete | Continuous
+    shape: tuple | None = None
 
 
 class Batch(ABC):

@@ -60,11 +60,13 @@ def interface_of(environment_id, observation_space, action_space):
             "a Box or Discrete is needed: wrap it with gymnasium.wrappers.FlattenObservation in a factory of your own"
         )
     size = int(spaces.flatdim(observation_space))
+    is_image = observation_space.dtype == np.uint8 and len(observation_space.shape) == 3
+    shape = tuple(observation_space.shape) if is_image else None
     if isinstance(action_space, spaces.Discrete):
-        return Interface(size, Discrete(int(action_space.n)))
+        return Interface(size, Discrete(int(action_space.n)), shape)
     if isinstance(action_space, spaces.Box):
         low = np.asarray(action_space.low, np.float32).ravel()
-        return Interface(size, Continuous(low, np.asarray(action_space.high, np.float32).ravel()))
+        return Interface(size, Continuous(low, np.asarray(action_space.high, np.float32).ravel()), shape)
     raise EnvironmentProblem(
         f"{environment_id} has actions of kind {type(action_space).__name__}; Discrete or Box is needed"
     )
