@@ -34,8 +34,8 @@ def record_actions(trainer):
     world, opened = trainer.task.world, []
     real_open = world.open
 
-    def open_and_note(seeds):
-        batch, actions_of = real_open(seeds), [[] for _ in seeds]
+    def open_and_note(seeds, training=False):
+        batch, actions_of = real_open(seeds, training), [[] for _ in seeds]
         real_send = batch.send
 
         def send(places, actions):

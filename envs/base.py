@@ -79,8 +79,11 @@ class World(ABC):
     timeout: float | None = None  # set where the world itself breaks off episodes that take too long
 
     @abstractmethod
-    def open(self, seeds):
-        """A Batch with one episode per seed.  An episode depends on its seed and the actions alone."""
+    def open(self, seeds, training=False):
+        """A Batch with one episode per seed.  An episode depends on its seed and the actions alone.
+
+        training: whether rewards are changed as the task says of training (envs.tasks); most worlds do not ask.
+        """
 
     def close(self):  # noqa: B027 (most worlds hold nothing)
         """Free everything."""

@@ -11,7 +11,7 @@ import warnings
 import numpy as np
 
 from envs.base import Batch, EnvironmentProblem, World
-from envs.gymnasium_world import _line, _nearest, interface_of
+from envs.gymnasium_world import interface_of, nearest, one_line
 
 
 @functools.cache
@@ -42,7 +42,7 @@ class EnvPoolWorld(World):
                 'pip install "mpies[envpool]"'
             )
         if environment_id not in envpool.list_all_envs():
-            close = _nearest(environment_id, envpool.list_all_envs())
+            close = nearest(environment_id, envpool.list_all_envs())
             hint = f"; did you mean {' or '.join(close)}?" if close else ""
             raise EnvironmentProblem(f"{environment_id!r} is not known to EnvPool{hint}")
         self._arguments = dict(task_id=environment_id, env_type="gymnasium", num_threads=1, **kwargs)
@@ -51,7 +51,9 @@ class EnvPoolWorld(World):
         pool = self._make([0])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # bounds that lose precision
-            self.interface = interface_of(environment_id, pool.observation_space, pool.action_space)
+            self.interface = interface_of(environment_id, _flat(pool.observation_space), pool.action_space)
+        if self.interface.shape:  # emulators take memory, and a step of one takes long
+            self.lanes, self.smallest, self.largest, self.low_water = 16, 1, 16, 12
 
     def _make(self, seeds):
         with warnings.catch_warnings():
@@ -60,11 +62,24 @@ class EnvPoolWorld(World):
                 return _envpool().make(num_envs=len(seeds), seed=list(seeds), **self._arguments)
             except Exception as error:
                 raise EnvironmentProblem(
-                    f"EnvPool cannot build {self._arguments['task_id']}: {_line(error)}"
+                    f"EnvPool cannot build {self._arguments['task_id']}: {one_line(error)}"
                 ) from error
 
-    def open(self, seeds):
+    def open(self, seeds, training=False):
         return _EnvPoolBatch(self._make([int(seed) for seed in seeds]), self.interface.observation_size)
+
+
+def _rows(values):
+    return values.reshape(len(values), -1)
+
+
+def _flat(space):
+    """dm_control's observations come in named parts; they are joined in EnvPool's own order."""
+    from gymnasium import spaces
+
+    if not isinstance(space, spaces.Dict) or not all(isinstance(part, spaces.Box) for part in space.values()):
+        return space
+    return spaces.Box(-np.inf, np.inf, (spaces.flatdim(space),), np.float32)
 
 
 class _EnvPoolBatch(Batch):
@@ -82,11 +97,16 @@ class _EnvPoolBatch(Batch):
         self._env_id, self._reward, self._done, self._truncated = (
             names.index(name) for name in ("info:env_id", "reward", "done", "trunc")
         )
-        self._observation = names.index("obs")
+        self._parts = [place for place, name in enumerate(names) if name == "obs" or name.startswith("obs:")]
         self.observations = np.empty((len(pool), width), np.float32)
         pool._reset(pool.all_env_ids)
         state = pool._recv()
-        self.observations[state[self._env_id]] = state[self._observation].reshape(len(pool), -1)
+        self.observations[state[self._env_id]] = self._observed(state)
+
+    def _observed(self, state):
+        """The observations (m, o) in a state."""
+        parts = [state[part] if state[part].ndim == 2 else _rows(state[part]) for part in self._parts]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1, dtype=np.float32)
 
     def send(self, places, actions):
         self._places = places
@@ -94,10 +114,7 @@ class _EnvPoolBatch(Batch):
 
     def receive(self):
         state = self._pool._recv()
-        observations = state[self._observation]
-        if observations.ndim != 2:
-            observations = observations.reshape(len(observations), -1)
-        found = observations, state[self._reward], state[self._done] | state[self._truncated]
+        found = self._observed(state), state[self._reward], state[self._done] | state[self._truncated]
         if (state[self._env_id] == self._places).all():
             return found
         order = np.argsort(state[self._env_id])[np.argsort(np.argsort(self._places))]

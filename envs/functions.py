@@ -1,4 +1,4 @@
-"""Test functions of a parameter vector, to be minimised (their negative is the return)."""
+"""Functions of a parameter vector: test functions, to be minimised (their negative is the return), and the user's."""
 
 from dataclasses import dataclass
 
@@ -48,3 +48,13 @@ class FunctionWorld:
     def behaviour(self, parameters):
         """Where a member went, for novelty search: its first coordinates, at most eight."""
         return parameters[: self.behaviour_size]
+
+
+@dataclass(frozen=True)
+class OwnFunctionWorld(FunctionWorld):
+    """The user's function, whose value for parameters (d,) float64 is the return.  call: the function."""
+
+    call: object
+
+    def value(self, parameters):
+        return float(self.call(parameters.astype(np.float64) - self.offset))

@@ -23,39 +23,72 @@ class ConfigError(ValueError):
 
 # What mpies itself hands to the constructors of gymnasium and EnvPool.
 _NOT_KWARGS = {"id", "environment_id", "task_id", "backend", "max_steps", "max_episode_steps", "rebuild", "seed"}
-_NOT_KWARGS |= {"num_envs", "batch_size", "num_threads", "env_type", "disable_env_checker"}
+_NOT_KWARGS |= {"rebuild_every", "frame_skip", "timeout", "num_envs", "batch_size", "num_threads", "env_type", "disable_env_checker"}
+
+
+class AdaptiveSection(Options):
+    """A limit on the length of training episodes that grows as they reach it (OpenAI's episode_cutoff_mode)."""
+
+    start: Count = Field(description="the first limit, in steps")
+    threshold: Fraction = Field(0.5, description="share of members reaching it, in all their episodes, that raises it")
+    ratio: Annotated[Real, Field(gt=1)] = Field(1.5, description="what it is multiplied by then")
 
 
 class EnvironmentSection(Options):
     """The world the policy acts in."""
 
-    id: Text = Field(description="a gymnasium id such as LunarLander-v3, or function:NAME for a test function")
-    backend: Literal["auto", "envpool", "gymnasium"] = Field(
-        "auto", description="auto takes EnvPool where it has the id and no kwargs are given, and gymnasium else"
+    id: Text = Field(
+        description="a gymnasium id such as LunarLander-v3, one of pybullet's such as AntBulletEnv-v0, function:NAME "
+        "for a test function, or your own: path/to/file.py:name or module:callable"
+    )
+    backend: Literal["auto", "envpool", "gymnasium", "gym"] = Field(
+        "auto",
+        description="auto takes EnvPool where it has the id and no kwargs are given, then gymnasium, then gym",
     )
     kwargs: dict[str, object] = Field({}, description="keyword arguments of the environment's constructor")
     rebuild: Literal["auto", "always", "never"] = Field(
         "auto",
-        description="gymnasium only: a new environment object for each episode; auto where the environment is "
-        "known to carry history from one episode into the next",
+        description="not for EnvPool: a new environment object for each episode; auto where a short probe finds that "
+        "it carries history from one episode into the next",
+    )
+    rebuild_every: Count | None = Field(
+        None, description="not for EnvPool: episodes after which an object that fills the memory is built anew"
     )
     episode_timeout: Positive | None = Field(
         None, description="seconds of wall time after which an episode counts as failed; default never"
     )
-    max_steps: Count | None = Field(None, description="time limit of an episode, in steps; default the environment's")
+    max_steps: Count | None = Field(
+        None, description="time limit of an episode, in steps of the environment; default the environment's"
+    )
+    frame_skip: Count | None = Field(
+        None, description="Atari, and others that know it: frames that a step lasts; default the environment's"
+    )
+    action_repeat: Count = Field(1, description="steps of the environment that an action lasts, rewards summed")
+    hide: list[WholeNumber] = Field([], description="indices of observations that the policy does not get")
+    ignored_rewards: list[Real] = Field(
+        [], description="in training, rewards of exactly these values count as 0, such as [-100] of BipedalWalker"
+    )
+    reward_shift: Real = Field(
+        0.0, description="in training, subtracted from the reward of each step: a bonus for surviving"
+    )
+    adaptive: AdaptiveSection | None = Field(None, description="in training, a limit of episodes that grows")
     seeds: Literal["pair", "generation"] = Field(
         "pair",
         description="who shares an episode's seed: the two members of an antithetic pair, or all of a generation",
     )
-    dimension: Annotated[Count, Field(ge=2)] | None = Field(None, description="function: only; number of parameters")
+    dimension: Annotated[Count, Field(ge=2)] | None = Field(
+        None, description="number of parameters of a function: function:NAME, or your own"
+    )
     shift: Real = Field(
-        0.0, description="function: only; the optimum is moved by normals from the run's seed, times this"
+        0.0, description="of a function: the optimum is moved by normals from the run's seed, times this"
     )
 
     @property
     def function(self):
-        """The name of the test function, or None."""
-        return self.id.removeprefix("function:") if self.id.startswith("function:") else None
+        """The name of the function of parameters that stands for an environment, or None."""
+        if self.id.startswith("function:"):
+            return self.id.removeprefix("function:")
+        return self.id if self.dimension is not None else None
 
     @property
     def rebuild_each_episode(self):
@@ -65,30 +98,36 @@ class EnvironmentSection(Options):
     @model_validator(mode="after")
     def _kwargs_are_not_keys(self):
         for name in sorted(_NOT_KWARGS & self.kwargs.keys()):
-            cure = "use environment.max_steps" if "max" in name else "mpies gives it"
+            cure = f"use environment.{name}" if name in type(self).model_fields else "mpies gives it"
+            cure = "use environment.max_steps" if "max" in name else cure
             raise ValueError(f"kwargs.{name} is not for kwargs: {cure}; remove it")
         return self
 
     @model_validator(mode="after")
     def _function_keys(self):
         from envs import FUNCTIONS
+        from envs.own import is_own
 
         # A resolved config names every key, so a key at its default is as good as absent.
         given = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
-        if self.function is None:
+        if not self.id.startswith("function:") and not is_own(self.id):
             for name in ("dimension", "shift"):
                 if name in given:
-                    raise ValueError(f"{name} is for function: environments only; remove it, or use id: function:NAME")
+                    raise ValueError(f"{name} is for functions only; remove it, or use id: function:NAME")
             return self
-        if self.function not in FUNCTIONS:
+        if self.function is None:
+            if "shift" in given:
+                raise ValueError("shift is for functions only; remove it, or give the function's dimension")
+            return self
+        if self.id.startswith("function:") and self.function not in FUNCTIONS:
             raise ValueError(
                 f"id names no test function: {self.id!r}; use one of function:{', function:'.join(FUNCTIONS)}"
             )
         if self.dimension is None:
             raise ValueError(f"dimension is missing: how many parameters {self.id} has, for instance dimension: 100")
-        for name in ("backend", "kwargs", "max_steps", "rebuild", "episode_timeout"):
-            if name in given:
-                raise ValueError(f"{name} is not for function: environments; remove it")
+        for name in given:
+            if name not in ("id", "dimension", "shift", "seeds"):
+                raise ValueError(f"{name} is not for functions; remove it")
         return self
 
 
@@ -161,9 +200,9 @@ class Config(Options):
     @model_validator(mode="after")
     def _policy_fits(self):
         if self.environment.function is not None and self.policy.kind != "none":
-            raise ValueError("policy must be {kind: none} for a function: environment, or left out")
+            raise ValueError("policy must be {kind: none} for a function of parameters, or left out")
         if self.environment.function is None and self.policy.kind == "none":
-            raise ValueError("policy.kind none is for function: environments only; use kind: mlp")
+            raise ValueError("policy.kind none is for functions of parameters only; use kind: mlp")
         return self
 
 
@@ -213,7 +252,9 @@ def validate(values, where, overridden=()):
     where begins the line of an error, unless the key at fault is one of `overridden`.
     """
     environment = values.get("environment")
-    if isinstance(environment, dict) and str(environment.get("id", "")).startswith("function:"):
+    if isinstance(environment, dict) and (
+        str(environment.get("id", "")).startswith("function:") or environment.get("dimension") is not None
+    ):
         values = {"policy": {"kind": "none"}, **values}
     try:
         model = config_model(values)

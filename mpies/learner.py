@@ -51,6 +51,8 @@ class Learner:
         self.solver, self.task = solver, task
         self.normalizer = Normalizer(task.observation_size)
         self.clock = Clock()
+        adaptive = task.config.environment.adaptive
+        self.limit = adaptive and adaptive.start  # steps of a training episode; None without a limit that adapts
         self.best = -math.inf  # the highest evaluation so far
         self.solved = -math.inf  # the newest evaluation, where it was confirmed
         self.results = None  # Results of a generation that is made but not on disk yet
@@ -68,6 +70,15 @@ class Learner:
         self.clock.seconds += seconds
         self.speed = steps / seconds
         self.results = results
+        if self.limit is not None:
+            self._adapt(results)
+
+    def _adapt(self, results):
+        """Raise the limit of training episodes where enough members reached it in all their episodes."""
+        adaptive = self.task.config.environment.adaptive
+        reached = results.steps >= self.limit * self.task.config.solver.episodes
+        if reached.mean() >= adaptive.threshold:
+            self.limit = max(self.limit + 1, int(self.limit * adaptive.ratio))
 
     def repeat(self, proposal, sums, record):
         """Take the step of a generation again, from its ledger record."""
@@ -125,19 +136,24 @@ class Learner:
     def state(self):
         """Names to arrays: everything the next generation depends on; what the digest covers."""
         named = {f"solver/{name}": value for name, value in self.solver.state().items()}
-        return named | {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
+        named |= {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
+        return named | self._limit()
+
+    def _limit(self):
+        return {} if self.limit is None else {"limit": self.limit}
 
     def _besides(self):
         """Names to arrays: all but the solver's state."""
         normalizer = {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
         clock = {f"clock/{entry.name}": getattr(self.clock, entry.name) for entry in fields(Clock)}
-        return normalizer | clock | {"best": self.best, "solved": self.solved}
+        return normalizer | clock | self._limit() | {"best": self.best, "solved": self.solved}
 
     def _recall(self, arrays):
         """Take over what `_besides` returned."""
         self.normalizer.restore(part(arrays, "normalizer/"))
         self.clock = Clock(**{name: value.item() for name, value in part(arrays, "clock/").items()})
         self.best, self.solved = float(arrays["best"]), float(arrays["solved"])
+        self.limit = int(arrays["limit"]) if "limit" in arrays else None
 
     def everything(self):
         """Names to arrays of a checkpoint: the state, the clock and the best."""

@@ -83,7 +83,7 @@ class Replay:
     def faithful(self):
         """Whether the state is, to the bit, the recorded one."""
         state = {f"solver/{name}": value for name, value in self.solver.state().items()}
-        state |= {name: self.state[name] for name in self.state if name.startswith("normalizer/")}
+        state |= {name: self.state[name] for name in self.state if name.startswith("normalizer/") or name == "limit"}
         return store.digest(state) == self.digest
 
 
@@ -110,7 +110,8 @@ def play_member(path, generation, member):
     def write(_rollout, out):
         before.solver.write(proposal, indices, number, out)
 
-    work = Work(seeds, np.zeros(episodes, bool), write, np.zeros((episodes, 0)))
+    limit = int(before.state["limit"]) if "limit" in before.state else None
+    work = Work(seeds, np.zeros(episodes, bool), write, np.zeros((episodes, 0)), training=True, limit=limit)
     rows, _, failures = task.player.play(work, np.arange(episodes), Serial().tickets(episodes), 1, normalization)
     totals = np.sort(rows, order="rollout")["total"]
     return float(record["returns"][member]), float(totals.reshape(1, -1).mean(axis=1)[0]), failures

@@ -28,6 +28,7 @@ class Work:
     write: function of (rollout, out) that writes that member's parameters (d,) into `out`.
     notes: (r, w) float64, filled in for the rollouts played here: what the solver wants to know of them; or None.
     behaviours: the part of the notes that is the last observation; None or of width 0 where nobody asks.
+    training: whether the task's changes for training hold.  limit: steps after which an episode ends, None for none.
     """
 
     seeds: np.ndarray
@@ -35,6 +36,8 @@ class Work:
     write: object
     notes: np.ndarray | None = None
     behaviours: np.ndarray | None = None
+    training: bool = False
+    limit: int | None = None
 
     def note_behaviour(self, rollout, behaviour):
         if self.behaviours is not None and self.behaviours.shape[1]:
@@ -58,11 +61,14 @@ class FunctionPlayer:
                 return np.array(rows, ROLLOUT), nothing, failures
             for rollout in todo[taken.start : taken.stop].tolist():
                 work.write(rollout, self._parameters)
-                value = self.world.value(self._parameters)
+                try:
+                    value = self.world.value(self._parameters)
+                except Exception as error:  # a user's function may raise anything
+                    value, failures[rollout] = np.nan, f"{type(error).__name__}: {' '.join(str(error).split())}"
                 work.note_behaviour(rollout, self.world.behaviour(self._parameters))
                 rows.append((rollout, value, np.sign(value), 1))
                 if not np.isfinite(value):
-                    failures[rollout] = f"value {value}"
+                    failures.setdefault(rollout, f"value {value}")
 
 
 @dataclass(eq=False)
@@ -121,7 +127,8 @@ class EpisodePlayer:
                     if taken:
                         rollouts = todo[taken.start : taken.stop]
                         waiting = list(range(len(rollouts)))[::-1]
-                        opened.append(_Open(world.open(work.seeds[rollouts].tolist()), rollouts, waiting))
+                        batch = world.open(work.seeds[rollouts].tolist(), work.training)
+                        opened.append(_Open(batch, rollouts, waiting))
                 if waiting and self.active < world.lanes:
                     while waiting and self.active < world.lanes:
                         self._begin(self.active, opened[-1])
@@ -191,6 +198,8 @@ class EpisodePlayer:
             self.totals[lanes] += rewards
             if self.counts_signs:
                 self.signs[lanes] += np.sign(rewards)
+        if self.work.limit is not None:
+            over |= self.step - self.begun[:active] >= self.work.limit
         if self.timeout is not None:
             late = time.monotonic() - self.since[:active] > self.timeout
             for lane in np.flatnonzero(late & ~over):

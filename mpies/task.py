@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from envs import FunctionWorld, make_world
+from envs import change_task, make_function_world, make_world
 from mpies.config import ConfigError
 from mpies.policies import make_policy
 from mpies.rollouts import EpisodePlayer, FunctionPlayer
@@ -34,14 +34,26 @@ class Task:
         self.observation_size = 0
         if section.function is not None:
             offset = section.shift * stream(config.seed, TASK).standard_normal(section.dimension)
-            self.world = FunctionWorld(section.function, section.dimension, offset)
+            self.world = make_function_world(section.function, section.dimension, offset)
             self.policy = None
             self.dimension = section.dimension
             self.behaviour_size = self.world.behaviour_size
             self.player = FunctionPlayer(self.world)
             return
         rebuild, timeout = section.rebuild_each_episode, section.episode_timeout
-        self.world = make_world(section.id, section.backend, section.max_steps, rebuild, timeout, **section.kwargs)
+        world = make_world(
+            section.id,
+            section.backend,
+            section.max_steps,
+            rebuild,
+            timeout,
+            section.rebuild_every,
+            section.frame_skip,
+            **section.kwargs,
+        )
+        self.world = change_task(
+            world, section.id, section.hide, section.action_repeat, section.ignored_rewards, section.reward_shift
+        )
         self.policy = make_policy(config.policy, self.world.interface)
         self.dimension = self.policy.size
         self.behaviour_size = self.world.interface.observation_size

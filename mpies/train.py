@@ -44,6 +44,7 @@ class Trainer:
         self.solver = find_solver(config.solver.kind)(config.solver, self.task.dimension, config.seed)
         self.learner = None  # on rank 0, once it has read the run
         self.generation = 0  # generations made
+        self.limit = None  # steps of this generation's training episodes
         self.flag = CONTINUE  # the highest that a rank has raised
         self.failed = 0.0  # share of the newest generation's members
         self.kept = {}  # what this rank has played of the generation under way: rows and observation sums
@@ -174,6 +175,8 @@ class Trainer:
         """The Proposal and (2, o) observation mean and deviation (None without), from rank 0 to all."""
         proposal = learner and self.solver.ask()
         *vectors, normalization = self.send(learner, proposal.vectors() if proposal else ())
+        if self.config.environment.adaptive:
+            self.limit = self.agree(learner and learner.limit)
         if len(self.rows):
             self.comm.share_rows(proposal and proposal.rows, self.rows)
         return self.solver.Proposal(*vectors, rows=self.rows), normalization
@@ -206,7 +209,8 @@ class Trainer:
             def write(rollout, out, part=part, notes=notes):
                 notes[rollout, :payload] = self.solver.write(proposal, part, rollout // solver.episodes, out)
 
-            work = Work(seeds, task.training_samples(self.generation, batch), write, notes, notes[:, payload:])
+            sampled = task.training_samples(self.generation, batch)
+            work = Work(seeds, sampled, write, notes, notes[:, payload:], training=True, limit=self.limit)
             played, seen = self.play(work, normalization, key=(self.generation, "training", batch))
             rows.append(played)
             observed.append(seen)
@@ -232,7 +236,7 @@ class Trainer:
             todo = np.setdiff1d(todo, done)
         tickets, share = self.comm.tickets(len(todo)), self.comm.node_size
         rows, observed, failures = self.task.player.play(work, todo, tickets, share, normalization, self.giving_up)
-        self.warn(work, failures)
+        self.warn(work, failures, key)
         rows = with_notes(rows, work.notes)
         if mine is not None:
             rows, observed = np.concatenate([mine, rows]), np.concatenate([seen, observed])
@@ -253,15 +257,24 @@ class Trainer:
             self.comm.give_up()
         return self.comm.given_up
 
-    def warn(self, work, failures):
-        """Log the failures {rollout: what went wrong} of this rank."""
+    def warn(self, work, failures, key):
+        """Log the failures {rollout: what went wrong} of this rank.  key: names the work."""
+        _, kind, batch = key
+        solver, environment = self.config.solver, self.config.environment.id
         for rollout, message in failures.items():
+            member, episode = divmod(rollout, solver.episodes)
+            who = f"member {batch * solver.members(self.task.dimension) + member}, episode {episode}"
+            generation, effect = self.generation + 1, "it ranks worst"
+            if kind == "evaluation":
+                who, generation, effect = f"evaluation, episode {rollout}", self.generation, "there is no mean"
             log.warning(
-                "generation %d, rollout %d (environment seed %d) failed: %s; it ranks worst",
-                self.generation + 1,
-                rollout,
+                "%s, generation %d, %s (environment seed %d) failed: %s; %s",
+                environment,
+                generation,
+                who,
                 work.seeds[rollout],
                 message,
+                effect,
             )
 
     def sum_moments(self, proposal, indices, results):

@@ -1,0 +1,132 @@
+"""Environments of gym's old interface, foremost the ones that come with pybullet.
+
+gym is frozen at 0.26 and only imported when such an environment is asked for.  Its objects are dressed as
+gymnasium's, so that the same batch serves both.
+"""
+
+import contextlib
+import ctypes
+import functools
+import importlib
+import os
+import sys
+
+import gymnasium
+import numpy as np
+
+from envs.base import EnvironmentProblem
+from envs.gymnasium_world import cannot_build, nearest
+
+
+@contextlib.contextmanager
+def silence():
+    """What Python or C prints inside is dropped: gym says that it is old, and pybullet when it was built."""
+    saved = os.dup(1), os.dup(2)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
+            yield
+    finally:
+        ctypes.CDLL(None).fflush(None)  # C keeps what it printed until its buffer is full
+        for number, target in zip(saved, (1, 2), strict=True):
+            os.dup2(number, target)
+            os.close(number)
+        os.close(nowhere)
+
+
+@functools.cache
+def registry():
+    """gym's registry of ids to specs, pybullet's among them; empty where gym is not installed."""
+    with silence():
+        try:
+            import gym.envs.registration as registration
+        except ImportError:
+            return {}
+
+        class Registry(dict):
+            """pybullet_envs looks for `env_specs`, which the registry had before it became a dict (gym 0.26)."""
+
+            @property
+            def env_specs(self):
+                return self
+
+        registration.registry = Registry(registration.registry)
+        with contextlib.suppress(ImportError):
+            importlib.import_module("pybullet_envs")
+        return registration.registry
+
+
+def offers(environment_id):
+    """Whether pybullet registers this id with gym."""
+    return environment_id in registry() and "pybullet" in str(registry()[environment_id].entry_point)
+
+
+def make(environment_id, max_steps=None, **kwargs):
+    """An environment of gym's registry, dressed as gymnasium's.  max_steps: time limit, None for its own."""
+    known = registry()
+    if not known:
+        raise EnvironmentProblem(f'gym:{environment_id} needs gym, which is not installed; pip install "gym==0.26.2"')
+    if environment_id not in known:
+        close = nearest(environment_id, known)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise EnvironmentProblem(f"{environment_id!r} is not known to gym{hint}")
+    spec = known[environment_id]
+    with cannot_build(environment_id), silence():
+        module, _, name = spec.entry_point.partition(":")
+        environment = Dressed(getattr(importlib.import_module(module), name)(**{**spec.kwargs, **kwargs}))
+    limit = max_steps or spec.max_episode_steps
+    return gymnasium.wrappers.TimeLimit(environment, limit) if limit else environment
+
+
+class Dressed(gymnasium.Env):
+    """An environment of gym's as gymnasium has them: seeds go into reset, a step returns five things.
+
+    Serves the signatures before gym 0.26 (a method `seed`, four things from a step) and since.
+    """
+
+    def __init__(self, environment):
+        self.environment = environment
+        self.observation_space = _dress_space(environment.observation_space)
+        self.action_space = _dress_space(environment.action_space)
+        self._quiet = True
+
+    def reset(self, *, seed=None, options=None):
+        # Several of pybullet's start their simulator, which prints, at the first reset.
+        with silence() if self._quiet else contextlib.nullcontext():
+            self._quiet = False
+            if seed is not None and hasattr(self.environment, "seed"):
+                self.environment.seed(seed)
+                found = self.environment.reset()
+            else:
+                found = self.environment.reset(seed=seed)
+        if isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict):
+            return found
+        return found, {}
+
+    def step(self, action):
+        found = self.environment.step(action)
+        if len(found) == 5:
+            return found
+        observation, reward, over, info = found
+        truncated = bool(info.get("TimeLimit.truncated", False))
+        return observation, reward, bool(over) and not truncated, truncated, info
+
+    def render(self):
+        return self.environment.render(mode="rgb_array")
+
+    def close(self):
+        self.environment.close()
+
+
+def _dress_space(space):
+    """gymnasium's space for gym's; of kinds that are refused anyway, the same."""
+    kinds = gymnasium.spaces
+    if type(space).__name__ == "Box":
+        return kinds.Box(np.asarray(space.low), np.asarray(space.high), space.shape, space.dtype.type)
+    if type(space).__name__ == "Discrete":
+        return kinds.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
+    return space

@@ -1,0 +1,58 @@
+"""Does an episode depend on its seed and the actions alone, or on what was played before?
+
+The same member, a fixed linear map from observations to actions with noise of its own, plays the same seed in
+fresh and in used environments; its trace is a digest of every observation and reward.
+"""
+
+import hashlib
+
+import numpy as np
+
+from envs.base import Discrete
+
+SEED = 20_240  # of the episode that is compared
+HISTORY = (7, 8)  # seeds of what is played in between
+
+
+class Member:
+    """Acts by a linear map and noise, both functions of the episode's seed."""
+
+    def __init__(self, interface, seed):
+        self._random = np.random.default_rng(seed)
+        self._action = interface.action
+        outputs = self._action.count if isinstance(self._action, Discrete) else len(self._action.low)
+        size = interface.observation_size
+        self._weights = self._random.standard_normal((size, outputs)).astype(np.float32) / np.float32(np.sqrt(size))
+
+    def act(self, observation):
+        """An action for a batch of one: (1,) int32 or (1, a) float32."""
+        scores = np.nan_to_num(observation) @ self._weights
+        scores = scores + 2 * self._random.standard_normal(len(scores)).astype(np.float32)
+        if isinstance(self._action, Discrete):
+            return scores.argmax()[None].astype(np.int32)
+        low, high = (np.clip(bound, -10, 10) for bound in (self._action.low, self._action.high))
+        return np.clip((low + high) / 2 + scores * (high - low) / 2, low, high)[None].astype(np.float32)
+
+
+def trace(world, seed, steps):
+    """Play an episode of at most `steps`.  Returns the SHA-256 (hex) of all that was seen."""
+    batch, member, place = world.open([seed]), Member(world.interface, seed), np.zeros(1, np.int32)
+    sha = hashlib.sha256(batch.observations.tobytes())
+    observation = batch.observations[0]
+    for _ in range(steps):
+        batch.send(place, member.act(observation))
+        observations, rewards, over = batch.receive()
+        observation = np.asarray(observations, np.float32)[0]
+        sha.update(observation.tobytes() + np.float64(rewards[0]).tobytes() + over.tobytes())
+        if over[0]:
+            break
+    batch.close()
+    return sha.hexdigest()
+
+
+def remembers(world, steps=100):
+    """Whether an episode of `world`, which has not been played in, is another one after others."""
+    first = trace(world, SEED, steps)
+    for seed in HISTORY:
+        trace(world, seed, steps)
+    return trace(world, SEED, steps) != first
