@@ -9,7 +9,14 @@ from envs.tasks import change_task
 BACKENDS = ("auto", "envpool", "gymnasium", "gym")
 
 # What the probe found, so that training need not ask again (docs/environments.md); others are probed at the start.
-REMEMBERS = {"BipedalWalker-v3", "BipedalWalkerHardcore-v3"}
+REMEMBERS = {
+    *("BipedalWalker-v3", "BipedalWalkerHardcore-v3"),
+    *("MinitaurBulletEnv-v0", "MinitaurBulletDuckEnv-v0", "AntBulletEnv-v0", "HopperBulletEnv-v0"),
+    *("Walker2DBulletEnv-v0", "HalfCheetahBulletEnv-v0", "HumanoidBulletEnv-v0", "HumanoidFlagrunBulletEnv-v0"),
+    *("HumanoidFlagrunHarderBulletEnv-v0", "KukaBulletEnv-v0", "KukaCamBulletEnv-v0", "KukaDiverseObjectGrasping-v0"),
+    *("RacecarBulletEnv-v0", "RacecarZedBulletEnv-v0"),
+    *("HumanoidDeepMimicBackflipBulletEnv-v1", "HumanoidDeepMimicWalkBulletEnv-v1"),
+}
 FORGETS = {"CartPole-v1", "Pendulum-v1", "LunarLander-v3", "LunarLanderContinuous-v3"}
 
 
@@ -50,17 +57,17 @@ def make_world(
     from envs import gym_world, gymnasium_world
 
     if is_own:
-        make = own.make
+        backend, make = "your own", own.make
     elif backend == "gym" or (
         backend == "auto" and not gymnasium_world.offers(environment_id) and gym_world.offers(environment_id)
     ):
-        make = gym_world.make
+        backend, make = "gym", gym_world.make
     else:
-        make = gymnasium_world.make
+        backend, make = "gymnasium", gymnasium_world.make
     build = functools.partial(make, environment_id, max_steps, **kwargs)
     if rebuild is None and environment_id in REMEMBERS | FORGETS:
         rebuild = environment_id in REMEMBERS
-    return gymnasium_world.GymnasiumWorld(environment_id, build, rebuild, rebuild_every, timeout)
+    return gymnasium_world.GymnasiumWorld(environment_id, build, rebuild, rebuild_every, timeout, backend)
 
 
 def make_function_world(name, dimension, offset):

@@ -32,6 +32,7 @@ def offers(environment_id):
 class EnvPoolWorld(World):
     """An id of EnvPool's registry.  max_steps: time limit, None for the environment's own."""
 
+    backend = "envpool"
     lanes, smallest, largest, low_water = 64, 8, 256, 16
 
     def __init__(self, environment_id, max_steps=None, **kwargs):

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import functools
 import importlib
+import inspect
 import os
 import sys
 
@@ -77,7 +78,10 @@ def make(environment_id, max_steps=None, **kwargs):
     spec = known[environment_id]
     with cannot_build(environment_id), silence():
         module, _, name = spec.entry_point.partition(":")
-        environment = Dressed(getattr(importlib.import_module(module), name)(**{**spec.kwargs, **kwargs}))
+        constructor = getattr(importlib.import_module(module), name)
+        # Where it would open a window by itself, pybullet ends the process if there is no screen.
+        windows = {"renders": False} if "renders" in inspect.signature(constructor).parameters else {}
+        environment = Dressed(constructor(**{**windows, **spec.kwargs, **kwargs}))
     limit = max_steps or spec.max_episode_steps
     return gymnasium.wrappers.TimeLimit(environment, limit) if limit else environment
 

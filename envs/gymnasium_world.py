@@ -132,8 +132,8 @@ class GymnasiumWorld(World):
     # A few lanes spread the cost of the policy's matrix products; opening costs nothing.
     lanes, smallest, largest, low_water = 8, 1, 8, 7
 
-    def __init__(self, name, build, rebuild=None, rebuild_every=None, timeout=None):
-        self.name, self.build, self.timeout = name, build, timeout
+    def __init__(self, name, build, rebuild=None, rebuild_every=None, timeout=None, backend="gymnasium"):
+        self.name, self.build, self.timeout, self.backend = name, build, timeout, backend
         self._rebuild_every = 1 if rebuild else rebuild_every
         first = build()
         self.observation_space, self.action_space = first.observation_space, first.action_space

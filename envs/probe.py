@@ -5,6 +5,7 @@ fresh and in used environments; its trace is a digest of every observation and r
 """
 
 import hashlib
+import resource
 
 import numpy as np
 
@@ -50,9 +51,28 @@ def trace(world, seed, steps):
     return sha.hexdigest()
 
 
-def remembers(world, steps=100):
+def trace_used(world, seed, steps):
+    """The trace of an episode after others, one of which was broken off."""
+    trace(world, HISTORY[0], steps)
+    trace(world, HISTORY[1], steps // 3)
+    return trace(world, seed, steps)
+
+
+def remembers(world, steps=50):
     """Whether an episode of `world`, which has not been played in, is another one after others."""
-    first = trace(world, SEED, steps)
-    for seed in HISTORY:
-        trace(world, seed, steps)
-    return trace(world, SEED, steps) != first
+    return trace(world, SEED, steps) != trace_used(world, SEED, steps)
+
+
+def memory_growth(world, episodes, steps):
+    """Bytes by which this process grows in so many episodes of at most so many steps, after a tenth as many first."""
+    before = 0
+    for number in range(-(episodes // 10), episodes):
+        if number == 0:
+            before = _resident()
+        trace(world, number + episodes, steps)
+    return _resident() - before
+
+
+def _resident():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()

@@ -129,6 +129,23 @@ def verify(config, ranks, generations, overrides):
 
 
 @main.command()
+@click.argument("environments", nargs=-1, required=True, metavar="ENVIRONMENT ...")
+@click.option("--steps", default=300, show_default=True, type=click.IntRange(1), help="Of an episode, at most.")
+@click.option("--episodes", default=1000, show_default=True, type=click.IntRange(0), help="To watch the memory over.")
+@click.option("--markdown", is_flag=True, help="Print a table as in docs/environments.md.")
+@click.option("--fresh", is_flag=True, hidden=True, help="Print the traces of a fresh instance only.")
+@user_errors
+def probe(environments, steps, episodes, markdown, fresh):
+    """Tell whether an episode of each ENVIRONMENT (an id, or a config) depends on its seed and actions alone.
+
+    Exit 1 where one is not reproducible.
+    """
+    from mpies.probe import print_probes
+
+    sys.exit(FINISHED if print_probes(environments, steps, episodes, markdown, fresh) else FAILED)
+
+
+@main.command()
 @click.argument("run")
 @click.option("--generation", required=True, type=click.IntRange(0), help="The generation to rebuild.")
 @click.option("--out", help="Write it as a policy file, for evaluate.")

@@ -9,6 +9,22 @@ from mpies.rollouts import EpisodePlayer, FunctionPlayer
 from solvers.streams import EPISODES, EVALUATION, STATISTICS, TASK, stream
 
 
+def make_task_world(section, rebuild=None):
+    """The World of an EnvironmentSection that is no function.  rebuild: in place of the section's own."""
+    world = make_world(
+        section.id,
+        section.backend,
+        section.max_steps,
+        section.rebuild_each_episode if rebuild is None else rebuild,
+        section.episode_timeout,
+        section.rebuild_every,
+        section.frame_skip,
+        **section.kwargs,
+    )
+    changes = section.hide, section.action_repeat, section.ignored_rewards, section.reward_shift
+    return change_task(world, section.id, *changes)
+
+
 class Task:
     """The task of a Config.  dimension: d, the number of parameters.
 
@@ -40,24 +56,11 @@ class Task:
             self.behaviour_size = self.world.behaviour_size
             self.player = FunctionPlayer(self.world)
             return
-        rebuild, timeout = section.rebuild_each_episode, section.episode_timeout
-        world = make_world(
-            section.id,
-            section.backend,
-            section.max_steps,
-            rebuild,
-            timeout,
-            section.rebuild_every,
-            section.frame_skip,
-            **section.kwargs,
-        )
-        self.world = change_task(
-            world, section.id, section.hide, section.action_repeat, section.ignored_rewards, section.reward_shift
-        )
+        self.world = make_task_world(section)
         self.policy = make_policy(config.policy, self.world.interface)
         self.dimension = self.policy.size
         self.behaviour_size = self.world.interface.observation_size
-        timeout = None if self.world.timeout else timeout
+        timeout = None if self.world.timeout else section.episode_timeout
         signs = "sign" in getattr(config.solver, "fitness", "")  # few solvers ask, and it costs time at every step
         self.player = EpisodePlayer(self.world, self.policy, config.policy.observation_clip, timeout, signs)
         if config.policy.normalize_observations:

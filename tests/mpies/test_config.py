@@ -58,7 +58,7 @@ BAD = [
         "policy.hidden[1] must be a number, but is the text 'x'; the default is [64, 64]",
     ),
     (CARTPOLE + "policy: {bias: 1}", "policy.bias must be true or false, but is 1; the default is true"),
-    (CARTPOLE + "policy: {kind: none}", "policy.kind none is for function: environments only; use kind: mlp"),
+    (CARTPOLE + "policy: {kind: none}", "policy.kind none is for functions of parameters only; use kind: mlp"),
     (CARTPOLE + "noise: {size: 1.5}", "noise.size must be a whole number, but is 1.5; the default is 25000000"),
     (CARTPOLE + "stop: {steps: 0}", "stop.steps must be at least 1, but is 0; leave it out for none"),
     (CARTPOLE + "seed: 1\nseed: 2", " line 3 is not YAML (key 'seed' stands twice; remove one)"),
@@ -81,7 +81,7 @@ BAD = [
         "environment: {id: 'function:sphere'}",
         "environment.dimension is missing: how many parameters function:sphere has",
     ),
-    (SPHERE + "policy: {kind: mlp}", "policy must be {kind: none} for a function: environment, or left out"),
+    (SPHERE + "policy: {kind: mlp}", "policy must be {kind: none} for a function of parameters, or left out"),
 ]
 
 
