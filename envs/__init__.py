@@ -18,6 +18,8 @@ REMEMBERS = {
     *("HumanoidDeepMimicBackflipBulletEnv-v1", "HumanoidDeepMimicWalkBulletEnv-v1"),
 }
 FORGETS = {"CartPole-v1", "Pendulum-v1", "LunarLander-v3", "LunarLanderContinuous-v3"}
+# They all use one simulator, pybullet's first, and disturb each other.
+ALONE = {"KukaBulletEnv-v0", "KukaCamBulletEnv-v0", "KukaDiverseObjectGrasping-v0"}
 
 
 def make_world(
@@ -67,7 +69,8 @@ def make_world(
     build = functools.partial(make, environment_id, max_steps, **kwargs)
     if rebuild is None and environment_id in REMEMBERS | FORGETS:
         rebuild = environment_id in REMEMBERS
-    return gymnasium_world.GymnasiumWorld(environment_id, build, rebuild, rebuild_every, timeout, backend)
+    alone = environment_id in ALONE
+    return gymnasium_world.GymnasiumWorld(environment_id, build, rebuild, rebuild_every, timeout, backend, alone)
 
 
 def make_function_world(name, dimension, offset):

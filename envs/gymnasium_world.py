@@ -127,14 +127,17 @@ class GymnasiumWorld(World):
     name: what they are called in messages.  rebuild: whether each episode gets a new object; None for finding out
     whether it needs one.  rebuild_every: episodes that an object serves, where it would fill the memory.
     timeout: seconds that an episode's own reset and steps may take before it fails; None lets it take its time.
+    alone: whether two of them in one process disturb each other, so that one is played after the other.
     """
 
     # A few lanes spread the cost of the policy's matrix products; opening costs nothing.
     lanes, smallest, largest, low_water = 8, 1, 8, 7
 
-    def __init__(self, name, build, rebuild=None, rebuild_every=None, timeout=None, backend="gymnasium"):
+    def __init__(self, name, build, rebuild=None, rebuild_every=None, timeout=None, backend="gymnasium", alone=False):
         self.name, self.build, self.timeout, self.backend = name, build, timeout, backend
         self._rebuild_every = 1 if rebuild else rebuild_every
+        if alone:
+            self.lanes, self.smallest, self.largest, self.low_water = 1, 1, 1, 0
         first = build()
         self.observation_space, self.action_space = first.observation_space, first.action_space
         self.interface = interface_of(name, self.observation_space, self.action_space)
