@@ -82,4 +82,12 @@ def make_function_world(name, dimension, offset):
     return OwnFunctionWorld(name, dimension, offset, own.find(name))
 
 
-__all__ = ["BACKENDS", "FUNCTIONS", "EnvironmentProblem", "FunctionWorld", "change_task", "make_function_world", "make_world"]
+__all__ = [
+    "BACKENDS",
+    "FUNCTIONS",
+    "EnvironmentProblem",
+    "FunctionWorld",
+    "change_task",
+    "make_function_world",
+    "make_world",
+]

@@ -67,8 +67,9 @@ class Batch(ABC):
 class World(ABC):
     """An environment, ready to open batches of episodes.
 
-    interface: Interface.  backend: what runs it, for people.  What pays off on one rank: lanes, episodes side by side; smallest and largest,
-    episodes opened at a time; low_water, the number of episodes under way at which more are opened.
+    interface: Interface.  backend: what runs it, for people.  What pays off on one rank: lanes, episodes side by
+    side; smallest and largest, episodes opened at a time; low_water, the number of episodes under way at which
+    more are opened.
     """
 
     interface: Interface

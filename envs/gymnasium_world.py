@@ -11,7 +11,14 @@ from envs.base import Batch, Continuous, Discrete, EnvironmentProblem, Interface
 from envs.probe import remembers
 
 # gymnasium's own packages, and the extra of ours that brings each.
-_EXTRAS = {"Box2D": "box2d", "mujoco": "mujoco", "pygame": "classic-control", "imageio": "mujoco", "ale_py": "atari", "cv2": "atari"}
+_EXTRAS = {
+    "Box2D": "box2d",
+    "mujoco": "mujoco",
+    "pygame": "classic-control",
+    "imageio": "mujoco",
+    "ale_py": "atari",
+    "cv2": "atari",
+}
 
 
 @functools.cache

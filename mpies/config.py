@@ -23,7 +23,16 @@ class ConfigError(ValueError):
 
 # What mpies itself hands to the constructors of gymnasium and EnvPool.
 _NOT_KWARGS = {"id", "environment_id", "task_id", "backend", "max_steps", "max_episode_steps", "rebuild", "seed"}
-_NOT_KWARGS |= {"rebuild_every", "frame_skip", "timeout", "num_envs", "batch_size", "num_threads", "env_type", "disable_env_checker"}
+_NOT_KWARGS |= {
+    "rebuild_every",
+    "frame_skip",
+    "timeout",
+    "num_envs",
+    "batch_size",
+    "num_threads",
+    "env_type",
+    "disable_env_checker",
+}
 
 
 class AdaptiveSection(Options):

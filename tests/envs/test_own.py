@@ -26,7 +26,12 @@ def test_the_readmes_own_environment_trains_as_it_stands_there(tmp_path, run_mpi
     assert float(rows[-1]["eval_mean"]) > -60 > float(rows[0]["return_mean"])
 
 
-FUNCTION = "def bowl(x):\n    if int(abs(x[0]) * 1e6) % 7 == 0:\n        raise ValueError('unlucky')\n    return -float(x @ x)\n"
+FUNCTION = """
+def bowl(x):
+    if int(abs(x[0]) * 1e6) % 7 == 0:
+        raise ValueError("unlucky")
+    return -float(x @ x)
+"""
 
 
 def test_a_function_of_parameters_of_the_users_is_maximised_and_what_it_raises_is_named(tmp_path, run_mpies):

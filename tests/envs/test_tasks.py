@@ -39,7 +39,7 @@ def test_hidden_observations_are_left_out(backend):
 
 @pytest.mark.parametrize("hide", [[4], [0, 1, 2, 3]])
 def test_what_cannot_be_hidden_is_said_in_one_line(hide):
-    with pytest.raises(EnvironmentProblem, match="environment.hide must leave out some of the observations 0 to 3"):
+    with pytest.raises(EnvironmentProblem, match=r"environment\.hide must leave out some of the observations 0 to 3"):
         change_task(make_world("CartPole-v1"), "CartPole-v1", hide=hide)
 
 

@@ -1,0 +1,41 @@
+"""One generation of every recipe's environment on 1 and on 2 ranks: are the digests equal?
+
+    python benchmarks/every_environment.py [ID ...]
+
+Tiny members and short episodes: this asks for the same bits, not for speed.  Exit code 1 where they differ.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from mpies.verify import verify_ranks
+
+IDS = [
+    *("CartPole-v1", "Pendulum-v1", "LunarLander-v3", "LunarLanderContinuous-v3"),
+    *("BipedalWalker-v3", "BipedalWalkerHardcore-v3", "CartPoleSwingUp-v0", "LQR-v0"),
+    *("HalfCheetah-v5", "Hopper-v5", "Swimmer-v5", "Walker2d-v5", "Humanoid-v5", "CartpoleSwingup-v1"),
+    *("MinitaurBulletEnv-v0", "AntBulletEnv-v0", "HopperBulletEnv-v0", "KukaBulletEnv-v0", "RacecarBulletEnv-v0"),
+    *("Pong-v5", "ALE/Pong-v5"),
+]
+CONFIG = """
+environment: {{id: '{}', max_steps: 30}}
+policy: {{hidden: []}}
+solver: {{population: 8}}
+noise: {{size: 400000}}
+evaluation: {{episodes: 1}}
+"""
+
+
+def verify(environment):
+    """Whether one generation has the same digest on 1 and 2 ranks; prints both."""
+    with tempfile.TemporaryDirectory(prefix="mpies-environments-") as folder:
+        path = Path(folder) / "config.yaml"
+        path.write_text(CONFIG.format(environment))
+        return verify_ranks(path, [1, 2], 1, [])
+
+
+if __name__ == "__main__":
+    different = [environment for environment in sys.argv[1:] or IDS if not verify(environment)]
+    print(f"not the same bits: {', '.join(different)}" if different else "the same bits everywhere")
+    sys.exit(bool(different))
