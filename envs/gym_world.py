@@ -10,6 +10,7 @@ import functools
 import importlib
 import inspect
 import os
+import random
 import sys
 
 import gymnasium
@@ -81,7 +82,9 @@ def make(environment_id, max_steps=None, **kwargs):
         constructor = getattr(importlib.import_module(module), name)
         # Where it would open a window by itself, pybullet ends the process if there is no screen.
         windows = {"renders": False} if "renders" in inspect.signature(constructor).parameters else {}
-        environment = Dressed(constructor(**{**windows, **spec.kwargs, **kwargs}))
+        # Minitaur and Kuka, among those in this package, draw from the process's generators.
+        draws_globally = module.startswith("pybullet_envs.bullet")
+        environment = Dressed(constructor(**{**windows, **spec.kwargs, **kwargs}), draws_globally)
     limit = max_steps or spec.max_episode_steps
     return gymnasium.wrappers.TimeLimit(environment, limit) if limit else environment
 
@@ -90,17 +93,35 @@ class Dressed(gymnasium.Env):
     """An environment of gym's as gymnasium has them: seeds go into reset, a step returns five things.
 
     Serves the signatures before gym 0.26 (a method `seed`, four things from a step) and since.
+    draws_globally: whether it draws from the generators of Python's `random` and `numpy.random`; it is then given
+    states of its own, seeded with the episode, and those of the process stay as they were.
     """
 
-    def __init__(self, environment):
-        self.environment = environment
+    def __init__(self, environment, draws_globally=False):
+        self.environment, self._draws_globally = environment, draws_globally
         self.observation_space = _dress_space(environment.observation_space)
         self.action_space = _dress_space(environment.action_space)
         self._quiet = True
 
+    @contextlib.contextmanager
+    def _own_luck(self):
+        if not self._draws_globally:
+            yield
+            return
+        outside = random.getstate(), np.random.get_state()
+        random.setstate(self._luck[0])
+        np.random.set_state(self._luck[1])
+        try:
+            yield
+        finally:
+            self._luck = random.getstate(), np.random.get_state()
+            random.setstate(outside[0])
+            np.random.set_state(outside[1])
+
     def reset(self, *, seed=None, options=None):
+        self._luck = random.Random(seed).getstate(), np.random.RandomState(seed).get_state()
         # Several of pybullet's start their simulator, which prints, at the first reset.
-        with silence() if self._quiet else contextlib.nullcontext():
+        with self._own_luck(), silence() if self._quiet else contextlib.nullcontext():
             self._quiet = False
             if seed is not None and hasattr(self.environment, "seed"):
                 self.environment.seed(seed)
@@ -112,7 +133,8 @@ class Dressed(gymnasium.Env):
         return found, {}
 
     def step(self, action):
-        found = self.environment.step(action)
+        with self._own_luck():
+            found = self.environment.step(action)
         if len(found) == 5:
             return found
         observation, reward, over, info = found
