@@ -31,7 +31,7 @@ def test_the_notices_of_gym_and_pybullet_are_silenced():
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
-@pytest.mark.parametrize("name", ["gym:AntBulletEnv-v0", "HopperBulletEnv-v0", "gym:KukaBulletEnv-v0"])
+@pytest.mark.parametrize("name", ["gym:AntBulletEnv-v0", "MinitaurBulletEnv-v0", "gym:KukaBulletEnv-v0"])
 def test_an_episode_is_the_same_after_any_history_where_it_is_rebuilt(name):
     world = make_world(name)
     alone = episodes_of(world, [3], steps=30)[0]
