@@ -1,0 +1,82 @@
+"""Perceptrons: one stacked matrix product per layer serves all members."""
+
+import itertools
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from mpies.policies.base import Block, Network, Policy, PolicyOptions
+from solvers.options import Count, Flag
+
+
+def _relu(x):
+    np.maximum(x, 0, out=x)
+
+
+def _lrelu(x):
+    np.maximum(x, x * np.float32(0.01), out=x)
+
+
+def _elu(x):
+    np.copyto(x, np.expm1(np.minimum(x, 0)), where=x < 0)
+
+
+# In place.
+ACTIVATIONS = {
+    "tanh": lambda x: np.tanh(x, out=x),
+    "relu": _relu,
+    "lrelu": _lrelu,
+    "elu": _elu,
+    "linear": lambda x: x,
+}
+
+
+class MLPOptions(PolicyOptions):
+    """A multi-layer perceptron; hidden: [] is a linear policy."""
+
+    kind: Literal["mlp"] = "mlp"
+    hidden: list[Count] = Field([64, 64], description="units of each hidden layer")
+    activation: Literal["tanh", "relu", "lrelu", "elu", "linear"] = Field("tanh", description="of the hidden layers")
+    bias: Flag = Field(True, description="whether layers have a bias")
+
+
+class MLP(Policy):
+    """A perceptron.  layers: (inputs, outputs) of each."""
+
+    Options = MLPOptions
+
+    def layout(self):
+        self.layers = list(itertools.pairwise([self.inputs, *self.options.hidden, self.outputs]))
+        blocks = []
+        for number, (rows, columns) in enumerate(self.layers):
+            blocks.append(Block((rows, columns), 0.01 if number == len(self.layers) - 1 else 1.0))
+            if self.options.bias:
+                blocks.append(Block((columns,), 0.0))
+        return blocks
+
+    def network(self, views):
+        step = 2 if self.options.bias else 1
+        biases = views[1::2] if self.options.bias else [None] * len(self.layers)
+        return Layers(views[::step], biases, ACTIVATIONS[self.options.activation])
+
+
+class Layers(Network):
+    """Dense layers.  weights: (n, in, out) of each.  biases: (n, out) or None.  activation: of all but the last."""
+
+    def __init__(self, weights, biases, activation):
+        self._activation = activation
+        buffers = [np.empty((w.shape[0], w.shape[2]), np.float32) for w in weights]
+        self._layers = list(zip(weights, biases, buffers, strict=True))
+
+    def __call__(self, inputs):
+        count, x = len(inputs), inputs
+        for weights, biases, buffer in self._layers:
+            if x is not inputs:
+                self._activation(x)
+            y = buffer[:count]
+            np.matmul(x[:, None, :], weights[:count], out=y[:, None, :])
+            if biases is not None:
+                np.add(y, biases[:count], out=y)
+            x = y
+        return x
