@@ -218,6 +218,7 @@ def measure_bytes(dimension=2804, members=256, generations=3):
         trainer = Trainer(config, comm := Counting(), Signals())
         trainer.build_table()
         trainer.learner = Learner(trainer.solver, trainer.task)
+        trainer.learner.begin(None)
         for _ in range(generations + 1):
             trainer.make_generation()
             if trainer.generation == 1:  # the first sends what later ones need not

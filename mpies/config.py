@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Union
 import yaml
 from pydantic import Field, ValidationError, create_model, model_validator
 
-from mpies.policies import MLPOptions, NoPolicyOptions
+from mpies.policies import AnyPolicyOptions, MLPOptions
 from solvers import SOLVERS, find_solver
 from solvers.options import Count, Fraction, NonNegative, Options, Positive, Real, Text, WholeNumber
 
@@ -195,9 +195,7 @@ class Config(Options):
 
     seed: WholeNumber = Field(1, description="everything random in the run is a function of this number")
     environment: EnvironmentSection = Field(description="what is acted in")
-    policy: Annotated[MLPOptions | NoPolicyOptions, Field(discriminator="kind")] = Field(
-        MLPOptions(), description="what acts"
-    )
+    policy: Annotated[AnyPolicyOptions, Field(discriminator="kind")] = Field(MLPOptions(), description="what acts")
     solver: any_solver() = Field(  # type: ignore[valid-type]
         SOLVERS["openai_es"].Options(), description="what learns"
     )

@@ -8,7 +8,7 @@ import yaml
 from mpies import store
 from mpies.communicator import Serial
 from mpies.config import validate
-from mpies.learner import Evaluation
+from mpies.learner import Evaluation, part
 from mpies.rollouts import Work
 from mpies.task import Task
 
@@ -39,7 +39,7 @@ def load_policy(path):
 def evaluate_policy(path, episodes, seed=None):
     """Play `episodes` held-out episodes.  Returns a dict of what was found, ready for JSON."""
     config, arrays, attributes = load_policy(path)
-    task = Task(config)
+    task = Task(config, part(arrays, "constants/"))
     seeds = task.evaluation_seeds(HELD_OUT, 0, episodes, seed)
     normalization = arrays["normalization"] if task.observation_size else None
 

@@ -82,7 +82,7 @@ def train_on_this_rank(path, out, resume, overrides):
         return leaving.code
     except Taken as error:
         print(f"mpies: {error}; this job ends", file=sys.stderr)
-    except store.StoreError as error:
+    except (ConfigError, store.StoreError) as error:
         print(f"mpies: {error}", file=sys.stderr)
         code = USER_ERROR
     except BaseException:

@@ -56,7 +56,15 @@ class Learner:
         self.best = -math.inf  # the highest evaluation so far
         self.solved = -math.inf  # the newest evaluation, where it was confirmed
         self.results = None  # Results of a generation that is made but not on disk yet
-        solver.start(task.initial_mean())
+
+    def begin(self, checkpoint):
+        """Go on from a checkpoint, (arrays, attributes), or where there is none from the first parameters."""
+        if checkpoint:
+            return self.restore(checkpoint[0])
+        first = self.task.first_policy()
+        self.solver.start(first["parameters"])
+        if "normalizer/count" in first:
+            self.normalizer.restore(part(first, "normalizer/"))
 
     def update(self, proposal, results, sums, observed, seconds):
         """Take the step of a generation.  observed: records of observation sums, in member order."""
@@ -166,7 +174,10 @@ class Learner:
 
     def policy(self):
         """Names to arrays of a portable policy: the mean, and how to normalise observations."""
-        return {"parameters": self.solver.mean, "normalization": self.normalizer.mean_and_deviation()}
+        found = {"parameters": self.solver.mean, "normalization": self.normalizer.mean_and_deviation()}
+        found |= {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
+        constants = self.task.policy.constants if self.task.policy else {}
+        return found | {f"constants/{name}": value for name, value in constants.items()}
 
 
 def results_of(record):

@@ -111,7 +111,9 @@ def play_member(path, generation, member):
         before.solver.write(proposal, indices, number, out)
 
     limit = int(before.state["limit"]) if "limit" in before.state else None
-    work = Work(seeds, np.zeros(episodes, bool), write, np.zeros((episodes, 0)), training=True, limit=limit)
+    chance = task.action_seeds(generation - 1, batch)[number * episodes : (number + 1) * episodes]
+    nothing = np.zeros((episodes, 0))
+    work = Work(seeds, np.zeros(episodes, bool), write, nothing, noise=chance, training=True, limit=limit)
     rows, _, failures = task.player.play(work, np.arange(episodes), Serial().tickets(episodes), 1, normalization)
     totals = np.sort(rows, order="rollout")["total"]
     return float(record["returns"][member]), float(totals.reshape(1, -1).mean(axis=1)[0]), failures

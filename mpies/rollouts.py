@@ -28,6 +28,7 @@ class Work:
     write: function of (rollout, out) that writes that member's parameters (d,) into `out`.
     notes: (r, w) float64, filled in for the rollouts played here: what the solver wants to know of them; or None.
     behaviours: the part of the notes that is the last observation; None or of width 0 where nobody asks.
+    noise: (r,) int, seeds of what the policy leaves to chance; None where nothing is, as in evaluations.
     training: whether the task's changes for training hold.  limit: steps after which an episode ends, None for none.
     """
 
@@ -36,6 +37,7 @@ class Work:
     write: object
     notes: np.ndarray | None = None
     behaviours: np.ndarray | None = None
+    noise: np.ndarray | None = None
     training: bool = False
     limit: int | None = None
 
@@ -94,7 +96,7 @@ class EpisodePlayer:
         self.world, self.timeout, self.counts_signs = world, timeout, signs
         lanes, size = world.lanes, world.interface.observation_size
         self.stack = aligned_stack(lanes, policy.size)
-        self.act = policy.bind(self.stack)
+        self.actor = policy.bind(self.stack)
         self.clip = np.float32(clip)
         self.observations = np.zeros((lanes, size), np.float32)
         self.inputs = np.zeros((lanes, size), np.float32)  # normalised
@@ -105,7 +107,7 @@ class EpisodePlayer:
         self.opens = np.empty(lanes, object)
         self.places = np.zeros(lanes, np.int32)
         self.per_lane = (self.stack, self.observations, self.sums, self.totals, self.signs)
-        self.per_lane += (self.begun, self.since, self.rollouts, self.opens, self.places)
+        self.per_lane += (self.begun, self.since, self.rollouts, self.opens, self.places, *self.actor.states)
 
     def play(self, work, todo, tickets, share, normalization=None, leave=lambda: False):
         """Play rollouts until there are no more tickets.
@@ -157,6 +159,7 @@ class EpisodePlayer:
         place = opened.waiting.pop()
         rollout = int(opened.rollouts[place])
         self.work.write(rollout, self.stack[lane])
+        self.actor.begin(lane, None if self.work.noise is None else self.work.noise[rollout])
         self.observations[lane] = opened.batch.observations[place]
         self.sums[lane] = self.totals[lane] = self.signs[lane] = 0
         self.begun[lane], self.since[lane], self.rollouts[lane] = self.step, time.monotonic(), rollout
@@ -187,7 +190,7 @@ class EpisodePlayer:
             np.divide(inputs, normalization[1], out=inputs)
             np.minimum(inputs, self.clip, out=inputs)
             np.maximum(inputs, -self.clip, out=inputs)
-        actions = self.act(inputs)
+        actions = self.actor(inputs, self.step - self.begun[:active] if self.actor.wants_steps else None)
         for item in opened:
             item.batch.send(item.places, actions[item.lanes])
         over = np.zeros(active, bool)

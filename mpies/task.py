@@ -3,10 +3,11 @@
 import numpy as np
 
 from envs import change_task, make_function_world, make_world
+from envs.base import Discrete
 from mpies.config import ConfigError
-from mpies.policies import make_policy
+from mpies.policies import PolicyProblem, make_policy
 from mpies.rollouts import EpisodePlayer, FunctionPlayer
-from solvers.streams import EPISODES, EVALUATION, STATISTICS, TASK, stream
+from solvers.streams import ACTIONS, EPISODES, EVALUATION, REFERENCE, STATISTICS, TASK, stream
 
 
 def make_task_world(section, rebuild=None):
@@ -25,17 +26,40 @@ def make_task_world(section, rebuild=None):
     return change_task(world, section.id, *changes)
 
 
+def draw_reference(world, count, random):
+    """Observations (count, o) uint8 that random actions lead to: of several episodes, every so many steps."""
+    action, apart, frames = world.interface.action, 8, []
+    while len(frames) < count:
+        batch = world.open(random.integers(2**31, size=8).tolist())
+        places, observations = np.arange(8, dtype=np.int32), batch.observations
+        for step in range(100 * apart):
+            if step % apart == 0:
+                frames += list(observations.astype(np.uint8))
+            if isinstance(action, Discrete):
+                actions = random.integers(action.count, size=len(places)).astype(np.int32)
+            else:
+                actions = random.uniform(action.low, action.high, (len(places), len(action.low))).astype(np.float32)
+            batch.send(places, actions)
+            observations, _, over = batch.receive()
+            places, observations = places[~over], observations[~over]
+            if not len(places) or len(frames) >= count:
+                break
+        batch.close()
+    return np.stack(frames[:count])
+
+
 class Task:
     """The task of a Config.  dimension: d, the number of parameters.
 
     observation_size is 0 where there is nothing to normalise.  behaviour_size: of how an episode ended.
-    Raises EnvironmentProblem when the environment cannot be built, and ConfigError when the solver cannot have
-    so many parameters.
+    constants: what a saved policy has besides its parameters; None for what belongs to the run's seed.
+    Raises EnvironmentProblem when the environment cannot be built, and ConfigError when the policy does not fit it or
+    the solver cannot have so many parameters.
     """
 
-    def __init__(self, config):
+    def __init__(self, config, constants=None):
         self.config = config
-        self._build(config)
+        self._build(config, constants)
         refusal = config.solver.refusal(self.dimension)
         if refusal:
             raise ConfigError(refusal)
@@ -45,7 +69,7 @@ class Task:
                 f"but is {config.noise.size}; leave it out for {type(config.noise)().size}"
             )
 
-    def _build(self, config):
+    def _build(self, config, constants):
         section = config.environment
         self.observation_size = 0
         if section.function is not None:
@@ -57,7 +81,13 @@ class Task:
             self.player = FunctionPlayer(self.world)
             return
         self.world = make_task_world(section)
-        self.policy = make_policy(config.policy, self.world.interface)
+        if config.policy.kind == "conv" and not constants:
+            random = stream(config.seed, REFERENCE)
+            constants = {"reference": draw_reference(self.world, config.policy.reference, random)}
+        try:
+            self.policy = make_policy(config.policy, self.world.interface, constants)
+        except PolicyProblem as error:
+            raise ConfigError(str(error)) from None
         self.dimension = self.policy.size
         self.behaviour_size = self.world.interface.observation_size
         timeout = None if self.world.timeout else section.episode_timeout
@@ -66,11 +96,31 @@ class Task:
         if config.policy.normalize_observations:
             self.observation_size = self.world.interface.observation_size
 
-    def initial_mean(self):
-        """First parameters (d,) float32, a function of the run's seed."""
+    def first_policy(self):
+        """Names to arrays that a run begins with: parameters (d,) float32 and perhaps observation statistics.
+
+        Raises StoreError or ConfigError when they are to be those of a file that does not fit.
+        """
         if self.policy is None:
-            return np.zeros(self.dimension, np.float32)
-        return self.policy.initial(self.config.seed)
+            return {"parameters": np.zeros(self.dimension, np.float32)}
+        if self.config.policy.init_from is None:
+            return {"parameters": self.policy.initial(self.config.seed)}
+        from mpies.evaluate import load_policy
+
+        path = self.config.policy.init_from
+        saved, arrays, _ = load_policy(path)
+        wrong = None
+        if saved.policy.kind != self.config.policy.kind:
+            wrong = f"kind {saved.policy.kind}, but this policy is of kind {self.config.policy.kind}"
+        elif arrays["parameters"].size != self.dimension:
+            wrong = f"{arrays['parameters'].size:,} parameters, but this policy has {self.dimension:,}"
+        elif arrays["normalization"].shape[1] != self.observation_size:
+            wrong = (
+                f"statistics of {arrays['normalization'].shape[1]} observations, but {self.observation_size} are wanted"
+            )
+        if wrong:
+            raise ConfigError(f"policy.init_from: {path} has {wrong}; take the same policy and environment")
+        return arrays
 
     def training_seeds(self, generation, batch):
         """Environment seeds (members * episodes,) of a batch of members; antithetic pairs share theirs."""
@@ -80,6 +130,11 @@ class Task:
         if self.config.environment.seeds == "generation":
             groups = np.zeros_like(groups)
         return random.integers(2**31, size=(groups[-1] + 1, solver.episodes))[groups].reshape(-1)
+
+    def action_seeds(self, generation, batch):
+        """Seeds (members * episodes,) of what a batch's policies leave to chance."""
+        rollouts = self.config.solver.members(self.dimension) * self.config.solver.episodes
+        return stream(self.config.seed, ACTIONS, generation, batch).integers(2**63, size=rollouts)
 
     def training_samples(self, generation, batch):
         """Which rollouts (members * episodes,) bool of a batch feed the observation statistics."""

@@ -91,8 +91,7 @@ class Trainer:
             if self.comm.rank == 0:
                 learner = Learner(self.solver, self.task)
                 checkpoint, records = run.load()
-                if checkpoint:
-                    learner.restore(checkpoint[0])
+                learner.begin(checkpoint)
             # What the checkpoint lacks is made again from the ledger, without an environment.
             for number in range(self.agree(len(records))):
                 self.repeat_generation(learner, records[number] if learner else None)
@@ -100,8 +99,7 @@ class Trainer:
                 if records and store.digest(learner.state()) != records[-1]["digest"].item():
                     log.warning("the ledger of %s does not lead where it led; going back to the checkpoint", run.path)
                     learner = Learner(self.solver, self.task)
-                    if checkpoint:
-                        learner.restore(checkpoint[0])
+                    learner.begin(checkpoint)
                 if learner.clock.generation:
                     log.info("%s: going on from generation %d", run.path, learner.clock.generation)
                 run.begin(learner)
@@ -210,7 +208,8 @@ class Trainer:
                 notes[rollout, :payload] = self.solver.write(proposal, part, rollout // solver.episodes, out)
 
             sampled = task.training_samples(self.generation, batch)
-            work = Work(seeds, sampled, write, notes, notes[:, payload:], training=True, limit=self.limit)
+            chance = task.action_seeds(self.generation, batch)
+            work = Work(seeds, sampled, write, notes, notes[:, payload:], chance, training=True, limit=self.limit)
             played, seen = self.play(work, normalization, key=(self.generation, "training", batch))
             rows.append(played)
             observed.append(seen)

@@ -16,6 +16,8 @@ INITIAL_MEAN = 4  # (): first parameters
 STATISTICS = 5  # (generation, round): which episodes feed the observation statistics
 TASK = 6  # (): the shift of a test function
 SOLVER = 7  # (generation,): what a solver draws besides the members' noise
+ACTIONS = 8  # (generation, round): seeds of what a policy leaves to chance, one for each episode
+REFERENCE = 9  # (): actions that lead to the reference batch of virtual batch normalisation
 
 
 def stream(seed, purpose, *counters):

@@ -1,6 +1,6 @@
 """Policies in NumPy, many members at a time: from a member's flat parameters and observations to actions."""
 
-from typing import Literal
+from typing import Literal, Union
 
 from mpies.policies.base import PolicyOptions, PolicyProblem, aligned_stack
 from mpies.policies.convolutional import Convolutional
@@ -9,7 +9,7 @@ from mpies.policies.mlp import ACTIVATIONS, MLP, MLPOptions
 from mpies.policies.recurrent import GRU, LSTM, Elman
 from solvers.options import Options
 
-__all__ = ["ACTIVATIONS", "POLICIES", "MLPOptions", "NoPolicyOptions", "PolicyProblem", "aligned_stack", "make_policy"]
+__all__ = ["ACTIVATIONS", "POLICIES", "AnyPolicyOptions", "MLPOptions", "PolicyProblem", "aligned_stack", "make_policy"]
 
 POLICIES: dict[str, type] = {
     policy.Options.model_fields["kind"].default: policy for policy in (MLP, LSTM, GRU, Elman, Convolutional, Torch)
@@ -20,6 +20,9 @@ class NoPolicyOptions(Options):
     """For test functions: the parameters themselves are what is evaluated."""
 
     kind: Literal["none"] = "none"
+
+
+AnyPolicyOptions = Union[(*(policy.Options for policy in POLICIES.values()), NoPolicyOptions)]
 
 
 def make_policy(options: PolicyOptions, interface, constants=None):

@@ -48,7 +48,7 @@ class PolicyOptions(Options):
         None, description="one more input: the steps of the episode so far, divided by this number"
     )
     init_from: Text | None = Field(
-        None, description="start from this run or policy file, observation statistics included; `initial` is unused then"
+        None, description="start from this run or policy file, observation statistics included, whatever `initial` says"
     )
     initial: Literal["scaled", "zeros"] = Field(
         "scaled", description="first parameters: columns of unit-norm normals (last layer 0.01), or zeros"
@@ -71,7 +71,7 @@ class PolicyOptions(Options):
 
 @dataclass(frozen=True)
 class Block:
-    """A part of the parameters.  Two axes are weights, whose columns begin with the norm `start`; one axis begins at it."""
+    """A part of the parameters: weights (rows, columns), each column of norm `start`, or (k,) that begin at it."""
 
     shape: tuple
     start: float
