@@ -1,6 +1,6 @@
 # Two commands: `make train` and `make test`; both do their own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help install train test check benchmark docs clean
+.PHONY: help install train test check benchmark benchmark-peers docs clean
 
 # An interpreter that other users can read too, with the parts that make a venv.
 PYTHON ?= $(shell for p in /usr/bin/python3.11 /usr/local/bin/python3.11 python3.11 /usr/bin/python3 python3; do \
@@ -48,5 +48,15 @@ benchmark: install ## measure rollouts and the work between them on this machine
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/python benchmarks/rollouts.py configs/lunar_lander.yaml
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/python benchmarks/between_rollouts.py
 
+PEERS := benchmarks/peers/.venv
+
+$(PEERS)/installed: benchmarks/peers/requirements.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/peers/requirements.txt
+	touch $@
+
+benchmark-peers: install $(PEERS)/installed ## measure beside EvoTorch, pycma, Nevergrad and evosax, in their own environment
+	$(BIN)/python benchmarks/against_peers.py LunarLander-v3 BipedalWalker-v3 Hopper-v5
+
 clean: ## remove what the other targets made, but no runs
-	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
