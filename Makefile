@@ -44,9 +44,8 @@ check: install ## ruff and mypy
 docs: install ## write docs/keys.md from the code
 	$(BIN)/mpies check --keys > docs/keys.md
 
-benchmark: install ## measure rollouts and the work between them on this machine
-	$(BIN)/mpirun -n $(RANKS) $(BIN)/python benchmarks/rollouts.py configs/lunar_lander.yaml
-	$(BIN)/mpirun -n $(RANKS) $(BIN)/python benchmarks/between_rollouts.py
+benchmark: install ## measure everything that benchmarks/README.md lists; an hour on a machine that does nothing else
+	$(BIN)/python benchmarks/run.py
 
 PEERS := benchmarks/peers/.venv
 
@@ -55,8 +54,8 @@ $(PEERS)/installed: benchmarks/peers/requirements.txt
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/peers/requirements.txt
 	touch $@
 
-benchmark-peers: install $(PEERS)/installed ## measure beside EvoTorch, pycma, Nevergrad and evosax, in their own environment
-	$(BIN)/python benchmarks/against_peers.py LunarLander-v3 BipedalWalker-v3 Hopper-v5
+benchmark-peers: install $(PEERS)/installed ## measure beside EvoTorch, pycma, Nevergrad and evosax
+	$(BIN)/python benchmarks/run.py peers
 
 clean: ## remove what the other targets made, but no runs
 	rm -rf $(VENV) $(PEERS) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,6 +10,7 @@ median over the repeats of whole generations after the first, and how many times
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -54,7 +55,10 @@ def play_ours(name, environment, options):
 def play_peer(name, environment, options):
     command = [options.python, PEERS / "contestant.py", name, environment, "--population", options.population]
     command += ["--workers", options.processes, "--generations", options.generations]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    # One thread of arithmetic per process, as our ranks have.
+    single = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+    pipes = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+    done = subprocess.run(list(map(str, command)), env=os.environ | single, **pipes)
     if done.returncode:
         sys.exit(f"{name} on {environment} ended with code {done.returncode}:\n{done.stderr[-2000:]}")
     found = json.loads(done.stdout.splitlines()[-1])
@@ -64,7 +68,9 @@ def play_peer(name, environment, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("environments", nargs="+")
-    parser.add_argument("--ours", default="mpies openai_es,mpies cma_es", help="the first is what peers are compared with")
+    parser.add_argument(
+        "--ours", default="mpies openai_es,mpies cma_es", help="the first is what peers are compared with"
+    )
     parser.add_argument("--peers", default=",".join(NAMES))
     parser.add_argument("--python", default=PEERS / ".venv/bin/python", help="of the peers' environment")
     parser.add_argument("--population", type=int, default=64)
@@ -87,7 +93,9 @@ def main():
         found[environment] = {"median": median, "all": rates}
         print(f"{environment}, population {options.population}, {options.processes} processes")
         for name, value in median.items():
-            print(f"  {name:<22} {value:>10,.0f} steps/s   ours is {median[ours[0]] / value:6.2f} times that", flush=True)
+            print(
+                f"  {name:<22} {value:>10,.0f} steps/s   ours is {median[ours[0]] / value:6.2f} times that", flush=True
+            )
     if options.json:
         kept = {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()}
         Path(options.json).write_text(json.dumps({"options": kept, "environments": found}, indent=1))

@@ -3,9 +3,9 @@
     mpirun -n 64 python -m mpi4py benchmarks/load_balance.py [--members 10] [--generations 5] [--json FILE]
 
 The loop of `mpies train` as it is, on an environment that sleeps (sleeping.py) instead of computing, so that many
-ranks fit on few cores.  For episodes of coefficient of variation .5 and 1, and with one rank four times slower: in turn,
-generations with tickets and generations in which each rank has its own equal share.  The busy share is the time
-slept by all ranks over ranks x wall time of the generation; beside it what `mpies simulate` would say.
+ranks fit on few cores.  For episodes of coefficient of variation .5 and 1, and with one rank four times slower: in
+turn, generations with tickets and generations in which each rank has its own equal share.  The busy share is the
+time slept by all ranks over ranks x wall time of the generation; beside it what `mpies simulate` would say.
 """
 
 import argparse

@@ -16,7 +16,6 @@ import numpy as np
 from envs.base import Batch, EnvironmentProblem, World
 from envs.gymnasium_world import _line, _nearest, interface_of
 
-
 # `import envpool` imports all of its families, and Matplotlib with them: 1.5 s, where most runs need one of these.
 _SMALL = ("box2d", "classic_control", "mujoco.gym", "toy_text", "atari")
 

@@ -256,9 +256,9 @@ def _write(constants, out):
 
 def describe(constants):
     """The Constants as a table for people."""
-    machine, work = constants.machine, constants.task
+    machine, work, measured = constants.machine, constants.task, constants.measured
     lines = [
-        f"{constants.measured['ranks']} ranks on {constants.measured['nodes']} nodes, {constants.measured['processor']}",
+        f"{measured['ranks']} ranks on {measured['nodes']} nodes, {measured['processor']}",
         f"{'noise summed by one core':<28} {machine.core_streaming / 1e9:10.2f} GB/s",
         f"{'by all ranks of a node':<28} {machine.node_streaming / 1e9:10.2f} GB/s",
     ]

@@ -6,7 +6,7 @@ Nothing here knows MPI or a clock; it is the schedule of `rollouts` and `Communi
 import heapq
 import math
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def told_times(durations, nodes, schedule, update, overlap=0, share=0.0):
     pools = []  # of each generation and pool: [next ticket, end]
     for times in durations:
         bounds = [len(times) * count // before[-1] for count in before]
-        pools.append([list(pair) for pair in zip(bounds, bounds[1:], strict=False)])
+        pools.append([list(pair) for pair in pairwise(bounds)])
     left = [len(times) for times in durations]
     begin = [0.0] * (1 + overlap) + [math.inf] * len(durations)  # of each generation
     told = 0

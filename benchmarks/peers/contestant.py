@@ -3,17 +3,15 @@
     python contestant.py evotorch LunarLander-v3 --hidden 40,40 --population 64 --workers 2 --generations 6
 
 Every peer is used as its own documentation shows for several processes, with the same network, population and number
-of processes.  The first generation, in which processes and environments start, is the caller's to leave out.
+of processes.  The first generation, in which processes and environments start, is the caller's to leave out, and so is
+OMP_NUM_THREADS=1, which the ranks of the other side have too.
 """
 
 import argparse
+import itertools
 import json
 import os
 import time
-
-# One thread of arithmetic per process, as the ranks of the other side have; must stand before NumPy is imported.
-for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
 
 import numpy as np
 
@@ -30,7 +28,7 @@ class Player:
         action = self.environment.action_space
         self.discrete = hasattr(action, "n")
         sizes = [self.environment.observation_space.shape[0], *hidden, action.n if self.discrete else action.shape[0]]
-        self.shapes = [(one + 1, other) for one, other in zip(sizes, sizes[1:], strict=False)]
+        self.shapes = [(one + 1, other) for one, other in itertools.pairwise(sizes)]
         self.size = sum(one * other for one, other in self.shapes)
         if not self.discrete:
             self.low, self.high = action.low, action.high
@@ -90,7 +88,7 @@ def run_evotorch(options, distributed):
     torch.set_num_threads(1)
     ray.init(num_cpus=options.workers, include_dashboard=False, log_to_driver=False)
     sizes = ["obs_length", *map(str, options.hidden), "act_length"]
-    layers = [f"Linear({one}, {other})" for one, other in zip(sizes, sizes[1:], strict=False)]
+    layers = [f"Linear({one}, {other})" for one, other in itertools.pairwise(sizes)]
     problem = GymNE(
         options.environment,
         " >> Tanh() >> ".join(layers),
@@ -195,7 +193,9 @@ def main():
     parser.add_argument("--generations", type=int, default=6)
     options = parser.parse_args()
     found = list(CONTESTANTS[options.contestant](options))
-    print(json.dumps({"seconds": [seconds for seconds, _ in found], "steps": [steps for _, steps in found]}), flush=True)
+    print(
+        json.dumps({"seconds": [seconds for seconds, _ in found], "steps": [steps for _, steps in found]}), flush=True
+    )
     os._exit(0)  # pools and actors need no farewell
 
 
