@@ -30,7 +30,7 @@ from solvers.moments import TILE
 REQUIRED = 1.5
 REQUIRED_SUMS = 1.25
 SUMS = ("moments", "broadcast", "gather of blocks")
-BESIDE = ("sampling members", "checkpoint")
+BESIDE = ("playing", "sampling members", "checkpoint")
 ALL = [(d, n) for d in (2804, 166_673, 1_000_000) for n in (256, 1440, 10_000)]  # parameters, members
 
 
@@ -43,9 +43,12 @@ class WritingPlayer(MadeUpPlayer):
 
     def play(self, work, todo, *others):
         found = super().play(work, todo, *others)
-        for rollout in found[0]["rollout"].tolist():
-            work.write(rollout, self.out)
+        self.write_members(work, found[0]["rollout"].tolist())
         return found
+
+    def write_members(self, work, rollouts):
+        for rollout in rollouts:
+            work.write(rollout, self.out)
 
 
 class Stopwatch:
@@ -81,7 +84,8 @@ def watch_phases(trainer, run):
     """A Stopwatch on this rank's generations."""
     watch = Stopwatch()
     watch.watch(trainer, "advance", "the rest")
-    watch.watch(trainer.task.player, "play", "sampling members")
+    watch.watch(trainer.task.player, "play", "playing")
+    watch.watch(trainer.task.player, "write_members", "sampling members")
     watch.watch(trainer, "play_generation", "seeds, indices, results")
     watch.watch(trainer.solver, "weigh", "weigh")
     watch.watch(trainer.comm, "broadcast", "broadcast")
@@ -201,7 +205,7 @@ def show(found):
     read = 4 * found["dimension"] * found["pairs"]
     print(f"  {'reading alone':<26} {1000 * found['streaming_seconds']:9.2f} ms ", end="")
     print(f"({read / 1e6:,.0f} MB at {found['bytes_per_second'] / 1e9:.1f} GB/s)")
-    for phase in BESIDE:
+    for phase in BESIDE[1:]:
         print(f"  beside: {phase:<18} {1000 * seconds.get(phase, 0.0):9.2f} ms")
     print(f"  ratio {found['ratio']:.3f} (min {min(ratios):.3f}, max {max(ratios):.3f}), {REQUIRED} wanted; ", end="")
     print(f"moments, broadcast and gather {found['ratio_of_sums']:.3f}, {REQUIRED_SUMS} wanted; ", end="")
