@@ -14,7 +14,6 @@ rollouts, and a checkpoint, which is not written every generation, stand beside 
 import argparse
 import json
 import statistics
-import tempfile
 import time
 from operator import truediv
 from pathlib import Path
@@ -22,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from mpies import config as configs
-from mpies import store, train
-from mpies.bench import MadeUpPlayer, NoProgress, NoSignals, meet
+from mpies import train
+from mpies.bench import MadeUpPlayer, NoProgress, NoSignals, meet, passing_run
 from mpies.communicator import connect
 from solvers.moments import TILE
 
@@ -133,13 +132,10 @@ def measure(comm, dimension, pairs, repeats):
         "stop": {"generations": 10**6},
     }
     config = configs.validate(values, "between_rollouts")
-    with tempfile.TemporaryDirectory() as folder:  # each rank has its own; only rank 0's is written to
-        trainer = train.Trainer(config, comm, NoSignals())
-        trainer.build_table()
-        trainer.task.player = WritingPlayer(comm, dimension)
-        path = Path(folder) / "run"
-        run = store.open_run(path, config, "auto") if comm.rank == 0 else store.Run(path, config)
-        trainer.open(run)
+    trainer = train.Trainer(config, comm, NoSignals())
+    trainer.build_table()
+    trainer.task.player = WritingPlayer(comm, dimension)
+    with passing_run(trainer) as run:
         trainer.advance(run, NoProgress())  # pages, caches and buffers are there from now on
         watch = watch_phases(trainer, run)
         generations, streams = [], []
@@ -151,9 +147,8 @@ def measure(comm, dimension, pairs, repeats):
                 run.checkpoint(trainer.learner)
             generations.append(watch.take())
             meet(comm)
-        if comm.rank:
-            return None
-        run.close()
+    if comm.rank:
+        return None
     phases = sorted({phase for found in generations for phase in found})
     median = {phase: statistics.median(found.get(phase, 0.0) for found in generations) for phase in phases}
     totals = [sum(seconds for phase, seconds in found.items() if phase not in BESIDE) for found in generations]

@@ -1,5 +1,6 @@
 """The constants of the machine that this runs on, or of the ranks of an allocation: what `scaling` predicts from."""
 
+import contextlib
 import datetime
 import platform
 import statistics
@@ -128,6 +129,20 @@ def collectives(comm, repeats):
     return {name: collective(comm, verb, repeats) for name, verb in verbs.items()}
 
 
+@contextlib.contextmanager
+def passing_run(trainer):
+    """A run that the trainer has opened, gone afterwards."""
+    root, config = trainer.comm.rank == 0, trainer.config
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run"
+        run = store.open_run(path, config, "auto") if root else store.Run(path, config)
+        trainer.open(run)
+        yield run
+        if root:
+            run.settle()
+            run.close()
+
+
 def loop_seconds(comm, dimension, episodes, repeats):
     """Seconds of a generation of the real loop in which nothing is played."""
     values = {
@@ -142,13 +157,8 @@ def loop_seconds(comm, dimension, episodes, repeats):
     trainer = Trainer(config, comm, NoSignals())
     trainer.build_table()
     trainer.task.player = MadeUpPlayer(comm)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run"
-        run = store.open_run(path, config, "auto") if comm.rank == 0 else store.Run(path, config)
-        trainer.open(run)
+    with passing_run(trainer) as run:
         seconds = median_of(repeats, lambda: timed(comm, lambda: trainer.advance(run, NoProgress()))) - PLAYING
-        if comm.rank == 0:
-            run.close()
     return seconds
 
 
@@ -193,9 +203,7 @@ def measure_task(comm, config, name, generations):
         return found
 
     player.play = watched
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run"
-        trainer.open(store.open_run(path, config, "auto") if comm.rank == 0 else store.Run(path, config))
+    with passing_run(trainer):
         for _ in range(generations):
             trainer.make_generation()
     steps = comm.allgather(np.concatenate(lengths))[0]
