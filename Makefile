@@ -1,6 +1,6 @@
 # Two commands: `make train` and `make test`; both do their own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help install train test check benchmark docs clean
+.PHONY: help install train test check benchmark benchmark-peers docs clean
 
 # An interpreter that other users can read too, with the parts that make a venv.
 PYTHON ?= $(shell for p in /usr/bin/python3.11 /usr/local/bin/python3.11 python3.11 /usr/bin/python3 python3; do \
@@ -44,9 +44,18 @@ check: install ## ruff and mypy
 docs: install ## write docs/keys.md from the code
 	$(BIN)/mpies check --keys > docs/keys.md
 
-benchmark: install ## measure rollouts and the work between them on this machine
-	$(BIN)/mpirun -n $(RANKS) $(BIN)/python benchmarks/rollouts.py configs/lunar_lander.yaml
-	$(BIN)/mpirun -n $(RANKS) $(BIN)/python benchmarks/between_rollouts.py
+benchmark: install ## measure everything that benchmarks/README.md lists; an hour on a machine that does nothing else
+	$(BIN)/python benchmarks/run.py
+
+PEERS := benchmarks/peers/.venv
+
+$(PEERS)/installed: benchmarks/peers/requirements.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/peers/requirements.txt
+	touch $@
+
+benchmark-peers: install $(PEERS)/installed ## measure beside EvoTorch, pycma, Nevergrad and evosax
+	$(BIN)/python benchmarks/run.py peers
 
 clean: ## remove what the other targets made, but no runs
-	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

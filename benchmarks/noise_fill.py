@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from mpies import config as configs
+from mpies.bench import meet
 from mpies.communicator import connect
 from mpies.train import Trainer
 from solvers import noise
@@ -34,10 +35,6 @@ def timed(comm, work):
     work()
     meet(comm)
     return time.perf_counter() - start
-
-
-def meet(comm):
-    comm.allgather(np.zeros(0, "i8"))
 
 
 def draw(count, rank):

@@ -1,6 +1,6 @@
 """Whole generations against the bare stepping loop of the same backend.
 
-    mpirun -n 2 python benchmarks/rollouts.py configs/lunar_lander.yaml [--repeats 9] [KEY=VALUE ...]
+    mpirun -n 2 python -m mpi4py benchmarks/rollouts.py benchmarks/rollouts.yaml [--repeats 9] [KEY=VALUE ...]
 
 In one run and in turn, several times: (a) a whole generation as `mpies train` makes it (broadcast, rollouts,
 gather, update, metrics row; no evaluation), and (b) the bare loop: the actions of the same episodes, recorded
@@ -18,15 +18,9 @@ import numpy as np
 
 from mpies import config as configs
 from mpies import store
+from mpies.bench import NoSignals, meet
 from mpies.communicator import connect
 from mpies.train import Trainer
-
-
-class NoSignals:
-    raised = None
-
-    def expired(self, grace):
-        return False
 
 
 def record_actions(trainer):
@@ -74,10 +68,6 @@ def bare_seconds(comm, world, episodes):
     batch.close()
     meet(comm)
     return time.perf_counter() - start
-
-
-def meet(comm):
-    comm.allgather(np.zeros(0, "i8"))
 
 
 def main():

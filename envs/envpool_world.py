@@ -6,6 +6,9 @@ on the first, so each batch is a pool of its own and every environment plays one
 """
 
 import functools
+import importlib
+import sys
+import types
 import warnings
 
 import numpy as np
@@ -13,20 +16,38 @@ import numpy as np
 from envs.base import Batch, EnvironmentProblem, World
 from envs.gymnasium_world import interface_of, nearest, one_line
 
+# `import envpool` imports all of its families, and Matplotlib with them: 1.5 s, where most runs need one of these.
+_SMALL = ("box2d", "classic_control", "mujoco.gym", "toy_text", "atari")
+
 
 @functools.cache
 def _envpool():
+    """The package without its families, which `offers` adds; None where it is not installed."""
+    whole = "envpool.entry"
+    absent = whole not in sys.modules
+    if absent:
+        sys.modules[whole] = types.ModuleType(whole)
     try:
         import envpool
     except ImportError:
         return None
+    finally:
+        if absent:
+            del sys.modules[whole]
     return envpool
 
 
+@functools.cache
 def offers(environment_id):
     """Whether EnvPool is installed and has this id."""
     envpool = _envpool()
-    return envpool is not None and environment_id in envpool.list_all_envs()
+    if envpool is None or ":" in environment_id:  # a module's own id
+        return False
+    for family in (*(f"envpool.{name}.registration" for name in _SMALL), "envpool.entry"):
+        importlib.import_module(family)
+        if environment_id in envpool.registration.registry.specs:
+            return True
+    return False
 
 
 class EnvPoolWorld(World):
@@ -42,7 +63,7 @@ class EnvPoolWorld(World):
                 f"{environment_id} with backend envpool needs a package that is not installed; "
                 'pip install "mpies[envpool]"'
             )
-        if environment_id not in envpool.list_all_envs():
+        if not offers(environment_id):
             close = nearest(environment_id, envpool.list_all_envs())
             hint = f"; did you mean {' or '.join(close)}?" if close else ""
             raise EnvironmentProblem(f"{environment_id!r} is not known to EnvPool{hint}")

@@ -214,3 +214,53 @@ def reproduce(recipe, out, ranks, generations):
         f"{'reproduced' if close else 'NOT reproduced'}"
     )
     sys.exit(FINISHED if close else FAILED)
+
+
+@main.command()
+@click.argument("config", required=False)
+@click.option("--out", help="Write the constants to this YAML file, for simulate.")
+@click.option("--repeats", default=7, show_default=True, type=click.IntRange(1), help="Of each measurement.")
+@click.option("--generations", default=3, show_default=True, type=click.IntRange(1), help="Of CONFIG that are played.")
+@OVERRIDES
+def bench(config, out, repeats, generations, overrides):
+    """Measure the constants of this machine, and of the episodes of CONFIG where one is given.
+
+    Under mpirun or srun those of an allocation, else of one rank.
+    """
+    from mpies.launch import run_on_this_rank
+
+    def part(comm):
+        from mpies import bench
+
+        return bench.bench(comm, config, overrides, out, repeats, generations)
+
+    sys.exit(run_on_this_rank(part))
+
+
+@main.command()
+@click.argument("task", metavar="CONFIG|D,N,T,CV[,LONGEST]")
+@click.option("--constants", metavar="FILE", help="What bench wrote; default an assumed cluster of 36 cores a node.")
+@click.option("--ranks", default="1..10000", show_default=True, help="Like 1,2,36 or 1..10000.")
+@click.option("--generations", default=1000, show_default=True, type=click.IntRange(1), help="That a run takes.")
+@click.option("--price", type=click.FloatRange(0), help="Of a core hour; the cost is in its currency.")
+@click.option("--plot", metavar="FILE", help="Draw efficiency against ranks.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@OVERRIDES
+@user_errors
+def simulate(task, constants, ranks, generations, price, plot, as_json, overrides):
+    """Predict how a generation scales: of CONFIG, or of D parameters, N episodes of T seconds with variation CV."""
+    from mpies import scaling
+
+    known = scaling.read_constants(constants) if constants else scaling.Constants()
+    work = scaling.work_of(task, overrides, known)
+    counts = scaling.parse_ranks(ranks)
+    pairs = [tuple(scaling.predict(known.machine, work, count, overlap) for overlap in (0, 1)) for count in counts]
+    if plot:
+        scaling.draw_plot(plot, work, pairs)
+    if as_json:
+        import json
+        from dataclasses import asdict
+
+        click.echo(json.dumps([[asdict(found) for found in pair] for pair in pairs]))
+    else:
+        click.echo(scaling.describe(work, pairs, generations, price))

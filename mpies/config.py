@@ -217,8 +217,8 @@ class Config(Options):
 FREE_SECTIONS = ("evaluation", "checkpoint", "stop")
 
 
-def load(path, overrides=()):
-    """The Config of a YAML file with overrides ("section.key=value", values in YAML) applied."""
+def read(path):
+    """The mapping in a YAML file, as plain values.  Raises ConfigError."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -233,6 +233,12 @@ def load(path, overrides=()):
         raise ConfigError(
             f"{path}: must hold sections such as environment: {{id: CartPole-v1}}, but is {_found(values)}"
         )
+    return values
+
+
+def load(path, overrides=()):
+    """The Config of a YAML file with overrides ("section.key=value", values in YAML) applied."""
+    values = read(path)
     for override in overrides:
         _apply(values, override)
     return validate(values, str(path), [override.partition("=")[0] for override in overrides])

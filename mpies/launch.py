@@ -1,5 +1,6 @@
 """One rank's way from the command line into the generation loop and out again with the right exit code."""
 
+import functools
 import logging
 import os
 import signal
@@ -71,13 +72,18 @@ def default_out(config, overrides):
 
 def train_on_this_rank(path, out, resume, overrides):
     """Train the config at `path`.  Returns the exit code; every rank calls this."""
+    return run_on_this_rank(lambda comm: _train(comm, path, out, resume, overrides))
+
+
+def run_on_this_rank(part):
+    """Do part(comm), this rank's part of a job.  Returns its exit code, or that of how it failed."""
     comm = connect()
     if comm.size > 1:
         end_with_parent()
     set_up_log(comm)
     code = FAILED
     try:
-        return _train(comm, path, out, resume, overrides)
+        return part(comm)
     except _Leaving as leaving:
         return leaving.code
     except Taken as error:
@@ -104,23 +110,24 @@ def set_up_log(comm):
     logging.basicConfig(level=logging.INFO, format="%(levelname)s rank %(rank)d: %(message)s", handlers=[handler])
 
 
+def do_together(comm, step):
+    """Run `step` on all ranks; where any meets a user's mistake, all end with its one line."""
+    message, result = "", None
+    try:
+        result = step()
+    except _USER_MISTAKES as error:
+        message = str(error)
+    message = comm.first_error(message)
+    if message:
+        if comm.rank == 0:
+            print(f"mpies: {message}", file=sys.stderr, flush=True)
+        raise _Leaving(comm.leave(USER_ERROR))
+    return result
+
+
 def _train(comm, path, out, resume, overrides):
     signals = Signals()
-
-    def together(step):
-        """Run `step` on all ranks; where any meets a user's mistake, all end with its one line."""
-        message, result = "", None
-        try:
-            result = step()
-        except _USER_MISTAKES as error:
-            message = str(error)
-        message = comm.first_error(message)
-        if message:
-            if comm.rank == 0:
-                print(f"mpies: {message}", file=sys.stderr, flush=True)
-            raise _Leaving(comm.leave(USER_ERROR))
-        return result
-
+    together = functools.partial(do_together, comm)
     config = together(lambda: load(path, overrides))
     out = Path(out) if out else default_out(path, overrides)
     trainer = together(lambda: Trainer(config, comm, signals))

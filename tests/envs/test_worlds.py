@@ -1,5 +1,8 @@
 """The contract of worlds: an episode depends on its seed and the actions alone."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -178,3 +181,14 @@ def test_a_missing_package_names_the_extra_that_brings_it(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(EnvironmentProblem, match=r'pip install "mpies\[box2d\]"'):
         make_world("LunarLander-v3", "gymnasium")
+
+
+def test_only_the_family_of_envpool_that_is_asked_for_is_imported():
+    script = """
+import sys
+from envs.envpool_world import EnvPoolWorld, offers
+assert EnvPoolWorld("LunarLander-v3").interface.observation_size == 8
+assert not offers("module:Own-v0") and "envpool.entry" not in sys.modules and "matplotlib" not in sys.modules
+assert offers("MiniGrid-Empty-5x5-v0") and "envpool.entry" in sys.modules and not offers("Absent-v0")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

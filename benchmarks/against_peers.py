@@ -1,0 +1,105 @@
+"""Whole generations per second beside the peers that one would take instead, on the same cores.
+
+    make benchmark-peers                                   (builds their environment first)
+    python benchmarks/against_peers.py LunarLander-v3 BipedalWalker-v3 [--repeats 3] [--json FILE]
+
+In turn, several times: `mpirun -n 2 mpies train`, then each peer of peers/contestant.py, with the same environment,
+40-40 tanh network, population, number of generations and of processes.  Prints environment steps per second, the
+median over the repeats of whole generations after the first, and how many times a peer's figure ours is.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from mpies import mpiexec, store
+
+PEERS = Path(__file__).parent / "peers"
+NAMES = ("evotorch", "evotorch-distributed", "pycma", "pycma-diagonal", "nevergrad", "evosax")
+
+CONFIG = """
+environment: {{id: {environment}}}
+policy: {{hidden: [40, 40]}}
+solver: {{kind: {solver}, population: {population}, {keys}}}
+evaluation: {{every: 0, episodes: 1}}
+stop: {{generations: {generations}}}
+"""
+OURS = {"mpies openai_es": ("openai_es", "sigma: 0.1"), "mpies pgpe": ("pgpe", ""), "mpies cma_es": ("cma_es", "")}
+
+
+def rate(seconds, steps):
+    """Steps per second of the generations after the first."""
+    return sum(steps[1:]) / sum(seconds[1:])
+
+
+def play_ours(name, environment, options):
+    solver, keys = OURS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        config, out = Path(folder) / "config.yaml", Path(folder) / "run"
+        values = vars(options) | {"environment": environment, "solver": solver, "keys": keys}
+        config.write_text(CONFIG.format(**values))
+        command = mpiexec.command(mpiexec.find(), options.processes, ["train", str(config), "--out", str(out)])
+        subprocess.run(command, env=mpiexec.environment(), check=True, capture_output=True, stdin=subprocess.DEVNULL)
+        rows = store.read_metrics(out)
+    totals = [(float(row["seconds"]), float(row["steps"])) for row in rows]
+    before = [(0.0, 0.0), *totals]
+    pairs = [(now[0] - then[0], now[1] - then[1]) for then, now in zip(before, totals, strict=False)]
+    return rate(*zip(*pairs, strict=True))
+
+
+def play_peer(name, environment, options):
+    command = [options.python, PEERS / "contestant.py", name, environment, "--population", options.population]
+    command += ["--workers", options.processes, "--generations", options.generations]
+    # One thread of arithmetic per process, as our ranks have.
+    single = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+    pipes = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+    done = subprocess.run(list(map(str, command)), env=os.environ | single, **pipes)
+    if done.returncode:
+        sys.exit(f"{name} on {environment} ended with code {done.returncode}:\n{done.stderr[-2000:]}")
+    found = json.loads(done.stdout.splitlines()[-1])
+    return rate(found["seconds"], found["steps"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("environments", nargs="+")
+    parser.add_argument(
+        "--ours", default="mpies openai_es,mpies cma_es", help="the first is what peers are compared with"
+    )
+    parser.add_argument("--peers", default=",".join(NAMES))
+    parser.add_argument("--python", default=PEERS / ".venv/bin/python", help="of the peers' environment")
+    parser.add_argument("--population", type=int, default=64)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--generations", type=int, default=6)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    if not Path(options.python).exists():
+        sys.exit(f"{options.python} does not exist: run make benchmark-peers, or name it with --python")
+    ours, peers = options.ours.split(","), [name for name in options.peers.split(",") if name]
+    found = {}
+    for environment in options.environments:
+        rates = {name: [] for name in [*ours, *peers]}
+        for _ in range(options.repeats):
+            for name in rates:
+                play = play_ours if name in OURS else play_peer
+                rates[name].append(play(name, environment, options))
+        median = {name: statistics.median(values) for name, values in rates.items()}
+        found[environment] = {"median": median, "all": rates}
+        print(f"{environment}, population {options.population}, {options.processes} processes")
+        for name, value in median.items():
+            print(
+                f"  {name:<22} {value:>10,.0f} steps/s   ours is {median[ours[0]] / value:6.2f} times that", flush=True
+            )
+    if options.json:
+        kept = {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()}
+        Path(options.json).write_text(json.dumps({"options": kept, "environments": found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Runs the benchmarks one after the other and keeps what each finds in results/NAME.json.
+
+    python benchmarks/run.py [NAME ...] [--list]
+
+Each benchmark measures all its contestants in turn on the same cores, prints its table, and can be run alone with
+the command shown.  Do nothing else on the machine meanwhile.  Those that need root or the peers' environment are left
+out, with a word, where there is none.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from mpies import mpiexec
+
+HERE = Path(__file__).parent
+PEERS = HERE / "peers/.venv/bin/python"
+
+ROLLOUTS = ["rollouts.py", HERE / "rollouts.yaml"]
+# Name: ranks that mpirun starts (0 for none), what it needs, script and arguments.
+BENCHMARKS = {
+    "rollouts-lunar-lander": (2, "", [*ROLLOUTS]),
+    "rollouts-bipedal-walker": (2, "", [*ROLLOUTS, "environment.id=BipedalWalker-v3"]),
+    "rollouts-hopper": (2, "", [*ROLLOUTS, "environment.id=Hopper-v5"]),
+    "between-rollouts": (2, "", ["between_rollouts.py", "--all", "--repeats", "5"]),
+    "noise-fill": (2, "", ["noise_fill.py"]),
+    "load-balance": (64, "", ["load_balance.py"]),
+    "start-up": (0, "", ["start_up.py"]),
+    "memory": (0, "", ["memory.py"]),
+    "wire": (0, "root", ["wire.py"]),
+    "simulate": (0, "root", ["validate_simulate.py"]),
+    "peers": (0, "peers", ["against_peers.py", "LunarLander-v3", "BipedalWalker-v3", "Hopper-v5"]),
+}
+
+
+def command_of(name):
+    ranks, _, (script, *arguments) = BENCHMARKS[name]
+    words = [sys.executable, *(["-m", "mpi4py"] if ranks else []), HERE / script, *arguments]
+    words += ["--json", HERE / "results" / f"{name.replace('-', '_')}.json"]
+    start = [mpiexec.find() or "mpiexec", "-n", ranks] if ranks else []
+    return list(map(str, [*start, *words]))
+
+
+def lacking(name):
+    """What a benchmark needs and is not there, in words; ''."""
+    needs = BENCHMARKS[name][1]
+    if needs == "root" and os.geteuid():
+        return "it makes network namespaces, which takes root"
+    if needs == "peers" and not PEERS.exists():
+        return "the peers are not installed: make benchmark-peers"
+    return ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--list", action="store_true", help="print the commands and run nothing")
+    options = parser.parse_args()
+    unknown = set(options.names) - set(BENCHMARKS)
+    if unknown:
+        parser.error(f"there is no {', '.join(sorted(unknown))}; choose from {', '.join(BENCHMARKS)}")
+    failed = []
+    for name in options.names or BENCHMARKS:
+        if options.list:
+            print(f"{name}: {' '.join(command_of(name))}")
+        elif missing := lacking(name):
+            print(f"== {name}: left out, since {missing}", flush=True)
+        else:
+            print(f"== {name}", flush=True)
+            began = time.monotonic()
+            done = subprocess.run(command_of(name), env=mpiexec.environment(), stdin=subprocess.DEVNULL)
+            print(f"   {time.monotonic() - began:.0f} s, exit code {done.returncode}", flush=True)
+            failed += [name] if done.returncode else []
+    sys.exit(f"failed or fell short: {', '.join(failed)}" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

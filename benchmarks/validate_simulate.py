@@ -1,0 +1,104 @@
+"""What `mpies simulate` predicts, beside what `mpies train` does on 1 to 64 ranks of nodes with a slow network.
+
+    python benchmarks/validate_simulate.py [--ranks 1,4,16,64] [--delay 0.0002] [--json FILE]      (as root)
+
+Nodes are network namespaces (namespaces.py), episodes sleep (sleeping.py).  `mpies bench` measures the constants on
+16 ranks; from them, and the number of members, the efficiency of every number of ranks is predicted.  Measured is
+metrics.csv: steps x seconds of a step over ranks x seconds of the generations after the first.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from mpies import scaling, store
+
+sys.path.insert(0, str(Path(__file__).parent))
+from namespaces import Nodes
+
+WANTED = 0.10
+
+CONFIG = """
+environment:
+  id: "sleeping:Sleeping-v0"
+  backend: gymnasium
+  kwargs: {{step: {step}, mean: {mean}, variation: {variation}}}
+policy: {{hidden: [8]}}
+solver: {{population: {population}}}
+noise: {{size: 100000}}
+evaluation: {{every: 0, episodes: 1}}
+stop: {{generations: {generations}}}
+"""
+
+
+def mpies(nodes, ranks, folder, *arguments):
+    done = nodes.run(
+        ranks,
+        [sys.executable, "-m", "mpies", *map(str, arguments)],
+        PYTHONPATH=f"{Path(__file__).parent}:{Path(__file__).parent.parent}",
+        GYM_IGNORE_DEPRECATION_WARNINGS="1",
+    )
+    if done.returncode:
+        sys.exit(f"mpies {' '.join(map(str, arguments))} on {ranks} ranks: code {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+def write_config(folder, options, ranks, generations):
+    path = folder / f"sleeping-{ranks}.yaml"
+    values = vars(options) | {"population": options.members * ranks, "generations": generations}
+    path.write_text(CONFIG.format(**values))
+    return path
+
+
+def measured(run, ranks, step):
+    """Efficiency of the generations of a run after the first, for steps of so many seconds."""
+    rows = store.read_metrics(run)
+    first, last = rows[0], rows[-1]
+    steps, seconds = (float(last[name]) - float(first[name]) for name in ("steps", "seconds"))
+    return steps * step / (ranks * seconds)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", default="1,4,16,64")
+    parser.add_argument("--bench-ranks", type=int, default=16)
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--delay", type=float, default=2e-4, help="seconds from node to node")
+    parser.add_argument("--members", type=int, default=10, help="of a rank")
+    parser.add_argument("--step", type=float, default=0.02)
+    parser.add_argument("--mean", type=float, default=25)
+    parser.add_argument("--variation", type=float, default=0.5)
+    parser.add_argument("--generations", type=int, default=6)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder, Nodes(options.nodes, options.delay) as nodes:
+        folder = Path(folder)
+        os.chdir(folder)
+        config = write_config(folder, options, options.bench_ranks, options.generations)
+        print(mpies(nodes, options.bench_ranks, folder, "bench", config, "--out", "constants.yaml", "--repeats", 3))
+        constants = scaling.read_constants("constants.yaml")
+        print(f"{'ranks':>6} {'measured':>10} {'predicted':>10} {'apart':>8}")
+        for ranks in scaling.parse_ranks(options.ranks):
+            config = write_config(folder, options, ranks, options.generations)
+            mpies(nodes, ranks, folder, "train", config, "--out", f"run-{ranks}")
+            work = scaling.work_of(str(config), (), constants)
+            cores = -(-ranks // min(ranks, options.nodes))
+            found = scaling.predict(constants.machine.model_copy(update={"cores": cores}), work, ranks)
+            real = measured(folder / f"run-{ranks}", ranks, work.step)
+            apart = found.efficiency / real - 1
+            rows.append({"ranks": ranks, "measured": real, "predicted": found.efficiency, "apart": apart})
+            print(f"{ranks:>6} {real:>10.3f} {found.efficiency:>10.3f} {apart:>+8.1%}", flush=True)
+        kept = {"options": vars(options), "constants": constants.model_dump(mode="json"), "rows": rows}
+    if options.json:
+        Path(options.json).write_text(json.dumps(kept, indent=1))
+    worst = max(abs(row["apart"]) for row in rows)
+    print(f"at most {worst:.1%} apart, {WANTED:.0%} wanted")
+    sys.exit(0 if worst <= WANTED else 1)
+
+
+if __name__ == "__main__":
+    main()
