@@ -19,7 +19,7 @@ from mpies.cli import FAILED, FINISHED, REQUEUE, USER_ERROR
 from mpies.communicator import NotEnoughSharedMemory, connect
 from mpies.config import ConfigError, load
 from mpies.lock import Taken
-from mpies.progress import make_progress
+from mpies.progress import format_log, make_progress
 from mpies.train import Trainer
 
 _USER_MISTAKES = (ConfigError, EnvironmentProblem, store.StoreError, NotEnoughSharedMemory, Taken)
@@ -106,6 +106,7 @@ def set_up_log(comm):
 
 def _train(comm, path, out, resume, overrides):
     signals = Signals()
+    format_log(comm)
 
     def together(step):
         """Run `step` on all ranks; where any meets a user's mistake, all end with its one line."""
