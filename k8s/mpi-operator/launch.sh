@@ -67,6 +67,7 @@ while :; do
     kill -0 "$child" 2>/dev/null || break # else it was a signal to this script that ended the waiting
 done
 
+echo # mpirun may end with NULs and no newline, and what follows must be a line of its own
 after=$(identify)
 if [ -n "$after" ] && [ "$after" != "$before" ]; then
     say INFO "$run is complete"

@@ -71,7 +71,7 @@ def image():
     lent = [path for path in ("/etc/ssl/certs", "/etc/pip.conf") if Path(path).exists()]
     command = ["buildah", "bud", "--layers", "--network=host", "--build-arg", "BASE=localhost/debian:bookworm"]
     command += [word for path in lent for word in ("-v", f"{path}:{path}:ro")]
-    done = call(*command, "-t", "localhost/mpies", "-f", OPERATOR / "Dockerfile", HOME, timeout=420)
+    done = call(*command, "-t", "localhost/mpies", "-f", OPERATOR / "Dockerfile", HOME, timeout=900)
     if done.returncode and is_offline(done.stderr):
         pytest.skip(f"the packages for the image cannot be reached: {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, done.stderr[-4000:]
