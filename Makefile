@@ -54,6 +54,6 @@ benchmark: install ## measure rollouts and the work between them on this machine
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/python benchmarks/between_rollouts.py
 
 clean: ## remove what the other targets made, but no runs
-	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 include k8s/mpi-operator/gke.mk

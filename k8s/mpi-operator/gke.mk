@@ -15,7 +15,7 @@ OPERATOR_VERSION ?= v0.8.2
 OPERATOR := k8s/mpi-operator
 OPERATOR_URL = https://raw.githubusercontent.com/kubeflow/mpi-operator/$(OPERATOR_VERSION)/deploy/v2beta1/mpi-operator.yaml
 
-.PHONY: image gke-cluster gke-train gke-delete
+.PHONY: image gke-cluster gke-manifests gke-train gke-delete
 
 image: ## build the image of the MPIJob (IMAGE, CONTAINER=docker|podman|buildah, IMAGE_FLAGS)
 	$(CONTAINER) build --tag $(IMAGE) --file $(OPERATOR)/Dockerfile $(IMAGE_FLAGS) .
@@ -33,15 +33,19 @@ gke-cluster: ## make a cluster on GKE with the MPI Operator (PROJECT, ZONE, CLUS
 	kubectl apply --server-side -f $(OPERATOR_URL)
 	kubectl wait --namespace mpi-operator --for condition=Available deployment/mpi-operator --timeout 300s
 
-# The overlay with our image in it, made where a kustomization may point at both.
-gke-train: ## push the image and start OVERLAY on the cluster
-	$(CONTAINER) push $(IMAGE)
+gke-manifests: ## write OVERLAY with IMAGE in it to build/gke.yaml
 	mkdir -p build/gke
-	printf 'resources: [../../$(OPERATOR)/overlays/$(OVERLAY)]\nimages: [{name: mpies, newName: "$(firstword $(subst :, ,$(IMAGE)))", newTag: "$(lastword $(subst :, ,$(IMAGE)))"}]\n' > build/gke/kustomization.yaml
-	kubectl delete mpijob mpies --ignore-not-found
-	kubectl apply --kustomize build/gke
+	printf '%s\n' 'resources: [../../$(OPERATOR)/overlays/$(OVERLAY)]' \
+		'images: [{name: mpies, newName: $(firstword $(subst :, ,$(IMAGE))), newTag: "$(lastword $(subst :, ,$(IMAGE)))"}]' \
+		> build/gke/kustomization.yaml
+	kubectl kustomize build/gke > build/gke.yaml
 
-gke-delete: ## end the run, and delete the cluster WITH all runs: copy them first (docs/gke.md)
-	kubectl delete --kustomize $(OPERATOR)/overlays/$(OVERLAY) --ignore-not-found
+gke-train: gke-manifests ## push the image and start OVERLAY on the cluster, or go on with its run
+	$(CONTAINER) push $(IMAGE)
+	kubectl delete mpijob mpies --ignore-not-found
+	kubectl apply -f build/gke.yaml
+
+gke-delete: gke-manifests ## end the run, and delete the cluster WITH all runs: copy them first (docs/gke.md)
+	kubectl delete -f build/gke.yaml --ignore-not-found
 	kubectl wait --for=delete persistentvolumeclaim/mpies-runs --timeout=600s
 	gcloud container clusters delete $(CLUSTER) --project $(PROJECT) --zone $(ZONE)

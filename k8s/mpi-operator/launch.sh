@@ -44,11 +44,14 @@ trap 'stopped=yes; [ -z "$child" ] || kill -USR1 "$child"' TERM INT
 # Every host must answer: mpirun itself would be content with fewer, as with a hostfile it does not see.
 deadline=$((SECONDS + ${MPIES_WAIT:-600}))
 while :; do
-    found=$(timeout 60 mpirun --bind-to none --map-by ppr:1:node hostname 2>/tmp/mpies-launch.err | sort -u | grep -c .)
+    # shellcheck disable=SC2016  # each host says its own name
+    answers=$(timeout 60 mpirun --bind-to none --map-by ppr:1:node bash -c 'echo "host=$HOSTNAME"' 2>&1 | tr -d '\0')
+    found=$(grep -o 'host=[a-z0-9.-]*' <<<"$answers" | sort -u | grep -c .)
     [ "$found" -eq "$hosts" ] && break
     [ -n "$stopped" ] && exit 75
     if [ "$SECONDS" -ge "$deadline" ]; then
-        say ERROR "$found of $hosts hosts answered within ${MPIES_WAIT:-600} s: $(tail -n 1 /tmp/mpies-launch.err | tr -d '[:punct:]')"
+        say ERROR "$found of $hosts hosts answered within ${MPIES_WAIT:-600} s; what mpirun says follows"
+        echo "$answers"
         exit 1
     fi
     say WARNING "$found of $hosts hosts answer; waiting for the others"

@@ -205,6 +205,8 @@ class LocalJob:
         if silently:
             run("ip", "-n", pod, "link", "set", "eth0", "down")
         run(*podman("kill", "--signal", "KILL", pod))
+        while not run(*podman("container", "exists", pod), check=False).returncode:
+            time.sleep(0.1)
 
     def execute(self, pod, *command):
         """A command in a running pod, as kubectl exec."""

@@ -87,7 +87,7 @@ def test_the_image_is_small_and_not_root(image):
             "mpies",
             "sh",
             "-c",
-            "id -u; mpies --version; ls /opt/mpies/bin; ls /root 2>&1",
+            "id -u; mpies --version; ls /opt/mpies/bin",
         )
     )
     assert done.stdout.startswith("1000\n") and "mpies, version" in done.stdout
