@@ -38,7 +38,8 @@ test: install ## run the tests
 
 test-k8s: install ## build the image and run the manifests as real containers (root; else what can be)
 	sh tests/k8s/install.sh
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[k8s]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[k8s]' \
+		|| echo "make: the checkers of manifests cannot be installed; their tests are skipped"
 	MPIES_TEST_K8S=1 $(BIN)/python -m pytest -q -rs -m k8s tests/k8s
 
 check: install ## ruff and mypy

@@ -55,7 +55,7 @@ class LocalJob:
         replicas = self.spec["mpiReplicaSpecs"]["Worker"]["replicas"]
         self.launcher = f"{self.name}-launcher"
         self.workers = [f"{self.name}-worker-{number}" for number in range(replicas)]
-        self.pods = [self.launcher, *self.workers]
+        self.pods = [self.launcher, *self.workers, *self.deployments]
         self.addresses = {pod: f"{NETWORK}.{10 + number}" for number, pod in enumerate(self.pods)}
         self.attempts, self.log = [], ""
 
@@ -167,6 +167,10 @@ class LocalJob:
                 return
             time.sleep(0.05)
         raise RuntimeError(f"{worker} is not ready: {run(*podman('logs', worker), check=False).stderr}")
+
+    def start_deployment(self, name):
+        """One pod of a Deployment, at once; whether it is ready is for the caller to find out."""
+        run(*podman(*self.command(name, self.deployments[name], ["--detach"])))
 
     def start_launcher(self):
         """The launcher as a Popen, its output going to folder/launcher.log."""

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+import urllib.request
 
 import pytest
 import yaml
@@ -56,6 +57,11 @@ def start_job(image, tmp_path_factory):
         job.__exit__()
 
 
+def execute_in_the_image(*command):
+    limits = ["--cgroups=disabled", "--ulimit=nproc=4096:4096", "--ulimit=nofile=4096:4096"]
+    return run(*podman("run", "--rm", "--network=none", *limits, "mpies", *command), check=False)
+
+
 def wait_for_generation(job, number):
     """Until the run has so many generations on disk."""
     path = job.claim("mpies-runs") / "cartpole"
@@ -76,20 +82,7 @@ def test_the_image_is_small_and_not_root(image):
     """What it holds at most, unpacked; a base of Debian 12 included."""
     print(f"image: {image.size / 1e6:.0f} MB, built in {image.seconds:.0f} s")
     assert image.size < 1.2e9
-    done = run(
-        *podman(
-            "run",
-            "--rm",
-            "--cgroups=disabled",
-            "--ulimit=nproc=4096:4096",
-            "--ulimit=nofile=4096:4096",
-            "--network=none",
-            "mpies",
-            "sh",
-            "-c",
-            "id -u; mpies --version; ls /opt/mpies/bin",
-        )
-    )
+    done = execute_in_the_image("sh", "-c", "id -u; mpies --version; ls /opt/mpies/bin")
     assert done.stdout.startswith("1000\n") and "mpies, version" in done.stdout
     assert "pip" not in done.stdout.split()
 
@@ -155,3 +148,20 @@ def test_an_evicted_launcher_leaves_a_checkpoint_and_the_next_goes_on(start_job,
     assert job.attempts == [75, 0]
     assert "stopped by a signal after generation" in job.log
     assert_complete(job, undisturbed)
+
+
+def test_the_dashboard_shows_the_runs_on_the_volume(start_job):
+    job = start_job()
+    name = "mpies-dashboard"
+    if execute_in_the_image("mpies", "dashboard", "--help").returncode:
+        pytest.skip("this mpies has no dashboard yet")
+    job.claim("mpies-runs")
+    job.start_deployment(name)
+    for _ in range(240):
+        try:
+            with urllib.request.urlopen(f"http://{job.addresses[name]}:8050/", timeout=5) as answer:
+                assert answer.status == 200
+                return
+        except OSError:
+            time.sleep(0.5)
+    raise AssertionError(run(*podman("logs", name), check=False).stderr)
