@@ -180,7 +180,7 @@ class LocalJob:
         with open(self.folder / "launcher.log", "ab") as log:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
-    def run(self, disturb=None, timeout=300):
+    def run(self, disturb=None, timeout=600):
         """Launchers one after the other until one succeeds or backoffLimit is reached; returns the last exit code.
 
         disturb: called once with this job while the first launcher runs.
