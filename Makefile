@@ -1,6 +1,6 @@
 # Two commands: `make train` and `make test`; both do their own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help install train test check benchmark benchmark-peers docs clean
+.PHONY: help install train test test-k8s check benchmark benchmark-peers docs clean
 
 # An interpreter that other users can read too, with the parts that make a venv.
 PYTHON ?= $(shell for p in /usr/bin/python3.11 /usr/local/bin/python3.11 python3.11 /usr/bin/python3 python3; do \
@@ -19,7 +19,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 $(VENV)/installed: setup.cfg pyproject.toml constraints.txt
 	@if [ -z "$(PYTHON)" ]; then echo "make: no CPython >= 3.11 with venv found;" \
@@ -35,6 +35,12 @@ train: install ## train CONFIG (default: the lunar lander) on all cores until it
 
 test: install ## run the tests
 	$(BIN)/python -m pytest -q tests
+
+test-k8s: install ## build the image and run the manifests as real containers (root; else what can be)
+	sh tests/k8s/install.sh
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[k8s]' \
+		|| echo "make: the checkers of manifests cannot be installed; their tests are skipped"
+	MPIES_TEST_K8S=1 $(BIN)/python -m pytest -q -rs -m k8s tests/k8s
 
 check: install ## ruff and mypy
 	$(BIN)/ruff check .
@@ -58,4 +64,6 @@ benchmark-peers: install $(PEERS)/installed ## measure beside EvoTorch, pycma, N
 	$(BIN)/python benchmarks/run.py peers
 
 clean: ## remove what the other targets made, but no runs
-	rm -rf $(VENV) $(PEERS) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+include k8s/mpi-operator/gke.mk

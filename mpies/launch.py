@@ -20,7 +20,7 @@ from mpies.cli import FAILED, FINISHED, REQUEUE, USER_ERROR
 from mpies.communicator import NotEnoughSharedMemory, connect
 from mpies.config import ConfigError, load
 from mpies.lock import Taken
-from mpies.progress import make_progress
+from mpies.progress import format_log, make_progress
 from mpies.train import Trainer
 
 _USER_MISTAKES = (ConfigError, EnvironmentProblem, store.StoreError, NotEnoughSharedMemory, Taken)
@@ -127,6 +127,7 @@ def do_together(comm, step):
 
 def _train(comm, path, out, resume, overrides):
     signals = Signals()
+    format_log(comm)
     together = functools.partial(do_together, comm)
     config = together(lambda: load(path, overrides))
     out = Path(out) if out else default_out(path, overrides)

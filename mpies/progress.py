@@ -1,5 +1,7 @@
-"""What a person sees of a run: a live bar on a terminal, one aligned line a generation elsewhere."""
+"""What is said of a run: a live bar on a terminal, one aligned line a generation elsewhere, or JSON for a log."""
 
+import json
+import logging
 import os
 import sys
 
@@ -30,6 +32,36 @@ class Lines:
 
     def close(self):
         pass
+
+
+class Entries:
+    """One JSON object a line, for the log of a cloud: a generation's numbers under their names in metrics.csv."""
+
+    def show(self, row, evaluation):
+        text = f"generation {row['generation']}: return {_number(row['return_mean'])}"
+        if evaluation:
+            text += f", evaluation {_evaluation(evaluation)}"
+        numbers = {name: value for name, value in row.items() if value is not None and value == value}
+        print(entry("INFO", text, numbers), flush=True)
+
+    def close(self):
+        pass
+
+
+class EntryFormatter(logging.Formatter):
+    """Log records as JSON objects like those of Entries.  comm: whose rank they name."""
+
+    def __init__(self, comm):
+        super().__init__()
+        self._comm = comm
+
+    def format(self, record):
+        return entry(record.levelname, super().format(record), {"rank": self._comm.rank})
+
+
+def entry(severity, message, values):
+    """A line of JSON with the keys that Google Cloud Logging takes for its own: severity and message."""
+    return json.dumps({"severity": severity, "message": message, **values}, default=float)
 
 
 class Bar:
@@ -77,8 +109,22 @@ def time_left(row, evaluations, stop):
 
 
 def make_progress(config):
-    """The Bar on a terminal, Lines elsewhere."""
+    """Entries where they are wanted, else the Bar on a terminal and Lines elsewhere."""
+    if entries_wanted():
+        return Entries()
     return Bar(config) if _someone_watches() else Lines(config)
+
+
+def entries_wanted():
+    """Whether the environment asks for JSON: how a log is read belongs to the place, not to the run."""
+    return os.environ.get("MPIES_LOG") == "json"
+
+
+def format_log(comm):
+    """Make entries of the log's records too, where they are wanted."""
+    if entries_wanted():
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(EntryFormatter(comm))
 
 
 def _someone_watches():

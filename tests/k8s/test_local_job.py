@@ -1,0 +1,167 @@
+"""The workstation overlay, run as the operator would run it: the project's image, a launcher, two workers with sshd.
+
+Whatever is lost on the way, the run comes to the digests of an undisturbed one on this machine.
+"""
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+import yaml
+
+from mpies import store
+from tests.k8s.conftest import HOME, rendered
+from tests.k8s.local_job import LocalJob, podman, run
+
+pytestmark = pytest.mark.k8s
+CONFIG = HOME / "configs/cartpole.yaml"
+
+
+def digests(path):
+    return [row["digest"] for row in store.read_metrics(path)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Digests of the overlay's run on this machine without any container."""
+    out = tmp_path_factory.mktemp("workstation") / "run"
+    command = [sys.executable, "-m", "mpies", "train", str(CONFIG), "--out", str(out)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    return digests(out)
+
+
+@pytest.fixture
+def start_job(image, tmp_path_factory):
+    """A LocalJob of the workstation overlay, already entered.  env: variables of the launcher to change."""
+    jobs = []
+
+    def start(**env):
+        documents = yaml.safe_load(json.dumps(rendered("workstation")))
+        (job,) = [document for document in documents if document["kind"] == "MPIJob"]
+        container = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+        container["env"] = [entry for entry in container["env"] if entry["name"] not in env]
+        container["env"] += [{"name": name, "value": value} for name, value in env.items()]
+        folder = tmp_path_factory.mktemp("job")
+        folder.parent.chmod(0o755)  # pods are another user
+        folder.parent.parent.chmod(0o755)
+        folder.chmod(0o755)
+        jobs.append(LocalJob(documents, folder / "pods"))
+        (folder / "pods").mkdir(mode=0o755)
+        return jobs[-1].__enter__()
+
+    yield start
+    for job in jobs:
+        job.__exit__()
+
+
+def execute_in_the_image(*command):
+    limits = ["--cgroups=disabled", "--ulimit=nproc=4096:4096", "--ulimit=nofile=4096:4096"]
+    return run(*podman("run", "--rm", "--network=none", *limits, "mpies", *command), check=False)
+
+
+def wait_for_generation(job, number):
+    """Until the run has so many generations on disk."""
+    path = job.claim("mpies-runs") / "cartpole"
+    for _ in range(2400):
+        if len(store.read_metrics(path)) >= number:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"no generation {number} within two minutes: {(job.folder / 'launcher.log').read_text()}")
+
+
+def assert_complete(job, expected):
+    path = job.claim("mpies-runs") / "cartpole"
+    assert yaml.safe_load((path / "finished.yaml").read_text())["reason"] == "solved", job.log
+    assert digests(path) == expected
+
+
+def test_the_image_is_small_and_not_root(image):
+    """What it holds at most, unpacked; a base of Debian 12 included."""
+    print(f"image: {image.size / 1e6:.0f} MB, built in {image.seconds:.0f} s")
+    assert image.size < 1.2e9
+    done = execute_in_the_image("sh", "-c", "id -u; mpies --version; ls /opt/mpies/bin")
+    assert done.stdout.startswith("1000\n") and "mpies, version" in done.stdout
+    assert "pip" not in done.stdout.split()
+
+
+def test_workers_train_to_the_target_with_the_workstations_digests(start_job, undisturbed):
+    job = start_job(MPIES_LOG="json")
+    assert job.run() == 0, job.log
+    assert job.attempts == [0]
+    assert_complete(job, undisturbed)
+    assert "2 ranks on 2 hosts" in job.log
+    entries = [json.loads(line) for line in job.log.splitlines() if line.startswith('{"severity"')]
+    assert [entry["generation"] for entry in entries if "generation" in entry] == list(range(1, len(undisturbed) + 1))
+    assert entries[-1]["severity"] == "INFO" and entries[-1]["message"] == "/runs/cartpole is complete"
+
+
+@pytest.mark.parametrize(
+    ("ulfm", "worker", "silently"), [("", 1, False), ("--with-ft ulfm", 0, False), ("--with-ft ulfm", 1, True)]
+)
+def test_a_lost_worker_ends_in_a_resumed_run(start_job, undisturbed, ulfm, worker, silently):
+    """A whole worker is more than survivors can bear: the launcher is started again, with the worker made anew."""
+    job = start_job(MPIES_MPIRUN=ulfm)
+
+    def lose_a_worker(job):
+        wait_for_generation(job, 3)
+        job.kill(job.workers[worker], silently)
+
+    assert job.run(lose_a_worker) == 0, job.log
+    assert len(job.attempts) >= 2 and job.attempts[0] != 0
+    assert "is not complete" in job.log and "going on from generation" in job.log
+    assert_complete(job, undisturbed)
+
+
+def test_a_lost_rank_is_survived_with_ulfm(start_job, undisturbed):
+    job = start_job()
+
+    def lose_a_rank(job):
+        wait_for_generation(job, 3)
+        job.execute(job.workers[1], "python3", "-c", KILL_RANKS)
+
+    assert job.run(lose_a_rank) == 0, job.log
+    assert job.attempts == [0] and "1 ranks go on" in job.log
+    assert_complete(job, undisturbed)
+
+
+KILL_RANKS = """
+import os, pathlib, signal
+for folder in pathlib.Path("/proc").glob("[0-9]*"):
+    words = (folder / "cmdline").read_bytes().split(b"\\0")
+    if b"train" in words and b"python" in words[0]:
+        os.kill(int(folder.name), signal.SIGKILL)
+"""
+
+
+def test_an_evicted_launcher_leaves_a_checkpoint_and_the_next_goes_on(start_job, undisturbed):
+    """SIGTERM to the launcher's pod, as before any eviction: 75, and nothing is played twice."""
+    job = start_job()
+
+    def evict(job):
+        wait_for_generation(job, 3)
+        run(*podman("kill", "--signal", "TERM", job.launcher))
+
+    assert job.run(evict) == 0, job.log
+    assert job.attempts == [75, 0]
+    assert "stopped by a signal after generation" in job.log
+    assert_complete(job, undisturbed)
+
+
+def test_the_dashboard_shows_the_runs_on_the_volume(start_job):
+    job = start_job()
+    name = "mpies-dashboard"
+    if execute_in_the_image("mpies", "dashboard", "--help").returncode:
+        pytest.skip("this mpies has no dashboard yet")
+    job.claim("mpies-runs")
+    job.start_deployment(name)
+    for _ in range(240):
+        try:
+            with urllib.request.urlopen(f"http://{job.addresses[name]}:8050/", timeout=5) as answer:
+                assert answer.status == 200
+                return
+        except OSError:
+            time.sleep(0.5)
+    raise AssertionError(run(*podman("logs", name), check=False).stderr)

@@ -1,0 +1,212 @@
+"""The manifests: every overlay renders, says what it should, and would be taken by an API server and the operator."""
+
+import copy
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mpies.config import load
+from tests.k8s import schemas
+from tests.k8s.conftest import HOME, OPERATOR, OVERLAYS, rendered
+
+
+def one(documents, kind):
+    (found,) = [document for document in documents if document["kind"] == kind]
+    return found
+
+
+def test_every_recipe_travels_in_the_config_map():
+    listed = yaml.safe_load((HOME / "configs/Kustomization").read_text())["configMapGenerator"][0]["files"]
+    assert listed == sorted(str(path.relative_to(HOME / "configs")) for path in (HOME / "configs").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_launcher_trains_a_valid_config_that_is_mounted(overlay, tmp_path):
+    documents = rendered(overlay)
+    container = one(documents, "MPIJob")["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    run, config = container["args"]
+    assert container["command"] == ["mpies-launch"] and Path(run).parent == Path("/runs")
+    text = one(documents, "ConfigMap")["data"][Path(config).relative_to("/configs").name]
+    (tmp_path / "config.yaml").write_text(text)
+    load(tmp_path / "config.yaml", ())
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_container_may_more_than_it_must(overlay):
+    """The one that is root hands over a new share of Filestore."""
+    for document in rendered(overlay):
+        for pod in schemas.pods(document):
+            spec = pod["spec"]
+            assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["runAsUser"] == 1000
+            for container in [*spec["containers"], *spec.get("initContainers", [])]:
+                security = container["securityContext"]
+                assert security["readOnlyRootFilesystem"] and not security["allowPrivilegeEscalation"]
+                added = security["capabilities"].pop("add", [])
+                assert security["capabilities"] == {"drop": ["ALL"]}
+                assert added == (["CHOWN"] if container["name"] == "hand-over-runs" else [])
+                assert container["resources"]["limits"] and container["resources"]["requests"]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_operator_and_open_mpi_understand_each_other(overlay):
+    """Open MPI 5 does not know the operator's variables; all ranks would run in the launcher's pod."""
+    spec = one(rendered(overlay), "MPIJob")["spec"]
+    env = spec["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "PRTE_MCA_prte_default_hostfile", "value": "/etc/mpi/hostfile"} in env
+    worker = spec["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    shared = [volume["emptyDir"] for volume in worker["volumes"] if volume["name"] == "shared-memory"]
+    assert [volume["medium"] for volume in shared] == ["Memory"]
+    container = worker["containers"][0]
+    assert int(container["resources"]["limits"]["cpu"]) >= spec["slotsPerWorker"]
+    assert container["resources"]["limits"] == container["resources"]["requests"]  # else the first to be evicted
+
+
+def test_the_overlays_are_what_their_names_say():
+    jobs = {overlay: one(rendered(overlay), "MPIJob") for overlay in OVERLAYS}
+    sizes = {
+        overlay: (job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"], job["spec"]["slotsPerWorker"])
+        for overlay, job in jobs.items()
+    }
+    walker, minitaur = (17, 62), (5, 62)
+    assert sizes == {
+        "workstation": (2, 1),
+        "gke-bipedal-hardcore": walker,
+        "spot": walker,
+        "gke-minitaur": minitaur,
+        "kueue": minitaur,
+    }
+    spot = jobs["spot"]["spec"]["mpiReplicaSpecs"]
+    assert spot["Worker"]["template"]["spec"]["nodeSelector"]["cloud.google.com/gke-spot"] == "true"
+    assert "nodeSelector" not in spot["Launcher"]["template"]["spec"]
+    budget = one(rendered("spot"), "PodDisruptionBudget")["spec"]
+    assert budget["minAvailable"] == 1 + spot["Worker"]["replicas"]
+    assert jobs["kueue"]["spec"]["runPolicy"]["suspend"] is True
+    assert (
+        jobs["kueue"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
+        == one(rendered("kueue"), "LocalQueue")["metadata"]["name"]
+    )
+
+
+def test_the_dashboard_has_no_public_address():
+    documents = rendered("gke-minitaur")
+    assert one(documents, "Service")["spec"]["type"] == "ClusterIP"
+    assert not [document for document in documents if document["kind"] in ("Ingress", "Gateway")]
+    mounts = one(documents, "Deployment")["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+    assert [mount["readOnly"] for mount in mounts if mount["mountPath"] == "/runs"] == [True]
+
+
+@pytest.mark.parametrize("target", ["image", "gke-cluster", "gke-train", "gke-delete"])
+def test_make_prints_commands_for_the_project_it_is_given(target):
+    """None of them is silenced, and nothing but the arguments says whose cloud it is."""
+    arguments = ["PROJECT=some-project", "ZONE=europe-west4-b", "CLUSTER=some-cluster", "CONTAINER=podman"]
+    done = subprocess.run(
+        ["make", "--dry-run", target, *arguments], cwd=HOME, capture_output=True, text=True, check=True
+    )
+    words = done.stdout.split()
+    assert "podman" in words if target == "image" else {"gcloud", "kubectl"} & set(words)
+    assert all("europe-west4-docker.pkg.dev" in word for word in words if "pkg.dev" in word)
+    assert "some-project" in done.stdout
+    assert "\n\t@" not in (OPERATOR / "gke.mk").read_text()
+
+
+def test_every_container_gets_the_image_that_was_pushed():
+    rendered("spot")  # skips where nothing renders
+    image = "europe-west4-docker.pkg.dev/some-project/mpies/mpies:v7"
+    subprocess.run(["make", "gke-manifests", f"IMAGE={image}", "OVERLAY=spot"], cwd=HOME, check=True)
+    documents = list(yaml.safe_load_all((HOME / "build/gke.yaml").read_text()))
+    specs = [pod["spec"] for document in documents for pod in schemas.pods(document)]
+    containers = [entry for spec in specs for entry in [*spec["containers"], *spec.get("initContainers", [])]]
+    assert {entry["name"]: entry["image"] == image for entry in containers} == {
+        **dict.fromkeys(["launcher", "hand-over-runs", "worker", "dashboard"], True),
+        "kubectl": False,
+    }
+
+
+def test_the_launcher_says_what_is_missing(tmp_path):
+    script = OPERATOR / "launch.sh"
+    done = subprocess.run([script], capture_output=True, text=True)
+    assert done.returncode == 2 and "usage: mpies-launch RUN CONFIG" in done.stderr
+    env = {"PATH": "/usr/bin:/bin", "PRTE_MCA_prte_default_hostfile": str(tmp_path / "none")}
+    done = subprocess.run([script, "run", "config"], env=env, capture_output=True, text=True)
+    assert done.returncode == 2 and "names no hosts" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def mpijob_schema():
+    try:
+        return schemas.mpijob_schema(schemas.read_crd())
+    except OSError as error:
+        pytest.skip(f"the operator's CRD is not to be had: {error}")
+
+
+@pytest.mark.k8s
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_an_mpijob_is_taken_by_the_crd_and_the_operator(overlay, mpijob_schema):
+    job = one(rendered(overlay), "MPIJob")
+    assert schemas.against_crd(job, mpijob_schema) == []
+    assert schemas.refused_by_operator(job) == []
+
+
+def misspell(job):
+    job["spec"]["slotPerWorker"] = job["spec"].pop("slotsPerWorker")
+
+
+def write_text_for_a_number(job):
+    job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = "2"
+
+
+def misspell_in_a_pod(job):
+    job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["resource"] = {}
+
+
+def repeat_a_variable(job):
+    env = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["env"]
+    env.append({**env[0], "value": "elsewhere"})
+
+
+def ask_for_no_workers(job):
+    job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 0
+
+
+def restart_always(job):
+    job["spec"]["mpiReplicaSpecs"]["Worker"]["restartPolicy"] = "Always"
+
+
+@pytest.mark.k8s
+@pytest.mark.parametrize(
+    "spoil",
+    [misspell, write_text_for_a_number, misspell_in_a_pod, repeat_a_variable, ask_for_no_workers, restart_always],
+)
+def test_a_spoilt_mpijob_is_refused(spoil, mpijob_schema):
+    job = copy.deepcopy(one(rendered("workstation"), "MPIJob"))
+    spoil(job)
+    assert schemas.against_crd(job, mpijob_schema) or schemas.refused_by_operator(job)
+
+
+@pytest.mark.k8s
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_kubernetes_takes_everything_else_and_every_pod(overlay):
+    """Kueue's kinds and the MPIJob have schemas of their own; the pods in an MPIJob are looked at as pods."""
+    pytest.importorskip("kubernetes_validate", reason="make test-k8s installs kubernetes-validate")
+    documents = rendered(overlay)
+    ours = [d for d in documents if d["apiVersion"].split("/")[0] not in ("kubeflow.org", "kueue.x-k8s.io")]
+    pods = [pod for document in documents for pod in schemas.pods(document)]
+    assert len(ours) >= 5 and len(pods) >= 3
+    assert [error for document in [*ours, *pods] for error in schemas.against_kubernetes(document)] == []
+    pods[0]["spec"]["containers"][0]["imagePullPolice"] = "Always"
+    assert schemas.against_kubernetes(pods[0])
+
+
+@pytest.mark.k8s
+def test_scripts_and_dockerfile_are_clean():
+    for command in (
+        ["shellcheck", OPERATOR / "launch.sh", HOME / "tests/k8s/install.sh"],
+        ["hadolint", OPERATOR / "Dockerfile"],
+    ):
+        program = HOME / ".venv/bin" / command[0]
+        if not program.exists():
+            pytest.skip(f"make test-k8s installs {command[0]}")
+        done = subprocess.run([program, *command[1:]], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
