@@ -197,3 +197,24 @@ def reproduce(recipe, out, ranks, generations):
         f"{'reproduced' if close else 'NOT reproduced'}"
     )
     sys.exit(FINISHED if close else FAILED)
+
+
+@main.command()
+@click.argument("config", required=False)
+@OVERRIDES
+@user_errors
+def doctor(config, overrides):
+    """Look at what a run needs of this shell, Slurm job or pod; exit 1 where something would break it.
+
+    With CONFIG, the memory is what that needs; else what a small policy does.
+    """
+    from mpies.config import NoiseSection, load
+    from mpies.cost import PROCESS, cost, node_memory
+    from mpies.doctor import examine
+
+    found = cost(load(config, overrides), 1) if config else {"table": 4 * NoiseSection().size, "rank": PROCESS, "root": 0}
+    bad = False
+    for finding in examine(found["table"], lambda ranks: node_memory(found, ranks)):
+        click.echo(finding)
+        bad |= finding.level == "BAD"
+    sys.exit(FAILED if bad else FINISHED)
