@@ -36,7 +36,7 @@ class Finding:
     cure: str = ""
 
     def __str__(self):
-        return f"{self.level:<4}  {self.subject:<13}  {self.text}" + (f"; {self.cure}" if self.cure else "")
+        return f"{self.level:<4}  {self.subject:<14}  {self.text}" + (f"; {self.cure}" if self.cure else "")
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,11 @@ def _leading_number(text):
     return int(digits or 0)
 
 
-def check_mpi():
-    """The MPI library that mpi4py is built for, and whether ranks that mpiexec starts find each other."""
+def check_mpi(place):
+    """The MPI library that mpi4py is built for, and whether ranks that mpiexec starts find each other.
+
+    Within a Slurm job the batch script finds out by itself what starts them.
+    """
     library = _output([sys.executable, "-c", VERSION])
     if not library:
         cure = 'pip install "mpies[mpi]", or load an MPI and: pip install --no-binary mpi4py mpi4py'
@@ -97,6 +100,11 @@ def check_mpi():
     name = library.strip().splitlines()[0].split(", package")[0].rstrip(",")
     yield Finding("ok", "MPI", f"{name} behind mpi4py")
     program = mpiexec.find()
+    if place.is_slurm:
+        known = (_output(["srun", "--mpi=list"]) or "").replace("MPI plugin types are...", "").split()
+        kinds = [kind for kind in ("pmix", "pmi2") if kind in known]
+        yield Finding("ok", "starting ranks", f"srun has {' and '.join(kinds) or 'no PMI'}, mpirun is {program}")
+        return
     if program is None:
         yield Finding("BAD", "mpiexec", "none beside this Python or on the path", 'pip install "mpies[mpi]"')
         return
@@ -283,7 +291,7 @@ def examine(table, needed, folder="."):
     pinned, total = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     ranks = f", {place.ranks} ranks on this node" if place.ranks else ""
     yield Finding("ok", "place", f"{place.kind} on {socket.gethostname()}, {len(place.hosts) or 1} hosts{ranks}")
-    yield from check_mpi()
+    yield from check_mpi(place)
     yield from check_shared_memory(table)
     yield from check_memory(needed(place.ranks or pinned), memory, place.memory, _available())
     yield from check_processors(place.ranks, pinned, total, quota)

@@ -95,6 +95,8 @@ class Cluster:
     def __init__(self, folder, nodes, cpus):
         self.folder, self.nodes = Path(folder), [f"n{number}" for number in range(1, nodes + 1)]
         self.environment = os.environ | {"SLURM_CONF": f"{folder}/slurm.conf", "D": str(folder), "PMIX": str(PMIX)}
+        # The nodes share the processors of one machine: ranks that wait must not spin.
+        self.environment |= {"OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_osc": "^ucx"}
         self._daemons: dict = {}
         self._write(cpus)
 
@@ -122,6 +124,7 @@ class Cluster:
     def start(self):
         """Bring everything up.  Raises RuntimeError where the nodes do not answer."""
         self._call("mount", "--rbind", "/sys/fs/cgroup", self.folder / "cgroup")
+        self._take_down()  # what tests that were killed left behind
         self._call("ip", "link", "add", BRIDGE, "type", "bridge")
         self._call("ip", "addr", "add", f"{NETWORK}.1/24", "dev", BRIDGE)
         self._call("ip", "link", "set", BRIDGE, "up")
@@ -132,12 +135,13 @@ class Cluster:
         spaces = ["--uts", "--mount", "--propagation", "private"]
         self._daemon("slurmctld", "unshare", *spaces, "bash", "-c", CONTROL, "controller", CONTROLLER)
         for number, node in enumerate(self.nodes):
-            self._call("ip", "netns", "add", node)
-            self._call("ip", "link", "add", f"mpies-{node}", "type", "veth", "peer", "name", "eth0", "netns", node)
-            self._call("ip", "link", "set", f"mpies-{node}", "master", BRIDGE, "up")
-            self._call("ip", "-n", node, "addr", "add", f"{NETWORK}.{10 + number}/24", "dev", "eth0")
-            self._call("ip", "-n", node, "link", "set", "eth0", "up")
-            self._call("ip", "-n", node, "link", "set", "lo", "up")
+            space = f"mpies-{node}"
+            self._call("ip", "netns", "add", space)
+            self._call("ip", "link", "add", space, "type", "veth", "peer", "name", "eth0", "netns", space)
+            self._call("ip", "link", "set", space, "master", BRIDGE, "up")
+            self._call("ip", "-n", space, "addr", "add", f"{NETWORK}.{10 + number}/24", "dev", "eth0")
+            self._call("ip", "-n", space, "link", "set", "eth0", "up")
+            self._call("ip", "-n", space, "link", "set", "lo", "up")
             self.boot(node)
         self._wait(self._all_idle, "the nodes do not come up")
 
@@ -145,7 +149,7 @@ class Cluster:
         """Start a node's slurmd, in new namespaces."""
         visible = [str(path) for path in {HOME, Path(sys.prefix)} if path.is_relative_to("/tmp")]
         spaces = ["--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        inside = ["ip", "netns", "exec", node, "unshare", *spaces, "--propagation", "private"]
+        inside = ["ip", "netns", "exec", f"mpies-{node}", "unshare", *spaces, "--propagation", "private"]
         self._daemon(node, *inside, "bash", "-c", NODE, "node", node, *visible)
 
     def kill(self, node):
@@ -157,10 +161,14 @@ class Cluster:
         for process in self._daemons.values():
             process.send_signal(signal.SIGKILL)
             process.wait()
-        for node in self.nodes:
-            subprocess.run(["ip", "netns", "del", node])
-        subprocess.run(["ip", "link", "del", BRIDGE])
+        self._take_down()
         subprocess.run(["umount", "--recursive", "--lazy", self.folder / "cgroup"])
+
+    def _take_down(self):
+        """Remove the network, as far as there is one."""
+        for node in self.nodes:
+            subprocess.run(["ip", "netns", "del", f"mpies-{node}"], stderr=subprocess.DEVNULL)
+        subprocess.run(["ip", "link", "del", BRIDGE], stderr=subprocess.DEVNULL)
 
     def run(self, *command, **more):
         """Standard output of a Slurm command.  Raises RuntimeError with what it said where it fails."""
@@ -185,6 +193,8 @@ class Cluster:
         return done.stdout.strip() == str(len(self.nodes))
 
     def _daemon(self, name, *command):
+        """Start a process that ends when this one does, however that ends."""
+        command = ["setpriv", "--pdeathsig", "KILL", *command]
         with open(self.folder / f"{name}.log", "ab") as log:
             self._daemons[name] = subprocess.Popen(
                 [str(word) for word in command], env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
