@@ -1,6 +1,6 @@
 # Two commands: `make train` and `make test`; both do their own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help install train test check benchmark docs clean
+.PHONY: help install train test test-slurm check benchmark docs clean
 
 # An interpreter that other users can read too, with the parts that make a venv.
 PYTHON ?= $(shell for p in /usr/bin/python3.11 /usr/local/bin/python3.11 python3.11 /usr/bin/python3 python3; do \
@@ -35,6 +35,10 @@ train: install ## train CONFIG (default: the lunar lander) on all cores until it
 
 test: install ## run the tests
 	$(BIN)/python -m pytest -q tests
+
+test-slurm: install ## run the batch scripts on a Slurm cluster of real daemons (root on Debian; else skipped)
+	sh tests/slurm/install.sh
+	$(BIN)/python -m pytest -q -rs -m slurm tests/slurm
 
 check: install ## ruff and mypy
 	$(BIN)/ruff check .

@@ -212,7 +212,8 @@ def doctor(config, overrides):
     from mpies.cost import PROCESS, cost, node_memory
     from mpies.doctor import examine
 
-    found = cost(load(config, overrides), 1) if config else {"table": 4 * NoiseSection().size, "rank": PROCESS, "root": 0}
+    usual = {"table": 4 * NoiseSection().size, "rank": PROCESS, "root": 0}
+    found = cost(load(config, overrides), 1) if config else usual
     bad = False
     for finding in examine(found["table"], lambda ranks: node_memory(found, ranks)):
         click.echo(finding)
@@ -249,11 +250,12 @@ def sized(command):
 @click.option("--partition")
 def slurm(config, nodes, ranks_per_node, out, dry_run, overrides, time, constants, account, partition):
     """Train CONFIG as a batch job, which goes on by itself after its time limit or a lost node."""
-    from mpies import submit
+    from mpies.slurm import launch
+    from mpies.submit import plan
 
     site = {"account": account, "partition": partition}
-    job = submit.plan(config, overrides, out, nodes, ranks_per_node, constants, time, **site)
-    sys.exit(submit.launch_on_slurm(job, not dry_run, click.echo))
+    job = plan(config, overrides, out, nodes, ranks_per_node, constants, time, **site)
+    sys.exit(launch(job, not dry_run, click.echo))
 
 
 @launch.command()
@@ -262,7 +264,8 @@ def slurm(config, nodes, ranks_per_node, out, dry_run, overrides, time, constant
 @click.option("--image", help="Container image; default the base's.")
 def k8s(config, nodes, ranks_per_node, out, dry_run, overrides, base, image):
     """Train CONFIG as an MPIJob; a node is a worker."""
-    from mpies import submit
+    from mpies.kubernetes import launch
+    from mpies.submit import plan
 
-    job = submit.plan(config, overrides, out, nodes, ranks_per_node)
-    sys.exit(submit.launch_on_kubernetes(job, base, image, not dry_run, click.echo))
+    job = plan(config, overrides, out, nodes, ranks_per_node)
+    sys.exit(launch(job, base, image, not dry_run, click.echo))

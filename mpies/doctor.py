@@ -6,17 +6,16 @@ Every check returns Findings from what it is given; `examine` runs them all.
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from mpies import mpiexec
 from mpies.communicator import LAUNCHED
 from mpies.lock import STALE
+from mpies.place import available_memory, find_limits, find_place, output_of
 
-PATIENCE = 30  # seconds that a trial may take
 FULL = 100 * 2**20  # bytes of free disk below which the first checkpoints may not fit
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 
@@ -39,60 +38,12 @@ class Finding:
         return f"{self.level:<4}  {self.subject:<14}  {self.text}" + (f"; {self.cure}" if self.cure else "")
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where this process is.  hosts: names that ranks would run on.  ranks: on this node, 0 where nothing says."""
-
-    kind: str
-    hosts: list = field(default_factory=list)
-    ranks: int = 0
-    memory: int | None = None  # bytes that Slurm grants on a node
-
-    @property
-    def is_slurm(self):
-        return self.kind.startswith("Slurm")
-
-
-def find_place(environment=os.environ, hostfile="/etc/mpi/hostfile"):
-    """The Place of this process, from its environment and the hostfile of an MPIJob or the user's own."""
-    if number := environment.get("SLURM_JOB_ID"):
-        names = _output(["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")])
-        cpus = _leading_number(environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
-        megabytes = int(environment.get("SLURM_MEM_PER_NODE", 0))
-        megabytes = megabytes or int(environment.get("SLURM_MEM_PER_CPU", 0)) * cpus
-        ranks = _leading_number(environment.get("SLURM_TASKS_PER_NODE", ""))
-        return Place(f"Slurm job {number}", (names or "").split(), ranks, megabytes * 2**20 or None)
-    given = next((environment[name] for name in mpiexec.HOSTFILES if name in environment), hostfile)
-    pod = "KUBERNETES_SERVICE_HOST" in environment or "K_MPI_JOB_ROLE" in environment
-    kind = "pod" if pod else "container" if Path("/.dockerenv").exists() else "shell"
-    hosts, slots = read_hostfile(given)
-    return Place(kind, hosts, slots)
-
-
-def read_hostfile(path):
-    """The hosts of a hostfile of Open MPI (NAME slots=N) or MPICH (NAME:N), and the slots of the first; [], 0 if none."""
-    try:
-        lines = [line.partition("#")[0].split() for line in Path(path).read_text().splitlines()]
-    except OSError:
-        return [], 0
-    lines = [words for words in lines if words]
-    hosts = [words[0].partition(":")[0] for words in lines]
-    slots = [_leading_number(" ".join(words).partition("slots=")[2] or words[0].partition(":")[2]) for words in lines]
-    return hosts, slots[0] if slots else 0
-
-
-def _leading_number(text):
-    """4 of Slurm's "4(x3),2"; 0 where there is none."""
-    digits = text[: len(text) - len(text.lstrip("0123456789"))]
-    return int(digits or 0)
-
-
 def check_mpi(place):
     """The MPI library that mpi4py is built for, and whether ranks that mpiexec starts find each other.
 
     Within a Slurm job the batch script finds out by itself what starts them.
     """
-    library = _output([sys.executable, "-c", VERSION])
+    library = output_of([sys.executable, "-c", VERSION])
     if not library:
         cure = 'pip install "mpies[mpi]", or load an MPI and: pip install --no-binary mpi4py mpi4py'
         yield Finding("BAD", "MPI", "mpi4py finds no MPI library", cure)
@@ -101,7 +52,7 @@ def check_mpi(place):
     yield Finding("ok", "MPI", f"{name} behind mpi4py")
     program = mpiexec.find()
     if place.is_slurm:
-        known = (_output(["srun", "--mpi=list"]) or "").replace("MPI plugin types are...", "").split()
+        known = (output_of(["srun", "--mpi=list"]) or "").replace("MPI plugin types are...", "").split()
         kinds = [kind for kind in ("pmix", "pmi2") if kind in known]
         yield Finding("ok", "starting ranks", f"srun has {' and '.join(kinds) or 'no PMI'}, mpirun is {program}")
         return
@@ -112,13 +63,13 @@ def check_mpi(place):
         yield Finding("ok", "mpiexec", "this process is one of its ranks")
         return
     trial = [program, "-n", "2", sys.executable, "-c", MEET]
-    met = sorted((_output(trial, mpiexec.environment()) or "").split("\n"))
+    met = sorted((output_of(trial, mpiexec.environment()) or "").split("\n"))
     if met[-2:] == ["rank 0 of 2", "rank 1 of 2"]:
         yield Finding("ok", "mpiexec", f"2 ranks of {program} find each other")
     else:
-        cure = f"see what this says: {program} -n 2 {sys.executable} -c \"{MEET}\""
+        cure = f'see what this says: {program} -n 2 {sys.executable} -c "{MEET}"'
         yield Finding("BAD", "mpiexec", f"2 ranks of {program} do not find each other", cure)
-    survives = _output([program, "--with-ft", "ulfm", "-n", "1", "true"], mpiexec.environment()) is not None
+    survives = output_of([program, "--with-ft", "ulfm", "-n", "1", "true"], mpiexec.environment()) is not None
     if survives:
         yield Finding("ok", "ULFM", "mpirun --with-ft ulfm goes on after the loss of a rank")
     else:
@@ -238,47 +189,13 @@ def check_disk(folder):
     yield Finding("BAD" if cure else "ok", "disk", f"{_size(free)} free in {folder}", cure)
 
 
-def find_limits(groups="/proc/self/cgroup", root="/sys/fs/cgroup"):
-    """Bytes of memory and processors' worth of time that control groups allow; None where they set no limit.
-
-    Reads versions 1 and 2, of this process's group and of all above it, as far as they can be seen.
-    """
-    try:
-        lines = [line.split(":", 2) for line in Path(groups).read_text().splitlines()]
-    except OSError:
-        return None, None
-    memory, time_share = [], []
-    for _, controllers, path in lines:
-        for controller in controllers.split(",") if controllers else [""]:
-            base = Path(root) / controller
-            group = base / path.lstrip("/")
-            for folder in (group, *group.parents):
-                if not folder.is_relative_to(base):
-                    break
-                memory += _numbers(folder / "memory.max") + _numbers(folder / "memory.limit_in_bytes")
-                quota = _numbers(folder / "cpu.max")  # microseconds, of so many
-                quota = quota or _numbers(folder / "cpu.cfs_quota_us") + _numbers(folder / "cpu.cfs_period_us")
-                if len(quota) == 2 and quota[0] > 0:
-                    time_share.append(quota[0] / quota[1])
-    memory = [bound for bound in memory if bound < 2**60]  # version 1 writes "no limit" as a huge number
-    return min(memory, default=None), min(time_share, default=None)
-
-
-def _numbers(path):
-    """The whole numbers in a file of the kernel; [] where it is absent or says max."""
-    try:
-        return [int(word) for word in path.read_text().split()]
-    except (OSError, ValueError):
-        return []
-
-
 def ask_host(place, host, command):
     """What a shell command says on another host, or None.  Slurm's own way, or ssh as mpirun would."""
     if place.is_slurm:
         start = ["srun", "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "sh", "-c"]
-        return _output([*start, command])
-    arguments = os.environ.get("PRTE_MCA_plm_ssh_args", "").split()
-    return _output(["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", *arguments, host, command])
+        return output_of([*start, command])
+    arguments = os.environ.get(mpiexec.SSH_ARGUMENTS, "").split()
+    return output_of(["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", *arguments, host, command])
 
 
 def examine(table, needed, folder="."):
@@ -293,29 +210,12 @@ def examine(table, needed, folder="."):
     yield Finding("ok", "place", f"{place.kind} on {socket.gethostname()}, {len(place.hosts) or 1} hosts{ranks}")
     yield from check_mpi(place)
     yield from check_shared_memory(table)
-    yield from check_memory(needed(place.ranks or pinned), memory, place.memory, _available())
+    yield from check_memory(needed(place.ranks or pinned), memory, place.memory, available_memory())
     yield from check_processors(place.ranks, pinned, total, quota)
     yield from check_threads()
     yield from check_hosts(place, folder, ask_host)
     yield from check_clock(folder)
     yield from check_disk(folder)
-
-
-def _available():
-    """Bytes of memory that the machine could give now."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    return int(lines["MemAvailable"].split()[0]) * 1024
-
-
-def _output(command, environment=None):
-    """What a command says on standard output; None where it fails, hangs or is absent."""
-    try:
-        done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def _few(names):

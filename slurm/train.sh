@@ -37,10 +37,6 @@ prepare() { # make mpies, its Python and its MPI found
     if [ "$(id -u)" = 0 ]; then # for test clusters: Open MPI wants it said
         export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     fi
-    "${inside[@]}" mpies --version >/dev/null || {
-        say "no mpies: set MPIES_VENV, MPIES_MODULES or MPIES_IMAGE"
-        exit 2
-    }
 }
 
 ranks_meet() { # whether the launcher starts ranks that find each other; what goes wrong is added to $trouble
@@ -109,8 +105,12 @@ train() { # returns when $run is complete; else ends the job, or puts it back in
     trap 'pass_on USR1' USR1
     trap 'pass_on TERM' TERM
     prepare
-    run=${MPIES_RUN:-$(run_of "$config" "$@")} || exit 2
-    "${inside[@]}" mpies doctor "$config" "$@"
+    run=${MPIES_RUN:-$(run_of "$config" "$@")}
+    if [ -z "$run" ]; then
+        say "no mpies: set MPIES_VENV, MPIES_MODULES or MPIES_IMAGE"
+        exit 2
+    fi
+    [ "${SLURM_RESTART_COUNT:-0}" = 0 ] && "${inside[@]}" mpies doctor "$config" "$@"
     find_launcher
     say "start ${SLURM_RESTART_COUNT:-0} on $SLURM_JOB_NODELIST: $SLURM_NTASKS ranks by ${launcher[*]} into $run"
     before=$(marker "$run") begun=$(length "$run")

@@ -50,7 +50,7 @@ class Job:
 
     def log(self):
         """What its script and its ranks said, all starts one after the other."""
-        return "".join(path.read_text() for path in sorted(self.folder.glob(f"*-{self.number}*.out")))
+        return "".join(path.read_text() for path in sorted(self.folder.rglob(f"*-{self.number}*.out")))
 
     def state(self):
         return self.cluster.job(self.number)["JobState"]
@@ -63,12 +63,12 @@ class Job:
         hours, minutes, _ = self.cluster.job(self.number)["RunTime"].split(":")
         return 60 * int(hours) + int(minutes)
 
-    def wait_for(self, condition, seconds=120):
+    def wait_for(self, condition, seconds=300):
         """Wait until condition() holds."""
         until = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < until, f"{self.cluster.job(self.number)}\n{self.log()[-6000:]}"
-            time.sleep(0.1)
+            time.sleep(0.5)
 
     def is_back_in_the_queue(self):
         return self.cluster.job(self.number)["Reason"] == "BeginTime"
@@ -77,7 +77,7 @@ class Job:
         """Start it now: Slurm lets a job wait for two minutes after it was requeued.  limit: of time, in minutes."""
         self.cluster.run("scontrol", "update", f"JobId={self.number}", "StartTime=now", f"TimeLimit={limit}")
 
-    def finish(self, seconds=120):
+    def finish(self, seconds=300):
         """Wait for its end.  Returns its state."""
         self.wait_for(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING"), seconds)
         return self.state()
@@ -87,7 +87,7 @@ class Job:
 def submit(cluster):
     """Submit a batch script of slurm/ on 3 nodes x 2 tasks, in an empty folder.  Returns its Job.
 
-    options: of sbatch.  environment: variables to set.
+    options: of sbatch.  environment: variables to set.  `submit.adopt` makes a Job of another's number.
     """
     folder = Path(tempfile.mkdtemp(prefix="job-", dir=cluster.folder))
     jobs = []
@@ -95,11 +95,13 @@ def submit(cluster):
     def run(script, *arguments, options=(), environment=None):
         size = ["--nodes=3", "--ntasks=6", "--mem=1G", "--time=5"]
         command = ["sbatch", "--parsable", *size, *options, HOME / "slurm" / script, *arguments]
-        number = cluster.run(*command, cwd=folder, env=cluster.environment | (environment or {})).strip()
+        return adopt(cluster.run(*command, cwd=folder, env=cluster.environment | (environment or {})).strip())
+
+    def adopt(number):
         jobs.append(Job(cluster, number, folder))
         return jobs[-1]
 
-    run.folder = folder
+    run.folder, run.adopt = folder, adopt
     yield run
     for job in jobs:
         cluster.run("scancel", job.number)

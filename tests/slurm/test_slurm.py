@@ -3,6 +3,7 @@
 Every run must come to the digests of the same config on one rank without Slurm.
 """
 
+import shutil
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from mpies import store
+from tests.slurm.cluster import HOME
 from tests.slurm.conftest import digests, launcher
 
 TO_TARGET = """
@@ -168,3 +170,26 @@ def test_an_array_trains_the_lines_of_a_grid(submit, undisturbed):
     for line in grid:
         run = submit.folder / "runs" / "_".join(["pole", overrides, *line.split()])
         assert digests(run) == undisturbed(TO_TARGET, 4, *line.split())
+
+
+def test_launch_submits_a_script_that_trains(submit, undisturbed, cluster):
+    (submit.folder / "pole.yaml").write_text(TO_TARGET)
+    size = ["--nodes", "3", "--ranks-per-node", "2", "--time", "5"]
+    command = [sys.executable, "-m", "mpies", "launch", "slurm", "pole.yaml", *size, "stop.generations=6"]
+    said = cluster.run(*command, cwd=submit.folder)
+    job = submit.adopt(said.split()[-1])
+    assert job.finish() == "COMPLETED", job.log()
+    assert cluster.job(job.number)["NumNodes"] == "3"
+    run = submit.folder / "runs" / "pole_stop.generations=6"
+    assert {row["ranks"] for row in store.read_metrics(run)} == {"6"}
+    assert digests(run) == undisturbed(TO_TARGET, 6)
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="there is no shellcheck")
+def test_scripts_pass_shellcheck(tmp_path):
+    (tmp_path / "pole.yaml").write_text(TO_TARGET)
+    command = [sys.executable, "-m", "mpies", "launch", "slurm", "pole.yaml", "--dry-run"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    scripts = [*(HOME / "slurm").iterdir(), HOME / "tests/slurm/install.sh", tmp_path / "runs" / "pole.sbatch"]
+    done = subprocess.run(["shellcheck", "-x", *scripts], cwd=HOME, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
