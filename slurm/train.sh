@@ -54,7 +54,8 @@ find_launcher() { # PMIx or PMI2 under srun, or mpirun: the first under which th
     kinds=$(srun --mpi=list 2>&1)
     for type in pmix pmi2; do
         [[ $MPIES_LAUNCHER =~ ^(auto|srun|srun:$type)$ && $kinds == *$type* ]] || continue
-        launcher=(srun "--mpi=$type" --kill-on-bad-exit=1 --cpu-bind=cores)
+        # Ranks leave together, each with its exit code; where one does so alone, the others get half a minute.
+        launcher=(srun "--mpi=$type" --kill-on-bad-exit=0 --wait=30 --cpu-bind=cores)
         ranks_meet && return
         if [ $type = pmix ]; then # where Slurm's PMIx and the MPI's share no other way to know each other
             launcher=(env PMIX_MCA_psec=native "${launcher[@]}")

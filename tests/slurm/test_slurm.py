@@ -81,7 +81,7 @@ def check_resumed(job, run, undisturbed):
     job.wait_for(job.is_back_in_the_queue)
     made = len(digests(run))
     end = made + 10  # now that it was broken off, let it have an end
-    (job.folder / "endless.yaml").write_text(ENDLESS.replace("1000000}\n", f"{end}}}\n"))
+    (job.folder / "endless.yaml").write_text(ENDLESS.replace("generations: 1000000", f"generations: {end}"))
     job.start_again()
     assert job.finish() == "COMPLETED", job.log()
     assert job.restarts() == 1
