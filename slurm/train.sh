@@ -20,7 +20,11 @@ run=        # the run directory
 child=      # the process to hand signals to
 stopped=    # the signal that this script was sent
 
-say() { echo "$(date +%FT%T) job $SLURM_JOB_ID: $*"; }
+# One task of an array has the number of the whole array, which is not what is meant.
+job=$SLURM_JOB_ID
+[ -n "${SLURM_ARRAY_JOB_ID:-}" ] && job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+
+say() { echo "$(date +%FT%T) job $job: $*"; }
 
 prepare() { # make mpies, its Python and its MPI found
     if [ -n "$MPIES_MODULES" ]; then
@@ -87,10 +91,10 @@ pass_on() { # a signal to the ranks: srun and mpirun hand USR1 to all of them, m
 }
 
 requeue() { # back into the queue, unless someone has ended the job meanwhile
-    if [ "$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T)" = RUNNING ]; then
+    if [ "$(squeue --noheader --jobs="$job" --format=%T)" = RUNNING ]; then
         say "$1; back into the queue"
         trap - TERM
-        scontrol requeue "$SLURM_JOB_ID" && sleep 300 # Slurm ends this script
+        scontrol requeue "$job" && sleep 300 # Slurm ends this script
     fi
     say "$1; the same sbatch again goes on from there"
     exit 75

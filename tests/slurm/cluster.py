@@ -142,11 +142,15 @@ class Cluster:
             self._call("ip", "-n", space, "addr", "add", f"{NETWORK}.{10 + number}/24", "dev", "eth0")
             self._call("ip", "-n", space, "link", "set", "eth0", "up")
             self._call("ip", "-n", space, "link", "set", "lo", "up")
-            self.boot(node)
+            self._boot(node)
         self._wait(self._all_idle, "the nodes do not come up")
 
     def boot(self, node):
-        """Start a node's slurmd, in new namespaces."""
+        """Start a node's slurmd, in new namespaces, and wait until all nodes are there."""
+        self._boot(node)
+        self._wait(self._all_idle, f"{node} does not come back")
+
+    def _boot(self, node):
         visible = [str(path) for path in {HOME, Path(sys.prefix)} if path.is_relative_to("/tmp")]
         spaces = ["--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         inside = ["ip", "netns", "exec", f"mpies-{node}", "unshare", *spaces, "--propagation", "private"]
@@ -172,7 +176,7 @@ class Cluster:
 
     def run(self, *command, **more):
         """Standard output of a Slurm command.  Raises RuntimeError with what it said where it fails."""
-        options = {"env": self.environment, "capture_output": True, "text": True, "timeout": 60} | more
+        options = {"env": self.environment, "capture_output": True, "text": True, "timeout": 300} | more
         done = subprocess.run([str(word) for word in command], **options)
         if done.returncode:
             raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
@@ -182,6 +186,10 @@ class Cluster:
         """What Slurm says of a job, as a dict; {} where it does not know it."""
         text = self.run("scontrol", "--oneliner", "show", "job", str(number)).splitlines()[0]
         return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+    def state_of(self, node):
+        """What Slurm thinks of a node, such as IDLE or DOWN*."""
+        return self.run("sinfo", "--noheader", "--Node", f"--nodes={node}", "--partition=batch", "--format=%T").upper()
 
     def _all_idle(self):
         done = subprocess.run(
@@ -203,7 +211,7 @@ class Cluster:
     def _call(self, *command):
         subprocess.run([str(word) for word in command], check=True)
 
-    def _wait(self, condition, complaint, seconds=30):
+    def _wait(self, condition, complaint, seconds=60):
         until = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > until:

@@ -106,7 +106,7 @@ def submit(cluster):
     for job in jobs:
         cluster.run("scancel", job.number)
     for job in jobs:
-        job.finish()
+        job.wait_for(lambda job=job: not cluster.run("squeue", "--noheader", f"--jobs={job.number}").strip())
 
 
 def digests(run):

@@ -121,7 +121,7 @@ def test_a_lost_node_ends_in_a_resumed_run(node, start_endless, undisturbed, clu
     job, run = start_endless()
     cluster.kill(node)
     try:
-        job.wait_for(lambda: job.state() == "PENDING")
+        job.wait_for(lambda: job.state() == "PENDING" and "DOWN" in cluster.state_of(node))
     finally:
         cluster.boot(node)
     check_resumed(job, run, undisturbed)
@@ -150,7 +150,7 @@ ONE_NODE = ["--nodes=1", "--ntasks=2"]
 
 def test_an_array_of_seeds_is_trained_and_evaluated(submit, undisturbed):
     (submit.folder / "pole.yaml").write_text(TO_TARGET)
-    short = "stop.generations=20"
+    short = "stop.generations=6"
     job = submit("seeds.sbatch", "pole.yaml", short, options=["--array=1-3", *ONE_NODE])
     runs = {seed: submit.folder / "runs" / f"pole_{short}_seed={seed}" for seed in (1, 2, 3)}
     job.wait_for(lambda: job.log().count("held-out episodes") == 3)
@@ -158,6 +158,18 @@ def test_an_array_of_seeds_is_trained_and_evaluated(submit, undisturbed):
         found = digests(run)
         assert found == undisturbed(TO_TARGET, len(found), f"seed={seed}")
         assert f"CartPole-v1, runs/{run.name}/best.h5" in job.log()
+
+
+def test_a_task_of_an_array_comes_back_alone(submit, cluster):
+    (submit.folder / "endless.yaml").write_text(ENDLESS)
+    job = submit("seeds.sbatch", "endless.yaml", options=["--array=1-2", *ONE_NODE])
+    runs = [submit.folder / "runs" / f"endless_seed={seed}" for seed in (1, 2)]
+    job.wait_for(lambda: all(len(digests(run)) >= 3 for run in runs))
+    last = cluster.job(f"{job.number}_2")  # this one has the number of the whole array
+    assert last["JobId"] == job.number
+    cluster.run("scancel", "--batch", "--signal=USR1", f"{job.number}_2")
+    job.wait_for(lambda: cluster.job(f"{job.number}_2")["JobState"] == "PENDING")
+    assert cluster.job(f"{job.number}_1")["JobState"] == "RUNNING"
 
 
 def test_an_array_trains_the_lines_of_a_grid(submit, undisturbed):
