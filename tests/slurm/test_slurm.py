@@ -153,7 +153,7 @@ def test_an_array_of_seeds_is_trained_and_evaluated(submit, undisturbed):
     short = "stop.generations=6"
     job = submit("seeds.sbatch", "pole.yaml", short, options=["--array=1-3", *ONE_NODE])
     runs = {seed: submit.folder / "runs" / f"pole_{short}_seed={seed}" for seed in (1, 2, 3)}
-    job.wait_for(lambda: job.log().count("held-out episodes") == 3)
+    job.wait_for(lambda: job.log().count("held-out episodes") >= 3)
     for seed, run in runs.items():
         found = digests(run)
         assert found == undisturbed(TO_TARGET, len(found), f"seed={seed}")
