@@ -70,9 +70,6 @@ class Job:
             assert time.monotonic() < until, f"{self.cluster.job(self.number)}\n{self.log()[-6000:]}"
             time.sleep(0.5)
 
-    def is_back_in_the_queue(self):
-        return self.cluster.job(self.number)["Reason"] == "BeginTime"
-
     def start_again(self, limit=5):
         """Start it now: Slurm lets a job wait for two minutes after it was requeued.  limit: of time, in minutes."""
         self.cluster.run("scontrol", "update", f"JobId={self.number}", "StartTime=now", f"TimeLimit={limit}")

@@ -76,13 +76,17 @@ def start_endless(submit):
     return start
 
 
-def check_resumed(job, run, undisturbed):
-    """The job comes back by itself, goes on where it was, and completes to the bits of an undisturbed run."""
-    job.wait_for(job.is_back_in_the_queue)
+def check_resumed(job, run, undisturbed, mend=lambda: None):
+    """The job comes back by itself, goes on where it was, and completes to the bits of an undisturbed run.
+
+    mend: what must be done before it can start again.
+    """
+    job.wait_for(lambda: job.state() == "PENDING")
     made = len(digests(run))
     end = made + 10  # now that it was broken off, let it have an end
     (job.folder / "endless.yaml").write_text(ENDLESS.replace("generations: 1000000", f"generations: {end}"))
     job.start_again()
+    mend()
     assert job.finish() == "COMPLETED", job.log()
     assert job.restarts() == 1
     assert f"going on from generation {made}" in job.log()
@@ -121,10 +125,10 @@ def test_a_lost_node_ends_in_a_resumed_run(node, start_endless, undisturbed, clu
     job, run = start_endless()
     cluster.kill(node)
     try:
-        job.wait_for(lambda: job.state() == "PENDING" and "DOWN" in cluster.state_of(node))
+        job.wait_for(lambda: "DOWN" in cluster.state_of(node))
+        check_resumed(job, run, undisturbed, mend=lambda: cluster.boot(node))
     finally:
         cluster.boot(node)
-    check_resumed(job, run, undisturbed)
 
 
 def test_a_cancelled_job_stays_ended_and_loses_nothing(start_endless, undisturbed, cluster):
