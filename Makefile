@@ -1,6 +1,6 @@
 # Two commands: `make train` and `make test`; both do their own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-k8s check benchmark benchmark-peers docs clean
+.PHONY: help install train test test-k8s test-slurm check benchmark benchmark-peers docs clean
 
 # An interpreter that other users can read too, with the parts that make a venv.
 PYTHON ?= $(shell for p in /usr/bin/python3.11 /usr/local/bin/python3.11 python3.11 /usr/bin/python3 python3; do \
@@ -41,6 +41,10 @@ test-k8s: install ## build the image and run the manifests as real containers (r
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[k8s]' \
 		|| echo "make: the checkers of manifests cannot be installed; their tests are skipped"
 	MPIES_TEST_K8S=1 $(BIN)/python -m pytest -q -rs -m k8s tests/k8s
+
+test-slurm: install ## run the batch scripts on a Slurm cluster of real daemons (root on Debian; else skipped)
+	sh tests/slurm/install.sh
+	$(BIN)/python -m pytest -q -rs -m slurm tests/slurm
 
 check: install ## ruff and mypy
 	$(BIN)/ruff check .

@@ -264,3 +264,75 @@ def simulate(task, constants, ranks, generations, price, plot, as_json, override
         click.echo(json.dumps([[asdict(found) for found in pair] for pair in pairs]))
     else:
         click.echo(scaling.describe(work, pairs, generations, price))
+
+
+@main.command()
+@click.argument("config", required=False)
+@OVERRIDES
+@user_errors
+def doctor(config, overrides):
+    """Look at what a run needs of this shell, Slurm job or pod; exit 1 where something would break it.
+
+    With CONFIG, the memory is what that needs; else what a small policy does.
+    """
+    from mpies.config import NoiseSection, load
+    from mpies.cost import PROCESS, cost, node_memory
+    from mpies.doctor import examine
+
+    usual = {"table": 4 * NoiseSection().size, "rank": PROCESS, "root": 0}
+    found = cost(load(config, overrides), 1) if config else usual
+    bad = False
+    for finding in examine(found["table"], lambda ranks: node_memory(found, ranks)):
+        click.echo(finding)
+        bad |= finding.level == "BAD"
+    sys.exit(FAILED if bad else FINISHED)
+
+
+@main.group()
+def launch():
+    """Write what a cluster needs to train a config, and submit it."""
+
+
+def sized(command):
+    """The arguments that both clusters take."""
+    options = [
+        click.argument("config"),
+        click.option("--nodes", default=1, show_default=True, type=click.IntRange(1)),
+        click.option("--ranks-per-node", default=4, show_default=True, type=click.IntRange(1)),
+        click.option("--out", help="Run directory, or on Kubernetes its name; default that of train."),
+        click.option("--dry-run", is_flag=True, help="Write, but do not submit."),
+        OVERRIDES,
+        user_errors,
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@launch.command()
+@sized
+@click.option("--time", help="Time limit in Slurm's words; default worked out.")
+@click.option("--constants", metavar="FILE", help="What bench wrote of CONFIG: the time limit is worked out from it.")
+@click.option("--account")
+@click.option("--partition")
+def slurm(config, nodes, ranks_per_node, out, dry_run, overrides, time, constants, account, partition):
+    """Train CONFIG as a batch job, which goes on by itself after its time limit or a lost node."""
+    from mpies.slurm import launch
+    from mpies.submit import plan
+
+    site = {"account": account, "partition": partition}
+    job = plan(config, overrides, out, nodes, ranks_per_node, constants, time, **site)
+    sys.exit(launch(job, not dry_run, click.echo))
+
+
+@launch.command()
+@sized
+@click.option("--base", metavar="DIR", help="Of Kustomize, to build on; default k8s/mpi-operator/base.")
+@click.option("--image", help="Container image; default the base's.")
+def k8s(config, nodes, ranks_per_node, out, dry_run, overrides, base, image):
+    """Train CONFIG as an MPIJob; a node is a worker."""
+    from mpies.kubernetes import launch
+    from mpies.submit import plan
+
+    job = plan(config, overrides, out, nodes, ranks_per_node)
+    sys.exit(launch(job, base, image, not dry_run, click.echo))

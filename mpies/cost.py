@@ -49,10 +49,15 @@ def traffic(config, task):
     return sent, len(weights.linear) + len(weights.square), solver.payload_size + width, solver.rows
 
 
+def node_memory(found, ranks):
+    """Bytes that a node with `ranks` ranks needs, rank 0 among them.  found: what `cost` returns."""
+    return found["table"] + ranks * found["rank"] + found["root"]
+
+
 def describe_cost(config, ranks):
     """The cost as text for a person: memory of a node with `ranks` ranks, and what travels."""
     found = cost(config, ranks)
-    memory = found["table"] + ranks * found["rank"] + found["root"]
+    memory = node_memory(found, ranks)
     return (
         f"\nparameters              {found['parameters']:,}\n"
         f"memory of a node        {_megabytes(memory)} with {ranks} ranks "

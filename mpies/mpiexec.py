@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+SSH_ARGUMENTS = "PRTE_MCA_plm_ssh_args"  # the variable that tells Open MPI 5 how to call ssh
+# Variables that name a default hostfile: Open MPI 5 and 4, MPICH.
+HOSTFILES = ("PRTE_MCA_prte_default_hostfile", "OMPI_MCA_orte_default_hostfile", "HYDRA_HOST_FILE")
+
 
 def find():
     """The mpiexec beside this Python (the wheel's), else the one on PATH, else None."""

@@ -1,0 +1,115 @@
+"""One cluster of real daemons for all tests here; make test-slurm runs them."""
+
+import re
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mpies import store
+from tests.slurm.cluster import HOME, Cluster, missing
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slurm: needs root and a Slurm cluster of its own (make test-slurm)")
+
+
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("slurm")
+            if "slurm" not in config.option.markexpr:
+                item.add_marker(pytest.mark.skip(reason="make test-slurm runs it"))
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Three nodes of two processors each."""
+    if reason := missing():
+        pytest.skip(reason)
+    folder = tempfile.mkdtemp(prefix="mpies-slurm-", dir="/var/tmp")
+    found = Cluster(folder, nodes=3, cpus=2)
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()
+        shutil.rmtree(folder)
+
+
+@dataclass
+class Job:
+    """A submitted batch job.  folder: where it was submitted and writes its log."""
+
+    cluster: Cluster
+    number: str
+    folder: Path
+
+    def log(self):
+        """What its script and its ranks said, all starts one after the other."""
+        return "".join(path.read_text() for path in sorted(self.folder.rglob(f"*-{self.number}*.out")))
+
+    def state(self):
+        return self.cluster.job(self.number)["JobState"]
+
+    def restarts(self):
+        return int(self.cluster.job(self.number)["Restarts"])
+
+    def minutes(self):
+        """How long it has run since its last start, in full minutes."""
+        hours, minutes, _ = self.cluster.job(self.number)["RunTime"].split(":")
+        return 60 * int(hours) + int(minutes)
+
+    def wait_for(self, condition, seconds=300):
+        """Wait until condition() holds."""
+        until = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < until, f"{self.cluster.job(self.number)}\n{self.log()[-6000:]}"
+            time.sleep(0.5)
+
+    def start_again(self, limit=5):
+        """Start it now: Slurm lets a job wait for two minutes after it was requeued.  limit: of time, in minutes."""
+        self.cluster.run("scontrol", "update", f"JobId={self.number}", "StartTime=now", f"TimeLimit={limit}")
+
+    def finish(self, seconds=300):
+        """Wait for its end.  Returns its state."""
+        self.wait_for(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING"), seconds)
+        return self.state()
+
+
+@pytest.fixture
+def submit(cluster):
+    """Submit a batch script of slurm/ on 3 nodes x 2 tasks, in an empty folder.  Returns its Job.
+
+    options: of sbatch.  environment: variables to set.  `submit.adopt` makes a Job of another's number.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="job-", dir=cluster.folder))
+    jobs = []
+
+    def run(script, *arguments, options=(), environment=None):
+        size = ["--nodes=3", "--ntasks=6", "--mem=1G", "--time=5"]
+        command = ["sbatch", "--parsable", *size, *options, HOME / "slurm" / script, *arguments]
+        return adopt(cluster.run(*command, cwd=folder, env=cluster.environment | (environment or {})).strip())
+
+    def adopt(number):
+        jobs.append(Job(cluster, number, folder))
+        return jobs[-1]
+
+    run.folder, run.adopt = folder, adopt
+    yield run
+    for job in jobs:
+        cluster.run("scancel", job.number)
+    for job in jobs:
+        job.wait_for(lambda job=job: not cluster.run("squeue", "--noheader", f"--jobs={job.number}").strip())
+
+
+def digests(run):
+    return [row["digest"] for row in store.read_metrics(run)]
+
+
+def launcher(job):
+    """What the job says it starts its ranks with, at each start."""
+    return re.findall(r"ranks by (.*) into ", job.log())

@@ -1,0 +1,211 @@
+"""The batch scripts on a real cluster of three nodes: to the target, and through everything that may break a job off.
+
+Every run must come to the digests of the same config on one rank without Slurm.
+"""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from mpies import store
+from tests.slurm.cluster import HOME
+from tests.slurm.conftest import digests, launcher
+
+TO_TARGET = """
+environment: {id: CartPole-v1}
+policy: {hidden: []}
+solver: {population: 32, sigma: 0.3, weight_decay: 0.0, optimizer: {learning_rate: 0.1}}
+noise: {size: 1000000}
+evaluation: {every: 5}
+stop: {generations: 200, target: 475}
+"""
+
+ENDLESS = """
+environment: {id: CartPole-v1, max_steps: 50}
+policy: {hidden: [16]}
+solver: {population: 24, sigma: 0.1}
+noise: {size: 1000000}
+evaluation: {every: 0, episodes: 5}
+stop: {generations: 1000000}
+"""
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory):
+    """Function of (config text, generations, overrides) that gives the digests of its serial run."""
+    known: dict = {}
+
+    def of(text, generations, *overrides):
+        folder = known.setdefault((text, overrides), tmp_path_factory.mktemp("undisturbed"))
+        if len(digests(folder / "run")) < generations:  # it goes on from a shorter one
+            (folder / "config.yaml").write_text(text)
+            stop = f"stop.generations={generations}"
+            command = [sys.executable, "-m", "mpies", "train", "config.yaml", "--out", "run", *overrides, stop]
+            subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        return digests(folder / "run")[:generations]
+
+    return of
+
+
+@pytest.mark.parametrize(("way", "expected"), [("auto", "srun --mpi=pmix"), ("mpirun", "mpirun -n 6")])
+def test_a_run_is_trained_to_its_target(way, expected, submit, undisturbed):
+    (submit.folder / "pole.yaml").write_text(TO_TARGET)
+    job = submit("train.sbatch", "pole.yaml", environment={"MPIES_LAUNCHER": way})
+    assert job.finish() == "COMPLETED", job.log()
+    run = submit.folder / "runs" / "pole"
+    assert yaml.safe_load((run / "finished.yaml").read_text())["reason"] == "solved"
+    assert expected in launcher(job)[0]
+    assert {row["ranks"] for row in store.read_metrics(run)} == {"6"}
+    found = digests(run)
+    assert found == undisturbed(TO_TARGET, len(found))
+
+
+@pytest.fixture
+def start_endless(submit):
+    """Submit ENDLESS and wait until it has made some generations.  Returns its Job and its run directory."""
+
+    def start(**more):
+        (submit.folder / "endless.yaml").write_text(ENDLESS)
+        job, run = submit("train.sbatch", "endless.yaml", **more), submit.folder / "runs" / "endless"
+        job.wait_for(lambda: len(digests(run)) >= 3)
+        return job, run
+
+    return start
+
+
+def check_resumed(job, run, undisturbed, mend=lambda: None):
+    """The job comes back by itself, goes on where it was, and completes to the bits of an undisturbed run.
+
+    mend: what must be done before it can start again.
+    """
+    job.wait_for(lambda: job.state() == "PENDING")
+    made = len(digests(run))
+    end = made + 10  # now that it was broken off, let it have an end
+    (job.folder / "endless.yaml").write_text(ENDLESS.replace("generations: 1000000", f"generations: {end}"))
+    job.start_again()
+    mend()
+    assert job.finish() == "COMPLETED", job.log()
+    assert job.restarts() == 1
+    assert f"going on from generation {made}" in job.log()
+    assert len(launcher(job)) == 2, "the log of the first start is lost"
+    assert yaml.safe_load((run / "finished.yaml").read_text())["generation"] == end
+    assert digests(run) == undisturbed(ENDLESS, end)
+
+
+def test_the_time_limit_ends_in_a_resumed_run(start_endless, undisturbed, cluster):
+    job, run = start_endless(options=["--time=60", "--signal=B:USR1@120"])
+    cluster.run("scontrol", "update", f"JobId={job.number}", f"TimeLimit={job.minutes() + 2}")
+    check_resumed(job, run, undisturbed)
+    assert "was stopped after a checkpoint; back into the queue" in job.log()
+
+
+def test_usr1_to_ranks_of_mpirun_ends_in_a_resumed_run(start_endless, undisturbed, cluster):
+    job, run = start_endless(environment={"MPIES_LAUNCHER": "mpirun"})
+    cluster.run("scancel", "--batch", "--signal=USR1", job.number)
+    check_resumed(job, run, undisturbed)
+
+
+def test_scontrol_requeue_ends_in_a_resumed_run(start_endless, undisturbed, cluster):
+    job, run = start_endless()
+    cluster.run("scontrol", "requeue", job.number)
+    check_resumed(job, run, undisturbed)
+
+
+def test_a_preempted_job_ends_in_a_resumed_run(start_endless, undisturbed, cluster):
+    job, run = start_endless()
+    cluster.run("sbatch", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
+    check_resumed(job, run, undisturbed)
+
+
+@pytest.mark.parametrize("node", ["n3", "n1"])  # n1 runs the batch script and rank 0
+def test_a_lost_node_ends_in_a_resumed_run(node, start_endless, undisturbed, cluster):
+    job, run = start_endless()
+    cluster.kill(node)
+    try:
+        job.wait_for(lambda: "DOWN" in cluster.state_of(node))
+        check_resumed(job, run, undisturbed, mend=lambda: cluster.boot(node))
+    finally:
+        cluster.boot(node)
+
+
+def test_a_cancelled_job_stays_ended_and_loses_nothing(start_endless, undisturbed, cluster):
+    job, run = start_endless()
+    cluster.run("scancel", job.number)
+    assert job.finish() == "CANCELLED"
+    assert job.restarts() == 0 and not (run / "finished.yaml").exists()
+    found = digests(run)
+    assert found == undisturbed(ENDLESS, len(found))
+    assert store.newest_checkpoint(run, print)[1]["generation"] == len(found)
+
+
+def test_a_mistake_ends_the_job_with_code_2(submit):
+    (submit.folder / "pole.yaml").write_text(TO_TARGET)
+    job = submit("train.sbatch", "pole.yaml", "solver.sigam=1")
+    assert job.finish() == "FAILED"
+    assert job.cluster.job(job.number)["ExitCode"] == "2:0"
+    assert "did you mean solver.sigma?" in job.log()
+
+
+ONE_NODE = ["--nodes=1", "--ntasks=2"]
+
+
+def test_an_array_of_seeds_is_trained_and_evaluated(submit, undisturbed):
+    (submit.folder / "pole.yaml").write_text(TO_TARGET)
+    short = "stop.generations=6"
+    job = submit("seeds.sbatch", "pole.yaml", short, options=["--array=1-3", *ONE_NODE])
+    runs = {seed: submit.folder / "runs" / f"pole_{short}_seed={seed}" for seed in (1, 2, 3)}
+    job.wait_for(lambda: job.log().count("held-out episodes") >= 3)
+    for seed, run in runs.items():
+        found = digests(run)
+        assert found == undisturbed(TO_TARGET, len(found), f"seed={seed}")
+        assert f"CartPole-v1, runs/{run.name}/best.h5" in job.log()
+
+
+def test_a_task_of_an_array_comes_back_alone(submit, cluster):
+    (submit.folder / "endless.yaml").write_text(ENDLESS)
+    job = submit("seeds.sbatch", "endless.yaml", options=["--array=1-2", *ONE_NODE])
+    runs = [submit.folder / "runs" / f"endless_seed={seed}" for seed in (1, 2)]
+    job.wait_for(lambda: all(len(digests(run)) >= 3 for run in runs))
+    last = cluster.job(f"{job.number}_2")  # this one has the number of the whole array
+    assert last["JobId"] == job.number
+    cluster.run("scancel", "--batch", "--signal=USR1", f"{job.number}_2")
+    job.wait_for(lambda: cluster.job(f"{job.number}_2")["JobState"] == "PENDING")
+    assert cluster.job(f"{job.number}_1")["JobState"] == "RUNNING"
+
+
+def test_an_array_trains_the_lines_of_a_grid(submit, undisturbed):
+    (submit.folder / "pole.yaml").write_text(TO_TARGET)
+    grid = ["solver.sigma=0.2 seed=4", "solver.sigma=0.4"]
+    (submit.folder / "grid.txt").write_text("\n".join(grid) + "\n")
+    overrides = "stop.generations=4"
+    job = submit("sweep.sbatch", "pole.yaml", "grid.txt", overrides, options=["--array=1-3", *ONE_NODE])
+    job.wait_for(lambda: job.log().count("is complete") == 2 and "nothing on line 3" in job.log())
+    for line in grid:
+        run = submit.folder / "runs" / "_".join(["pole", overrides, *line.split()])
+        assert digests(run) == undisturbed(TO_TARGET, 4, *line.split())
+
+
+def test_launch_submits_a_script_that_trains(submit, undisturbed, cluster):
+    (submit.folder / "pole.yaml").write_text(TO_TARGET)
+    size = ["--nodes", "3", "--ranks-per-node", "2", "--time", "5"]
+    command = [sys.executable, "-m", "mpies", "launch", "slurm", "pole.yaml", *size, "stop.generations=6"]
+    said = cluster.run(*command, cwd=submit.folder)
+    job = submit.adopt(said.split()[-1])
+    assert job.finish() == "COMPLETED", job.log()
+    assert cluster.job(job.number)["NumNodes"] == "3"
+    run = submit.folder / "runs" / "pole_stop.generations=6"
+    assert {row["ranks"] for row in store.read_metrics(run)} == {"6"}
+    assert digests(run) == undisturbed(TO_TARGET, 6)
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="there is no shellcheck")
+def test_scripts_pass_shellcheck(tmp_path):
+    (tmp_path / "pole.yaml").write_text(TO_TARGET)
+    command = [sys.executable, "-m", "mpies", "launch", "slurm", "pole.yaml", "--dry-run"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    scripts = [*(HOME / "slurm").iterdir(), HOME / "tests/slurm/install.sh", tmp_path / "runs" / "pole.sbatch"]
+    done = subprocess.run(["shellcheck", "-x", *scripts], cwd=HOME, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
