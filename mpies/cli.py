@@ -197,3 +197,20 @@ def reproduce(recipe, out, ranks, generations):
         f"{'reproduced' if close else 'NOT reproduced'}"
     )
     sys.exit(FINISHED if close else FAILED)
+
+
+@main.command()
+@click.argument("folder", metavar="DIR")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 for all.")
+@click.option("--port", default=8050, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
+@user_errors
+def dashboard(folder, host, port):
+    """Show the runs below DIR on a page that follows them; only reads.  Ctrl-C ends it."""
+    from mpies.dashboard import serve
+
+    with serve(folder, host, port) as server:
+        click.echo(f"the runs of {folder} are on {server.url}")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            click.echo("")

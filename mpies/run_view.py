@@ -195,9 +195,10 @@ def _number(cell):
         return np.nan
 
 
-def intervals(columns):
-    """(rows,) half widths of the 95 % confidence interval of each evaluation's mean; NaN where there is none."""
-    if "eval_episodes" not in columns:
-        return np.full_like(columns["eval_std"], np.nan)
+def intervals(columns, episodes=np.nan):
+    """(rows,) half widths of the 95 % confidence interval of each evaluation's mean; NaN where there is none.
+
+    episodes: of an evaluation, where the run is too old to have counted them.
+    """
     with np.errstate(all="ignore"):
-        return 1.96 * columns["eval_std"] / np.sqrt(columns["eval_episodes"])
+        return 1.96 * columns["eval_std"] / np.sqrt(columns.get("eval_episodes", episodes))
