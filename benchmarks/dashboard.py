@@ -30,10 +30,12 @@ def make_run(path, seed, generations, config):
     chance = np.random.default_rng(seed)
     path.mkdir(parents=True)
     write_atomically(path / "config.yaml", as_yaml({**resolved(config), "versions": versions()}).encode(), sync=False)
-    bump = chance.normal(size=8)
+    bump = chance.normal()
 
     def line(generation):
-        mean = -300 + 550 * (1 - np.exp(-generation / 400)) + 20 * np.sin(generation / 60 + bump[0]) + chance.normal() * 9
+        mean = (
+            -300 + 550 * (1 - np.exp(-generation / 400)) + 20 * np.sin(generation / 60 + bump[0]) + chance.normal() * 9
+        )
         cells = dict.fromkeys(COLUMNS, "") | {
             "generation": generation,
             "seconds": generation * 0.31,
@@ -139,7 +141,8 @@ def main():
         values = [one[name] for one in found]
         print(f"{name:16} {values[0]:10,.0f} {statistics.median(values):10,.0f} {max(values):10,.0f}")
     if options.json:
-        Path(options.json).write_text(json.dumps({"runs": options.runs, "generations": options.generations, "looks": found}))
+        kept = {"runs": options.runs, "generations": options.generations, "looks": found}
+        Path(options.json).write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The command line.  Heavy modules are imported by the command that needs them."""
 
 import functools
+import os
 import sys
 
 import click
@@ -45,12 +46,20 @@ OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE ...]")
 @click.argument("config")
 @click.option("--out", help="Run directory; default runs/NAME-OF-CONFIG, with the overrides in its name.")
 @click.option("--resume", type=click.Choice(["auto", "never", "must"]), default="auto", show_default=True)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    envvar="MPIES_LOG",
+    default="text",
+    help="json: a JSON object a line, with its severity, for log viewers.  [env: MPIES_LOG]",
+)
 @OVERRIDES
-def train(config, out, resume, overrides):
+def train(config, out, resume, log_format, overrides):
     """Train CONFIG; an existing run goes on from its newest checkpoint.
 
     Under mpirun or srun on all their ranks, else on one.
     """
+    os.environ["MPIES_LOG"] = log_format
     from mpies.launch import train_on_this_rank
 
     sys.exit(train_on_this_rank(config, out, resume, overrides))

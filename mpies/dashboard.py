@@ -219,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 60  # seconds that a silent connection is kept
 
-    def do_GET(self):  # noqa: N802 (the library's name)
+    def do_GET(self):
         url = urlsplit(self.path)
         asked = {key: values[0] for key, values in parse_qs(url.query).items()}
         if self.server.is_local and not _is_local(self.headers.get("Host", "")):

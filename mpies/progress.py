@@ -1,5 +1,8 @@
-"""What a person sees of a run: a live bar on a terminal, one aligned line a generation elsewhere."""
+"""What is said of a run: a live bar on a terminal, one aligned line a generation elsewhere, or JSON for a log."""
 
+import contextlib
+import json
+import logging
 import os
 import sys
 
@@ -30,6 +33,69 @@ class Lines:
 
     def close(self):
         pass
+
+
+class Entries:
+    """One JSON object a line, for the log of a cloud: a generation's numbers under their names in metrics.csv."""
+
+    def show(self, row, evaluation):
+        numbers = {name: value for name, value in row.items() if value is not None and value == value}
+        print(entry("INFO", describe(row, evaluation), numbers), flush=True)
+
+    def close(self):
+        pass
+
+
+def describe(row, evaluation):
+    """A generation in one line of words."""
+    text = f"generation {row['generation']}: return {_number(row['return_mean'])}"
+    if evaluation:
+        text += f", evaluation {_evaluation(evaluation)}"
+    return text
+
+
+class LogFile(logging.Handler):
+    """A run's log.txt: log records of all ranks, and a line a generation; what the disk refuses is left out."""
+
+    def __init__(self, path):
+        super().__init__()
+        self._path = path
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s rank %(rank)d: %(message)s"))
+
+    def emit(self, record):
+        with contextlib.suppress(OSError), open(self._path, "a") as file:  # a rank's host need not see the run
+            file.write(self.format(record) + "\n")
+
+
+class Kept:
+    """What is shown is also written to a LogFile."""
+
+    def __init__(self, shown, log_file):
+        self._shown, self._log_file = shown, log_file
+
+    def show(self, row, evaluation):
+        self._shown.show(row, evaluation)
+        said = {"levelname": "INFO", "msg": describe(row, evaluation), "rank": 0}
+        self._log_file.emit(logging.makeLogRecord(said))
+
+    def close(self):
+        self._shown.close()
+
+
+class EntryFormatter(logging.Formatter):
+    """Log records as JSON objects like those of Entries.  comm: whose rank they name."""
+
+    def __init__(self, comm):
+        super().__init__()
+        self._comm = comm
+
+    def format(self, record):
+        return entry(record.levelname, super().format(record), {"rank": self._comm.rank})
+
+
+def entry(severity, message, values):
+    """A line of JSON with the keys that Google Cloud Logging takes for its own: severity and message."""
+    return json.dumps({"severity": severity, "message": message, **values}, default=float)
 
 
 class Bar:
@@ -77,8 +143,22 @@ def time_left(row, evaluations, stop):
 
 
 def make_progress(config):
-    """The Bar on a terminal, Lines elsewhere."""
+    """Entries where they are wanted, else the Bar on a terminal and Lines elsewhere."""
+    if entries_wanted():
+        return Entries()
     return Bar(config) if _someone_watches() else Lines(config)
+
+
+def entries_wanted():
+    """Whether the environment asks for JSON: how a log is read belongs to the place, not to the run."""
+    return os.environ.get("MPIES_LOG") == "json"
+
+
+def format_log(comm):
+    """Make entries of the log's records too, where they are wanted."""
+    if entries_wanted():
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(EntryFormatter(comm))
 
 
 def _someone_watches():

@@ -249,13 +249,14 @@ function plot(chart) {
   const ink = colour("ink"), line = colour("line");
   const band = $("band").checked;
   const colours = { eval_mean: colour("orange"), eval_length: colour("orange"), idle_max: colour("orange") };
+  const crowded = (run.columns.eval_mean || []).filter((value) => value !== null).length > 60;
   const series = chart.shown.map((name) => {
     const stroke = colours[name] || colour("blue");
-    const common = { label: chart.columns[name], stroke, value: (_, value) => number(value), spanGaps: true };
+    const common = { label: chart.columns[name], stroke, value: cell, spanGaps: true };
     if (name === "return_min" || name === "return_max")
       return { ...common, stroke: colour("band"), width: 0.5, show: band, points: { show: false } };
     if (name.startsWith("eval_"))
-      return { ...common, paths: () => null, points: { show: true, size: 6, fill: stroke } };
+      return { ...common, paths: () => null, points: { show: true, size: crowded ? 3 : 6, fill: stroke } };
     return { ...common, width: 1.75, points: { show: run.columns[name].length < 3 } };
   });
   const [low, high] = [chart.shown.indexOf("return_min") + 1, chart.shown.indexOf("return_max") + 1];
@@ -264,10 +265,10 @@ function plot(chart) {
   const label = horizontal()[1];
   chart.plot = new uPlot({
     ...size(chart),
-    series: [{ label, value: (_, value) => number(value) }, ...series],
+    series: [{ label, value: cell }, ...series],
     bands: low && high ? [{ series: [high, low], fill: colour("band") }] : [],
     scales: { x: { time: false }, y: { range: (_, from, to) => range(chart, from, to) } },
-    axes: [{ ...look, label, values: (_, values) => ticks(values) },
+    axes: [{ ...look, label, size: 34, values: (_, values) => ticks(values) },
       { ...look, label: chart.unit, size: 62, values: (_, values) => ticks(values) }],
     cursor: { drag: { x: true, y: false } },
     legend: { live: true },
@@ -278,6 +279,11 @@ function plot(chart) {
   canvas.setAttribute("role", "img");
   canvas.addEventListener("keydown", (event) => moveCursor(event, chart));
   name(chart);
+}
+
+// What the legend says: the value at the cursor, the newest where there is none.
+function cell(u, value, place, index) {
+  return number(index === null ? u.data[place].findLast((one) => one !== null) : value);
 }
 
 function name(chart) {
@@ -316,13 +322,14 @@ function drawTargetAndIntervals(u, chart) {
     brush.lineTo(left + width, y);
     brush.stroke();
     brush.font = `${12 * ratio}px system-ui, sans-serif`;
+    brush.textAlign = "left";
     brush.fillText(`target ${number(run.target)}`, left + 6 * ratio, y > top + 20 * ratio ? y - 5 * ratio : y + 14 * ratio);
   }
   const halves = run.columns.eval_interval, means = run.columns.eval_mean;
   if (halves && means) {
     brush.setLineDash([]);
     brush.strokeStyle = colour("orange");
-    brush.lineWidth = 1.5 * ratio;
+    brush.lineWidth = ratio;
     halves.forEach((half, place) => {
       if (half === null || means[place] === null) return;
       const x = u.valToPos(u.data[0][place], "x", true);
