@@ -34,14 +34,14 @@ train: install ## train CONFIG (default: the lunar lander) on all cores until it
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/mpies train $(CONFIG)
 
 test: install ## run the tests
-	$(BIN)/python -m pytest -q tests
+	$(BIN)/python -m pytest -q -m 'not browser' tests
 
 test-page: install ## run the tests of the live page in a headless Chromium, installing one if need be
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev,page]'
 	command -v chromium >/dev/null || $(BIN)/playwright install --with-deps --only-shell chromium \
 		|| { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core; } \
 		|| echo "make: no Chromium could be installed; the tests say so and are skipped" >&2
-	$(BIN)/python -m pytest -q -rs tests/page
+	$(BIN)/python -m pytest -q -rs -m browser tests/page
 
 check: install ## ruff and mypy
 	$(BIN)/ruff check .

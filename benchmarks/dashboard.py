@@ -33,9 +33,7 @@ def make_run(path, seed, generations, config):
     bump = chance.normal()
 
     def line(generation):
-        mean = (
-            -300 + 550 * (1 - np.exp(-generation / 400)) + 20 * np.sin(generation / 60 + bump[0]) + chance.normal() * 9
-        )
+        mean = 250 - 550 * np.exp(-generation / 400) + 20 * np.sin(generation / 60 + bump) + chance.normal() * 9
         cells = dict.fromkeys(COLUMNS, "") | {
             "generation": generation,
             "seconds": generation * 0.31,

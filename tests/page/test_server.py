@@ -1,4 +1,4 @@
-"""What the live page's server says, and what it refuses; tests/page looks at the page itself."""
+"""What the live page's server says, and what it refuses."""
 
 import gzip
 import hashlib
@@ -14,7 +14,7 @@ import pytest
 
 from mpies.config import ConfigError
 from mpies.dashboard import POINTS, serve, thin
-from tests.page.conftest import folder, line, server  # noqa: F401
+from tests.page.conftest import line
 
 
 def get(server, path, **headers):
