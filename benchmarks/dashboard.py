@@ -1,6 +1,6 @@
 """The live page over many long runs: time to the first paint, to the list and to the curves, and bytes of an update.
 
-    python benchmarks/dashboard.py [--runs 200] [--generations 2000] [--json FILE]
+    python -m benchmarks.dashboard [--runs 200] [--generations 2000] [--json FILE]
 
 The runs are made up, in the files that training writes.  One of them gains a generation a second.  The page is opened
 in a headless Chromium, five times, each with an empty cache; needs the extra `page` and a Chromium.
