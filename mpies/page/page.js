@@ -166,7 +166,7 @@ function showNumbers() {
     generation: number(newest("generation")), "training time": duration(newest("seconds")),
     steps: number(newest("steps")), "mean return": number(newest("return_mean")),
     evaluation: evaluation === undefined ? "–" : number(evaluation) + (interval ? ` ± ${number(interval, 3)}` : ""),
-    target: number(run.target), "steps per second": number(newest("steps_per_second")), "ranks alive": number(newest("ranks")),
+    target: number(run.target), "steps/s": number(newest("steps_per_second")), "ranks alive": number(newest("ranks")),
   };
   const list = $("numbers");
   for (const [place, [name, value]] of Object.entries(entries).entries()) {
