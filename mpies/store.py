@@ -239,7 +239,7 @@ class Run:
             self._best = self._policy(learner, evaluation)
         with self._tolerance():
             self._catch_up(learner, evaluation, now=last)
-            self._note_idle(learner.idle, row["generation"])
+            self._note_idle(learner.idle, row["generation"], now=last)
 
     def checkpoint(self, learner):
         """Write the complete state now.  Returns whether everything is on disk."""
@@ -272,12 +272,12 @@ class Run:
             self._checkpoint(learner, evaluation)
             self._due = False
 
-    def _note_idle(self, idle, generation):
+    def _note_idle(self, idle, generation, now):
         """Refresh ranks.json every few seconds: the idle share of each rank since it was written last."""
         if self._idle and len(self._idle[-1]) != len(idle):
             self._idle = []
         self._idle.append(idle)
-        if time.monotonic() - self._idle_at < BEAT:
+        if not now and time.monotonic() - self._idle_at < BEAT:
             return
         shares = np.mean(self._idle, axis=0)
         found = {"first": generation - len(self._idle) + 1, "last": generation, "idle": shares.round(3).tolist()}

@@ -73,7 +73,7 @@ def test_a_run_keeps_a_log_its_ranks_and_the_columns_people_know(run_mpies, writ
     run = RunView(tmp_path, "run")
     assert not (tmp_path / "run" / FILE).exists()
     assert run.text("log.txt").count("INFO rank 0: generation ") == 5
-    assert len(run.ranks()["idle"]) == 1 and 0 <= run.ranks()["idle"][0] <= 1
+    assert run.ranks()["last"] == 5 and len(run.ranks()["idle"]) == 1 and 0 <= run.ranks()["idle"][0] <= 1
     columns = run.metrics.refresh().columns
     assert ((columns["idle_mean"] >= 0) & (columns["idle_mean"] <= columns["idle_max"])).all()
     assert columns["eval_episodes"][1] == columns["eval_length"][1] == 1 and 0 <= columns["eval_rank"][1] <= 1
