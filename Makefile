@@ -1,6 +1,6 @@
 # Two commands: `make train` and `make test`; both do their own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-k8s test-slurm check benchmark benchmark-peers docs clean
+.PHONY: help install train test test-page test-k8s test-slurm check benchmark benchmark-peers docs clean
 
 # An interpreter that other users can read too, with the parts that make a venv.
 PYTHON ?= $(shell for p in /usr/bin/python3.11 /usr/local/bin/python3.11 python3.11 /usr/bin/python3 python3; do \
@@ -34,7 +34,14 @@ train: install ## train CONFIG (default: the lunar lander) on all cores until it
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/mpies train $(CONFIG)
 
 test: install ## run the tests
-	$(BIN)/python -m pytest -q tests
+	$(BIN)/python -m pytest -q -m 'not browser' tests
+
+test-page: install ## run the tests of the live page in a headless Chromium, installing one if need be
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev,page]'
+	command -v chromium >/dev/null || $(BIN)/playwright install --with-deps --only-shell chromium \
+		|| { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core; } \
+		|| echo "make: no Chromium could be installed; the tests say so and are skipped" >&2
+	$(BIN)/python -m pytest -q -rs -m browser tests/page
 
 test-k8s: install ## build the image and run the manifests as real containers (root; else what can be)
 	sh tests/k8s/install.sh

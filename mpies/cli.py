@@ -1,6 +1,7 @@
 """The command line.  Heavy modules are imported by the command that needs them."""
 
 import functools
+import os
 import sys
 
 import click
@@ -45,12 +46,20 @@ OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE ...]")
 @click.argument("config")
 @click.option("--out", help="Run directory; default runs/NAME-OF-CONFIG, with the overrides in its name.")
 @click.option("--resume", type=click.Choice(["auto", "never", "must"]), default="auto", show_default=True)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    envvar="MPIES_LOG",
+    default="text",
+    help="json: a JSON object a line, with its severity, for log viewers.  [env: MPIES_LOG]",
+)
 @OVERRIDES
-def train(config, out, resume, overrides):
+def train(config, out, resume, log_format, overrides):
     """Train CONFIG; an existing run goes on from its newest checkpoint.
 
     Under mpirun or srun on all their ranks, else on one.
     """
+    os.environ["MPIES_LOG"] = log_format
     from mpies.launch import train_on_this_rank
 
     sys.exit(train_on_this_rank(config, out, resume, overrides))
@@ -336,3 +345,20 @@ def k8s(config, nodes, ranks_per_node, out, dry_run, overrides, base, image):
 
     job = plan(config, overrides, out, nodes, ranks_per_node)
     sys.exit(launch(job, base, image, not dry_run, click.echo))
+
+
+@main.command()
+@click.argument("folder", metavar="DIR")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 for all.")
+@click.option("--port", default=8050, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
+@user_errors
+def dashboard(folder, host, port):
+    """Show the runs below DIR on a page that follows them; only reads.  Ctrl-C ends it."""
+    from mpies.dashboard import serve
+
+    with serve(folder, host, port) as server:
+        click.echo(f"the runs of {folder} are on {server.url}")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            click.echo("")

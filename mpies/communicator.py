@@ -74,9 +74,9 @@ class Serial:
         if rows is not None:
             window[: len(rows)] = rows
 
-    def allgather(self, rows, flag=0):
-        """All ranks' `rows` (structured, any number each) in rank order, and the highest `flag` of any rank."""
-        return rows, int(flag)
+    def allgather(self, rows, numbers=()):
+        """All ranks' `rows` (structured, any number each) in rank order, and their `numbers`, (ranks, k) int64."""
+        return rows, np.array([numbers], np.int64)
 
     def gather(self, rows):
         """All ranks' `rows` on rank 0; None elsewhere."""
@@ -241,14 +241,14 @@ class Parallel(Serial):
         self._node.Barrier()
 
     @_survivable
-    def allgather(self, rows, flag=0):
-        heads = np.empty((self.size, 2), np.int64)
-        self._world.Allgather(np.array([len(rows), flag], np.int64), heads)
+    def allgather(self, rows, numbers=()):
+        heads = np.empty((self.size, 1 + len(numbers)), np.int64)
+        self._world.Allgather(np.array([len(rows), *numbers], np.int64), heads)
         counts = heads[:, 0]
         everything = np.empty(counts.sum(), rows.dtype)
         sizes = counts * rows.dtype.itemsize
         self._world.Allgatherv(_bytes(rows), [_bytes(everything), sizes])
-        return everything, int(heads[:, 1].max())
+        return everything, heads[:, 1:]
 
     @_survivable
     def gather(self, rows):

@@ -1,4 +1,4 @@
-"""The configuration of a run: one YAML file, seven sections, every key known.
+"""The configuration of a run: one YAML file, eight sections, every key known.
 
 `load` reads a file, applies KEY=VALUE overrides and returns a Config, or raises ConfigError with one
 line: where, what was expected, what was found, how to mend it.
@@ -166,6 +166,12 @@ class CheckpointSection(Options):
     )
 
 
+class TrackingSection(Options):
+    """What else is written for other tools to follow a run."""
+
+    tensorboard: bool = Field(False, description="TensorBoard events in the run, under the names of OpenAI's starter")
+
+
 class StopSection(Options):
     """When a run is over; the first that holds."""
 
@@ -202,6 +208,7 @@ class Config(Options):
     noise: NoiseSection = Field(NoiseSection(), description="where the noise comes from")
     evaluation: EvaluationSection = Field(EvaluationSection(), description="how progress is judged")
     checkpoint: CheckpointSection = Field(CheckpointSection(), description="what is kept")
+    tracking: TrackingSection = Field(TrackingSection(), description="who else follows it")
     stop: StopSection = Field(StopSection(), description="when it ends")
 
     @model_validator(mode="after")
@@ -214,7 +221,7 @@ class Config(Options):
 
 
 # Sections that a resumed run may change: they alter how long and how it is watched, not what it computes.
-FREE_SECTIONS = ("evaluation", "checkpoint", "stop")
+FREE_SECTIONS = ("evaluation", "checkpoint", "tracking", "stop")
 
 
 def read(path):

@@ -49,7 +49,7 @@ def evaluate_policy(path, episodes, seed=None):
     work = Work(seeds, np.zeros(episodes, bool), write, np.zeros((episodes, 0)))
     rows, _, failures = task.player.play(work, np.arange(episodes), Serial().tickets(episodes), 1, normalization)
     rows = np.sort(rows, order="rollout")
-    found = Evaluation(rows["total"])
+    found = Evaluation(rows["total"], rows["steps"])
     return {
         "environment": config.environment.id,
         "policy": str(find_policy(path)),
@@ -60,7 +60,7 @@ def evaluate_policy(path, episodes, seed=None):
         "interval": found.interval,
         "min": float(found.returns.min()),
         "max": float(found.returns.max()),
-        "length": float(rows["steps"].mean()),
+        "length": found.length,
         "failures": len(failures),
         "returns": found.returns.tolist(),
     }

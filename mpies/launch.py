@@ -20,7 +20,7 @@ from mpies.cli import FAILED, FINISHED, REQUEUE, USER_ERROR
 from mpies.communicator import NotEnoughSharedMemory, connect
 from mpies.config import ConfigError, load
 from mpies.lock import Taken
-from mpies.progress import format_log, make_progress
+from mpies.progress import Kept, LogFile, format_log, make_progress
 from mpies.train import Trainer
 
 _USER_MISTAKES = (ConfigError, EnvironmentProblem, store.StoreError, NotEnoughSharedMemory, Taken)
@@ -101,13 +101,20 @@ def run_on_this_rank(part):
 def set_up_log(comm):
     """Lines on standard error: INFO from rank 0, WARNING from all; a rank's number changes where others are lost."""
 
-    def is_wanted(record):
-        record.rank = comm.rank
-        return record.levelno >= (logging.INFO if comm.rank == 0 else logging.WARNING)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s rank %(rank)d: %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(functools.partial(_is_wanted, comm))
 
-    handler = logging.StreamHandler()
-    handler.addFilter(is_wanted)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s rank %(rank)d: %(message)s", handlers=[handler])
+
+def keep_log(comm, log_file):
+    """Put what `set_up_log` shows into a LogFile as well."""
+    log_file.addFilter(functools.partial(_is_wanted, comm))
+    logging.getLogger().addHandler(log_file)
+
+
+def _is_wanted(comm, record):
+    record.rank = comm.rank
+    return record.levelno >= (logging.INFO if comm.rank == 0 else logging.WARNING)
 
 
 def do_together(comm, step):
@@ -135,7 +142,9 @@ def _train(comm, path, out, resume, overrides):
     together(trainer.build_table)
     job = comm.broadcast([np.frombuffer(uuid.uuid4().bytes, np.uint8)])[0].tobytes().hex()
     run = together(lambda: store.open_run(out, config, resume, job) if comm.rank == 0 else store.Run(out, config, job))
-    progress = make_progress(config)
+    log_file = LogFile(out / "log.txt")
+    keep_log(comm, log_file)
+    progress = Kept(make_progress(config), log_file)
     reason = trainer.train(run, progress)
     if comm.rank == 0:
         progress.close()

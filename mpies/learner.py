@@ -21,17 +21,22 @@ class Clock:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Returns (episodes,) float64 of held-out episodes of the mean.
+    """Returns (episodes,) float64 and lengths (episodes,) int64 in steps of held-out episodes of the mean.
 
     confirmed: whether they reach the target, and as many fresh ones did so too.
     """
 
     returns: np.ndarray
+    lengths: np.ndarray
     confirmed: bool = False
 
     @property
     def mean(self):
         return float(np.mean(self.returns))
+
+    @property
+    def length(self):
+        return float(np.mean(self.lengths))
 
     @property
     def deviation(self):
@@ -42,6 +47,10 @@ class Evaluation:
     def interval(self):
         """Half the width of the 95 % confidence interval of the mean."""
         return 1.96 * self.deviation / math.sqrt(len(self.returns))
+
+    def rank_among(self, returns):
+        """The share of a generation's `returns` below an episode of the mean: 0.5 where noise changes nothing."""
+        return float(np.searchsorted(np.sort(returns), self.returns).mean() / max(len(returns), 1))
 
 
 class Learner:
@@ -56,6 +65,7 @@ class Learner:
         self.best = -math.inf  # the highest evaluation so far
         self.solved = -math.inf  # the newest evaluation, where it was confirmed
         self.results = None  # Results of a generation that is made but not on disk yet
+        self.idle = np.zeros(1)  # (ranks,) share of the newest generation's time in which a rank played nothing
 
     def begin(self, checkpoint):
         """Go on from a checkpoint, (arrays, attributes), or where there is none from the first parameters."""
@@ -135,9 +145,15 @@ class Learner:
             "length_mean": results.steps.mean() / self.task.config.solver.episodes,
             "eval_mean": evaluation and evaluation.mean,
             "eval_std": evaluation and evaluation.deviation,
+            "eval_episodes": evaluation and len(evaluation.returns),
+            "eval_length": evaluation and evaluation.length,
+            "eval_rank": evaluation and evaluation.rank_among(returns),
             "failures": len(results.returns) - len(returns),
             "ranks": ranks,
             "steps_per_second": self.speed,
+            "idle_mean": self.idle.mean(),
+            "idle_max": self.idle.max(),
+            "observations": self.normalizer.count[0],
             **self.solver.report(),
         }
 

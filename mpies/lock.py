@@ -49,7 +49,7 @@ class Lock:
     def acquire(self):
         """Take the directory.  Raises Taken while another job that lives has it."""
         owner = self._read()
-        if owner and owner["job"] != self._me["job"] and _lives(owner):
+        if owner and owner["job"] != self._me["job"] and lives(owner):
             ago = time.time() - owner["beat"]
             raise Taken(
                 f"{self.file.parent}: is being written by process {owner['pid']} on {owner['host']}, which gave its "
@@ -97,9 +97,9 @@ class Lock:
         """What stands in the file; None when there is none or it is damaged."""
         try:
             owner = json.loads(self.file.read_text())
-            return owner if {"job", "token", "host", "pid", "start", "boot", "beat"} <= owner.keys() else None
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError):
             return None
+        return owner if is_owner(owner) else None
 
 
 def _boot():
@@ -109,7 +109,12 @@ def _boot():
         return ""
 
 
-def _lives(owner):
+def is_owner(values):
+    """Whether this is what a Lock writes."""
+    return isinstance(values, dict) and {"job", "token", "host", "pid", "start", "boot", "beat"} <= values.keys()
+
+
+def lives(owner):
     """Whether the owner of a lock still runs; on another host, whether it beat of late."""
     if owner["host"] == socket.gethostname() and owner["boot"] == _boot():
         return owner["start"] is not None and process_start(owner["pid"]) == owner["start"]

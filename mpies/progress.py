@@ -1,5 +1,6 @@
 """What is said of a run: a live bar on a terminal, one aligned line a generation elsewhere, or JSON for a log."""
 
+import contextlib
 import json
 import logging
 import os
@@ -38,14 +39,47 @@ class Entries:
     """One JSON object a line, for the log of a cloud: a generation's numbers under their names in metrics.csv."""
 
     def show(self, row, evaluation):
-        text = f"generation {row['generation']}: return {_number(row['return_mean'])}"
-        if evaluation:
-            text += f", evaluation {_evaluation(evaluation)}"
         numbers = {name: value for name, value in row.items() if value is not None and value == value}
-        print(entry("INFO", text, numbers), flush=True)
+        print(entry("INFO", describe(row, evaluation), numbers), flush=True)
 
     def close(self):
         pass
+
+
+def describe(row, evaluation):
+    """A generation in one line of words."""
+    text = f"generation {row['generation']}: return {_number(row['return_mean'])}"
+    if evaluation:
+        text += f", evaluation {_evaluation(evaluation)}"
+    return text
+
+
+class LogFile(logging.Handler):
+    """A run's log.txt: log records of all ranks, and a line a generation; what the disk refuses is left out."""
+
+    def __init__(self, path):
+        super().__init__()
+        self._path = path
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s rank %(rank)d: %(message)s"))
+
+    def emit(self, record):
+        with contextlib.suppress(OSError), open(self._path, "a") as file:  # a rank's host need not see the run
+            file.write(self.format(record) + "\n")
+
+
+class Kept:
+    """What is shown is also written to a LogFile."""
+
+    def __init__(self, shown, log_file):
+        self._shown, self._log_file = shown, log_file
+
+    def show(self, row, evaluation):
+        self._shown.show(row, evaluation)
+        said = {"levelname": "INFO", "msg": describe(row, evaluation), "rank": 0}
+        self._log_file.emit(logging.makeLogRecord(said))
+
+    def close(self):
+        self._shown.close()
 
 
 class EntryFormatter(logging.Formatter):

@@ -7,10 +7,11 @@ h5py and the HDF5 tools read such a file as any other).  Nothing is ever pickled
 
 import contextlib
 import csv
-import errno
 import hashlib
 import io
+import json
 import logging
+import math
 import os
 import re
 import sys
@@ -23,7 +24,9 @@ import yaml
 
 from mpies import ledger
 from mpies.config import ConfigError, as_yaml, differences, resolved
-from mpies.lock import Lock
+from mpies.events import Events
+from mpies.growing import Growing
+from mpies.lock import BEAT, Lock
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +48,7 @@ COLUMNS = [
     *("generation", "seconds", "episodes", "steps"),
     *("return_mean", "return_std", "return_min", "return_max", "length_mean"),
     *("eval_mean", "eval_std", "failures", "ranks", "digest", "steps_per_second"),
+    *("eval_episodes", "eval_length", "eval_rank", "idle_mean", "idle_max", "observations"),
 ]
 
 
@@ -155,6 +159,9 @@ class Run:
         self._due = False  # whether a checkpoint is
         self._saved_at = time.monotonic()
         self.checkpoint_seconds = 0.0  # that the newest one took
+        self._idle: list = []  # (ranks,) of each generation since ranks.json was written
+        self._idle_at = -math.inf
+        self._events = Events(self.path) if config.tracking.tensorboard else None
 
     def load(self):
         """The newest whole checkpoint, (arrays, attributes) or None, and the ledger's records behind it.
@@ -192,11 +199,13 @@ class Run:
             write_atomically(self.path / "metrics.csv", _table(self._columns, rows).encode())
         else:
             (self.path / "metrics.csv").unlink(missing_ok=True)
-        self._ledger = _Growing(self.path / "ledger.bin", ledger.end(self.path / "ledger.bin", generation))
-        self._metrics = _Growing(self.path / "metrics.csv", None if rows else 0)
+        self._ledger = Growing(self.path / "ledger.bin", ledger.end(self.path / "ledger.bin", generation))
+        self._metrics = Growing(self.path / "metrics.csv", None if rows else 0)
         if self._first:
             write_atomically(*self._first)
             self._first = None
+        if self._events:
+            self._events.begin(rows)
         self._begun = True
 
     def record(self, learner, row, evaluation, is_best, last):
@@ -230,6 +239,7 @@ class Run:
             self._best = self._policy(learner, evaluation)
         with self._tolerance():
             self._catch_up(learner, evaluation, now=last)
+            self._note_idle(learner.idle, row["generation"], now=last)
 
     def checkpoint(self, learner):
         """Write the complete state now.  Returns whether everything is on disk."""
@@ -253,12 +263,26 @@ class Run:
                 self._metrics.append((",".join(columns) + "\n").encode())
                 self._columns = columns
             self._ledger.append(entry, at=cells["generation"])
-            self._metrics.append(_line(self._columns, cells).encode())
+            self._metrics.append(_line(self._columns, cells).encode(), at=cells["generation"])
+            if self._events:
+                self._events.append(cells)
             del self._pending[0]
         share, elapsed = self.config.checkpoint.share, time.monotonic() - self._saved_at
         if self._due and (now or self.checkpoint_seconds * (1 - share) <= elapsed * share):
             self._checkpoint(learner, evaluation)
             self._due = False
+
+    def _note_idle(self, idle, generation, now):
+        """Refresh ranks.json every few seconds: the idle share of each rank since it was written last."""
+        if self._idle and len(self._idle[-1]) != len(idle):
+            self._idle = []
+        self._idle.append(idle)
+        if not now and time.monotonic() - self._idle_at < BEAT:
+            return
+        shares = np.mean(self._idle, axis=0)
+        found = {"first": generation - len(self._idle) + 1, "last": generation, "idle": shares.round(3).tolist()}
+        write_atomically(self.path / "ranks.json", json.dumps(found).encode(), sync=False)
+        self._idle, self._idle_at = [], time.monotonic()
 
     def _checkpoint(self, learner, evaluation):
         """Refresh policy.h5, write the complete state, and drop all but the first and the newest `keep`."""
@@ -315,30 +339,6 @@ class Run:
         if evaluation:
             attributes |= {"eval_mean": evaluation.mean, "eval_episodes": len(evaluation.returns)}
         return pack(learner.policy(), attributes)
-
-
-class _Growing:
-    """A file that only grows by whole pieces: a piece that was torn is cut off before the next one.
-
-    end: bytes that count; None for all there are.
-    """
-
-    def __init__(self, path, end):
-        self._path = path
-        self._end = path.stat().st_size if end is None else end
-        self._newest = None
-
-    def append(self, piece, at=None):
-        """Add bytes.  at: a name for the piece; the one added last is not added twice."""
-        if at is not None and at == self._newest:
-            return
-        with open(self._path, "r+b" if self._end else "wb") as file:
-            if file.seek(0, os.SEEK_END) < self._end:
-                raise OSError(errno.ESTALE, "another file stands in its place")
-            file.truncate(self._end)
-            file.seek(self._end)
-            file.write(piece)
-        self._end, self._newest = self._end + len(piece), at
 
 
 def _line(columns, row):

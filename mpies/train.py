@@ -49,6 +49,7 @@ class Trainer:
         self.failed = 0.0  # share of the newest generation's members
         self.kept = {}  # what this rank has played of the generation under way: rows and observation sums
         self.salvaging = False  # whether a rank was lost in the generation under way
+        self.busy = []  # seconds (ranks,) that each rank played, of each batch of the newest generation
 
     def build_table(self):
         """The node's noise table, each of its ranks filling every so-manieth block; and room for the solver's rows."""
@@ -131,13 +132,16 @@ class Trainer:
 
         settle: called on rank 0 before the learner changes.
         """
-        began = time.perf_counter()
+        began, self.busy = time.perf_counter(), []
         proposal, normalization = self.share(self.learner)
         results, indices, observed = self.play_generation(proposal, normalization)
         sums = self.sum_moments(proposal, indices, results)
         if self.learner:
             settle()
-            self.learner.update(proposal, results, sums, observed, time.perf_counter() - began)
+            seconds = time.perf_counter() - began
+            self.learner.update(proposal, results, sums, observed, seconds)
+            played = sum(part for part in self.busy if len(part) == self.comm.size)  # not of ranks since lost
+            self.learner.idle = 1 - np.minimum(played / seconds, 1)
         self.generation += 1
         return results
 
@@ -234,16 +238,19 @@ class Trainer:
             done, _ = self.comm.allgather(np.zeros(0, np.int64) if mine is None else mine["rollout"])
             todo = np.setdiff1d(todo, done)
         tickets, share = self.comm.tickets(len(todo)), self.comm.node_size
+        began = time.perf_counter_ns()
         rows, observed, failures = self.task.player.play(work, todo, tickets, share, normalization, self.giving_up)
+        busy = time.perf_counter_ns() - began
         self.warn(work, failures, key)
         rows = with_notes(rows, work.notes)
         if mine is not None:
             rows, observed = np.concatenate([mine, rows]), np.concatenate([seen, observed])
         self.kept[key] = rows, observed
-        rows, flag = self.comm.allgather(
-            rows, ABANDON if self.giving_up() else STOP if self.signals.raised else CONTINUE
-        )
+        asked = ABANDON if self.giving_up() else STOP if self.signals.raised else CONTINUE
+        rows, said = self.comm.allgather(rows, (asked, busy))
+        flag = int(said[:, 0].max())
         self.flag = max(self.flag, flag)
+        self.busy.append(said[:, 1] / 1e9)
         if flag == ABANDON:
             raise Abandoned
         if self.task.observation_size and work.sampled.any():
@@ -294,9 +301,10 @@ class Trainer:
         mean, normalization = self.send(self.learner, [self.solver.mean] if self.learner else ())
         first = self.play_mean(mean, normalization, 0, episodes)
         if target is None or not first.mean >= target:
-            return Evaluation(first.returns, confirmed=False)
+            return first
         second = self.play_mean(mean, normalization, 1, episodes)
-        return Evaluation(np.concatenate([first.returns, second.returns]), confirmed=second.mean >= target)
+        both = (np.concatenate(pair) for pair in ((first.returns, second.returns), (first.lengths, second.lengths)))
+        return Evaluation(*both, confirmed=second.mean >= target)
 
     def play_mean(self, mean, normalization, attempt, episodes):
         """An Evaluation of `mean` on seeds that belong to (seed, generation, attempt)."""
@@ -309,7 +317,7 @@ class Trainer:
 
         work = Work(seeds, np.zeros(episodes, bool), write, np.zeros((episodes, 0)))
         rows, _ = self.play(work, normalization, key=(self.generation, "evaluation", attempt))
-        return Evaluation(rows["total"])
+        return Evaluation(rows["total"], rows["steps"])
 
 
 def in_order(rows):

@@ -18,6 +18,7 @@ os.environ["PYTHONPATH"] = str(HOME)  # the ranks test this checkout, also where
 def pytest_configure(config):
     config.addinivalue_line("markers", "mpi(n): run this one test on n ranks of a real mpiexec")
     config.addinivalue_line("markers", "k8s: run the manifests or check them against Kubernetes; see make test-k8s")
+    config.addinivalue_line("markers", "browser: look at the live page in a headless Chromium; see make test-page")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 
+import numpy as np
 import pytest
 
 from mpies import ledger, store
@@ -166,6 +167,7 @@ class Learner:
 
     def __init__(self):
         self.clock = Clock()
+        self.idle = np.zeros(1)
 
     def ledger_record(self):
         return {"generation": self.clock.generation}
@@ -177,7 +179,7 @@ class Learner:
 def refusals(monkeypatch):
     """A list of file names; the next write to the first of them is refused, and the name crossed out."""
     names = []
-    append, write = store._Growing.append, store.write_atomically
+    append, write = store.Growing.append, store.write_atomically
 
     def refuse(name):
         if names and name == names[0]:
@@ -191,7 +193,7 @@ def refusals(monkeypatch):
         refuse(path.name)
         write(path, *args, **kwargs)
 
-    monkeypatch.setattr(store._Growing, "append", append_or_refuse)
+    monkeypatch.setattr(store.Growing, "append", append_or_refuse)
     monkeypatch.setattr(store, "write_atomically", write_or_refuse)
     return names
 

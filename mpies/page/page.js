@@ -1,0 +1,395 @@
+// The page: asks for the list of runs and for what is new of the one that is chosen, and draws it.
+"use strict";
+
+const EVERY = 2000; // ms between two questions
+const MOST = 1200; // points of a curve; where more have come, it is asked for anew
+const AXES = { generation: "generation", seconds: "training time", steps: "environment steps" };
+// Columns of each chart, in the units that stand on its vertical axis.
+const CHARTS = [
+  { title: "Return", unit: "return of an episode", wide: true,
+    columns: { return_max: "max", return_min: "min", return_mean: "mean of members", eval_mean: "evaluation, 95 %" } },
+  { title: "Episode length", unit: "steps", columns: { length_mean: "training", eval_length: "evaluation" } },
+  { title: "Sigma", unit: "deviation of a parameter", columns: { sigma: "sigma" } },
+  { title: "Parameter norm", unit: "Euclidean length", columns: { parameter_norm: "norm" } },
+  { title: "Update ratio", unit: "step / parameters", columns: { update_ratio: "ratio" } },
+  { title: "Gradient norm", unit: "Euclidean length", columns: { gradient_norm: "norm" } },
+  { title: "Speed", unit: "steps per second", columns: { steps_per_second: "steps/s" } },
+  { title: "Idle share", unit: "% of a generation", scale: 100,
+    columns: { idle_mean: "mean of ranks", idle_max: "idlest rank" } },
+  { title: "Failures", unit: "members of a generation", zero: true, columns: { failures: "failed" } },
+  { title: "Ranks alive", unit: "ranks", zero: true, columns: { ranks: "ranks" } },
+];
+const KNOWN = new Set(["generation", "seconds", "episodes", "steps", "return_std", "eval_std", "eval_episodes",
+  "eval_interval", "eval_rank", "observations", ...CHARTS.flatMap((chart) => Object.keys(chart.columns))]);
+const MARKS = { running: "▶", finished: "✓", stopped: "■", stale: "⚠" };
+
+const $ = (id) => document.getElementById(id);
+const rows = new Map(); // name of a run to its line in the list
+let runs = [];
+let run = null; // what is known of the chosen one
+let charts = [];
+let timer = 0;
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+// Leaves an element alone that says so already: what is selected or focused in it stays.
+function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+function number(value, digits = 4) {
+  if (value === null || value === undefined) return "–";
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-3 || size >= 1e9)) return value.toExponential(2);
+  return value.toLocaleString("en", { maximumSignificantDigits: size >= 1e4 ? 12 : digits, maximumFractionDigits: 0,
+    roundingPriority: size >= 1e4 ? "lessPrecision" : "morePrecision" });
+}
+
+function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 120) return `${seconds.toFixed(1)} s`;
+  const hours = Math.floor(seconds / 3600), minutes = Math.floor(seconds / 60) % 60;
+  return hours ? `${hours} h ${minutes} min` : `${minutes} min ${Math.floor(seconds % 60)} s`;
+}
+
+// Labels of a whole axis with one unit: 0, 0.5 M, 1 M.
+function ticks(values) {
+  const largest = Math.max(...values.map(Math.abs));
+  const [unit, sign] = largest >= 1e9 ? [1e9, " G"] : largest >= 1e6 ? [1e6, " M"] : largest >= 1e4 ? [1e3, " k"] : [1, ""];
+  return values.map((value) => {
+    const scaled = value / unit;
+    return scaled === 0 ? "0" : Math.abs(scaled) < 1e-3 ? scaled.toExponential(0) : `${+scaled.toPrecision(6)}${sign}`;
+  });
+}
+
+async function ask(path) {
+  const answer = await fetch(path);
+  if (!answer.ok) throw new Error(await answer.text());
+  return answer.json();
+}
+
+function chosen() {
+  return decodeURIComponent(location.hash.replace(/^#(run$)?/, "")).replace(/^=/, "");
+}
+
+// ---------------------------------------------------------------- the list
+
+function showRuns() {
+  const words = $("filter").value.toLowerCase(), state = $("state").value;
+  let shown = 0;
+  for (const one of runs) {
+    let row = rows.get(one.name);
+    if (!row) {
+      const link = make("a", { href: `#=${encodeURIComponent(one.name)}` });
+      for (const part of ["name", "state", "more"]) link.append(make("span", { class: part }));
+      row = make("li", {}, link);
+      rows.set(one.name, row);
+    }
+    const link = row.firstChild, [name, badge, more] = link.children;
+    say(name, one.name === "." ? "this run" : one.name);
+    say(badge, `${MARKS[one.state]} ${one.state}`);
+    badge.className = `state ${one.state}`;
+    const evaluated = one.eval_mean === undefined ? "" : `, evaluation ${number(one.eval_mean)}`;
+    say(more, `${one.environment} · ${one.generation === undefined ? "no generation yet"
+      : `generation ${number(one.generation)}, return ${number(one.return_mean)}${evaluated}`}`);
+    if (run && run.name === one.name) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
+    const fits = (!state || one.state === state) && `${one.name} ${one.environment}`.toLowerCase().includes(words);
+    row.hidden = !fits;
+    shown += fits;
+  }
+  const names = new Set(runs.map((one) => one.name));
+  for (const [name, row] of rows) if (!names.has(name)) { row.remove(); rows.delete(name); }
+  runs.forEach((one, place) => {
+    const row = rows.get(one.name);
+    if ($("runs").children[place] !== row) $("runs").insertBefore(row, $("runs").children[place] || null);
+  });
+  say($("count"), runs.length ? `${shown} of ${runs.length} runs` : "No runs here yet");
+}
+
+async function refreshRuns() {
+  runs = await ask("/api/runs");
+  showRuns();
+}
+
+// ---------------------------------------------------------------- one run
+
+async function refreshRun() {
+  const name = chosen() || (run ? run.name : runs.length && (runs.find((one) => one.state === "running") || runs[0]).name);
+  if (!name) return;
+  const same = run && run.name === name && (run.columns.generation || []).length < MOST;
+  const since = same ? `&version=${run.version}&after=${run.rows}&log=${run.logged}` : "";
+  const news = await ask(`/api/run?name=${encodeURIComponent(name)}${since}`);
+  if (chosen() && chosen() !== name) return; // another was chosen meanwhile
+  take(news, same);
+}
+
+function take(news, same) {
+  const before = same ? run : null;
+  const log = before && news.log.start === before.logged ? before.log + news.log.text : news.log.text;
+  const grown = news.again || !before || Object.values(news.columns).some((column) => column.length);
+  run = { ...before, ...news, logged: news.log.end, log: log.slice(-60000) };
+  if (!news.again && before) {
+    run.per_point = before.per_point;
+    run.columns = { ...before.columns };
+    for (const [key, column] of Object.entries(news.columns)) run.columns[key] = before.columns[key].concat(column);
+  }
+  $("shown").hidden = false;
+  showNumbers();
+  if (!before || news.again && columnsOf(before) !== columnsOf(run)) buildCharts();
+  else if (grown) drawCharts();
+  showRanks();
+  showDownloads();
+  showLog();
+  say($("config"), run.config);
+  if (!before) { document.title = `${title()} – mpies`; showRuns(); }
+}
+
+const columnsOf = (known) => Object.keys(known.columns).filter((key) => known.columns[key].some((v) => v !== null)).join();
+const title = () => (run.name === "." ? "this run" : run.name);
+const newest = (column) => (run.columns[column] || []).findLast((value) => value !== null);
+
+function showNumbers() {
+  say($("name"), title());
+  const one = runs.find((other) => other.name === run.name) || {};
+  const reason = run.finished.reason ? ` (${run.finished.reason})` : "";
+  const sign = run.silence === null ? "" : `, last sign of life ${duration(run.silence)} ago`;
+  say($("about"), `${one.environment || ""} · ${one.solver || ""} · ${MARKS[run.state]} ${run.state}${reason}${sign}`);
+  const interval = newest("eval_interval");
+  const evaluation = newest("eval_mean");
+  const entries = {
+    generation: number(newest("generation")), "training time": duration(newest("seconds")),
+    steps: number(newest("steps")), "mean return": number(newest("return_mean")),
+    evaluation: evaluation === undefined ? "–" : number(evaluation) + (interval ? ` ± ${number(interval, 3)}` : ""),
+    target: number(run.target), "steps/s": number(newest("steps_per_second")), "ranks alive": number(newest("ranks")),
+  };
+  const list = $("numbers");
+  for (const [place, [name, value]] of Object.entries(entries).entries()) {
+    if (!list.children[place]) list.append(make("div", {}, make("dt"), make("dd")));
+    say(list.children[place].firstChild, name);
+    say(list.children[place].lastChild, value);
+  }
+  say($("thinned"), run.per_point > 1 ? `each point stands for ${run.per_point} generations` : "");
+}
+
+function showRanks() {
+  const idle = run.ranks.idle || [];
+  $("ranks").hidden = !idle.length;
+  if (!idle.length) return;
+  const [, text, bars] = $("ranks").children;
+  say(text, `share of the time without an episode under way, generations ${run.ranks.first} to ${run.ranks.last}`);
+  while (bars.children.length > idle.length) bars.lastChild.remove();
+  idle.forEach((share, rank) => {
+    if (!bars.children[rank])
+      bars.append(make("div", {}, make("span", {}, `rank ${rank}`), make("meter", { "aria-label": `rank ${rank}` }), make("b")));
+    const [, meter, value] = bars.children[rank].children;
+    meter.value = share;
+    say(value, `${(100 * share).toFixed(0)} %`);
+  });
+}
+
+function showDownloads() {
+  const list = $("downloads");
+  const names = { "best.h5": "best policy", "policy.h5": "newest policy", "metrics.csv": "metrics", "log.txt": "log",
+    "config.yaml": "config", "report.html": "report" };
+  const wanted = `${run.name} ${run.files}`;
+  if (list.dataset.shown === wanted) return;
+  list.dataset.shown = wanted;
+  list.replaceChildren(...run.files.map((file) => make("a", { download: "",
+    href: `/download?run=${encodeURIComponent(run.name)}&file=${encodeURIComponent(file)}` }, `${names[file]} (${file})`)));
+}
+
+function showLog() {
+  const log = $("log");
+  const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 5;
+  say(log, run.log || "This run keeps no log.");
+  if (atEnd) log.scrollTop = log.scrollHeight;
+}
+
+// ---------------------------------------------------------------- curves
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const axis = () => document.forms.view.axis.value;
+
+function horizontal() {
+  const values = run.columns[axis()] || [];
+  if (axis() !== "seconds") return [values, AXES[axis()]];
+  const end = values.at(-1) || 0;
+  const [unit, sign] = end > 10800 ? [3600, "hours"] : end > 300 ? [60, "minutes"] : [1, "seconds"];
+  return [values.map((value) => value / unit), `${AXES.seconds}, ${sign}`];
+}
+
+function dataOf(chart) {
+  const scale = chart.scale || 1;
+  return [horizontal()[0], ...chart.shown.map((name) => run.columns[name].map((v) => (v === null ? null : v * scale)))];
+}
+
+function buildCharts() {
+  for (const chart of charts) chart.plot.destroy();
+  const known = (name) => run.columns[name] && run.columns[name].some((value) => value !== null);
+  const others = Object.keys(run.columns).filter((name) => !KNOWN.has(name) && known(name));
+  const wanted = [...CHARTS, ...others.map((name) => ({
+    title: name.replaceAll("_", " ").replace(/^./, (letter) => letter.toUpperCase()), unit: "as the solver reports it",
+    columns: { [name]: name.replaceAll("_", " ") } }))];
+  charts = wanted.map((chart) => ({ ...chart, shown: Object.keys(chart.columns).filter(known) }))
+    .filter((chart) => chart.shown.length);
+  $("charts").replaceChildren(...charts.map((chart) => {
+    chart.box = make("div", { class: chart.wide ? "chart wide" : "chart" }, make("h3", {}, chart.title));
+    return chart.box;
+  }));
+  for (const chart of charts) plot(chart);
+}
+
+function plot(chart) {
+  const ink = colour("ink"), line = colour("line");
+  const band = $("band").checked;
+  const colours = { eval_mean: colour("orange"), eval_length: colour("orange"), idle_max: colour("orange") };
+  const crowded = (run.columns.eval_mean || []).filter((value) => value !== null).length > 60;
+  const series = chart.shown.map((name) => {
+    const stroke = colours[name] || colour("blue");
+    const common = { label: chart.columns[name], stroke, value: cell, spanGaps: true };
+    if (name === "return_min" || name === "return_max")
+      return { ...common, stroke: colour("band"), width: 0.5, show: band, points: { show: false } };
+    if (name.startsWith("eval_"))
+      return { ...common, paths: () => null, points: { show: true, size: crowded ? 3 : 6, fill: stroke } };
+    return { ...common, width: 1.75, points: { show: run.columns[name].length < 3 } };
+  });
+  const [low, high] = [chart.shown.indexOf("return_min") + 1, chart.shown.indexOf("return_max") + 1];
+  const look = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 },
+    font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 20 };
+  const label = horizontal()[1];
+  chart.plot = new uPlot({
+    ...size(chart),
+    series: [{ label, value: cell }, ...series],
+    bands: low && high ? [{ series: [high, low], fill: colour("band") }] : [],
+    scales: { x: { time: false }, y: { range: (_, from, to) => range(chart, from, to) } },
+    axes: [{ ...look, label, size: 34, values: (_, values) => ticks(values) },
+      { ...look, label: chart.unit, size: 62, values: (_, values) => ticks(values) }],
+    cursor: { drag: { x: true, y: false } },
+    legend: { live: true },
+    hooks: { draw: [(u) => drawTargetAndIntervals(u, chart)] },
+  }, dataOf(chart), chart.box);
+  const canvas = chart.plot.root;
+  canvas.tabIndex = 0;
+  canvas.setAttribute("role", "img");
+  canvas.addEventListener("keydown", (event) => moveCursor(event, chart));
+  name(chart);
+}
+
+// What the legend says: the value at the cursor, the newest where there is none.
+function cell(u, value, place, index) {
+  return number(index === null ? u.data[place].findLast((one) => one !== null) : value);
+}
+
+function name(chart) {
+  const values = chart.shown.map((column) => `${chart.columns[column]} ${number(newest(column))}`);
+  chart.plot.root.setAttribute("aria-label", `${chart.title} against ${horizontal()[1]}; newest: ${values.join(", ")}`);
+}
+
+function range(chart, from, to) {
+  if (from === null || from === undefined) return [0, 1];
+  if (chart.title === "Return") {
+    if (run.target !== null && run.target !== undefined) [from, to] = [Math.min(from, run.target), Math.max(to, run.target)];
+    (run.columns.eval_interval || []).forEach((half, place) => {
+      const mean = run.columns.eval_mean[place];
+      if (half !== null && mean !== null) [from, to] = [Math.min(from, mean - half), Math.max(to, mean + half)];
+    });
+  }
+  if (chart.zero) [from, to] = [0, Math.max(to, 1)];
+  const room = (to - from || Math.abs(to) || 1) * 0.06;
+  return [chart.zero || (from >= 0 && from < room) ? 0 : from - room, to + room];
+}
+
+function drawTargetAndIntervals(u, chart) {
+  if (chart.title !== "Return") return;
+  const { left, top, width, height } = u.bbox, ratio = devicePixelRatio, brush = u.ctx;
+  brush.save();
+  brush.beginPath();
+  brush.rect(left, top, width, height);
+  brush.clip();
+  if (run.target !== null && run.target !== undefined) {
+    const y = u.valToPos(run.target, "y", true);
+    brush.strokeStyle = brush.fillStyle = colour("green");
+    brush.setLineDash([6 * ratio, 4 * ratio]);
+    brush.lineWidth = 1.5 * ratio;
+    brush.beginPath();
+    brush.moveTo(left, y);
+    brush.lineTo(left + width, y);
+    brush.stroke();
+    brush.font = `${12 * ratio}px system-ui, sans-serif`;
+    brush.textAlign = "left";
+    brush.fillText(`target ${number(run.target)}`, left + 6 * ratio, y > top + 20 * ratio ? y - 5 * ratio : y + 14 * ratio);
+  }
+  const halves = run.columns.eval_interval, means = run.columns.eval_mean;
+  if (halves && means) {
+    brush.setLineDash([]);
+    brush.strokeStyle = colour("orange");
+    brush.lineWidth = ratio;
+    halves.forEach((half, place) => {
+      if (half === null || means[place] === null) return;
+      const x = u.valToPos(u.data[0][place], "x", true);
+      const [upper, lower] = [means[place] + half, means[place] - half].map((value) => u.valToPos(value, "y", true));
+      brush.beginPath();
+      brush.moveTo(x, upper);
+      brush.lineTo(x, lower);
+      for (const y of [upper, lower]) { brush.moveTo(x - 3 * ratio, y); brush.lineTo(x + 3 * ratio, y); }
+      brush.stroke();
+    });
+  }
+  brush.restore();
+}
+
+function size(chart) {
+  return { width: Math.max(240, chart.box.clientWidth - 14), height: chart.wide ? 330 : 220 };
+}
+
+function drawCharts() {
+  for (const chart of charts) { chart.plot.setData(dataOf(chart)); name(chart); }
+}
+
+// Arrow keys read a curve value by value, Home and End its ends.
+function moveCursor(event, chart) {
+  const u = chart.plot, last = u.data[0].length - 1, here = u.cursor.idx ?? last;
+  const places = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: last };
+  if (!(event.key in places) || last < 0) return;
+  event.preventDefault();
+  const place = Math.min(last, Math.max(0, places[event.key]));
+  u.setCursor({ left: u.valToPos(u.data[0][place], "x"), top: u.over.clientHeight / 2 });
+}
+
+// ---------------------------------------------------------------- going on
+
+async function tick() {
+  clearTimeout(timer);
+  try {
+    await refreshRuns();
+    await refreshRun();
+    $("trouble").hidden = true;
+  } catch (error) {
+    say($("trouble"), error instanceof TypeError ? "No answer from the server; trying again." : error.message);
+    $("trouble").hidden = false;
+  }
+  clearTimeout(timer);
+  timer = setTimeout(tick, document.hidden ? 5 * EVERY : EVERY);
+}
+
+$("filter").addEventListener("input", showRuns);
+$("state").addEventListener("input", showRuns);
+// Up and down go from run to run.
+$("runs").addEventListener("keydown", (event) => {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  const links = [...$("runs").querySelectorAll("li:not([hidden]) a")];
+  const next = step && links[links.indexOf(document.activeElement) + step];
+  if (next) { event.preventDefault(); next.focus(); }
+});
+$("view").addEventListener("change", () => run && buildCharts());
+addEventListener("hashchange", () => { if (chosen()) tick(); });
+document.addEventListener("visibilitychange", () => { if (!document.hidden) tick(); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => run && buildCharts());
+new ResizeObserver(() => charts.forEach((chart) => chart.plot.setSize(size(chart)))).observe($("charts"));
+tick();

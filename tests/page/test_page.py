@@ -1,0 +1,157 @@
+"""The live page in a real browser: drawn, updated, downloaded from, at any width, by keyboard, light and dark."""
+
+import os
+import shutil
+
+import pytest
+
+from tests.page.conftest import line
+
+pytestmark = pytest.mark.browser
+
+# How much of a chart's canvas is not empty, in pixels.
+INK = """box => { const canvas = box.querySelector('canvas');
+    const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+    let ink = 0; for (let i = 3; i < data.length; i += 4) ink += data[i] > 0; return ink; }"""
+
+
+@pytest.fixture
+def open_page(browser, server):
+    """Open the page, at a run where one is named.  Returns playwright's Page; errors in it fail the test."""
+    contexts, problems, hosts = [], [], set()
+
+    def open_at(run="", **options):
+        contexts.append(browser.new_context(**options))
+        page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
+        page.goto(server.url + (f"#={run}" if run else ""))
+        page.wait_for_selector(".uplot canvas")
+        return page
+
+    open_at.problems = problems
+    yield open_at
+    for context in contexts:
+        context.close()
+    assert not problems
+    assert hosts == {"{}:{}".format(*server.server_address[:2])}  # it needs no other host
+
+
+def wait_for_text(page, selector, text):
+    page.wait_for_function("([s, t]) => document.querySelector(s).textContent.includes(t)", arg=[selector, text])
+
+
+def test_the_page_draws_the_curves_and_says_what_runs(open_page):
+    page = open_page("group%2Flong")
+    titles = page.locator(".chart h3").all_inner_texts()
+    wanted = ["Return", "Episode length", "Sigma", "Parameter norm", "Update ratio", "Speed", "Idle share", "Failures"]
+    assert titles == [*wanted, "Ranks alive"]
+    for chart in page.query_selector_all(".chart"):
+        assert chart.evaluate(INK) > 2000
+    assert "LunarLander-v3" in page.inner_text("#about") and "stopped" in page.inner_text("#about")
+    assert page.locator("#runs li").count() == 3
+    assert "5 generations" in page.inner_text("#thinned")
+
+
+def test_a_new_generation_appears_by_itself(open_page, folder):
+    page = open_page("first")
+    before = page.query_selector(".chart").evaluate(INK)
+    label = page.get_attribute(".uplot", "aria-label")
+    with open(folder / "first" / "metrics.csv", "a") as file:
+        file.write("".join(map(line, range(4, 31))) + line(31)[:30])
+    with open(folder / "first" / "log.txt", "a") as file:
+        file.write("a line that was not there\n")
+    wait_for_text(page, "#numbers", "30")
+    wait_for_text(page, "#log", "a line that was not there")
+    assert page.get_attribute(".uplot", "aria-label") != label
+    page.wait_for_timeout(200)
+    assert page.query_selector(".chart").evaluate(INK) != before
+    assert "<script>" in page.inner_text("#log")  # shown, not run
+
+
+def test_a_new_run_and_a_lost_one_change_the_list(open_page, folder):
+    page = open_page("first")
+    shutil.copytree(folder / "first", folder / "second")
+    page.wait_for_selector("#runs li:nth-child(4)")
+    shutil.rmtree(folder / "torn")
+    page.wait_for_function("() => document.querySelectorAll('#runs li').length == 3")
+    assert [text.split("\n")[0] for text in page.locator("#runs li").all_inner_texts()] == [
+        "first",
+        "group/long",
+        "second",
+    ]
+
+
+def test_a_download_arrives(open_page, folder):
+    page = open_page("first")
+    with page.expect_download() as waiting:
+        page.click("text=best policy")
+    assert waiting.value.suggested_filename == "first-best.h5"
+    assert os.path.getsize(waiting.value.path()) == (folder / "first" / "best.h5").stat().st_size
+    assert page.locator("#downloads a").count() == 4
+
+
+def test_everything_is_reached_by_keyboard(open_page):
+    page = open_page("first")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    for _ in range(3):
+        page.keyboard.press("Tab")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    wait_for_text(page, "#name", "group/long")
+    page.focus("input[value=generation]")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector(".uplot[aria-label*='training time, minutes']")
+    page.focus("#band")
+    page.keyboard.press("Space")
+    assert not page.is_checked("#band")
+    page.focus(".uplot")
+    page.keyboard.press("Home")
+    page.wait_for_timeout(100)
+    first = page.inner_text(".chart .u-legend")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_timeout(100)
+    assert page.inner_text(".chart .u-legend") != first
+    page.focus("#filter")
+    page.keyboard.type("long")
+    wait_for_text(page, "#count", "1 of 3 runs")
+
+
+@pytest.mark.parametrize("width", [360, 800, 1500])
+def test_nothing_is_cut_off_at_any_width(width, open_page):
+    page = open_page("group%2Flong", viewport={"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for box in page.query_selector_all(".chart, #numbers div, #view label, #downloads a"):
+        place = box.bounding_box()
+        assert place["x"] >= 0 and place["x"] + place["width"] <= width
+    for chart in page.query_selector_all(".chart"):
+        outer, inner = chart.bounding_box(), chart.query_selector("canvas").bounding_box()
+        assert inner["x"] + inner["width"] <= outer["x"] + outer["width"] and inner["width"] > 200
+
+
+def test_light_and_dark_follow_the_reader(open_page):
+    page = open_page("first", color_scheme="dark")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(paper) == "rgb(20, 23, 27)"
+    page.emulate_media(color_scheme="light")
+    assert page.evaluate(paper) == "rgb(255, 255, 255)"
+    page.wait_for_selector(".uplot canvas")
+
+
+def test_the_idle_share_of_each_rank_is_shown(open_page):
+    page = open_page("first")
+    page.wait_for_selector("#ranks meter")
+    assert page.locator("#ranks b").all_inner_texts() == ["2 %", "31 %"]
+
+
+def test_a_server_that_is_gone_is_said_and_comes_back(open_page, server):
+    page = open_page("first")
+    page.route("**/api/**", lambda route: route.abort())
+    page.wait_for_selector("#trouble:not([hidden])")
+    assert "trying again" in page.inner_text("#trouble")
+    page.unroute("**/api/**")
+    page.wait_for_selector("#trouble", state="hidden")
+    assert set(open_page.problems) == {"Failed to load resource: net::ERR_FAILED"}
+    open_page.problems.clear()
