@@ -150,6 +150,47 @@ def replay(run, generation, out):
 
 
 @main.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--width", default=8.0, show_default=True, type=click.FloatRange(3, 40), help="Of a picture, in inches.")
+@user_errors
+def plot(runs, width):
+    """Draw the return of each RUN against time, generations and steps: reward_vs_*.png in its directory."""
+    from mpies.curves import read_curves
+    from mpies.plots import write_pictures
+
+    for run in runs:
+        curves = read_curves(run)
+        for path in write_pictures(curves.path, curves, width):
+            click.echo(path)
+
+
+@main.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--out", default=".", show_default=True, help="Where comparison_vs_*.png go.")
+@click.option("--width", default=8.0, show_default=True, type=click.FloatRange(3, 40), help="Of a picture, in inches.")
+@user_errors
+def compare(runs, out, width):
+    """Compare configs over their seeds: RUNs that differ in the seed alone are one group."""
+    from pathlib import Path
+
+    from rich import box, console, table
+
+    from mpies import compare as comparison
+    from mpies.curves import read_curves
+    from mpies.plots import AXES, image, write_file
+
+    groups = comparison.group_runs([read_curves(run) for run in runs])
+    shown = table.Table(*comparison.HEADINGS, box=box.SIMPLE)
+    for row in comparison.tabulate(groups):
+        shown.add_row(*row)
+    console.Console(width=None if sys.stdout.isatty() else 140).print(shown)
+    for axis in AXES:
+        path = Path(out) / f"comparison_vs_{axis}.png"
+        write_file(path, image(comparison.draw_comparison(groups, axis, width)))
+        click.echo(path)
+
+
+@main.command()
 @click.argument("run")
 @click.option("--member", required=True, metavar="G,K", help="Member K (from 0) of generation G (from 1).")
 @user_errors
