@@ -150,6 +150,17 @@ def replay(run, generation, out):
 
 
 @main.command()
+@click.argument("policy")
+@click.option("--to", required=True, help="policy.npz, policy.onnx, or policy.py, which needs NumPy alone.")
+@user_errors
+def export(policy, to):
+    """Write POLICY (a run directory or a policy file) for other programs."""
+    from mpies.export import export_policy
+
+    click.echo(f"{to}: {export_policy(policy, to)}")
+
+
+@main.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--width", default=8.0, show_default=True, type=click.FloatRange(3, 40), help="Of a picture, in inches.")
 @user_errors

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from envs.base import Discrete
+from mpies.exported_mlp import ACTIVATIONS
 from solvers.options import Count, Flag, Fraction, Options, Positive
 from solvers.streams import INITIAL_MEAN, stream
 
@@ -24,27 +25,6 @@ def aligned_stack(count, size):
     memory = np.zeros(count * stride + _LINE, np.float32)
     skip = (-memory.ctypes.data // 4) % _LINE
     return memory[skip : skip + count * stride].reshape(count, stride)[:, :size]
-
-
-def _relu(x):
-    np.maximum(x, 0, out=x)
-
-
-def _lrelu(x):
-    np.maximum(x, x * np.float32(0.01), out=x)
-
-
-def _elu(x):
-    np.copyto(x, np.expm1(np.minimum(x, 0)), where=x < 0)
-
-
-ACTIVATIONS = {
-    "tanh": lambda x: np.tanh(x, out=x),
-    "relu": _relu,
-    "lrelu": _lrelu,
-    "elu": _elu,
-    "linear": lambda x: x,
-}
 
 
 class MLPOptions(Options):
