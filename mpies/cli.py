@@ -1,5 +1,6 @@
 """The command line.  Heavy modules are imported by the command that needs them."""
 
+import contextlib
 import functools
 import sys
 
@@ -203,18 +204,33 @@ def compare(runs, out, width):
 
 @main.command()
 @click.argument("run")
-@click.option("--member", required=True, metavar="G,K", help="Member K (from 0) of generation G (from 1).")
+@click.option("--video", help="Record to this .mp4 or .gif; without it, a window shows the episodes.")
+@click.option("--episodes", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--seed", type=click.IntRange(0), help="Of the episodes; default the run's, never used in training.")
+@click.option("--member", metavar="G,K", help="Play member K (from 0) of generation G (from 1) again instead.")
 @user_errors
-def play(run, member):
-    """Play a recorded member of RUN again; exit 1 where it does not return what it did."""
+def play(run, video, episodes, seed, member):
+    """Show or record the best policy of RUN (a run directory, also while it goes on, or a policy file).
+
+    With --member, play a recorded member again; exit 1 where it does not return what it did.
+    """
+    if member is None:
+        from mpies.film import play_policy
+
+        generation, returns = play_policy(run, episodes, seed, video)
+        shown = ", ".join(f"{value:.2f}" for value in returns)
+        click.echo(f"{video or run}: generation {generation}, return {shown}")
+        return
     from pathlib import Path
 
+    from mpies.film import filming
     from mpies.replay import play_member
 
     generation, comma, number = member.partition(",")
     if not (comma and generation.isdigit() and number.isdigit() and int(generation) > 0):
         fail(f"--member must be GENERATION,NUMBER such as 12,3, but is {member!r}")
-    recorded, now, failures = play_member(Path(run), int(generation), int(number))
+    with filming(video) if video else contextlib.nullcontext() as film:
+        recorded, now, failures = play_member(Path(run), int(generation), int(number), film)
     same = recorded == now or (recorded != recorded and now != now)
     click.echo(f"{run}: member {number} of generation {generation}: recorded {recorded:.6g}, played again {now:.6g}")
     for episode, message in failures.items():

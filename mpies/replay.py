@@ -5,6 +5,7 @@ import numpy as np
 from mpies import ledger, store
 from mpies.communicator import Serial
 from mpies.config import as_yaml, resolved, validate
+from mpies.film import show_episodes
 from mpies.learner import part, results_of
 from mpies.normalizer import Normalizer
 from mpies.rollouts import Work
@@ -87,8 +88,8 @@ class Replay:
         return store.digest(state) == self.digest
 
 
-def play_member(path, generation, member):
-    """Play one recorded member of a generation again.
+def play_member(path, generation, member, film=None):
+    """Play one recorded member of a generation again, and once more to a film where one is given.
 
     Returns the recorded return, the return now and {episode: what went wrong}.
     Raises StoreError when there is no such member.
@@ -113,4 +114,6 @@ def play_member(path, generation, member):
     work = Work(seeds, np.zeros(episodes, bool), write, np.zeros((episodes, 0)))
     rows, _, failures = task.player.play(work, np.arange(episodes), Serial().tickets(episodes), 1, normalization)
     totals = np.sort(rows, order="rollout")["total"]
+    if film and not failures:
+        show_episodes(config, work, normalization, film)
     return float(record["returns"][member]), float(totals.reshape(1, -1).mean(axis=1)[0]), failures
