@@ -46,15 +46,25 @@ OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE ...]")
 @click.argument("config")
 @click.option("--out", help="Run directory; default runs/NAME-OF-CONFIG, with the overrides in its name.")
 @click.option("--resume", type=click.Choice(["auto", "never", "must"]), default="auto", show_default=True)
+@click.option("--seeds", metavar="N|A..B", help="Repeat with seeds 1 to N (or A to B), each in OUT-seed-K.")
 @OVERRIDES
-def train(config, out, resume, overrides):
+def train(config, out, resume, seeds, overrides):
     """Train CONFIG; an existing run goes on from its newest checkpoint.
 
     Under mpirun or srun on all their ranks, else on one.
     """
     from mpies.launch import train_on_this_rank
 
-    sys.exit(train_on_this_rank(config, out, resume, overrides))
+    repeats = None
+    if seeds is not None:
+        first, dots, last = seeds.rpartition("..")
+        first = first if dots else "1"
+        if not (first.isdigit() and last.isdigit() and int(first) <= int(last)):
+            fail(f"--seeds must be a number such as 5, or a range such as 6..10, but is {seeds!r}")
+        if any(override.startswith("seed=") for override in overrides):
+            fail("--seeds and seed= exclude each other; leave one out")
+        repeats = range(int(first), int(last) + 1)
+    sys.exit(train_on_this_rank(config, out, resume, overrides, repeats))
 
 
 @main.command()
@@ -164,16 +174,45 @@ def export(policy, to):
 @main.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--width", default=8.0, show_default=True, type=click.FloatRange(3, 40), help="Of a picture, in inches.")
+@click.option("--trajectory", is_flag=True, help="Where the search went instead: trajectory.png and landscape.png.")
+@click.option("--umap", is_flag=True, help="With --trajectory: trajectory_umap.png too, by umap-learn.")
+@click.option(
+    "--grid", default=15, show_default=True, type=click.IntRange(3, 200), help="Of landscape.png: places a side."
+)
+@click.option("--episodes", default=3, show_default=True, type=click.IntRange(1), help="Of landscape.png: per place.")
 @user_errors
-def plot(runs, width):
+def plot(runs, width, trajectory, umap, grid, episodes):
     """Draw the return of each RUN against time, generations and steps: reward_vs_*.png in its directory."""
     from mpies.curves import read_curves
     from mpies.plots import write_pictures
 
     for run in runs:
-        curves = read_curves(run)
-        for path in write_pictures(curves.path, curves, width):
+        if trajectory:
+            from mpies.landscape import write_landscape
+
+            written = write_landscape(run, umap, grid, episodes, width)
+        else:
+            curves = read_curves(run)
+            written = write_pictures(curves.path, curves, width)
+        for path in written:
             click.echo(path)
+
+
+@main.command()
+@click.argument("run")
+@click.option("--out", help="The file; default RUN/report.html.")
+@user_errors
+def report(run, out):
+    """Write one HTML file about RUN that opens anywhere: what was run, curves, result, how to reproduce it."""
+    from pathlib import Path
+
+    from mpies.curves import read_curves
+    from mpies.plots import write_file
+    from mpies.report import make_report, read_versions
+
+    path = Path(out) if out else Path(run) / "report.html"
+    write_file(path, make_report(read_curves(run), read_versions(Path(run))).encode())
+    click.echo(path)
 
 
 @main.command()

@@ -48,7 +48,9 @@ def export_policy(path, to):
             f"{find_policy(path)}: policy.kind {config.policy.kind} has no export; one of {', '.join(EXPORTS)} is needed"
         )
     arrays = export.arrays(Task(config).policy, saved)
-    about = f"{config.environment.id}, generation {int(attributes['generation'])}, {len(saved['parameters'])} parameters"
+    about = (
+        f"{config.environment.id}, generation {int(attributes['generation'])}, {len(saved['parameters'])} parameters"
+    )
     arrays["about"] = np.array(about)
     if to.suffix == ".onnx":
         content = as_onnx(export, arrays, about)

@@ -9,6 +9,7 @@ It computes what training computed, in the same order, so that its actions are t
 
 import base64
 import io
+import itertools
 
 import numpy as np
 
@@ -37,7 +38,7 @@ class Policy:
         flat = aligned[start : start + len(parameters)]
         flat[:] = parameters
         widths, self.layers, start = arrays["widths"].tolist(), [], 0
-        for rows, columns in zip(widths, widths[1:]):  # noqa: B905 (pairs)
+        for rows, columns in itertools.pairwise(widths):
             weights, start = flat[start : start + rows * columns].reshape(rows, columns), start + rows * columns
             bias = None
             if arrays["bias"]:

@@ -19,6 +19,7 @@ from mpies.cli import FAILED, FINISHED, REQUEUE, USER_ERROR
 from mpies.communicator import NotEnoughSharedMemory, connect
 from mpies.config import ConfigError, load
 from mpies.lock import Taken
+from mpies.painter import Painter
 from mpies.progress import make_progress
 from mpies.train import Trainer
 
@@ -69,15 +70,24 @@ def default_out(config, overrides):
     return Path("runs") / "".join(letter if letter.isalnum() or letter in "-_.=," else "-" for letter in name)
 
 
-def train_on_this_rank(path, out, resume, overrides):
-    """Train the config at `path`.  Returns the exit code; every rank calls this."""
+def train_on_this_rank(path, out, resume, overrides, seeds=None):
+    """Train the config at `path`, with `seeds` one run after the other.  Returns the exit code; all ranks call this."""
     comm = connect()
     if comm.size > 1:
         end_with_parent()
     set_up_log(comm)
     code = FAILED
     try:
-        return _train(comm, path, out, resume, overrides)
+        signals = Signals()
+        if seeds is None:
+            return comm.leave(_train(comm, signals, path, out, resume, overrides))
+        out = out or default_out(path, overrides)
+        for seed in seeds:
+            code = _train(comm, signals, path, f"{out}-seed-{seed}", resume, [*overrides, f"seed={seed}"])
+            if comm.first_error("one rank's code is not 0" if code else ""):
+                break
+            comm.free()
+        return comm.leave(code)
     except _Leaving as leaving:
         return leaving.code
     except Taken as error:
@@ -104,8 +114,8 @@ def set_up_log(comm):
     logging.basicConfig(level=logging.INFO, format="%(levelname)s rank %(rank)d: %(message)s", handlers=[handler])
 
 
-def _train(comm, path, out, resume, overrides):
-    signals = Signals()
+def _train(comm, signals, path, out, resume, overrides):
+    """One run, on all ranks.  Returns the exit code."""
 
     def together(step):
         """Run `step` on all ranks; where any meets a user's mistake, all end with its one line."""
@@ -127,15 +137,17 @@ def _train(comm, path, out, resume, overrides):
     together(trainer.build_table)
     job = comm.broadcast([np.frombuffer(uuid.uuid4().bytes, np.uint8)])[0].tobytes().hex()
     run = together(lambda: store.open_run(out, config, resume, job) if comm.rank == 0 else store.Run(out, config, job))
-    progress = make_progress(config)
+    progress, painter = make_progress(config), Painter(run)
+    run.evaluated = painter.refresh
     reason = trainer.train(run, progress)
+    code = {"signal": REQUEUE, "failures": FAILED}.get(reason, FINISHED)
     if comm.rank == 0:
         progress.close()
-        saved = _say_goodbye(reason, run, trainer.learner, config)
+        if not _say_goodbye(reason, run, trainer.learner, config):
+            code = FAILED
+        painter.close()
         run.close()
-        if not saved:
-            return comm.leave(FAILED)
-    return comm.leave({"signal": REQUEUE, "failures": FAILED}.get(reason, FINISHED))
+    return code
 
 
 def _say_goodbye(reason, run, learner, config):

@@ -38,7 +38,7 @@ class Replay:
         for record, _ in ledger.read(path / "ledger.bin"):
             if record["generation"] > generation:
                 break
-            self._repeat(record)
+            self.repeat(record)
         if self.solver.generation != generation:
             raise store.StoreError(
                 f"{path}: generation {generation} is not in its ledger, which ends at {self.solver.generation}"
@@ -65,7 +65,8 @@ class Replay:
             self.config.seed, solver.generation, batch, count, len(self.table), solver.dimension
         )
 
-    def _repeat(self, record):
+    def repeat(self, record):
+        """Take the step of the coming generation, from its ledger record."""
         results, proposal, dimension = results_of(record), self.propose(), self.solver.dimension
         batches = range(len(results.returns) // self.config.solver.members(dimension))
         weights = self.solver.weigh(results, proposal)

@@ -16,6 +16,7 @@ INITIAL_MEAN = 4  # (): first parameters
 STATISTICS = 5  # (generation, round): which episodes feed the observation statistics
 TASK = 6  # (): the shift of a test function
 SOLVER = 7  # (generation,): what a solver draws besides the members' noise
+PICTURES = 16  # (generation,): which members a picture of the search shows
 
 
 def stream(seed, purpose, *counters):
