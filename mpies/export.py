@@ -45,7 +45,7 @@ def export_policy(path, to):
     export = EXPORTS.get(config.policy.kind)
     if export is None:
         raise ConfigError(
-            f"{find_policy(path)}: policy.kind {config.policy.kind} has no export; one of {', '.join(EXPORTS)} is needed"
+            f"{find_policy(path)}: policy.kind {config.policy.kind} has no export; needed: {' or '.join(EXPORTS)}"
         )
     arrays = export.arrays(Task(config).policy, saved)
     about = (

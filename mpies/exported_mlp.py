@@ -30,8 +30,8 @@ class Policy:
         self.activation = ACTIVATIONS[str(arrays["activation"])]
         self.output = str(arrays["output"])
         self.clip = np.float32(arrays["observation_clip"])
-        self.normalization = arrays["normalization"] if "normalization" in arrays else None
-        self.bounds = arrays["bounds"] if "bounds" in arrays else None  # (2, a) of continuous actions
+        self.normalization = arrays.get("normalization")
+        self.bounds = arrays.get("bounds")  # (2, a) of continuous actions
         parameters = np.asarray(arrays["parameters"], np.float32)
         aligned = np.zeros(len(parameters) + 16, np.float32)  # from a cache line on, as in training
         start = (-aligned.ctypes.data // 4) % 16
