@@ -37,7 +37,8 @@ class Curves:
     @property
     def interval(self):
         """(g,) half the width of the 95 % confidence interval of an evaluation."""
-        return CONFIDENCE * self["eval_std"] / np.sqrt(self.config["evaluation"]["episodes"])
+        episodes = self.columns.get("eval_episodes", self.config["evaluation"]["episodes"])
+        return CONFIDENCE * self["eval_std"] / np.sqrt(episodes)
 
     @property
     def target(self):

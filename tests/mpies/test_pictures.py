@@ -1,5 +1,7 @@
 """Pictures, report, comparison and films of real little runs."""
 
+import os
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -8,11 +10,14 @@ import imageio.v3
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image, ImageSequence
 
 from mpies import store
 from mpies.cli import main
 from mpies.compare import group_runs, tabulate
 from mpies.curves import read_curves
+from mpies.evaluate import evaluate_policy
+from mpies.landscape import follow, principal_axes, slice_returns
 
 CONFIG = """
 environment: {id: CartPole-v1, backend: gymnasium, max_steps: 40}
@@ -57,6 +62,15 @@ def test_train_draws_at_its_end_and_plot_draws_again(tmp_path):
     assert not list((tmp_path / "run").glob(".*.tmp"))
 
 
+def test_a_job_that_lost_its_run_draws_nothing(folder, tmp_path):
+    run = shutil.copytree(folder / "one-seed-1", tmp_path / "run")
+    (run / "writer.json").write_text('{"token": "mine"}')
+    for token, drawn in (("another's", 0), ("mine", 3)):
+        command = [sys.executable, "-m", "mpies.painter", run, token, "now"]
+        subprocess.run(command, input=b"dl", check=True, timeout=60)
+        assert len(list(run.glob("reward_vs_*.png"))) == drawn
+
+
 def test_seeds_are_runs_of_their_own_and_resume(folder):
     configs = [store.read_config(folder / f"one-seed-{seed}") for seed in (1, 2)]
     assert [config.pop("seed") for config in configs] == [1, 2] and configs[0] == configs[1]
@@ -79,6 +93,32 @@ def test_a_comparison_counts_by_hand(folder, tmp_path):
     assert x.tolist() == [2, 3, 4, 5, 6] and y[:, 1] == pytest.approx((y[:, 0] + y[:, 2]) / 2)
     ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path)
     assert ended.exit_code == 0 and "0 of 2" in ended.stdout and len(list(tmp_path.glob("comparison_vs_*.png"))) == 3
+
+
+def test_a_trajectory_is_the_run_and_its_slice_goes_through_the_final_policy(folder):
+    run = folder / "one-seed-1"
+    ended = invoke("plot", run, "--trajectory", "--grid", "3", "--episodes", "2")
+    assert ended.exit_code == 0, ended.output
+    assert imageio.v3.imread(run / "landscape.png").shape[:2] == imageio.v3.imread(run / "trajectory.png").shape[:2]
+    trajectory = follow(run)
+    final, _ = store.read(run / "policy.h5")
+    assert trajectory.generations.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert trajectory.means[-1].tobytes() == final["parameters"].tobytes()
+    axes, shares = principal_axes(trajectory.means)
+    assert axes @ axes.T == pytest.approx(np.eye(2), abs=1e-5) and 0 < shares.sum() <= 1.0001
+    centred = trajectory.means - trajectory.means.mean(axis=0)
+    widest = np.linalg.svd(centred.astype(float))[2][:2]
+    assert np.abs(axes @ widest.T) == pytest.approx(np.eye(2), abs=1e-3)
+    _, returns = slice_returns(trajectory, axes, 3, 2)
+    assert returns[1, 1] == evaluate_policy(run / "policy.h5", 2)["mean"] and len(np.unique(returns)) > 1
+
+
+def test_repeats_on_two_ranks_are_those_on_one(folder, tmp_path, run_mpies):
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    assert run_mpies(2, "train", "config.yaml", "--out", "one", "--seeds", "2").code == 0
+    for name in ("one-seed-1", "one-seed-2"):
+        here, there = (store.read_metrics(where / name)[-1]["digest"] for where in (tmp_path, folder))
+        assert here == there
 
 
 class Links(HTMLParser):
@@ -104,13 +144,17 @@ def test_a_report_needs_nothing_but_itself(folder):
 
 
 @pytest.mark.parametrize("ending", ["mp4", "gif"])
-def test_a_film_has_a_frame_a_step(ending, folder, tmp_path):
+def test_a_film_lasts_as_long_as_the_episode(ending, folder, tmp_path):
     film = tmp_path / f"film.{ending}"
     ended = invoke("play", folder / "one-seed-1", "--video", film)
     assert ended.exit_code == 0, ended.output
     length = float(ended.stdout.rpartition(" ")[2])  # a pole gives 1 a step
-    frames = imageio.v3.imread(film, index=None).shape[0]
-    assert frames == (length + 1 if ending == "mp4" else -(-(length + 1) // 2))
+    if ending == "mp4":
+        assert len(imageio.v3.imread(film)) == length + 1
+    else:  # every second frame, and those that are equal are one that lasts longer
+        with Image.open(film) as picture:
+            lasts = [one.info["duration"] for one in ImageSequence.Iterator(picture)]
+        assert sum(lasts) == 40 * (-(-(length + 1) // 2)) and len(lasts) > 3
     ended = invoke("play", folder / "one-seed-1", "--member", "2,3", "--video", film)
     assert ended.exit_code == 0 and "played again" in ended.stdout
 
