@@ -31,7 +31,6 @@ PICTURES = ("reward_vs_time.png", "reward_vs_iteration.png", "reward_vs_steps.pn
 
 
 def train(folder, *arguments, pictures="0"):
-    import os
 
     (folder / "config.yaml").write_text(CONFIG)
     command = [sys.executable, "-m", "mpies", "train", "config.yaml", *arguments]
