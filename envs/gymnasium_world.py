@@ -139,6 +139,7 @@ class GymnasiumWorld(World):
 
     # A few lanes spread the cost of the policy's matrix products; opening costs nothing.
     lanes, smallest, largest, low_water = 8, 1, 8, 7
+    watch = None  # function of an environment, called after each reset and step, by who wants to see it
 
     def __init__(self, name, build, rebuild=None, rebuild_every=None, timeout=None, backend="gymnasium", alone=False):
         self.name, self.build, self.timeout, self.backend = name, build, timeout, backend
@@ -212,6 +213,8 @@ class _GymnasiumBatch(Batch):
                 with _alarm(world.timeout, self._spent, place):
                     observation, _ = environment.reset(seed=int(seed))
                 self._write(observation, self.observations[place])
+                if world.watch:
+                    world.watch(environment)
             except Exception as error:  # a user's environment may raise anything
                 self._fail(place, error)
 
@@ -256,6 +259,8 @@ class _GymnasiumBatch(Batch):
                 self._write(observation, observations[row])
                 rewards[row] = reward
                 over[row] = terminated or truncated
+                if self._world.watch:
+                    self._world.watch(environment)
             except Exception as error:
                 self._fail(place, error)
                 rewards[row], over[row] = np.nan, True

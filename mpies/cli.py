@@ -1,5 +1,6 @@
 """The command line.  Heavy modules are imported by the command that needs them."""
 
+import contextlib
 import functools
 import os
 import sys
@@ -53,8 +54,9 @@ OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE ...]")
     default="text",
     help="json: a JSON object a line, with its severity, for log viewers.  [env: MPIES_LOG]",
 )
+@click.option("--seeds", metavar="N|A..B", help="Repeat with seeds 1 to N (or A to B), each in OUT-seed-K.")
 @OVERRIDES
-def train(config, out, resume, log_format, overrides):
+def train(config, out, resume, log_format, seeds, overrides):
     """Train CONFIG; an existing run goes on from its newest checkpoint.
 
     Under mpirun or srun on all their ranks, else on one.
@@ -62,7 +64,16 @@ def train(config, out, resume, log_format, overrides):
     os.environ["MPIES_LOG"] = log_format
     from mpies.launch import train_on_this_rank
 
-    sys.exit(train_on_this_rank(config, out, resume, overrides))
+    repeats = None
+    if seeds is not None:
+        first, dots, last = seeds.rpartition("..")
+        first = first if dots else "1"
+        if not (first.isdigit() and last.isdigit() and int(first) <= int(last)):
+            fail(f"--seeds must be a number such as 5, or a range such as 6..10, but is {seeds!r}")
+        if any(override.startswith("seed=") for override in overrides):
+            fail("--seeds and seed= exclude each other; leave one out")
+        repeats = range(int(first), int(last) + 1)
+    sys.exit(train_on_this_rank(config, out, resume, overrides, repeats))
 
 
 @main.command()
@@ -176,19 +187,115 @@ def replay(run, generation, out):
 
 
 @main.command()
-@click.argument("run")
-@click.option("--member", required=True, metavar="G,K", help="Member K (from 0) of generation G (from 1).")
+@click.argument("policy")
+@click.option("--to", required=True, help="policy.npz, policy.onnx, or policy.py, which needs NumPy alone.")
 @user_errors
-def play(run, member):
-    """Play a recorded member of RUN again; exit 1 where it does not return what it did."""
+def export(policy, to):
+    """Write POLICY (a run directory or a policy file) for other programs."""
+    from mpies.export import export_policy
+
+    click.echo(f"{to}: {export_policy(policy, to)}")
+
+
+@main.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--width", default=8.0, show_default=True, type=click.FloatRange(3, 40), help="Of a picture, in inches.")
+@click.option("--trajectory", is_flag=True, help="Where the search went instead: trajectory.png and landscape.png.")
+@click.option("--umap", is_flag=True, help="With --trajectory: trajectory_umap.png too, by umap-learn.")
+@click.option(
+    "--grid", default=15, show_default=True, type=click.IntRange(3, 200), help="Of landscape.png: places a side."
+)
+@click.option("--episodes", default=3, show_default=True, type=click.IntRange(1), help="Of landscape.png: per place.")
+@user_errors
+def plot(runs, width, trajectory, umap, grid, episodes):
+    """Draw the return of each RUN against time, generations and steps: reward_vs_*.png in its directory."""
+    from mpies.curves import read_curves
+    from mpies.plots import write_pictures
+
+    for run in runs:
+        if trajectory:
+            from mpies.landscape import write_landscape
+
+            written = write_landscape(run, umap, grid, episodes, width)
+        else:
+            curves = read_curves(run)
+            written = write_pictures(curves.path, curves, width)
+        for path in written:
+            click.echo(path)
+
+
+@main.command()
+@click.argument("run")
+@click.option("--out", help="The file; default RUN/report.html.")
+@user_errors
+def report(run, out):
+    """Write one HTML file about RUN that opens anywhere: what was run, curves, result, how to reproduce it."""
     from pathlib import Path
 
+    from mpies.curves import read_curves
+    from mpies.plots import write_file
+    from mpies.report import make_report, read_versions
+
+    path = Path(out) if out else Path(run) / "report.html"
+    write_file(path, make_report(read_curves(run), read_versions(Path(run))).encode())
+    click.echo(path)
+
+
+@main.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--out", default=".", show_default=True, help="Where comparison_vs_*.png go.")
+@click.option("--width", default=8.0, show_default=True, type=click.FloatRange(3, 40), help="Of a picture, in inches.")
+@user_errors
+def compare(runs, out, width):
+    """Compare configs over their seeds: RUNs that differ in the seed alone are one group."""
+    from pathlib import Path
+
+    from rich import box, console, table
+
+    from mpies import compare as comparison
+    from mpies.curves import read_curves
+    from mpies.plots import AXES, image, write_file
+
+    groups = comparison.group_runs([read_curves(run) for run in runs])
+    shown = table.Table(*comparison.HEADINGS, box=box.SIMPLE)
+    for row in comparison.tabulate(groups):
+        shown.add_row(*row)
+    console.Console(width=None if sys.stdout.isatty() else 140).print(shown)
+    for axis in AXES:
+        path = Path(out) / f"comparison_vs_{axis}.png"
+        write_file(path, image(comparison.draw_comparison(groups, axis, width)))
+        click.echo(path)
+
+
+@main.command()
+@click.argument("run")
+@click.option("--video", help="Record to this .mp4 or .gif; without it, a window shows the episodes.")
+@click.option("--episodes", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--seed", type=click.IntRange(0), help="Of the episodes; default the run's, never used in training.")
+@click.option("--member", metavar="G,K", help="Play member K (from 0) of generation G (from 1) again instead.")
+@user_errors
+def play(run, video, episodes, seed, member):
+    """Show or record the best policy of RUN (a run directory, also while it goes on, or a policy file).
+
+    With --member, play a recorded member again; exit 1 where it does not return what it did.
+    """
+    if member is None:
+        from mpies.film import play_policy
+
+        generation, returns = play_policy(run, episodes, seed, video)
+        shown = ", ".join(f"{value:.2f}" for value in returns)
+        click.echo(f"{video or run}: generation {generation}, return {shown}")
+        return
+    from pathlib import Path
+
+    from mpies.film import filming
     from mpies.replay import play_member
 
     generation, comma, number = member.partition(",")
     if not (comma and generation.isdigit() and number.isdigit() and int(generation) > 0):
         fail(f"--member must be GENERATION,NUMBER such as 12,3, but is {member!r}")
-    recorded, now, failures = play_member(Path(run), int(generation), int(number))
+    with filming(video) if video else contextlib.nullcontext() as film:
+        recorded, now, failures = play_member(Path(run), int(generation), int(number), film)
     same = recorded == now or (recorded != recorded and now != now)
     click.echo(f"{run}: member {number} of generation {generation}: recorded {recorded:.6g}, played again {now:.6g}")
     for episode, message in failures.items():

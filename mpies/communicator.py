@@ -126,6 +126,9 @@ class Serial:
         """End all ranks at once."""
         sys.exit(code)
 
+    def free(self):
+        """Give back all that is shared; all ranks must come."""
+
     def leave(self, code):
         """The end of a rank, with its exit code; all ranks must come."""
         return code
@@ -338,11 +341,15 @@ class Parallel(Serial):
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
+        self.free()
+        self._mpi.Finalize()
+        return code
+
+    def free(self):
         for window in self._windows:
             if window is not None:
                 window.Free()
-        self._mpi.Finalize()
-        return code
+        self._windows = []
 
     def _meet(self):
         self._world.Barrier()

@@ -20,6 +20,7 @@ from mpies.cli import FAILED, FINISHED, REQUEUE, USER_ERROR
 from mpies.communicator import NotEnoughSharedMemory, connect
 from mpies.config import ConfigError, load
 from mpies.lock import Taken
+from mpies.painter import Painter
 from mpies.progress import Kept, LogFile, format_log, make_progress
 from mpies.train import Trainer
 
@@ -70,9 +71,23 @@ def default_out(config, overrides):
     return Path("runs") / "".join(letter if letter.isalnum() or letter in "-_.=," else "-" for letter in name)
 
 
-def train_on_this_rank(path, out, resume, overrides):
-    """Train the config at `path`.  Returns the exit code; every rank calls this."""
-    return run_on_this_rank(lambda comm: _train(comm, path, out, resume, overrides))
+def train_on_this_rank(path, out, resume, overrides, seeds=None):
+    """Train the config at `path`, with `seeds` one run after the other.  Returns the exit code; all ranks call this."""
+
+    def part(comm):
+        signals = Signals()
+        format_log(comm)
+        if seeds is None:
+            return comm.leave(_train(comm, signals, path, out, resume, overrides))
+        base = out or default_out(path, overrides)
+        for seed in seeds:
+            code = _train(comm, signals, path, f"{base}-seed-{seed}", resume, [*overrides, f"seed={seed}"])
+            if comm.first_error("one rank's code is not 0" if code else ""):
+                break
+            comm.free()
+        return comm.leave(code)
+
+    return run_on_this_rank(part)
 
 
 def run_on_this_rank(part):
@@ -132,9 +147,8 @@ def do_together(comm, step):
     return result
 
 
-def _train(comm, path, out, resume, overrides):
-    signals = Signals()
-    format_log(comm)
+def _train(comm, signals, path, out, resume, overrides):
+    """One run, on all ranks.  Returns the exit code."""
     together = functools.partial(do_together, comm)
     config = together(lambda: load(path, overrides))
     out = Path(out) if out else default_out(path, overrides)
@@ -144,15 +158,18 @@ def _train(comm, path, out, resume, overrides):
     run = together(lambda: store.open_run(out, config, resume, job) if comm.rank == 0 else store.Run(out, config, job))
     log_file = LogFile(out / "log.txt")
     keep_log(comm, log_file)
-    progress = Kept(make_progress(config), log_file)
+    progress, painter = Kept(make_progress(config), log_file), Painter(run)
+    run.evaluated = painter.refresh
     reason = trainer.train(run, progress)
+    code = {"signal": REQUEUE, "failures": FAILED}.get(reason, FINISHED)
     if comm.rank == 0:
         progress.close()
-        saved = _say_goodbye(reason, run, trainer.learner, config)
+        if not _say_goodbye(reason, run, trainer.learner, config):
+            code = FAILED
+        painter.close()
         run.close()
-        if not saved:
-            return comm.leave(FAILED)
-    return comm.leave({"signal": REQUEUE, "failures": FAILED}.get(reason, FINISHED))
+    logging.getLogger().removeHandler(log_file)
+    return code
 
 
 def _say_goodbye(reason, run, learner, config):

@@ -8,6 +8,8 @@ import numpy as np
 from mpies.normalizer import Normalizer
 from solvers.base import Results
 
+CONFIDENCE = 1.96  # standard errors on either side of a mean that make its 95 % confidence interval
+
 
 @dataclass
 class Clock:
@@ -46,7 +48,7 @@ class Evaluation:
     @property
     def interval(self):
         """Half the width of the 95 % confidence interval of the mean."""
-        return 1.96 * self.deviation / math.sqrt(len(self.returns))
+        return CONFIDENCE * self.deviation / math.sqrt(len(self.returns))
 
     def rank_among(self, returns):
         """The share of a generation's `returns` below an episode of the mean: 0.5 where noise changes nothing."""

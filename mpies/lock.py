@@ -46,6 +46,11 @@ class Lock:
             "start": process_start(os.getpid()),
         }
 
+    @property
+    def token(self):
+        """What stands in the file while this one holds it."""
+        return self._me["token"]
+
     def acquire(self):
         """Take the directory.  Raises Taken while another job that lives has it."""
         owner = self._read()

@@ -5,6 +5,7 @@ import numpy as np
 from mpies import ledger, store
 from mpies.communicator import Serial
 from mpies.config import as_yaml, resolved, validate
+from mpies.film import show_episodes
 from mpies.learner import part, results_of
 from mpies.normalizer import Normalizer
 from mpies.rollouts import Work
@@ -37,7 +38,7 @@ class Replay:
         for record, _ in ledger.read(path / "ledger.bin"):
             if record["generation"] > generation:
                 break
-            self._repeat(record)
+            self.repeat(record)
         if self.solver.generation != generation:
             raise store.StoreError(
                 f"{path}: generation {generation} is not in its ledger, which ends at {self.solver.generation}"
@@ -64,7 +65,8 @@ class Replay:
             self.config.seed, solver.generation, batch, count, len(self.table), solver.dimension
         )
 
-    def _repeat(self, record):
+    def repeat(self, record):
+        """Take the step of the coming generation, from its ledger record."""
         results, proposal, dimension = results_of(record), self.propose(), self.solver.dimension
         batches = range(len(results.returns) // self.config.solver.members(dimension))
         weights = self.solver.weigh(results, proposal)
@@ -87,8 +89,8 @@ class Replay:
         return store.digest(state) == self.digest
 
 
-def play_member(path, generation, member):
-    """Play one recorded member of a generation again.
+def play_member(path, generation, member, film=None):
+    """Play one recorded member of a generation again, and once more to a film where one is given.
 
     Returns the recorded return, the return now and {episode: what went wrong}.
     Raises StoreError when there is no such member.
@@ -116,4 +118,6 @@ def play_member(path, generation, member):
     work = Work(seeds, np.zeros(episodes, bool), write, nothing, noise=chance, training=True, limit=limit)
     rows, _, failures = task.player.play(work, np.arange(episodes), Serial().tickets(episodes), 1, normalization)
     totals = np.sort(rows, order="rollout")["total"]
+    if film and not failures:
+        show_episodes(config, work, normalization, film)
     return float(record["returns"][member]), float(totals.reshape(1, -1).mean(axis=1)[0]), failures

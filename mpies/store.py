@@ -147,6 +147,7 @@ class Run:
     def __init__(self, path, config, job=None, warn=log.warning):
         self.path, self.config, self.warn = Path(path), config, warn
         self.lock = Lock(path, job)
+        self.evaluated = lambda: None  # called when an evaluation is on disk, from the thread that wrote it
         self.seconds = 0.0  # that training waited for the disk
         self._writer = ThreadPoolExecutor(1)
         sys.setswitchinterval(1e-4)  # seconds; at Python's 5 ms the writer holds training up
@@ -240,6 +241,8 @@ class Run:
         with self._tolerance():
             self._catch_up(learner, evaluation, now=last)
             self._note_idle(learner.idle, row["generation"], now=last)
+        if evaluation:
+            self.evaluated()
 
     def checkpoint(self, learner):
         """Write the complete state now.  Returns whether everything is on disk."""

@@ -18,6 +18,7 @@ TASK = 6  # (): the shift of a test function
 SOLVER = 7  # (generation,): what a solver draws besides the members' noise
 ACTIONS = 8  # (generation, round): seeds of what a policy leaves to chance, one for each episode
 REFERENCE = 9  # (): actions that lead to the reference batch of virtual batch normalisation
+PICTURES = 16  # (generation,): which members a picture of the search shows
 
 
 def stream(seed, purpose, *counters):

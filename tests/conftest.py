@@ -13,6 +13,7 @@ from mpies import mpiexec
 HOME = Path(__file__).resolve().parent.parent
 INSIDE = "MPIES_TEST_INSIDE_MPI"  # set in the ranks that a test marked mpi is run on
 os.environ["PYTHONPATH"] = str(HOME)  # the ranks test this checkout, also where another one is installed
+os.environ.setdefault("MPIES_PICTURES", "0")  # they cost every little run a second
 
 
 def pytest_configure(config):

@@ -6,30 +6,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from mpies.exported_mlp import ACTIVATIONS
 from mpies.policies.base import Block, Network, Policy, PolicyOptions
 from solvers.options import Count, Flag
-
-
-def _relu(x):
-    np.maximum(x, 0, out=x)
-
-
-def _lrelu(x):
-    np.maximum(x, x * np.float32(0.01), out=x)
-
-
-def _elu(x):
-    np.copyto(x, np.expm1(np.minimum(x, 0)), where=x < 0)
-
-
-# In place.
-ACTIVATIONS = {
-    "tanh": lambda x: np.tanh(x, out=x),
-    "relu": _relu,
-    "lrelu": _lrelu,
-    "elu": _elu,
-    "linear": lambda x: x,
-}
 
 
 class MLPOptions(PolicyOptions):

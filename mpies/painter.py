@@ -1,0 +1,112 @@
+"""Pictures of a run while it goes on, drawn by a process that only takes what time is left over.
+
+A process of its own, not a thread: drawing would hold Python's lock, and forking under MPI is not safe.  It is
+started by exec, sleeps on a pipe until rank 0 writes a byte, and ends when rank 0 does.
+"""
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+DRAW, LAST = b"d", b"l"  # what rank 0 asks for
+SHARE = 0.005  # of the training time, at most, that drawing may take
+STARTING = 1.5  # seconds of processor time that the drawing process takes until its first picture is there
+_LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_", "MPICH_", "HYDRA_", "I_MPI_")
+
+
+class Painter:
+    """Rank 0's end.  run: a store.Run, whose lock must be held.  Trouble with pictures never troubles the run."""
+
+    def __init__(self, run):
+        self.run, self._process, self._began = run, None, time.monotonic()
+        self.wanted = os.environ.get("MPIES_PICTURES", "1") != "0"
+
+    def refresh(self):
+        """Have the pictures drawn soon; returns at once."""
+        if self._process or time.monotonic() - self._began > STARTING / SHARE:  # else it is left to `close`
+            self._ask(DRAW)
+
+    def _ask(self, what):
+        if not (self.wanted and self.run.lock.held):
+            return
+        try:
+            if self._process is None:
+                self._process = self._start("politely" if what == DRAW else "now")
+            os.write(self._process.stdin.fileno(), what)
+        except BlockingIOError:  # it has more than enough requests
+            pass
+        except (OSError, ValueError):
+            self.wanted = False
+
+    def _start(self, how):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
+        clean |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "mpies.painter", str(self.run.path), self.run.lock.token, how]
+        quiet = subprocess.DEVNULL
+        process = subprocess.Popen(command, env=clean, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet)
+        os.set_blocking(process.stdin.fileno(), False)
+        return process
+
+    def close(self, patience=120.0):
+        """The last pictures; training is over, so they may take their time, but no more than `patience` seconds."""
+        self._ask(LAST)
+        if self._process:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+            try:
+                self._process.wait(patience)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+def give_way():
+    """Run only where nothing else wants to, on any processor: rank 0's may be bound to its own."""
+    with contextlib.suppress(OSError):
+        os.nice(19)
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+
+def draw_when_asked(path, token):
+    """Draw the run at `path` for each request on standard input, until that ends or another job writes the run."""
+    from mpies.curves import read_curves
+    from mpies.plots import write_pictures
+    from mpies.store import StoreError
+
+    def held():
+        try:
+            return json.loads((path / "writer.json").read_text())["token"] == token
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    asked, ready = b"", 0.0
+    while True:
+        wait = max(0.0, ready - time.monotonic()) if asked else None
+        if select.select([0], [], [], wait)[0]:
+            more = os.read(0, 4096)
+            if not more:
+                return
+            asked += more
+        if LAST in asked or time.monotonic() >= ready:
+            before = time.process_time()
+            if not held():
+                return
+            with contextlib.suppress(StoreError):  # of a disk that is full: the next time
+                write_pictures(path, read_curves(path), allowed=held)
+            if LAST in asked:
+                return
+            asked, ready = b"", time.monotonic() + (time.process_time() - before) / SHARE
+
+
+if __name__ == "__main__":
+    if sys.argv[3] == "politely":
+        give_way()
+    draw_when_asked(Path(sys.argv[1]), sys.argv[2])

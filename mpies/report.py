@@ -1,0 +1,88 @@
+"""One HTML file about a run: opens from disk, needs no network and no script."""
+
+import base64
+import html
+
+import yaml
+
+from mpies.config import as_yaml
+from mpies.plots import AXES, NARROW, WIDE, draw_return, image
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1a1a1a }
+img { width: 100%; height: auto } th { text-align: left; padding-right: 2rem; font-weight: 600; vertical-align: top }
+pre { background: #f4f4f4; padding: 1rem; overflow-x: auto; font-size: 14px }
+"""
+_REASONS = {
+    "": "not complete: it goes on, or was stopped",
+    "solved": "solved: the target was reached twice, the second time on fresh episodes",
+    "generations": "all generations made",
+    "steps": "all steps made",
+    "seconds": "all seconds used",
+}
+
+
+def make_report(curves, versions):
+    """The report (text) of Curves.  versions: package to version, of what computed the run."""
+    title = html.escape(f"{curves.name}: {curves.title}")
+    rows = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in _facts(curves))
+    pictures = "".join(_picture(curves, axis) for axis in AXES)
+    config = html.escape(as_yaml(curves.config))
+    packages = html.escape(", ".join(f"{name} {version}" for name, version in versions.items()))
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title><style>{_STYLE}</style></head><body>
+<h1>{title}</h1>
+<table>{rows}</table>
+<h2>Return</h2>
+{pictures}
+<h2>How to reproduce it</h2>
+<p>Save the configuration below as <code>config.yaml</code>; then, on any number of ranks,</p>
+<pre>mpirun -n 2 mpies train config.yaml --out {html.escape(curves.name)}</pre>
+<p>gives the same bits with the same builds of the packages on the same type of processor. Computed with
+{packages}.</p>
+<h2>Configuration</h2>
+<pre>{config}</pre>
+</body></html>
+"""
+
+
+def _facts(curves):
+    """Pairs of what and its value, in words."""
+    at = curves.evaluated
+    last = {name: values[-1] for name, values in curves.columns.items()}
+    ranks = sorted({int(count) for count in curves["ranks"]})
+    yield "environment", curves.config["environment"]["id"]
+    yield "solver", curves.config["solver"]["kind"]
+    yield "seed", str(curves.config["seed"])
+    yield "end", _REASONS.get(curves.reason, curves.reason)
+    if at.any():
+        mean, interval = curves["eval_mean"][at][-1], curves.interval[at][-1]
+        yield (
+            "final evaluation",
+            f"mean return {mean:.2f}, 95 % confidence {mean - interval:.2f} to {mean + interval:.2f}, over held-out "
+            f"episodes of the search distribution's mean, generation {curves['generation'][at][-1]:.0f}",
+        )
+    if curves.target is not None:
+        yield "target", f"{curves.target:g}"
+    yield "generations", f"{last['generation']:,.0f}"
+    yield "training", f"{last['steps']:,.0f} steps, {last['episodes']:,.0f} episodes, {last['seconds']:,.1f} s"
+    yield "ranks", ", ".join(map(str, ranks))
+    yield "episodes that failed", f"{curves['failures'].sum():,.0f}"
+
+
+def _picture(curves, axis):
+    """A curve in two widths, of which the browser takes the fitting one."""
+    wide, narrow = (
+        "data:image/svg+xml;base64," + base64.b64encode(image(draw_return(curves, axis, width), "svg")).decode()
+        for width in (WIDE, NARROW)
+    )
+    return (
+        f'<picture><source media="(max-width: 600px)" srcset="{narrow}">'
+        f'<img src="{wide}" alt="return against {axis}"></picture>\n'
+    )
+
+
+def read_versions(path):
+    """Package to version, as the run's config.yaml has them."""
+    return (yaml.safe_load((path / "config.yaml").read_text()) or {}).get("versions", {})

@@ -1,0 +1,106 @@
+"""`mpies export`: what leaves acts as what was trained."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from mpies import store
+from mpies.cli import main
+from mpies.config import as_yaml, resolved, validate
+from mpies.policies import aligned_stack
+from mpies.task import Task
+
+POLICIES = {
+    "discrete": ("CartPole-v1", {"hidden": [16, 8], "activation": "relu"}),
+    "linear": ("CartPole-v1", {"hidden": [], "normalize_observations": False, "bias": False}),
+    "clip": ("Pendulum-v1", {"hidden": [32, 32], "activation": "elu"}),
+    "scale": ("Pendulum-v1", {"hidden": [7], "activation": "lrelu", "output": "scale"}),
+    "wide": ("HalfCheetah-v5", {"hidden": [64, 64]}),
+}
+
+
+@pytest.fixture(scope="module", params=POLICIES)
+def policy(request, tmp_path_factory):
+    """A policy file with random parameters, 1,000 observations, and what training's policy does on them."""
+    environment, options = POLICIES[request.param]
+    config = validate({"environment": {"id": environment}, "policy": options}, "test")
+    task, random = Task(config), np.random.default_rng(3)
+    size = task.world.interface.observation_size
+    arrays = {
+        "parameters": random.normal(0, 0.15, task.dimension).astype(np.float32),
+        "normalization": np.stack([random.normal(size=size), random.uniform(0.5, 2, size)]).astype(np.float32),
+    }
+    path = tmp_path_factory.mktemp("policy") / "policy.h5"
+    path.write_bytes(store.pack(arrays, {"config": as_yaml(resolved(config)), "generation": 3}))
+    observations = random.normal(0, 3, (1000, size)).astype(np.float32)
+    inputs = observations
+    if config.policy.normalize_observations:
+        inputs = (observations - arrays["normalization"][0]) / arrays["normalization"][1]
+        inputs = np.maximum(np.minimum(inputs, np.float32(5)), np.float32(-5))
+    stack = aligned_stack(64, task.dimension)
+    stack[:] = arrays["parameters"]
+    act = task.policy.bind(stack)
+    actions = np.concatenate([act(inputs[start : start + 50]).copy() for start in range(0, 1000, 50)])
+    return path, observations, actions
+
+
+def export(policy, to):
+    ended = CliRunner().invoke(main, ["export", str(policy), "--to", str(to)])
+    assert ended.exit_code == 0, ended.output
+    return ended.stdout
+
+
+def test_the_python_file_acts_to_the_bit_and_needs_numpy_alone(policy, tmp_path):
+    path, observations, actions = policy
+    said = export(path, tmp_path / "policy.py")
+    assert "generation 3" in said
+    np.save(tmp_path / "observations.npy", observations)
+    program = (
+        "import sys, numpy; import policy; act = policy.Policy();"
+        "numpy.save('actions.npy', act(numpy.load('observations.npy')));"
+        "numpy.save('first.npy', act(numpy.load('observations.npy')[0]));"
+        "ours = [name for name in sys.modules if name.split('.')[0] in ('mpies', 'envs', 'solvers', 'gymnasium')];"
+        "assert not ours, ours"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env={}, check=True)
+    found = np.load(tmp_path / "actions.npy")
+    assert found.dtype == actions.dtype and found.tobytes() == actions.tobytes()
+    assert np.array_equal(np.load(tmp_path / "first.npy"), actions[0])
+
+
+def test_the_npz_acts_to_the_bit(policy, tmp_path):
+    from mpies.exported_mlp import Policy
+
+    path, observations, actions = policy
+    export(path, tmp_path / "policy.npz")
+    with np.load(tmp_path / "policy.npz", allow_pickle=False) as arrays:
+        assert Policy(arrays)(observations).tobytes() == actions.tobytes()
+
+
+def test_the_onnx_model_acts_to_a_millionth(policy, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    path, observations, actions = policy
+    export(path, tmp_path / "policy.onnx")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(tmp_path / "policy.onnx", options, providers=["CPUExecutionProvider"])
+    (found,) = session.run(["action"], {"observation": observations})
+    assert found.shape == actions.shape
+    np.testing.assert_allclose(found, actions, rtol=1e-6, atol=1e-6)
+
+
+def test_what_cannot_be_exported_is_refused_in_one_line(policy, tmp_path):
+    path = policy[0]
+    ended = CliRunner().invoke(main, ["export", str(path), "--to", str(tmp_path / "policy.pkl")])
+    assert ended.exit_code == 2 and "--to must end in .npz, .py or .onnx" in ended.stderr
+    config = validate({"environment": {"id": "function:sphere", "dimension": 3}}, "test")
+    arrays, attributes = store.read(path)
+    attributes["config"] = yaml.safe_dump(resolved(config))
+    other = tmp_path / "other.h5"
+    other.write_bytes(store.pack(arrays, attributes))
+    ended = CliRunner().invoke(main, ["export", str(other), "--to", str(tmp_path / "policy.py")])
+    assert ended.exit_code == 2 and "policy.kind none has no export" in ended.stderr
