@@ -12,9 +12,9 @@ from typing import Annotated, Literal, Union
 import yaml
 from pydantic import Field, ValidationError, create_model, model_validator
 
-from mpies.policies import AnyPolicyOptions, MLPOptions
+from mpies.policies import MLPOptions, any_policy
 from solvers import SOLVERS, find_solver
-from solvers.options import Count, Fraction, NonNegative, Options, Positive, Real, Text, WholeNumber
+from solvers.options import Count, Flag, Fraction, NonNegative, Options, Positive, Real, Text, WholeNumber
 
 
 class ConfigError(ValueError):
@@ -169,7 +169,7 @@ class CheckpointSection(Options):
 class TrackingSection(Options):
     """What else is written for other tools to follow a run."""
 
-    tensorboard: bool = Field(False, description="TensorBoard events in the run, under the names of OpenAI's starter")
+    tensorboard: Flag = Field(False, description="TensorBoard events in the run, under the names of OpenAI's starter")
 
 
 class StopSection(Options):
@@ -201,7 +201,7 @@ class Config(Options):
 
     seed: WholeNumber = Field(1, description="everything random in the run is a function of this number")
     environment: EnvironmentSection = Field(description="what is acted in")
-    policy: Annotated[AnyPolicyOptions, Field(discriminator="kind")] = Field(MLPOptions(), description="what acts")
+    policy: any_policy() = Field(MLPOptions(), description="what acts")  # type: ignore[valid-type]
     solver: any_solver() = Field(  # type: ignore[valid-type]
         SOLVERS["openai_es"].Options(), description="what learns"
     )

@@ -92,6 +92,8 @@ class Policy(ABC):
     Raises PolicyProblem where the two do not fit.
     """
 
+    Options: type[PolicyOptions]
+
     def __init__(self, options, interface, constants=None):
         self.options, self.interface, self.constants = options, interface, constants or {}
         try:

@@ -21,7 +21,7 @@ class TorchOptions(PolicyOptions):
         description="path/to/file.py:make_policy, a function of the observation's size and the number of outputs"
     )
     kwargs: dict[str, object] = Field({}, description="keyword arguments of that function")
-    initial: Literal["module", "zeros"] = Field(
+    initial: Literal["module", "zeros"] = Field(  # type: ignore[assignment]
         "module", description="first parameters: the module's own, with PyTorch's seed set to the run's, or zeros"
     )
 
