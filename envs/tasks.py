@@ -52,6 +52,15 @@ class TaskWorld(World):
     def close(self):
         self._world.close()
 
+    @property
+    def watch(self):
+        """As of the world inside."""
+        return self._world.watch
+
+    @watch.setter
+    def watch(self, function):
+        self._world.watch = function
+
 
 class _TaskBatch(Batch):
     def __init__(self, batch, seen, action_repeat, reward):

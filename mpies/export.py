@@ -108,6 +108,9 @@ def as_onnx(export, arrays, about):
 def mlp_arrays(policy, saved):
     """What exported_mlp.Policy asks for."""
     options = policy.options
+    for name in ("bins", "time_input"):
+        if getattr(options, name) is not None:
+            raise ConfigError(f"a policy with policy.{name} has no export; evaluate and play are for it")
     arrays = {
         "parameters": saved["parameters"],
         "widths": np.array([policy.layers[0][0], *(columns for _, columns in policy.layers)]),
@@ -118,8 +121,8 @@ def mlp_arrays(policy, saved):
     }
     if options.normalize_observations:
         arrays["normalization"] = saved["normalization"]
-    if not isinstance(policy.action, Discrete):
-        arrays["bounds"] = np.stack([policy.action.low, policy.action.high])
+    if not isinstance(policy.interface.action, Discrete):
+        arrays["bounds"] = np.stack([policy.interface.action.low, policy.interface.action.high])
     return arrays
 
 
