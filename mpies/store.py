@@ -231,7 +231,7 @@ class Run:
 
     def _record(self, learner, found, row, evaluation, is_best, last):
         self.lock.check()
-        row["digest"] = digest(learner.state())
+        row = row | {"digest": digest(learner.state())}  # the one that is shown stays as it is
         section = self.config.checkpoint
         self._pending.append((ledger.pack(found | {"digest": row["digest"]}), row))
         timed = section.seconds is not None and time.monotonic() - self._saved_at >= section.seconds
