@@ -70,8 +70,17 @@ class Job:
             assert time.monotonic() < until, f"{self.cluster.job(self.number)}\n{self.log()[-6000:]}"
             time.sleep(0.5)
 
+    def is_back_in_the_queue(self):
+        """Whether it waits, and Slurm has said for what: before that it may still be ending the last start."""
+        found = self.cluster.job(self.number)
+        return found["JobState"] == "PENDING" and found["Reason"] != "None"
+
     def start_again(self, limit=5):
-        """Start it now: Slurm lets a job wait for two minutes after it was requeued.  limit: of time, in minutes."""
+        """Start it now: Slurm lets a job wait for two minutes after it was requeued.  limit: of time, in minutes.
+
+        Nodes refuse what was started in the second in which they ended it, as if that were still meant.
+        """
+        time.sleep(2)
         self.cluster.run("scontrol", "update", f"JobId={self.number}", "StartTime=now", f"TimeLimit={limit}")
 
     def finish(self, seconds=300):

@@ -81,7 +81,7 @@ def check_resumed(job, run, undisturbed, mend=lambda: None):
 
     mend: what must be done before it can start again.
     """
-    job.wait_for(lambda: job.state() == "PENDING")
+    job.wait_for(job.is_back_in_the_queue)
     made = len(digests(run))
     end = made + 10  # now that it was broken off, let it have an end
     (job.folder / "endless.yaml").write_text(ENDLESS.replace("generations: 1000000", f"generations: {end}"))
