@@ -143,10 +143,15 @@ def measure(comm, dimension, pairs, repeats):
             streams.append(streaming_seconds(trainer))
             watch.take()
             trainer.advance(run, NoProgress())
-            if trainer.learner:
-                run.checkpoint(trainer.learner)
             generations.append(watch.take())
             meet(comm)
+        for found in generations:  # apart: a checkpoint waits for the generation that is being written
+            trainer.advance(run, NoProgress())
+            if trainer.learner:
+                run.settle()
+                watch.take()
+                run.checkpoint(trainer.learner)
+                found |= watch.take()
     if comm.rank:
         return None
     phases = sorted({phase for found in generations for phase in found})
