@@ -40,10 +40,9 @@ class WritingPlayer(MadeUpPlayer):
         super().__init__(comm)
         self.out = np.empty(dimension, np.float32)
 
-    def play(self, work, todo, *others):
-        found = super().play(work, todo, *others)
-        self.write_members(work, found[0]["rollout"].tolist())
-        return found
+    def play(self, session, *others):
+        super().play(session, *others)
+        self.write_members(session.work, session.rows["rollout"].tolist())
 
     def write_members(self, work, rollouts):
         for rollout in rollouts:
@@ -114,7 +113,7 @@ def streaming_seconds(trainer):
     """Seconds in which all ranks together have read the noise rows of the coming generation."""
     comm, dimension = trainer.comm, trainer.task.dimension
     start, stop = (dimension * (comm.rank + i) // comm.size for i in (0, 1))
-    indices = trainer.indices(0).tolist()
+    indices = trainer.indices(trainer.generation, 0).tolist()
     meet(comm)
     began = time.perf_counter()
     stream(trainer.table, indices, start, stop)

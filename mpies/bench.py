@@ -13,7 +13,7 @@ import numpy as np
 from mpies import config as configs
 from mpies import store
 from mpies.launch import do_together
-from mpies.rollouts import ROLLOUT, observation_record
+from mpies.rollouts import ROLLOUT
 from mpies.scaling import Collective, Constants, Machine, Work, update_phases
 from mpies.task import Task
 from mpies.train import Trainer
@@ -48,14 +48,17 @@ class MadeUpPlayer:
     def __init__(self, comm):
         self.comm = comm
 
-    def play(self, work, todo, *_):
+    def play(self, session, *_):
         time.sleep(PLAYING)
         self.comm.node_barrier()  # what a nap takes longer is no work
-        mine = todo[self.comm.rank :: self.comm.size]
+        mine = session.todo[self.comm.rank :: self.comm.size]
         rows = np.zeros(len(mine), ROLLOUT)
         rows["rollout"], rows["steps"] = mine, 1
         rows["total"] = -(mine * 2654435761 % 2**32).astype(np.float64)  # a permutation: no two are equal
-        return rows, np.zeros(0, observation_record(0)), {}
+        session.rows = rows
+
+    def drop(self):
+        pass
 
 
 def meet(comm):
@@ -195,12 +198,11 @@ def measure_task(comm, config, name, generations):
     player = trainer.task.player
     play, lengths, spent = player.play, [], [0.0]
 
-    def watched(*arguments):
+    def watched(session, *others):
         began = time.perf_counter()
-        found = play(*arguments)
+        play(session, *others)
         spent[0] += time.perf_counter() - began
-        lengths.append(found[0]["steps"])
-        return found
+        lengths.append(session.found()["steps"])
 
     player.play = watched
     with passing_run(trainer):

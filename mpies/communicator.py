@@ -20,6 +20,7 @@ from mpies.lock import process_start
 # Variables that a process manager sets for its ranks: Open MPI, PMIx, PMI (MPICH, srun).
 LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE")
 ROOT = 0
+SLOTS = 8  # works whose tickets may be out at a time, and as many again: one rank may be ahead of another
 
 
 class NotEnoughSharedMemory(ValueError):
@@ -28,6 +29,48 @@ class NotEnoughSharedMemory(ValueError):
 
 class RankLost(Exception):
     """Another rank has died, or a rank that knows of one has called the others together; see `repair`."""
+
+
+def _survivable(verb):
+    """A verb that raises RankLost where MPI fails.
+
+    A dead process shows as MPI_ERR_PROC_FAILED or MPI_ERR_REVOKED, but in the middle of a broadcast Open MPI
+    5.0 may say MPI_ERR_OTHER; `repair` finds out whether anyone was lost.
+    """
+
+    @functools.wraps(verb)
+    def call(self, *args, **kwargs):
+        try:
+            return verb(self, *args, **kwargs)
+        except self._mpi.Exception as error:
+            raise RankLost(str(error)) from error
+
+    return call
+
+
+class Meeting:
+    """Where each rank comes when it is through, and may do something else until all are.
+
+    mpi: the MPI module, world: communicator; None where there is one rank.
+    """
+
+    def __init__(self, mpi=None, world=None):
+        self._mpi, self._world, self._request = mpi, world, None
+
+    @_survivable
+    def is_over(self):
+        """Whether all are through; the first call says that this rank is."""
+        if self._world is None:
+            return True
+        if self._request is None:
+            self._request = self._world.Ibarrier()
+        return self._request.Test()
+
+    @_survivable
+    def wait(self):
+        """Return when all are through."""
+        if not self.is_over():
+            self._request.Wait()
 
 
 class Tickets:
@@ -100,7 +143,7 @@ class Serial:
         """Wait for the ranks of this node."""
 
     def tickets(self, total):
-        """Tickets for 0 .. total-1.  All ranks must meet between two uses."""
+        """Tickets for 0 .. total-1.  All ranks must have met since they left those of three uses ago."""
         taken = 0
 
         def draw(count):
@@ -109,6 +152,10 @@ class Serial:
             return taken - count
 
         return Tickets(0, total, draw)
+
+    def meeting(self):
+        """A Meeting, which all ranks must come to."""
+        return Meeting()
 
     def first_error(self, message):
         """The first rank's message that is not empty, on every rank; '' when none has one."""
@@ -132,23 +179,6 @@ class Serial:
     def leave(self, code):
         """The end of a rank, with its exit code; all ranks must come."""
         return code
-
-
-def _survivable(verb):
-    """A verb that raises RankLost where MPI fails.
-
-    A dead process shows as MPI_ERR_PROC_FAILED or MPI_ERR_REVOKED, but in the middle of a broadcast Open MPI
-    5.0 may say MPI_ERR_OTHER; `repair` finds out whether anyone was lost.
-    """
-
-    @functools.wraps(verb)
-    def call(self, *args, **kwargs):
-        try:
-            return verb(self, *args, **kwargs)
-        except self._mpi.Exception as error:
-            raise RankLost(str(error)) from error
-
-    return call
 
 
 class Parallel(Serial):
@@ -310,11 +340,14 @@ class Parallel(Serial):
         # Each node deals out its own share, in proportion to its ranks, from a counter in its shared
         # memory: that needs no progress of another process, a counter across nodes would.
         start, stop = (int(total * self._ranks_before[self.node + i] // self.size) for i in (0, 1))
-        slot = self._sessions % 2
+        slot = self._sessions % SLOTS
         self._sessions += 1
-        if self.node_rank == 0:  # everyone has left the slot of the session before: they have met since
-            self._counter.reset(1 - slot)
+        if self.node_rank == 0:  # everyone left that slot long ago
+            self._counter.reset((slot + SLOTS // 2) % SLOTS)
         return Tickets(start, stop, functools.partial(self._counter.add, slot))
+
+    def meeting(self):
+        return Meeting(self._mpi, self._world)
 
     @property
     def given_up(self):
@@ -356,7 +389,7 @@ class Parallel(Serial):
 
 
 class _Counter:
-    """Two numbers in a node's memory, each added to by one process at a time, and a flag.
+    """Some numbers in a node's memory, each added to by one process at a time, and a flag.
 
     A lock of the kernel guards the numbers, which it takes back from a process that dies holding it.
     """
@@ -366,12 +399,12 @@ class _Counter:
         if node.rank == 0:
             shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
             descriptor, path = tempfile.mkstemp(prefix="mpies-tickets-", dir=shm)
-            os.write(descriptor, bytes(24))
+            os.write(descriptor, bytes(8 * (SLOTS + 1)))
             os.close(descriptor)
         path = node.bcast(path)
         try:
             self._file = os.open(path, os.O_RDWR)
-            self._memory = mmap.mmap(self._file, 24)
+            self._memory = mmap.mmap(self._file, 8 * (SLOTS + 1))
             node.Barrier()
         finally:
             if node.rank == 0:
@@ -391,10 +424,10 @@ class _Counter:
 
     @property
     def given_up(self):
-        return self._memory[16] != 0
+        return self._memory[8 * SLOTS] != 0
 
     def give_up(self):
-        self._memory[16] = 1
+        self._memory[8 * SLOTS] = 1
 
     def close(self):
         os.close(self._file)

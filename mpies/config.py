@@ -205,6 +205,9 @@ class Config(Options):
     solver: any_solver() = Field(  # type: ignore[valid-type]
         SOLVERS["openai_es"].Options(), description="what learns"
     )
+    overlap: Annotated[WholeNumber, Field(le=1)] = Field(
+        0, description="generations that may begin before the results of an older one are in: 0 or 1"
+    )
     noise: NoiseSection = Field(NoiseSection(), description="where the noise comes from")
     evaluation: EvaluationSection = Field(EvaluationSection(), description="how progress is judged")
     checkpoint: CheckpointSection = Field(CheckpointSection(), description="what is kept")
@@ -217,6 +220,16 @@ class Config(Options):
             raise ValueError("policy must be {kind: none} for a function of parameters, or left out")
         if self.environment.function is None and self.policy.kind == "none":
             raise ValueError("policy.kind none is for functions of parameters only; use kind: mlp")
+        return self
+
+    @model_validator(mode="after")
+    def _solver_overlaps(self):
+        if self.overlap and not self.solver.overlaps:
+            able = ", ".join(kind for kind, solver in SOLVERS.items() if solver.Options.overlaps)
+            raise ValueError(
+                f"overlap is not for solver.kind {self.solver.kind}, whose step needs members of its newest "
+                f"distribution; leave it out, or use one of {able}"
+            )
         return self
 
 

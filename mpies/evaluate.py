@@ -6,10 +6,9 @@ import numpy as np
 import yaml
 
 from mpies import store
-from mpies.communicator import Serial
 from mpies.config import validate
 from mpies.learner import Evaluation, part
-from mpies.rollouts import Work
+from mpies.rollouts import Work, play_alone
 from mpies.task import Task
 
 # Training evaluates at generations from 1 on; generation 0 of that stream is left for here.
@@ -47,8 +46,7 @@ def evaluate_policy(path, episodes, seed=None):
         out[:] = arrays["parameters"]
 
     work = Work(seeds, np.zeros(episodes, bool), write, np.zeros((episodes, 0)))
-    rows, _, failures = task.player.play(work, np.arange(episodes), Serial().tickets(episodes), 1, normalization)
-    rows = np.sort(rows, order="rollout")
+    rows, failures = play_alone(task.player, work, normalization)
     found = Evaluation(rows["total"], rows["steps"])
     return {
         "environment": config.environment.id,

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from envs import EnvironmentProblem
-from mpies.communicator import Serial
 from mpies.config import ConfigError
 from mpies.evaluate import HELD_OUT, load_policy
-from mpies.rollouts import Work
+from mpies.rollouts import Work, play_alone
 from mpies.task import Task
 
 ENDINGS = (".mp4", ".gif")
@@ -106,8 +105,7 @@ def show_episodes(config, work, normalization, film):
     """Play Work one episode after the other, to a Film or in a window.  Returns their returns (r,)."""
     task, totals = visible(config, film), []
     for rollout in range(len(work.seeds)):
-        player, tickets = task.player, Serial().tickets(1)
-        rows, _, failures = player.play(work, np.array([rollout]), tickets, 1, normalization)
+        rows, failures = play_alone(task.player, work, normalization, [rollout])
         for message in failures.values():
             raise EnvironmentProblem(f"{config.environment.id} cannot be shown: {message}")
         totals.append(rows["total"][0])

@@ -6,14 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from mpies import ledger
-from mpies.communicator import Serial
 from mpies.config import ConfigError
 from mpies.evaluate import HELD_OUT
-from mpies.learner import part
-from mpies.normalizer import Normalizer
 from mpies.plots import WIDE, image, new_figure, write_file
 from mpies.replay import Replay
-from mpies.rollouts import Work
+from mpies.rollouts import Work, play_alone
 from mpies.task import Task
 from solvers.streams import PICTURES, stream
 
@@ -108,9 +105,7 @@ def slice_returns(trajectory, axes, grid, episodes):
     task, final = Task(config), trajectory.means[-1]
     reach = np.abs((trajectory.means - final) @ axes.T).max(axis=0)
     steps = np.linspace(-1.1, 1.1, grid)[None] * np.maximum(reach, 1e-6)[:, None]
-    normalizer = Normalizer(task.observation_size)
-    normalizer.restore(part(replay.state, "normalizer/"))
-    normalization = normalizer.mean_and_deviation() if task.observation_size else None
+    normalization = replay.normalizer().mean_and_deviation() if task.observation_size else None
     episodes = episodes if task.policy else 1
     seeds = np.tile(task.evaluation_seeds(HELD_OUT, 0, episodes), grid * grid)  # the same luck for all
 
@@ -120,8 +115,8 @@ def slice_returns(trajectory, axes, grid, episodes):
 
     count = len(seeds)
     work = Work(seeds, np.zeros(count, bool), write, np.zeros((count, 0)))
-    rows, _, _ = task.player.play(work, np.arange(count), Serial().tickets(count), 1, normalization)
-    return steps, np.sort(rows, order="rollout")["total"].reshape(grid, grid, episodes).mean(axis=2)
+    rows, _ = play_alone(task.player, work, normalization)
+    return steps, rows["total"].reshape(grid, grid, episodes).mean(axis=2)
 
 
 def draw_slice(trajectory, axes, steps, returns, episodes, width=WIDE):

@@ -8,6 +8,7 @@ import numpy as np
 from mpies.normalizer import Normalizer
 from solvers.base import Results
 
+AHEAD = "ahead/"  # what the names of an offer begin with in a checkpoint
 CONFIDENCE = 1.96  # standard errors on either side of a mean that make its 95 % confidence interval
 
 
@@ -64,6 +65,7 @@ class Learner:
         self.clock = Clock()
         adaptive = task.config.environment.adaptive
         self.limit = adaptive and adaptive.start  # steps of a training episode; None without a limit that adapts
+        self.ahead = []  # where generations overlap: what was sent of the coming one before the newest results were in
         self.best = -math.inf  # the highest evaluation so far
         self.solved = -math.inf  # the newest evaluation, where it was confirmed
         self.results = None  # Results of a generation that is made but not on disk yet
@@ -77,10 +79,19 @@ class Learner:
         self.solver.start(first["parameters"])
         if "normalizer/count" in first:
             self.normalizer.restore(part(first, "normalizer/"))
+        if self.task.config.overlap:
+            self.ahead = self.offer()
+
+    def offer(self):
+        """As make_offer, of a generation sampled around the newest parameters."""
+        vectors = make_offer(self.solver, self.normalizer, self.limit)
+        if self.task.config.overlap:  # the solver goes on with its own while this one is played
+            self._offered = vectors = [vector.copy() for vector in vectors]
+        return vectors
 
     def update(self, proposal, results, sums, observed, seconds):
         """Take the step of a generation.  observed: records of observation sums, in member order."""
-        self.solver.tell(proposal, results, sums)
+        self._step(proposal, results, sums)
         for batch in observed:
             self.normalizer.add(batch["count"], batch["total"], batch["squares"])
         steps = int(results.steps.sum())
@@ -102,8 +113,13 @@ class Learner:
 
     def repeat(self, proposal, sums, record):
         """Take the step of a generation again, from its ledger record."""
-        self.solver.tell(proposal, results_of(record), sums)
+        self._step(proposal, results_of(record), sums)
         self._recall(record)
+
+    def _step(self, proposal, results, sums):
+        self.solver.tell(proposal, results, sums)
+        if self.ahead:
+            self.ahead = self._offered
 
     def ledger_record(self):
         """Names to arrays: what the newest generation found, and what else came of it but the step."""
@@ -163,7 +179,7 @@ class Learner:
         """Names to arrays: everything the next generation depends on; what the digest covers."""
         named = {f"solver/{name}": value for name, value in self.solver.state().items()}
         named |= {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
-        return named | self._limit()
+        return named | self._limit() | named_offer(self.ahead)
 
     def _limit(self):
         return {} if self.limit is None else {"limit": self.limit}
@@ -189,6 +205,7 @@ class Learner:
         """Go on from what `everything` returned."""
         self.solver.restore(part(arrays, "solver/"))
         self._recall(arrays)
+        self.ahead = offer_in(arrays)
 
     def policy(self):
         """Names to arrays of a portable policy: the mean, and how to normalise observations."""
@@ -196,6 +213,28 @@ class Learner:
         found |= {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
         constants = self.task.policy.constants if self.task.policy else {}
         return found | {f"constants/{name}": value for name, value in constants.items()}
+
+
+def make_offer(solver, normalizer, limit):
+    """What ranks must know to play a generation: the Proposal's vectors, the observation mean and deviation (2 o,),
+    and (1,) the limit of training episodes in steps, 0 for none."""
+    return [*solver.ask().vectors(), normalizer.mean_and_deviation().ravel(), np.array([limit or 0], np.int64)]
+
+
+def as_normalization(vector):
+    """Mean and deviation (2, o) from the vector (2 o,) in an offer; None where there is none."""
+    return vector.reshape(2, -1) if len(vector) else None
+
+
+def named_offer(vectors):
+    """An offer as it stands in a checkpoint."""
+    return {f"{AHEAD}{place}": vector for place, vector in enumerate(vectors)}
+
+
+def offer_in(arrays):
+    """The offer in a checkpoint's arrays; [] without."""
+    found = part(arrays, AHEAD)
+    return [found[str(place)] for place in range(len(found))]
 
 
 def results_of(record):

@@ -3,12 +3,11 @@
 import numpy as np
 
 from mpies import ledger, store
-from mpies.communicator import Serial
 from mpies.config import as_yaml, resolved, validate
 from mpies.film import show_episodes
-from mpies.learner import part, results_of
+from mpies.learner import as_normalization, make_offer, named_offer, offer_in, part, results_of
 from mpies.normalizer import Normalizer
-from mpies.rollouts import Work
+from mpies.rollouts import Work, play_alone
 from mpies.task import Task
 from solvers import find_solver, noise
 from solvers.moments import moments
@@ -35,6 +34,7 @@ class Replay:
         self.solver.restore(solver_state)
         self.rows = None
         self.state, self.digest = arrays, attributes["digest"]
+        self.ahead = offer_in(arrays)
         for record, _ in ledger.read(path / "ledger.bin"):
             if record["generation"] > generation:
                 break
@@ -51,12 +51,25 @@ class Replay:
             noise.fill(table, self.config.seed, block)
         return table
 
+    def offer(self):
+        """What ranks were sent of the coming generation, as make_offer."""
+        return self.ahead or self._newest_offer()
+
+    def _newest_offer(self):
+        return make_offer(self.solver, self.normalizer(), self.state.get("limit"))
+
+    def normalizer(self):
+        """The observation statistics as they were."""
+        normalizer = Normalizer(len(self.state["normalizer/total"]))
+        normalizer.restore(part(self.state, "normalizer/"))
+        return normalizer
+
     def propose(self):
         """The Proposal of the coming generation."""
-        proposal = self.solver.ask()
-        if proposal.rows is not None:
-            self.rows = proposal.rows
-        return type(proposal)(*proposal.vectors(), rows=self.rows)
+        if (rows := self.solver.ask().rows) is not None:
+            self.rows = rows
+        *vectors, _, _ = self.offer()
+        return self.solver.Proposal(*vectors, rows=self.rows)
 
     def indices(self, batch):
         """Noise indices (k,) of a batch of the coming generation's members."""
@@ -71,14 +84,14 @@ class Replay:
         batches = range(len(results.returns) // self.config.solver.members(dimension))
         weights = self.solver.weigh(results, proposal)
         indices = np.concatenate([self.indices(batch) for batch in batches])[: weights.linear.shape[1]]
+        newest = [vector.copy() for vector in self._newest_offer()] if self.ahead else []
         self.solver.tell(proposal, results, moments(self.table, indices, weights, 0, dimension))
+        self.ahead = newest
         self.state, self.digest = record, str(record["digest"])
 
     def save(self, path):
         """Write the mean as a policy file."""
-        normalizer = Normalizer(len(self.state["normalizer/total"]))
-        normalizer.restore(part(self.state, "normalizer/"))
-        arrays = {"parameters": self.solver.mean, "normalization": normalizer.mean_and_deviation()}
+        arrays = {"parameters": self.solver.mean, "normalization": self.normalizer().mean_and_deviation()}
         attributes = {"config": as_yaml(resolved(self.config)), "generation": self.solver.generation}
         store.write_atomically(path, store.pack(arrays, attributes))
 
@@ -86,6 +99,7 @@ class Replay:
         """Whether the state is, to the bit, the recorded one."""
         state = {f"solver/{name}": value for name, value in self.solver.state().items()}
         state |= {name: self.state[name] for name in self.state if name.startswith("normalizer/") or name == "limit"}
+        state |= named_offer(self.ahead)
         return store.digest(state) == self.digest
 
 
@@ -105,19 +119,17 @@ def play_member(path, generation, member, film=None):
     batch, number = divmod(member, config.solver.members(task.dimension))
     indices, episodes = before.indices(batch), config.solver.episodes
     seeds = task.training_seeds(generation - 1, batch)[number * episodes : (number + 1) * episodes]
-    normalizer = Normalizer(task.observation_size)
-    normalizer.restore(part(before.state, "normalizer/"))
-    normalization = normalizer.mean_and_deviation() if task.observation_size else None
+    *_, normalization, limit = before.offer()
+    normalization = as_normalization(normalization) if task.observation_size else None
 
     def write(_rollout, out):
         before.solver.write(proposal, indices, number, out)
 
-    limit = int(before.state["limit"]) if "limit" in before.state else None
     chance = task.action_seeds(generation - 1, batch)[number * episodes : (number + 1) * episodes]
-    nothing = np.zeros((episodes, 0))
-    work = Work(seeds, np.zeros(episodes, bool), write, nothing, noise=chance, training=True, limit=limit)
-    rows, _, failures = task.player.play(work, np.arange(episodes), Serial().tickets(episodes), 1, normalization)
-    totals = np.sort(rows, order="rollout")["total"]
+    limit = int(limit[0]) or None
+    work = Work(seeds, np.zeros(episodes, bool), write, noise=chance, training=True, limit=limit)
+    rows, failures = play_alone(task.player, work, normalization)
+    totals = rows["total"]
     if film and not failures:
         show_episodes(config, work, normalization, film)
     return float(record["returns"][member]), float(totals.reshape(1, -1).mean(axis=1)[0]), failures

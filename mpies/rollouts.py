@@ -1,15 +1,19 @@
 """From tickets to returns: one rank plays its share of a generation's episodes.
 
 A rollout is one episode of one member, known by its number: member * episodes + episode.  Which rank
-plays it, in what company and when changes no bit of what it returns.
+plays it, in what company and when changes no bit of what it returns.  Where generations overlap, a rank
+that finds no more tickets goes on with those of the next generation.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from mpies.communicator import Serial
 from mpies.policies import aligned_stack
+
+NEVER = 2**62  # steps: an episode without a limit
 
 # What a rank sends per rollout.
 ROLLOUT = np.dtype([("rollout", "i8"), ("total", "f8"), ("signs", "f8"), ("steps", "i8")])
@@ -46,6 +50,47 @@ class Work:
             self.behaviours[rollout] = behaviour
 
 
+@dataclass(eq=False)
+class Session:
+    """Work that ranks share out, and what this one has made of it so far.
+
+    todo: (t,) rollout numbers, ticket k being todo[k].  normalization: (2, o) float32 mean and deviation, or None.
+    rows: as ROLLOUT has them.  observed: as observation_record has them.  failures: {rollout: what went wrong}.
+    """
+
+    work: Work
+    normalization: np.ndarray | None = None
+    todo: np.ndarray | None = None
+    tickets: object = None
+    rows: list = field(default_factory=list)
+    observed: list = field(default_factory=list)
+    failures: dict = field(default_factory=dict)
+    under_way: int = 0  # rollouts drawn and not over
+
+    @property
+    def is_over(self):
+        """Whether there is nothing left of it for this rank."""
+        return not self.tickets.left and not self.under_way
+
+    def found(self):
+        """ROLLOUT rows of what was played here."""
+        return np.array(self.rows, ROLLOUT)
+
+    def draw(self, portion):
+        """The rollouts of the next tickets, at most `portion`; none when all are taken."""
+        taken = self.tickets.take(portion)
+        self.under_way += len(taken)
+        return self.todo[taken.start : taken.stop]
+
+
+def play_alone(player, work, normalization=None, rollouts=None):
+    """A Work, or these rollouts of it, on this rank alone: ROLLOUT rows in order, and {rollout: what went wrong}."""
+    todo = np.arange(len(work.seeds)) if rollouts is None else np.array(rollouts)
+    session = Session(work, normalization, todo, Serial().tickets(len(todo)))
+    player.play(session)
+    return np.sort(session.found(), order="rollout"), session.failures
+
+
 class FunctionPlayer:
     """Evaluates a test function: one step an episode, no policy."""
 
@@ -53,30 +98,36 @@ class FunctionPlayer:
         self.world = world
         self._parameters = np.empty(world.dimension, np.float32)
 
-    def play(self, work, todo, tickets, share, normalization=None, leave=lambda: False):
+    def play(self, session, share=1, ahead=None, all_through=lambda: True, leave=lambda: False):
         """As EpisodePlayer.play."""
-        rows, failures = [], {}
-        nothing = np.zeros(0, observation_record(0))
-        while True:
-            taken = tickets.take(max(1, tickets.left // (4 * share)))
-            if not taken or leave():
-                return np.array(rows, ROLLOUT), nothing, failures
-            for rollout in todo[taken.start : taken.stop].tolist():
-                work.write(rollout, self._parameters)
-                try:
-                    value = self.world.value(self._parameters)
-                except Exception as error:  # a user's function may raise anything
-                    value, failures[rollout] = np.nan, f"{type(error).__name__}: {' '.join(str(error).split())}"
-                work.note_behaviour(rollout, self.world.behaviour(self._parameters))
-                rows.append((rollout, value, np.sign(value), 1))
-                if not np.isfinite(value):
-                    failures.setdefault(rollout, f"value {value}")
+        while not session.is_over and not leave():
+            self._play_some(session, session.tickets.left // (4 * share))
+        while ahead and not ahead.is_over and not leave() and not all_through():
+            self._play_some(ahead, 1)
+
+    def drop(self):
+        """As EpisodePlayer.drop."""
+
+    def _play_some(self, session, portion):
+        work = session.work
+        for rollout in session.draw(max(1, portion)).tolist():
+            work.write(rollout, self._parameters)
+            try:
+                value = self.world.value(self._parameters)
+            except Exception as error:  # a user's function may raise anything
+                value, session.failures[rollout] = np.nan, f"{type(error).__name__}: {' '.join(str(error).split())}"
+            work.note_behaviour(rollout, self.world.behaviour(self._parameters))
+            session.rows.append((rollout, value, np.sign(value), 1))
+            session.under_way -= 1
+            if not np.isfinite(value):
+                session.failures.setdefault(rollout, f"value {value}")
 
 
 @dataclass(eq=False)
 class _Open:
     """A batch of episodes under way: those not yet begun, and the lanes of those that run."""
 
+    session: Session
     batch: object
     rollouts: np.ndarray  # (k,) the number of each
     waiting: list  # places
@@ -100,109 +151,136 @@ class EpisodePlayer:
         self.clip = np.float32(clip)
         self.observations = np.zeros((lanes, size), np.float32)
         self.inputs = np.zeros((lanes, size), np.float32)  # normalised
+        self.centres, self.scales = np.zeros((lanes, size), np.float32), np.ones((lanes, size), np.float32)
         self.sums = np.zeros((lanes, 2, size))
         self.totals, self.signs = np.zeros(lanes), np.zeros(lanes)
-        self.begun, self.rollouts = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
+        self.begun, self.rollouts, self.limits = (np.zeros(lanes, np.int64) for _ in range(3))
         self.since = np.zeros(lanes)  # wall time
+        self.sampled = np.zeros(lanes, bool)
         self.opens = np.empty(lanes, object)
         self.places = np.zeros(lanes, np.int32)
-        self.per_lane = (self.stack, self.observations, self.sums, self.totals, self.signs)
-        self.per_lane += (self.begun, self.since, self.rollouts, self.opens, self.places, *self.actor.states)
+        self.per_lane = (self.stack, self.observations, self.centres, self.scales, self.sums, self.totals, self.signs)
+        self.per_lane += (self.begun, self.rollouts, self.limits, self.since, self.sampled, self.opens, self.places)
+        self.per_lane += tuple(self.actor.states)
+        self.active, self.step, self.paused = 0, 0, 0.0
+        self.opened: list[_Open] = []
 
-    def play(self, work, todo, tickets, share, normalization=None, leave=lambda: False):
-        """Play rollouts until there are no more tickets.
+    def play(self, session, share=1, ahead=None, all_through=lambda: True, leave=lambda: False):
+        """Play rollouts of a Session until there are no more tickets.
 
-        todo: (t,) rollout numbers, ticket k being todo[k].  share: ranks that draw from these tickets.
-        normalization: (2, o) float32 mean and deviation.  leave: function that tells whether to give up now.
-        Returns ROLLOUT rows, observation_record rows and {rollout: what went wrong}.
+        share: ranks that draw from its tickets.  ahead: the Session to go on with until `all_through`, a function,
+        says that the other ranks are through too; its episodes under way then wait for the next call.
+        leave: function that tells whether to give up now.
         """
-        world, self.work, self.active, self.step = self.world, work, 0, 0
-        self.rows, self.observed, self.failures = [], [], {}
-        opened: list = []
+        self.share, sessions = share, [session, ahead] if ahead else [session]
+        self.since[: self.active] += time.monotonic() - self.paused
         with np.errstate(all="ignore"):  # a wild member may overflow; its return tells
             while True:
-                waiting = opened[-1].waiting if opened else []
-                while not waiting and self.active <= world.low_water and tickets.left:
-                    # A fair share of what is left: wide batches first, and a short wait at the end.
-                    portion = min(max(-(-tickets.left // share), world.smallest), world.largest)
-                    taken = tickets.take(portion)
-                    if taken:
-                        rollouts = todo[taken.start : taken.stop]
-                        waiting = list(range(len(rollouts)))[::-1]
-                        batch = world.open(work.seeds[rollouts].tolist(), work.training)
-                        opened.append(_Open(batch, rollouts, waiting))
-                if waiting and self.active < world.lanes:
-                    while waiting and self.active < world.lanes:
-                        self._begin(self.active, opened[-1])
-                        self.active += 1
-                    self._arrange(opened)
-                if not self.active or leave():
+                begun = self.active
+                while self.active < self.world.lanes and (source := self._source(sessions, draws=True)):
+                    self._begin(self.active, source)
+                    self.active += 1
+                if self.active > begun:
+                    self._arrange()
+                if leave():
+                    self.drop()
                     break
-                over = self._step(opened, normalization)
+                if session.is_over and (not ahead or not self.active or all_through()):
+                    break
+                over = self._step(session.normalization is not None)
                 if over.any():
                     for lane in np.flatnonzero(over)[::-1]:  # from the end: the last lane fills the gap
                         self._finish(lane)
-                        if waiting:
-                            self._begin(lane, opened[-1])
+                        if source := self._source(sessions):
+                            self._begin(lane, source)
                         else:
                             self.active -= 1
                             if lane != self.active:
                                 for values in self.per_lane:
                                     values[lane] = values[self.active]
-                    self._arrange(opened)
-        for item in opened:
+                    self._arrange()
+        self.paused = time.monotonic()
+
+    def drop(self):
+        """Forget the episodes under way."""
+        for item in self.opened:
             item.batch.close()
-        size = self.observations.shape[1]
-        return np.array(self.rows, ROLLOUT), np.array(self.observed, observation_record(size)), self.failures
+            item.session.under_way = 0
+        self.opened, self.active = [], 0
+
+    def _source(self, sessions, draws=False):
+        """The batch of the first session that has an episode to begin; None without.  draws: may take new tickets."""
+        world, under_way = self.world, 0
+        for session in sessions:
+            for item in self.opened:
+                if item.waiting and item.session is session:
+                    return item
+            under_way += session.under_way
+            if draws and session.tickets.left and under_way <= world.low_water:
+                # A fair share of what is left: wide batches first, and a short wait at the end.
+                portion = min(max(-(-session.tickets.left // self.share), world.smallest), world.largest)
+                rollouts = session.draw(portion)
+                if len(rollouts):
+                    batch = world.open(session.work.seeds[rollouts].tolist(), session.work.training)
+                    item = _Open(session, batch, rollouts, list(range(len(rollouts)))[::-1])
+                    self.opened.append(item)
+                    return item
+        return None
 
     def _begin(self, lane, opened):
-        place = opened.waiting.pop()
-        rollout = int(opened.rollouts[place])
-        self.work.write(rollout, self.stack[lane])
-        self.actor.begin(lane, None if self.work.noise is None else self.work.noise[rollout])
+        session, place = opened.session, opened.waiting.pop()
+        work, rollout = session.work, int(opened.rollouts[place])
+        work.write(rollout, self.stack[lane])
+        self.actor.begin(lane, None if work.noise is None else work.noise[rollout])
         self.observations[lane] = opened.batch.observations[place]
+        if session.normalization is not None:
+            self.centres[lane], self.scales[lane] = session.normalization
         self.sums[lane] = self.totals[lane] = self.signs[lane] = 0
         self.begun[lane], self.since[lane], self.rollouts[lane] = self.step, time.monotonic(), rollout
+        self.limits[lane] = NEVER if work.limit is None else work.limit
+        self.sampled[lane] = work.sampled[rollout]
         self.opens[lane], self.places[lane] = opened, place
 
-    def _arrange(self, opened):
+    def _arrange(self):
         """Note which lanes belong to which batch, and close batches that are through."""
         opens = self.opens[: self.active]
-        for item in list(opened):
+        for item in list(self.opened):
             lanes = np.flatnonzero(opens == item)
             item.places = self.places[lanes]
             item.lanes = slice(0, self.active) if len(lanes) == self.active else lanes
             if not len(lanes) and not item.waiting:
                 item.batch.close()
-                opened.remove(item)
-        self.sampled = np.flatnonzero(self.work.sampled[self.rollouts[: self.active]])
+                self.opened.remove(item)
+        self.stepped = [item for item in self.opened if len(item.places)]
+        self.seen = np.flatnonzero(self.sampled[: self.active])
+        self.limited = self.limits[: self.active].min(initial=NEVER) < NEVER
 
-    def _step(self, opened, normalization):
+    def _step(self, normalizes):
         """One step of all lanes.  Returns (active,) bool: which are over."""
-        active, sampled = self.active, self.sampled
+        active, seen = self.active, self.seen
         inputs = self.observations[:active]
-        if len(sampled):
-            seen = inputs[sampled].astype(np.float64)
-            self.sums[sampled, 0] += seen
-            self.sums[sampled, 1] += seen * seen
-        if normalization is not None:
-            inputs = np.subtract(inputs, normalization[0], out=self.inputs[:active])
-            np.divide(inputs, normalization[1], out=inputs)
+        if len(seen):
+            values = inputs[seen].astype(np.float64)
+            self.sums[seen, 0] += values
+            self.sums[seen, 1] += values * values
+        if normalizes:
+            inputs = np.subtract(inputs, self.centres[:active], out=self.inputs[:active])
+            np.divide(inputs, self.scales[:active], out=inputs)
             np.minimum(inputs, self.clip, out=inputs)
             np.maximum(inputs, -self.clip, out=inputs)
         actions = self.actor(inputs, self.step - self.begun[:active] if self.actor.wants_steps else None)
-        for item in opened:
+        for item in self.stepped:
             item.batch.send(item.places, actions[item.lanes])
         over = np.zeros(active, bool)
         self.step += 1
-        for item in opened:
+        for item in self.stepped:
             lanes = item.lanes
             self.observations[lanes], rewards, over[lanes] = item.batch.receive()
             self.totals[lanes] += rewards
             if self.counts_signs:
                 self.signs[lanes] += np.sign(rewards)
-        if self.work.limit is not None:
-            over |= self.step - self.begun[:active] >= self.work.limit
+        if self.limited:
+            over |= self.step - self.begun[:active] >= self.limits[:active]
         if self.timeout is not None:
             late = time.monotonic() - self.since[:active] > self.timeout
             for lane in np.flatnonzero(late & ~over):
@@ -212,12 +290,14 @@ class EpisodePlayer:
         return over
 
     def _finish(self, lane):
-        rollout, total, steps = int(self.rollouts[lane]), float(self.totals[lane]), self.step - int(self.begun[lane])
-        self.work.note_behaviour(rollout, self.observations[lane])
+        opened, rollout = self.opens[lane], int(self.rollouts[lane])
+        session, total, steps = opened.session, float(self.totals[lane]), self.step - int(self.begun[lane])
+        session.work.note_behaviour(rollout, self.observations[lane])
         if not np.isfinite(total):
-            message = self.opens[lane].batch.failures.get(int(self.places[lane]))
-            self.failures[rollout] = message or f"return {total}"
+            message = opened.batch.failures.get(int(self.places[lane]))
+            session.failures[rollout] = message or f"return {total}"
             total = np.nan
-        self.rows.append((rollout, total, self.signs[lane], steps))
-        if self.work.sampled[rollout] and np.isfinite(total) and np.isfinite(self.sums[lane]).all():
-            self.observed.append((rollout, steps, *self.sums[lane].copy()))
+        session.rows.append((rollout, total, self.signs[lane], steps))
+        session.under_way -= 1
+        if self.sampled[lane] and np.isfinite(total) and np.isfinite(self.sums[lane]).all():
+            session.observed.append((rollout, steps, *self.sums[lane].copy()))

@@ -6,14 +6,14 @@ weigh and sum their coordinates, and rank 0 takes the step.
 
 import logging
 import time
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from mpies import store
 from mpies.communicator import RankLost
-from mpies.learner import Evaluation, Learner
-from mpies.rollouts import Work
+from mpies.learner import Evaluation, Learner, as_normalization
+from mpies.rollouts import Session, Work, observation_record
 from mpies.task import Task
 from solvers import find_solver, noise
 from solvers.base import Results
@@ -32,6 +32,18 @@ class Abandoned(Exception):
     """A signal's grace is over before the generation is; it will be played again after a resume."""
 
 
+@dataclass(frozen=True)
+class Offer:
+    """What every rank must know to play a generation.
+
+    normalization: (2, o) observation mean and deviation; None without.  limit: steps of its training episodes, or None.
+    """
+
+    proposal: object
+    normalization: np.ndarray | None
+    limit: int | None
+
+
 class Trainer:
     """One rank's part of a run.
 
@@ -44,10 +56,10 @@ class Trainer:
         self.solver = find_solver(config.solver.kind)(config.solver, self.task.dimension, config.seed)
         self.learner = None  # on rank 0, once it has read the run
         self.generation = 0  # generations made
-        self.limit = None  # steps of this generation's training episodes
+        self.ahead = None  # Offer of the coming generation, where generations overlap
         self.flag = CONTINUE  # the highest that a rank has raised
         self.failed = 0.0  # share of the newest generation's members
-        self.kept = {}  # what this rank has played of the generation under way: rows and observation sums
+        self.sessions = {}  # what this rank plays, and has played of the generation under way, by key
         self.salvaging = False  # whether a rank was lost in the generation under way
         self.busy = []  # seconds (ranks,) that each rank played, of each batch of the newest generation
 
@@ -78,15 +90,18 @@ class Trainer:
                 reason = "signal"
             except RankLost:
                 began = time.perf_counter()
+                self.task.player.drop()
                 lost = self.comm.repair()
                 self.salvaging = True
                 if self.comm.rank == 0:
                     seconds = time.perf_counter() - began
                     log.warning("lost %s; %d ranks go on after %.3f s", lost, self.comm.size, seconds)
+        self.task.player.drop()
         return reason
 
     def open(self, run):
         """Bring all ranks to the same generation; a rank 0 that is new to it reads the run first."""
+        self.ahead = None
         if not self.agree(self.learner is not None):
             records, learner = [], None
             if self.comm.rank == 0:
@@ -104,7 +119,7 @@ class Trainer:
                 if learner.clock.generation:
                     log.info("%s: going on from generation %d", run.path, learner.clock.generation)
                 run.begin(learner)
-            self.learner = learner
+            self.learner, self.ahead = learner, None
         self.generation = self.agree(self.learner and self.learner.clock.generation)
 
     def advance(self, run, progress):
@@ -133,13 +148,13 @@ class Trainer:
         settle: called on rank 0 before the learner changes.
         """
         began, self.busy = time.perf_counter(), []
-        proposal, normalization = self.share(self.learner)
-        results, indices, observed = self.play_generation(proposal, normalization)
-        sums = self.sum_moments(proposal, indices, results)
+        offer, ahead = self.share_offers(self.learner)
+        results, indices, observed = self.play_generation(offer, ahead)
+        sums = self.sum_moments(offer.proposal, indices, results)
         if self.learner:
             settle()
             seconds = time.perf_counter() - began
-            self.learner.update(proposal, results, sums, observed, seconds)
+            self.learner.update(offer.proposal, results, sums, observed, seconds)
             played = sum(part for part in self.busy if len(part) == self.comm.size)  # not of ranks since lost
             self.learner.idle = 1 - np.minimum(played / seconds, 1)
         self.generation += 1
@@ -147,16 +162,17 @@ class Trainer:
 
     def repeat_generation(self, learner, record):
         """One generation from its ledger record.  learner, record: on rank 0."""
-        proposal, _ = self.share(learner)
+        offer, _ = self.share_offers(learner)
         names = [entry.name for entry in fields(Results)]
         shapes = self.comm.broadcast([np.array(record[name].shape) for name in names] if learner else None)
         arrays = self.comm.broadcast([record[name].ravel() for name in names] if learner else None)
         results = Results(*(array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)))
         self.generation = self.agree(learner and learner.clock.generation)
         batches = range(len(results.returns) // self.config.solver.members(self.task.dimension))
-        sums = self.sum_moments(proposal, np.concatenate([self.indices(batch) for batch in batches]), results)
+        indices = np.concatenate([self.indices(self.generation, batch) for batch in batches])
+        sums = self.sum_moments(offer.proposal, indices, results)
         if learner:
-            learner.repeat(proposal, sums, record)
+            learner.repeat(offer.proposal, sums, record)
 
     def agree(self, number):
         """Rank 0's whole number, on every rank."""
@@ -173,51 +189,44 @@ class Trainer:
                 reason = "signal"
         return REASONS[self.agree(REASONS.index(reason))]
 
-    def share(self, learner):
-        """The Proposal and (2, o) observation mean and deviation (None without), from rank 0 to all."""
-        proposal = learner and self.solver.ask()
-        *vectors, normalization = self.send(learner, proposal.vectors() if proposal else ())
-        if self.config.environment.adaptive:
-            self.limit = self.agree(learner and learner.limit)
+    def share_offers(self, learner):
+        """The Offers of this generation and, where generations overlap, of the next, which is else None."""
+        if not self.config.overlap:
+            return self.share(learner and learner.offer()), None
+        offer = self.ahead or self.share(learner and learner.ahead)
+        self.ahead = self.share(learner and learner.offer())
+        return offer, self.ahead
+
+    def share(self, vectors):
+        """The Offer in rank 0's vectors, see make_offer, on every rank."""
+        *vectors, normalization, limit = self.comm.broadcast(vectors)
         if len(self.rows):
-            self.comm.share_rows(proposal and proposal.rows, self.rows)
-        return self.solver.Proposal(*vectors, rows=self.rows), normalization
+            self.comm.share_rows(self.solver.ask().rows if self.comm.rank == 0 else None, self.rows)
+        proposal = self.solver.Proposal(*vectors, rows=self.rows)
+        return Offer(proposal, as_normalization(normalization), int(limit[0]) or None)
 
-    def send(self, learner, vectors):
-        """Rank 0's vectors and its observation mean and deviation, on every rank."""
-        if learner:
-            vectors = [*vectors, learner.normalizer.mean_and_deviation().ravel()]
-        *vectors, normalization = self.comm.broadcast(vectors)
-        return *vectors, normalization.reshape(2, -1) if len(normalization) else None
-
-    def indices(self, batch):
-        """Noise indices (k,) of a batch of this generation's members."""
+    def indices(self, generation, batch):
+        """Noise indices (k,) of a batch of a generation's members."""
         rows, dimension = self.config.solver.noise_rows(self.task.dimension), self.task.dimension
-        return noise.sample_indices(self.config.seed, self.generation, batch, rows, len(self.table), dimension)
+        return noise.sample_indices(self.config.seed, generation, batch, rows, len(self.table), dimension)
 
-    def play_generation(self, proposal, normalization):
+    def play_generation(self, offer, ahead):
         """Play whole populations until the batch is as large as it must be, all members in order.
 
+        ahead: Offer of the generation to go on with; or None.
         Returns Results, noise indices (k,) and, on rank 0, the observation sums.
         """
-        solver, task = self.config.solver, self.task
-        payload = self.solver.payload_size
+        solver, payload = self.config.solver, self.solver.payload_size
         rows, indices, observed, batch = [], [], [], 0
+        first = self.open_training(offer, self.generation, 0)
+        if ahead and self.generation + 1 < self.config.stop.generations:
+            self.open_training(ahead, self.generation + 1, 0)
         while True:
-            part = self.indices(batch)
-            seeds = task.training_seeds(self.generation, batch)
-            notes = np.zeros((len(seeds), payload + self.solver.wants_behaviour * task.behaviour_size))
-
-            def write(rollout, out, part=part, notes=notes):
-                notes[rollout, :payload] = self.solver.write(proposal, part, rollout // solver.episodes, out)
-
-            sampled = task.training_samples(self.generation, batch)
-            chance = task.action_seeds(self.generation, batch)
-            work = Work(seeds, sampled, write, notes, notes[:, payload:], chance, training=True, limit=self.limit)
-            played, seen = self.play(work, normalization, key=(self.generation, "training", batch))
+            session = self.open_training(offer, self.generation, batch) if batch else first
+            played, seen = self.play(session, (self.generation, "training", batch))
             rows.append(played)
             observed.append(seen)
-            indices.append(part)
+            indices.append(self.indices(self.generation, batch))
             batch += 1
             episodes, steps = sum(map(len, rows)), sum(int(r["steps"].sum()) for r in rows)
             if solver.is_complete(episodes, steps):
@@ -226,34 +235,57 @@ class Trainer:
         self.failed = np.isnan(results.returns).mean()
         return results, np.concatenate(indices), observed
 
-    def play(self, work, normalization, key):
-        """Play rollouts on all ranks.  Returns ROLLOUT rows in order and, on rank 0, observation sums in order.
+    def open_training(self, offer, generation, batch):
+        """The Session of a batch of a generation's members."""
+        task, payload, episodes = self.task, self.solver.payload_size, self.config.solver.episodes
+        indices, seeds = self.indices(generation, batch), task.training_seeds(generation, batch)
+        notes = np.zeros((len(seeds), payload + self.solver.wants_behaviour * task.behaviour_size))
 
-        key: names the work.  Where a rank was lost, what the others have of it is not played again.
+        def write(rollout, out):
+            notes[rollout, :payload] = self.solver.write(offer.proposal, indices, rollout // episodes, out)
+
+        sampled, chance = task.training_samples(generation, batch), task.action_seeds(generation, batch)
+        work = Work(seeds, sampled, write, notes, notes[:, payload:], chance, training=True, limit=offer.limit)
+        return self.open_session(work, offer.normalization, (generation, "training", batch))
+
+    def open_session(self, work, normalization, key):
+        """The Session of this key; one that was open already goes on.
+
+        Where a rank was lost, what the others have played of it is not played again.
         """
-        self.kept = {kept: played for kept, played in self.kept.items() if kept[0] == self.generation}
-        mine, seen = self.kept.get(key, (None, None)) if self.salvaging else (None, None)
-        todo = np.arange(len(work.seeds))
-        if self.salvaging:
-            done, _ = self.comm.allgather(np.zeros(0, np.int64) if mine is None else mine["rollout"])
-            todo = np.setdiff1d(todo, done)
-        tickets, share = self.comm.tickets(len(todo)), self.comm.node_size
-        began = time.perf_counter_ns()
-        rows, observed, failures = self.task.player.play(work, todo, tickets, share, normalization, self.giving_up)
+        session = self.sessions.get(key)
+        if session is None or self.salvaging:
+            todo = np.arange(len(work.seeds))
+            session = session or Session(work, normalization)
+            if self.salvaging:
+                done, _ = self.comm.allgather(session.found()["rollout"].copy())
+                todo = np.setdiff1d(todo, done)
+            session.todo, session.tickets = todo, self.comm.tickets(len(todo))
+            self.sessions[key] = session
+        return session
+
+    def play(self, session, key):
+        """Play a Session on all ranks, and where this one runs dry go on with the coming generation's.
+
+        key: names the work.  Returns ROLLOUT rows in order and, on rank 0, observation sums in order.
+        """
+        self.sessions = {name: kept for name, kept in self.sessions.items() if name[0] >= self.generation}
+        ahead = self.sessions.get((self.generation + (key[1] == "training"), "training", 0))
+        meeting, began = self.comm.meeting(), time.perf_counter_ns()
+        self.task.player.play(session, self.comm.node_size, ahead, meeting.is_over, self.giving_up)
         busy = time.perf_counter_ns() - began
-        self.warn(work, failures, key)
-        rows = with_notes(rows, work.notes)
-        if mine is not None:
-            rows, observed = np.concatenate([mine, rows]), np.concatenate([seen, observed])
-        self.kept[key] = rows, observed
+        self.warn(session, key)
+        if ahead:
+            meeting.wait()
         asked = ABANDON if self.giving_up() else STOP if self.signals.raised else CONTINUE
-        rows, said = self.comm.allgather(rows, (asked, busy))
+        rows, said = self.comm.allgather(with_notes(session.found(), session.work.notes), (asked, busy))
         flag = int(said[:, 0].max())
         self.flag = max(self.flag, flag)
         self.busy.append(said[:, 1] / 1e9)
         if flag == ABANDON:
             raise Abandoned
-        if self.task.observation_size and work.sampled.any():
+        observed = np.array(session.observed, observation_record(self.task.observation_size))
+        if self.task.observation_size and session.work.sampled.any():
             observed = self.comm.gather(observed)
         return in_order(rows), None if observed is None else in_order(observed)
 
@@ -263,11 +295,11 @@ class Trainer:
             self.comm.give_up()
         return self.comm.given_up
 
-    def warn(self, work, failures, key):
-        """Log the failures {rollout: what went wrong} of this rank.  key: names the work."""
+    def warn(self, session, key):
+        """Log the failures of a Session on this rank.  key: names the work."""
         _, kind, batch = key
         solver, environment = self.config.solver, self.config.environment.id
-        for rollout, message in failures.items():
+        for rollout, message in session.failures.items():
             member, episode = divmod(rollout, solver.episodes)
             who = f"member {batch * solver.members(self.task.dimension) + member}, episode {episode}"
             generation, effect = self.generation + 1, "it ranks worst"
@@ -278,7 +310,7 @@ class Trainer:
                 environment,
                 generation,
                 who,
-                work.seeds[rollout],
+                session.work.seeds[rollout],
                 message,
                 effect,
             )
@@ -298,7 +330,9 @@ class Trainer:
     def evaluate(self):
         """Play held-out episodes with the mean; again with as many fresh ones when it seems solved."""
         target, episodes = self.config.stop.target, self.config.evaluation.episodes
-        mean, normalization = self.send(self.learner, [self.solver.mean] if self.learner else ())
+        vectors = self.learner and [self.solver.mean, self.learner.normalizer.mean_and_deviation().ravel()]
+        mean, normalization = self.comm.broadcast(vectors)
+        normalization = as_normalization(normalization)
         first = self.play_mean(mean, normalization, 0, episodes)
         if target is None or not first.mean >= target:
             return first
@@ -316,7 +350,8 @@ class Trainer:
             out[:] = mean
 
         work = Work(seeds, np.zeros(episodes, bool), write, np.zeros((episodes, 0)))
-        rows, _ = self.play(work, normalization, key=(self.generation, "evaluation", attempt))
+        key = self.generation, "evaluation", attempt
+        rows, _ = self.play(self.open_session(work, normalization, key), key)
         return Evaluation(rows["total"], rows["steps"])
 
 

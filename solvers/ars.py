@@ -4,7 +4,7 @@ V1 is policy.normalize_observations: false, V2 true; with `top` below population
 The paper's policy is linear and starts at zero: policy: {hidden: [], initial: zeros, statistics_fraction: 1}.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -19,6 +19,7 @@ class ARSOptions(Pairs):
     """ARS: finite differences along the best directions, in units of the returns' standard deviation."""
 
     kind: Literal["ars"] = "ars"
+    overlaps: ClassVar[bool] = True
     population: Annotated[Count, Field(ge=2)] = Field(64, description="members per generation: two per direction")
     top: Count | None = Field(None, description="directions to learn from, the paper's b; default all of them")
     sigma: Positive = Field(0.03, description="length of the finite differences (the paper's nu)")

@@ -1,6 +1,6 @@
 """OpenAI-ES (Salimans et al. 2017, arXiv 1703.03864)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -16,6 +16,7 @@ class OpenAIESOptions(Pairs):
     """OpenAI-ES: a gradient estimate from antithetic pairs, followed by Adam or SGD."""
 
     kind: Literal["openai_es"] = "openai_es"
+    overlaps: ClassVar[bool] = True
     population: Annotated[Count, Field(ge=2)] = Field(128, description="members per generation; even, they are pairs")
     episodes_per_batch: WholeNumber = Field(
         0, description="draw whole populations until a generation has at least this many episodes"

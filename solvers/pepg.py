@@ -1,6 +1,6 @@
 """PEPG as estool and es_on_gke have it (Sehnke et al. 2010; Ha 2017), with all of their keys."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -16,6 +16,7 @@ class PEPGOptions(Pairs):
     """PEPG: mean and one sigma per parameter follow the gradient of the expected fitness; keys of es_on_gke."""
 
     kind: Literal["pepg"] = "pepg"
+    overlaps: ClassVar[bool] = True
     population: Annotated[Count, Field(ge=2)] = Field(256, description="members per generation; even, they are pairs")
     sigma_init: Positive = Field(0.1, description="first standard deviation of every parameter")
     sigma_alpha: NonNegative = Field(0.2, description="learning rate of the sigmas; 0 keeps them")
@@ -86,9 +87,9 @@ class PEPG(Solver):
     def update(self, proposal, results, sums):
         options = self.options
         square = float(np.sum(self.weigh(results, proposal).square, dtype=np.float64))
-        toward = sums[0] * self.sigma
+        toward = sums[0] * proposal.scale
         # sum rS (eps^2 - sigma^2) / sigma = sigma (sum rS z^2 - sum rS)
-        change = self.dtype(options.sigma_alpha) * self.sigma * (sums[1] - self.dtype(square))
+        change = self.dtype(options.sigma_alpha) * proposal.scale * (sums[1] - self.dtype(square))
         self.mean += toward if options.elite_ratio else self.optimizer.step(toward, self.learning_rate)
         bound = self.dtype(options.sigma_max_change) * self.sigma
         self.sigma = self.sigma + np.clip(change, -bound, bound)

@@ -1,7 +1,7 @@
 """PGPE with ClipUp (Toklu, Liskowski & Srivastava 2020, arXiv 2008.02387)."""
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -17,6 +17,7 @@ class PGPEOptions(Pairs):
     """PGPE: one sigma per parameter, steps of limited length by ClipUp, populations that grow with short episodes."""
 
     kind: Literal["pgpe"] = "pgpe"
+    overlaps: ClassVar[bool] = True
     population: Annotated[Count, Field(ge=2)] = Field(200, description="members drawn at a time; even, they are pairs")
     interactions: WholeNumber = Field(
         0,
@@ -66,9 +67,9 @@ class PGPE(Solver):
     def update(self, proposal, results, sums):
         options, count = self.options, self.dtype(len(results.returns))
         square = float(np.sum(self.weigh(results, proposal).square, dtype=np.float64))
-        toward = sums[0] * self.sigma / count  # 1/n sum (r+ - r-) eps
+        toward = sums[0] * proposal.scale / count  # 1/n sum (r+ - r-) eps
         # 1/n sum (r+ + r- - 2 rbar) (eps^2 - sigma^2) / sigma
-        change = self.dtype(options.sigma_learning_rate) * self.sigma * (sums[1] - self.dtype(square)) / count
+        change = self.dtype(options.sigma_learning_rate) * proposal.scale * (sums[1] - self.dtype(square)) / count
         bound = self.dtype(options.sigma_max_change) * self.sigma
         self.mean += self.optimizer.step(toward, options.optimizer.learning_rate)
         self.sigma = self.sigma + np.clip(change, -bound, bound)

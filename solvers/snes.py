@@ -1,7 +1,7 @@
 """Separable natural evolution strategy (Schaul, Glasmachers & Schmidhuber 2011; Wierstra et al. 2014)."""
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -22,6 +22,7 @@ class SNESOptions(Population):
     """SNES: the natural gradient of mean and one sigma per parameter; no learning rate to choose."""
 
     kind: Literal["snes"] = "snes"
+    overlaps: ClassVar[bool] = True
     sigma: Positive = Field(0.1, description="first standard deviation of every parameter")
     sigma_learning_rate: Positive | None = Field(None, description="eta; default (3 + ln d) / (5 sqrt d)")
 
@@ -46,7 +47,7 @@ class SNES(Solver):
     def update(self, proposal, results, sums):
         d = self.dimension
         eta = self.options.sigma_learning_rate or (3 + math.log(d)) / (5 * math.sqrt(d))
-        self.mean += self.sigma * sums[0]
+        self.mean += proposal.scale * sums[0]
         # sum u (z^2 - 1) = sum u z^2, as the utilities sum to zero
         self.sigma = self.sigma * np.exp(self.dtype(eta / 2) * sums[1])
 

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from envs import EnvironmentProblem, make_world
 from mpies.communicator import Serial
-from mpies.rollouts import Work
+from mpies.rollouts import Session, Work
 from tests.envs.test_worlds import play
 
 PLACES = 12  # rollouts, two to a seed from 100 on
@@ -126,13 +126,15 @@ def test_an_episode_that_outlasts_its_timeout_costs_its_own_member_only(fault):
     work = Work(np.array([100, 101, 102, 104]), np.ones(4, bool), lambda rollout, out: out.fill(0))
     for _ in range(2):  # and the run goes on
         began = time.monotonic()
-        rows, observed, failures = task.player.play(work, np.arange(4), Serial().tickets(4), 1)
+        session = Session(work, None, np.arange(4), Serial().tickets(4))
+        task.player.play(session)
+        rows, failures = session.found(), session.failures
         assert time.monotonic() - began < 30
         assert list(failures) == [1] and "took more than 0.4 s" in failures[1]
         assert np.isnan(rows["total"][rows["rollout"] == 1]).all()
         others = rows[rows["rollout"] != 1]
         assert sorted(others["rollout"].tolist()) == [0, 2, 3] and (others["total"] == 5).all()
-        assert sorted(observed["rollout"].tolist()) == [0, 2, 3]
+        assert sorted(record[0] for record in session.observed) == [0, 2, 3]
     task.world.close()
 
 

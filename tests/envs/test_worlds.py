@@ -10,7 +10,7 @@ from envs import EnvironmentProblem, make_world
 from envs.base import Continuous, Discrete
 from mpies.communicator import Serial
 from mpies.policies import MLPOptions, make_policy
-from mpies.rollouts import EpisodePlayer, Work
+from mpies.rollouts import EpisodePlayer, Session, Work, observation_record
 
 WORLDS = [
     ("CartPole-v1", "envpool"),
@@ -74,10 +74,12 @@ def play(world, rollouts=24, sampled=None, policy_options=None):
     work = Work(np.arange(rollouts) // 2 + 100, sampled, write, np.zeros((rollouts, 0)))
     normalization = np.stack([np.full(world.interface.observation_size, value, np.float32) for value in (0.1, 0.9)])
     player = EpisodePlayer(world, policy, 5.0)
-    rows, observed, failures = player.play(work, np.arange(rollouts), Serial().tickets(rollouts), 1, normalization)
-    rows, observed = np.sort(rows, order="rollout"), np.sort(observed, order="rollout")
+    session = Session(work, normalization, np.arange(rollouts), Serial().tickets(rollouts))
+    player.play(session)
+    rows = np.sort(session.found(), order="rollout")
+    observed = np.array(session.observed, observation_record(world.interface.observation_size))
     assert rows["rollout"].tolist() == list(range(rollouts))
-    return rows, observed, failures
+    return rows, np.sort(observed, order="rollout"), session.failures
 
 
 @every_world

@@ -21,6 +21,16 @@ evaluation: {every: 9, episodes: 10}
 checkpoint: {every: 5}
 stop: {generations: 60}
 """,
+    "overlap": """
+overlap: 1
+environment: {id: CartPole-v1, max_steps: 50}
+policy: {hidden: [16]}
+solver: {kind: pepg, population: 32}
+noise: {size: 1000000}
+evaluation: {every: 9, episodes: 10}
+checkpoint: {every: 5}
+stop: {generations: 60}
+""",
     "whole candidates": """
 environment: {id: "function:rastrigin", dimension: 10, shift: 1}
 solver: {kind: cma_es, population: 16}
@@ -66,6 +76,8 @@ def undisturbed(tmp_path_factory):
         ("noise table", [2]),
         ("noise table", [0]),
         ("noise table", [0, 3]),
+        ("overlap", [2]),
+        ("overlap", [0]),
         ("whole candidates", [0]),
     ],
 )

@@ -24,6 +24,12 @@ environment: {id: LunarLander-v3, backend: gymnasium, max_steps: 60}
 policy: {hidden: [16], activation: relu}
 solver: {population: 12, sigma: 0.1, optimizer: {kind: sgd}}
 """,
+    "overlap": """
+overlap: 1
+environment: {id: CartPole-v1, max_steps: 100, adaptive: {start: 30, ratio: 1.3}}
+policy: {hidden: [8]}
+solver: {population: 24, sigma: 0.2, timesteps_per_batch: 900}
+""",
     "rastrigin": """
 environment: {id: "function:rastrigin", dimension: 1001, shift: 1}
 solver: {population: 26, sigma: 0.1, sigma_decay: 0.99}
@@ -44,7 +50,7 @@ def digests(run):
 def test_digests_are_the_same_on_any_number_of_ranks(name, run_mpies, write_config, tmp_path):
     config, expected = write_config(CONFIGS[name] + COMMON), None
     # 0 is the serial twin; a single rank under MPI and five ranks are tried where little is computed.
-    for ranks in (0, 1, 2, 3, 5) if name in ("cartpole-envpool", "rastrigin") else (0, 2, 3, 5):
+    for ranks in (0, 1, 2, 3, 5) if name in ("cartpole-envpool", "overlap", "rastrigin") else (0, 2, 3, 5):
         ended = run_mpies(ranks, "train", config, "--out", f"run-{ranks}")
         assert ended.code == 0, ended.stderr[-3000:]
         rows = store.read_metrics(tmp_path / f"run-{ranks}")
@@ -55,7 +61,7 @@ def test_digests_are_the_same_on_any_number_of_ranks(name, run_mpies, write_conf
     assert len({row[0] for row in expected}) == 6
 
 
-@pytest.mark.parametrize("name", ["cartpole-envpool", "rastrigin"])
+@pytest.mark.parametrize("name", ["cartpole-envpool", "overlap", "rastrigin"])
 def test_a_run_stopped_on_two_ranks_and_resumed_on_three_is_the_undisturbed_one(
     name, run_mpies, write_config, tmp_path
 ):
