@@ -4,8 +4,9 @@
 
 The loop of `mpies train` as it is, on an environment that sleeps (sleeping.py) instead of computing, so that many
 ranks fit on few cores.  For episodes of coefficient of variation .5 and 1, and with one rank four times slower: in
-turn, generations with tickets and generations in which each rank has its own equal share.  The busy share is the
-time slept by all ranks over ranks x wall time of the generation; beside it what `mpies simulate` would say.
+turn, generations with tickets and generations in which each rank has its own equal share; then as many generations
+in a row with `overlap: 1`.  The busy share is the time slept by all ranks over ranks x wall time of the generations;
+beside it what `mpies simulate` would say.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from mpies.train import Trainer
 CASES = {"CV 0.5": {"variation": 0.5}, "CV 1": {"variation": 1.0}, "one rank 4 times slower": {"slow": 1}}
 
 
-def make_trainer(comm, members, step, mean, **kwargs):
+def make_trainer(comm, members, step, mean, overlap=0, **kwargs):
     values = {
         "environment": {
             "id": "sleeping:Sleeping-v0",
@@ -42,11 +43,13 @@ def make_trainer(comm, members, step, mean, **kwargs):
         "policy": {"hidden": [4]},
         "solver": {"population": members * comm.size},
         "noise": {"size": 100_000},
+        "overlap": overlap,
     }
     trainer = Trainer(configs.validate(values, "load_balance"), comm, NoSignals())
     trainer.build_table()
     if comm.rank == 0:
         trainer.learner = Learner(trainer.solver, trainer.task)
+        trainer.learner.begin(None)
     return trainer
 
 
@@ -67,11 +70,12 @@ def static_tickets(comm):
     return tickets
 
 
-def busy_share(comm, trainer):
-    """Of one generation: seconds slept by all ranks over ranks x seconds of the generation."""
+def busy_share(comm, trainer, generations=1):
+    """Of these generations: seconds slept by all ranks over ranks x seconds."""
     meet(comm)
     before, began = sleeping.slept, time.perf_counter()
-    trainer.make_generation()
+    for _ in range(generations):
+        trainer.make_generation()
     mine = np.array([sleeping.slept - before, time.perf_counter() - began])
     slept, seconds = comm.allgather(mine)[0].reshape(-1, 2).T
     return float(slept.sum() / (comm.size * seconds.max()))
@@ -98,15 +102,19 @@ def main():
             for kind, tickets in (("tickets", dealt), ("static", static_tickets(comm))):
                 comm.tickets = tickets
                 shares[kind].append(busy_share(comm, trainer))
+        comm.tickets = dealt
+        trainer = make_trainer(comm, options.members, options.step, options.mean, overlap=1, **kwargs)
+        trainer.make_generation()  # from here on the next one is under way
+        shares["overlap"] = [busy_share(comm, trainer, options.generations)]
         found[case] = {kind: statistics.median(values) for kind, values in shares.items()} | {"all": shares}
         if "variation" in kwargs:
             found[case]["predicted"] = predicted(comm.size, options, kwargs["variation"], trainer.task.world)
     if comm.rank == 0:
         print(f"{comm.size} ranks, {options.members} members each, episodes of {options.step * options.mean:g} s")
-        print(f"{'':<26} {'tickets':>8} {'static':>8}   simulated: tickets, static")
+        print(f"{'':<26} {'tickets':>8} {'static':>8} {'overlap':>8}   simulated: tickets, static, overlap")
         for case, row in found.items():
-            print(f"{case:<26} {row['tickets']:>8.3f} {row['static']:>8.3f}", end="")
-            print("   {:.3f}, {:.3f}".format(*row["predicted"]) if "predicted" in row else "")
+            print(f"{case:<26} {row['tickets']:>8.3f} {row['static']:>8.3f} {row['overlap']:>8.3f}", end="")
+            print("   {:.3f}, {:.3f}, {:.3f}".format(*row["predicted"]) if "predicted" in row else "")
         if options.json:
             kept = {"ranks": comm.size, "members": options.members, "busy": found}
             Path(options.json).write_text(json.dumps(kept, indent=1))
@@ -114,11 +122,12 @@ def main():
 
 
 def predicted(ranks, options, variation, world):
-    """The busy shares that `mpies simulate` predicts: tickets, static."""
+    """The busy shares that `mpies simulate` predicts: tickets, static, overlap."""
     lanes = {key: getattr(world, key) for key in ("lanes", "smallest", "largest", "low_water")}
     episodes, seconds = options.members * ranks, options.step * options.mean
     work = Work(parameters=16, rows=1, episodes=episodes, seconds=seconds, variation=variation, **lanes)
-    return [predict(Machine(cores=ranks), work, ranks, static=static).efficiency for static in (False, True)]
+    ways = {}, {"static": True}, {"overlap": 1}
+    return [predict(Machine(cores=ranks), work, ranks, **way).efficiency for way in ways]
 
 
 if __name__ == "__main__":

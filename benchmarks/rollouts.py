@@ -5,6 +5,7 @@
 In one run and in turn, several times: (a) a whole generation as `mpies train` makes it (broadcast, rollouts,
 gather, update, metrics row; no evaluation), and (b) the bare loop: the actions of the same episodes, recorded
 beforehand, stepped by the same backend on the same number of processes, each with the episodes it had played.
+With overlap=1 several generations in a row are measured, beside the bare loops of as many before them.
 Prints steps per second of both and the ratio, medians over the repeats; --json FILE keeps them.
 """
 
@@ -13,6 +14,7 @@ import json
 import statistics
 import tempfile
 import time
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,9 +24,11 @@ from mpies.bench import NoSignals, meet
 from mpies.communicator import connect
 from mpies.train import Trainer
 
+TOGETHER = 5  # generations in a row, where they overlap
 
-def record_actions(trainer):
-    """Play the coming generation untimed.  Returns this rank's episodes: (seed, actions) pairs."""
+
+def record_actions(trainer, play):
+    """This rank's episodes in what `play()` plays, which is not timed: (seed, actions) pairs."""
     world, opened = trainer.task.world, []
     real_open = world.open
 
@@ -43,7 +47,7 @@ def record_actions(trainer):
 
     world.open = open_and_note
     try:
-        trainer.play_generation(*trainer.share(trainer.learner))
+        play()
     finally:
         del world.open
     return opened
@@ -56,18 +60,23 @@ def calls_of(episodes):
     return [(np.array(p, np.int32), np.stack([episodes[i][1][t] for i in p])) for t, p in enumerate(running)]
 
 
-def bare_seconds(comm, world, episodes):
-    """Seconds that all processes together need to step their recorded episodes."""
-    calls, seeds = calls_of(episodes), [seed for seed, _ in episodes]
+def bare_speed(comm, world, episodes, generations):
+    """Steps per second of all processes that step their recorded episodes, each generation's side by side."""
+    bounds = [len(episodes) * place // generations for place in range(generations + 1)]
+    parts = [episodes[start:stop] for start, stop in pairwise(bounds) if stop > start]
+    loops = [([seed for seed, _ in part], calls_of(part)) for part in parts]
     meet(comm)
     start = time.perf_counter()
-    batch = world.open(seeds)
-    for places, actions in calls:
-        batch.send(places, actions)
-        batch.receive()
-    batch.close()
+    for seeds, calls in loops:
+        batch = world.open(seeds)
+        for places, actions in calls:
+            batch.send(places, actions)
+            batch.receive()
+        batch.close()
     meet(comm)
-    return time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    steps = comm.allgather(np.array([sum(len(actions) for _, actions in episodes)]))[0].sum()
+    return float(steps / seconds)
 
 
 def main():
@@ -82,23 +91,29 @@ def main():
     config = configs.load(options.config, [*options.overrides, "checkpoint.every=1000000"])
     trainer = Trainer(config, comm, NoSignals())
     trainer.build_table()
-    ours, bare = [], []
+    ours, bare, together = [], [], TOGETHER if config.overlap else 1
     with tempfile.TemporaryDirectory() as folder:
         run = store.open_run(folder, config, "auto") if comm.rank == 0 else store.Run(folder, config)
         trainer.open(run)
         for _ in range(options.repeats):
             for _ in range(options.between):
                 trainer.make_generation(run.settle)
-            episodes = record_actions(trainer)
-            seconds = bare_seconds(comm, trainer.task.world, episodes)
-            start = time.perf_counter()
-            results = trainer.make_generation(run.settle)
-            if comm.rank == 0:
-                row = trainer.learner.record(None, comm.size)
-                run.record(trainer.learner, row, None, False, last=False)
+            if config.overlap:
+                episodes = record_actions(trainer, lambda: [trainer.make_generation() for _ in range(together)])
+            else:  # the very episodes that are timed
+                episodes = record_actions(
+                    trainer, lambda: trainer.play_generation(*trainer.share_offers(trainer.learner))
+                )
+                trainer.sessions.clear()
+            bare.append(bare_speed(comm, trainer.task.world, episodes, together))
+            steps, start = 0.0, time.perf_counter()
+            for _ in range(together):
+                steps += trainer.make_generation(run.settle).steps.sum()
+                if comm.rank == 0:
+                    row = trainer.learner.record(None, comm.size)
+                    run.record(trainer.learner, row, None, False, last=False)
             meet(comm)
-            ours.append(float(results.steps.sum()) / (time.perf_counter() - start))
-            bare.append(float(results.steps.sum()) / seconds)
+            ours.append(steps / (time.perf_counter() - start))
     if comm.rank == 0:
         ratios = [one / other for one, other in zip(ours, bare, strict=True)]
         found = {
@@ -106,6 +121,7 @@ def main():
             "backend": type(trainer.task.world).__name__,
             "ranks": comm.size,
             "population": config.solver.population,
+            "overlap": config.overlap,
             "steps_per_second": statistics.median(ours),
             "bare_steps_per_second": statistics.median(bare),
             "ratio": statistics.median(ratios),

@@ -28,6 +28,12 @@ environment: {id: CartPole-v1, backend: envpool, max_steps: 60}
 policy: {hidden: [8]}
 solver: {population: 16, sigma: 0.2, timesteps_per_batch: 800}
 """,
+    "overlap": """
+overlap: 1
+environment: {id: CartPole-v1, max_steps: 60, adaptive: {start: 20}}
+policy: {hidden: [8]}
+solver: {kind: pgpe, population: 16}
+""",
     "cma_es": """
 environment: {id: "function:rastrigin", dimension: 6, shift: 1}
 solver: {kind: cma_es, population: 8}
@@ -111,7 +117,7 @@ def test_a_replay_that_leads_elsewhere_says_so_and_ends_with_code_1(runs, tmp_pa
     assert ended.exit_code == 1 and "NOT the recorded one" in ended.stdout
 
 
-@pytest.mark.parametrize("name", ["gymnasium", "envpool"])
+@pytest.mark.parametrize("name", ["gymnasium", "envpool", "overlap"])
 def test_a_member_played_again_returns_what_it_did(name, runs):
     returns = {int(a["generation"]): a["returns"] for a, _ in ledger.read(runs[name] / "ledger.bin")}
     if name == "envpool":  # of a second batch too, where the first had too few steps
