@@ -59,6 +59,7 @@ class Batch(ABC):
         """
 
     failures: dict  # place -> message
+    behaviours: dict  # place -> (b,) what the newest step said of World.behaviour; empty where nobody asks
 
     def close(self):  # noqa: B027 (most batches hold nothing)
         """Free what the batch holds."""
@@ -78,6 +79,7 @@ class World(ABC):
     smallest: int
     largest: int
     low_water: int
+    behaviour: tuple = ()  # names in the environment's info that together say how an episode goes
     timeout: float | None = None  # set where the world itself breaks off episodes that take too long
 
     @abstractmethod
@@ -86,6 +88,25 @@ class World(ABC):
 
         training: whether rewards are changed as the task says of training (envs.tasks); most worlds do not ask.
         """
+
+    def measure_behaviour(self, names):
+        """Ask batches for the numbers in the info under these names from now on; returns how many they are.
+
+        Raises EnvironmentProblem where the info of a first step lacks one of them.
+        """
+        action = self.interface.action
+        self.behaviour = tuple(names)
+        batch = self.open([0])
+        if isinstance(action, Discrete):
+            actions = np.zeros(1, np.int32)
+        else:
+            actions = np.clip(np.zeros((1, len(action.low)), np.float32), action.low, action.high)
+        batch.send(np.zeros(1, np.int32), actions)
+        batch.receive()
+        batch.close()
+        if batch.failures:
+            raise EnvironmentProblem(f"environment.behaviour: {batch.failures[0]}")
+        return len(batch.behaviours[0])
 
     def close(self):  # noqa: B027 (most worlds hold nothing)
         """Free everything."""

@@ -88,7 +88,7 @@ class EnvPoolWorld(World):
                 ) from error
 
     def open(self, seeds, training=False):
-        return _EnvPoolBatch(self._make([int(seed) for seed in seeds]), self.interface.observation_size)
+        return _EnvPoolBatch(self._make([int(seed) for seed in seeds]), self.interface.observation_size, self.behaviour)
 
 
 def _rows(values):
@@ -110,9 +110,9 @@ class _EnvPoolBatch(Batch):
     It is driven by EnvPool's own `_send` and `_recv`: the public `step` builds dicts and costs 20 us a call.
     """
 
-    def __init__(self, pool, width):
+    def __init__(self, pool, width, behaviour=()):
         self._pool = pool
-        self.failures = {}
+        self.failures, self.behaviours = {}, {}
         self._action_type = pool.action_space.dtype
         self._actions = pool._action_keys
         names = pool._state_keys
@@ -120,6 +120,11 @@ class _EnvPoolBatch(Batch):
             names.index(name) for name in ("info:env_id", "reward", "done", "trunc")
         )
         self._parts = [place for place, name in enumerate(names) if name == "obs" or name.startswith("obs:")]
+        said = [name.removeprefix("info:") for name in names if name.startswith("info:")]
+        for name in behaviour:
+            if name not in said:
+                raise EnvironmentProblem(f"EnvPool says no {name!r} in its info of this environment, only {said}")
+        self._behaviour = [names.index(f"info:{name}") for name in behaviour]
         self.observations = np.empty((len(pool), width), np.float32)
         pool._reset(pool.all_env_ids)
         state = pool._recv()
@@ -136,6 +141,9 @@ class _EnvPoolBatch(Batch):
 
     def receive(self):
         state = self._pool._recv()
+        if self._behaviour:
+            values = np.concatenate([_rows(state[part]) for part in self._behaviour], axis=1, dtype=np.float64)
+            self.behaviours.update(zip(state[self._env_id].tolist(), values, strict=True))
         found = self._observed(state), state[self._reward], state[self._done] | state[self._truncated]
         if (state[self._env_id] == self._places).all():
             return found

@@ -199,7 +199,7 @@ class _GymnasiumBatch(Batch):
         from gymnasium import spaces
 
         self._world = world
-        self.failures = {}
+        self.failures, self.behaviours = {}, {}
         self._one_hot = isinstance(world.observation_space, spaces.Discrete)
         self._action_shape, self._action_type = world.action_space.shape, world.action_space.dtype
         self._action_start = int(getattr(world.action_space, "start", 0))
@@ -236,6 +236,13 @@ class _GymnasiumBatch(Batch):
             raise ValueError(f"observation has {flat.size} numbers, {out.size} were promised")
         out[:] = flat
 
+    def _behaviour(self, info):
+        names = self._world.behaviour
+        for name in names:
+            if name not in info:
+                raise EnvironmentProblem(f"{self._world.name} says no {name!r} in its info, only {sorted(info)}")
+        return np.concatenate([np.ravel(info[name]).astype(np.float64) for name in names])
+
     def send(self, places, actions):
         self._sent = places, actions
 
@@ -255,8 +262,10 @@ class _GymnasiumBatch(Batch):
                 else:
                     action = actions[row].reshape(self._action_shape).astype(self._action_type, copy=False)
                 with _alarm(self._world.timeout, self._spent, place):
-                    observation, reward, terminated, truncated, _ = environment.step(action)
+                    observation, reward, terminated, truncated, info = environment.step(action)
                 self._write(observation, observations[row])
+                if self._world.behaviour:
+                    self.behaviours[place] = self._behaviour(info)
                 rewards[row] = reward
                 over[row] = terminated or truncated
                 if self._world.watch:

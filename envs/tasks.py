@@ -45,6 +45,9 @@ class TaskWorld(World):
         reward = self._reward if training else lambda rewards: rewards
         return _TaskBatch(self._world.open(seeds, training), self._seen, self._action_repeat, reward)
 
+    def measure_behaviour(self, names):
+        return self._world.measure_behaviour(names)
+
     def _reward(self, rewards):
         rewards = np.where(np.isin(rewards, self._ignored), 0.0, rewards) if len(self._ignored) else rewards
         return rewards - self._shift
@@ -65,7 +68,7 @@ class TaskWorld(World):
 class _TaskBatch(Batch):
     def __init__(self, batch, seen, action_repeat, reward):
         self._batch, self._seen, self._action_repeat, self._reward = batch, seen, action_repeat, reward
-        self.failures = batch.failures
+        self.failures, self.behaviours = batch.failures, batch.behaviours
         self.observations = batch.observations[:, seen]
 
     def send(self, places, actions):

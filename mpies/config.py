@@ -80,6 +80,11 @@ class EnvironmentSection(Options):
     reward_shift: Real = Field(
         0.0, description="in training, subtracted from the reward of each step: a bonus for surviving"
     )
+    behaviour: list[Text] = Field(
+        [],
+        description="names in the environment's info whose last numbers say how an episode ended, for solvers that look "
+        "for novelty, such as [x_position]; [] takes the last observation",
+    )
     adaptive: AdaptiveSection | None = Field(None, description="in training, a limit of episodes that grows")
     seeds: Literal["pair", "generation"] = Field(
         "pair",

@@ -31,7 +31,7 @@ class Work:
     seeds: (r,) environment seed of each rollout.  sampled: (r,) bool, whose observations count.
     write: function of (rollout, out) that writes that member's parameters (d,) into `out`.
     notes: (r, w) float64, filled in for the rollouts played here: what the solver wants to know of them; or None.
-    behaviours: the part of the notes that is the last observation; None or of width 0 where nobody asks.
+    behaviours: the part of the notes that says how an episode ended; None or of width 0 where nobody asks.
     noise: (r,) int, seeds of what the policy leaves to chance; None where nothing is, as in evaluations.
     training: whether the task's changes for training hold.  limit: steps after which an episode ends, None for none.
     """
@@ -292,9 +292,10 @@ class EpisodePlayer:
     def _finish(self, lane):
         opened, rollout = self.opens[lane], int(self.rollouts[lane])
         session, total, steps = opened.session, float(self.totals[lane]), self.step - int(self.begun[lane])
-        session.work.note_behaviour(rollout, self.observations[lane])
+        place = int(self.places[lane])
+        session.work.note_behaviour(rollout, opened.batch.behaviours.get(place, self.observations[lane]))
         if not np.isfinite(total):
-            message = opened.batch.failures.get(int(self.places[lane]))
+            message = opened.batch.failures.get(place)
             session.failures[rollout] = message or f"return {total}"
             total = np.nan
         session.rows.append((rollout, total, self.signs[lane], steps))

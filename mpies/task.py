@@ -90,6 +90,8 @@ class Task:
             raise ConfigError(str(error)) from None
         self.dimension = self.policy.size
         self.behaviour_size = self.world.interface.observation_size
+        if section.behaviour:
+            self.behaviour_size = self.world.measure_behaviour(section.behaviour)
         timeout = None if self.world.timeout else section.episode_timeout
         signs = "sign" in getattr(config.solver, "fitness", "")  # few solvers ask, and it costs time at every step
         self.player = EpisodePlayer(self.world, self.policy, config.policy.observation_clip, timeout, signs)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -10,7 +11,7 @@ from envs import EnvironmentProblem, make_world
 from envs.base import Continuous, Discrete
 from mpies.communicator import Serial
 from mpies.policies import MLPOptions, make_policy
-from mpies.rollouts import EpisodePlayer, Session, Work, observation_record
+from mpies.rollouts import EpisodePlayer, Session, Work, observation_record, play_alone
 
 WORLDS = [
     ("CartPole-v1", "envpool"),
@@ -194,3 +195,34 @@ assert not offers("module:Own-v0") and "envpool.entry" not in sys.modules and "m
 assert offers("MiniGrid-Empty-5x5-v0") and "envpool.entry" in sys.modules and not offers("Absent-v0")
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("backend", ["envpool", "gymnasium"])
+def test_what_the_info_says_at_the_end_is_an_episodes_behaviour(backend):
+    world = make_world("Hopper-v5", backend, max_steps=30)
+    assert world.measure_behaviour(["x_position", "z_distance_from_origin"]) == 2
+    policy = make_policy(MLPOptions(hidden=[4]), world.interface)
+    parameters = np.random.default_rng(2).standard_normal((6, policy.size)).astype(np.float32)
+    notes = np.zeros((6, 2))
+
+    def write(rollout, out):
+        out[:] = parameters[rollout]
+
+    work = Work(np.arange(6), np.zeros(6, bool), write, notes, notes)
+    play_alone(EpisodePlayer(world, policy, 5.0), work)
+    bare, place = gymnasium.make("Hopper-v5", max_episode_steps=30), []
+    for rollout in range(6):  # one by one, by gymnasium itself
+        observation, _ = bare.reset(seed=rollout)
+        stack = parameters[rollout : rollout + 1].copy()
+        act, over = policy.bind(stack), False
+        while not over:
+            action = act(observation[None].astype(np.float32))[0]
+            observation, _, terminated, truncated, info = bare.step(action)
+            over = terminated or truncated
+        place.append((info["x_position"], info["z_distance_from_origin"]))
+    if backend == "gymnasium":
+        assert notes.tolist() == [list(pair) for pair in place]
+    assert len({tuple(row) for row in notes.tolist()}) == 6 and np.abs(notes).max() < 5
+    with pytest.raises(EnvironmentProblem, match="says no 'altitude' in its info"):
+        world.measure_behaviour(["altitude"])
+    world.close()

@@ -31,6 +31,14 @@ evaluation: {every: 9, episodes: 10}
 checkpoint: {every: 5}
 stop: {generations: 60}
 """,
+    "chains of seeds": """
+environment: {id: "function:rastrigin", dimension: 300, shift: 1}
+solver: {kind: deep_ga, population: 30, parents: 5, snapshot: 4, sigma: 0.1}
+noise: {size: 1000000}
+evaluation: {every: 9}
+checkpoint: {every: 5}
+stop: {generations: 150}
+""",
     "whole candidates": """
 environment: {id: "function:rastrigin", dimension: 10, shift: 1}
 solver: {kind: cma_es, population: 16}
@@ -78,6 +86,7 @@ def undisturbed(tmp_path_factory):
         ("noise table", [0, 3]),
         ("overlap", [2]),
         ("overlap", [0]),
+        ("chains of seeds", [0]),
         ("whole candidates", [0]),
     ],
 )

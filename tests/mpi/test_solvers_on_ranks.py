@@ -67,15 +67,18 @@ def test_a_run_stopped_on_two_ranks_goes_on_to_the_same_bits_on_three(kind, run_
 
 
 def test_a_policy_is_trained_by_whole_candidates_and_by_novelty(run_mpies, write_config, tmp_path):
+    worlds = {
+        "cma_es": "environment: {id: CartPole-v1, max_steps: 60}",
+        "novelty_es": "environment: {id: Hopper-v5, max_steps: 60, behaviour: [x_position]}",
+    }
     text = """
-environment: {id: CartPole-v1, max_steps: 60}
 policy: {hidden: [4]}
 evaluation: {every: 2, episodes: 6}
 stop: {generations: 3}
 noise: {size: 100000}
 """
-    for kind in ("cma_es", "novelty_es"):
-        config, found = write_config(text + f"solver: {{kind: {kind}, population: 20, episodes: 2}}\n"), []
+    for kind, world in worlds.items():
+        config, found = write_config(world + text + f"solver: {{kind: {kind}, population: 20, episodes: 2}}\n"), []
         for ranks in (0, 3):
             ended = run_mpies(ranks, "train", config, "--out", f"{kind}-{ranks}")
             assert ended.code == 0, ended.stderr[-3000:]
