@@ -82,8 +82,8 @@ class EnvironmentSection(Options):
     )
     behaviour: list[Text] = Field(
         [],
-        description="names in the environment's info, such as [x_position], whose last numbers say how an episode ended "
-        "for solvers that look for novelty; [] takes the last observation",
+        description="names in the environment's info, such as [x_position], whose last numbers say how an episode "
+        "ended, for solvers that look for novelty; [] takes the last observation",
     )
     adaptive: AdaptiveSection | None = Field(None, description="in training, a limit of episodes that grows")
     seeds: Literal["pair", "generation"] = Field(
