@@ -43,13 +43,9 @@ class Loop:
         proposal = type(proposal)(*proposal.vectors(), rows=self.rows)
         members, batch, indices, columns = options.members(dimension), 0, [], []
         while not columns or not options.is_complete(len(columns) * options.episodes, len(columns)):
+            length = solver.directions.length
             part = noise.sample_indices(
-                solver.seed,
-                solver.generation,
-                batch,
-                options.noise_rows(dimension),
-                len(self.table),
-                solver.directions.length,
+                solver.seed, solver.generation, batch, options.noise_rows(dimension), len(self.table), length
             )
             for member in range(members):
                 x = np.empty(dimension, solver.dtype)

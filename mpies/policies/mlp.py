@@ -39,9 +39,8 @@ class MLP(Policy):
     def matrices(self):
         """(first parameter, rows, columns) of the weights of each layer."""
         starts = itertools.accumulate((math.prod(block.shape) for block in self.blocks), initial=0)
-        return tuple(
-            (start, *block.shape) for start, block in zip(starts, self.blocks, strict=False) if len(block.shape) == 2
-        )
+        placed = zip(starts, self.blocks, strict=False)
+        return tuple((start, *block.shape) for start, block in placed if len(block.shape) == 2)
 
     def network(self, views):
         step = 2 if self.options.bias else 1

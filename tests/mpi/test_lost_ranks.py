@@ -31,6 +31,15 @@ evaluation: {every: 9, episodes: 10}
 checkpoint: {every: 5}
 stop: {generations: 60}
 """,
+    "low rank": """
+environment: {id: CartPole-v1, max_steps: 50}
+policy: {hidden: [40, 40]}
+solver: {population: 32, sigma: 0.1}
+noise: {kind: low_rank, size: 1000000}
+evaluation: {every: 9, episodes: 10}
+checkpoint: {every: 5}
+stop: {generations: 60}
+""",
     "whole candidates": """
 environment: {id: "function:rastrigin", dimension: 10, shift: 1}
 solver: {kind: cma_es, population: 16}
@@ -78,6 +87,7 @@ def undisturbed(tmp_path_factory):
         ("noise table", [0, 3]),
         ("overlap", [2]),
         ("overlap", [0]),
+        ("low rank", [0, 2]),
         ("whole candidates", [0]),
     ],
 )

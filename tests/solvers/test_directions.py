@@ -26,9 +26,9 @@ def direction_of(layout, index, table=TABLE):
     return np.array(layout.direction(table, index, np.full(layout.dimension, np.nan, np.float32)))
 
 
-def weights_of(orders, rows=len(INDICES)):
+def weights_of(orders):
     random = np.random.default_rng(orders)
-    return Weights(random.standard_normal((orders, rows)).astype(np.float32), no_square(rows))
+    return Weights(random.standard_normal((orders, len(INDICES))).astype(np.float32), no_square(len(INDICES)))
 
 
 def test_a_direction_by_hand():
