@@ -138,17 +138,18 @@ class Solver(ABC):
                 return (0.0,) * self.payload_size
             member -= 1
         row, second = divmod(member, 2) if options.antithetic else (member, 0)
-        return self.sample(proposal, self.noise(indices[row], out), -1 if second else 1, out)
+        sign = -1 if second else 1
+        if self.directions.has_products:
+            self.directions.sample(self.table, indices[row], proposal.mean, sign * proposal.scale, out)
+            return (0.0,) * self.payload_size
+        return self.sample(proposal, self.noise(indices[row]), sign, out)
 
-    def noise(self, index, out=None):
-        """The direction (d,) at an index of the table, which must not be written to; with low rank it is `out` (d,)."""
-        return self.directions.direction(self.table, index, out)
+    def noise(self, index):
+        """The noise row (d,) at an index of the table, which must not be written to."""
+        return self.table[index : index + self.dimension]
 
     def sample(self, proposal, noise, sign, out):
-        """Write the member with this direction (d,) and sign (+1 or -1) into `out`; returns its payload.
-
-        With noise of low rank the direction is in `out` already.
-        """
+        """Write the member with this noise row (d,) and sign (+1 or -1) into `out`; returns its payload."""
         np.multiply(noise, proposal.scale if sign > 0 else -proposal.scale, out=out)
         np.add(out, proposal.mean, out=out)
         return (0.0,) * self.payload_size

@@ -58,34 +58,39 @@ class Directions:
         parts.append(Part(done, self.dimension, place))
         return [part for part in parts if part.start < part.stop]
 
+    @property
+    def has_products(self):
+        """Whether a direction is something else than its row."""
+        return self.length < self.dimension
+
     @functools.cached_property
     def length(self):
         """Normals in the row of a member."""
         return sum(self.rank * sum(part.matrix) if part.matrix else part.stop - part.start for part in self.parts)
 
-    def direction(self, table, index, out):
-        """The direction (d,) whose row begins at an index of the table: that row, or `out` (d,) filled with it."""
-        if self.length == self.dimension:
-            return table[index : index + self.dimension]
+    def sample(self, table, index, mean, scale, out):
+        """Write the member mean + scale * direction into `out` (d,), its row beginning at an index of the table.
+
+        mean: (d,).  scale: (1,).
+        """
         for part in self.parts:
             normals, target = table[index + part.place :], out[part.start : part.stop]
             if part.matrix is None:
-                target[:] = normals[: len(target)]
-                continue
-            rows, columns = part.matrix
-            left, right, _ = np.split(normals, [self.rank * rows, self.rank * (rows + columns)])
-            left = left.reshape(self.rank, rows) / self._root(table)
-            # Twice as fast as multiply.outer; no BLAS, so that it is the same whatever the number of threads.
-            np.einsum("ki,kj->ij", left, right.reshape(self.rank, columns), out=target.reshape(rows, columns))
-        return out
+                np.multiply(normals[: len(target)], scale, out=target)
+            else:
+                rows, columns = part.matrix
+                left = normals[: self.rank * rows].reshape(self.rank, rows) * (scale / self._root(table))
+                right = normals[self.rank * rows : self.rank * (rows + columns)].reshape(self.rank, columns)
+                np.einsum("ki,kj->ij", left, right, out=target.reshape(rows, columns))  # faster than multiply.outer
+        np.add(out, mean, out=out)
 
     def moments(self, table, indices, weights, start, stop):
         """As solvers.moments.moments, of these directions.  Of products there are no squares: raises ValueError.
 
         Whatever part of a matrix is asked for, its products are those of whole tiles, which its shape alone decides:
-        so any split of the coordinates gives the same bits.
+        so any split of the coordinates gives the same bits, with as many threads of BLAS (mpies takes one).
         """
-        if self.length == self.dimension:
+        if not self.has_products:
             return moments(table, indices, weights, start, stop)
         if len(weights.square):
             raise ValueError("the squares of directions of low rank are not summed; only linear weights are")

@@ -11,6 +11,7 @@ from solvers import SOLVERS, directions, moments
 from solvers.directions import Directions, recall
 from solvers.loop import Loop, noise_table
 from solvers.moments import Weights, no_square
+from solvers.openai_es import OpenAIESOptions
 
 TABLE = noise_table(1 << 16)
 MATRICES = ((0, 70, 13), (910 + 13, 13, 5), (988 + 5, 5, 1))  # of layers 70 - 13 - 5 - 1, with biases
@@ -23,7 +24,10 @@ def layout(rank):
 
 
 def direction_of(layout, index, table=TABLE):
-    return np.array(layout.direction(table, index, np.full(layout.dimension, np.nan, np.float32)))
+    """The member around 0 at scale 1."""
+    member = np.full(layout.dimension, np.nan, np.float32)
+    layout.sample(table, index, np.zeros(layout.dimension, np.float32), np.ones(1, np.float32), member)
+    return member
 
 
 def weights_of(orders):
@@ -47,6 +51,17 @@ def test_a_direction_of_rank_two_is_the_sum_of_two_products_by_the_root_of_two()
     left, right = table[3:15].reshape(2, 6), table[15:27].reshape(2, 6)
     expected = (np.outer(left[0], right[0]) + np.outer(left[1], right[1])) / np.sqrt(2)
     np.testing.assert_allclose(direction_of(layout, 3, table).reshape(6, 6), expected, rtol=1e-6)
+
+
+def test_the_members_of_a_pair_lie_on_either_side_of_the_mean():
+    mean = np.arange(DIMENSION, dtype=np.float32)
+    solver = SOLVERS["openai_es"](OpenAIESOptions(population=2, sigma=0.5), DIMENSION, directions=layout(1))
+    solver.start(mean)
+    solver.table, (plus, minus) = TABLE, np.empty((2, DIMENSION), np.float32)
+    solver.write(solver.ask(), [160], 0, plus)
+    solver.write(solver.ask(), [160], 1, minus)
+    away = 0.5 * direction_of(layout(1), 160)
+    np.testing.assert_allclose([plus - mean, mean - minus], [away, away], atol=1e-4)
 
 
 def test_a_layer_takes_as_many_normals_as_its_sides_have_units():
