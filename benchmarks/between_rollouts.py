@@ -2,6 +2,7 @@
 
     mpirun -n 2 python -m mpi4py benchmarks/between_rollouts.py [--dimension 166673] [--pairs 720] [--repeats 9]
     mpirun -n 2 python -m mpi4py benchmarks/between_rollouts.py --all [--repeats 5]
+    OMP_NUM_THREADS=1 mpirun -n 2 python -m mpi4py benchmarks/between_rollouts.py --low-rank [--pairs 720] [--repeats 5]
 
 The loop of `mpies train` as it is (`Trainer.advance` with OpenAI-ES), only that playing is replaced by returns
 made up at once.  Its time on rank 0 is split into phases, each without the phases inside it.  In turn with it, all
@@ -30,6 +31,7 @@ REQUIRED = 1.5
 REQUIRED_SUMS = 1.25
 SUMS = ("moments", "broadcast", "gather of blocks")
 BESIDE = ("playing", "sampling members", "checkpoint")
+PERCEPTRONS = (256, 822)  # hidden units: 166,673 and 1,000,391 parameters
 ALL = [(d, n) for d in (2804, 166_673, 1_000_000) for n in (256, 1440, 10_000)]  # parameters, members
 
 
@@ -89,7 +91,7 @@ def watch_phases(trainer, run):
     watch.watch(trainer.comm, "broadcast", "broadcast")
     watch.watch(trainer.comm, "allgather", "allgather of results")
     watch.watch(trainer.comm, "gather_blocks", "gather of blocks")
-    watch.watch(train, "moments", "moments")
+    watch.watch(trainer.solver, "moments", "moments")
     if trainer.learner:
         watch.watch(trainer.solver, "ask", "ask")
         watch.watch(trainer.learner, "update", "tell")
@@ -111,7 +113,7 @@ def stream(table, indices, start, stop):
 
 def streaming_seconds(trainer):
     """Seconds in which all ranks together have read the noise rows of the coming generation."""
-    comm, dimension = trainer.comm, trainer.task.dimension
+    comm, dimension = trainer.comm, trainer.task.directions.length
     start, stop = (dimension * (comm.rank + i) // comm.size for i in (0, 1))
     indices = trainer.indices(trainer.generation, 0).tolist()
     meet(comm)
@@ -121,10 +123,18 @@ def streaming_seconds(trainer):
     return time.perf_counter() - began
 
 
-def measure(comm, dimension, pairs, repeats):
-    """What is found of one size: on rank 0 a dict, elsewhere None."""
-    values = {
-        "environment": {"id": "function:sphere", "dimension": dimension},
+def perceptron(hidden, rank):
+    """Sections of a config: a policy with two layers of `hidden` units for Humanoid-v4, and noise of that rank."""
+    return {
+        "environment": {"id": "Humanoid-v4"},
+        "policy": {"hidden": [hidden, hidden], "normalize_observations": False},
+        "noise": {"kind": "low_rank", "rank": rank} if rank else {"kind": "full"},
+    }
+
+
+def measure(comm, sections, pairs, repeats):
+    """What is found of one size: on rank 0 a dict, elsewhere None.  sections: of the config, what has parameters."""
+    values = sections | {
         "solver": {"population": 2 * pairs},
         "evaluation": {"every": 0},
         "checkpoint": {"every": 10**6},
@@ -133,6 +143,7 @@ def measure(comm, dimension, pairs, repeats):
     config = configs.validate(values, "between_rollouts")
     trainer = train.Trainer(config, comm, NoSignals())
     trainer.build_table()
+    dimension, length = trainer.task.dimension, trainer.task.directions.length
     trainer.task.player = WritingPlayer(comm, dimension)
     with passing_run(trainer) as run:
         trainer.advance(run, NoProgress())  # pages, caches and buffers are there from now on
@@ -159,12 +170,14 @@ def measure(comm, dimension, pairs, repeats):
     sums = [sum(found[phase] for phase in SUMS) for found in generations]
     return {
         "dimension": dimension,
+        "normals": length,
         "pairs": pairs,
         "ranks": comm.size,
         "seconds": median,
         "between_seconds": statistics.median(totals),
+        "fastest_seconds": min(totals),
         "streaming_seconds": statistics.median(streams),
-        "bytes_per_second": 4 * dimension * pairs / statistics.median(streams),
+        "bytes_per_second": 4 * length * pairs / statistics.median(streams),
         "ratio": statistics.median(map(truediv, totals, streams)),
         "ratio_of_fastest": min(totals) / min(streams),
         "ratio_of_sums": statistics.median(map(truediv, sums, streams)),
@@ -177,31 +190,37 @@ def main():
     parser.add_argument("--dimension", type=int, default=166_673, help="parameters; Humanoid's 256-256 by default")
     parser.add_argument("--pairs", type=int, default=720, help="noise rows of a generation")
     parser.add_argument("--all", action="store_true", help="three dimensions and three populations")
+    parser.add_argument("--low-rank", action="store_true", help="two perceptrons, with full noise and with low rank")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--json")
     options = parser.parse_args()
     comm = connect()
-    cases = [(d, n // 2) for d, n in ALL] if options.all else [(options.dimension, options.pairs)]
+    sizes = [(d, n // 2) for d, n in ALL] if options.all else [(options.dimension, options.pairs)]
+    cases = [({"environment": {"id": "function:sphere", "dimension": d}}, pairs) for d, pairs in sizes]
+    if options.low_rank:
+        cases = [(perceptron(hidden, rank), options.pairs) for hidden in PERCEPTRONS for rank in (0, 1)]
     rows = []
-    for dimension, pairs in cases:
-        found = measure(comm, dimension, pairs, options.repeats)
+    for sections, pairs in cases:
+        found = measure(comm, sections, pairs, options.repeats)
         if found:
             rows.append(found)
             show(found)
     if options.json and comm.rank == 0:
-        Path(options.json).write_text(json.dumps(rows if options.all else rows[0], indent=1))
+        Path(options.json).write_text(json.dumps(rows if len(rows) > 1 else rows[0], indent=1))
     comm.leave(0)
 
 
 def show(found):
     ratios, seconds = found["ratios"], found["seconds"]
-    print(f"d = {found['dimension']:,}, {found['pairs']:,} pairs, {found['ranks']} ranks, ", end="")
+    print(f"d = {found['dimension']:,}, {found['normals']:,} normals a member, {found['pairs']:,} pairs, ", end="")
+    print(f"{found['ranks']} ranks, ", end="")
     print(f"medians of {len(ratios)} generations")
     for phase, spent in sorted(seconds.items(), key=lambda item: -item[1]):
         if phase not in BESIDE:
             print(f"  {phase:<26} {1000 * spent:9.2f} ms")
-    print(f"  {'all between rollouts':<26} {1000 * found['between_seconds']:9.2f} ms")
-    read = 4 * found["dimension"] * found["pairs"]
+    fastest = f"(fastest {1000 * found['fastest_seconds']:.2f} ms)"
+    print(f"  {'all between rollouts':<26} {1000 * found['between_seconds']:9.2f} ms {fastest}")
+    read = 4 * found["normals"] * found["pairs"]
     print(f"  {'reading alone':<26} {1000 * found['streaming_seconds']:9.2f} ms ", end="")
     print(f"({read / 1e6:,.0f} MB at {found['bytes_per_second'] / 1e9:.1f} GB/s)")
     for phase in BESIDE[1:]:

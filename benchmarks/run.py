@@ -26,6 +26,7 @@ BENCHMARKS = {
     "rollouts-bipedal-walker": (2, "", [*ROLLOUTS, "environment.id=BipedalWalker-v3"]),
     "rollouts-hopper": (2, "", [*ROLLOUTS, "environment.id=Hopper-v5"]),
     "between-rollouts": (2, "", ["between_rollouts.py", "--all", "--repeats", "5"]),
+    "between-rollouts-low-rank": (2, "", ["between_rollouts.py", "--low-rank", "--repeats", "5"]),
     "noise-fill": (2, "", ["noise_fill.py"]),
     "load-balance": (64, "", ["load_balance.py"]),
     "start-up": (0, "", ["start_up.py"]),

@@ -7,7 +7,7 @@ line: where, what was expected, what was found, how to mend it.
 import difflib
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Union
+from typing import Annotated, ClassVar, Literal, Union
 
 import yaml
 from pydantic import Field, ValidationError, create_model, model_validator
@@ -145,12 +145,26 @@ class EnvironmentSection(Options):
         return self
 
 
-class NoiseSection(Options):
+class NoiseTable(Options):
     """The shared noise table, one per node."""
 
     size: Annotated[Count, Field(ge=2)] = Field(
         25_000_000, description="float32 numbers; 4 bytes each per node (published size: 250_000_000)"
     )
+
+
+class NoiseSection(NoiseTable):
+    """Independent normals for all parameters, from a table that is shared on each node."""
+
+    kind: Literal["full"] = "full"
+    rank: ClassVar[int] = 0  # no products
+
+
+class LowRankSection(NoiseTable):
+    """For matrices of weights, products of vectors of normals: far less noise to read (docs/solvers.md)."""
+
+    kind: Literal["low_rank"] = "low_rank"
+    rank: Count = Field(1, description="r: a matrix takes r (rows + columns) normals in place of rows * columns")
 
 
 class EvaluationSection(Options):
@@ -213,7 +227,9 @@ class Config(Options):
     overlap: Annotated[WholeNumber, Field(le=1)] = Field(
         0, description="generations that may begin before the results of an older one are in: 0 or 1"
     )
-    noise: NoiseSection = Field(NoiseSection(), description="where the noise comes from")
+    noise: Annotated[NoiseSection | LowRankSection, Field(discriminator="kind")] = Field(
+        NoiseSection(), description="where the noise comes from"
+    )
     evaluation: EvaluationSection = Field(EvaluationSection(), description="how progress is judged")
     checkpoint: CheckpointSection = Field(CheckpointSection(), description="what is kept")
     tracking: TrackingSection = Field(TrackingSection(), description="who else follows it")
@@ -234,6 +250,23 @@ class Config(Options):
             raise ValueError(
                 f"overlap is not for solver.kind {self.solver.kind}, whose step needs members of its newest "
                 f"distribution; leave it out, or use one of {able}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _noise_fits(self):
+        if not self.noise.rank:
+            return self
+        if self.policy.kind != "mlp":
+            raise ValueError(
+                "noise.kind low_rank is for policy.kind mlp, whose layers are matrices, "
+                f"but policy.kind is {self.policy.kind}; use noise: {{kind: full}}"
+            )
+        if not self.solver.takes_low_rank:
+            takers = ", ".join(kind for kind, solver in SOLVERS.items() if solver.Options.takes_low_rank)
+            raise ValueError(
+                f"noise.kind low_rank is for solvers that need no more of the noise than its weighted sum ({takers}), "
+                f"but solver.kind is {self.solver.kind}; use noise: {{kind: full}}"
             )
         return self
 
@@ -326,6 +359,8 @@ def _with_kinds(values, model):
     values = dict(values)
     for key, field in model.model_fields.items():
         section, kinds = values.get(key), _kinds(field)
+        if isinstance(section, str) and section in kinds:  # noise: low_rank is short for noise: {kind: low_rank}
+            section = values[key] = {"kind": section}
         if isinstance(section, dict) and kinds:
             if None not in kinds:
                 section = {"kind": field.default.kind, **section}

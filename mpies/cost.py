@@ -20,6 +20,8 @@ def cost(config, ranks):
     sent, orders, notes, rows = traffic(config, task)
     return {
         "parameters": dimension,
+        "normals": task.directions.length if solver.noise_rows(dimension) else 0,
+        "noise": 4 * task.directions.length * solver.noise_rows(dimension),
         "table": (4 * config.noise.size if solver.noise_rows(dimension) else 0) + 4 * dimension * rows,
         "rank": PROCESS + 4 * dimension * (lanes + 3),
         "root": solver.memory(dimension),
@@ -60,6 +62,7 @@ def describe_cost(config, ranks):
     memory = node_memory(found, ranks)
     return (
         f"\nparameters              {found['parameters']:,}\n"
+        f"noise of a generation   {_bytes(found['noise'])}, {found['normals']:,} normals a direction\n"
         f"memory of a node        {_megabytes(memory)} with {ranks} ranks "
         f"(table {_megabytes(found['table'])}, each rank about {_megabytes(found['rank'])})\n"
         f"sent per generation     {_bytes(found['broadcast'])} broadcast to each rank, "

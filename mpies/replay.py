@@ -10,7 +10,6 @@ from mpies.normalizer import Normalizer
 from mpies.rollouts import Work, play_alone
 from mpies.task import Task
 from solvers import find_solver, noise
-from solvers.moments import moments
 
 
 class Replay:
@@ -74,9 +73,8 @@ class Replay:
     def indices(self, batch):
         """Noise indices (k,) of a batch of the coming generation's members."""
         count, solver = self.config.solver.noise_rows(self.solver.dimension), self.solver
-        return noise.sample_indices(
-            self.config.seed, solver.generation, batch, count, len(self.table), solver.dimension
-        )
+        length = solver.directions.length
+        return noise.sample_indices(self.config.seed, solver.generation, batch, count, len(self.table), length)
 
     def repeat(self, record):
         """Take the step of the coming generation, from its ledger record."""
@@ -85,7 +83,7 @@ class Replay:
         weights = self.solver.weigh(results, proposal)
         indices = np.concatenate([self.indices(batch) for batch in batches])[: weights.linear.shape[1]]
         newest = [vector.copy() for vector in self._newest_offer()] if self.ahead else []
-        self.solver.tell(proposal, results, moments(self.table, indices, weights, 0, dimension))
+        self.solver.tell(proposal, results, self.solver.moments(indices, weights, 0, dimension))
         self.ahead = newest
         self.state, self.digest = record, str(record["digest"])
 

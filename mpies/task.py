@@ -7,6 +7,7 @@ from envs.base import Discrete
 from mpies.config import ConfigError
 from mpies.policies import PolicyProblem, make_policy
 from mpies.rollouts import EpisodePlayer, FunctionPlayer
+from solvers.directions import Directions
 from solvers.streams import ACTIONS, EPISODES, EVALUATION, REFERENCE, STATISTICS, TASK, stream
 
 
@@ -52,6 +53,7 @@ class Task:
     """The task of a Config.  dimension: d, the number of parameters.
 
     observation_size is 0 where there is nothing to normalise.  behaviour_size: of how an episode ended.
+    directions: how members' directions are cut from the noise table.
     constants: what a saved policy has besides its parameters; None for what belongs to the run's seed.
     Raises EnvironmentProblem when the environment cannot be built, and ConfigError when the policy does not fit it or
     the solver cannot have so many parameters.
@@ -63,9 +65,12 @@ class Task:
         refusal = config.solver.refusal(self.dimension)
         if refusal:
             raise ConfigError(refusal)
-        if config.solver.noise_rows(self.dimension) and config.noise.size < self.dimension:
+        self.directions = Directions(self.dimension)
+        if config.noise.rank:
+            self.directions = Directions(self.dimension, self.policy.matrices, config.noise.rank)
+        if config.solver.noise_rows(self.dimension) and config.noise.size < self.directions.length:
             raise ConfigError(
-                f"noise.size must be at least {self.dimension}, the parameters of one member, "
+                f"noise.size must be at least {self.directions.length}, the noise of one member, "
                 f"but is {config.noise.size}; leave it out for {type(config.noise)().size}"
             )
 

@@ -17,7 +17,7 @@ from mpies.rollouts import Session, Work, observation_record
 from mpies.task import Task
 from solvers import find_solver, noise
 from solvers.base import Results
-from solvers.moments import moments, split
+from solvers.moments import split
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ class Trainer:
         self.config, self.comm, self.signals = config, comm, signals
         self.task = Task(config)
         self.solver = find_solver(config.solver.kind)(config.solver, self.task.dimension, config.seed)
+        self.solver.directions = self.task.directions
         self.learner = None  # on rank 0, once it has read the run
         self.generation = 0  # generations made
         self.ahead = None  # Offer of the coming generation, where generations overlap
@@ -207,8 +208,8 @@ class Trainer:
 
     def indices(self, generation, batch):
         """Noise indices (k,) of a batch of a generation's members."""
-        rows, dimension = self.config.solver.noise_rows(self.task.dimension), self.task.dimension
-        return noise.sample_indices(self.config.seed, generation, batch, rows, len(self.table), dimension)
+        rows, length = self.config.solver.noise_rows(self.task.dimension), self.task.directions.length
+        return noise.sample_indices(self.config.seed, generation, batch, rows, len(self.table), length)
 
     def play_generation(self, offer, ahead):
         """Play whole populations until the batch is as large as it must be, all members in order.
@@ -321,7 +322,7 @@ class Trainer:
         indices = indices[: weights.linear.shape[1]]  # none where the solver wants no moments
         bounds = split(self.task.dimension, self.comm.size)
         start, stop = bounds[self.comm.rank : self.comm.rank + 2]
-        return self.comm.gather_blocks(moments(self.table, indices, weights, start, stop), bounds)
+        return self.comm.gather_blocks(self.solver.moments(indices, weights, start, stop), bounds)
 
     def evaluation_due(self, reason):
         every = self.config.evaluation.every

@@ -20,6 +20,7 @@ class ARSOptions(Pairs):
 
     kind: Literal["ars"] = "ars"
     overlaps: ClassVar[bool] = True
+    takes_low_rank: ClassVar[bool] = True
     population: Annotated[Count, Field(ge=2)] = Field(64, description="members per generation: two per direction")
     top: Count | None = Field(None, description="directions to learn from, the paper's b; default all of them")
     sigma: Positive = Field(0.03, description="length of the finite differences (the paper's nu)")

@@ -3,7 +3,7 @@
     proposal = solver.ask()                                   rank 0
     payload = solver.write(proposal, indices, member, out)    whichever rank plays that member
     weights = solver.weigh(results, proposal)                 every rank, the same everywhere
-    sums = moments(table, indices, weights, 0, dimension)     every rank its own coordinates
+    sums = solver.moments(indices, weights, 0, dimension)     every rank its own coordinates
     solver.tell(proposal, results, sums)                      rank 0
 
 A solver on the noise table never sees its members' parameters: they are rows of the table, and all that
@@ -19,6 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from solvers.directions import Directions, recall
 from solvers.moments import Weights
 
 
@@ -90,19 +91,24 @@ class Solver(ABC):
     """Base of the solvers.
 
     options: the subclass's Options.  dimension: d.  seed: the run's.  dtype: of the state; the loop uses
-    float32, float64 is for comparisons with other implementations.
+    float32, float64 is for comparisons with other implementations.  directions: how members' are cut from the
+    noise table; by default they are its rows.
     """
 
     options: object
     dimension: int
     seed: int = 0
     dtype: type = np.float32
+    directions: Directions | None = None
 
     remembers: ClassVar[tuple] = ("mean",)  # attributes that make the state: arrays, numbers, optimisers
     payload_size: ClassVar[int] = 0  # q
     rows: ClassVar[int] = 0  # r, rows in shared memory
     wants_behaviour: ClassVar[bool] = False
     Proposal: ClassVar[type] = Gaussian
+
+    def __post_init__(self):
+        self.directions = self.directions or Directions(self.dimension)
 
     def start(self, mean):
         """Begin at `mean` (d,)."""
@@ -132,7 +138,11 @@ class Solver(ABC):
                 return (0.0,) * self.payload_size
             member -= 1
         row, second = divmod(member, 2) if options.antithetic else (member, 0)
-        return self.sample(proposal, self.noise(indices[row]), -1 if second else 1, out)
+        sign = -1 if second else 1
+        if self.directions.has_products:
+            self.directions.sample(self.table, indices[row], proposal.mean, sign * proposal.scale, out)
+            return (0.0,) * self.payload_size
+        return self.sample(proposal, self.noise(indices[row]), sign, out)
 
     def noise(self, index):
         """The noise row (d,) at an index of the table, which must not be written to."""
@@ -143,6 +153,10 @@ class Solver(ABC):
         np.multiply(noise, proposal.scale if sign > 0 else -proposal.scale, out=out)
         np.add(out, proposal.mean, out=out)
         return (0.0,) * self.payload_size
+
+    def moments(self, indices, weights, start, stop):
+        """The moments (a + c, stop - start) of the directions at these indices, over some coordinates."""
+        return self.directions.moments(self.table, indices, weights, start, stop)
 
     def tell(self, proposal, results, sums):
         """Take the step.  sums: (a + c, d), the moments for the weights of `weigh`."""
@@ -159,7 +173,7 @@ class Solver(ABC):
 
     def state(self):
         """Everything that the next generation depends on: names to arrays."""
-        state = {"generation": np.int64(self.generation)}
+        state = {"generation": np.int64(self.generation)} | self.directions.state()
         for name in self.remembers:
             value = getattr(self, name)
             if hasattr(value, "state"):
@@ -171,6 +185,7 @@ class Solver(ABC):
     def restore(self, state):
         """Continue from what `state` returned, bit for bit."""
         self.start(state["mean"])
+        self.directions = recall(self.dimension, state)
         self.generation = int(state["generation"])
         for name in self.remembers:
             value, prefix = getattr(self, name), f"{name}/"

@@ -11,7 +11,6 @@ import numpy as np
 
 from solvers import noise
 from solvers.base import Results
-from solvers.moments import moments
 
 
 def noise_table(size, seed=1, dtype=np.float32):
@@ -44,8 +43,9 @@ class Loop:
         proposal = type(proposal)(*proposal.vectors(), rows=self.rows)
         members, batch, indices, columns = options.members(dimension), 0, [], []
         while not columns or not options.is_complete(len(columns) * options.episodes, len(columns)):
+            length = solver.directions.length
             part = noise.sample_indices(
-                solver.seed, solver.generation, batch, options.noise_rows(dimension), len(self.table), dimension
+                solver.seed, solver.generation, batch, options.noise_rows(dimension), len(self.table), length
             )
             for member in range(members):
                 x = np.empty(dimension, solver.dtype)
@@ -59,6 +59,6 @@ class Loop:
         if not weights.linear.shape[1]:
             indices = indices[:0]
         bounds = dimension * np.arange(self.blocks + 1) // self.blocks
-        sums = [moments(self.table, indices, weights, *bounds[k : k + 2]) for k in range(self.blocks)]
+        sums = [solver.moments(indices, weights, *bounds[k : k + 2]) for k in range(self.blocks)]
         solver.tell(proposal, results, np.concatenate(sums, axis=1))
         return results

@@ -23,6 +23,7 @@ class NoveltyESOptions(Pairs):
     """NS-ES and its kin: reward for novel behaviour, against rewards that lead into a trap."""
 
     kind: Literal["novelty_es"] = "novelty_es"
+    takes_low_rank: ClassVar[bool] = True
     plays_mean: ClassVar[bool] = True
     population: Annotated[Count, Field(ge=2)] = Field(128, description="members per generation besides the mean; even")
     variant: Literal["ns", "nsr", "nsra"] = Field(

@@ -17,6 +17,7 @@ class OpenAIESOptions(Pairs):
 
     kind: Literal["openai_es"] = "openai_es"
     overlaps: ClassVar[bool] = True
+    takes_low_rank: ClassVar[bool] = True
     population: Annotated[Count, Field(ge=2)] = Field(128, description="members per generation; even, they are pairs")
     episodes_per_batch: WholeNumber = Field(
         0, description="draw whole populations until a generation has at least this many episodes"

@@ -68,6 +68,7 @@ class Population(Options):
     antithetic: ClassVar[bool] = False  # members come in pairs +z, -z
     plays_mean: ClassVar[bool] = False  # member 0 is the mean itself, in front of the others
     overlaps: ClassVar[bool] = False  # a step holds too where the mean has moved on since its members were sampled
+    takes_low_rank: ClassVar[bool] = False  # asks for linear moments only, and no normal has to be independent
 
     @model_validator(mode="after")
     def _even(self):

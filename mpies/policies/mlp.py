@@ -1,6 +1,7 @@
 """Perceptrons: one stacked matrix product per layer serves all members."""
 
 import itertools
+import math
 from typing import Literal
 
 import numpy as np
@@ -33,6 +34,13 @@ class MLP(Policy):
             if self.options.bias:
                 blocks.append(Block((columns,), 0.0))
         return blocks
+
+    @property
+    def matrices(self):
+        """(first parameter, rows, columns) of the weights of each layer."""
+        starts = itertools.accumulate((math.prod(block.shape) for block in self.blocks), initial=0)
+        placed = zip(starts, self.blocks, strict=False)
+        return tuple((start, *block.shape) for start, block in placed if len(block.shape) == 2)
 
     def network(self, views):
         step = 2 if self.options.bias else 1

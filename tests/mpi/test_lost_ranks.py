@@ -39,6 +39,15 @@ evaluation: {every: 9}
 checkpoint: {every: 5}
 stop: {generations: 150}
 """,
+    "low rank": """
+environment: {id: CartPole-v1, max_steps: 50}
+policy: {hidden: [40, 40]}
+solver: {population: 32, sigma: 0.1}
+noise: {kind: low_rank, size: 1000000}
+evaluation: {every: 9, episodes: 10}
+checkpoint: {every: 5}
+stop: {generations: 60}
+""",
     "whole candidates": """
 environment: {id: "function:rastrigin", dimension: 10, shift: 1}
 solver: {kind: cma_es, population: 16}
@@ -87,6 +96,7 @@ def undisturbed(tmp_path_factory):
         ("overlap", [2]),
         ("overlap", [0]),
         ("chains of seeds", [0]),
+        ("low rank", [0, 2]),
         ("whole candidates", [0]),
     ],
 )

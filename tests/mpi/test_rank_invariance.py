@@ -9,34 +9,45 @@ CONFIGS = {
 environment: {id: CartPole-v1, backend: envpool, max_steps: 100}
 policy: {hidden: [8]}
 solver: {population: 30, sigma: 0.2, timesteps_per_batch: 1500}
+noise: {size: 600000}
 """,
     "cartpole-gymnasium": """
 environment: {id: CartPole-v1, backend: gymnasium, max_steps: 40, seeds: generation}
 policy: {hidden: [8], statistics_fraction: 0.5}
 solver: {population: 14, sigma: 0.2, episodes: 3}
+noise: {size: 600000}
 """,
     "lander-envpool": """
 environment: {id: LunarLander-v3, backend: envpool, max_steps: 120}
 solver: {population: 20, sigma: 0.1}
+noise: {size: 600000}
 """,
     "lander-gymnasium": """
 environment: {id: LunarLander-v3, backend: gymnasium, max_steps: 60}
 policy: {hidden: [16], activation: relu}
 solver: {population: 12, sigma: 0.1, optimizer: {kind: sgd}}
+noise: {size: 600000}
+""",
+    "low-rank": """
+environment: {id: CartPole-v1, max_steps: 60}
+policy: {hidden: [70, 33]}
+solver: {population: 14, sigma: 0.1}
+noise: {kind: low_rank, rank: 2, size: 600000}
 """,
     "overlap": """
 overlap: 1
 environment: {id: CartPole-v1, max_steps: 100, adaptive: {start: 30, ratio: 1.3}}
 policy: {hidden: [8]}
 solver: {population: 24, sigma: 0.2, timesteps_per_batch: 900}
+noise: {size: 600000}
 """,
     "rastrigin": """
 environment: {id: "function:rastrigin", dimension: 1001, shift: 1}
 solver: {population: 26, sigma: 0.1, sigma_decay: 0.99}
+noise: {size: 600000}
 """,
 }
 COMMON = """
-noise: {size: 600000}
 evaluation: {every: 2, episodes: 6}
 stop: {generations: 6}
 """
@@ -61,7 +72,7 @@ def test_digests_are_the_same_on_any_number_of_ranks(name, run_mpies, write_conf
     assert len({row[0] for row in expected}) == 6
 
 
-@pytest.mark.parametrize("name", ["cartpole-envpool", "overlap", "rastrigin"])
+@pytest.mark.parametrize("name", ["cartpole-envpool", "low-rank", "overlap", "rastrigin"])
 def test_a_run_stopped_on_two_ranks_and_resumed_on_three_is_the_undisturbed_one(
     name, run_mpies, write_config, tmp_path
 ):
@@ -104,7 +115,7 @@ gymnasium.register("Leaky-v0", Leaky)
 
 def test_verify_says_where_the_contract_is_not_kept(run_mpies, write_config, tmp_path):
     (tmp_path / "leaky.py").write_text(LEAKY)
-    config = write_config("environment: {id: 'leaky:Leaky-v0'}\n" + COMMON)
+    config = write_config("environment: {id: 'leaky:Leaky-v0'}\nnoise: {size: 600000}\n" + COMMON)
     ended = run_mpies(0, "verify", config, "--ranks", "1,2", "--generations", 2)
     assert ended.code == 1, ended.stdout + ended.stderr
     assert "differs from generation 1" in ended.stdout

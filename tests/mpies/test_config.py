@@ -60,6 +60,20 @@ BAD = [
     (CARTPOLE + "policy: {bias: 1}", "policy.bias must be true or false, but is 1; the default is true"),
     (CARTPOLE + "policy: {kind: none}", "policy.kind none is for functions of parameters only; use kind: mlp"),
     (CARTPOLE + "noise: {size: 1.5}", "noise.size must be a whole number, but is 1.5; the default is 25000000"),
+    (
+        CARTPOLE + "noise: low_rank\nsolver: {kind: pepg}",
+        "noise.kind low_rank is for solvers that need no more of the noise than its weighted sum "
+        "(openai_es, ars, novelty_es), but solver.kind is pepg; use noise: {kind: full}",
+    ),
+    (
+        CARTPOLE + "noise: {kind: low_rank}\npolicy: {kind: lstm}",
+        "noise.kind low_rank is for policy.kind mlp, whose layers are matrices, but policy.kind is lstm",
+    ),
+    (CARTPOLE + "noise: {rank: 2}", "noise.rank is not a key; it belongs to kind: low_rank"),
+    (
+        CARTPOLE + "noise: {kind: low_rnak}",
+        "noise.kind must be one of full, low_rank, but is the text 'low_rnak'; did you mean low_rank?",
+    ),
     (CARTPOLE + "stop: {steps: 0}", "stop.steps must be at least 1, but is 0; leave it out for none"),
     (CARTPOLE + "seed: 1\nseed: 2", " line 3 is not YAML (key 'seed' stands twice; remove one)"),
     (CARTPOLE + "solver: {sigma: 1, sigma: 2}", " line 2 is not YAML (key 'sigma' stands twice; remove one)"),
@@ -127,6 +141,11 @@ def test_overrides_go_over_the_file_and_the_last_one_holds(write_config):
     assert (found.solver.sigma, found.solver.population, found.solver.optimizer.kind) == (0.001, 10, "sgd")
     assert (found.policy.hidden, found.stop.target) == ([4, 5], None)
     assert load(path, ["seed=2", "seed=3"]).seed == 3
+
+
+def test_a_section_that_is_a_word_is_of_that_kind(write_config):
+    short, long = (load(write_config(CARTPOLE + text)) for text in ("noise: low_rank", "noise: {kind: low_rank}"))
+    assert short == long and short.noise.rank == 1 and short.noise.size == 25_000_000
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from mpies import ledger, store
 from mpies.cli import main
 
 COMMON = """
-noise: {size: 100000}
 evaluation: {every: 3, episodes: 4}
 checkpoint: {every: 1, keep: 100, share: 1}
 stop: {generations: 10}
@@ -22,21 +21,31 @@ CONFIGS = {
 environment: {id: CartPole-v1, backend: gymnasium, max_steps: 60}
 policy: {hidden: [8], statistics_fraction: 0.5}
 solver: {population: 14, episodes: 2, sigma_decay: 0.95}
+noise: {size: 100000}
 """,
     "envpool": """
 environment: {id: CartPole-v1, backend: envpool, max_steps: 60}
 policy: {hidden: [8]}
 solver: {population: 16, sigma: 0.2, timesteps_per_batch: 800}
+noise: {size: 100000}
+""",
+    "low_rank": """
+environment: {id: CartPole-v1, max_steps: 60}
+policy: {hidden: [16, 16], normalize_observations: false}
+solver: {population: 12, sigma: 0.2}
+noise: {kind: low_rank, size: 100000}
 """,
     "overlap": """
 overlap: 1
 environment: {id: CartPole-v1, max_steps: 60, adaptive: {start: 20}}
 policy: {hidden: [8]}
 solver: {kind: pgpe, population: 16}
+noise: {size: 100000}
 """,
     "cma_es": """
 environment: {id: "function:rastrigin", dimension: 6, shift: 1}
 solver: {kind: cma_es, population: 8}
+noise: {size: 100000}
 """,
 }
 
@@ -117,7 +126,7 @@ def test_a_replay_that_leads_elsewhere_says_so_and_ends_with_code_1(runs, tmp_pa
     assert ended.exit_code == 1 and "NOT the recorded one" in ended.stdout
 
 
-@pytest.mark.parametrize("name", ["gymnasium", "envpool", "overlap"])
+@pytest.mark.parametrize("name", ["gymnasium", "envpool", "overlap", "low_rank"])
 def test_a_member_played_again_returns_what_it_did(name, runs):
     returns = {int(a["generation"]): a["returns"] for a, _ in ledger.read(runs[name] / "ledger.bin")}
     if name == "envpool":  # of a second batch too, where the first had too few steps

@@ -169,6 +169,13 @@ def test_check_prints_a_config_that_is_one_and_what_it_costs(run_mpies, write_co
     assert "58" in ended.stdout and "memory" in ended.stdout and "broadcast" in ended.stdout
 
 
+def test_check_says_how_much_noise_a_generation_reads(run_mpies, write_config):
+    config, sizes = write_config(CARTPOLE), ("policy.hidden=[20]", "solver.population=40")
+    for noise, words in [("full", "11 kB, 142 normals"), ("low_rank", "5,440 B, 68 normals")]:
+        ended = run_mpies(0, "check", config, f"noise.kind={noise}", *sizes)
+        assert ended.code == 0 and f"noise of a generation   {words} a direction\n" in ended.stdout, ended.stderr
+
+
 def test_the_schema_and_the_keys_name_every_key(run_mpies):
     schema, keys = run_mpies(0, "check", "--schema"), run_mpies(0, "check", "--keys")
     assert schema.code == keys.code == 0
