@@ -158,7 +158,7 @@ def _train(comm, signals, path, out, resume, overrides):
     run = together(lambda: store.open_run(out, config, resume, job) if comm.rank == 0 else store.Run(out, config, job))
     log_file = LogFile(out / "log.txt")
     keep_log(comm, log_file)
-    progress, painter = Kept(make_progress(config), log_file), Painter(run)
+    progress, painter = Kept(make_progress(config), log_file), Painter(run, comm.node_size)
     run.evaluated = painter.refresh
     reason = trainer.train(run, progress)
     code = {"signal": REQUEUE, "failures": FAILED}.get(reason, FINISHED)

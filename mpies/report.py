@@ -3,8 +3,6 @@
 import base64
 import html
 
-import yaml
-
 from mpies.config import as_yaml
 from mpies.plots import AXES, NARROW, WIDE, draw_return, image
 
@@ -22,13 +20,13 @@ _REASONS = {
 }
 
 
-def make_report(curves, versions):
-    """The report (text) of Curves.  versions: package to version, of what computed the run."""
+def make_report(curves):
+    """The report (text) of Curves."""
     title = html.escape(f"{curves.name}: {curves.title}")
     rows = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in _facts(curves))
     pictures = "".join(_picture(curves, axis) for axis in AXES)
     config = html.escape(as_yaml(curves.config))
-    packages = html.escape(", ".join(f"{name} {version}" for name, version in versions.items()))
+    packages = html.escape(", ".join(f"{name} {version}" for name, version in curves.versions.items()))
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title><style>{_STYLE}</style></head><body>
@@ -81,8 +79,3 @@ def _picture(curves, axis):
         f'<picture><source media="(max-width: 600px)" srcset="{narrow}">'
         f'<img src="{wide}" alt="return against {axis}"></picture>\n'
     )
-
-
-def read_versions(path):
-    """Package to version, as the run's config.yaml has them."""
-    return (yaml.safe_load((path / "config.yaml").read_text()) or {}).get("versions", {})

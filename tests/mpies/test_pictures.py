@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from html.parser import HTMLParser
 
 import imageio.v3
@@ -12,12 +13,14 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image, ImageSequence
 
-from mpies import store
+from mpies import painter, store
 from mpies.cli import main
 from mpies.compare import group_runs, tabulate
+from mpies.config import load
 from mpies.curves import read_curves
 from mpies.evaluate import evaluate_policy
 from mpies.landscape import follow, principal_axes, slice_returns
+from mpies.painter import Painter
 
 CONFIG = """
 environment: {id: CartPole-v1, backend: gymnasium, max_steps: 40}
@@ -31,7 +34,6 @@ PICTURES = ("reward_vs_time.png", "reward_vs_iteration.png", "reward_vs_steps.pn
 
 
 def train(folder, *arguments, pictures="0"):
-
     (folder / "config.yaml").write_text(CONFIG)
     command = [sys.executable, "-m", "mpies", "train", "config.yaml", *arguments]
     environment = os.environ | {"MPIES_PICTURES": pictures}
@@ -65,9 +67,46 @@ def test_a_job_that_lost_its_run_draws_nothing(folder, tmp_path):
     run = shutil.copytree(folder / "one-seed-1", tmp_path / "run")
     (run / "writer.json").write_text('{"token": "mine"}')
     for token, drawn in (("another's", 0), ("mine", 3)):
-        command = [sys.executable, "-m", "mpies.painter", run, token, "now"]
-        subprocess.run(command, input=b"dl", check=True, timeout=60)
+        paint(run, b"dl", share=1e9, token=token)
         assert len(list(run.glob("reward_vs_*.png"))) == drawn
+
+
+def paint(run, asked, share, token="mine"):
+    """Ask the drawing process for something, and wait for its end."""
+    command = [sys.executable, "-m", "mpies.painter", run, token, "0", str(share), "0"]
+    subprocess.run(command, input=asked, check=True, timeout=60)
+
+
+def test_pictures_beyond_the_share_wait_but_the_last_do_not(folder, tmp_path):
+    run = shutil.copytree(folder / "one-seed-1", tmp_path / "run")
+    (run / "writer.json").write_text('{"token": "mine"}')
+    for asked, share, drawn in ((b"d", 1e-9, 0), (b"d", 1e9, 3), (b"dl", 1e-9, 3)):
+        paint(run, asked, share)
+        pictures = list(run.glob("reward_vs_*.png"))
+        assert len(pictures) == drawn
+        for picture in pictures:
+            picture.unlink()
+
+
+def test_every_evaluation_is_drawn_where_time_allows(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("MPIES_PICTURES", "1")
+    path = shutil.copytree(folder / "one-seed-1", tmp_path / "run")
+    run = store.Run(path, load(folder / "config.yaml"))
+    run.lock.acquire()
+    frugal = Painter(run, ranks=1)
+    frugal.refresh()
+    assert frugal._process is None  # so soon, its start alone would take more than its share
+    monkeypatch.setattr(painter, "SHARE", 1e9)
+    generous = Painter(run, ranks=1)
+    for _ in range(2):
+        generous.refresh()
+        end = time.monotonic() + 60
+        while not (path / PICTURES[-1]).exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        (path / PICTURES[-1]).unlink()
+    generous.close()
+    assert (path / PICTURES[-1]).exists() and generous._process.returncode == 0
+    run.close()
 
 
 def test_seeds_are_runs_of_their_own_and_resume(folder):
