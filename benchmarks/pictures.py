@@ -76,10 +76,9 @@ def main():
     )
     print(f"{Path(options.config).stem} {' '.join(options.overrides)}, {options.ranks} ranks, {len(with_them)} pairs")
     for one in with_them:
-        print(
-            f"{one['evaluations']} evaluations, pictures drawn {one['drawn']} times, {one['painter_cpu_seconds']:.2f} s "
-            f"of {one['ranks_cpu_seconds']:.0f} s of the ranks' processor time, {one['training_seconds']:.1f} s of training"
-        )
+        seen = f"{one['evaluations']} evaluations, pictures drawn {one['drawn']} times"
+        spent = f"{one['painter_cpu_seconds']:.2f} s beside the ranks' {one['ranks_cpu_seconds']:.0f} s of processors"
+        print(f"{seen}, {spent}")
     print(f"median: {share:.2%} of the ranks' processor time; training takes {ratio:.3f} times as long")
     if options.json:
         load = os.getloadavg()[0]

@@ -16,11 +16,12 @@ from PIL import Image, ImageSequence
 from mpies import painter, store
 from mpies.cli import main
 from mpies.compare import group_runs, tabulate
-from mpies.config import load
+from mpies.config import as_yaml, load, resolved, validate
 from mpies.curves import read_curves
 from mpies.evaluate import evaluate_policy
 from mpies.landscape import follow, principal_axes, slice_returns
 from mpies.painter import Painter
+from mpies.task import Task
 
 CONFIG = """
 environment: {id: CartPole-v1, backend: gymnasium, max_steps: 40}
@@ -207,3 +208,25 @@ def test_what_cannot_be_shown_is_refused_in_one_line(folder, tmp_path, monkeypat
     ):
         ended = invoke(*arguments)
         assert ended.exit_code == 2 and words in ended.stderr and ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "package"), [("AntBulletEnv-v0", "pybullet"), ("ALE/Pong-v5", "ale_py"), ("Hopper-v5", "mujoco")]
+)
+def test_a_world_without_a_screen_is_filmed(environment, package, tmp_path, monkeypatch):
+    """pybullet's own renderer, Atari's emulator, MuJoCo in software."""
+    pytest.importorskip(package)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    section = {"id": environment, "backend": "auto" if package == "pybullet" else "gymnasium", "max_steps": 3}
+    config = validate({"environment": section, "policy": {"hidden": []}}, "config")
+    policy = Task(config).first_policy() | {"normalization": np.stack([np.zeros(1), np.ones(1)])}
+    attributes = {"config": as_yaml(resolved(config)), "generation": 0}
+    store.write_atomically(tmp_path / "policy.h5", store.pack(policy, attributes))
+    ended = invoke("play", tmp_path / "policy.h5", "--video", tmp_path / "film.mp4")
+    if package == "mujoco" and "gl" in ended.output.lower():
+        pytest.skip("MuJoCo finds no EGL here: apt-get install libegl1 libgl1-mesa-dri")
+    assert ended.exit_code == 0, ended.output
+    frames = imageio.v3.imread(tmp_path / "film.mp4").astype(int)
+    assert len(frames) == 4 and frames[0].std() > 5  # not of one colour
+    assert np.abs(frames[-1] - frames[0]).max() > 0  # something moves
