@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from html.parser import HTMLParser
+from importlib.util import find_spec
 
 import imageio.v3
 import numpy as np
@@ -230,3 +231,12 @@ def test_a_world_without_a_screen_is_filmed(environment, package, tmp_path, monk
     frames = imageio.v3.imread(tmp_path / "film.mp4").astype(int)
     assert len(frames) == 4 and frames[0].std() > 5  # not of one colour
     assert np.abs(frames[-1] - frames[0]).max() > 0  # something moves
+
+
+def test_umap_draws_where_it_is_installed_and_is_named_where_it_is_not(folder, tmp_path):
+    run = shutil.copytree(folder / "one-seed-1", tmp_path / "run")
+    ended = invoke("plot", run, "--trajectory", "--umap", "--grid", "3", "--episodes", "1")
+    if find_spec("umap"):
+        assert ended.exit_code == 0 and imageio.v3.imread(run / "trajectory_umap.png").shape[:2] == (504, 960)
+    else:
+        assert ended.exit_code == 2 and 'pip install "mpies[umap]"' in ended.stderr
