@@ -28,7 +28,7 @@ def train(folder, options, pictures):
     arguments = ["train", options.config, "--out", str(run), *options.overrides]
     command = mpiexec.command(mpiexec.find(), options.ranks, arguments)
     environment = mpiexec.environment() | {"MPIES_PICTURES": str(int(pictures))}
-    began, seconds, drawn = time.perf_counter(), {}, set()
+    began, seconds, drawn, last = time.perf_counter(), {}, set(), None
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None:
         for one in psutil.Process(process.pid).children(recursive=True):
@@ -37,23 +37,29 @@ def train(folder, options, pictures):
                 seconds[one.pid] = kind, spent.user + spent.system
             except psutil.Error:
                 continue
-        if (run / PICTURE).exists():
+        if last is None and (run / "finished.yaml").exists():
+            last = _spent(seconds, "painter")  # the rest goes into the last pictures, when training is over
+        if last is None and (run / PICTURE).exists():
             drawn.add((run / PICTURE).stat().st_mtime_ns)
         time.sleep(0.2)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)}: ended with {process.returncode}")
     rows = store.read_metrics(run)
-    taken = {name: sum(spent for kind, spent in seconds.values() if kind == name) for name in ("painter", "rank")}
     return {
         "pictures": pictures,
         "wall_seconds": time.perf_counter() - began,
         "training_seconds": float(rows[-1]["seconds"]),
         "evaluations": sum(bool(row["eval_mean"]) for row in rows),
         "drawn": len(drawn),
-        "painter_cpu_seconds": taken["painter"],
-        "ranks_cpu_seconds": taken["rank"],
+        "painter_cpu_seconds": last or 0.0,
+        "last_pictures_cpu_seconds": _spent(seconds, "painter") - (last or 0.0),
+        "ranks_cpu_seconds": _spent(seconds, "rank"),
         "digest": rows[-1]["digest"],
     }
+
+
+def _spent(seconds, wanted):
+    return sum(spent for kind, spent in seconds.values() if kind == wanted)
 
 
 def main():
@@ -77,8 +83,9 @@ def main():
     print(f"{Path(options.config).stem} {' '.join(options.overrides)}, {options.ranks} ranks, {len(with_them)} pairs")
     for one in with_them:
         seen = f"{one['evaluations']} evaluations, pictures drawn {one['drawn']} times"
+        rest = one["last_pictures_cpu_seconds"]
         spent = f"{one['painter_cpu_seconds']:.2f} s beside the ranks' {one['ranks_cpu_seconds']:.0f} s of processors"
-        print(f"{seen}, {spent}")
+        print(f"{seen}, {spent}, {one['training_seconds']:.0f} s of training; the last ones at its end, {rest:.2f} s")
     print(f"median: {share:.2%} of the ranks' processor time; training takes {ratio:.3f} times as long")
     if options.json:
         load = os.getloadavg()[0]

@@ -179,7 +179,14 @@ def test_a_report_needs_nothing_but_itself(folder):
     links.feed(text)
     assert len(links.sources) == 6 and all(source.startswith("data:image/svg+xml") for source in links.sources)
     mean = read_curves(folder / "one-seed-1")["eval_mean"][-1]
-    for words in (f"mean return {mean:.2f}, 95 % confidence", "all generations made", "learning_rate: 0.2", "numpy "):
+    for words in (
+        f"mean return {mean:.2f}, 95 % confidence",
+        "final evaluation",
+        "over 4 held-out episodes",
+        "all generations made",
+        "learning_rate: 0.2",
+        "numpy ",
+    ):
         assert words in text
 
 

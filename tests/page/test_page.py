@@ -52,6 +52,8 @@ def test_the_page_draws_the_curves_and_says_what_runs(open_page):
     assert "LunarLander-v3" in page.inner_text("#about") and "stopped" in page.inner_text("#about")
     assert page.locator("#runs li").count() == 3
     assert "5 generations" in page.inner_text("#thinned")
+    assert page.inner_text("#numbers div:nth-child(4)").split("\n") == ["mean return", "2,000"]  # not thinned
+    assert "mean of members2,000" in page.inner_text(".chart .u-legend")
 
 
 def test_a_new_generation_appears_by_itself(open_page, folder):
