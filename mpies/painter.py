@@ -6,7 +6,6 @@ are ready, so what it takes from one of them is taken from all: its share is one
 """
 
 import contextlib
-import json
 import os
 import select
 import subprocess
@@ -94,10 +93,7 @@ def draw_when_asked(path, token, share, began):
     view, asked, cost = RunView(path), b"", 0.0  # of the newest pictures, in seconds
 
     def held():
-        try:
-            return json.loads((path / "writer.json").read_text())["token"] == token
-        except (OSError, ValueError, KeyError, TypeError):
-            return False
+        return view.writer().get("token") == token
 
     while True:
         ready = began + (time.process_time() + cost) / share

@@ -79,7 +79,6 @@ class Kept:
 
     def end(self, message, values):
         """The last line of a run.  values: what it says, under names for an entry."""
-        self._shown.close()
         print(entry("INFO", message, values) if entries_wanted() else message, flush=True)
         self._keep(message)
 

@@ -1,5 +1,7 @@
 """Pictures, report, comparison and films of real little runs."""
 
+import copy
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -133,6 +135,14 @@ def test_a_comparison_counts_by_hand(folder, tmp_path):
     assert x.tolist() == [2, 3, 4, 5, 6] and y[:, 1] == pytest.approx((y[:, 0] + y[:, 2]) / 2)
     ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path)
     assert ended.exit_code == 0 and "0 of 2" in ended.stdout and len(list(tmp_path.glob("comparison_vs_*.png"))) == 3
+
+
+def test_groups_are_told_apart_by_what_they_are_made_of(folder):
+    run = read_curves(folder / "one-seed-1")
+    other = copy.deepcopy(run.config)
+    other["solver"] |= {"kind": "cma_es", "optimizer": None}
+    groups = group_runs([run, dataclasses.replace(run, config=other)])
+    assert [group.label for group in groups] == ["openai_es, adam", "cma_es"]
 
 
 def test_a_trajectory_is_the_run_and_its_slice_goes_through_the_final_policy(folder):

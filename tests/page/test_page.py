@@ -51,6 +51,7 @@ def test_the_page_draws_the_curves_and_says_what_runs(open_page):
         assert chart.evaluate(INK) > 2000
     assert "LunarLander-v3" in page.inner_text("#about") and "stopped" in page.inner_text("#about")
     assert page.locator("#runs li").count() == 3
+    assert "id: LunarLander-v3" in page.text_content("#config")
     assert "5 generations" in page.inner_text("#thinned")
     assert page.inner_text("#numbers div:nth-child(4)").split("\n") == ["mean return", "2,000"]  # not thinned
     assert "mean of members2,000" in page.inner_text(".chart .u-legend")
