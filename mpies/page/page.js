@@ -298,6 +298,7 @@ function name(chart) {
 function range(chart, from, to) {
   if (from === null || from === undefined) return [0, 1];
   if (chart.title === "Return") {
+    [from, to] = tame(from, to);
     if (run.target !== null && run.target !== undefined) [from, to] = [Math.min(from, run.target), Math.max(to, run.target)];
     (run.columns.eval_interval || []).forEach((half, place) => {
       const mean = run.columns.eval_mean[place];
@@ -307,6 +308,15 @@ function range(chart, from, to) {
   if (chart.zero) [from, to] = [0, Math.max(to, 1)];
   const room = (to - from || Math.abs(to) || 1) * 0.06;
   return [chart.zero || (from >= 0 && from < room) ? 0 : from - room, to + room];
+}
+
+// All means and evaluations are in sight, and of the extremes all but the wildest twentieth.
+function tame(from, to) {
+  const sorted = (name) => (run.columns[name] || []).filter((value) => value !== null).sort((a, b) => a - b);
+  const low = sorted("return_min"), high = sorted("return_max"), means = [...sorted("return_mean"), ...sorted("eval_mean")];
+  if (!low.length || !means.length) return [from, to];
+  return [Math.max(from, Math.min(low[Math.floor(0.05 * low.length)], ...means)),
+    Math.min(to, Math.max(high[Math.ceil(0.95 * high.length) - 1], ...means))];
 }
 
 function drawTargetAndIntervals(u, chart) {

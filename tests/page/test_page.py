@@ -73,6 +73,16 @@ def test_a_new_generation_appears_by_itself(open_page, folder):
     assert "<script>" in page.inner_text("#log")  # shown, not run
 
 
+def test_one_wild_member_does_not_flatten_the_curve(open_page, folder):
+    lines = [line(number) for number in range(4, 41)]
+    lines[0] = lines[0].replace(",-1,9,", ",-90000,9,")
+    with open(folder / "first" / "metrics.csv", "a") as file:
+        file.write("".join(lines))
+    page = open_page("first")
+    low, high = page.evaluate("[charts[0].plot.scales.y.min, charts[0].plot.scales.y.max]")
+    assert -50 < low < -2 and 200 < high < 250  # the target is 200
+
+
 def test_a_new_run_and_a_lost_one_change_the_list(open_page, folder):
     page = open_page("first")
     shutil.copytree(folder / "first", folder / "second")
