@@ -1,4 +1,4 @@
-"""What refreshing the pictures costs a training: processor time beside that of the ranks, and time on the clock.
+"""What refreshing the pictures costs a training: processor time over the ranks' time, and how long training takes.
 
     python benchmarks/pictures.py [CONFIG] [KEY=VALUE ...] [--ranks 2] [--repeats 3] [--json FILE]
 
@@ -28,38 +28,41 @@ def train(folder, options, pictures):
     arguments = ["train", options.config, "--out", str(run), *options.overrides]
     command = mpiexec.command(mpiexec.find(), options.ranks, arguments)
     environment = mpiexec.environment() | {"MPIES_PICTURES": str(int(pictures))}
-    began, seconds, drawn, last = time.perf_counter(), {}, set(), None
+    began, until = time.perf_counter(), None
+    seconds: dict = {}  # of processor time, of each process
+    painters, drawn = set(), set()
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None:
         for one in psutil.Process(process.pid).children(recursive=True):
             try:
-                spent, kind = one.cpu_times(), "painter" if "mpies.painter" in one.cmdline() else "rank"
-                seconds[one.pid] = kind, spent.user + spent.system
+                if "mpies.painter" in one.cmdline():  # which is gone before the process is
+                    painters.add(one.pid)
+                spent = one.cpu_times()
+                seconds[one.pid] = spent.user + spent.system
             except psutil.Error:
                 continue
-        if last is None and (run / "finished.yaml").exists():
-            last = _spent(seconds, "painter")  # the rest goes into the last pictures, when training is over
-        if last is None and (run / PICTURE).exists():
-            drawn.add((run / PICTURE).stat().st_mtime_ns)
+        if until is None:
+            painted = sum(seconds[pid] for pid in painters)
+            if (run / PICTURE).exists():
+                drawn.add((run / PICTURE).stat().st_mtime_ns)
+            if (run / "finished.yaml").exists():  # training is over, and only the last pictures are left
+                until = time.perf_counter()
         time.sleep(0.2)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)}: ended with {process.returncode}")
+    everything = sum(seconds[pid] for pid in painters)
     rows = store.read_metrics(run)
     return {
         "pictures": pictures,
-        "wall_seconds": time.perf_counter() - began,
+        "seconds_to_the_end": (until or time.perf_counter()) - began,
         "training_seconds": float(rows[-1]["seconds"]),
         "evaluations": sum(bool(row["eval_mean"]) for row in rows),
         "drawn": len(drawn),
-        "painter_cpu_seconds": last or 0.0,
-        "last_pictures_cpu_seconds": _spent(seconds, "painter") - (last or 0.0),
-        "ranks_cpu_seconds": _spent(seconds, "rank"),
+        "painter_cpu_seconds": painted,
+        "last_pictures_cpu_seconds": everything - painted,
+        "ranks_cpu_seconds": sum(seconds.values()) - everything,
         "digest": rows[-1]["digest"],
     }
-
-
-def _spent(seconds, wanted):
-    return sum(spent for kind, spent in seconds.values() if kind == wanted)
 
 
 def main():
@@ -76,7 +79,9 @@ def main():
             found += [train(folder, options, pictures) for pictures in ((False, True), (True, False))[repeat % 2]]
     assert len({one["digest"] for one in found}) == 1
     without, with_them = ([one for one in found if one["pictures"] == which] for which in (False, True))
-    share = statistics.median(one["painter_cpu_seconds"] / one["ranks_cpu_seconds"] for one in with_them)
+    share = statistics.median(
+        one["painter_cpu_seconds"] / one["seconds_to_the_end"] / options.ranks for one in with_them
+    )
     ratio = statistics.median(
         b["training_seconds"] / a["training_seconds"] for a, b in zip(without, with_them, strict=True)
     )
@@ -84,13 +89,13 @@ def main():
     for one in with_them:
         seen = f"{one['evaluations']} evaluations, pictures drawn {one['drawn']} times"
         rest = one["last_pictures_cpu_seconds"]
-        spent = f"{one['painter_cpu_seconds']:.2f} s beside the ranks' {one['ranks_cpu_seconds']:.0f} s of processors"
+        spent = f"{one['painter_cpu_seconds']:.2f} s of {options.ranks} x {one['seconds_to_the_end']:.0f} s"
         print(f"{seen}, {spent}, {one['training_seconds']:.0f} s of training; the last ones at its end, {rest:.2f} s")
-    print(f"median: {share:.2%} of the ranks' processor time; training takes {ratio:.3f} times as long")
+    print(f"median: {share:.2%} of the ranks' time; training takes {ratio:.3f} times as long")
     if options.json:
         load = os.getloadavg()[0]
         kept = {"config": Path(options.config).stem, "overrides": options.overrides, "ranks": options.ranks}
-        kept |= {"processor_share": share, "time_ratio": ratio, "load_at_end": load, "trainings": found}
+        kept |= {"share": share, "time_ratio": ratio, "load_at_end": load, "trainings": found}
         Path(options.json).write_text(json.dumps(kept, indent=1) + "\n")
 
 
