@@ -31,6 +31,7 @@ BENCHMARKS = {
     "load-balance": (64, "", ["load_balance.py"]),
     "start-up": (0, "", ["start_up.py"]),
     "memory": (0, "", ["memory.py"]),
+    "pictures": (0, "", ["pictures.py"]),
     "wire": (0, "root", ["wire.py"]),
     "simulate": (0, "root", ["validate_simulate.py"]),
     "peers": (0, "peers", ["against_peers.py", "LunarLander-v3", "BipedalWalker-v3", "Hopper-v5"]),

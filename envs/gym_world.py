@@ -67,8 +67,11 @@ def offers(environment_id):
     return environment_id in registry() and "pybullet" in str(registry()[environment_id].entry_point)
 
 
-def make(environment_id, max_steps=None, **kwargs):
-    """An environment of gym's registry, dressed as gymnasium's.  max_steps: time limit, None for its own."""
+def make(environment_id, max_steps=None, render_mode=None, **kwargs):
+    """An environment of gym's registry, dressed as gymnasium's.
+
+    max_steps: time limit, None for its own.  render_mode: None, rgb_array or human, as gymnasium's.
+    """
     known = registry()
     if not known:
         raise EnvironmentProblem(f'gym:{environment_id} needs gym, which is not installed; pip install "gym==0.26.2"')
@@ -80,13 +83,23 @@ def make(environment_id, max_steps=None, **kwargs):
     with cannot_build(environment_id), silence():
         module, _, name = spec.entry_point.partition(":")
         constructor = getattr(importlib.import_module(module), name)
-        # Where it would open a window by itself, pybullet ends the process if there is no screen.
-        windows = {"renders": False} if "renders" in inspect.signature(constructor).parameters else {}
+        shown = _render_arguments(constructor, render_mode)
         # Minitaur and Kuka, among those in this package, draw from the process's generators.
         draws_globally = module.startswith("pybullet_envs.bullet")
-        environment = Dressed(constructor(**{**windows, **spec.kwargs, **kwargs}), draws_globally)
+        environment = Dressed(constructor(**{**shown, **spec.kwargs, **kwargs}), draws_globally)
     limit = max_steps or spec.max_episode_steps
     return gymnasium.wrappers.TimeLimit(environment, limit) if limit else environment
+
+
+def _render_arguments(constructor, render_mode):
+    """What a constructor must be told to be seen: before gym 0.26, only whether to open a window.
+
+    Where it would open one by itself, pybullet ends the process if there is no screen.
+    """
+    known = inspect.signature(constructor).parameters
+    if "render_mode" in known:
+        return {"render_mode": render_mode} if render_mode else {}
+    return {name: render_mode == "human" for name in ("renders", "render") if name in known}
 
 
 class Dressed(gymnasium.Env):
@@ -101,6 +114,8 @@ class Dressed(gymnasium.Env):
         self.environment, self._draws_globally = environment, draws_globally
         self.observation_space = _dress_space(environment.observation_space)
         self.action_space = _dress_space(environment.action_space)
+        metadata = getattr(environment, "metadata", {})
+        self.metadata = {"render_fps": metadata.get("render_fps") or metadata.get("video.frames_per_second")}
         self._quiet = True
 
     @contextlib.contextmanager
@@ -142,7 +157,8 @@ class Dressed(gymnasium.Env):
         return observation, reward, bool(over) and not truncated, truncated, info
 
     def render(self):
-        return self.environment.render(mode="rgb_array")
+        before = "mode" in inspect.signature(self.environment.render).parameters
+        return self.environment.render(mode="rgb_array") if before else self.environment.render()
 
     def close(self):
         self.environment.close()

@@ -234,10 +234,10 @@ def report(run, out):
 
     from mpies.curves import read_curves
     from mpies.plots import write_file
-    from mpies.report import make_report, read_versions
+    from mpies.report import make_report
 
     path = Path(out) if out else Path(run) / "report.html"
-    write_file(path, make_report(read_curves(run), read_versions(Path(run))).encode())
+    write_file(path, make_report(read_curves(run)).encode())
     click.echo(path)
 
 

@@ -70,7 +70,8 @@ def _label(config, changed):
         value = config
         for part in key.split("."):
             value = value.get(part) if isinstance(value, dict) else None
-        named.append(str(value) if kinds else f"{key} {value}")
+        if value is not None or not kinds:
+            named.append(str(value) if kinds else f"{key} {value}")
     return ", ".join(named) or f"{config['environment']['id']}, {config['solver']['kind']}"
 
 

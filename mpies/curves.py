@@ -4,22 +4,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import yaml
 
-from mpies import store
-from mpies.learner import CONFIDENCE
+from mpies.run_view import RunView, intervals
+from mpies.store import StoreError
 
 
 @dataclass(frozen=True)
 class Curves:
     """A run as it is now.
 
-    config: resolved, as plain values.  columns: names to (g,) float64, NaN where metrics.csv is empty.
-    reason: why the run ended, '' while it goes on.
+    config: resolved, as plain values.  versions: package to version, of what computed it.
+    columns: names to (g,) float64, NaN where metrics.csv is empty.  reason: why the run ended, '' while it goes on.
     """
 
     path: Path
     config: dict
+    versions: dict
     columns: dict
     reason: str
 
@@ -37,8 +37,7 @@ class Curves:
     @property
     def interval(self):
         """(g,) half the width of the 95 % confidence interval of an evaluation."""
-        episodes = self.columns.get("eval_episodes", self.config["evaluation"]["episodes"])
-        return CONFIDENCE * self["eval_std"] / np.sqrt(episodes)
+        return intervals(self.columns, self.config["evaluation"]["episodes"])
 
     @property
     def target(self):
@@ -55,16 +54,16 @@ class Curves:
         return f"{self.config['environment']['id']}, {solver['kind']}, seed {self.config['seed']}"
 
 
-def read_curves(path):
-    """The Curves of a run directory.  Raises StoreError where it is none, or has no generation yet."""
-    path = Path(path)
-    config, rows = store.read_config(path), store.read_metrics(path)
-    if not rows:
-        raise store.StoreError(f"{path}: has no generation yet; wait for the first line of its metrics.csv")
-    names = [name for name in rows[0] if name != "digest"]
-    columns = {name: np.array([float(row[name] or "nan") for row in rows]) for name in names}
-    try:
-        reason = yaml.safe_load((path / "finished.yaml").read_text())["reason"]
-    except (OSError, yaml.YAMLError, TypeError, KeyError):
-        reason = ""
-    return Curves(path, config, columns, reason)
+def read_curves(run):
+    """The Curves of a run directory, or of a RunView, which reads only what is new.
+
+    Raises StoreError where it is no run, or has no generation yet.
+    """
+    view = run if isinstance(run, RunView) else RunView(run)
+    config, columns = view.config(), view.metrics.refresh().columns
+    if not config:
+        raise StoreError(f"{view.folder}/config.yaml: cannot be read; is {view.folder} a run?")
+    if not len(view.metrics):
+        raise StoreError(f"{view.folder}: has no generation yet; wait for the first line of its metrics.csv")
+    versions = config.pop("versions", {})
+    return Curves(view.folder, config, versions, dict(columns), view.finished().get("reason", ""))

@@ -105,9 +105,11 @@ class Runs:
         config = view.config()
         if columns.keys() >= {"eval_std"}:
             columns["eval_interval"] = intervals(columns, _at(config, "evaluation", "episodes") or math.nan)
+        newest = {key: _plain(value[np.isfinite(value)][-1:]) for key, value in columns.items()}
         per_point = max(1, -(-rows // POINTS)) if again else 1
         columns = thin(columns, per_point) if again else {key: value[after:] for key, value in columns.items()}
         said = {"name": name, "version": now, "rows": rows, "again": again, "per_point": per_point}
+        said["newest"] = {key: value[0] for key, value in newest.items() if value}
         said |= {"columns": {key: _plain(value) for key, value in columns.items()}, "log": tail(view, "log.txt", log)}
         said |= {"state": view.state(), "silence": view.silence(), "finished": view.finished(), "ranks": view.ranks()}
         if again:

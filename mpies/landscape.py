@@ -79,17 +79,18 @@ def draw_trajectory(trajectory, places, labels, width=WIDE):
     config = trajectory.replay.config
     figure, axes = new_figure(width, f"{config.environment.id}, {config.solver.kind}: where the search went")
     count = len(trajectory.means)
-    path, around = places[:count], places[count:]
+    path, beside = places[:count], places[count:]
     everything = np.concatenate([trajectory.mean_returns, trajectory.returns])
     low, high = np.nanpercentile(everything, [5, 95])
     shades = {"cmap": "viridis", "vmin": low, "vmax": max(high, low + 1e-9)}
-    axes.scatter(*around.T, c=trajectory.returns, s=7, alpha=0.6, linewidths=0, **shades)
+    axes.scatter(*beside.T, c=trajectory.returns, s=7, alpha=0.6, linewidths=0, **shades)
     axes.plot(*path.T, color="black", linewidth=0.8)
     shown = axes.scatter(
         *path[:-1].T, c=trajectory.mean_returns[:-1], s=22, edgecolors="black", linewidths=0.4, **shades
     )
-    axes.annotate("start", path[0], textcoords="offset points", xytext=(5, 5))
-    axes.annotate("end", path[-1], textcoords="offset points", xytext=(5, 5), fontweight="bold")
+    around = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
+    for name, place in (("start", path[0]), ("end", path[-1])):
+        axes.annotate(name, place, textcoords="offset points", xytext=(7, 7), fontweight="bold", bbox=around)
     figure.colorbar(shown, label="return of an episode", extend="both")
     axes.set_xlabel(labels[0])
     axes.set_ylabel(labels[1])
@@ -123,7 +124,8 @@ def draw_slice(trajectory, axes, steps, returns, episodes, width=WIDE):
     """The return surface around the last mean, and the path that led there as it lies above this plane."""
     config = trajectory.replay.config
     figure, plane = new_figure(
-        width, f"{config.environment.id}: return around the final mean, {episodes} held-out episodes"
+        width,
+        f"{config.environment.id}: return around the final mean, {episodes} held-out episode{'s' * (episodes > 1)}",
     )
     shown = plane.contourf(*steps, returns, levels=15, cmap="viridis")
     path = (trajectory.means - trajectory.means[-1]) @ axes.T

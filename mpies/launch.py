@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 import traceback
@@ -21,7 +20,7 @@ from mpies.communicator import NotEnoughSharedMemory, connect
 from mpies.config import ConfigError, load
 from mpies.lock import Taken
 from mpies.painter import Painter
-from mpies.progress import Kept, LogFile, format_log, make_progress
+from mpies.progress import Kept, LogFile, complain, format_log, make_progress
 from mpies.train import Trainer
 
 _USER_MISTAKES = (ConfigError, EnvironmentProblem, store.StoreError, NotEnoughSharedMemory, Taken)
@@ -102,13 +101,12 @@ def run_on_this_rank(part):
     except _Leaving as leaving:
         return leaving.code
     except Taken as error:
-        print(f"mpies: {error}; this job ends", file=sys.stderr)
+        complain(f"{error}; this job ends")
     except (ConfigError, store.StoreError) as error:
-        print(f"mpies: {error}", file=sys.stderr)
+        complain(str(error))
         code = USER_ERROR
     except BaseException:
-        print(f"mpies: rank {comm.rank} on {socket.gethostname()} failed:", file=sys.stderr)
-        traceback.print_exc()
+        complain(f"rank {comm.rank} on {socket.gethostname()} failed:\n{traceback.format_exc()}")
     comm.abort(code)  # the other ranks would wait for ever
     return code
 
@@ -142,7 +140,7 @@ def do_together(comm, step):
     message = comm.first_error(message)
     if message:
         if comm.rank == 0:
-            print(f"mpies: {message}", file=sys.stderr, flush=True)
+            complain(message)
         raise _Leaving(comm.leave(USER_ERROR))
     return result
 
@@ -158,13 +156,13 @@ def _train(comm, signals, path, out, resume, overrides):
     run = together(lambda: store.open_run(out, config, resume, job) if comm.rank == 0 else store.Run(out, config, job))
     log_file = LogFile(out / "log.txt")
     keep_log(comm, log_file)
-    progress, painter = Kept(make_progress(config), log_file), Painter(run)
+    progress, painter = Kept(make_progress(config), log_file), Painter(run, comm.node_size)
     run.evaluated = painter.refresh
     reason = trainer.train(run, progress)
     code = {"signal": REQUEUE, "failures": FAILED}.get(reason, FINISHED)
     if comm.rank == 0:
         progress.close()
-        if not _say_goodbye(reason, run, trainer.learner, config):
+        if not _say_goodbye(reason, run, trainer.learner, config, progress):
             code = FAILED
         painter.close()
         run.close()
@@ -172,7 +170,7 @@ def _train(comm, signals, path, out, resume, overrides):
     return code
 
 
-def _say_goodbye(reason, run, learner, config):
+def _say_goodbye(reason, run, learner, config, progress):
     """Tell how the run ended, and leave the marker when it is complete.  Returns whether all is on disk."""
     clock = learner.clock
     if reason in ("signal", "failures") and not run.checkpoint(learner):
@@ -190,10 +188,10 @@ def _say_goodbye(reason, run, learner, config):
     said = (
         f"solved: {learner.solved:.2f}, target {config.stop.target:g}" if reason == "solved" else f"all {reason} done"
     )
-    print(
+    progress.end(
         f"{run.path}: {said}; generation {clock.generation}, {clock.steps:,} steps, {clock.seconds:.1f} s of training "
         f"({run.seconds / max(clock.seconds, 1e-9):.1%} more for writing it down; a checkpoint takes "
         f"{1000 * run.checkpoint_seconds:.0f} ms)",
-        flush=True,
+        {"reason": reason, "run": str(run.path)},
     )
     return True

@@ -75,8 +75,15 @@ class Kept:
 
     def show(self, row, evaluation):
         self._shown.show(row, evaluation)
-        said = {"levelname": "INFO", "msg": describe(row, evaluation), "rank": 0}
-        self._log_file.emit(logging.makeLogRecord(said))
+        self._keep(describe(row, evaluation))
+
+    def end(self, message, values):
+        """The last line of a run.  values: what it says, under names for an entry."""
+        print(entry("INFO", message, values) if entries_wanted() else message, flush=True)
+        self._keep(message)
+
+    def _keep(self, message):
+        self._log_file.emit(logging.makeLogRecord({"levelname": "INFO", "msg": message, "rank": 0}))
 
     def close(self):
         self._shown.close()
@@ -96,6 +103,11 @@ class EntryFormatter(logging.Formatter):
 def entry(severity, message, values):
     """A line of JSON with the keys that Google Cloud Logging takes for its own: severity and message."""
     return json.dumps({"severity": severity, "message": message, **values}, default=float)
+
+
+def complain(message):
+    """Say on standard error why this process ends."""
+    print(entry("ERROR", message, {}) if entries_wanted() else f"mpies: {message}", file=sys.stderr, flush=True)
 
 
 class Bar:

@@ -3,7 +3,7 @@
 import base64
 import html
 
-import yaml
+import numpy as np
 
 from mpies.config import as_yaml
 from mpies.plots import AXES, NARROW, WIDE, draw_return, image
@@ -12,6 +12,9 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1a1a1a }
 img { width: 100%; height: auto } th { text-align: left; padding-right: 2rem; font-weight: 600; vertical-align: top }
 pre { background: #f4f4f4; padding: 1rem; overflow-x: auto; font-size: 14px }
+pre.command { white-space: pre-wrap; overflow-wrap: anywhere } h1 { overflow-wrap: anywhere }
+@media (max-width: 600px) { th { padding-right: 1rem } h1 { font-size: 1.5rem } }
+@media (prefers-color-scheme: dark) { body { background: #14171b; color: #e6e9ed } pre { background: #1b1f25 } }
 """
 _REASONS = {
     "": "not complete: it goes on, or was stopped",
@@ -22,13 +25,13 @@ _REASONS = {
 }
 
 
-def make_report(curves, versions):
-    """The report (text) of Curves.  versions: package to version, of what computed the run."""
+def make_report(curves):
+    """The report (text) of Curves."""
     title = html.escape(f"{curves.name}: {curves.title}")
     rows = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in _facts(curves))
     pictures = "".join(_picture(curves, axis) for axis in AXES)
     config = html.escape(as_yaml(curves.config))
-    packages = html.escape(", ".join(f"{name} {version}" for name, version in versions.items()))
+    packages = html.escape(", ".join(f"{name} {version}" for name, version in curves.versions.items()))
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title><style>{_STYLE}</style></head><body>
@@ -38,7 +41,7 @@ def make_report(curves, versions):
 {pictures}
 <h2>How to reproduce it</h2>
 <p>Save the configuration below as <code>config.yaml</code>; then, on any number of ranks,</p>
-<pre>mpirun -n 2 mpies train config.yaml --out {html.escape(curves.name)}</pre>
+<pre class="command">mpirun -n 2 mpies train config.yaml --out {html.escape(curves.name)}</pre>
 <p>gives the same bits with the same builds of the packages on the same type of processor. Computed with
 {packages}.</p>
 <h2>Configuration</h2>
@@ -57,11 +60,13 @@ def _facts(curves):
     yield "seed", str(curves.config["seed"])
     yield "end", _REASONS.get(curves.reason, curves.reason)
     if at.any():
-        mean, interval = curves["eval_mean"][at][-1], curves.interval[at][-1]
+        at = np.flatnonzero(at)[-1]
+        mean, interval, generation = curves["eval_mean"][at], curves.interval[at], curves["generation"][at]
+        episodes = curves["eval_episodes"][at] if "eval_episodes" in last else curves.config["evaluation"]["episodes"]
         yield (
-            "final evaluation",
-            f"mean return {mean:.2f}, 95 % confidence {mean - interval:.2f} to {mean + interval:.2f}, over held-out "
-            f"episodes of the search distribution's mean, generation {curves['generation'][at][-1]:.0f}",
+            "final evaluation" if curves.reason else "newest evaluation",
+            f"mean return {mean:.2f}, 95 % confidence {mean - interval:.2f} to {mean + interval:.2f}, over "
+            f"{episodes:.0f} held-out episodes of the search distribution's mean, generation {generation:.0f}",
         )
     if curves.target is not None:
         yield "target", f"{curves.target:g}"
@@ -81,8 +86,3 @@ def _picture(curves, axis):
         f'<picture><source media="(max-width: 600px)" srcset="{narrow}">'
         f'<img src="{wide}" alt="return against {axis}"></picture>\n'
     )
-
-
-def read_versions(path):
-    """Package to version, as the run's config.yaml has them."""
-    return (yaml.safe_load((path / "config.yaml").read_text()) or {}).get("versions", {})

@@ -15,6 +15,7 @@ import numpy as np
 import yaml
 
 from mpies import lock
+from mpies.learner import CONFIDENCE
 
 # How far a run has come.  stale: its writer was lost without a word; stopped: it left in order, before the end.
 STATES = ("running", "stale", "stopped", "finished")
@@ -201,4 +202,4 @@ def intervals(columns, episodes=np.nan):
     episodes: of an evaluation, where the run is too old to have counted them.
     """
     with np.errstate(all="ignore"):
-        return 1.96 * columns["eval_std"] / np.sqrt(columns.get("eval_episodes", episodes))
+        return CONFIDENCE * columns["eval_std"] / np.sqrt(columns.get("eval_episodes", episodes))

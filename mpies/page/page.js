@@ -19,6 +19,7 @@ const CHARTS = [
   { title: "Failures", unit: "members of a generation", zero: true, columns: { failures: "failed" } },
   { title: "Ranks alive", unit: "ranks", zero: true, columns: { ranks: "ranks" } },
 ];
+const WHOLE = [1, 2, 5].flatMap((digit) => [0, 1, 2, 3, 4, 5].map((power) => digit * 10 ** power)).sort((a, b) => a - b);
 const KNOWN = new Set(["generation", "seconds", "episodes", "steps", "return_std", "eval_std", "eval_episodes",
   "eval_interval", "eval_rank", "observations", ...CHARTS.flatMap((chart) => Object.keys(chart.columns))]);
 const MARKS = { running: "▶", finished: "✓", stopped: "■", stale: "⚠" };
@@ -152,7 +153,7 @@ function take(news, same) {
 
 const columnsOf = (known) => Object.keys(known.columns).filter((key) => known.columns[key].some((v) => v !== null)).join();
 const title = () => (run.name === "." ? "this run" : run.name);
-const newest = (column) => (run.columns[column] || []).findLast((value) => value !== null);
+const newest = (column) => run.newest[column];
 
 function showNumbers() {
   say($("name"), title());
@@ -252,7 +253,7 @@ function plot(chart) {
   const crowded = (run.columns.eval_mean || []).filter((value) => value !== null).length > 60;
   const series = chart.shown.map((name) => {
     const stroke = colours[name] || colour("blue");
-    const common = { label: chart.columns[name], stroke, value: cell, spanGaps: true };
+    const common = { label: chart.columns[name], stroke, value: cell(chart), spanGaps: true };
     if (name === "return_min" || name === "return_max")
       return { ...common, stroke: colour("band"), width: 0.5, show: band, points: { show: false } };
     if (name.startsWith("eval_"))
@@ -265,11 +266,11 @@ function plot(chart) {
   const label = horizontal()[1];
   chart.plot = new uPlot({
     ...size(chart),
-    series: [{ label, value: cell }, ...series],
+    series: [{ label, value: cell(chart) }, ...series],
     bands: low && high ? [{ series: [high, low], fill: colour("band") }] : [],
     scales: { x: { time: false }, y: { range: (_, from, to) => range(chart, from, to) } },
     axes: [{ ...look, label, size: 34, values: (_, values) => ticks(values) },
-      { ...look, label: chart.unit, size: 62, values: (_, values) => ticks(values) }],
+      { ...look, label: chart.unit, size: 62, values: (_, values) => ticks(values), ...(chart.zero && { incrs: WHOLE }) }],
     cursor: { drag: { x: true, y: false } },
     legend: { live: true },
     hooks: { draw: [(u) => drawTargetAndIntervals(u, chart)] },
@@ -282,8 +283,11 @@ function plot(chart) {
 }
 
 // What the legend says: the value at the cursor, the newest where there is none.
-function cell(u, value, place, index) {
-  return number(index === null ? u.data[place].findLast((one) => one !== null) : value);
+function cell(chart) {
+  return (u, value, place, index) => {
+    if (index !== null) return number(value);
+    return number(place ? newest(chart.shown[place - 1]) * (chart.scale || 1) : u.data[0].at(-1));
+  };
 }
 
 function name(chart) {
@@ -294,6 +298,7 @@ function name(chart) {
 function range(chart, from, to) {
   if (from === null || from === undefined) return [0, 1];
   if (chart.title === "Return") {
+    [from, to] = tame(from, to);
     if (run.target !== null && run.target !== undefined) [from, to] = [Math.min(from, run.target), Math.max(to, run.target)];
     (run.columns.eval_interval || []).forEach((half, place) => {
       const mean = run.columns.eval_mean[place];
@@ -303,6 +308,15 @@ function range(chart, from, to) {
   if (chart.zero) [from, to] = [0, Math.max(to, 1)];
   const room = (to - from || Math.abs(to) || 1) * 0.06;
   return [chart.zero || (from >= 0 && from < room) ? 0 : from - room, to + room];
+}
+
+// All means and evaluations are in sight, and of the extremes all but the wildest twentieth.
+function tame(from, to) {
+  const sorted = (name) => (run.columns[name] || []).filter((value) => value !== null).sort((a, b) => a - b);
+  const low = sorted("return_min"), high = sorted("return_max"), means = [...sorted("return_mean"), ...sorted("eval_mean")];
+  if (!low.length || !means.length) return [from, to];
+  return [Math.max(from, Math.min(low[Math.floor(0.05 * low.length)], ...means)),
+    Math.min(to, Math.max(high[Math.ceil(0.95 * high.length) - 1], ...means))];
 }
 
 function drawTargetAndIntervals(u, chart) {

@@ -1,10 +1,14 @@
 """Pictures, report, comparison and films of real little runs."""
 
+import copy
+import dataclasses
 import os
 import shutil
 import subprocess
 import sys
+import time
 from html.parser import HTMLParser
+from importlib.util import find_spec
 
 import imageio.v3
 import numpy as np
@@ -12,12 +16,15 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image, ImageSequence
 
-from mpies import store
+from mpies import painter, store
 from mpies.cli import main
 from mpies.compare import group_runs, tabulate
+from mpies.config import as_yaml, load, resolved, validate
 from mpies.curves import read_curves
 from mpies.evaluate import evaluate_policy
 from mpies.landscape import follow, principal_axes, slice_returns
+from mpies.painter import Painter
+from mpies.task import Task
 
 CONFIG = """
 environment: {id: CartPole-v1, backend: gymnasium, max_steps: 40}
@@ -31,7 +38,6 @@ PICTURES = ("reward_vs_time.png", "reward_vs_iteration.png", "reward_vs_steps.pn
 
 
 def train(folder, *arguments, pictures="0"):
-
     (folder / "config.yaml").write_text(CONFIG)
     command = [sys.executable, "-m", "mpies", "train", "config.yaml", *arguments]
     environment = os.environ | {"MPIES_PICTURES": pictures}
@@ -65,9 +71,46 @@ def test_a_job_that_lost_its_run_draws_nothing(folder, tmp_path):
     run = shutil.copytree(folder / "one-seed-1", tmp_path / "run")
     (run / "writer.json").write_text('{"token": "mine"}')
     for token, drawn in (("another's", 0), ("mine", 3)):
-        command = [sys.executable, "-m", "mpies.painter", run, token, "now"]
-        subprocess.run(command, input=b"dl", check=True, timeout=60)
+        paint(run, b"dl", share=1e9, token=token)
         assert len(list(run.glob("reward_vs_*.png"))) == drawn
+
+
+def paint(run, asked, share, token="mine"):
+    """Ask the drawing process for something, and wait for its end."""
+    command = [sys.executable, "-m", "mpies.painter", run, token, "0", str(share), "0"]
+    subprocess.run(command, input=asked, check=True, timeout=60)
+
+
+def test_pictures_beyond_the_share_wait_but_the_last_do_not(folder, tmp_path):
+    run = shutil.copytree(folder / "one-seed-1", tmp_path / "run")
+    (run / "writer.json").write_text('{"token": "mine"}')
+    for asked, share, drawn in ((b"d", 1e-9, 0), (b"d", 1e9, 3), (b"dl", 1e-9, 3)):
+        paint(run, asked, share)
+        pictures = list(run.glob("reward_vs_*.png"))
+        assert len(pictures) == drawn
+        for picture in pictures:
+            picture.unlink()
+
+
+def test_every_evaluation_is_drawn_where_time_allows(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("MPIES_PICTURES", "1")
+    path = shutil.copytree(folder / "one-seed-1", tmp_path / "run")
+    run = store.Run(path, load(folder / "config.yaml"))
+    run.lock.acquire()
+    frugal = Painter(run, ranks=1)
+    frugal.refresh()
+    assert frugal._process is None  # so soon, its start alone would take more than its share
+    monkeypatch.setattr(painter, "SHARE", 1e9)
+    generous = Painter(run, ranks=1)
+    for _ in range(2):
+        generous.refresh()
+        end = time.monotonic() + 60
+        while not (path / PICTURES[-1]).exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        (path / PICTURES[-1]).unlink()
+    generous.close()
+    assert (path / PICTURES[-1]).exists() and generous._process.returncode == 0
+    run.close()
 
 
 def test_seeds_are_runs_of_their_own_and_resume(folder):
@@ -92,6 +135,14 @@ def test_a_comparison_counts_by_hand(folder, tmp_path):
     assert x.tolist() == [2, 3, 4, 5, 6] and y[:, 1] == pytest.approx((y[:, 0] + y[:, 2]) / 2)
     ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path)
     assert ended.exit_code == 0 and "0 of 2" in ended.stdout and len(list(tmp_path.glob("comparison_vs_*.png"))) == 3
+
+
+def test_groups_are_told_apart_by_what_they_are_made_of(folder):
+    run = read_curves(folder / "one-seed-1")
+    other = copy.deepcopy(run.config)
+    other["solver"] |= {"kind": "cma_es", "optimizer": None}
+    groups = group_runs([run, dataclasses.replace(run, config=other)])
+    assert [group.label for group in groups] == ["openai_es, adam", "cma_es"]
 
 
 def test_a_trajectory_is_the_run_and_its_slice_goes_through_the_final_policy(folder):
@@ -138,7 +189,14 @@ def test_a_report_needs_nothing_but_itself(folder):
     links.feed(text)
     assert len(links.sources) == 6 and all(source.startswith("data:image/svg+xml") for source in links.sources)
     mean = read_curves(folder / "one-seed-1")["eval_mean"][-1]
-    for words in (f"mean return {mean:.2f}, 95 % confidence", "all generations made", "learning_rate: 0.2", "numpy "):
+    for words in (
+        f"mean return {mean:.2f}, 95 % confidence",
+        "final evaluation",
+        "over 4 held-out episodes",
+        "all generations made",
+        "learning_rate: 0.2",
+        "numpy ",
+    ):
         assert words in text
 
 
@@ -168,3 +226,34 @@ def test_what_cannot_be_shown_is_refused_in_one_line(folder, tmp_path, monkeypat
     ):
         ended = invoke(*arguments)
         assert ended.exit_code == 2 and words in ended.stderr and ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "package"), [("AntBulletEnv-v0", "pybullet"), ("ALE/Pong-v5", "ale_py"), ("Hopper-v5", "mujoco")]
+)
+def test_a_world_without_a_screen_is_filmed(environment, package, tmp_path, monkeypatch):
+    """pybullet's own renderer, Atari's emulator, MuJoCo in software."""
+    pytest.importorskip(package)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    section = {"id": environment, "backend": "auto" if package == "pybullet" else "gymnasium", "max_steps": 3}
+    config = validate({"environment": section, "policy": {"hidden": []}}, "config")
+    policy = Task(config).first_policy() | {"normalization": np.stack([np.zeros(1), np.ones(1)])}
+    attributes = {"config": as_yaml(resolved(config)), "generation": 0}
+    store.write_atomically(tmp_path / "policy.h5", store.pack(policy, attributes))
+    ended = invoke("play", tmp_path / "policy.h5", "--video", tmp_path / "film.mp4")
+    if package == "mujoco" and "gl" in ended.output.lower():
+        pytest.skip("MuJoCo finds no EGL here: apt-get install libegl1 libgl1-mesa-dri")
+    assert ended.exit_code == 0, ended.output
+    frames = imageio.v3.imread(tmp_path / "film.mp4").astype(int)
+    assert len(frames) == 4 and frames[0].std() > 5  # not of one colour
+    assert np.abs(frames[-1] - frames[0]).max() > 0  # something moves
+
+
+def test_umap_draws_where_it_is_installed_and_is_named_where_it_is_not(folder, tmp_path):
+    run = shutil.copytree(folder / "one-seed-1", tmp_path / "run")
+    ended = invoke("plot", run, "--trajectory", "--umap", "--grid", "3", "--episodes", "1")
+    if find_spec("umap"):
+        assert ended.exit_code == 0 and imageio.v3.imread(run / "trajectory_umap.png").shape[:2] == (504, 960)
+    else:
+        assert ended.exit_code == 2 and 'pip install "mpies[umap]"' in ended.stderr

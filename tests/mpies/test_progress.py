@@ -10,14 +10,19 @@ stop: {generations: 3}
 """
 
 
-def test_the_log_of_a_cloud_gets_one_json_object_a_line(run_mpies, write_config, monkeypatch):
+def test_the_log_of_a_cloud_gets_one_json_object_a_line(run_mpies, write_config, monkeypatch, tmp_path):
     monkeypatch.setenv("MPIES_LOG", "json")
     path = write_config(CONFIG)
     outcome = run_mpies(0, "train", path, "--out", "run")
-    *entries, _ = outcome.stdout.splitlines()
-    entries = [json.loads(line) for line in entries]
+    *entries, last = [json.loads(line) for line in outcome.stdout.splitlines()]
     assert [entry["generation"] for entry in entries] == [1, 2, 3]
     assert all(entry["severity"] == "INFO" and "return_mean" in entry for entry in entries)
+    assert last["severity"] == "INFO" and last["message"].startswith("run: all generations done; generation 3, ")
+    assert (last["reason"], last["run"]) == ("generations", "run")
+    assert last["message"] in (tmp_path / "run" / "log.txt").read_text()
     resumed = run_mpies(0, "train", path, "--out", "run", "stop.generations=4")
     said = [json.loads(line) for line in resumed.stderr.splitlines()]
     assert said == [{"severity": "INFO", "message": "run: going on from generation 3", "rank": 0}]
+    (refused,) = run_mpies(0, "train", path, "--out", "run", "solver.sigma=-1").stderr.splitlines()
+    refused = json.loads(refused)
+    assert refused["severity"] == "ERROR" and "solver.sigma" in refused["message"]

@@ -51,7 +51,10 @@ def test_the_page_draws_the_curves_and_says_what_runs(open_page):
         assert chart.evaluate(INK) > 2000
     assert "LunarLander-v3" in page.inner_text("#about") and "stopped" in page.inner_text("#about")
     assert page.locator("#runs li").count() == 3
+    assert "id: LunarLander-v3" in page.text_content("#config")
     assert "5 generations" in page.inner_text("#thinned")
+    assert page.inner_text("#numbers div:nth-child(4)").split("\n") == ["mean return", "2,000"]  # not thinned
+    assert "mean of members2,000" in page.inner_text(".chart .u-legend")
 
 
 def test_a_new_generation_appears_by_itself(open_page, folder):
@@ -68,6 +71,16 @@ def test_a_new_generation_appears_by_itself(open_page, folder):
     page.wait_for_timeout(200)
     assert page.query_selector(".chart").evaluate(INK) != before
     assert "<script>" in page.inner_text("#log")  # shown, not run
+
+
+def test_one_wild_member_does_not_flatten_the_curve(open_page, folder):
+    lines = [line(number) for number in range(4, 41)]
+    lines[0] = lines[0].replace(",-1,9,", ",-90000,9,")
+    with open(folder / "first" / "metrics.csv", "a") as file:
+        file.write("".join(lines))
+    page = open_page("first")
+    low, high = page.evaluate("[charts[0].plot.scales.y.min, charts[0].plot.scales.y.max]")
+    assert -50 < low < -2 and 200 < high < 250  # the target is 200
 
 
 def test_a_new_run_and_a_lost_one_change_the_list(open_page, folder):

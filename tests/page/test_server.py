@@ -46,6 +46,7 @@ def test_a_long_run_is_thinned_and_then_only_grows(server, folder):
     assert said["again"] and said["rows"] == 2000 and len(said["columns"]["generation"]) == POINTS
     assert said["columns"]["generation"][-1] == 2000 and said["columns"]["return_min"][0] == -4
     assert said["columns"]["return_max"][0] == 10 and said["columns"]["return_mean"][0] == 3
+    assert said["newest"]["return_mean"] == 2000 and said["newest"]["eval_mean"] == 150  # not the mean of several
     assert said["columns"]["eval_interval"][0] == pytest.approx(1.96 * 20 / 10)
     since = f"/api/run?name=group/long&version={said['version']}&after={said['rows']}&log={said['log']['end']}"
     with open(folder / "group/long/metrics.csv", "a") as file:
