@@ -21,7 +21,7 @@ from mpies.communicator import NotEnoughSharedMemory, connect
 from mpies.config import ConfigError, load
 from mpies.lock import Taken
 from mpies.painter import Painter
-from mpies.progress import Kept, LogFile, format_log, make_progress
+from mpies.progress import Kept, LogFile, format_log, make_progress, say_end
 from mpies.train import Trainer
 
 _USER_MISTAKES = (ConfigError, EnvironmentProblem, store.StoreError, NotEnoughSharedMemory, Taken)
@@ -190,10 +190,10 @@ def _say_goodbye(reason, run, learner, config):
     said = (
         f"solved: {learner.solved:.2f}, target {config.stop.target:g}" if reason == "solved" else f"all {reason} done"
     )
-    print(
+    say_end(
+        reason,
         f"{run.path}: {said}; generation {clock.generation}, {clock.steps:,} steps, {clock.seconds:.1f} s of training "
         f"({run.seconds / max(clock.seconds, 1e-9):.1%} more for writing it down; a checkpoint takes "
         f"{1000 * run.checkpoint_seconds:.0f} ms)",
-        flush=True,
     )
     return True

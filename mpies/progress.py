@@ -98,6 +98,11 @@ def entry(severity, message, values):
     return json.dumps({"severity": severity, "message": message, **values}, default=float)
 
 
+def say_end(reason, text):
+    """Say that a run is complete, and why: as an entry too, where they are wanted."""
+    print(entry("INFO", text, {"reason": reason}) if entries_wanted() else text, flush=True)
+
+
 class Bar:
     """A live line: generation, return, speed and the time left to the target or the last generation."""
 

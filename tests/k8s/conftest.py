@@ -69,7 +69,9 @@ def image():
     began = time.monotonic()
     # The machine's own settings for certificates and pip are lent to the build, not written into the image.
     lent = [path for path in ("/etc/ssl/certs", "/etc/pip.conf") if Path(path).exists()]
-    command = ["buildah", "bud", "--layers", "--network=host", "--build-arg", "BASE=localhost/debian:bookworm"]
+    # What a build mounts is gone with it, however it ends.
+    command = ["unshare", "--mount", "--propagation", "private", "buildah", "bud", "--layers", "--force-rm"]
+    command += ["--network=host", "--build-arg", "BASE=localhost/debian:bookworm"]
     command += [word for path in lent for word in ("-v", f"{path}:{path}:ro")]
     done = call(*command, "-t", "localhost/mpies", "-f", OPERATOR / "Dockerfile", HOME, timeout=900)
     if done.returncode and is_offline(done.stderr):

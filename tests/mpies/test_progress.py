@@ -14,8 +14,8 @@ def test_the_log_of_a_cloud_gets_one_json_object_a_line(run_mpies, write_config,
     monkeypatch.setenv("MPIES_LOG", "json")
     path = write_config(CONFIG)
     outcome = run_mpies(0, "train", path, "--out", "run")
-    *entries, _ = outcome.stdout.splitlines()
-    entries = [json.loads(line) for line in entries]
+    *entries, end = [json.loads(line) for line in outcome.stdout.splitlines()]
+    assert end["severity"] == "INFO" and end["reason"] == "generations" and "all generations done" in end["message"]
     assert [entry["generation"] for entry in entries] == [1, 2, 3]
     assert all(entry["severity"] == "INFO" and "return_mean" in entry for entry in entries)
     resumed = run_mpies(0, "train", path, "--out", "run", "stop.generations=4")
