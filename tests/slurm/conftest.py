@@ -43,15 +43,12 @@ def cluster():
         shutil.rmtree(folder)
 
 
-MPICH = "mpich==5.0.2"  # the wheel
-
-
 @pytest.fixture(scope="session")
 def mpich(cluster):
     """A virtual environment with this mpies, whose MPI is MPICH: that speaks PMI2, Open MPI 5 PMIx."""
     folder = cluster.folder / "mpich"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    install = [folder / "bin/pip", "install", "--quiet", MPICH]
+    install = [folder / "bin/pip", "install", "--quiet", "--constraint", HOME / "constraints.txt", "mpich"]
     done = subprocess.run(install, capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"mpich cannot be installed: {done.stderr.splitlines()[-1]}")
