@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import sys
+from pathlib import Path
 
 import click
 
@@ -384,9 +385,10 @@ def simulate(task, constants, ranks, generations, price, plot, as_json, override
 
 @main.command()
 @click.argument("config", required=False)
+@click.option("--out", default=".", show_default=True, help="Folder that runs are to be written to.")
 @OVERRIDES
 @user_errors
-def doctor(config, overrides):
+def doctor(config, out, overrides):
     """Look at what a run needs of this shell, Slurm job or pod; exit 1 where something would break it.
 
     With CONFIG, the memory is what that needs; else what a small policy does.
@@ -395,10 +397,12 @@ def doctor(config, overrides):
     from mpies.cost import PROCESS, cost, node_memory
     from mpies.doctor import examine
 
+    if not Path(out).is_dir():
+        fail(f"--out {out}: is no folder; give one that is there, such as a shared volume")
     usual = {"table": 4 * NoiseSection().size, "rank": PROCESS, "root": 0}
     found = cost(load(config, overrides), 1) if config else usual
     bad = False
-    for finding in examine(found["table"], lambda ranks: node_memory(found, ranks)):
+    for finding in examine(found["table"], lambda ranks: node_memory(found, ranks), out):
         click.echo(finding)
         bad |= finding.level == "BAD"
     sys.exit(FAILED if bad else FINISHED)
@@ -416,6 +420,7 @@ def sized(command):
         click.option("--nodes", default=1, show_default=True, type=click.IntRange(1)),
         click.option("--ranks-per-node", default=4, show_default=True, type=click.IntRange(1)),
         click.option("--out", help="Run directory, or on Kubernetes its name; default that of train."),
+        click.option("--constants", metavar="FILE", help="What bench wrote of CONFIG: the time is worked out from it."),
         click.option("--dry-run", is_flag=True, help="Write, but do not submit."),
         OVERRIDES,
         user_errors,
@@ -428,10 +433,9 @@ def sized(command):
 @launch.command()
 @sized
 @click.option("--time", help="Time limit in Slurm's words; default worked out.")
-@click.option("--constants", metavar="FILE", help="What bench wrote of CONFIG: the time limit is worked out from it.")
 @click.option("--account")
 @click.option("--partition")
-def slurm(config, nodes, ranks_per_node, out, dry_run, overrides, time, constants, account, partition):
+def slurm(config, nodes, ranks_per_node, out, constants, dry_run, overrides, time, account, partition):
     """Train CONFIG as a batch job, which goes on by itself after its time limit or a lost node."""
     from mpies.slurm import launch
     from mpies.submit import plan
@@ -445,12 +449,12 @@ def slurm(config, nodes, ranks_per_node, out, dry_run, overrides, time, constant
 @sized
 @click.option("--base", metavar="DIR", help="Of Kustomize, to build on; default k8s/mpi-operator/base.")
 @click.option("--image", help="Container image; default the base's.")
-def k8s(config, nodes, ranks_per_node, out, dry_run, overrides, base, image):
+def k8s(config, nodes, ranks_per_node, out, constants, dry_run, overrides, base, image):
     """Train CONFIG as an MPIJob; a node is a worker."""
     from mpies.kubernetes import launch
     from mpies.submit import plan
 
-    job = plan(config, overrides, out, nodes, ranks_per_node)
+    job = plan(config, overrides, out, nodes, ranks_per_node, constants)
     sys.exit(launch(job, base, image, not dry_run, click.echo))
 
 

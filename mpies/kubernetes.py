@@ -80,7 +80,7 @@ def launch(job, base, image, wanted, say):
     text = overlay(job, os.path.relpath(base.resolve(), folder.resolve()), read_mpijob(base), image)
     submit.write(folder / Path(job.config).name, Path(job.config).read_text())
     submit.write(folder / "kustomization.yaml", text)
-    say(f"{folder}: {job.nodes} workers x {job.ranks_per_node} ranks, {job.memory / 2**30:.1f} GB each")
+    say(f"{folder}: {submit.describe(job)}")
     replace = ["kubectl", "delete", "mpijob", "mpies", "--ignore-not-found"]  # its pods cannot be changed in place
     return submit.run([replace, ["kubectl", "apply", "--kustomize", str(folder)]], wanted, say)
 

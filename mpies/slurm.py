@@ -55,8 +55,5 @@ def launch(job, wanted, say):
     library = submit.part_of_repository("slurm/train.sh").read_text()
     script = Path(f"{job.out}.sbatch")
     submit.write(script, batch_script(job, library, sys.prefix))
-    say(
-        f"{script}: {job.nodes} nodes x {job.ranks_per_node} ranks, {job.memory / 2**30:.1f} GB a node, "
-        f"{job.seconds / 3600:.1f} h, then it goes on by itself"
-    )
+    say(f"{script}: {submit.describe(job)}; --time is {job.seconds / 3600:.1f} h, then it goes on by itself")
     return submit.run([["sbatch", str(script)]], wanted, say)

@@ -8,11 +8,10 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from mpies.config import ConfigError, load
 from mpies.cost import cost, node_memory
 from mpies.launch import default_out
+from mpies.scaling import predict, read_constants, work_of
 from mpies.store import write_atomically
 
 HOME = Path(__file__).resolve().parent.parent
@@ -28,6 +27,7 @@ class Job:
     """What a run asks of a cluster.
 
     memory, shared: bytes of a node, and those of them in shared memory.  seconds: the time limit.
+    longest: seconds of all its generations with the longest episodes that there can be, None where not measured.
     account, partition: of Slurm, None for the site's default.
     """
 
@@ -40,6 +40,7 @@ class Job:
     shared: int
     seconds: int
     warning: int
+    longest: float | None = None
     account: str | None = None
     partition: str | None = None
 
@@ -52,7 +53,7 @@ def plan(path, overrides, out, nodes, ranks_per_node, constants=None, time=None,
     """
     config = load(path, overrides)
     found = cost(config, nodes * ranks_per_node)
-    seconds = _parse_time(time) if time else limit(config.stop, nodes * ranks_per_node, read_task(constants))
+    longest = constants and longest_run(path, overrides, constants, nodes, ranks_per_node)
     return Job(
         config=str(path),
         overrides=tuple(overrides),
@@ -61,34 +62,39 @@ def plan(path, overrides, out, nodes, ranks_per_node, constants=None, time=None,
         ranks_per_node=ranks_per_node,
         memory=math.ceil(MARGIN * node_memory(found, ranks_per_node)),
         shared=found["table"],
-        seconds=seconds,
+        seconds=_parse_time(time) if time else limit(config.stop, longest),
         warning=math.ceil(config.stop.grace) + GRACE,
+        longest=longest,
         **site,
     )
 
 
-def read_task(path):
-    """What `mpies bench` measured of a config's episodes, as a dict; None without a file."""
-    if path is None:
-        return None
-    try:
-        return dict(yaml.safe_load(Path(path).read_text())["task"])
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError):
-        raise ConfigError(
-            f"--constants {path}: must be what bench wrote of a config; mpies bench CONFIG --out {path}"
-        ) from None
+def longest_run(path, overrides, constants, nodes, ranks_per_node):
+    """Seconds of all generations, each with episodes as long as they can be, by what `mpies bench` measured.
+
+    constants: its file.  Raises ConfigError where it is not of this config's environment.
+    """
+    known = read_constants(constants)
+    work = work_of(str(path), overrides, known)
+    work = work.model_copy(update={"seconds": work.longest or work.seconds, "variation": 0.0})
+    machine = known.machine.model_copy(update={"cores": ranks_per_node})
+    return load(path, overrides).stop.generations * predict(machine, work, nodes * ranks_per_node).seconds
 
 
-def limit(stop, ranks, task):
-    """Seconds of a time limit: of all generations with episodes as long as they can be, where they were measured."""
-    if task is None:
-        seconds = UNKNOWN
-    else:
-        generation = task["episodes"] * (task.get("longest") or task["seconds"]) / ranks
-        seconds = START + MARGIN * stop.generations * generation
+def limit(stop, longest):
+    """Seconds of a time limit for a run whose generations take `longest` seconds, None where that is not known."""
+    seconds = UNKNOWN if longest is None else START + MARGIN * longest
     if stop.seconds is not None:
         seconds = min(seconds, START + MARGIN * stop.seconds)
     return min(60 * math.ceil(seconds / 60), LONGEST)
+
+
+def describe(job):
+    """A Job in words."""
+    size = f"{job.nodes} nodes x {job.ranks_per_node} ranks, {job.memory / 2**30:.1f} GB each"
+    if job.longest is None:
+        return f"{size}; how long it takes was not measured: mpies bench {job.config} --out FILE, then --constants FILE"
+    return f"{size}; its generations take {job.longest / 3600:.1f} h at most"
 
 
 def _parse_time(text):

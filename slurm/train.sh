@@ -46,15 +46,15 @@ prepare() { # make mpies, its Python and its MPI found
 ranks_meet() { # whether the launcher starts ranks that find each other; what goes wrong is added to $trouble
     local said
     said=$(timeout 120 "${launcher[@]}" "${inside[@]}" python3 -c '
-import os, sys
+import sys
 from mpi4py import MPI
-sys.exit(MPI.COMM_WORLD.size != int(os.environ["SLURM_NTASKS"]))' 2>&1) && return
+sys.exit(MPI.COMM_WORLD.size != int(sys.argv[1]))' "$SLURM_NTASKS" 2>&1) && return # in a rank, MPICH has it changed
     trouble+=$'\n'"${launcher[*]}: $(tail -n 3 <<<"$said")"
     return 1
 }
 
 find_launcher() { # PMIx or PMI2 under srun, or mpirun: the first under which the ranks find each other
-    local type kinds trouble=
+    local type kinds binding trouble=
     kinds=$(srun --mpi=list 2>&1)
     for type in pmix pmi2; do
         [[ $MPIES_LAUNCHER =~ ^(auto|srun|srun:$type)$ && $kinds == *$type* ]] || continue
@@ -67,12 +67,12 @@ find_launcher() { # PMIx or PMI2 under srun, or mpirun: the first under which th
         fi
     done
     if [[ $MPIES_LAUNCHER =~ ^(auto|mpirun)$ ]]; then
-        # shellcheck disable=SC2206  # options are words
-        launcher=(mpirun -n "$SLURM_NTASKS" --bind-to core:overload-allowed:if-supported $MPIES_MPIRUN)
-        ranks_meet && return
-        # shellcheck disable=SC2206  # Open MPI 4 and MPICH know no qualifiers
-        launcher=(mpirun -n "$SLURM_NTASKS" --bind-to core $MPIES_MPIRUN)
-        ranks_meet && return
+        # Open MPI 4 and MPICH know no qualifiers.
+        for binding in "--bind-to core:overload-allowed:if-supported" "--bind-to core"; do
+            # shellcheck disable=SC2206  # options are words
+            launcher=(mpirun -n "$SLURM_NTASKS" $binding $MPIES_MPIRUN)
+            ranks_meet && return
+        done
     fi
     say "no way to start ranks that find each other (MPIES_LAUNCHER=$MPIES_LAUNCHER):$trouble"
     exit 1

@@ -31,9 +31,12 @@ def rendered(overlay):
     version = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, text=True)
     if "kustomizeVersion" not in version.stdout:
         pytest.skip("this kubectl is too old to say which kustomize it has (1.24 does)")
-    done = subprocess.run(
-        ["kubectl", "kustomize", OPERATOR / "overlays" / overlay], capture_output=True, text=True, check=False
-    )
+    return render(OPERATOR / "overlays" / overlay)
+
+
+def render(folder):
+    """The manifests that a folder of Kustomize makes."""
+    done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
@@ -69,9 +72,11 @@ def image():
     began = time.monotonic()
     # The machine's own settings for certificates and pip are lent to the build, not written into the image.
     lent = [path for path in ("/etc/ssl/certs", "/etc/pip.conf") if Path(path).exists()]
-    command = ["buildah", "bud", "--layers", "--network=host", "--build-arg", "BASE=localhost/debian:bookworm"]
+    # What a build mounts is gone with it, however it ends.
+    command = ["unshare", "--mount", "--propagation", "private", "buildah", "bud", "--layers", "--force-rm"]
+    command += ["--network=host", "--build-arg", "BASE=localhost/debian:bookworm"]
     command += [word for path in lent for word in ("-v", f"{path}:{path}:ro")]
-    done = call(*command, "-t", "localhost/mpies", "-f", OPERATOR / "Dockerfile", HOME, timeout=900)
+    done = call(*command, "-t", "localhost/mpies", "-f", OPERATOR / "Dockerfile", HOME, timeout=1800)
     if done.returncode and is_offline(done.stderr):
         pytest.skip(f"the packages for the image cannot be reached: {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, done.stderr[-4000:]
@@ -87,16 +92,16 @@ def import_base():
     command = ["mmdebstrap", "--variant=minbase", "--include=ca-certificates"]
     command += [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("doc", "man", "locale")]
     command.append('--customize-hook=rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*')
-    done = call(*command, "bookworm", archive, timeout=180)
+    done = call(*command, "bookworm", archive, timeout=900)
     if done.returncode:
         pytest.skip(f"no Debian can be made here: {done.stderr.splitlines()[-1]}")
     assert call("podman", "import", "-q", archive, "localhost/debian:bookworm").returncode == 0
     archive.unlink()
 
 
-def call(*command, timeout=60):
-    """A command to its end, at low priority."""
-    return subprocess.run(["nice", *map(str, command)], capture_output=True, text=True, timeout=timeout, check=False)
+def call(*command, timeout=300):
+    """A command to its end."""
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
 
 def is_offline(text):

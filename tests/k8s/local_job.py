@@ -162,7 +162,8 @@ class LocalJob:
         (container,) = spec["containers"]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         port = ports[container["readinessProbe"]["tcpSocket"]["port"]]
-        for _ in range(200):
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
             with contextlib.suppress(OSError), socket.create_connection((self.addresses[worker], port), 1):
                 return
             time.sleep(0.05)
@@ -180,7 +181,7 @@ class LocalJob:
         with open(self.folder / "launcher.log", "ab") as log:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
-    def run(self, disturb=None, timeout=600):
+    def run(self, disturb=None, timeout=1200):
         """Launchers one after the other until one succeeds or backoffLimit is reached; returns the last exit code.
 
         disturb: called once with this job while the first launcher runs.

@@ -1,6 +1,7 @@
 """The manifests: every overlay renders, says what it should, and would be taken by an API server and the operator."""
 
 import copy
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import yaml
 
 from mpies.config import load
 from tests.k8s import schemas
-from tests.k8s.conftest import HOME, OPERATOR, OVERLAYS, rendered
+from tests.k8s.conftest import HOME, OPERATOR, OVERLAYS, render, rendered
 
 
 def one(documents, kind):
@@ -95,6 +96,25 @@ def test_the_dashboard_has_no_public_address():
     assert not [document for document in documents if document["kind"] in ("Ingress", "Gateway")]
     mounts = one(documents, "Deployment")["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
     assert [mount["readOnly"] for mount in mounts if mount["mountPath"] == "/runs"] == [True]
+
+
+@pytest.mark.k8s
+def test_a_bucket_takes_the_place_of_filestore(tmp_path, mpijob_schema):
+    """As docs/gke.md says: another component in the overlay, nothing else."""
+    rendered("gke-minitaur")  # skips where nothing renders
+    shutil.copytree(OPERATOR, tmp_path / "k8s/mpi-operator")
+    shutil.copytree(HOME / "configs", tmp_path / "configs")
+    overlay = tmp_path / "k8s/mpi-operator/overlays/gke-minitaur"
+    text = (overlay / "kustomization.yaml").read_text()
+    (overlay / "kustomization.yaml").write_text(text.replace("components/filestore", "components/bucket"))
+    documents = render(overlay)
+    assert one(documents, "PersistentVolume")["spec"]["csi"]["driver"] == "gcsfuse.csi.storage.gke.io"
+    claim = one(documents, "PersistentVolumeClaim")["spec"]
+    assert (claim["volumeName"], claim["storageClassName"]) == ("mpies-runs", "")
+    for pod in (pod for document in documents for pod in schemas.pods(document)):
+        assert pod["metadata"]["annotations"]["gke-gcsfuse/volumes"] == "true"
+        assert pod["spec"]["serviceAccountName"] == "mpies-runs" and "initContainers" not in pod["spec"]
+    assert schemas.against_crd(one(documents, "MPIJob"), mpijob_schema) == []
 
 
 @pytest.mark.parametrize("target", ["image", "gke-cluster", "gke-train", "gke-delete"])

@@ -78,18 +78,32 @@ def stop(**values):
 
 
 @pytest.mark.parametrize(
-    ("values", "ranks", "task", "expected"),
+    ("values", "longest", "expected"),
     [
-        # 1000 generations of 256 episodes of at most 3 s on 64 ranks are 12,000 s.
-        ({}, 64, {"episodes": 256, "seconds": 1.0, "longest": 3.0}, 15 * 60 + 1.3 * 12_000),
-        ({}, 64, {"episodes": 256, "seconds": 3.0}, 15 * 60 + 1.3 * 12_000),
-        ({}, 1, {"episodes": 256, "seconds": 3.0}, 24 * 3600),
-        ({}, 64, None, 4 * 3600),
-        ({"seconds": 600}, 64, None, 15 * 60 + 780),
+        ({}, 12_000, 15 * 60 + 1.3 * 12_000),
+        ({}, 1e6, 24 * 3600),
+        ({}, None, 4 * 3600),
+        ({"seconds": 600}, None, 15 * 60 + 780),
+        ({"seconds": 600}, 60, 15 * 60 + 78),
     ],
 )
-def test_the_time_limit_is_worked_out_from_what_was_measured(values, ranks, task, expected):
-    assert submit.limit(stop(**values), ranks, task) == 60 * -(-expected // 60)
+def test_the_time_limit_is_worked_out_from_what_was_measured(values, longest, expected):
+    assert submit.limit(stop(**values), longest) == 60 * -(-expected // 60)
+
+
+CONSTANTS = """
+machine: {core_streaming: 1.0e+12, node_streaming: 1.0e+12, generation: 0.5}
+task: {environment: "function:sphere", parameters: 9, rows: 9, episodes: 9, seconds: 0.1, longest: 3.0}
+"""
+
+
+def test_the_longest_run_is_that_of_the_longest_episodes(write_config):
+    """500 generations of 64 episodes of 3 s, side by side on 16 ranks, and half a second besides."""
+    config, constants = write_config(CONFIG), write_config(CONSTANTS, "constants.yaml")
+    found = submit.plan(config, ("solver.population=64",), None, 2, 8, constants).longest
+    assert found == pytest.approx(500 * (4 * 3.0 + 0.5), rel=0.01)
+    with pytest.raises(ConfigError, match="the constants are of function:sphere"):
+        submit.plan(config, ("environment.id=function:rastrigin",), None, 2, 8, constants)
 
 
 @pytest.mark.parametrize(
@@ -106,22 +120,25 @@ def test_a_time_limit_can_be_given(text, seconds, write_config):
 
 def test_a_dry_run_writes_the_script_beside_the_run_and_submits_nothing(run_mpies, write_config, tmp_path):
     write_config(CONFIG, "ball.yaml")
-    (tmp_path / "constants.yaml").write_text("task: {episodes: 10, seconds: 0.1}\nmachine: {}\n")
-    arguments = ["--nodes", 2, "--ranks-per-node", 3, "--constants", "constants.yaml", "--dry-run", "seed=4"]
+    write_config(CONSTANTS, "constants.yaml")
+    overrides = ["solver.population=12", "seed=4"]
+    arguments = ["--nodes", 2, "--ranks-per-node", 3, "--constants", "constants.yaml", "--dry-run", *overrides]
     ended = run_mpies(0, "launch", "slurm", "ball.yaml", *arguments)
     assert ended.code == 0, ended.stderr
-    assert ended.stdout.splitlines()[-1] == "not run: sbatch runs/ball_seed=4.sbatch"
-    text = (tmp_path / "runs" / "ball_seed=4.sbatch").read_text()
-    # 15 minutes, and 1.3 times 500 generations of 10 episodes of 0.1 s on 6 ranks: 109 s.
-    assert "#SBATCH --time=0-00:17:00\n#SBATCH --signal=B:USR1@100\n" in text
-    assert text.endswith("\ntrain ball.yaml seed=4\n")
+    script = "runs/ball_solver.population=12_seed=4.sbatch"
+    assert ended.stdout.splitlines()[-1] == f"not run: sbatch {script}"
+    assert "its generations take 0.9 h at most" in ended.stdout
+    text = (tmp_path / script).read_text()
+    # 15 minutes, and 1.3 times 500 generations of twice 3 s and half a second: 85.4 minutes.
+    assert "#SBATCH --time=0-01:26:00\n#SBATCH --signal=B:USR1@100\n" in text
+    assert text.endswith("\ntrain ball.yaml solver.population=12 seed=4\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["slurm", "none.yaml"], "mpies: none.yaml: cannot be read"),
-        (["slurm", "ball.yaml", "--constants", "ball.yaml"], "must be what bench wrote of a config"),
+        (["slurm", "ball.yaml", "--constants", "ball.yaml"], "such a file is written by mpies bench"),
         (["k8s", "ball.yaml", "--base", "."], "leads to no MPIJob"),
         (["slurm", "ball.yaml", "--out", "ball.yaml/run", "--dry-run"], "take another --out"),
     ],

@@ -37,7 +37,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 ReturnToService=2
 KillWait=3
-SlurmdTimeout=5
+SlurmdTimeout=10
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 StateSaveLocation={folder}/state
@@ -211,7 +211,7 @@ class Cluster:
     def _call(self, *command):
         subprocess.run([str(word) for word in command], check=True)
 
-    def _wait(self, condition, complaint, seconds=60):
+    def _wait(self, condition, complaint, seconds=180):
         until = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > until:

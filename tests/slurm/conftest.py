@@ -2,6 +2,9 @@
 
 import re
 import shutil
+import subprocess
+import sys
+import sysconfig
 import tempfile
 import time
 from dataclasses import dataclass
@@ -40,6 +43,23 @@ def cluster():
         shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="session")
+def mpich(cluster):
+    """A virtual environment with this mpies, whose MPI is MPICH: that speaks PMI2, Open MPI 5 PMIx."""
+    folder = cluster.folder / "mpich"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    install = [folder / "bin/pip", "install", "--quiet", "--constraint", HOME / "constraints.txt", "mpich"]
+    done = subprocess.run(install, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"mpich cannot be installed: {done.stderr.splitlines()[-1]}")
+    ours = [HOME, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    (Path(sysconfig.get_path("purelib", vars={"base": folder})) / "ours.pth").write_text("\n".join(map(str, ours)))
+    command = folder / "bin/mpies"
+    command.write_text(f'#!/bin/sh\nexec {folder}/bin/python3 -m mpies "$@"\n')
+    command.chmod(0o755)
+    return folder
+
+
 @dataclass
 class Job:
     """A submitted batch job.  folder: where it was submitted and writes its log."""
@@ -63,7 +83,7 @@ class Job:
         hours, minutes, _ = self.cluster.job(self.number)["RunTime"].split(":")
         return 60 * int(hours) + int(minutes)
 
-    def wait_for(self, condition, seconds=300):
+    def wait_for(self, condition, seconds=600):
         """Wait until condition() holds."""
         until = time.monotonic() + seconds
         while not condition():
@@ -75,7 +95,7 @@ class Job:
         found = self.cluster.job(self.number)
         return found["JobState"] == "PENDING" and found["Reason"] != "None"
 
-    def start_again(self, limit=5):
+    def start_again(self, limit=30):
         """Start it now: Slurm lets a job wait for two minutes after it was requeued.  limit: of time, in minutes.
 
         Nodes refuse what was started in the second in which they ended it, as if that were still meant.
@@ -83,7 +103,7 @@ class Job:
         time.sleep(2)
         self.cluster.run("scontrol", "update", f"JobId={self.number}", "StartTime=now", f"TimeLimit={limit}")
 
-    def finish(self, seconds=300):
+    def finish(self, seconds=600):
         """Wait for its end.  Returns its state."""
         self.wait_for(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING"), seconds)
         return self.state()
@@ -99,7 +119,7 @@ def submit(cluster):
     jobs = []
 
     def run(script, *arguments, options=(), environment=None):
-        size = ["--nodes=3", "--ntasks=6", "--mem=1G", "--time=5"]
+        size = ["--nodes=3", "--ntasks=6", "--mem=1G", "--time=30"]
         command = ["sbatch", "--parsable", *size, *options, HOME / "slurm" / script, *arguments]
         return adopt(cluster.run(*command, cwd=folder, env=cluster.environment | (environment or {})).strip())
 

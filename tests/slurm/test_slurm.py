@@ -50,17 +50,35 @@ def undisturbed(tmp_path_factory):
     return of
 
 
-@pytest.mark.parametrize(("way", "expected"), [("auto", "srun --mpi=pmix"), ("mpirun", "mpirun -n 6")])
-def test_a_run_is_trained_to_its_target(way, expected, submit, undisturbed):
+@pytest.mark.parametrize(
+    ("mpi", "way", "expected"),
+    [
+        (None, "auto", "srun --mpi=pmix"),
+        (None, "mpirun", "mpirun -n 6"),
+        ("mpich", "auto", "srun --mpi=pmi2"),
+        ("mpich", "mpirun", "mpirun -n 6"),
+    ],
+)
+def test_a_run_is_trained_to_its_target(mpi, way, expected, submit, undisturbed, request):
     (submit.folder / "pole.yaml").write_text(TO_TARGET)
-    job = submit("train.sbatch", "pole.yaml", environment={"MPIES_LAUNCHER": way})
+    environment = {"MPIES_LAUNCHER": way} | ({"MPIES_VENV": str(request.getfixturevalue(mpi))} if mpi else {})
+    job = submit("train.sbatch", "pole.yaml", environment=environment)
     assert job.finish() == "COMPLETED", job.log()
     run = submit.folder / "runs" / "pole"
     assert yaml.safe_load((run / "finished.yaml").read_text())["reason"] == "solved"
     assert expected in launcher(job)[0]
+    assert ("MPICH" if mpi else "Open MPI") in job.log()
     assert {row["ranks"] for row in store.read_metrics(run)} == {"6"}
     found = digests(run)
     assert found == undisturbed(TO_TARGET, len(found))
+    # Before its first start a job lets the doctor look.
+    for finding in (
+        f"Slurm job {job.number} on n1, 3 hosts, 2 ranks",
+        "srun has pmix and pmi2",
+        "2 others answer by srun",
+    ):
+        assert finding in job.log()
+    assert not [line for line in job.log().splitlines() if line.startswith("BAD ")]
 
 
 @pytest.fixture
@@ -152,12 +170,14 @@ def test_a_mistake_ends_the_job_with_code_2(submit):
 ONE_NODE = ["--nodes=1", "--ntasks=2"]
 
 
-def test_an_array_of_seeds_is_trained_and_evaluated(submit, undisturbed):
+def test_an_array_of_seeds_is_trained_evaluated_and_compared(submit, undisturbed):
     (submit.folder / "pole.yaml").write_text(TO_TARGET)
     short = "stop.generations=6"
     job = submit("seeds.sbatch", "pole.yaml", short, options=["--array=1-3", *ONE_NODE])
     runs = {seed: submit.folder / "runs" / f"pole_{short}_seed={seed}" for seed in (1, 2, 3)}
-    job.wait_for(lambda: job.log().count("held-out episodes") >= 3)
+    pictures = submit.folder / "runs" / f"pole_{short}_seed=comparison"
+    job.wait_for(lambda: len(list(pictures.glob("*.png"))) == 3)
+    assert job.log().count("held-out episodes") >= 3
     for seed, run in runs.items():
         found = digests(run)
         assert found == undisturbed(TO_TARGET, len(found), f"seed={seed}")
@@ -190,7 +210,7 @@ def test_an_array_trains_the_lines_of_a_grid(submit, undisturbed):
 
 def test_launch_submits_a_script_that_trains(submit, undisturbed, cluster):
     (submit.folder / "pole.yaml").write_text(TO_TARGET)
-    size = ["--nodes", "3", "--ranks-per-node", "2", "--time", "5"]
+    size = ["--nodes", "3", "--ranks-per-node", "2", "--time", "30"]
     command = [sys.executable, "-m", "mpies", "launch", "slurm", "pole.yaml", *size, "stop.generations=6"]
     said = cluster.run(*command, cwd=submit.folder)
     job = submit.adopt(said.split()[-1])
