@@ -1,5 +1,6 @@
 """Pictures, report, comparison and films of real little runs."""
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -92,6 +93,17 @@ def test_a_comparison_counts_by_hand(folder, tmp_path):
     assert x.tolist() == [2, 3, 4, 5, 6] and y[:, 1] == pytest.approx((y[:, 0] + y[:, 2]) / 2)
     ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path)
     assert ended.exit_code == 0 and "0 of 2" in ended.stdout and len(list(tmp_path.glob("comparison_vs_*.png"))) == 3
+
+
+def test_groups_are_told_apart_by_what_they_differ_in(folder):
+    run = read_curves(folder / "one-seed-1")
+
+    def changed(**solver):
+        return dataclasses.replace(run, config=run.config | {"solver": run.config["solver"] | solver})
+
+    runs = [run, changed(kind="ars"), changed(kind="ars", episodes=5)]
+    labels = {group.label for group in group_runs(runs)}
+    assert labels == {"openai_es", f"ars, solver.episodes {run.config['solver']['episodes']}", "ars, solver.episodes 5"}
 
 
 def test_a_trajectory_is_the_run_and_its_slice_goes_through_the_final_policy(folder):
