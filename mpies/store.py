@@ -23,7 +23,7 @@ import numpy as np
 import yaml
 
 from mpies import ledger
-from mpies.config import ConfigError, as_yaml, differences, resolved
+from mpies.config import ConfigError, as_yaml, differences, resolved, validate
 from mpies.events import Events
 from mpies.growing import Growing
 from mpies.lock import BEAT, Lock
@@ -414,7 +414,10 @@ def open_run(path, config, resume, job=None):
         raise ConfigError(f"{path}: holds no run to resume; take --resume auto, or give the run's directory")
     new = resolved(config)
     if exists:
-        changed = differences(read_config(path), new)
+        before = read_config(path)
+        with contextlib.suppress(ConfigError):  # keys that are newer than the run have their defaults in it
+            before = resolved(validate(before, f"{path}/config.yaml"))
+        changed = differences(before, new)
         if changed:
             listed = "; ".join(f"{key}: {old!r} there, {now!r} now" for key, old, now in changed[:5])
             more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""

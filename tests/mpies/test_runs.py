@@ -117,6 +117,17 @@ def test_a_run_of_another_config_is_refused_with_the_keys_that_differ(undisturbe
     assert snapshot(tmp_path) == before
 
 
+def test_a_run_from_before_a_key_was_there_goes_on(undisturbed, run_mpies, write_config, tmp_path):
+    shutil.copytree(undisturbed, tmp_path / "run")
+    before = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    del before["overlap"], before["noise"]["kind"], before["environment"]["hide"]
+    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump(before))
+    refused(run_mpies(0, "train", write_config(CARTPOLE), "--out", "run", "overlap=1"), "overlap: 0 there, 1 now")
+    ended = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run", "stop.generations=11")
+    assert ended.code == 0, ended.stderr
+    assert digests(tmp_path / "run")[:10] == digests(undisturbed) and len(digests(tmp_path / "run")) == 11
+
+
 def test_resume_must_refuses_where_there_is_no_run(run_mpies, write_config, tmp_path):
     refused(run_mpies(0, "train", write_config(CARTPOLE), "--out", "run", "--resume", "must"), "holds no run to resume")
     assert not (tmp_path / "run").exists()
