@@ -58,8 +58,9 @@ check: install ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: install ## write docs/keys.md from the code
+docs: install ## write docs/keys.md from the code, docs/recipes.md from the recipes
 	$(BIN)/mpies check --keys > docs/keys.md
+	$(BIN)/mpies reproduce --list > docs/recipes.md
 
 benchmark: install ## measure everything that benchmarks/README.md lists; an hour on a machine that does nothing else
 	$(BIN)/python benchmarks/run.py

@@ -1,13 +1,14 @@
-"""Record a run as results/RECIPE, where `mpies reproduce RECIPE` finds it.
+"""Record a run as results/NAME, where `mpies reproduce NAME` finds it; NAME is RECIPE or RECIPE-VARIANT.
 
 python benchmarks/record.py runs/cartpole cartpole [KEY=VALUE ...]      the overrides that it was trained with
+
+Prints what goes behind "Status:" in the recipe, configs/RECIPE.yaml; then `make docs`.
 """
 
 import sys
 
-import yaml
+from mpies.reproduce import describe, record_run
 
-from mpies.reproduce import record_run
-
-run, recipe, *overrides = sys.argv[1:]
-print(yaml.safe_dump(record_run(run, recipe, overrides), sort_keys=False))
+run, name, *overrides = sys.argv[1:]
+record = record_run(run, name, overrides)
+print("reached here:" if record["reached"] else "not reached:", describe(record))

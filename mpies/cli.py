@@ -305,12 +305,13 @@ def play(run, video, episodes, seed, member):
 
 
 @main.command()
-@click.argument("recipe")
+@click.argument("recipe", required=False)
+@click.option("--list", "listed", is_flag=True, help="Print all recipes and how far each was taken, as Markdown.")
 @click.option("--out", help="Run directory; default runs/reproduce-RECIPE. An existing one goes on.")
 @click.option("--ranks", default=1, show_default=True, type=click.IntRange(1), help="Ranks to train on.")
 @click.option("--generations", type=click.IntRange(1), help="Only so many; default all that were recorded.")
 @user_errors
-def reproduce(recipe, out, ranks, generations):
+def reproduce(recipe, listed, out, ranks, generations):
     """Run RECIPE (a name under results/) again and compare its learning curve with the recorded one.
 
     Exit 1 where it differs by more than the recorded tolerance.
@@ -320,6 +321,11 @@ def reproduce(recipe, out, ranks, generations):
     from mpies import reproduce as recipes
     from mpies import store
 
+    if listed:
+        click.echo(recipes.list_recipes())
+        return
+    if recipe is None:
+        fail("reproduce needs the name of a recipe under results/, or --list")
     record, out = recipes.read_record(recipe), Path(out or f"runs/reproduce-{recipe}")
     recipes.train_again(recipe, record, out, ranks, generations)
     found = recipes.compare(store.read_metrics(recipes.RESULTS / recipe), store.read_metrics(out))

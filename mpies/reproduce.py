@@ -1,5 +1,6 @@
 """Recipes that were run: what was recorded of one, and whether it comes out again."""
 
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -9,9 +10,10 @@ import numpy as np
 import yaml
 
 from mpies import mpiexec, store
-from mpies.config import ConfigError
+from mpies.config import ConfigError, load
 
-RESULTS = Path("results")
+RESULTS, RECIPES = Path("results"), Path("configs")
+SMALL = 100_000  # bytes of a policy that is kept with its record
 TOLERANCE = 0.15  # of the range of the recorded curve; other builds lead elsewhere, though not far
 
 
@@ -29,7 +31,7 @@ class Comparison:
 
 
 def read_record(name):
-    """What results/NAME/record.yaml says of the run that was recorded for configs/NAME.yaml."""
+    """What results/NAME/record.yaml says of a run of configs/RECIPE.yaml, where NAME is RECIPE or RECIPE-VARIANT."""
     file = RESULTS / name / "record.yaml"
     try:
         return yaml.safe_load(file.read_text())
@@ -41,10 +43,15 @@ def read_record(name):
         ) from None
 
 
+def recipe_of(name):
+    """The config of a record's name."""
+    return RECIPES / f"{name.partition('-')[0]}.yaml"
+
+
 def train_again(name, record, out, ranks, generations):
     """Run the recipe's config with the recorded overrides, for as many generations as were recorded or fewer."""
     limit = min(generations or record["generation"], record["generation"])
-    arguments = ["train", f"configs/{name}.yaml", "--out", str(out), *record["overrides"], f"stop.generations={limit}"]
+    arguments = ["train", str(recipe_of(name)), "--out", str(out), *record["overrides"], f"stop.generations={limit}"]
     serial = ranks == 1
     command = [sys.executable, "-m", "mpies", *arguments]
     done = mpiexec.run(command if serial else mpiexec.command(mpiexec.find(), ranks, arguments))
@@ -62,18 +69,19 @@ def compare(recorded, found):
 
 
 def record_run(run, name, overrides, episodes=100):
-    """Record a run as results/NAME: its metrics, its policy when small, and a fresh evaluation of that."""
-    from mpies.evaluate import evaluate_policy
+    """Record a run as results/NAME: metrics, picture, its policy when small, and that on fresh episodes."""
+    from mpies.curves import read_curves
+    from mpies.evaluate import evaluate_policy, find_policy
+    from mpies.plots import draw_return, image
 
     run, folder = Path(run), RESULTS / name
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = store.read_metrics(run)
-    found = evaluate_policy(run, episodes)
-    finished = run / "finished.yaml"
-    outcome = yaml.safe_load(finished.read_text())["reason"] if finished.exists() else "not run to its end"
+    curves, rows = read_curves(run), store.read_metrics(run)
+    found, target = evaluate_policy(run, episodes), load(recipe_of(name), overrides).stop.target
     record = {
         "overrides": list(overrides),
-        "ended": outcome,
+        "ended": curves.reason or "not run to its end",
+        "reached": target is not None and found["mean"] >= target,
+        "seed": curves.config["seed"],
         "generation": int(rows[-1]["generation"]),
         "steps": int(rows[-1]["steps"]),
         "seconds": round(float(rows[-1]["seconds"]), 1),
@@ -87,8 +95,51 @@ def record_run(run, name, overrides, episodes=100):
         "tolerance": TOLERANCE,
         "versions": yaml.safe_load((run / "config.yaml").read_text())["versions"],
     }
+    folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(run / "metrics.csv", folder)
-    if (run / "best.h5").stat().st_size < 300_000:
-        shutil.copy(run / "best.h5", folder / "policy.h5")
+    if find_policy(run).stat().st_size < SMALL:
+        shutil.copy(find_policy(run), folder / "policy.h5")
+    (folder / "return.png").write_bytes(image(draw_return(curves, "steps")))
     (folder / "record.yaml").write_text(yaml.safe_dump(record, sort_keys=False))
     return record
+
+
+def describe(record):
+    """What was measured, on one line: how a recipe says it."""
+    found = record["evaluation"]
+    ranks = f"{record['ranks']} rank{'s' * (record['ranks'] > 1)}"
+    return (
+        f"seed {record['seed']}, {record['steps']:,} steps, {record['seconds']:,.0f} s on {ranks}; "
+        f"{found['mean'] + 0.0:,.1f} +- {found['interval_95']:.1f} over {found['episodes']} fresh episodes"
+    )
+
+
+def read_heading(path):
+    """What a recipe says of itself: a dict of `task`, `source`, `budget` and `status`, and `variants`, its commands."""
+    found, key = {"variants": []}, "task"
+    for line in path.read_text().splitlines():
+        if not line.startswith("#"):
+            break
+        text = line[1:].strip()
+        if text.startswith("mpies train "):
+            found["variants"].append(text)
+            continue
+        word, colon, rest = text.partition(": ")
+        if colon and word.lower() in ("source", "budget", "status"):
+            key, text = word.lower(), rest
+        found[key] = f"{found[key]} {text}" if key in found else text
+    return found
+
+
+def list_recipes():
+    """All recipes and how far each was taken, as a Markdown page."""
+    lines = ["# Recipes", "", "Generated from the headings of `configs/` by `mpies reproduce --list`.", ""]
+    lines += ["| recipe | task and solver | source | budget | status |", "|---|---|---|---|---|"]
+    for path in sorted(RECIPES.glob("*.yaml")):
+        told = read_heading(path)
+        told["status"] = re.sub(
+            "^(reached here|settings as published, not yet run to the end here)", r"**\1**", told["status"]
+        )
+        name = f"[{path.stem}](../configs/{path.name})"
+        lines.append(f"| {' | '.join([name, *(told[key] for key in ('task', 'source', 'budget', 'status'))])} |")
+    return "\n".join(lines)

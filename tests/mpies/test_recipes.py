@@ -1,4 +1,4 @@
-"""Every recipe is a valid config that trains."""
+"""Every recipe is a valid config that trains, and says how far it was taken."""
 
 import re
 import shlex
@@ -10,25 +10,20 @@ from mpies.bench import NoProgress, NoSignals, passing_run
 from mpies.communicator import Serial
 from mpies.config import load
 from mpies.cost import describe_cost
+from mpies.reproduce import describe, list_recipes, read_heading, read_record, recipe_of
 from mpies.train import Trainer
 
 HOME = Path(__file__).resolve().parents[2]
 RECIPES = sorted((HOME / "configs").glob("*.yaml"))
 
 
-def commented(path):
-    """The lines of a recipe's heading."""
-    return [line[1:].strip() for line in path.read_text().splitlines() if line.startswith("#")]
-
-
 def variants():
     """(path, overrides) of every recipe, and of every command in a recipe's heading."""
     for path in RECIPES:
         yield path, []
-        for line in commented(path):
-            if line.startswith("mpies train "):
-                assert line.split()[2] == f"configs/{path.name}"
-                yield path, [word for word in shlex.split(line)[3:] if re.match(r"[a-z_.]+=", word)]
+        for command in read_heading(path)["variants"]:
+            assert command.split()[2] == f"configs/{path.name}"
+            yield path, [word for word in shlex.split(command) if re.match(r"[a-z_.]+=", word)]
 
 
 def shrink(config):
@@ -44,7 +39,7 @@ def name(value):
     return value.stem if isinstance(value, Path) else " ".join(value)
 
 
-@pytest.mark.parametrize(("path", "overrides"), variants(), ids=name)
+@pytest.mark.parametrize(("path", "overrides"), list(variants()), ids=name)
 def test_a_recipe_trains_a_generation(path, overrides):
     config = load(path, overrides)
     assert "parameters" in describe_cost(config, 2)
@@ -53,3 +48,28 @@ def test_a_recipe_trains_a_generation(path, overrides):
     with passing_run(trainer) as run:
         assert trainer.advance(run, NoProgress()) == "generations"
     assert trainer.learner.clock.generation == 1 and trainer.failed == 0
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=name)
+def test_a_recipe_says_what_was_measured_and_nothing_else(path, monkeypatch):
+    monkeypatch.chdir(HOME)
+    told = read_heading(path)
+    assert set(told) == {"task", "variants", "source", "budget", "status"}
+    record = read_record(path.stem) if (HOME / "results" / path.stem).exists() else None
+    if record and record["reached"]:
+        assert told["status"].startswith(f"reached here: {describe(record)}")
+    else:
+        assert told["status"].startswith("settings as published, not yet run to the end here; ")
+        assert "Predicted: " in told["status"]
+        assert (describe(record) if record else "not begun") in told["status"]
+
+
+def test_every_record_has_a_recipe(monkeypatch):
+    monkeypatch.chdir(HOME)
+    for record in (HOME / "results").glob("*/record.yaml"):
+        assert recipe_of(record.parent.name).exists()
+
+
+def test_the_page_of_recipes_is_what_they_say(monkeypatch):
+    monkeypatch.chdir(HOME)
+    assert (HOME / "docs/recipes.md").read_text().rstrip() == list_recipes()
