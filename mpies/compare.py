@@ -54,25 +54,34 @@ def group_runs(runs):
         computed = {key: run.config[key] for key in run.config if key not in ("seed", *FREE_SECTIONS)}
         groups.setdefault(json.dumps(computed, sort_keys=True), {})[run.config["seed"]] = run
     found = sorted((list(seeds.values()) for seeds in groups.values()), key=lambda found: str(found[0].path))
-    configs = [members[0].config for members in found]
-    changed = sorted({key for config in configs for key, _, _ in differences(configs[0], config)} - {"seed"})
+    labels = _labels([members[0].config for members in found])
     return [
-        Group(_label(members[0].config, changed), sorted(members, key=lambda run: run.config["seed"]))
-        for members in found
+        Group(label, sorted(members, key=lambda run: run.config["seed"]))
+        for label, members in zip(labels, found, strict=True)
     ]
 
 
-def _label(config, changed):
-    """The keys (dotted) of `changed` with their values in this config, the shortest way to say it."""
-    kinds = [key for key in changed if key.endswith(("kind", "environment.id"))]
-    named = []
-    for key in kinds or changed[:3]:
-        value = config
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        if value is not None or not kinds:
-            named.append(str(value) if kinds else f"{key} {value}")
-    return ", ".join(named) or f"{config['environment']['id']}, {config['solver']['kind']}"
+def _changed(configs):
+    """The keys (dotted) in which any of these configs differs from the first, the seed aside."""
+    return sorted({key for config in configs for key, _, _ in differences(configs[0], config)} - {"seed"})
+
+
+def _value(config, key):
+    for part in key.split("."):
+        config = config.get(part) if isinstance(config, dict) else None
+    return config
+
+
+def _labels(configs):
+    """Of each config the shortest way to say how it differs: its kinds, and what sets it apart within these."""
+    kinds = [key for key in _changed(configs) if key.endswith(("kind", "environment.id"))]
+    labels = []
+    for config in configs:
+        alike = [other for other in configs if all(_value(other, key) == _value(config, key) for key in kinds)]
+        named = [str(_value(config, key)) for key in kinds if _value(config, key) is not None]
+        named += [f"{key} {_value(config, key)}" for key in _changed(alike)[:3]]
+        labels.append(", ".join(named) or f"{config['environment']['id']}, {config['solver']['kind']}")
+    return labels
 
 
 def draw_comparison(groups, axis, width=WIDE):

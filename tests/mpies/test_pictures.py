@@ -145,6 +145,17 @@ def test_groups_are_told_apart_by_what_they_are_made_of(folder):
     assert [group.label for group in groups] == ["openai_es, adam", "cma_es"]
 
 
+def test_groups_are_told_apart_by_what_they_differ_in(folder):
+    run = read_curves(folder / "one-seed-1")
+
+    def changed(**solver):
+        return dataclasses.replace(run, config=run.config | {"solver": run.config["solver"] | solver})
+
+    runs = [run, changed(kind="ars"), changed(kind="ars", episodes=5)]
+    labels = {group.label for group in group_runs(runs)}
+    assert labels == {"openai_es", f"ars, solver.episodes {run.config['solver']['episodes']}", "ars, solver.episodes 5"}
+
+
 def test_a_trajectory_is_the_run_and_its_slice_goes_through_the_final_policy(folder):
     run = folder / "one-seed-1"
     ended = invoke("plot", run, "--trajectory", "--grid", "3", "--episodes", "2")
