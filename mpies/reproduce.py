@@ -137,7 +137,7 @@ def list_recipes():
     lines += ["| recipe | task and solver | source | budget | status |", "|---|---|---|---|---|"]
     for path in sorted(RECIPES.glob("*.yaml")):
         told = read_heading(path)
-        status = re.sub(r"^(reached here|settings as published, not yet run to the end here)", r"**\1**", told["status"])
+        status = re.sub("^(reached here|settings as published, not yet run to the end here)", r"**\1**", told["status"])
         told["status"] = re.sub(r"(?<!/)\b(results/[\w-]+)", r"[\1](../\1/return.png)", status)
         name = f"[{path.stem}](../configs/{path.name})"
         lines.append(f"| {' | '.join([name, *(told[key] for key in ('task', 'source', 'budget', 'status'))])} |")
