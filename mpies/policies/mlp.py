@@ -53,17 +53,27 @@ class Layers(Network):
 
     def __init__(self, weights, biases, activation):
         self._activation = activation
-        buffers = [np.empty((w.shape[0], w.shape[2]), np.float32) for w in weights]
-        self._layers = list(zip(weights, biases, buffers, strict=True))
+        outputs = [np.empty((len(w), w.shape[2]), np.float32) for w in weights]
+        self._arrays = list(zip(weights, biases, outputs, strict=True))
+        self._cuts = {}
+
+    def _cut(self, count):
+        """The arrays of the first `count` members, each (count, 1, width) but the weights: kept for the next step."""
+        cut = [
+            (weights[:count], None if biases is None else biases[:count, None], outputs[:count, None])
+            for weights, biases, outputs in self._arrays
+        ]
+        self._cuts[count] = found = (*cut, self._arrays[-1][2][:count])
+        return found
 
     def __call__(self, inputs):
-        count, x = len(inputs), inputs
-        for weights, biases, buffer in self._layers:
-            if x is not inputs:
+        *layers, outputs = self._cuts.get(len(inputs)) or self._cut(len(inputs))
+        x = first = inputs[:, None]
+        for weights, biases, y in layers:
+            if x is not first:
                 self._activation(x)
-            y = buffer[:count]
-            np.matmul(x[:, None, :], weights[:count], out=y[:, None, :])
+            np.matmul(x, weights, y)
             if biases is not None:
-                np.add(y, biases[:count], out=y)
+                np.add(y, biases, y)
             x = y
-        return x
+        return outputs

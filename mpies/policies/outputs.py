@@ -65,7 +65,7 @@ class Head:
         noise = Noise(lanes, self.shape, gumbel=self.options.sampling == "softmax") if noisy else NoNoise()
         if self.is_choice:
             return _Choice(self, noise)
-        return _Numbers(self, noise, log_deviations)
+        return _Numbers(self, noise, lanes, log_deviations)
 
 
 class NoNoise:
@@ -137,14 +137,14 @@ class _Choice:
 class _Numbers:
     """Outputs clipped or scaled to the bounds, and noise on them."""
 
-    def __init__(self, head, noise, log_deviations):
+    def __init__(self, head, noise, lanes, log_deviations):
         self._head, self._noise, self._log_deviations = head, noise, log_deviations
         self.states, self.begin = noise.states, noise.begin
         low, high = head.action.low, head.action.high
         self._middle, self._half = (low + high) / 2, (high - low) / 2
+        self._low, self._high = (np.tile(bound, (lanes, 1)) for bound in (low, high))  # one pass over all lanes
 
     def __call__(self, outputs):
-        low, high = self._head.action.low, self._head.action.high
         noise = self._noise(len(outputs))
         if noise is not None and self._log_deviations is not None:
             outputs = outputs + np.exp(self._log_deviations[: len(outputs)]) * noise
@@ -154,4 +154,4 @@ class _Numbers:
             outputs = outputs + np.float32(self._head.options.action_noise) * noise
         elif self._head.options.output == "scale":
             return outputs
-        return np.clip(outputs, low, high, out=outputs)
+        return outputs.clip(self._low[: len(outputs)], self._high[: len(outputs)], outputs)
