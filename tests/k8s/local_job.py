@@ -48,7 +48,7 @@ class LocalJob:
         self.folder = Path(folder)
         self.configs = {d["metadata"]["name"]: d["data"] for d in documents if d["kind"] == "ConfigMap"}
         self.deployments = {
-            d["metadata"]["name"]: d["spec"]["template"] for d in documents if d["kind"] == "Deployment"
+            d["metadata"]["name"]: d["spec"]["template"]["spec"] for d in documents if d["kind"] == "Deployment"
         }
         (self.job,) = [document for document in documents if document["kind"] == "MPIJob"]
         self.name, self.spec = self.job["metadata"]["name"], self.job["spec"]

@@ -7,7 +7,6 @@ import contextlib
 import json
 import subprocess
 import sys
-import tarfile
 import time
 import urllib.request
 
@@ -179,8 +178,8 @@ def test_the_dashboard_follows_a_run_and_hands_out_copies(start_job, undisturbed
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError):
                 runs = json.loads(ask("/api/runs"))
-                if runs and runs[0]["generation"]:
-                    assert [(run["name"], run["state"]) for run in runs] == [("cartpole", "running")]
+                if runs and runs[0].get("generation"):
+                    assert [run["name"] for run in runs] == ["cartpole"] and runs[0]["state"] in ("running", "finished")
                     return
             time.sleep(0.25)
         raise AssertionError(run(*podman("logs", name), check=False).stderr)
@@ -194,6 +193,5 @@ def test_the_dashboard_follows_a_run_and_hands_out_copies(start_job, undisturbed
     archive = tmp_path / "runs.tar"
     with open(archive, "wb") as file:
         subprocess.run(podman("exec", name, "tar", "cf", "-", "-C", "/", "runs"), stdout=file, check=True)
-    with tarfile.open(archive) as file:
-        file.extractall(tmp_path, filter="data")
+    run("tar", "xf", archive, "-C", tmp_path)
     assert digests(tmp_path / "runs/cartpole") == undisturbed
