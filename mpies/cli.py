@@ -87,13 +87,14 @@ def train(config, out, resume, log_format, seeds, overrides):
 def check(config, schema, keys, ranks, overrides):
     """Validate CONFIG, print it resolved and what it will cost; needs no MPI."""
     from mpies import config as configs
+    from mpies.keys import Config, document
 
     if schema:
         import json
 
-        click.echo(json.dumps(configs.Config.model_json_schema(), indent=2))
+        click.echo(json.dumps(Config.model_json_schema(), indent=2))
     elif keys:
-        click.echo(configs.document())
+        click.echo(document())
     elif config is None:
         fail("check needs the path of a config, or --schema or --keys")
     else:
@@ -399,9 +400,10 @@ def doctor(config, out, overrides):
 
     With CONFIG, the memory is what that needs; else what a small policy does.
     """
-    from mpies.config import NoiseSection, load
+    from mpies.config import load
     from mpies.cost import PROCESS, cost, node_memory
     from mpies.doctor import examine
+    from mpies.keys import NoiseSection
 
     if not Path(out).is_dir():
         fail(f"--out {out}: is no folder; give one that is there, such as a shared volume")

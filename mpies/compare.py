@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpies.config import FREE_SECTIONS, differences
+from mpies.config import differences
+from mpies.keys import FREE_SECTIONS
 from mpies.plots import AXES, COLOURS, MARKERS, WIDE, in_units, new_figure, number_axis
 
 

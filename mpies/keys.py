@@ -1,0 +1,301 @@
+"""Every key of a run's configuration: its type, its default, what it means."""
+
+from typing import Annotated, ClassVar, Literal, Union
+
+from pydantic import Field, model_validator
+
+from mpies.policies import MLPOptions, any_policy
+from solvers import SOLVERS
+from solvers.options import Count, Flag, Fraction, NonNegative, Options, Positive, Real, Text, WholeNumber
+
+# What mpies itself hands to the constructors of gymnasium and EnvPool.
+_NOT_KWARGS = {"id", "environment_id", "task_id", "backend", "max_steps", "max_episode_steps", "rebuild", "seed"}
+_NOT_KWARGS |= {
+    "rebuild_every",
+    "frame_skip",
+    "timeout",
+    "num_envs",
+    "batch_size",
+    "num_threads",
+    "env_type",
+    "disable_env_checker",
+}
+
+
+class AdaptiveSection(Options):
+    """A limit on the length of training episodes that grows as they reach it (OpenAI's episode_cutoff_mode)."""
+
+    start: Count = Field(description="the first limit, in steps")
+    threshold: Fraction = Field(0.5, description="share of members reaching it, in all their episodes, that raises it")
+    ratio: Annotated[Real, Field(gt=1)] = Field(1.5, description="what it is multiplied by then")
+
+
+class EnvironmentSection(Options):
+    """The world the policy acts in."""
+
+    id: Text = Field(
+        description="a gymnasium id such as LunarLander-v3, one of pybullet's such as AntBulletEnv-v0, function:NAME "
+        "for a test function, or your own: path/to/file.py:name or module:callable"
+    )
+    backend: Literal["auto", "envpool", "gymnasium", "gym"] = Field(
+        "auto",
+        description="auto takes EnvPool where it has the id and no kwargs are given, then gymnasium, then gym",
+    )
+    kwargs: dict[str, object] = Field({}, description="keyword arguments of the environment's constructor")
+    rebuild: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="not for EnvPool: a new environment object for each episode; auto where a short probe finds that "
+        "it carries history from one episode into the next",
+    )
+    rebuild_every: Count | None = Field(
+        None, description="not for EnvPool: episodes after which an object that fills the memory is built anew"
+    )
+    episode_timeout: Positive | None = Field(
+        None, description="seconds of wall time after which an episode counts as failed; default never"
+    )
+    max_steps: Count | None = Field(
+        None, description="time limit of an episode, in steps of the environment; default the environment's"
+    )
+    frame_skip: Count | None = Field(
+        None, description="Atari, and others that know it: frames that a step lasts; default the environment's"
+    )
+    action_repeat: Count = Field(1, description="steps of the environment that an action lasts, rewards summed")
+    hide: list[WholeNumber] = Field([], description="indices of observations that the policy does not get")
+    ignored_rewards: list[Real] = Field(
+        [], description="in training, rewards of exactly these values count as 0, such as [-100] of BipedalWalker"
+    )
+    reward_shift: Real = Field(
+        0.0, description="in training, subtracted from the reward of each step: a bonus for surviving"
+    )
+    behaviour: list[Text] = Field(
+        [],
+        description="names in the environment's info, such as [x_position], whose last numbers say how an episode "
+        "ended, for solvers that look for novelty; [] takes the last observation",
+    )
+    adaptive: AdaptiveSection | None = Field(None, description="in training, a limit of episodes that grows")
+    seeds: Literal["pair", "generation"] = Field(
+        "pair",
+        description="who shares an episode's seed: the two members of an antithetic pair, or all of a generation",
+    )
+    dimension: Annotated[Count, Field(ge=2)] | None = Field(
+        None, description="number of parameters of a function: function:NAME, or your own"
+    )
+    shift: Real = Field(
+        0.0, description="of a function: the optimum is moved by normals from the run's seed, times this"
+    )
+
+    @property
+    def function(self):
+        """The name of the function of parameters that stands for an environment, or None."""
+        if self.id.startswith("function:"):
+            return self.id.removeprefix("function:")
+        return self.id if self.dimension is not None else None
+
+    @property
+    def rebuild_each_episode(self):
+        """True, False, or None for auto."""
+        return {"auto": None, "always": True, "never": False}[self.rebuild]
+
+    @model_validator(mode="after")
+    def _kwargs_are_not_keys(self):
+        for name in sorted(_NOT_KWARGS & self.kwargs.keys()):
+            cure = f"use environment.{name}" if name in type(self).model_fields else "mpies gives it"
+            cure = "use environment.max_steps" if "max" in name else cure
+            raise ValueError(f"kwargs.{name} is not for kwargs: {cure}; remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _function_keys(self):
+        from envs import FUNCTIONS
+        from envs.own import is_own
+
+        # A resolved config names every key, so a key at its default is as good as absent.
+        given = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
+        if not self.id.startswith("function:") and not is_own(self.id):
+            for name in ("dimension", "shift"):
+                if name in given:
+                    raise ValueError(f"{name} is for functions only; remove it, or use id: function:NAME")
+            return self
+        if self.function is None:
+            if "shift" in given:
+                raise ValueError("shift is for functions only; remove it, or give the function's dimension")
+            return self
+        if self.id.startswith("function:") and self.function not in FUNCTIONS:
+            raise ValueError(
+                f"id names no test function: {self.id!r}; use one of function:{', function:'.join(FUNCTIONS)}"
+            )
+        if self.dimension is None:
+            raise ValueError(f"dimension is missing: how many parameters {self.id} has, for instance dimension: 100")
+        for name in given:
+            if name not in ("id", "dimension", "shift", "seeds"):
+                raise ValueError(f"{name} is not for functions; remove it")
+        return self
+
+
+class NoiseTable(Options):
+    """The shared noise table, one per node."""
+
+    size: Annotated[Count, Field(ge=2)] = Field(
+        25_000_000, description="float32 numbers; 4 bytes each per node (published size: 250_000_000)"
+    )
+
+
+class NoiseSection(NoiseTable):
+    """Independent normals for all parameters, from a table that is shared on each node."""
+
+    kind: Literal["full"] = "full"
+    rank: ClassVar[int] = 0  # no products
+
+
+class LowRankSection(NoiseTable):
+    """For matrices of weights, products of vectors of normals: far less noise to read (docs/solvers.md)."""
+
+    kind: Literal["low_rank"] = "low_rank"
+    rank: Count = Field(1, description="r: a matrix takes r (rows + columns) normals in place of rows * columns")
+
+
+class EvaluationSection(Options):
+    """Held-out episodes of the mean; they train nothing and count in no budget."""
+
+    every: WholeNumber = Field(10, description="generations between evaluations; 0 evaluates at the end only")
+    episodes: Count = Field(100, description="episodes of an evaluation, each with a seed of its own")
+
+
+class CheckpointSection(Options):
+    """Complete states on disk."""
+
+    every: Count = Field(10, description="generations between checkpoints")
+    seconds: Positive | None = Field(None, description="a checkpoint also whenever this many seconds have passed")
+    keep: Count = Field(3, description="newest checkpoints kept, besides the first and the best policy")
+    share: Fraction = Field(
+        0.02, description="of the time that checkpoints may take; one that is due waits: the ledger has it all anyway"
+    )
+
+
+class TrackingSection(Options):
+    """What else is written for other tools to follow a run."""
+
+    tensorboard: Flag = Field(False, description="TensorBoard events in the run, under the names of OpenAI's starter")
+
+
+class StopSection(Options):
+    """When a run is over; the first that holds."""
+
+    generations: Count = Field(1000, description="generations")
+    target: Real | None = Field(
+        None,
+        description="mean return over an evaluation's episodes, and again over as many fresh ones: solved",
+    )
+    steps: Count | None = Field(None, description="environment steps of training")
+    seconds: Positive | None = Field(None, description="seconds of training, all resumes together")
+    grace: NonNegative = Field(
+        30.0, description="seconds that a generation may still take after a signal before it is abandoned"
+    )
+    max_failures: Fraction = Field(
+        0.5, description="share of a generation's members that may fail before the run stops with exit code 1"
+    )
+
+
+def any_solver(*own):
+    """The type of the solver section: the Options of the registry, and of these classes."""
+    options = tuple(solver.Options for solver in (*SOLVERS.values(), *own))
+    return Annotated[Union[options], Field(discriminator="kind")]  # noqa: UP007
+
+
+class Config(Options):
+    """A whole run."""
+
+    seed: WholeNumber = Field(1, description="everything random in the run is a function of this number")
+    environment: EnvironmentSection = Field(description="what is acted in")
+    policy: any_policy() = Field(MLPOptions(), description="what acts")  # type: ignore[valid-type]
+    solver: any_solver() = Field(  # type: ignore[valid-type]
+        SOLVERS["openai_es"].Options(), description="what learns"
+    )
+    overlap: Annotated[WholeNumber, Field(le=1)] = Field(
+        0, description="generations that may begin before the results of an older one are in: 0 or 1"
+    )
+    noise: Annotated[NoiseSection | LowRankSection, Field(discriminator="kind")] = Field(
+        NoiseSection(), description="where the noise comes from"
+    )
+    evaluation: EvaluationSection = Field(EvaluationSection(), description="how progress is judged")
+    checkpoint: CheckpointSection = Field(CheckpointSection(), description="what is kept")
+    tracking: TrackingSection = Field(TrackingSection(), description="who else follows it")
+    stop: StopSection = Field(StopSection(), description="when it ends")
+
+    @model_validator(mode="after")
+    def _policy_fits(self):
+        if self.environment.function is not None and self.policy.kind != "none":
+            raise ValueError("policy must be {kind: none} for a function of parameters, or left out")
+        if self.environment.function is None and self.policy.kind == "none":
+            raise ValueError("policy.kind none is for functions of parameters only; use kind: mlp")
+        return self
+
+    @model_validator(mode="after")
+    def _solver_overlaps(self):
+        if self.overlap and not self.solver.overlaps:
+            able = ", ".join(kind for kind, solver in SOLVERS.items() if solver.Options.overlaps)
+            raise ValueError(
+                f"overlap is not for solver.kind {self.solver.kind}, whose step needs members of its newest "
+                f"distribution; leave it out, or use one of {able}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _noise_fits(self):
+        if not self.noise.rank:
+            return self
+        if self.policy.kind != "mlp":
+            raise ValueError(
+                "noise.kind low_rank is for policy.kind mlp, whose layers are matrices, "
+                f"but policy.kind is {self.policy.kind}; use noise: {{kind: full}}"
+            )
+        if not self.solver.takes_low_rank:
+            takers = ", ".join(kind for kind, solver in SOLVERS.items() if solver.Options.takes_low_rank)
+            raise ValueError(
+                f"noise.kind low_rank is for solvers that need no more of the noise than its weighted sum ({takers}), "
+                f"but solver.kind is {self.solver.kind}; use noise: {{kind: full}}"
+            )
+        return self
+
+
+# Sections that a resumed run may change: they alter how long and how it is watched, not what it computes.
+FREE_SECTIONS = ("evaluation", "checkpoint", "tracking", "stop")
+
+
+def kinds_of(field):
+    """The sections that may stand at a field: tag to model; the tag is None where there is no choice."""
+    annotation = field.annotation
+    models = [m for m in getattr(annotation, "__args__", (annotation,)) if isinstance(m, type)]
+    return {
+        m.model_fields["kind"].default if "kind" in m.model_fields else None: m
+        for m in models
+        if issubclass(m, Options)
+    }
+
+
+def document():
+    """All keys as a Markdown page: name, type, default, meaning."""
+    lines = ["# Configuration keys", "", "Generated by `mpies check --keys`.", ""]
+    for name, title, model in walk_sections(Config, "", "A run"):
+        lines += [f"## {name or 'top level'}", "", (model.__doc__ or title).strip().splitlines()[0], ""]
+        lines += ["| key | default | meaning |", "|---|---|---|"]
+        for key, field in model.model_fields.items():
+            default = "required" if field.is_required() else field.default
+            if isinstance(default, Options):
+                default = f"see {name + '.' if name else ''}{key}"
+            lines.append(f"| `{key}` | {_shown(default)} | {field.description or 'which kind of section this is'} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _shown(default):
+    return "none" if default is None else f"`{str(default).lower()}`" if isinstance(default, bool) else str(default)
+
+
+def walk_sections(model, prefix, title):
+    """Every section: its path, the key it stands at, its model."""
+    yield prefix, title, model
+    for key, field in model.model_fields.items():
+        for kind, inner in kinds_of(field).items():
+            tag = f" (kind: {kind})" if kind else ""
+            yield from walk_sections(inner, f"{prefix + '.' if prefix else ''}{key}{tag}", key)
