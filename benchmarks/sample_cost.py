@@ -1,11 +1,12 @@
-"""What noise of low rank costs in samples: evaluations until a task is solved, beside full noise.
+"""What a way of training costs in samples: evaluations until a task is solved, beside training without it.
 
-    python benchmarks/low_rank.py [TASK ...] [--seeds 10] [--rank 1] [--json FILE]
+    python benchmarks/sample_cost.py [TASK ...] [--ways low_rank overlap] [--seeds 10] [--json FILE]
 
-For each seed in turn `mpies train` with noise.kind full and low_rank, all else equal: solved is a mean return over 100
-held-out episodes at the task's target, and again over 100 fresh ones, asked for after every second generation.
-Evaluations are episodes of members; those of the mean do not count.  Time does not matter here: run it on a machine
-that does other things, at low priority.  With a file of figures that is there already, only what it lacks is run.
+For each seed in turn `mpies train` plainly, with noise of low rank and with overlapping generations, all else equal.
+Solved is a mean return over 100 held-out episodes at the task's target, and again over 100 fresh ones, asked for after
+every second generation.  Evaluations are episodes of members; those of the mean do not count.  Time does not matter
+here: run it on a machine that does other things, at low priority.  With a file of figures that is there already, only
+what it lacks is run.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import yaml
 
 from mpies import mpiexec, store
 
+WAYS = {"plain": {}, "low_rank": {"noise": {"kind": "low_rank", "rank": 1}}, "overlap": {"overlap": 1}}
 SOLVER = {"kind": "openai_es", "sigma": 0.1, "weight_decay": 0.0}
 TASKS = {
     "cartpole": {
@@ -40,12 +42,23 @@ TASKS = {
         "solver": SOLVER | {"population": 128, "optimizer": {"learning_rate": 0.03}},
         "stop": {"target": 200, "generations": 300},
     },
+    "rastrigin": {
+        "environment": {"id": "function:rastrigin", "dimension": 20, "shift": 1},
+        "solver": {"kind": "snes", "population": 400, "sigma": 3.0},
+        "stop": {"target": -1e-3, "generations": 600},
+    },
+    "bipedal_walker": {  # on its feet and walking; to the end takes hours
+        "environment": {"id": "BipedalWalker-v3", "ignored_rewards": [-100]},
+        "policy": {"hidden": [40, 40]},
+        "solver": SOLVER | {"population": 128, "optimizer": {"learning_rate": 0.02}},
+        "stop": {"target": 0, "generations": 300},
+    },
 }
 
 
-def train(task, noise, seed):
+def train(task, way, seed):
     """The figures of one run."""
-    config = TASKS[task] | {"seed": seed, "noise": noise, "evaluation": {"every": 2}}
+    config = TASKS[task] | WAYS[way] | {"seed": seed, "evaluation": {"every": 2}}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         (path / "config.yaml").write_text(yaml.safe_dump(config))
@@ -53,12 +66,12 @@ def train(task, noise, seed):
         environment = mpiexec.environment() | {"MPIES_PICTURES": "0"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
-            sys.exit(f"{task}, {noise}, seed {seed} ended with code {done.returncode}:\n{done.stderr[-2000:]}")
+            sys.exit(f"{task}, {way}, seed {seed} ended with code {done.returncode}:\n{done.stderr[-2000:]}")
         last = store.read_metrics(path / "run")[-1]
         reason = yaml.safe_load((path / "run/finished.yaml").read_text())["reason"]
     return {
         "task": task,
-        "noise": noise["kind"],
+        "way": way,
         "seed": seed,
         "solved": reason == "solved",
         "generations": int(last["generation"]),
@@ -68,40 +81,41 @@ def train(task, noise, seed):
 
 
 def summary(rows, task):
-    """Lines on a task: evaluations of each kind of noise, and how they compare."""
-    kinds = {}
+    """Lines on a task: evaluations in each way, and how they compare."""
+    ways = {}
     for row in rows:
         if row["task"] == task:
-            kinds.setdefault(row["noise"], {})[row["seed"]] = row
-    for kind, found in kinds.items():
+            ways.setdefault(row["way"], {})[row["seed"]] = row
+    for way, found in ways.items():
         counts = [row["evaluations"] for row in found.values()]
         solved = sum(row["solved"] for row in found.values())
         spread = statistics.stdev(counts) if len(counts) > 1 else 0.0
+        ratios = [row["evaluations"] / ways["plain"][seed]["evaluations"] for seed, row in found.items()]
         yield (
-            f"{task:<18} {kind:<9} {solved:>3} of {len(counts)} solved, evaluations: "
-            f"mean {statistics.mean(counts):,.0f}, median {statistics.median(counts):,.0f}, deviation {spread:,.0f}"
+            f"{task:<18} {way:<9} {solved:>3} of {len(counts)} solved, evaluations: "
+            f"mean {statistics.mean(counts):,.0f}, median {statistics.median(counts):,.0f}, deviation {spread:,.0f}; "
+            f"over plain, seed by seed: geometric mean {statistics.geometric_mean(ratios):.2f}"
         )
-    if len(kinds) == 2:
-        full, low = kinds["full"], kinds["low_rank"]
-        ratios = [low[seed]["evaluations"] / full[seed]["evaluations"] for seed in full if seed in low]
-        if ratios:
-            yield f"{task:<18} low_rank / full, seed by seed: geometric mean {statistics.geometric_mean(ratios):.2f}"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tasks", nargs="*", metavar="TASK", help=", ".join(TASKS))
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--rank", type=int, default=1)
+    parser.add_argument(
+        "--ways", nargs="+", default=["low_rank", "overlap"], choices=[way for way in WAYS if WAYS[way]]
+    )
     parser.add_argument("--json")
     options = parser.parse_args()
     rows = json.loads(Path(options.json).read_text()) if options.json and Path(options.json).exists() else []
     for task in options.tasks or TASKS:
         for seed in range(1, options.seeds + 1):
-            for noise in ({"kind": "full"}, {"kind": "low_rank", "rank": options.rank}):
-                if any((row["task"], row["noise"], row["seed"]) == (task, noise["kind"], seed) for row in rows):
+            for way in ("plain", *options.ways):
+                if WAYS[way].get("noise") and "policy" not in TASKS[task]:
+                    continue  # a function has no matrices
+                if any((row["task"], row["way"], row["seed"]) == (task, way, seed) for row in rows):
                     continue
-                rows.append(train(task, noise, seed))
+                rows.append(train(task, way, seed))
                 if options.json:
                     Path(options.json).write_text(json.dumps(rows, indent=1) + "\n")
         print("\n".join(summary(rows, task)), flush=True)
