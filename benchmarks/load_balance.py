@@ -92,7 +92,6 @@ def main():
     options = parser.parse_args()
     if options.lanes:
         GymnasiumWorld.lanes = GymnasiumWorld.largest = options.lanes
-        GymnasiumWorld.low_water = options.lanes - 1
     comm = connect()
     dealt, found = comm.tickets, {}
     for case, kwargs in CASES.items():
@@ -123,7 +122,7 @@ def main():
 
 def predicted(ranks, options, variation, world):
     """The busy shares that `mpies simulate` predicts: tickets, static, overlap."""
-    lanes = {key: getattr(world, key) for key in ("lanes", "smallest", "largest", "low_water")}
+    lanes = {key: getattr(world, key) for key in ("lanes", "smallest", "largest", "low_water", "divisor")}
     episodes, seconds = options.members * ranks, options.step * options.mean
     work = Work(parameters=16, rows=1, episodes=episodes, seconds=seconds, variation=variation, **lanes)
     ways = {}, {"static": True}, {"overlap": 1}

@@ -114,6 +114,8 @@ def main():
                     run.record(trainer.learner, row, None, False, last=False)
             meet(comm)
             ours.append(steps / (time.perf_counter() - start))
+        if comm.rank == 0:
+            run.settle()  # the folder goes
     if comm.rank == 0:
         ratios = [one / other for one, other in zip(ours, bare, strict=True)]
         found = {

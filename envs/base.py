@@ -70,7 +70,7 @@ class World(ABC):
 
     interface: Interface.  backend: what runs it, for people.  What pays off on one rank: lanes, episodes side by
     side; smallest and largest, episodes opened at a time; low_water, the number of episodes under way at which
-    more are opened.
+    more are opened; divisor, the part of a rank's fair share of what is left that is then taken.
     """
 
     interface: Interface
@@ -79,6 +79,7 @@ class World(ABC):
     smallest: int
     largest: int
     low_water: int
+    divisor: int = 1
     behaviour: tuple = ()  # names in the environment's info that together say how an episode goes
     timeout: float | None = None  # set where the world itself breaks off episodes that take too long
 

@@ -137,8 +137,9 @@ class GymnasiumWorld(World):
     alone: whether two of them in one process disturb each other, so that one is played after the other.
     """
 
-    # A few lanes spread the cost of the policy's matrix products; opening costs nothing.
-    lanes, smallest, largest, low_water = 8, 1, 8, 7
+    # A few lanes spread the cost of the policy's matrix products.  Opening costs nothing, so ranks take half their
+    # share of what is left at a time: who is done early finds something to do.
+    lanes, smallest, largest, low_water, divisor = 8, 1, 8, 0, 2
     watch = None  # function of an environment, called after each reset and step, by who wants to see it
 
     def __init__(self, name, build, rebuild=None, rebuild_every=None, timeout=None, backend="gymnasium", alone=False):

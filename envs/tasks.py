@@ -39,7 +39,8 @@ class TaskWorld(World):
         self._ignored, self._shift = np.array(ignored_rewards), reward_shift
         self.interface = dataclasses.replace(world.interface, observation_size=size - len(set(hide)))
         self.lanes, self.smallest, self.largest = world.lanes, world.smallest, world.largest
-        self.low_water, self.timeout, self.backend = world.low_water, world.timeout, world.backend
+        self.low_water, self.divisor = world.low_water, world.divisor
+        self.timeout, self.backend = world.timeout, world.backend
 
     def open(self, seeds, training=False):
         reward = self._reward if training else lambda rewards: rewards

@@ -212,7 +212,8 @@ def measure_task(comm, config, name, generations):
     step = float(comm.allgather(np.array(spent))[0].sum() / steps.sum())
     limit = _longest(config)
     world = trainer.task.world
-    lanes = {key: getattr(world, key) for key in ("lanes", "smallest", "largest", "low_water") if hasattr(world, key)}
+    rules = "lanes", "smallest", "largest", "low_water", "divisor"
+    lanes = {key: getattr(world, key) for key in rules if hasattr(world, key)}
     return Work(
         name=f"{name} ({config.environment.id})",
         environment=config.environment.id,

@@ -217,8 +217,9 @@ class EpisodePlayer:
                     return item
             under_way += session.under_way
             if draws and session.tickets.left and under_way <= world.low_water:
-                # A fair share of what is left: wide batches first, and a short wait at the end.
-                portion = min(max(-(-session.tickets.left // self.share), world.smallest), world.largest)
+                # A part of the fair share of what is left: wide batches first, and a short wait at the end.
+                share = -(-session.tickets.left // (world.divisor * self.share))
+                portion = min(max(share, world.smallest), world.largest)
                 rollouts = session.draw(portion)
                 if len(rollouts):
                     batch = world.open(session.work.seeds[rollouts].tolist(), session.work.training)

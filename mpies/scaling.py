@@ -63,6 +63,9 @@ class Work(Options):
     smallest: Count = Field(1, description="least episodes that a rank begins at a time")
     largest: Count = Field(1, description="most episodes that a rank begins at a time")
     low_water: WholeNumber = Field(0, description="episodes under way at which a rank begins more")
+    divisor: Count = Field(
+        1, description="part of its fair share of what is left that a rank then takes: 1, a half ..."
+    )
 
     def draw(self, seed, generation):
         """Seconds (n,) of a generation's episodes: log-normal, cut off at `longest`."""
@@ -190,7 +193,7 @@ def predict(machine, work, ranks, overlap=0, static=False, seed=1):
     drawn = [work.draw(seed, generation) for generation in range(around + count + around)]
     # Writing a member reads its row and the mean and writes as much again.
     member = 3 * 4 * work.parameters / machine.core_streaming
-    schedule = Schedule(work.lanes, work.smallest, work.largest, work.low_water, static=static)
+    schedule = Schedule(work.lanes, work.smallest, work.largest, work.low_water, work.divisor, static)
     told = told_times(
         [(times + member).tolist() for times in drawn],
         nodes,
