@@ -75,7 +75,7 @@ class EnvPoolWorld(World):
             warnings.simplefilter("ignore")  # bounds that lose precision
             self.interface = interface_of(environment_id, _flat(pool.observation_space), pool.action_space)
         if self.interface.shape:  # emulators take memory, and a step of one takes long
-            self.lanes, self.smallest, self.largest, self.low_water = 16, 1, 16, 12
+            self.lanes, self.smallest, self.largest, self.low_water = 8, 1, 8, 6
 
     def _make(self, seeds):
         with warnings.catch_warnings():

@@ -48,7 +48,7 @@ class EnvironmentSection(Options):
         "it carries history from one episode into the next",
     )
     rebuild_every: Count | None = Field(
-        None, description="not for EnvPool: episodes after which an object that fills the memory is built anew"
+        1000, description="not for EnvPool: episodes after which an object is built anew, lest it fill the memory"
     )
     episode_timeout: Positive | None = Field(
         None, description="seconds of wall time after which an episode counts as failed; default never"

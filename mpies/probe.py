@@ -66,7 +66,7 @@ def probe(environment, steps, episodes):
         fresh = traces(section, trace, steps, False)
         used, rebuilt = (traces(section, trace_used, steps, rebuild) for rebuild in (False, True))
         elsewhere = other.communicate()[0].split()
-    world = make_task_world(section, used != fresh)
+    world = make_task_world(section.model_copy(update={"rebuild_every": None}), used != fresh)
     growth = memory_growth(world, episodes, min(steps, SHORT)) if episodes else None
     world.close()
     return Probe(world.backend, fresh, elsewhere, used, rebuilt, growth)

@@ -5,7 +5,6 @@ actions lead to, drawn once from the run's seed, the same on every rank and save
 units are on it is worked out when an episode begins.
 """
 
-import math
 from typing import Annotated, Literal
 
 import numpy as np
@@ -47,19 +46,22 @@ class Convolutional(Policy):
                 f"observations have shape {self.interface.shape or (self.interface.observation_size,)}; use kind: mlp"
             )
         channels, height, width = self.interface.shape
-        self.patches, widths = [], []  # (size, stride, rows, columns of patches) of each convolution
+        self.images, widths = [], []  # (height, width, channels) of what each convolution sees
+        self.places = []  # of each layer, where its units are applied: pixels, or 1
         for filters, size, stride in self.options.convolutions:
-            rows, columns = (height - size) // stride + 1, (width - size) // stride + 1
-            if min(rows, columns) < 1:
-                raise PolicyProblem(
-                    f"policy.convolutions: size {size} does not fit into {height} x {width} pixels; use a smaller one"
-                )
-            self.patches.append((size, stride, rows, columns))
+            self.images.append((height, width, channels))
             widths.append((channels * size * size, filters))
-            channels, height, width = filters, rows, columns
+            channels, height, width = filters, (height - size) // stride + 1, (width - size) // stride + 1
+            if min(height, width) < 1:
+                raise PolicyProblem(
+                    f"policy.convolutions: size {size} does not fit into {self.images[-1][0]} x {self.images[-1][1]} "
+                    "pixels; use a smaller one"
+                )
+            self.places.append(height * width)
         inputs = channels * height * width
         for units in self.options.hidden:
             widths.append((inputs, units))
+            self.places.append(1)
             inputs = units
         offsets = 2 if self.options.batch_normalization else 1
         blocks = []
@@ -72,6 +74,11 @@ class Convolutional(Policy):
 
 
 class _Images(Network):
+    """Images are laid out as (height, width, channels), and so are the weights of a patch: copies run long that way.
+
+    states: for each layer (n, 2, places x units), what virtual batch normalisation multiplies by and adds.
+    """
+
     def __init__(self, policy, views):
         self._policy, options = policy, policy.options
         self._activation = ACTIVATIONS[options.activation]
@@ -82,26 +89,28 @@ class _Images(Network):
         if self._normal:
             self._reference = policy.constants["reference"]
             self.states = tuple(
-                np.zeros((len(weights), 2, weights.shape[2]), np.float32) for weights, *_ in self._layers
+                np.zeros((len(weights), 2, places * weights.shape[2]), np.float32)
+                for (weights, *_), places in zip(self._layers, policy.places, strict=True)
             )
+
+    def _pixels(self, observations):
+        """Observations (k, o), channels first, as images (k, height, width, channels) from 0 to 1."""
+        height, width, channels = self._policy.images[0]
+        images = np.empty((len(observations), height, width, channels), np.float32)
+        for channel, plane in enumerate(observations.reshape(-1, channels, height, width).swapaxes(0, 1)):
+            np.divide(plane, np.float32(255), out=images[..., channel])
+        return images
 
     def _rows(self, number, x):
         """What layer `number` multiplies: (k, rows, in) of the values x (k, ...) of the one before."""
-        if number >= len(self._policy.patches):
+        if number >= len(self._policy.images):
             return x.reshape(len(x), 1, -1)
-        size, stride, rows, columns = self._policy.patches[number]
-        if number == 0:
-            images = x.reshape(len(x), *self._policy.interface.shape)
-        else:
-            before = self._policy.patches[number - 1]
-            images = x.reshape(len(x), before[2], before[3], -1).transpose(0, 3, 1, 2)
-        windows = np.lib.stride_tricks.sliding_window_view(images, (size, size), axis=(2, 3))[:, :, ::stride, ::stride]
-        return np.ascontiguousarray(windows.transpose(0, 2, 3, 1, 4, 5)).reshape(len(x), rows * columns, -1)
-
-    def _flat(self, number, x):
-        """Values of a layer as the next one wants them: a dense one takes channels first, as PyTorch does."""
-        last = number == len(self._policy.patches) - 1
-        return x.transpose(0, 2, 1).reshape(len(x), -1) if last else x
+        _, size, stride = self._policy.options.convolutions[number]
+        images = x.reshape(len(x), *self._policy.images[number])
+        windows = np.lib.stride_tricks.sliding_window_view(images, (size, size), axis=(1, 2))[:, ::stride, ::stride]
+        _, rows, columns, channels, _, _ = windows.shape
+        patches = np.ascontiguousarray(windows.transpose(0, 1, 2, 4, 5, 3))
+        return patches.reshape(len(x), rows * columns, size * size * channels)
 
     def begin(self, lane):
         """Normalise by the reference batch, seen through the lane's own parameters."""
@@ -112,29 +121,27 @@ class _Images(Network):
             parts = []
             for start in range(0, len(x), _FRAMES):
                 part = x[start : start + _FRAMES]
-                if number == 0:
-                    part = part.astype(np.float32) / np.float32(255)
-                parts.append(np.matmul(self._rows(number, part), weights[lane]))
-            y = np.concatenate(parts)
-            axes = tuple(range(y.ndim - 1))
-            mean, variance = y.mean(axis=axes, dtype=np.float64), y.var(axis=axes, dtype=np.float64)
-            state = self.states[number][lane]
-            state[0], state[1] = mean, 1 / np.sqrt(variance + _EPSILON)
-            y = (y - state[0]) * (state[1] * scale[lane]) + shift[lane]
-            self._activation(y)
-            x = self._flat(number, y)
+                parts.append(np.matmul(self._rows(number, part if number else self._pixels(part)), weights[lane]))
+            x = np.concatenate(parts)
+            mean, variance = (of(axis=(0, 1), dtype=np.float64) for of in (x.mean, x.var))
+            factor = (scale[lane] / np.sqrt(variance + _EPSILON)).astype(np.float32)
+            offset = (shift[lane] - mean * factor).astype(np.float32)
+            state = self.states[number][lane].reshape(2, -1, len(factor))
+            state[0], state[1] = factor, offset
+            x *= factor
+            x += offset
+            self._activation(x)
 
     def __call__(self, inputs):
         count = len(inputs)
-        x = inputs / np.float32(255)
-        for number, (weights, shift, *scale) in enumerate(self._layers):
-            y = np.matmul(self._rows(number, x), weights[:count])
+        x = self._pixels(inputs)
+        for number, (weights, shift, *_) in enumerate(self._layers):
+            x = np.matmul(self._rows(number, x), weights[:count])
             if self._normal:
-                state = self.states[number][:count]
-                y -= state[:, None, 0]
-                y *= state[:, None, 1] * scale[0][:count, None]
-            y += shift[:count, None]
-            self._activation(y)
-            x = self._flat(number, y)
-        x = x.reshape(count, 1, math.prod(x.shape[1:]))
-        return np.matmul(x, self._out[:count])[:, 0] + self._out_bias[:count]
+                x, state = x.reshape(count, -1), self.states[number]
+                x *= state[:count, 0]
+                x += state[:count, 1]
+            else:
+                x += shift[:count, None]
+            self._activation(x)
+        return np.matmul(x.reshape(count, 1, -1), self._out[:count])[:, 0] + self._out_bias[:count]

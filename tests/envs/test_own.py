@@ -5,7 +5,9 @@ import re
 import pytest
 
 from envs import EnvironmentProblem, make_world
+from mpies.keys import EnvironmentSection
 from mpies.store import read_metrics
+from mpies.task import make_task_world
 from tests.conftest import HOME
 
 README = (HOME / "README.md").read_text()
@@ -115,3 +117,12 @@ def test_an_object_serves_as_many_episodes_as_rebuild_every_says(tmp_path):
         found.append(batch.receive()[1][0])
         batch.close()
     assert found == [2, 3, 4, 2, 3, 4, 2]
+
+
+def test_a_run_builds_anew_what_served_a_thousand_episodes(tmp_path):
+    (tmp_path / "worn.py").write_text(FORGETFUL.replace("WEAR", "1"))
+    world, ages = make_task_world(EnvironmentSection(id=f"{tmp_path}/worn.py:Worn", rebuild="never")), []
+    for seed in range(1002):
+        world.open([seed]).close()
+        ages.append(world._idle[0][1] if world._idle else 0)
+    assert ages[998:] == [999, 0, 1, 2]

@@ -206,10 +206,10 @@ def test_convolutions_are_those_of_pytorch(build):
 
     for number, (size, stride, channels) in enumerate([(4, 2, 2), (2, 1, 3)]):
         weights, shift, scale = views[3 * number : 3 * number + 3]
-        kernel = weights.T.reshape(-1, channels, size, size)
+        kernel = weights.T.reshape(-1, size, size, channels).permute(0, 3, 1, 2)
         y, r = (torch.nn.functional.conv2d(v, kernel, stride=stride) for v in (x, reference))
         x, reference = normalise(y, r, shift, scale)
-    x, reference = (v.flatten(1) @ views[6] for v in (x, reference))
+    x, reference = (v.permute(0, 2, 3, 1).flatten(1) @ views[6] for v in (x, reference))
     x, _ = normalise(x, reference, views[7], views[8])
     np.testing.assert_allclose(episode(policy, stack, seen)[:, 0], (x @ views[9] + views[10]).numpy(), atol=1e-5)
 
