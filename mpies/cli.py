@@ -263,6 +263,10 @@ def compare(runs, out, width):
     for row in comparison.tabulate(groups):
         shown.add_row(*row)
     console.Console(width=None if sys.stdout.isatty() else 140).print(shown)
+    try:
+        Path(out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail(f"--out {out}: cannot be made ({error.strerror})")
     for axis in AXES:
         path = Path(out) / f"comparison_vs_{axis}.png"
         write_file(path, image(comparison.draw_comparison(groups, axis, width)))

@@ -133,8 +133,11 @@ def test_a_comparison_counts_by_hand(folder, tmp_path):
     assert quartiles == f"{low:,.2f} to {high:,.2f}"
     x, y = group_runs(runs)[0].on_grid("generation", points=5)
     assert x.tolist() == [2, 3, 4, 5, 6] and y[:, 1] == pytest.approx((y[:, 0] + y[:, 2]) / 2)
-    ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path)
-    assert ended.exit_code == 0 and "0 of 2" in ended.stdout and len(list(tmp_path.glob("comparison_vs_*.png"))) == 3
+    ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path / "new/folder")
+    assert ended.exit_code == 0 and "0 of 2" in ended.stdout and len(list(tmp_path.glob("new/folder/*.png"))) == 3
+    (tmp_path / "file").touch()
+    ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path / "file")
+    assert ended.exit_code == 2 and "cannot be made (File exists)" in ended.output
 
 
 def test_groups_are_told_apart_by_what_they_are_made_of(folder):
