@@ -6,7 +6,8 @@ The loop of `mpies train` as it is, on an environment that sleeps (sleeping.py) 
 ranks fit on few cores.  For episodes of coefficient of variation .5 and 1, and with one rank four times slower: in
 turn, generations with tickets and generations in which each rank has its own equal share; then as many generations
 in a row with `overlap: 1`.  The busy share is the time slept by all ranks over ranks x wall time of the generations;
-beside it what `mpies simulate` would say.
+beside it what `mpies simulate` would say, and how much of the sleep came from waking too late,
+which tells whether the cores were free.
 """
 
 import argparse
@@ -71,14 +72,14 @@ def static_tickets(comm):
 
 
 def busy_share(comm, trainer, generations=1):
-    """Of these generations: seconds slept by all ranks over ranks x seconds."""
+    """Of these generations: seconds slept by all ranks over ranks x seconds, and how much of the sleep was too long."""
     meet(comm)
-    before, began = sleeping.slept, time.perf_counter()
+    before, late, began = sleeping.slept, sleeping.late, time.perf_counter()
     for _ in range(generations):
         trainer.make_generation()
-    mine = np.array([sleeping.slept - before, time.perf_counter() - began])
-    slept, seconds = comm.allgather(mine)[0].reshape(-1, 2).T
-    return float(slept.sum() / (comm.size * seconds.max()))
+    mine = np.array([sleeping.slept - before, sleeping.late - late, time.perf_counter() - began])
+    slept, late, seconds = comm.allgather(mine)[0].reshape(-1, 3).T
+    return float(slept.sum() / (comm.size * seconds.max())), float(late.sum() / slept.sum())
 
 
 def main():
@@ -105,14 +106,19 @@ def main():
         trainer = make_trainer(comm, options.members, options.step, options.mean, overlap=1, **kwargs)
         trainer.make_generation()  # from here on the next one is under way
         shares["overlap"] = [busy_share(comm, trainer, options.generations)]
-        found[case] = {kind: statistics.median(values) for kind, values in shares.items()} | {"all": shares}
+        found[case] = {kind: statistics.median(busy for busy, _ in values) for kind, values in shares.items()}
+        found[case]["late"] = statistics.median(late for values in shares.values() for _, late in values)
+        found[case]["all"] = shares
         if "variation" in kwargs:
             found[case]["predicted"] = predicted(comm.size, options, kwargs["variation"], trainer.task.world)
     if comm.rank == 0:
         print(f"{comm.size} ranks, {options.members} members each, episodes of {options.step * options.mean:g} s")
-        print(f"{'':<26} {'tickets':>8} {'static':>8} {'overlap':>8}   simulated: tickets, static, overlap")
+        print(f"{'':<26} {'tickets':>8} {'static':>8} {'overlap':>8} {'late':>8}   simulated: tickets, static, overlap")
         for case, row in found.items():
-            print(f"{case:<26} {row['tickets']:>8.3f} {row['static']:>8.3f} {row['overlap']:>8.3f}", end="")
+            print(
+                f"{case:<26} {row['tickets']:>8.3f} {row['static']:>8.3f} {row['overlap']:>8.3f} {row['late']:>8.3f}",
+                end="",
+            )
             print("   {:.3f}, {:.3f}, {:.3f}".format(*row["predicted"]) if "predicted" in row else "")
         if options.json:
             kept = {"ranks": comm.size, "members": options.members, "busy": found}

@@ -15,6 +15,7 @@ import numpy as np
 RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or 0)
 
 slept = 0.0  # seconds of this process
+late = 0.0  # seconds of them after it should have been woken: its core was taken
 
 
 class Sleeping(gymnasium.Env):
@@ -36,7 +37,7 @@ class Sleeping(gymnasium.Env):
         return self.observation, {}
 
     def step(self, action):
-        global slept
+        global slept, late
         if not self.left:
             words = hashlib.sha256(np.float32(action).tobytes() + str(self.seed).encode()).digest()[:8]
             normal = np.random.default_rng(int.from_bytes(words, "little")).normal(-(self.spread**2) / 2, self.spread)
@@ -44,7 +45,9 @@ class Sleeping(gymnasium.Env):
             self.reward = float(self.left)
         began = time.perf_counter()
         time.sleep(self.seconds)
-        slept += time.perf_counter() - began
+        took = time.perf_counter() - began
+        slept += took
+        late += took - self.seconds
         self.left -= 1
         reward, self.reward = self.reward, 0.0
         return self.observation, reward, not self.left, False, {}

@@ -72,7 +72,7 @@ def main():
     parser.add_argument("--mean", type=float, default=25)
     parser.add_argument("--variation", type=float, default=0.5)
     parser.add_argument("--generations", type=int, default=6)
-    parser.add_argument("--json")
+    parser.add_argument("--json", type=os.path.abspath)
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder, Nodes(options.nodes, options.delay) as nodes:

@@ -47,7 +47,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--few", type=int, default=2, help="generations of the short run")
     parser.add_argument("--many", type=int, default=12, help="generations of the long one")
-    parser.add_argument("--json")
+    parser.add_argument("--json", type=os.path.abspath)
     options = parser.parse_args()
     rows = []
     print(f"{options.ranks} ranks on {options.nodes} nodes, bytes of a generation, all nodes together")
