@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,6 +183,14 @@ def _clock(text, apart):
     return Finding("BAD" if bad else "ok", "clock", text, "run an NTP client (chrony) on the hosts" if bad else "")
 
 
+def check_leftovers(folder):
+    """Folders of launchers that were killed: Open MPI 5 gives up when it gets the process number of one of them."""
+    left = [path for path in Path(folder).glob("ompi.*") if not Path("/proc", path.suffix[1:]).exists()]
+    if left:
+        text = f"{folder}/ompi.* of {len(left)} mpirun that were killed: one with the same process number fails"
+        yield Finding("note", "leftovers", text, f"rm -r {folder}/ompi.* while no mpirun is running")
+
+
 def check_disk(folder):
     """Room for a run."""
     free = shutil.disk_usage(folder).free
@@ -216,6 +225,7 @@ def examine(table, needed, folder="."):
     yield from check_hosts(place, folder, ask_host)
     yield from check_clock(folder)
     yield from check_disk(folder)
+    yield from check_leftovers(tempfile.gettempdir())
 
 
 def _few(names):

@@ -35,7 +35,10 @@ def environment():
 
 
 def never_began(output):
-    """Whether mpiexec gave up before it started a rank: Open MPI 5 does when a network interface comes or goes."""
+    """Whether mpiexec gave up before it started a rank.
+
+    Open MPI 5 does where one that was killed had the same process number, and left its folder /tmp/ompi.NUMBER.
+    """
     return "listener thread failed to start" in output
 
 

@@ -41,11 +41,18 @@ slots=$(($(sed 's/.*slots=//' "$PRTE_MCA_prte_default_hostfile" | paste -sd+)))
 child='' stopped=''
 trap 'stopped=yes; [ -z "$child" ] || kill -USR1 "$child"' TERM INT
 
+# What mpirun keeps in /tmp outlives it when it is killed, a pod's /tmp outlives its containers, and an mpirun or prted
+# that gets the number of a dead one finds its folder and gives up ("listener thread failed to start").
+# shellcheck disable=SC2016  # for each host to expand
+sweep='for left in "${TMPDIR:-/tmp}"/ompi.*; do [ -e "/proc/${left##*.}" ] || rm -rf "$left"; done'
+bash -c "$sweep"
+# shellcheck disable=SC2016  # each host says its own name
+answer='echo "host=$HOSTNAME"'
+
 # Every host must answer: mpirun itself would be content with fewer, as with a hostfile it does not see.
 deadline=$((SECONDS + ${MPIES_WAIT:-600}))
 while :; do
-    # shellcheck disable=SC2016  # each host says its own name
-    answers=$(timeout 60 mpirun --bind-to none --map-by ppr:1:node bash -c 'echo "host=$HOSTNAME"' 2>&1 | tr -d '\0')
+    answers=$(timeout 60 mpirun --bind-to none --map-by ppr:1:node bash -c "$sweep; $answer" 2>&1 | tr -d '\0')
     found=$(grep -o 'host=[a-z0-9.-]*' <<<"$answers" | sort -u | grep -c .)
     [ "$found" -eq "$hosts" ] && break
     [ -n "$stopped" ] && exit 75

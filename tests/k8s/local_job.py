@@ -117,13 +117,13 @@ class LocalJob:
             arguments += ["--read-only", "--read-only-tmpfs=false"]
         volumes = {volume["name"]: volume for volume in spec["volumes"]}
         for mount in container["volumeMounts"]:
-            arguments += self.volume(volumes[mount["name"]], mount["mountPath"], mount.get("readOnly", False))
+            arguments += self.volume(pod, volumes[mount["name"]], mount["mountPath"], mount.get("readOnly", False))
         variables = {entry["name"]: entry["value"] for entry in container.get("env", [])} | dict(env)
         arguments += [word for name, value in variables.items() for word in ("-e", f"{name}={value}")]
         arguments += [*added, "--entrypoint", json.dumps(container["command"])]
         return [*arguments, container["image"], *container.get("args", [])]
 
-    def volume(self, volume, path, read_only):
+    def volume(self, pod, volume, path, read_only):
         """The arguments that mount a volume of a pod."""
         match volume:
             case {"configMap": {"name": name}}:
@@ -135,8 +135,10 @@ class LocalJob:
                 folder = self.claim(name)
             case {"emptyDir": {"medium": "Memory", "sizeLimit": size}} if path == "/dev/shm":
                 return [f"--shm-size={size.removesuffix('i').lower()}"]
-            case {"emptyDir": _}:
-                return ["--mount", f"type=tmpfs,destination={path},tmpfs-mode=1777"]
+            case {"name": name, "emptyDir": _}:  # it outlives the pod's containers
+                folder = self.folder / "empty" / pod / name
+                folder.mkdir(parents=True, exist_ok=True)
+                folder.chmod(0o1777)
             case _:
                 raise ValueError(f"this runner has no volume like {volume}")
         return ["-v", f"{folder}:{path}:{'ro' if read_only else 'rw'}"]

@@ -5,6 +5,7 @@ Whatever is lost on the way, the run comes to the digests of an undisturbed one 
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -114,6 +115,25 @@ def test_a_lost_worker_ends_in_a_resumed_run(start_job, undisturbed, ulfm, worke
     assert job.run(lose_a_worker) == 0, job.log
     assert len(job.attempts) >= 2 and job.attempts[0] != 0
     assert "is not complete" in job.log and "going on from generation" in job.log
+    assert_complete(job, undisturbed)
+
+
+def test_a_launcher_killed_at_once_leaves_nothing_that_stops_the_next(start_job, undisturbed):
+    """The next one is in the same pod: its mpirun has the numbers of the dead one, whose folders are in /tmp still."""
+    job = start_job()
+
+    def kill_the_launcher(job):
+        wait_for_generation(job, 3)
+        job.kill(job.launcher)
+        for pod in job.pods:
+            for number in range(2000):
+                left = job.folder / "empty" / pod / f"tmp/ompi.{number}"
+                if not left.exists():
+                    left.mkdir()
+                    os.chown(left, 1000, 1000)
+
+    assert job.run(kill_the_launcher) == 0, job.log
+    assert len(job.attempts) == 2 and "listener thread" not in job.log
     assert_complete(job, undisturbed)
 
 

@@ -46,6 +46,14 @@ def test_shared_memory_must_hold_the_table(tmp_path):
     assert levels(doctor.check_shared_memory(MB, tmp_path / "none")) == {"shared memory": "note"}
 
 
+def test_folders_of_killed_launchers_are_noted(tmp_path):
+    (tmp_path / f"ompi.{os.getpid()}").mkdir()
+    assert not list(doctor.check_leftovers(tmp_path))
+    (tmp_path / "ompi.99999999").mkdir()
+    (found,) = doctor.check_leftovers(tmp_path)
+    assert found.level == "note" and "ompi.* of 1 mpirun that were killed" in found.text and f"rm -r {tmp_path}/ompi.*" in found.cure
+
+
 @pytest.mark.parametrize(
     ("limit", "granted", "level", "whose"),
     [
