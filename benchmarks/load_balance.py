@@ -88,6 +88,7 @@ def main():
     parser.add_argument("--generations", type=int, default=5, help="of each kind")
     parser.add_argument("--step", type=float, default=0.02, help="seconds")
     parser.add_argument("--mean", type=float, default=25, help="steps of an episode")
+    parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--lanes", type=int, help="episodes side by side on a rank; default the environment's own")
     parser.add_argument("--json")
     options = parser.parse_args()
@@ -95,7 +96,8 @@ def main():
         GymnasiumWorld.lanes = GymnasiumWorld.largest = options.lanes
     comm = connect()
     dealt, found = comm.tickets, {}
-    for case, kwargs in CASES.items():
+    for case in options.cases.split(","):
+        kwargs = CASES[case]
         trainer = make_trainer(comm, options.members, options.step, options.mean, **kwargs)
         shares = {"tickets": [], "static": []}
         for _ in range(options.generations):

@@ -51,7 +51,8 @@ def test_folders_of_killed_launchers_are_noted(tmp_path):
     assert not list(doctor.check_leftovers(tmp_path))
     (tmp_path / "ompi.99999999").mkdir()
     (found,) = doctor.check_leftovers(tmp_path)
-    assert found.level == "note" and "ompi.* of 1 mpirun that were killed" in found.text and f"rm -r {tmp_path}/ompi.*" in found.cure
+    assert found.level == "note" and "ompi.* of 1 mpirun that were killed" in found.text
+    assert f"rm -r {tmp_path}/ompi.*" in found.cure
 
 
 @pytest.mark.parametrize(
