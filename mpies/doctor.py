@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpies import mpiexec
+from mpies import kernels, mpiexec
 from mpies.communicator import LAUNCHED
 from mpies.lock import STALE
 from mpies.place import available_memory, find_limits, find_place, output_of
@@ -128,6 +128,15 @@ def check_threads(environment=os.environ):
         yield Finding("ok", "threads", "one per rank for linear algebra")
 
 
+def check_kernels(library=kernels.LIBRARY):
+    """Whether the inner loop was compiled."""
+    if library is None:
+        text = "the inner loop is not compiled, so perceptrons are several times slower (to the same bits)"
+        yield Finding("note", "inner loop", text, "install a C compiler (Debian: gcc libc6-dev), then mpies again")
+    else:
+        yield Finding("ok", "inner loop", "compiled")
+
+
 def check_hosts(place, folder, ask):
     """Whether all hosts are reached, see this folder, and agree on the time.
 
@@ -222,6 +231,7 @@ def examine(table, needed, folder="."):
     yield from check_memory(needed(place.ranks or pinned), memory, place.memory, available_memory())
     yield from check_processors(place.ranks, pinned, total, quota)
     yield from check_threads()
+    yield from check_kernels()
     yield from check_hosts(place, folder, ask_host)
     yield from check_clock(folder)
     yield from check_disk(folder)

@@ -3,7 +3,8 @@
     policy = Policy()                  # in a file that mpies exported; else Policy(numpy.load("policy.npz"))
     action = policy(observation)       # one observation (o,), or several (m, o)
 
-It computes what training computed, in the same order, so that its actions are the same to the bit.
+It computes what training computed, in the same order, so that its actions are the same to the bit: this file is the
+definition of that arithmetic, and the compiled layers of mpies are held against it.
 `mpies export` writes this file with the parameters at its end.
 """
 
@@ -33,16 +34,12 @@ class Policy:
         self.normalization = arrays.get("normalization")
         self.bounds = arrays.get("bounds")  # (2, a) of continuous actions
         parameters = np.asarray(arrays["parameters"], np.float32)
-        aligned = np.zeros(len(parameters) + 16, np.float32)  # from a cache line on, as in training
-        start = (-aligned.ctypes.data // 4) % 16
-        flat = aligned[start : start + len(parameters)]
-        flat[:] = parameters
         widths, self.layers, start = arrays["widths"].tolist(), [], 0
         for rows, columns in itertools.pairwise(widths):
-            weights, start = flat[start : start + rows * columns].reshape(rows, columns), start + rows * columns
+            weights, start = parameters[start : start + rows * columns].reshape(rows, columns), start + rows * columns
             bias = None
             if arrays["bias"]:
-                bias, start = flat[start : start + columns], start + columns
+                bias, start = parameters[start : start + columns], start + columns
             self.layers.append((weights, bias))
 
     def __call__(self, observation):
@@ -61,11 +58,7 @@ class Policy:
         for number, (weights, bias) in enumerate(self.layers):
             if number:
                 self.activation(x)
-            y = np.empty((1, weights.shape[1]), np.float32)
-            np.matmul(x[:, None, :], weights[None], out=y[:, None, :])  # shapes decide which routine sums
-            x = y
-            if bias is not None:
-                np.add(x, bias, out=x)
+            x = dense(x, weights[None], bias)
         if self.bounds is None:
             return x[0].argmax().astype(np.int32)
         low, high = self.bounds
@@ -74,20 +67,40 @@ class Policy:
         return (low + high) / 2 + (high - low) / 2 * np.tanh(x[0])
 
 
+def dense(x, weights, biases=None):
+    """Outputs (m, out) of inputs (m, in), weights (m, in, out) and biases (m, out): float32, summed input by input."""
+    y = np.zeros((len(x), weights.shape[2]), np.float32)
+    if biases is not None:
+        y += biases
+    for number in range(weights.shape[1]):
+        y += x[:, number, None] * weights[:, number]
+    return y
+
+
+def tanh(x):
+    """Hyperbolic tangent of x, float32, to 4.5e-7: x P(x^2) / Q(x^2), both of degree 4 and fitted to [-9, 9]."""
+    x = np.maximum(np.minimum(x, 9), -9)
+    u = x * x
+    above = (((1.3355054e-08 * u + 2.06093973e-05) * u + 0.00349560869) * u + 0.133810431) * u + 1
+    below = (((7.77672824e-07 * u + 0.000328566763) * u + 0.0258770622) * u + 0.467143595) * u + 1
+    return x * above / below
+
+
 def _relu(x):
-    np.maximum(x, 0, out=x)
+    np.copyto(x, 0, where=x < 0)
 
 
 def _lrelu(x):
-    np.maximum(x, x * np.float32(0.01), out=x)
+    np.copyto(x, x * 0.01, where=x < 0)
 
 
 def _elu(x):
-    np.copyto(x, np.expm1(np.minimum(x, 0)), where=x < 0)
+    t = tanh(np.minimum(x, 0) * 0.5)
+    np.copyto(x, (t + t) / (1 - t), where=x < 0)  # exp(x) - 1
 
 
 def _tanh(x):
-    np.tanh(x, out=x)
+    x[...] = tanh(x)
 
 
 def _linear(x):

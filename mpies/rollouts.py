@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mpies import kernels
 from mpies.communicator import Serial
 from mpies.policies import aligned_stack
 
@@ -70,7 +71,7 @@ class Session:
     @property
     def is_over(self):
         """Whether there is nothing left of it for this rank."""
-        return not self.tickets.left and not self.under_way
+        return not self.under_way and not self.tickets.left
 
     def found(self):
         """ROLLOUT rows of what was played here."""
@@ -164,6 +165,10 @@ class EpisodePlayer:
         self.per_lane += tuple(self.actor.states)
         self.active, self.step, self.paused = 0, 0, 0.0
         self.opened: list[_Open] = []
+        self._look = self._look_by_numpy
+        if kernels.LIBRARY:
+            looked_at = self.observations, self.centres, self.scales, self.inputs, self.sums, self.sampled
+            self._look = kernels.Sight(*looked_at, clip)
 
     def play(self, session, share=1, ahead=None, all_through=lambda: True, leave=lambda: False):
         """Play rollouts of a Session until there are no more tickets.
@@ -216,7 +221,7 @@ class EpisodePlayer:
                 if item.waiting and item.session is session:
                     return item
             under_way += session.under_way
-            if draws and session.tickets.left and under_way <= world.low_water:
+            if draws and under_way <= world.low_water and session.tickets.left:
                 # A part of the fair share of what is left: wide batches first, and a short wait at the end.
                 share = -(-session.tickets.left // (world.divisor * self.share))
                 portion = min(max(share, world.smallest), world.largest)
@@ -253,26 +258,31 @@ class EpisodePlayer:
                 item.batch.close()
                 self.opened.remove(item)
         self.stepped = [item for item in self.opened if len(item.places)]
-        self.seen = np.flatnonzero(self.sampled[: self.active])
+        self.samples = self.sampled[: self.active].any()
         self.limited = self.limits[: self.active].min(initial=NEVER) < NEVER
+
+    def _look_by_numpy(self, lanes, normalizes):
+        """Add up what sampled ones of the first `lanes` see, and its squares; normalise and clip what all see."""
+        seen = np.flatnonzero(self.sampled[:lanes])
+        values = self.observations[seen].astype(np.float64)
+        self.sums[seen, 0] += values
+        self.sums[seen, 1] += values * values
+        if normalizes:
+            inputs = np.subtract(self.observations[:lanes], self.centres[:lanes], out=self.inputs[:lanes])
+            np.divide(inputs, self.scales[:lanes], out=inputs)
+            np.minimum(inputs, self.clip, out=inputs)
+            np.maximum(inputs, -self.clip, out=inputs)
 
     def _step(self, normalizes):
         """One step of all lanes.  Returns (active,) bool: which are over."""
-        active, seen = self.active, self.seen
-        inputs = self.observations[:active]
-        if len(seen):
-            values = inputs[seen].astype(np.float64)
-            self.sums[seen, 0] += values
-            self.sums[seen, 1] += values * values
-        if normalizes:
-            inputs = np.subtract(inputs, self.centres[:active], out=self.inputs[:active])
-            np.divide(inputs, self.scales[:active], out=inputs)
-            np.minimum(inputs, self.clip, out=inputs)
-            np.maximum(inputs, -self.clip, out=inputs)
+        active = self.active
+        if normalizes or self.samples:
+            self._look(active, normalizes)
+        inputs = (self.inputs if normalizes else self.observations)[:active]
         actions = self.actor(inputs, self.step - self.begun[:active] if self.actor.wants_steps else None)
         for item in self.stepped:
             item.batch.send(item.places, actions[item.lanes])
-        over = np.zeros(active, bool)
+        over = np.empty(active, bool)  # every active lane is in a batch
         self.step += 1
         for item in self.stepped:
             lanes = item.lanes

@@ -1,13 +1,13 @@
-"""Perceptrons: one stacked matrix product per layer serves all members."""
+"""Perceptrons, many members at a time: compiled, or in NumPy to the same bits."""
 
 import itertools
 import math
 from typing import Literal
 
-import numpy as np
 from pydantic import Field
 
-from mpies.exported_mlp import ACTIVATIONS
+from mpies.exported_mlp import ACTIVATIONS, dense
+from mpies.kernels import Perceptrons
 from mpies.policies.base import Block, Network, Policy, PolicyOptions
 from solvers.options import Count, Flag
 
@@ -43,37 +43,25 @@ class MLP(Policy):
         return tuple((start, *block.shape) for start, block in placed if len(block.shape) == 2)
 
     def network(self, views):
+        widths = [self.inputs, *self.options.hidden, self.outputs]
+        if Perceptrons.serve(views[0], widths):
+            return Perceptrons(views[0], widths, self.options.bias, self.options.activation)
         step = 2 if self.options.bias else 1
         biases = views[1::2] if self.options.bias else [None] * len(self.layers)
         return Layers(views[::step], biases, ACTIVATIONS[self.options.activation])
 
 
 class Layers(Network):
-    """Dense layers.  weights: (n, in, out) of each.  biases: (n, out) or None.  activation: of all but the last."""
+    """Dense layers in NumPy.  weights, biases: (n, in, out) and (n, out) or None of each.  activation: of all but the last."""
 
     def __init__(self, weights, biases, activation):
         self._activation = activation
-        outputs = [np.empty((len(w), w.shape[2]), np.float32) for w in weights]
-        self._arrays = list(zip(weights, biases, outputs, strict=True))
-        self._cuts = {}
-
-    def _cut(self, count):
-        """The arrays of the first `count` members, each (count, 1, width) but the weights: kept for the next step."""
-        cut = [
-            (weights[:count], None if biases is None else biases[:count, None], outputs[:count, None])
-            for weights, biases, outputs in self._arrays
-        ]
-        self._cuts[count] = found = (*cut, self._arrays[-1][2][:count])
-        return found
+        self._arrays = list(zip(weights, biases, strict=True))
 
     def __call__(self, inputs):
-        *layers, outputs = self._cuts.get(len(inputs)) or self._cut(len(inputs))
-        x = first = inputs[:, None]
-        for weights, biases, y in layers:
-            if x is not first:
+        count, x = len(inputs), inputs
+        for number, (weights, biases) in enumerate(self._arrays):
+            if number:
                 self._activation(x)
-            np.matmul(x, weights, y)
-            if biases is not None:
-                np.add(y, biases, y)
-            x = y
-        return outputs
+            x = dense(x, weights[:count], None if biases is None else biases[:count])
+        return x

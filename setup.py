@@ -1,0 +1,12 @@
+"""What setup.cfg cannot say: what to compile.  Without a C compiler NumPy computes the same bits, more slowly."""
+
+from setuptools import Extension, setup
+
+KERNELS = Extension(
+    "mpies._kernels",
+    ["mpies/_kernels.c"],
+    depends=["mpies/_perceptron.h"],
+    extra_compile_args=["-O3", "-ffp-contract=off"],
+    optional=True,
+)
+setup(ext_modules=[KERNELS])

@@ -1,0 +1,141 @@
+"""The compiled inner loop is held against NumPy, to the bit, whatever vectors the processor has."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from envs import make_world
+from envs.base import Continuous, Interface
+from mpies import kernels, store
+from mpies.exported_mlp import tanh
+from mpies.policies import ACTIVATIONS, MLPOptions, aligned_stack, make_policy
+from mpies.rollouts import EpisodePlayer
+
+compiled = pytest.mark.skipif(not kernels.LIBRARY, reason="no C compiler when mpies was installed")
+BOX = Continuous(np.full(3, -1e9, np.float32), np.full(3, 1e9, np.float32))
+WILD = np.array([0, -0.0, 1e-45, 1e30, -1e30, np.inf, -np.inf, np.nan], np.float32)
+
+
+def test_it_is_compiled_where_there_is_a_compiler():
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler here")
+    assert kernels.LIBRARY
+
+
+def networks(widths, activation="tanh", bias=True, members=5):
+    """The compiled network of some members and that in NumPy, and inputs."""
+    outputs = Continuous(np.full(widths[-1], -1, np.float32), np.full(widths[-1], 1, np.float32))
+    options = MLPOptions(hidden=widths[1:-1], activation=activation, bias=bias)
+    policy = make_policy(options, Interface(widths[0], outputs))
+    random = np.random.default_rng(sum(widths))
+    stack = aligned_stack(members, policy.size)
+    stack[:] = random.standard_normal(stack.shape) * random.choice([0.1, 1, 4], stack.shape)
+    found = policy.network(policy.views(stack))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "LIBRARY", None)
+        plain = policy.network(policy.views(stack))
+    assert isinstance(found, kernels.Perceptrons) and not isinstance(plain, kernels.Perceptrons)
+    return found, plain, random.standard_normal((members, widths[0])).astype(np.float32)
+
+
+@pytest.fixture(params=[4, 8, 16])
+def lanes(request, monkeypatch):
+    """The widest vectors that are used."""
+    most = ctypes.c_long.in_dll(kernels.LIBRARY, "mpies_lanes")
+    before, most.value = most.value, request.param
+    yield request.param
+    most.value = before
+
+
+@compiled
+def test_any_number_of_units_gives_the_bits_of_numpy(lanes):
+    for units in (*range(1, 70), 127, 128, 129, 200, 1024):
+        found, plain, inputs = networks([3, units, 1 + units % 21])
+        assert found(inputs).tobytes() == plain(inputs).tobytes(), units
+
+
+@compiled
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_any_activation_gives_the_bits_of_numpy(activation, bias, lanes):
+    found, plain, inputs = networks([24, 40, 40, 4], activation, bias)
+    inputs[3:] *= 100
+    for count in (1, 3, 5):
+        assert found(inputs[:count]).tobytes() == plain(inputs[:count]).tobytes()
+    inputs[:, :8] = WILD
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(found(inputs), plain(inputs))
+
+
+@compiled
+def test_a_layer_too_wide_for_it_is_left_to_numpy():
+    policy = make_policy(MLPOptions(hidden=[1025]), Interface(1, BOX))
+    stack = aligned_stack(1, policy.size)
+    assert not isinstance(policy.network(policy.views(stack)), kernels.Perceptrons)
+
+
+def test_the_hyperbolic_tangent_is_close_to_the_true_one():
+    x = np.concatenate([np.linspace(-12, 12, 1_000_001), np.logspace(-30, 1, 10_001)]).astype(np.float32)
+    error = np.abs(tanh(x) - np.tanh(x.astype(np.float64)))
+    assert error.max() < 4.5e-7
+    assert (error[x != 0] / np.abs(np.tanh(x[x != 0].astype(np.float64)))).max() < 8e-7
+    assert tanh(np.array([np.inf, -np.inf], np.float32)).tolist() == pytest.approx([1, -1], abs=2e-7)
+    assert np.isnan(tanh(np.array([np.nan], np.float32)))
+
+
+@compiled
+@pytest.mark.parametrize("normalizes", [True, False])
+def test_looking_gives_the_bits_of_numpy(normalizes):
+    world = make_world("Hopper-v5", "gymnasium")
+    policy, found = make_policy(MLPOptions(), world.interface), []
+    for library in (kernels.LIBRARY, None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "LIBRARY", library)
+            player = EpisodePlayer(world, policy, 5.0)
+        random = np.random.default_rng(1)
+        player.sampled[::2] = True
+        player.centres[:] = random.standard_normal(player.centres.shape)
+        player.scales[:] = random.uniform(0.1, 2, player.scales.shape)
+        for _ in range(3):
+            player.observations[:] = 3 * random.standard_normal(player.observations.shape)
+            player.observations[1, :8] = WILD
+            with np.errstate(all="ignore"):
+                player._look(world.lanes - 1, normalizes)
+        found.append((player.sums.copy(), player.inputs.copy()))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert found[0][0].any() and found[0][1].any() == normalizes
+    world.close()
+
+
+OTHER_PROCESSORS = {
+    "without AVX-512": {"OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": "X86_V4"},
+    "without AVX": {"OPENBLAS_CORETYPE": "Prescott", "NPY_DISABLE_CPU_FEATURES": "X86_V4 X86_V3"},
+}
+WITHOUT_KERNELS = "import sys; from mpies import cli, kernels; kernels.LIBRARY = None; cli.main(sys.argv[1:])"
+CONFIG = """
+environment: {id: Pendulum-v1, max_steps: 40}
+policy: {hidden: [16, 16]}
+solver: {population: 8}
+evaluation: {every: 0}
+stop: {generations: 3}
+"""
+
+
+def test_training_gives_the_same_bits_on_other_processors_and_without_kernels(tmp_path):
+    """Libraries are told to do as on a processor with fewer instructions; features that this one lacks are ignored."""
+    config, digests = tmp_path / "config.yaml", {}
+    config.write_text(CONFIG)
+    ways = {"here": ({}, ["-m", "mpies"]), "without kernels": ({}, ["-c", WITHOUT_KERNELS])}
+    ways |= {name: (environment, ["-m", "mpies"]) for name, environment in OTHER_PROCESSORS.items()}
+    for name, (environment, program) in ways.items():
+        command = [sys.executable, *program, "train", str(config), "--out", str(tmp_path / name)]
+        subprocess.run(command, env=os.environ | environment, check=True, capture_output=True)
+        digests[name] = [row["digest"] for row in store.read_metrics(tmp_path / name)]
+    assert len(digests["here"]) == 3
+    assert digests == dict.fromkeys(digests, digests["here"])
