@@ -52,7 +52,7 @@ class MLP(Policy):
 
 
 class Layers(Network):
-    """Dense layers in NumPy.  weights, biases: (n, in, out) and (n, out) or None of each.  activation: of all but the last."""
+    """Dense layers in NumPy.  weights: (n, in, out) of each.  biases: (n, out) or None.  activation: but the last's."""
 
     def __init__(self, weights, biases, activation):
         self._activation = activation
