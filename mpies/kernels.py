@@ -13,7 +13,10 @@ def load():
     found = importlib.util.find_spec("mpies._kernels")
     if found is None:
         return None
-    library = ctypes.CDLL(found.origin)
+    try:
+        library = ctypes.CDLL(found.origin)
+    except OSError:  # compiled elsewhere, for another system
+        return None
     library.mpies_widest.restype = ctypes.c_long
     library.mpies_forward.restype = library.mpies_look.restype = None
     library.mpies_forward.argtypes = (ctypes.c_void_p, ctypes.c_long)
