@@ -71,7 +71,7 @@ def dense(x, weights, biases=None):
     """Outputs (m, out) of inputs (m, in), weights (m, in, out) and biases (m, out): float32, summed input by input."""
     y = np.zeros((len(x), weights.shape[2]), np.float32)
     if biases is not None:
-        y += biases
+        y[:] = biases  # added to zeros, -0.0 would become 0.0
     for number in range(weights.shape[1]):
         y += x[:, number, None] * weights[:, number]
     return y

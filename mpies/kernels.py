@@ -83,7 +83,7 @@ class _Sight(ctypes.Structure):
 
 
 class Sight:
-    """Notes and normalises what lanes see, as `rollouts.Sight` does, of whose arrays it is given."""
+    """Notes and normalises what lanes see, in an EpisodePlayer's arrays: its `_look_by_numpy`, compiled."""
 
     def __init__(self, observations, centres, scales, inputs, sums, sampled, clip):
         self._arrays = observations, centres, scales, inputs, sums, sampled

@@ -73,6 +73,14 @@ def test_any_activation_gives_the_bits_of_numpy(activation, bias, lanes):
 
 
 @compiled
+def test_negative_zeros_keep_their_sign():
+    found, plain, inputs = networks([3, 2], "linear")
+    found._stack[:], inputs[:] = 0, -1  # products are -0.0
+    np.lib.stride_tricks.as_strided(found._stack, (5, 8), (found._stack.strides[0], 4))[:, 6:] = -0.0
+    assert np.signbit(found(inputs)).all() and found(inputs).tobytes() == plain(inputs).tobytes()
+
+
+@compiled
 def test_a_layer_too_wide_for_it_is_left_to_numpy():
     policy = make_policy(MLPOptions(hidden=[1025]), Interface(1, BOX))
     stack = aligned_stack(1, policy.size)
