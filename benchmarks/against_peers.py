@@ -26,10 +26,16 @@ CONFIG = """
 environment: {{id: {environment}}}
 policy: {{hidden: [40, 40]}}
 solver: {{kind: {solver}, population: {population}, {keys}}}
+overlap: {overlap}
 evaluation: {{every: 0, episodes: 1}}
 stop: {{generations: {generations}}}
 """
-OURS = {"mpies openai_es": ("openai_es", "sigma: 0.1"), "mpies pgpe": ("pgpe", ""), "mpies cma_es": ("cma_es", "")}
+OURS = {  # solver, its keys, generations that overlap
+    "mpies openai_es": ("openai_es", "sigma: 0.1", 0),
+    "mpies overlap": ("openai_es", "sigma: 0.1", 1),
+    "mpies pgpe": ("pgpe", "", 0),
+    "mpies cma_es": ("cma_es", "", 0),
+}
 
 
 def rate(seconds, steps):
@@ -38,10 +44,10 @@ def rate(seconds, steps):
 
 
 def play_ours(name, environment, options):
-    solver, keys = OURS[name]
+    solver, keys, overlap = OURS[name]
     with tempfile.TemporaryDirectory() as folder:
         config, out = Path(folder) / "config.yaml", Path(folder) / "run"
-        values = vars(options) | {"environment": environment, "solver": solver, "keys": keys}
+        values = vars(options) | {"environment": environment, "solver": solver, "keys": keys, "overlap": overlap}
         config.write_text(CONFIG.format(**values))
         command = mpiexec.command(mpiexec.find(), options.processes, ["train", str(config), "--out", str(out)])
         subprocess.run(command, env=mpiexec.environment(), check=True, capture_output=True, stdin=subprocess.DEVNULL)
@@ -69,7 +75,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("environments", nargs="+")
     parser.add_argument(
-        "--ours", default="mpies openai_es,mpies cma_es", help="the first is what peers are compared with"
+        "--ours", default="mpies openai_es,mpies overlap,mpies cma_es", help="the first is what peers are compared with"
     )
     parser.add_argument("--peers", default=",".join(NAMES))
     parser.add_argument("--python", default=PEERS / ".venv/bin/python", help="of the peers' environment")

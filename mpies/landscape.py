@@ -33,10 +33,11 @@ class Trajectory:
 def follow(path):
     """The Trajectory of a run, rebuilt from its first checkpoint and its ledger, without an environment."""
     path = Path(path)
+    replay = Replay(path, 0)
     records = [record for record, _ in ledger.read(path / "ledger.bin")]
     if len(records) < 3:
         raise ConfigError(f"{path}: a trajectory needs at least 3 generations, but the ledger has {len(records)}")
-    replay, kept = Replay(path, 0), set(np.linspace(0, len(records) - 1, min(len(records), POINTS), dtype=int))
+    kept = set(np.linspace(0, len(records) - 1, min(len(records), POINTS), dtype=int))
     solver, seed = replay.solver, replay.config.seed
     means, mean_returns, members, returns = [], [], [], []
     for number, record in enumerate(records):

@@ -395,7 +395,8 @@ def read_config(path):
         values = yaml.safe_load(file.read_text())
         values.pop("versions", None)
     except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
-        raise StoreError(f"{file}: cannot be read ({' '.join(str(error).split())}); is {path} a run?") from None
+        why = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise StoreError(f"{file}: cannot be read ({why}); is {path} a run?") from None
     return values
 
 

@@ -236,6 +236,7 @@ def test_what_cannot_be_shown_is_refused_in_one_line(folder, tmp_path, monkeypat
         (("play", folder / "one-seed-1"), "record with --video"),
         (("play", folder / "one-seed-1", "--video", "x.avi"), "must end in .mp4 or .gif"),
         (("plot", tmp_path), "is " + str(tmp_path) + " a run?"),
+        (("plot", tmp_path, "--trajectory"), "is " + str(tmp_path) + " a run?"),
         (("report", tmp_path), "a run?"),
     ):
         ended = invoke(*arguments)
