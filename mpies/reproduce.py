@@ -68,19 +68,24 @@ def compare(recorded, found):
     return Comparison(len(pairs), same, float(np.nanmean(np.abs(old - new)) / spread))
 
 
-def record_run(run, name, overrides, episodes=100):
-    """Record a run as results/NAME: metrics, picture, its policy when small, and that on fresh episodes."""
+def record_run(run, name, overrides, episodes=100, mark=None):
+    """Record a run as results/NAME: metrics, picture, its policy when small, and that on fresh episodes.
+
+    mark: mean return of these that counts as reached; by default stop.target, which may hold a margin.
+    """
     from mpies.curves import read_curves
     from mpies.evaluate import evaluate_policy, find_policy
     from mpies.plots import draw_return, image
 
     run, folder = Path(run), RESULTS / name
     curves, rows = read_curves(run), store.read_metrics(run)
-    found, target = evaluate_policy(run, episodes), load(recipe_of(name), overrides).stop.target
+    found = evaluate_policy(run, episodes)
+    mark = load(recipe_of(name), overrides).stop.target if mark is None else mark
     record = {
         "overrides": list(overrides),
         "ended": curves.reason or "not run to its end",
-        "reached": target is not None and found["mean"] >= target,
+        "mark": mark,
+        "reached": mark is not None and found["mean"] >= mark,
         "seed": curves.config["seed"],
         "generation": int(rows[-1]["generation"]),
         "steps": int(rows[-1]["steps"]),
