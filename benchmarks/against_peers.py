@@ -38,9 +38,9 @@ OURS = {  # solver, its keys, generations that overlap
 }
 
 
-def rate(seconds, steps):
-    """Steps per second of the generations after the first."""
-    return sum(steps[1:]) / sum(seconds[1:])
+def rate(seconds, steps, first=1):
+    """Steps per second of the generations from the second on; from the first where it plays some of the second."""
+    return sum(steps[first:]) / sum(seconds[first:])
 
 
 def play_ours(name, environment, options):
@@ -55,7 +55,7 @@ def play_ours(name, environment, options):
     totals = [(float(row["seconds"]), float(row["steps"])) for row in rows]
     before = [(0.0, 0.0), *totals]
     pairs = [(now[0] - then[0], now[1] - then[1]) for then, now in zip(before, totals, strict=False)]
-    return rate(*zip(*pairs, strict=True))
+    return rate(*zip(*pairs, strict=True), first=0 if overlap else 1)
 
 
 def play_peer(name, environment, options):
