@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import http.client
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -145,11 +146,14 @@ def test_mistakes_are_one_line(tmp_path, server):
 
 def test_the_command_listens_on_loopback_and_ends_at_ctrl_c(tmp_path):
     command = [sys.executable, "-m", "mpies", "dashboard", str(tmp_path), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # A shell's background jobs, of which this may be one, ignore it.
+    heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    process = subprocess.Popen(command, **pipes, **heeding)
     try:
         assert "http://127.0.0.1:" in process.stdout.readline()
         time.sleep(0.2)
-        process.send_signal(2)
+        process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=20)
         assert process.returncode == 0 and errors == ""
     finally:
