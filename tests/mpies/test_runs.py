@@ -4,12 +4,16 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
 import yaml
 
 from mpies import store
+from mpies.replay import Replay
 
 CARTPOLE = """
 environment: {id: CartPole-v1, max_steps: 60}
@@ -287,3 +291,28 @@ def test_failed_members_are_counted_and_named_and_too_many_end_the_run(share, co
         assert "stop.max_failures" in ended.stderr and len(rows) == 1
         assert store.newest_checkpoint(tmp_path / "run", print)[1]["generation"] == 1
         assert not (tmp_path / "run" / "finished.yaml").exists()
+
+
+def test_a_generation_whose_evaluation_is_broken_off_is_made_again(tmp_path):
+    """A signal's grace that ends in an evaluation leaves no hole in metrics.csv or the ledger."""
+    (tmp_path / "c.yaml").write_text(
+        "environment: {id: CartPole-v1}\npolicy: {hidden: []}\nsolver: {population: 4}\nnoise: {size: 1000}\n"
+        "evaluation: {every: 1, episodes: 2_000_000}\nstop: {generations: 2, grace: 0.1}\n"
+    )
+    command = [sys.executable, "-m", "mpies", "train", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        while not list(tmp_path.glob("run/checkpoints/*0.h5")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        time.sleep(1)
+        process.send_signal(signal.SIGUSR1)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 75 and "after generation 0;" in errors
+    done = subprocess.run([*command, "evaluation.episodes=5"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [row["generation"] for row in store.read_metrics(tmp_path / "run")] == ["1", "2"]
+    assert all(row["eval_mean"] for row in store.read_metrics(tmp_path / "run"))
+    assert Replay(tmp_path / "run", 1).solver.generation == 1
