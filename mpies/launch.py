@@ -173,15 +173,12 @@ def _train(comm, signals, path, out, resume, overrides):
 def _say_goodbye(reason, run, learner, config, progress):
     """Tell how the run ended, and leave the marker when it is complete.  Returns whether all is on disk."""
     clock = learner.clock
-    if learner.results is not None:  # its evaluation was broken off; what is not on record is made again
-        run.settle()
-        log.info("stopped by a signal after generation %d; the same command goes on from there", clock.generation - 1)
-        return True
     if reason in ("signal", "failures") and not run.checkpoint(learner):
         log.error("%s: the state of generation %d could not be written", run.path, clock.generation)
         return False
     if reason == "signal":
-        log.info("stopped by a signal after generation %d; the same command goes on from there", clock.generation)
+        kept = clock.generation - (learner.results is not None)
+        log.info("stopped by a signal after generation %d; the same command goes on from there", kept)
         return True
     if reason == "failures":
         log.error("more than stop.max_failures of generation %d failed; see the warnings", clock.generation)

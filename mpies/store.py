@@ -245,9 +245,12 @@ class Run:
             self.evaluated()
 
     def checkpoint(self, learner):
-        """Write the complete state now.  Returns whether everything is on disk."""
+        """Write all that is on record, and the complete state.  Returns whether everything is on disk.
+
+        A generation whose evaluation was broken off is not on record: its state is not written, and it is made again.
+        """
         self.settle()
-        self._due = True
+        self._due = learner.results is None
         with self._tolerance():
             self._catch_up(learner, None, now=True)
         return not self._trouble
