@@ -116,9 +116,8 @@ class _EnvPoolBatch(Batch):
         self._action_type = pool.action_space.dtype
         self._actions = pool._action_keys
         names = pool._state_keys
-        self._env_id, self._reward, self._done, self._truncated = (
-            names.index(name) for name in ("info:env_id", "reward", "done", "trunc")
-        )
+        # EnvPool says of a truncated episode too that it is done.
+        self._env_id, self._reward, self._done = (names.index(name) for name in ("info:env_id", "reward", "done"))
         self._parts = [place for place, name in enumerate(names) if name == "obs" or name.startswith("obs:")]
         said = [name.removeprefix("info:") for name in names if name.startswith("info:")]
         for name in behaviour:
@@ -144,10 +143,10 @@ class _EnvPoolBatch(Batch):
         if self._behaviour:
             values = np.concatenate([_rows(state[part]) for part in self._behaviour], axis=1, dtype=np.float64)
             self.behaviours.update(zip(state[self._env_id].tolist(), values, strict=True))
-        found = self._observed(state), state[self._reward], state[self._done] | state[self._truncated]
-        if (state[self._env_id] == self._places).all():
+        found, env_ids = (self._observed(state), state[self._reward], state[self._done]), state[self._env_id]
+        if env_ids.tobytes() == self._places.tobytes():  # an eighth of what NumPy takes to compare so few
             return found
-        order = np.argsort(state[self._env_id])[np.argsort(np.argsort(self._places))]
+        order = np.argsort(env_ids)[np.argsort(np.argsort(self._places))]
         return tuple(values[order] for values in found)
 
     def close(self):

@@ -17,10 +17,10 @@ def load():
         library = ctypes.CDLL(found.origin)
     except OSError:  # compiled elsewhere, for another system
         return None
-    library.mpies_widest.restype = ctypes.c_long
+    library.mpies_widest.restype = library.mpies_score.restype = ctypes.c_long
     library.mpies_forward.restype = library.mpies_look.restype = None
     library.mpies_forward.argtypes = (ctypes.c_void_p, ctypes.c_long)
-    library.mpies_look.argtypes = (ctypes.c_void_p, ctypes.c_long, ctypes.c_long)
+    library.mpies_look.argtypes = library.mpies_score.argtypes = (ctypes.c_void_p, ctypes.c_long, ctypes.c_long)
     return library
 
 
@@ -95,3 +95,22 @@ class Sight:
 
     def __call__(self, lanes, normalizes):
         self._look(self._at, lanes, normalizes)
+
+
+class _Score(ctypes.Structure):
+    """`struct score`."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("rewards", "totals", "signs", "begun", "limits", "over"))
+
+
+class Score:
+    """Adds up what a step brings, in an EpisodePlayer's arrays: its `_score_by_numpy`, compiled.  signs: or None."""
+
+    def __init__(self, rewards, totals, signs, begun, limits, over):
+        self._arrays = rewards, totals, signs, begun, limits, over
+        self._of = _Score(*(None if array is None else array.ctypes.data for array in self._arrays))
+        self._at = ctypes.addressof(self._of)
+        self._score = LIBRARY.mpies_score
+
+    def __call__(self, lanes, step):
+        return self._score(self._at, lanes, step)

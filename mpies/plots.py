@@ -56,8 +56,11 @@ def number_axis(axes, axis):
         axes.xaxis.set_major_formatter(EngFormatter())
 
 
-def draw_return(curves, axis, width=WIDE):
-    """Return against an axis of AXES: members (mean, min to max), evaluations with their interval, the target."""
+def draw_return(curves, axis, width=WIDE, beside=()):
+    """Return against an axis of AXES: members (mean, min to max), evaluations with their interval, the target.
+
+    beside: curves of others on the same axis, (name, [(x, return), ...]) each.
+    """
     figure, axes = new_figure(width, curves.title)
     label, size = in_units(axis, [curves[AXES[axis][0]]])
     x, at = curves[AXES[axis][0]] / size, curves.evaluated
@@ -70,18 +73,21 @@ def draw_return(curves, axis, width=WIDE):
         axes.errorbar(x[at], means, interval, label="evaluation, 95 % interval", **style)
     if curves.target is not None:
         axes.axhline(curves.target, color="black", linestyle="--", linewidth=1, label=f"target {curves.target:g}")
+    others = [np.array(points, float) for _, points in beside]
+    for (name, _), points, marker in zip(beside, others, MARKERS[1:], strict=False):
+        axes.plot(points[:, 0] / size, points[:, 1], color=GREEN, marker=marker, markersize=4, label=name)
     axes.set_xlabel(label)
     axes.set_ylabel("return of an episode")
-    axes.set_ylim(*_limits(curves, low, high))
+    axes.set_ylim(*_limits(curves, low, high, [points[:, 1] for points in others]))
     number_axis(axes, axis)
     below = {"loc": "outside lower center", "ncols": 2 if width < 6 else 4, "frameon": False, "fontsize": 8}
     figure.legend(**below)
     return figure
 
 
-def _limits(curves, low, high):
-    """The vertical range: all means and evaluations, and of the extremes all but the wildest twentieth."""
-    inner = [curves["return_mean"], curves["eval_mean"], [np.nan if curves.target is None else curves.target]]
+def _limits(curves, low, high, others):
+    """The vertical range: all means, evaluations and others, and of the extremes all but the wildest twentieth."""
+    inner = [curves["return_mean"], curves["eval_mean"], [np.nan if curves.target is None else curves.target], *others]
     inner += [np.nanpercentile(low, [5, 100]), np.nanpercentile(high, [0, 95])] if np.isfinite(low).any() else []
     inner = np.concatenate(inner)
     inner = inner[np.isfinite(inner)]

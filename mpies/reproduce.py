@@ -71,6 +71,8 @@ def compare(recorded, found):
 def record_run(run, name, overrides, episodes=100, mark=None):
     """Record a run as results/NAME: metrics, picture, its policy when small, and that on fresh episodes.
 
+    What others published of it is drawn beside, where results/NAME/published.yaml has it.
+
     mark: mean return of these that counts as reached; by default stop.target, which may hold a margin.
     """
     from mpies.curves import read_curves
@@ -104,9 +106,15 @@ def record_run(run, name, overrides, episodes=100, mark=None):
     shutil.copy(run / "metrics.csv", folder)
     if find_policy(run).stat().st_size < SMALL:
         shutil.copy(find_policy(run), folder / "policy.h5")
-    (folder / "return.png").write_bytes(image(draw_return(curves, "steps")))
+    (folder / "return.png").write_bytes(image(draw_return(curves, "steps", beside=read_published(name))))
     (folder / "record.yaml").write_text(yaml.safe_dump(record, sort_keys=False))
     return record
+
+
+def read_published(name):
+    """Curves that others published of a recipe: [(whose, [(steps, return), ...]), ...], often none."""
+    file = RESULTS / name / "published.yaml"
+    return [(found["curve"], found["points"]) for found in yaml.safe_load(file.read_text())] if file.exists() else []
 
 
 def describe(record):
@@ -139,6 +147,7 @@ def read_heading(path):
 def list_recipes():
     """All recipes and how far each was taken, as a Markdown page."""
     lines = ["# Recipes", "", "Generated from the headings of `configs/` by `mpies reproduce --list`.", ""]
+    lines += ["Pictures have beside our curve what others published, with its source in `published.yaml`.", ""]
     lines += ["| recipe | task and solver | source | budget | status |", "|---|---|---|---|---|"]
     for path in sorted(RECIPES.glob("*.yaml")):
         told = read_heading(path)

@@ -154,6 +154,7 @@ class EpisodePlayer:
         self.inputs = np.zeros((lanes, size), np.float32)  # normalised
         self.centres, self.scales = np.zeros((lanes, size), np.float32), np.ones((lanes, size), np.float32)
         self.sums = np.zeros((lanes, 2, size))
+        self.rewards, self.over = np.zeros(lanes), np.zeros(lanes, bool)  # of the newest step
         self.totals, self.signs = np.zeros(lanes), np.zeros(lanes)
         self.begun, self.rollouts, self.limits = (np.zeros(lanes, np.int64) for _ in range(3))
         self.since = np.zeros(lanes)  # wall time
@@ -165,10 +166,12 @@ class EpisodePlayer:
         self.per_lane += tuple(self.actor.states)
         self.active, self.step, self.paused = 0, 0, 0.0
         self.opened: list[_Open] = []
-        self._look = self._look_by_numpy
+        self._look, self._score = self._look_by_numpy, self._score_by_numpy
         if kernels.LIBRARY:
             looked_at = self.observations, self.centres, self.scales, self.inputs, self.sums, self.sampled
             self._look = kernels.Sight(*looked_at, clip)
+            counted = self.signs if signs else None
+            self._score = kernels.Score(self.rewards, self.totals, counted, self.begun, self.limits, self.over)
 
     def play(self, session, share=1, ahead=None, all_through=lambda: True, leave=lambda: False):
         """Play rollouts of a Session until there are no more tickets.
@@ -192,9 +195,8 @@ class EpisodePlayer:
                     break
                 if session.is_over and (not ahead or not self.active or all_through()):
                     break
-                over = self._step(session.normalization is not None)
-                if over.any():
-                    for lane in np.flatnonzero(over)[::-1]:  # from the end: the last lane fills the gap
+                if over := self._step(session.normalization is not None):
+                    for lane in over[::-1]:  # from the end: the last lane fills the gap
                         self._finish(lane)
                         if source := self._source(sessions):
                             self._begin(lane, source)
@@ -249,9 +251,9 @@ class EpisodePlayer:
 
     def _arrange(self):
         """Note which lanes belong to which batch, and close batches that are through."""
-        opens = self.opens[: self.active]
+        opens = self.opens[: self.active].tolist()  # NumPy takes 50 us to compare objects
         for item in list(self.opened):
-            lanes = np.flatnonzero(opens == item)
+            lanes = np.array([lane for lane, other in enumerate(opens) if other is item], np.intp)
             item.places = self.places[lanes]
             item.lanes = slice(0, self.active) if len(lanes) == self.active else lanes
             if not len(lanes) and not item.waiting:
@@ -259,7 +261,6 @@ class EpisodePlayer:
                 self.opened.remove(item)
         self.stepped = [item for item in self.opened if len(item.places)]
         self.samples = self.sampled[: self.active].any()
-        self.limited = self.limits[: self.active].min(initial=NEVER) < NEVER
 
     def _look_by_numpy(self, lanes, normalizes):
         """Add up what sampled ones of the first `lanes` see, and its squares; normalise and clip what all see."""
@@ -273,8 +274,16 @@ class EpisodePlayer:
             np.minimum(inputs, self.clip, out=inputs)
             np.maximum(inputs, -self.clip, out=inputs)
 
+    def _score_by_numpy(self, lanes, step):
+        """Add up the rewards of the first `lanes`, and end episodes at their limits.  Returns whether any is over."""
+        self.totals[:lanes] += self.rewards[:lanes]
+        if self.counts_signs:
+            self.signs[:lanes] += np.sign(self.rewards[:lanes])
+        self.over[:lanes] |= step - self.begun[:lanes] >= self.limits[:lanes]
+        return self.over[:lanes].any()
+
     def _step(self, normalizes):
-        """One step of all lanes.  Returns (active,) bool: which are over."""
+        """One step of all lanes.  Returns those that are over, in order."""
         active = self.active
         if normalizes or self.samples:
             self._look(active, normalizes)
@@ -282,23 +291,19 @@ class EpisodePlayer:
         actions = self.actor(inputs, self.step - self.begun[:active] if self.actor.wants_steps else None)
         for item in self.stepped:
             item.batch.send(item.places, actions[item.lanes])
-        over = np.empty(active, bool)  # every active lane is in a batch
         self.step += 1
         for item in self.stepped:
             lanes = item.lanes
-            self.observations[lanes], rewards, over[lanes] = item.batch.receive()
-            self.totals[lanes] += rewards
-            if self.counts_signs:
-                self.signs[lanes] += np.sign(rewards)
-        if self.limited:
-            over |= self.step - self.begun[:active] >= self.limits[:active]
+            self.observations[lanes], self.rewards[lanes], self.over[lanes] = item.batch.receive()
+        ended = self._score(active, self.step)
         if self.timeout is not None:
             late = time.monotonic() - self.since[:active] > self.timeout
-            for lane in np.flatnonzero(late & ~over):
+            for lane in np.flatnonzero(late & ~self.over[:active]):
                 self.opens[lane].batch.failures[int(self.places[lane])] = f"it took more than {self.timeout:g} s"
             self.totals[:active][late] = np.nan
-            over |= late
-        return over
+            self.over[:active] |= late
+            ended = True
+        return np.flatnonzero(self.over[:active]).tolist() if ended else []
 
     def _finish(self, lane):
         opened, rollout = self.opens[lane], int(self.rollouts[lane])

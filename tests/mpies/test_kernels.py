@@ -14,7 +14,7 @@ from envs.base import Continuous, Interface
 from mpies import kernels, store
 from mpies.exported_mlp import tanh
 from mpies.policies import ACTIVATIONS, MLPOptions, aligned_stack, make_policy
-from mpies.rollouts import EpisodePlayer
+from mpies.rollouts import NEVER, EpisodePlayer
 
 compiled = pytest.mark.skipif(not kernels.LIBRARY, reason="no C compiler when mpies was installed")
 BOX = Continuous(np.full(3, -1e9, np.float32), np.full(3, 1e9, np.float32))
@@ -45,11 +45,12 @@ def networks(widths, activation="tanh", bias=True, members=5):
 
 @pytest.fixture(params=[4, 8, 16])
 def lanes(request, monkeypatch):
-    """The widest vectors that are used."""
-    most = ctypes.c_long.in_dll(kernels.LIBRARY, "mpies_lanes")
-    before, most.value = most.value, request.param
+    """The widest vectors that are used, for networks of any size."""
+    most, large = (ctypes.c_long.in_dll(kernels.LIBRARY, name) for name in ("mpies_lanes", "mpies_large"))
+    before = most.value, large.value
+    most.value, large.value = request.param, 0
     yield request.param
-    most.value = before
+    most.value, large.value = before
 
 
 @compiled
@@ -118,6 +119,31 @@ def test_looking_gives_the_bits_of_numpy(normalizes):
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
     assert found[0][0].any() and found[0][1].any() == normalizes
+    world.close()
+
+
+@compiled
+@pytest.mark.parametrize("signs", [True, False])
+def test_adding_up_gives_the_bits_of_numpy(signs):
+    world = make_world("Hopper-v5", "gymnasium")
+    policy, found = make_policy(MLPOptions(), world.interface), []
+    for library in (kernels.LIBRARY, None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "LIBRARY", library)
+            player = EpisodePlayer(world, policy, 5.0, signs=signs)
+        random, counts = np.random.default_rng(1), []
+        player.limits[:] = NEVER
+        player.limits[3:6], player.begun[4] = 2, 1
+        for step in range(1, 5):
+            player.rewards[:] = random.standard_normal(world.lanes).astype(np.float32)
+            player.rewards[: len(WILD)] = WILD if step % 2 else 0
+            player.over[:] = random.random(world.lanes) < 0.2 * (step > 2)
+            with np.errstate(all="ignore"):
+                counts.append(bool(player._score(world.lanes - 1, step)))
+        found.append((player.totals.copy(), player.signs.copy(), player.over.copy(), counts))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert found[0][3] == [False, True, True, True] and found[0][1].any() == signs
     world.close()
 
 

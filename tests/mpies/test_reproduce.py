@@ -1,13 +1,18 @@
 """Recipes that were recorded come out again."""
 
+import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from mpies import store
 from mpies.cli import main
-from mpies.reproduce import compare
+from mpies.config import load
+from mpies.curves import read_curves
+from mpies.plots import draw_return
+from mpies.reproduce import compare, read_published, read_record
 
 HOME = Path(__file__).resolve().parents[2]
 
@@ -45,3 +50,16 @@ def test_curves_are_compared_by_digest_and_by_what_they_reach():
     found = compare(old, rows([0, 5, 6], "abx"))
     assert (found.generations, found.same) == (3, 2)
     assert found.difference == pytest.approx(4 / 3 / 10)
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in HOME.glob("results/*/published.yaml")))
+def test_what_others_published_is_drawn_beside(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(HOME)
+    shutil.copy(HOME / "results" / name / "metrics.csv", tmp_path)
+    config = load(HOME / "configs" / f"{name}.yaml", read_record(name)["overrides"])
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    beside = read_published(name)
+    for _, points in beside:
+        assert points == sorted(points)
+    (legend,) = draw_return(read_curves(tmp_path), "steps", beside=beside).legends
+    assert {whose for whose, _ in beside} < {text.get_text() for text in legend.get_texts()}
