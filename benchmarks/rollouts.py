@@ -6,9 +6,7 @@ In one run and in turn, several times: (a) a whole generation as `mpies train` m
 gather, update, metrics row; no evaluation), and (b) the bare loop: the actions of the same episodes, recorded
 beforehand, stepped by the same backend on the same number of processes, each with the episodes it had played.
 With overlap=1 several generations in a row are measured, beside the bare loops of as many before them.
-(c) is the bare loop once more, now reading the parameters of the members under way before each call, as any policy
-must: what stepping costs when the simulator no longer has the caches for itself.
-Prints steps per second of all and the ratios to (b), medians over the repeats; --json FILE keeps them.
+Prints steps per second of both and the ratio, medians over the repeats; --json FILE keeps them.
 """
 
 import argparse
@@ -62,11 +60,8 @@ def calls_of(episodes):
     return [(np.array(p, np.int32), np.stack([episodes[i][1][t] for i in p])) for t, p in enumerate(running)]
 
 
-def bare_speed(comm, world, episodes, generations, parameters=None):
-    """Steps per second of all processes that step their recorded episodes, each generation's side by side.
-
-    parameters: (lanes, d), of which those of the lanes under way are read before each call; None for nothing.
-    """
+def bare_speed(comm, world, episodes, generations):
+    """Steps per second of all processes that step their recorded episodes, each generation's side by side."""
     bounds = [len(episodes) * place // generations for place in range(generations + 1)]
     parts = [episodes[start:stop] for start, stop in pairwise(bounds) if stop > start]
     loops = [([seed for seed, _ in part], calls_of(part)) for part in parts]
@@ -75,8 +70,6 @@ def bare_speed(comm, world, episodes, generations, parameters=None):
     for seeds, calls in loops:
         batch = world.open(seeds)
         for places, actions in calls:
-            if parameters is not None:
-                parameters[: len(places)].max()
             batch.send(places, actions)
             batch.receive()
         batch.close()
@@ -98,8 +91,7 @@ def main():
     config = configs.load(options.config, [*options.overrides, "checkpoint.every=1000000"])
     trainer = Trainer(config, comm, NoSignals())
     trainer.build_table()
-    world, stack = trainer.task.world, trainer.task.player.stack
-    ours, bare, reading, together = [], [], [], TOGETHER if config.overlap else 1
+    world, ours, bare, together = trainer.task.world, [], [], TOGETHER if config.overlap else 1
     with tempfile.TemporaryDirectory() as folder:
         run = store.open_run(folder, config, "auto") if comm.rank == 0 else store.Run(folder, config)
         trainer.open(run)
@@ -114,7 +106,6 @@ def main():
                 )
                 trainer.sessions.clear()
             bare.append(bare_speed(comm, world, episodes, together))
-            reading.append(bare_speed(comm, world, episodes, together, stack))
             steps, start = 0.0, time.perf_counter()
             for _ in range(together):
                 steps += trainer.make_generation(run.settle).steps.sum()
@@ -136,14 +127,12 @@ def main():
             "steps_per_second": statistics.median(ours),
             "bare_steps_per_second": statistics.median(bare),
             "ratio": statistics.median(ratios),
-            "reading_ratio": statistics.median(one / other for one, other in zip(reading, bare, strict=True)),
             "ratios": ratios,
         }
         print(
             f"{found['environment']} {found['backend']} {comm.size} ranks: whole generations "
             f"{found['steps_per_second']:,.0f} steps/s, bare loop {found['bare_steps_per_second']:,.0f}, "
-            f"ratio {found['ratio']:.3f} (min {min(ratios):.3f}, max {max(ratios):.3f}, {options.repeats} repeats); "
-            f"the bare loop that reads the parameters as well: {found['reading_ratio']:.3f}"
+            f"ratio {found['ratio']:.3f} (min {min(ratios):.3f}, max {max(ratios):.3f}, {options.repeats} repeats)"
         )
         if options.json:
             with open(options.json, "w") as file:

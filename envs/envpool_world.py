@@ -92,7 +92,7 @@ class EnvPoolWorld(World):
 
 
 def _rows(values):
-    return values.reshape(len(values), -1)
+    return values if values.ndim == 2 else values.reshape(len(values), -1)
 
 
 def _flat(space):
@@ -131,8 +131,9 @@ class _EnvPoolBatch(Batch):
 
     def _observed(self, state):
         """The observations (m, o) in a state."""
-        parts = [state[part] if state[part].ndim == 2 else _rows(state[part]) for part in self._parts]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1, dtype=np.float32)
+        if len(self._parts) == 1:
+            return _rows(state[self._parts[0]])
+        return np.concatenate([_rows(state[part]) for part in self._parts], axis=1, dtype=np.float32)
 
     def send(self, places, actions):
         self._places = places

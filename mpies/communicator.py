@@ -76,19 +76,25 @@ class Meeting:
 class Tickets:
     """Work shared out by whoever asks first, each piece once.
 
-    left: pieces that were free when this rank last asked.  draw: adds to the shared count and returns
-    what it was before.
+    draw: adds to the shared count and returns what it was before.
     """
 
     def __init__(self, start, stop, draw):
         self._start, self._stop, self._draw = start, stop, draw
-        self.left = stop - start
+        self._free, self._has_taken = stop - start, False
+
+    @property
+    def left(self):
+        """Pieces that are free now; before this rank's first, all, so that who comes late begins with as many."""
+        if self._free and self._has_taken:
+            self.take(0)
+        return self._free
 
     def take(self, count):
         """The next free range of at most `count`; empty when all is taken."""
         low = min(self._start + self._draw(count), self._stop)
         high = min(low + count, self._stop)
-        self.left = self._stop - high
+        self._free, self._has_taken = self._stop - high, True
         return range(low, high)
 
 

@@ -223,9 +223,9 @@ class EpisodePlayer:
                 if item.waiting and item.session is session:
                     return item
             under_way += session.under_way
-            if draws and under_way <= world.low_water and session.tickets.left:
+            if draws and under_way <= world.low_water and (left := session.tickets.left):
                 # A part of the fair share of what is left: wide batches first, and a short wait at the end.
-                share = -(-session.tickets.left // (world.divisor * self.share))
+                share = -(-left // (world.divisor * self.share))
                 portion = min(max(share, world.smallest), world.largest)
                 rollouts = session.draw(portion)
                 if len(rollouts):

@@ -26,8 +26,8 @@ class Schedule:
     static: bool = False
 
     def portion(self, left, ranks):
-        """Tickets that one of `ranks` ranks draws when `left` are left."""
-        return min(max(-(-left // (self.divisor * ranks)), self.smallest), self.largest, left)
+        """Tickets that one of `ranks` ranks asks for when `left` are left, or at first, when all are."""
+        return min(max(-(-left // (self.divisor * ranks)), self.smallest), self.largest)
 
 
 @dataclass
@@ -37,6 +37,7 @@ class _Rank:
     waiting: list = field(default_factory=list)  # likewise, drawn but not begun
     since: float = 0.0  # when `lanes` was true
     generation: int = 0  # that it draws from
+    drawn: int = -1  # the newest generation that it has tickets of
     helped: int = 0  # the newest generation whose update it has had its part in
 
 
@@ -54,10 +55,8 @@ def told_times(durations, nodes, schedule, update, overlap=0, share=0.0):
         for number, rank in enumerate(ranks):
             rank.pool = number
     before = list(accumulate(nodes, initial=0))
-    pools = []  # of each generation and pool: [next ticket, end]
-    for times in durations:
-        bounds = [len(times) * count // before[-1] for count in before]
-        pools.append([list(pair) for pair in pairwise(bounds)])
+    bounds = [list(pairwise(len(times) * count // before[-1] for count in before)) for times in durations]
+    pools = [[list(pair) for pair in pairs] for pairs in bounds]  # of each generation and pool: [next ticket, end]
     left = [len(times) for times in durations]
     begin = [0.0] * (1 + overlap) + [math.inf] * len(durations)  # of each generation
     told = 0
@@ -69,9 +68,10 @@ def told_times(durations, nodes, schedule, update, overlap=0, share=0.0):
         while rank.generation < len(durations) and begin[rank.generation] <= now:
             pool = pools[rank.generation][rank.pool]
             if pool[0] < pool[1]:
-                first = pool[0]
-                pool[0] += schedule.portion(pool[1] - first, nodes[rank.pool])
-                times = durations[rank.generation][first : pool[0]]
+                first, (start, stop) = pool[0], bounds[rank.generation][rank.pool]
+                known = stop - (first if rank.drawn == rank.generation else start)
+                pool[0] = min(first + schedule.portion(known, nodes[rank.pool]), stop)
+                times, rank.drawn = durations[rank.generation][first : pool[0]], rank.generation
                 rank.waiting = [[seconds, rank.generation] for seconds in times[::-1]]
                 return True
             rank.generation += 1

@@ -38,6 +38,10 @@ class Head:
                 f"policy.sampling {options.sampling} is not for {'discrete' if self.is_choice else 'continuous'} "
                 f"actions; use {other}, or none"
             )
+        if options.action_noise and isinstance(action, Discrete):
+            raise ValueError("policy.action_noise is for continuous actions, but these are discrete; remove it")
+        if options.action_noise and options.sampling != "none":
+            raise ValueError(f"policy.action_noise and policy.sampling {options.sampling} exclude each other; remove one")
         self.deviations = ()
         if isinstance(action, Discrete):
             if options.bins:
@@ -61,8 +65,11 @@ class Head:
 
     def bind(self, lanes, log_deviations=None):
         """A function from outputs (m, width) to actions, for up to `lanes` lanes; see Noise for its states."""
-        noisy = self.options.sampling != "none" or self.options.action_noise > 0
-        noise = Noise(lanes, self.shape, gumbel=self.options.sampling == "softmax") if noisy else NoNoise()
+        noise = NoNoise()
+        if self.options.sampling != "none":
+            noise = Noise(lanes, self.shape, gumbel=self.is_choice)
+        elif self.options.action_noise:
+            noise = Noise(lanes, self.action.low.shape)
         if self.is_choice:
             return _Choice(self, noise)
         return _Numbers(self, noise, lanes, log_deviations)
@@ -83,7 +90,7 @@ class NoNoise:
 class Noise:
     """Normals, or Gumbel numbers, for each lane and step: a function of the lane's seed and the step alone."""
 
-    def __init__(self, lanes, shape, gumbel):
+    def __init__(self, lanes, shape, gumbel=False):
         self._gumbel = gumbel
         self._block = np.zeros((lanes, _STEPS, *shape), np.float32)
         self._next = np.zeros(lanes, np.int64)
@@ -116,22 +123,25 @@ class Noise:
 
 
 class _Choice:
-    """The largest output, or a draw by their softmax (the largest after adding Gumbel numbers)."""
+    """The largest output, or a draw by their softmax (the largest after adding Gumbel numbers); and noise on values."""
 
     def __init__(self, head, noise):
         self._head, self._noise = head, noise
         self.states, self.begin = noise.states, noise.begin
+        self._draws = head.options.sampling == "softmax"
         self._numbers = None if isinstance(head.action, Discrete) else np.arange(len(head.action.low))
-        # What a choice is made by is no noise on what is chosen.
-        self._extra = head.options.action_noise if self._numbers is not None else 0.0
 
     def __call__(self, outputs):
         head, noise = self._head, self._noise(len(outputs))
-        outputs = outputs.reshape(len(outputs), *head.shape)
-        if head.options.sampling == "softmax":
-            outputs = outputs + noise
-        best = outputs.argmax(axis=-1)
-        return best.astype(np.int32) if self._numbers is None else head.values[self._numbers, best]
+        if self._numbers is not None:
+            outputs = outputs.reshape(len(outputs), *head.shape)
+        best = (outputs + noise if self._draws else outputs).argmax(axis=-1)
+        if self._numbers is None:
+            return best.astype(np.int32)
+        values = head.values[self._numbers, best]
+        if noise is None or self._draws:
+            return values
+        return np.clip(values + np.float32(head.options.action_noise) * noise, head.action.low, head.action.high)
 
 
 class _Numbers:

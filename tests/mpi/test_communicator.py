@@ -73,6 +73,7 @@ def test_each_ticket_is_drawn_exactly_once_in_every_session(comm):
         tickets, mine = comm.tickets(total), []
         assert tickets.left == total
         while taken := tickets.take(1 + (session + comm.rank) % 4):
+            assert tickets.left <= total - len(mine) - len(taken)
             mine += taken
         assert tickets.left == 0 and not tickets.take(1)
         everyones, _ = comm.allgather(np.array([(number, 0) for number in mine], ROW))
@@ -123,6 +124,19 @@ def test_the_serial_twin_keeps_the_same_contract():
         while taken := tickets.take(3):
             mine += taken
         assert mine == list(range(total)) and tickets.left == 0
+
+
+@pytest.mark.mpi(2)
+def test_who_has_taken_some_sees_what_others_take(comm):
+    tickets = comm.tickets(20)
+    assert tickets.left == 20
+    tickets.take(2)
+    comm.node_barrier()
+    assert tickets.left == 16  # before that, all: a late rank begins with as many as the first
+    comm.node_barrier()
+    tickets.take(8)
+    comm.node_barrier()
+    assert tickets.left == 0 and not tickets.take(1)
 
 
 def test_tickets_stay_within_their_range_when_all_is_drawn():

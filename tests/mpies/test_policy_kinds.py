@@ -143,6 +143,28 @@ def test_noise_is_the_seeds_and_none_without_one(build):
     assert abs(np.corrcoef(heard[:, 0, 0], heard[:, 1, 0])[0, 1]) < 0.3
 
 
+def test_noise_is_added_to_values_that_were_chosen(build):
+    policy = build("mlp", action_noise=0.2, hidden=[], bins="custom:-0.5,0.5")
+    stack, seen = members(policy, 2), observations(policy, 200, 2)
+    chosen, heard = episode(policy, stack, seen), episode(policy, stack, seen, seeds=[1, 2])
+    assert set(chosen.ravel()) == {-0.5, 0.5}
+    assert (heard - chosen)[..., 0].std() == pytest.approx(0.2, rel=0.15)
+    assert (heard >= BOX.low).all() and (heard <= BOX.high).all()
+
+
+@pytest.mark.parametrize(
+    ("action", "options", "message"),
+    [
+        (Discrete(3), {"action_noise": 0.1}, "for continuous actions, but these are discrete"),
+        (BOX, {"action_noise": 0.1, "sampling": "gaussian"}, "exclude each other"),
+        (BOX, {"action_noise": 0.1, "sampling": "softmax", "bins": "uniform:5"}, "exclude each other"),
+    ],
+)
+def test_noise_that_would_not_be_heard_is_refused(action, options, message, build):
+    with pytest.raises(PolicyProblem, match=message):
+        build("mlp", action, **options)
+
+
 def test_softmax_draws_as_often_as_it_should(build):
     policy = build("mlp", Discrete(3), sampling="softmax", hidden=[])
     stack, seen = members(policy, 1), np.zeros((4000, 1, 6), "f4")
