@@ -68,7 +68,7 @@ def main():
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--delay", type=float, default=2e-4, help="seconds from node to node")
     parser.add_argument("--members", type=int, default=10, help="of a rank")
-    parser.add_argument("--step", type=float, default=0.2, help="seconds; short ones and 64 ranks fight for the cores")
+    parser.add_argument("--step", type=float, default=0.1, help="seconds; short ones and 64 ranks fight for the cores")
     parser.add_argument("--mean", type=float, default=10, help="steps of an episode")
     parser.add_argument("--variation", type=float, default=0.5)
     parser.add_argument("--generations", type=int, default=6)
