@@ -41,7 +41,7 @@ class Head:
         if options.action_noise and isinstance(action, Discrete):
             raise ValueError("policy.action_noise is for continuous actions, but these are discrete; remove it")
         if options.action_noise and options.sampling != "none":
-            raise ValueError(f"policy.action_noise and policy.sampling {options.sampling} exclude each other; remove one")
+            raise ValueError(f"policy.action_noise and sampling {options.sampling} exclude each other; remove one")
         self.deviations = ()
         if isinstance(action, Discrete):
             if options.bins:
