@@ -63,10 +63,11 @@ def fill(path):
 
 
 def remount(path, how):
-    subprocess.run(["mount", "-o", f"remount,{how}", path], check=True)
+    """Returns whether that was possible: a file that is being written keeps the disk writable."""
+    return not subprocess.run(["mount", "-o", f"remount,{how}", path]).returncode
 
 
-REFUSALS = {
+REFUSALS = {  # what makes a disk refuse, and returns False where it must be tried again; what ends it; what is said
     "full": (fill, lambda path: (path / "ballast").unlink(), "No space left on device"),
     "read-only": (lambda path: remount(path, "ro"), lambda path: remount(path, "rw"), "Read-only file system"),
 }
@@ -97,7 +98,11 @@ def test_training_goes_on_while_the_disk_refuses_and_nothing_is_missing_in_the_e
     job = start_mpies(0, "train", write_config(CONFIG), "--out", run)
     wait_for_rows(run, job)
     job.send_signal(signal.SIGSTOP)
-    refuse(disk)
+    while refuse(disk) is False:
+        job.send_signal(signal.SIGCONT)
+        time.sleep(0.002)
+        assert job.poll() is None
+        job.send_signal(signal.SIGSTOP)
     job.send_signal(signal.SIGCONT)
     stderr = ""
     while "cannot be written" not in stderr:
