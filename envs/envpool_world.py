@@ -114,7 +114,6 @@ class _EnvPoolBatch(Batch):
         self._pool = pool
         self.failures, self.behaviours = {}, {}
         self._action_type = pool.action_space.dtype
-        self._actions = pool._action_keys
         names = pool._state_keys
         # EnvPool says of a truncated episode too that it is done.
         self._env_id, self._reward, self._done = (names.index(name) for name in ("info:env_id", "reward", "done"))

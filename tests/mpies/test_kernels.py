@@ -97,15 +97,22 @@ def test_the_hyperbolic_tangent_is_close_to_the_true_one():
     assert np.isnan(tanh(np.array([np.nan], np.float32)))
 
 
-@compiled
-@pytest.mark.parametrize("normalizes", [True, False])
-def test_looking_gives_the_bits_of_numpy(normalizes):
+def players(**options):
+    """A player with the compiled loop, and one in NumPy."""
     world = make_world("Hopper-v5", "gymnasium")
-    policy, found = make_policy(MLPOptions(), world.interface), []
     for library in (kernels.LIBRARY, None):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(kernels, "LIBRARY", library)
-            player = EpisodePlayer(world, policy, 5.0)
+            player = EpisodePlayer(world, make_policy(MLPOptions(), world.interface), 5.0, **options)
+        yield player
+    world.close()
+
+
+@compiled
+@pytest.mark.parametrize("normalizes", [True, False])
+def test_looking_gives_the_bits_of_numpy(normalizes):
+    found = []
+    for player in players():
         random = np.random.default_rng(1)
         player.sampled[::2] = True
         player.centres[:] = random.standard_normal(player.centres.shape)
@@ -114,37 +121,31 @@ def test_looking_gives_the_bits_of_numpy(normalizes):
             player.observations[:] = 3 * random.standard_normal(player.observations.shape)
             player.observations[1, :8] = WILD
             with np.errstate(all="ignore"):
-                player._look(world.lanes - 1, normalizes)
+                player._look(player.world.lanes - 1, normalizes)
         found.append((player.sums.copy(), player.inputs.copy()))
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
     assert found[0][0].any() and found[0][1].any() == normalizes
-    world.close()
 
 
 @compiled
 @pytest.mark.parametrize("signs", [True, False])
 def test_adding_up_gives_the_bits_of_numpy(signs):
-    world = make_world("Hopper-v5", "gymnasium")
-    policy, found = make_policy(MLPOptions(), world.interface), []
-    for library in (kernels.LIBRARY, None):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(kernels, "LIBRARY", library)
-            player = EpisodePlayer(world, policy, 5.0, signs=signs)
+    found = []
+    for player in players(signs=signs):
         random, counts = np.random.default_rng(1), []
         player.limits[:] = NEVER
         player.limits[3:6], player.begun[4] = 2, 1
         for step in range(1, 5):
-            player.rewards[:] = random.standard_normal(world.lanes).astype(np.float32)
+            player.rewards[:] = random.standard_normal(player.world.lanes).astype(np.float32)
             player.rewards[: len(WILD)] = WILD if step % 2 else 0
-            player.over[:] = random.random(world.lanes) < 0.2 * (step > 2)
+            player.over[:] = random.random(player.world.lanes) < 0.2 * (step > 2)
             with np.errstate(all="ignore"):
-                counts.append(bool(player._score(world.lanes - 1, step)))
+                counts.append(bool(player._score(player.world.lanes - 1, step)))
         found.append((player.totals.copy(), player.signs.copy(), player.over.copy(), counts))
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
     assert found[0][3] == [False, True, True, True] and found[0][1].any() == signs
-    world.close()
 
 
 OTHER_PROCESSORS = {
