@@ -41,7 +41,7 @@ def record_actions(trainer, play):
                 actions_of[place].append(np.array(action))
             real_send(places, actions)
 
-        batch.send = send
+        batch.send, batch.calls = send, None
         opened.extend(zip(seeds, actions_of, strict=True))
         return batch
 

@@ -1,6 +1,7 @@
 """What a world is: batches of episodes that start from seeds and are stepped side by side."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,20 @@ class Interface:
     shape: tuple | None = None
 
 
+@dataclass(frozen=True)
+class Calls:
+    """How a compiled loop steps a batch by itself.
+
+    send: begins a step, called with [places, places, actions].  receive: ends it, and returns a list of arrays.
+    at: where in the list observations, rewards, ends and places are.  action_type: of the actions.
+    """
+
+    send: Callable
+    receive: Callable
+    at: tuple
+    action_type: np.dtype
+
+
 class Batch(ABC):
     """Episodes begun together.  Each is known by its place in the list of seeds.
 
@@ -60,6 +75,7 @@ class Batch(ABC):
 
     failures: dict  # place -> message
     behaviours: dict  # place -> (b,) what the newest step said of World.behaviour; empty where nobody asks
+    calls: Calls | None = None  # of a batch that needs no more than them
 
     def close(self):  # noqa: B027 (most batches hold nothing)
         """Free what the batch holds."""

@@ -13,7 +13,7 @@ import warnings
 
 import numpy as np
 
-from envs.base import Batch, EnvironmentProblem, World
+from envs.base import Batch, Calls, EnvironmentProblem, World
 from envs.gymnasium_world import interface_of, nearest, one_line
 
 # `import envpool` imports all of its families, and Matplotlib with them: 1.5 s, where most runs need one of these.
@@ -111,9 +111,9 @@ class _EnvPoolBatch(Batch):
     """
 
     def __init__(self, pool, width, behaviour=()):
-        self._pool = pool
+        self._pool, self._send, self._receive = pool, pool._send, pool._recv
         self.failures, self.behaviours = {}, {}
-        self._action_type = pool.action_space.dtype
+        self._action_type = pool.spec.action_array_spec["action"].dtype
         names = pool._state_keys
         # EnvPool says of a truncated episode too that it is done.
         self._env_id, self._reward, self._done = (names.index(name) for name in ("info:env_id", "reward", "done"))
@@ -127,6 +127,10 @@ class _EnvPoolBatch(Batch):
         pool._reset(pool.all_env_ids)
         state = pool._recv()
         self.observations[state[self._env_id]] = self._observed(state)
+        self._is_flat = len(self._parts) == 1 and state[self._parts[0]].ndim == 2
+        if self._is_flat and state[self._parts[0]].dtype.kind == "f" and not behaviour:
+            at = *self._parts, self._reward, self._done, self._env_id
+            self.calls = Calls(self._send, self._receive, at, self._action_type)
 
     def _observed(self, state):
         """The observations (m, o) in a state."""
@@ -136,14 +140,17 @@ class _EnvPoolBatch(Batch):
 
     def send(self, places, actions):
         self._places = places
-        self._pool._send([places, places, actions.astype(self._action_type, copy=False)])
+        if actions.dtype != self._action_type:
+            actions = actions.astype(self._action_type)
+        self._send([places, places, actions])
 
     def receive(self):
-        state = self._pool._recv()
+        state = self._receive()
         if self._behaviour:
             values = np.concatenate([_rows(state[part]) for part in self._behaviour], axis=1, dtype=np.float64)
             self.behaviours.update(zip(state[self._env_id].tolist(), values, strict=True))
-        found, env_ids = (self._observed(state), state[self._reward], state[self._done]), state[self._env_id]
+        observed = state[self._parts[0]] if self._is_flat else self._observed(state)
+        found, env_ids = (observed, state[self._reward], state[self._done]), state[self._env_id]
         if env_ids.tobytes() == self._places.tobytes():  # an eighth of what NumPy takes to compare so few
             return found
         order = np.argsort(env_ids)[np.argsort(np.argsort(self._places))]
@@ -151,4 +158,4 @@ class _EnvPoolBatch(Batch):
 
     def close(self):
         self._pool.close()
-        self._pool = None
+        self._pool = self._send = self._receive = self.calls = None

@@ -11,7 +11,6 @@ typedef int LOCAL(mask) __attribute__((vector_size(4 * WIDTH)));
 
 /* Columns first .. first + width, in `count` vectors of LANES, of which the last may overlap the one before. */
 #define COLUMNS(LANES)                                                                                                 \
-    typedef float LOCAL(JOIN(vector, LANES)) __attribute__((vector_size(4 * LANES)));                                  \
     INLINE void LOCAL(JOIN(columns, LANES))(const float *x, const float *weights, const float *biases, float *y,       \
                                             long rows, long columns, long first, long width, const int count)          \
     {                                                                                                                  \
@@ -31,14 +30,18 @@ typedef int LOCAL(mask) __attribute__((vector_size(4 * WIDTH)));
         for (int k = 0; k < count; k++)                                                                                \
             memcpy(y + at[k], &sums[k], sizeof w);                                                                     \
     }
-#if WIDTH >= 16
-COLUMNS(16)
-#endif
+typedef float LOCAL(vector1); /* a vector of one goes through memory with every sum */
+COLUMNS(1)
+typedef float LOCAL(vector4) __attribute__((vector_size(16)));
+COLUMNS(4)
 #if WIDTH >= 8
+typedef float LOCAL(vector8) __attribute__((vector_size(32)));
 COLUMNS(8)
 #endif
-COLUMNS(4)
-COLUMNS(1)
+#if WIDTH >= 16
+typedef float LOCAL(vector16) __attribute__((vector_size(64)));
+COLUMNS(16)
+#endif
 
 INLINE void LOCAL(dense)(const float *x, const float *weights, const float *biases, float *y, long rows, long columns)
 {
@@ -58,6 +61,8 @@ INLINE void LOCAL(dense)(const float *x, const float *weights, const float *bias
                 DO(WIDTH, 6);
                 DO(WIDTH, 7);
                 DO(WIDTH, 8);
+                DO(WIDTH, 9);
+                DO(WIDTH, 10);
             }
 #if WIDTH >= 16
         else if (width >= 8)

@@ -6,6 +6,7 @@ import importlib.util
 import numpy as np
 
 ACTIVATIONS = ("linear", "tanh", "relu", "lrelu", "elu")  # as _kernels.c counts them
+NONE, CLIPPED, LARGEST = range(3)
 
 
 def load():
@@ -21,6 +22,8 @@ def load():
     library.mpies_forward.restype = library.mpies_look.restype = None
     library.mpies_forward.argtypes = (ctypes.c_void_p, ctypes.c_long)
     library.mpies_look.argtypes = library.mpies_score.argtypes = (ctypes.c_void_p, ctypes.c_long, ctypes.c_long)
+    library.play = ctypes.PyDLL(found.origin).mpies_play  # the one that calls Python
+    library.play.restype, library.play.argtypes = ctypes.c_long, (ctypes.c_void_p, *[ctypes.c_long] * 3)
     return library
 
 
@@ -31,8 +34,8 @@ class _Perceptrons(ctypes.Structure):
     """`struct perceptrons`."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("widths", "stack", "inputs", "outputs")),
-        *((name, ctypes.c_long) for name in ("layers", "stride", "has_biases", "activation")),
+        *((name, ctypes.c_void_p) for name in ("widths", "stack", "inputs", "outputs", "low", "high", "chosen")),
+        *((name, ctypes.c_long) for name in ("layers", "stride", "has_biases", "activation", "ending")),
     )
 
 
@@ -49,10 +52,11 @@ class Perceptrons:
         self._stack = first  # kept alive, as are the others
         self._widths = (ctypes.c_long * len(widths))(*widths)
         self._inputs, self._outputs = (np.empty((len(first), width), np.float32) for width in (widths[0], widths[-1]))
+        self.found = self._outputs
         arrays = (array.ctypes.data for array in (first, self._inputs, self._outputs))
         shape = (len(widths) - 1, first.strides[0] // 4, bias, ACTIVATIONS.index(activation))
-        self._of = _Perceptrons(ctypes.addressof(self._widths), *arrays, *shape)
-        self._at = ctypes.addressof(self._of)
+        self.of = _Perceptrons(ctypes.addressof(self._widths), *arrays, None, None, None, *shape, NONE)
+        self._at = ctypes.addressof(self.of)
         self._compute = LIBRARY.mpies_forward
 
     @staticmethod
@@ -61,15 +65,25 @@ class Perceptrons:
         in_rows = first.dtype == np.float32 and first.strides[1:] == (4 * widths[1], 4) and not first.strides[0] % 4
         return LIBRARY is not None and in_rows and max(widths[1:-1], default=0) <= LIBRARY.mpies_widest()
 
+    def clip(self, low, high):
+        """Let calls return outputs clipped to these bounds (o,)."""
+        self._bounds = low, high = low.copy(), high.copy()
+        self.of.low, self.of.high, self.of.ending = low.ctypes.data, high.ctypes.data, CLIPPED
+
+    def choose(self):
+        """Let calls return the place (m,) int32 of each member's largest output."""
+        self.found = np.zeros(len(self._outputs), np.int32)
+        self.of.chosen, self.of.ending = self.found.ctypes.data, LARGEST
+
     def begin(self, lane):
         """As Network.begin."""
 
     def __call__(self, inputs):
-        """As Network.__call__."""
+        """As Network.__call__, or what `clip` or `choose` said."""
         count = len(inputs)
         self._inputs[:count] = inputs
         self._compute(self._at, count)
-        return self._outputs[:count]
+        return self.found[:count]
 
 
 class _Sight(ctypes.Structure):
@@ -89,8 +103,8 @@ class Sight:
         self._arrays = observations, centres, scales, inputs, sums, sampled
         assert all(array.flags.c_contiguous for array in self._arrays)
         at = (array.ctypes.data for array in self._arrays)
-        self._of = _Sight(*at, observations.shape[1], clip)
-        self._at = ctypes.addressof(self._of)
+        self.of = _Sight(*at, observations.shape[1], clip)
+        self._at = ctypes.addressof(self.of)
         self._look = LIBRARY.mpies_look
 
     def __call__(self, lanes, normalizes):
@@ -108,9 +122,54 @@ class Score:
 
     def __init__(self, rewards, totals, signs, begun, limits, over):
         self._arrays = rewards, totals, signs, begun, limits, over
-        self._of = _Score(*(None if array is None else array.ctypes.data for array in self._arrays))
-        self._at = ctypes.addressof(self._of)
+        self.of = _Score(*(None if array is None else array.ctypes.data for array in self._arrays))
+        self._at = ctypes.addressof(self.of)
         self._score = LIBRARY.mpies_score
 
     def __call__(self, lanes, step):
         return self._score(self._at, lanes, step)
+
+
+class _Loop(ctypes.Structure):
+    """`struct loop`."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("sight", "policy", "score")),
+        *((name, ctypes.py_object) for name in ("send", "receive", "message")),
+        *((name, ctypes.c_void_p) for name in ("actions", "places")),
+        ("at", ctypes.c_long * 4),
+        *((name, ctypes.c_long) for name in ("looks", "normalizes")),
+    )
+
+
+class Loop:
+    """Plays steps of an EpisodePlayer without Python in between, while one batch has all lanes.
+
+    sight: Sight.  network: Perceptrons that end in actions.  score: Score.
+    """
+
+    def __init__(self, sight, network, score):
+        self._parts, self.found = (sight, network, score), network.found
+        self.of = _Loop(*(ctypes.addressof(part.of) for part in self._parts))
+        self._at = ctypes.addressof(self.of)
+        self._play = LIBRARY.play
+
+    def serve(self, opened):
+        """Get ready for the steps of these batches, each with its `places` (m,) int32; returns whether it can."""
+        of, found = self.of, self.found
+        of.send = of.receive = of.message = None  # let go of a batch that is closed
+        calls = opened[0].batch.calls if len(opened) == 1 else None
+        if calls is None or calls.action_type not in (found.dtype, np.float64):
+            return False
+        self._places = places = opened[0].places
+        self._actions = actions = found[: len(places)].astype(calls.action_type, copy=False)
+        of.send, of.receive, of.message, of.at = calls.send, calls.receive, [places, places, actions], calls.at
+        of.places, of.actions = places.ctypes.data, None
+        if actions.dtype != found.dtype:
+            of.actions = actions.ctypes.data
+        return True
+
+    def __call__(self, lanes, step, most, samples, normalizes):
+        """Steps number `step` and following until one is an episode's last, `most` at most; returns how many."""
+        self.of.looks, self.of.normalizes = samples or normalizes, normalizes
+        return self._play(self._at, lanes, step, most)

@@ -116,15 +116,16 @@ def play_member(path, generation, member, film=None):
     proposal = before.propose()
     batch, number = divmod(member, config.solver.members(task.dimension))
     indices, episodes = before.indices(batch), config.solver.episodes
-    seeds = task.training_seeds(generation - 1, batch)[number * episodes : (number + 1) * episodes]
+    its_own = slice(number * episodes, (number + 1) * episodes)
+    seeds, chance = task.training_seeds(generation - 1, batch)[its_own], task.action_seeds(generation - 1, batch)
     *_, normalization, limit = before.offer()
     normalization = as_normalization(normalization) if task.observation_size else None
 
     def write(_rollout, out):
         before.solver.write(proposal, indices, number, out)
 
-    chance = task.action_seeds(generation - 1, batch)[number * episodes : (number + 1) * episodes]
     limit = int(limit[0]) or None
+    chance = None if chance is None else chance[its_own]
     work = Work(seeds, np.zeros(episodes, bool), write, noise=chance, training=True, limit=limit)
     rows, failures = play_alone(task.player, work, normalization)
     totals = rows["total"]

@@ -5,6 +5,7 @@ plays it, in what company and when changes no bit of what it returns.  Where gen
 that finds no more tickets goes on with those of the next generation.
 """
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from mpies.communicator import Serial
 from mpies.policies import aligned_stack
 
 NEVER = 2**62  # steps: an episode without a limit
+TOGETHER = 16  # steps that a compiled loop makes before the player looks around
 
 # What a rank sends per rollout.
 ROLLOUT = np.dtype([("rollout", "i8"), ("total", "f8"), ("signs", "f8"), ("steps", "i8")])
@@ -166,12 +168,14 @@ class EpisodePlayer:
         self.per_lane += tuple(self.actor.states)
         self.active, self.step, self.paused = 0, 0, 0.0
         self.opened: list[_Open] = []
-        self._look, self._score = self._look_by_numpy, self._score_by_numpy
+        self._look, self._score, self._loop = self._look_by_numpy, self._score_by_numpy, None
         if kernels.LIBRARY:
             looked_at = self.observations, self.centres, self.scales, self.inputs, self.sums, self.sampled
             self._look = kernels.Sight(*looked_at, clip)
             counted = self.signs if signs else None
             self._score = kernels.Score(self.rewards, self.totals, counted, self.begun, self.limits, self.over)
+            if self.actor.compiled:
+                self._loop = kernels.Loop(self._look, self.actor.compiled, self._score)
 
     def play(self, session, share=1, ahead=None, all_through=lambda: True, leave=lambda: False):
         """Play rollouts of a Session until there are no more tickets.
@@ -195,7 +199,7 @@ class EpisodePlayer:
                     break
                 if session.is_over and (not ahead or not self.active or all_through()):
                     break
-                if over := self._step(session.normalization is not None):
+                if over := self._step(session.normalization is not None, 1 if ahead else TOGETHER):
                     for lane in over[::-1]:  # from the end: the last lane fills the gap
                         self._finish(lane)
                         if source := self._source(sessions):
@@ -214,6 +218,7 @@ class EpisodePlayer:
             item.batch.close()
             item.session.under_way = 0
         self.opened, self.active = [], 0
+        self._arrange()
 
     def _source(self, sessions, draws=False):
         """The batch of the first session that has an episode to begin; None without.  draws: may take new tickets."""
@@ -252,15 +257,20 @@ class EpisodePlayer:
     def _arrange(self):
         """Note which lanes belong to which batch, and close batches that are through."""
         opens = self.opens[: self.active].tolist()  # NumPy takes 50 us to compare objects
+        self.stepped = []
         for item in list(self.opened):
-            lanes = np.array([lane for lane, other in enumerate(opens) if other is item], np.intp)
-            item.places = self.places[lanes]
-            item.lanes = slice(0, self.active) if len(lanes) == self.active else lanes
-            if not len(lanes) and not item.waiting:
+            count = opens.count(item)
+            item.lanes = slice(0, count)
+            if count < self.active:
+                item.lanes = np.array([lane for lane, other in enumerate(opens) if other is item], np.intp)
+            item.places = self.places[item.lanes].copy()
+            if count:
+                self.stepped.append(item)
+            elif not item.waiting:
                 item.batch.close()
                 self.opened.remove(item)
-        self.stepped = [item for item in self.opened if len(item.places)]
-        self.samples = self.sampled[: self.active].any()
+        self.samples = True in self.sampled[: self.active].tolist()
+        self._loops = self._loop is not None and self._loop.serve(self.stepped)
 
     def _look_by_numpy(self, lanes, normalizes):
         """Add up what sampled ones of the first `lanes` see, and its squares; normalise and clip what all see."""
@@ -282,20 +292,24 @@ class EpisodePlayer:
         self.over[:lanes] |= step - self.begun[:lanes] >= self.limits[:lanes]
         return self.over[:lanes].any()
 
-    def _step(self, normalizes):
-        """One step of all lanes.  Returns those that are over, in order."""
+    def _step(self, normalizes, most):
+        """Steps of all lanes until one is over, `most` at most.  Returns those that are over, in order."""
         active = self.active
-        if normalizes or self.samples:
-            self._look(active, normalizes)
-        inputs = (self.inputs if normalizes else self.observations)[:active]
-        actions = self.actor(inputs, self.step - self.begun[:active] if self.actor.wants_steps else None)
-        for item in self.stepped:
-            item.batch.send(item.places, actions[item.lanes])
-        self.step += 1
-        for item in self.stepped:
-            lanes = item.lanes
-            self.observations[lanes], self.rewards[lanes], self.over[lanes] = item.batch.receive()
-        ended = self._score(active, self.step)
+        if self._loops:
+            self.step += self._loop(active, self.step, most, self.samples, normalizes)
+            ended = True
+        else:
+            if normalizes or self.samples:
+                self._look(active, normalizes)
+            inputs = (self.inputs if normalizes else self.observations)[:active]
+            actions = self.actor(inputs, self.step - self.begun[:active] if self.actor.wants_steps else None)
+            for item in self.stepped:
+                item.batch.send(item.places, actions[item.lanes])
+            self.step += 1
+            for item in self.stepped:
+                lanes = item.lanes
+                self.observations[lanes], self.rewards[lanes], self.over[lanes] = item.batch.receive()
+            ended = self._score(active, self.step)
         if self.timeout is not None:
             late = time.monotonic() - self.since[:active] > self.timeout
             for lane in np.flatnonzero(late & ~self.over[:active]):
@@ -303,18 +317,18 @@ class EpisodePlayer:
             self.totals[:active][late] = np.nan
             self.over[:active] |= late
             ended = True
-        return np.flatnonzero(self.over[:active]).tolist() if ended else []
+        return [lane for lane, over in enumerate(self.over[:active].tolist()) if over] if ended else []
 
     def _finish(self, lane):
         opened, rollout = self.opens[lane], int(self.rollouts[lane])
         session, total, steps = opened.session, float(self.totals[lane]), self.step - int(self.begun[lane])
         place = int(self.places[lane])
         session.work.note_behaviour(rollout, opened.batch.behaviours.get(place, self.observations[lane]))
-        if not np.isfinite(total):
+        if not math.isfinite(total):
             message = opened.batch.failures.get(place)
             session.failures[rollout] = message or f"return {total}"
             total = np.nan
         session.rows.append((rollout, total, self.signs[lane], steps))
         session.under_way -= 1
-        if self.sampled[lane] and np.isfinite(total) and np.isfinite(self.sums[lane]).all():
+        if self.sampled[lane] and math.isfinite(total) and np.isfinite(self.sums[lane]).all():
             session.observed.append((rollout, steps, *self.sums[lane].copy()))

@@ -139,7 +139,9 @@ class Task:
         return random.integers(2**31, size=(groups[-1] + 1, solver.episodes))[groups].reshape(-1)
 
     def action_seeds(self, generation, batch):
-        """Seeds (members * episodes,) of what a batch's policies leave to chance."""
+        """Seeds (members * episodes,) of what a batch's policies leave to chance; None where that is nothing."""
+        if self.policy is None or not self.policy.head.is_random:
+            return None
         rollouts = self.config.solver.members(self.dimension) * self.config.solver.episodes
         return stream(self.config.seed, ACTIONS, generation, batch).integers(2**63, size=rollouts)
 

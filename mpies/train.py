@@ -223,11 +223,11 @@ class Trainer:
         if ahead and self.generation + 1 < self.config.stop.generations:
             self.open_training(ahead, self.generation + 1, 0)
         while True:
-            session = self.open_training(offer, self.generation, batch) if batch else first
+            session, taken = self.open_training(offer, self.generation, batch) if batch else first
             played, seen = self.play(session, (self.generation, "training", batch))
             rows.append(played)
             observed.append(seen)
-            indices.append(self.indices(self.generation, batch))
+            indices.append(taken)
             batch += 1
             episodes, steps = sum(map(len, rows)), sum(int(r["steps"].sum()) for r in rows)
             if solver.is_complete(episodes, steps):
@@ -237,7 +237,7 @@ class Trainer:
         return results, np.concatenate(indices), observed
 
     def open_training(self, offer, generation, batch):
-        """The Session of a batch of a generation's members."""
+        """The Session of a batch of a generation's members, and their noise indices (k,)."""
         task, payload, episodes = self.task, self.solver.payload_size, self.config.solver.episodes
         indices, seeds = self.indices(generation, batch), task.training_seeds(generation, batch)
         notes = np.zeros((len(seeds), payload + self.solver.wants_behaviour * task.behaviour_size))
@@ -247,7 +247,7 @@ class Trainer:
 
         sampled, chance = task.training_samples(generation, batch), task.action_seeds(generation, batch)
         work = Work(seeds, sampled, write, notes, notes[:, payload:], chance, training=True, limit=offer.limit)
-        return self.open_session(work, offer.normalization, (generation, "training", batch))
+        return self.open_session(work, offer.normalization, (generation, "training", batch)), indices
 
     def open_session(self, work, normalization, key):
         """The Session of this key; one that was open already goes on.

@@ -153,14 +153,19 @@ class Network:
 
 
 class Actor:
-    """Acts for a stack of members, each on a lane.  states: arrays to move along when a lane moves."""
+    """Acts for a stack of members, each on a lane.  states: arrays to move along when a lane moves.
+
+    compiled: the kernels.Perceptrons that do all of it; None where there is more to do.
+    """
 
     def __init__(self, policy, stack):
         views = policy.views(stack)
         networks = views[: len(views) - len(policy.head.deviations)]
+        self._horizon = policy.options.time_input
         self._network = policy.network(networks)
         self._finish = policy.head.bind(len(stack), *views[len(networks) :])
-        self._horizon = policy.options.time_input
+        self._is_whole = policy.head.leave_to(self._network)
+        self.compiled = self._network if self._is_whole and not self._horizon else None
         self._timed = np.zeros((len(stack), policy.inputs), np.float32) if self._horizon else None
         self.wants_steps = self._horizon is not None
         self.states = (*self._network.states, *self._finish.states)
@@ -180,4 +185,5 @@ class Actor:
             inputs[:, :-1] = observations
             np.divide(steps, self._horizon, out=inputs[:, -1], casting="unsafe")
             observations = inputs
-        return self._finish(self._network(observations))
+        outputs = self._network(observations)
+        return outputs if self._is_whole else self._finish(outputs)

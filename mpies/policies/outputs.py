@@ -3,6 +3,7 @@
 import numpy as np
 
 from envs.base import Discrete
+from mpies.kernels import Perceptrons
 
 _STEPS = 64  # of noise that a lane draws at a time
 
@@ -54,6 +55,7 @@ class Head:
             self.values = self._values(parse_bins(options.bins))  # (a, bins)
             self.shape = self.values.shape
         self.width = int(np.prod(self.shape))
+        self.is_random = options.sampling != "none" or options.action_noise > 0
 
     def _values(self, bins):
         low, high = self.action.low, self.action.high
@@ -62,6 +64,16 @@ class Head:
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise ValueError("policy.bins uniform:N needs bounded actions, and these have none; use custom:v1,v2,...")
         return np.linspace(low, high, bins, axis=1, dtype=np.float32)
+
+    def leave_to(self, network):
+        """Let a compiled network end in actions by itself; returns whether it can."""
+        if self.is_random or self.options.bins or not isinstance(network, Perceptrons):
+            return False
+        if self.is_choice:
+            network.choose()
+        elif self.options.output == "clip":
+            network.clip(self.action.low, self.action.high)
+        return self.is_choice or self.options.output == "clip"
 
     def bind(self, lanes, log_deviations=None):
         """A function from outputs (m, width) to actions, for up to `lanes` lanes; see Noise for its states."""

@@ -1,6 +1,7 @@
 """The compiled inner loop is held against NumPy, to the bit, whatever vectors the processor has."""
 
 import ctypes
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -10,11 +11,13 @@ import numpy as np
 import pytest
 
 from envs import make_world
-from envs.base import Continuous, Interface
+from envs.base import Continuous, Discrete, Interface
+from envs.envpool_world import EnvPoolWorld
 from mpies import kernels, store
+from mpies.communicator import Serial
 from mpies.exported_mlp import tanh
 from mpies.policies import ACTIVATIONS, MLPOptions, aligned_stack, make_policy
-from mpies.rollouts import NEVER, EpisodePlayer
+from mpies.rollouts import NEVER, EpisodePlayer, Session, Work, observation_record
 
 compiled = pytest.mark.skipif(not kernels.LIBRARY, reason="no C compiler when mpies was installed")
 BOX = Continuous(np.full(3, -1e9, np.float32), np.full(3, 1e9, np.float32))
@@ -79,6 +82,27 @@ def test_negative_zeros_keep_their_sign():
     found._stack[:], inputs[:] = 0, -1  # products are -0.0
     np.lib.stride_tricks.as_strided(found._stack, (5, 8), (found._stack.strides[0], 4))[:, 6:] = -0.0
     assert np.signbit(found(inputs)).all() and found(inputs).tobytes() == plain(inputs).tobytes()
+
+
+WILD_OUTPUTS = np.array([[1, 1, 0], [0, -0.0, 0.0], [np.nan, 2, 3], [1, np.nan, np.nan], [-np.inf, np.inf, np.inf]])
+
+
+@compiled
+@pytest.mark.parametrize("action", [Discrete(3), Continuous(*np.array([[-1, 0, -2], [0.5, 1, np.inf]], np.float32))])
+def test_outputs_end_in_the_actions_of_numpy(action):
+    policy, found = make_policy(MLPOptions(hidden=[], bias=False), Interface(3, action)), []
+    for library in (kernels.LIBRARY, None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "LIBRARY", library)
+            stack = aligned_stack(5, policy.size)
+            policy.views(stack)[0][:] = WILD_OUTPUTS[:, None, :]
+            act = policy.bind(stack)
+            assert bool(act.compiled) == bool(library)
+            with np.errstate(all="ignore"):
+                found.append([act(np.tile(np.eye(3, dtype=np.float32)[0], (count, 1))).copy() for count in (5, 2)])
+    for one, other in zip(*found, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
 
 
 @compiled
@@ -146,6 +170,89 @@ def test_adding_up_gives_the_bits_of_numpy(signs):
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
     assert found[0][3] == [False, True, True, True] and found[0][1].any() == signs
+
+
+TYPES = {"LunarLander-v3": np.int32, "BipedalWalker-v3": np.float32, "Hopper-v5": np.float64}
+
+
+def play_many(environment_id, library, **options):
+    """What a player finds in a hundred episodes of thirty policies: ROLLOUT rows, observation sums, and itself."""
+    pytest.importorskip("envpool")
+    world = make_world(environment_id, "envpool", max_steps=120)
+    policy = make_policy(MLPOptions(hidden=[8]), world.interface)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "LIBRARY", library)
+        player = EpisodePlayer(world, policy, 5.0, **options)
+    normals = np.random.default_rng(3).standard_normal((30, policy.size)).astype(np.float32)
+
+    def write(rollout, out):
+        out[:] = normals[rollout % 30]
+
+    work = Work(np.arange(100), np.arange(100) % 3 == 0, write, limit=None if options else 110)
+    statistics = np.repeat(np.array([[0], [2]], np.float32), world.interface.observation_size, axis=1)
+    session = Session(work, statistics, np.arange(100), Serial().tickets(100))
+    player.play(session)
+    observed = np.array(session.observed, observation_record(world.interface.observation_size))
+    return np.sort(session.found(), order="rollout"), np.sort(observed, order="rollout"), player
+
+
+@compiled
+@pytest.mark.parametrize("options", [{}, {"timeout": 60}], ids=["limited", "timed"])
+@pytest.mark.parametrize("environment_id", TYPES)
+def test_steps_without_python_give_the_bits_of_those_with_it(environment_id, options, monkeypatch):
+    calls = []
+    real = kernels.Loop.__call__
+    monkeypatch.setattr(kernels.Loop, "__call__", lambda *arguments: calls.append(real(*arguments)) or calls[-1])
+    rows, observed, player = play_many(environment_id, kernels.LIBRARY, **options)
+    assert sum(calls) == player.step and max(calls) > 1  # nothing was stepped in another way
+    assert player._loop.of.send is None  # it holds on to no environment
+    expected = play_many(environment_id, None, **options)
+    assert len(rows) == 100 and rows["steps"].min() < rows["steps"].max()
+    assert rows.tobytes() == expected[0].tobytes() and observed.tobytes() == expected[1].tobytes()
+
+
+@compiled
+def test_what_arrives_in_another_order_finds_its_lane(monkeypatch):
+    """EnvPool with several threads returns environments as they are done."""
+    real = EnvPoolWorld.open
+
+    def open_mixed(world, seeds, training=False):
+        batch = real(world, seeds, training)
+        receive = batch.calls.receive
+
+        def mixed():
+            state = receive()
+            order = np.random.default_rng(1).permutation(len(state[batch.calls.at[3]]))
+            return [part[order] if len(part) == len(order) else part for part in state]
+
+        batch.calls = dataclasses.replace(batch.calls, receive=mixed)
+        return batch
+
+    expected = play_many("LunarLander-v3", kernels.LIBRARY)
+    monkeypatch.setattr(EnvPoolWorld, "open", open_mixed)
+    found = play_many("LunarLander-v3", kernels.LIBRARY)
+    assert found[0].tobytes() == expected[0].tobytes() and found[1].tobytes() == expected[1].tobytes()
+
+
+@compiled
+def test_what_is_not_what_was_expected_is_said(monkeypatch):
+    real = EnvPoolWorld.open
+
+    def open_other(world, seeds, training=False):
+        batch = real(world, seeds, training)
+        receive, at = batch.calls.receive, batch.calls.at[1]
+
+        def other():
+            state = receive()
+            state[at] = state[at].astype(np.int64)
+            return state
+
+        batch.calls = dataclasses.replace(batch.calls, receive=other)
+        return batch
+
+    monkeypatch.setattr(EnvPoolWorld, "open", open_other)
+    with pytest.raises(TypeError, match="EnvPool returned 512 bytes of type l"):
+        play_many("LunarLander-v3", kernels.LIBRARY)
 
 
 OTHER_PROCESSORS = {
