@@ -149,25 +149,39 @@ class Loop:
     """
 
     def __init__(self, sight, network, score):
-        self._parts, self.found = (sight, network, score), network.found
+        self._parts, self._found = (sight, network, score), network.found
+        self._calls = self._actions = None
+        self._places = np.zeros(len(self._found), np.int32)
         self.of = _Loop(*(ctypes.addressof(part.of) for part in self._parts))
+        self.of.places = self._places.ctypes.data
         self._at = ctypes.addressof(self.of)
         self._play = LIBRARY.play
 
     def serve(self, opened):
         """Get ready for the steps of these batches, each with its `places` (m,) int32; returns whether it can."""
-        of, found = self.of, self.found
-        of.send = of.receive = of.message = None  # let go of a batch that is closed
         calls = opened[0].batch.calls if len(opened) == 1 else None
-        if calls is None or calls.action_type not in (found.dtype, np.float64):
+        if calls is not self._calls:
+            self._turn_to(calls)
+        if self._actions is None:
             return False
-        self._places = places = opened[0].places
-        self._actions = actions = found[: len(places)].astype(calls.action_type, copy=False)
-        of.send, of.receive, of.message, of.at = calls.send, calls.receive, [places, places, actions], calls.at
-        of.places, of.actions = places.ctypes.data, None
-        if actions.dtype != found.dtype:
-            of.actions = actions.ctypes.data
+        count = len(opened[0].places)
+        places, actions = self._places[:count], self._actions[:count]
+        places[:] = opened[0].places
+        self.of.message = [places, places, actions]
         return True
+
+    def _turn_to(self, calls):
+        """Get ready for another batch; None lets go of the one before."""
+        of, self._calls, self._actions = self.of, calls, None
+        of.send = of.receive = of.message = of.actions = None
+        if calls is None:
+            return
+        of.send, of.receive, of.at = calls.send, calls.receive, calls.at
+        if calls.action_type == self._found.dtype:
+            self._actions = self._found
+        elif calls.action_type == np.float64:
+            self._actions = self._found.astype(np.float64)
+            of.actions = self._actions.ctypes.data
 
     def __call__(self, lanes, step, most, samples, normalizes):
         """Steps number `step` and following until one is an episode's last, `most` at most; returns how many."""

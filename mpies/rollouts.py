@@ -256,7 +256,7 @@ class EpisodePlayer:
 
     def _arrange(self):
         """Note which lanes belong to which batch, and close batches that are through."""
-        opens = self.opens[: self.active].tolist()  # NumPy takes 50 us to compare objects
+        opens = self.opens[: self.active].tolist() if len(self.opened) > 1 else self.opened * self.active
         self.stepped = []
         for item in list(self.opened):
             count = opens.count(item)
