@@ -74,7 +74,7 @@ $(PEERS)/installed: benchmarks/peers/requirements.txt
 	touch $@
 
 benchmark-peers: install $(PEERS)/installed ## measure beside EvoTorch, pycma, Nevergrad and evosax
-	$(BIN)/python benchmarks/run.py peers
+	$(BIN)/python benchmarks/run.py peers-lunar-lander peers-bipedal-walker peers-hopper
 
 clean: ## remove what the other targets made, but no runs
 	rm -rf $(VENV) $(PEERS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,7 +4,7 @@
 
 Each benchmark measures all its contestants in turn on the same cores, prints its table, and can be run alone with
 the command shown.  Do nothing else on the machine meanwhile.  Those that need root or the peers' environment are left
-out, with a word, where there is none.
+out, with a word, where there is none.  Ranks for which there are cores are bound to them, so nothing moves meanwhile.
 """
 
 import argparse
@@ -20,11 +20,15 @@ HERE = Path(__file__).parent
 PEERS = HERE / "peers/.venv/bin/python"
 
 ROLLOUTS = ["rollouts.py", HERE / "rollouts.yaml"]
+FEW = ["--repeats", "3", "--between", "0"]  # a generation takes seconds
+SHORT = ["environment.max_steps=200", "solver.population=16"]
 # Name: ranks that mpirun starts (0 for none), what it needs, script and arguments.
 BENCHMARKS = {
     "rollouts-lunar-lander": (2, "", [*ROLLOUTS]),
     "rollouts-bipedal-walker": (2, "", [*ROLLOUTS, "environment.id=BipedalWalker-v3"]),
     "rollouts-hopper": (2, "", [*ROLLOUTS, "environment.id=Hopper-v5"]),
+    "rollouts-ant-bullet": (2, "", [*ROLLOUTS, *FEW, "environment.id=AntBulletEnv-v0", "environment.max_steps=100"]),
+    "rollouts-minitaur": (2, "", [*ROLLOUTS, *FEW, "environment.id=gym:MinitaurBulletEnv-v0", *SHORT]),
     "between-rollouts": (2, "", ["between_rollouts.py", "--all", "--repeats", "5"]),
     "between-rollouts-low-rank": (2, "", ["between_rollouts.py", "--low-rank", "--repeats", "5"]),
     "noise-fill": (2, "", ["noise_fill.py"]),
@@ -34,7 +38,9 @@ BENCHMARKS = {
     "pictures": (0, "", ["pictures.py"]),
     "wire": (0, "root", ["wire.py"]),
     "simulate": (0, "root", ["validate_simulate.py"]),
-    "peers": (0, "peers", ["against_peers.py", "LunarLander-v3", "BipedalWalker-v3", "Hopper-v5"]),
+    "peers-lunar-lander": (0, "peers", ["against_peers.py", "LunarLander-v3"]),
+    "peers-bipedal-walker": (0, "peers", ["against_peers.py", "BipedalWalker-v3"]),
+    "peers-hopper": (0, "peers", ["against_peers.py", "Hopper-v5"]),
 }
 
 
@@ -43,6 +49,8 @@ def command_of(name):
     words = [sys.executable, *(["-m", "mpi4py"] if ranks else []), HERE / script, *arguments]
     words += ["--json", HERE / "results" / f"{name.replace('-', '_')}.json"]
     start = [mpiexec.find() or "mpiexec", "-n", ranks] if ranks else []
+    if 0 < ranks <= len(os.sched_getaffinity(0)):
+        start += ["--bind-to", "core"]
     return list(map(str, [*start, *words]))
 
 

@@ -15,6 +15,7 @@ import math
 import os
 import re
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 FORMAT = 1  # of checkpoints and policies; raised when an older mpies could not read them
 _HEADER = 512
 _CHECKPOINT = re.compile(r"generation-(\d{8})\.h5")
+HEAD_START = 0.005  # seconds: all ranks wait for the next proposal, nobody for the disk
 
 
 class StoreError(ValueError):
@@ -149,7 +151,7 @@ class Run:
         self.lock = Lock(path, job)
         self.evaluated = lambda: None  # called when an evaluation is on disk, from the thread that wrote it
         self.seconds = 0.0  # that training waited for the disk
-        self._writer = ThreadPoolExecutor(1)
+        self._writer, self._hurry = ThreadPoolExecutor(1), threading.Event()
         sys.setswitchinterval(1e-4)  # seconds; at Python's 5 ms the writer holds training up
         self._writing = None  # the Future of the newest generation
         self._trouble = False
@@ -215,6 +217,7 @@ class Run:
         Until `settle` the learner must not change.  row: lacks the digest.
         """
         self.settle()
+        self._hurry.clear()
         self._writing = self._writer.submit(
             self._record, learner, learner.ledger_record(), row, evaluation, is_best, last
         )
@@ -226,10 +229,12 @@ class Run:
         if self._writing:
             began = time.monotonic()
             writing, self._writing = self._writing, None
+            self._hurry.set()
             writing.result()
             self.seconds += time.monotonic() - began
 
     def _record(self, learner, found, row, evaluation, is_best, last):
+        self._hurry.wait(HEAD_START)
         self.lock.check()
         row = row | {"digest": digest(learner.state())}  # the one that is shown stays as it is
         section = self.config.checkpoint
