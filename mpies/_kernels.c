@@ -4,8 +4,13 @@
  * Every number is one chain of sums and products in the order of its terms, rounded one by one: no fused multiplication
  * and no other order, so that neither the width of the vectors nor the processor changes a bit.
  */
+#if defined(__has_include) /* Python's own files, for the loop at the end; Debian has them in python3-dev */
+#if __has_include(<Python.h>)
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#endif
+#endif
+#include <string.h>
 
 #ifdef __FAST_MATH__
 #error "sums must keep their order: compile without -ffast-math"
@@ -162,6 +167,7 @@ long mpies_score(const struct score *of, long lanes, long step)
     return ended;
 }
 
+#ifdef Py_PYTHON_H
 /* Steps of lanes that one batch of EnvPool plays, without a word of Python between its two calls.
  * sight, policy, score: of the same lanes.  send, receive, message: what is called to begin a step, to end it, and with
  * what.  actions: in the message, as float64; 0 where the policy's own output is.  places: (lanes,) of each lane's
@@ -246,3 +252,4 @@ long mpies_play(const struct loop *of, long lanes, long step, long most)
     }
     return made;
 }
+#endif

@@ -10,7 +10,7 @@ NONE, CLIPPED, LARGEST = range(3)
 
 
 def load():
-    """The compiled library, or None."""
+    """The compiled library, or None.  Its `play` is None where it was compiled without Python's headers."""
     found = importlib.util.find_spec("mpies._kernels")
     if found is None:
         return None
@@ -22,8 +22,9 @@ def load():
     library.mpies_forward.restype = library.mpies_look.restype = None
     library.mpies_forward.argtypes = (ctypes.c_void_p, ctypes.c_long)
     library.mpies_look.argtypes = library.mpies_score.argtypes = (ctypes.c_void_p, ctypes.c_long, ctypes.c_long)
-    library.play = ctypes.PyDLL(found.origin).mpies_play  # the one that calls Python
-    library.play.restype, library.play.argtypes = ctypes.c_long, (ctypes.c_void_p, *[ctypes.c_long] * 3)
+    library.play = getattr(ctypes.PyDLL(found.origin), "mpies_play", None)  # the one that calls Python
+    if library.play:
+        library.play.restype, library.play.argtypes = ctypes.c_long, (ctypes.c_void_p, *[ctypes.c_long] * 3)
     return library
 
 

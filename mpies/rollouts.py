@@ -174,7 +174,7 @@ class EpisodePlayer:
             self._look = kernels.Sight(*looked_at, clip)
             counted = self.signs if signs else None
             self._score = kernels.Score(self.rewards, self.totals, counted, self.begun, self.limits, self.over)
-            if self.actor.compiled:
+            if self.actor.compiled and kernels.LIBRARY.play:
                 self._loop = kernels.Loop(self._look, self.actor.compiled, self._score)
 
     def play(self, session, share=1, ahead=None, all_through=lambda: True, leave=lambda: False):

@@ -20,6 +20,9 @@ from mpies.policies import ACTIVATIONS, MLPOptions, aligned_stack, make_policy
 from mpies.rollouts import NEVER, EpisodePlayer, Session, Work, observation_record
 
 compiled = pytest.mark.skipif(not kernels.LIBRARY, reason="no C compiler when mpies was installed")
+looped = pytest.mark.skipif(
+    not kernels.LIBRARY or not kernels.LIBRARY.play, reason="no C compiler or Python headers when mpies was installed"
+)
 BOX = Continuous(np.full(3, -1e9, np.float32), np.full(3, 1e9, np.float32))
 WILD = np.array([0, -0.0, 1e-45, 1e30, -1e30, np.inf, -np.inf, np.nan], np.float32)
 
@@ -196,7 +199,7 @@ def play_many(environment_id, library, **options):
     return np.sort(session.found(), order="rollout"), np.sort(observed, order="rollout"), player
 
 
-@compiled
+@looped
 @pytest.mark.parametrize("options", [{}, {"timeout": 60}], ids=["limited", "timed"])
 @pytest.mark.parametrize("environment_id", TYPES)
 def test_steps_without_python_give_the_bits_of_those_with_it(environment_id, options, monkeypatch):
@@ -211,7 +214,7 @@ def test_steps_without_python_give_the_bits_of_those_with_it(environment_id, opt
     assert rows.tobytes() == expected[0].tobytes() and observed.tobytes() == expected[1].tobytes()
 
 
-@compiled
+@looped
 def test_what_arrives_in_another_order_finds_its_lane(monkeypatch):
     """EnvPool with several threads returns environments as they are done."""
     real = EnvPoolWorld.open
@@ -234,7 +237,7 @@ def test_what_arrives_in_another_order_finds_its_lane(monkeypatch):
     assert found[0].tobytes() == expected[0].tobytes() and found[1].tobytes() == expected[1].tobytes()
 
 
-@compiled
+@looped
 def test_what_is_not_what_was_expected_is_said(monkeypatch):
     real = EnvPoolWorld.open
 
