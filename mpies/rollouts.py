@@ -197,9 +197,9 @@ class EpisodePlayer:
                 if leave():
                     self.drop()
                     break
-                if session.is_over and (not ahead or not self.active or all_through()):
+                if (waits := session.is_over) and (not ahead or not self.active or all_through()):
                     break
-                if over := self._step(session.normalization is not None, 1 if ahead else TOGETHER):
+                if over := self._step(session.normalization is not None, 1 if waits else TOGETHER):
                     for lane in over[::-1]:  # from the end: the last lane fills the gap
                         self._finish(lane)
                         if source := self._source(sessions):
