@@ -62,6 +62,7 @@ class Trainer:
         self.failed = 0.0  # share of the newest generation's members
         self.sessions = {}  # what this rank plays, and has played of the generation under way, by key
         self.salvaging = False  # whether a rank was lost in the generation under way
+        self.salvaged = {}  # what this rank had played when it was
         self.busy = []  # seconds (ranks,) that each rank played, of each batch of the newest generation
 
     def build_table(self):
@@ -93,7 +94,7 @@ class Trainer:
                 began = time.perf_counter()
                 self.task.player.drop()
                 lost = self.comm.repair()
-                self.salvaging = True
+                self.salvaging, self.salvaged, self.sessions = True, self.salvaged | self.sessions, {}
                 if self.comm.rank == 0:
                     seconds = time.perf_counter() - began
                     log.warning("lost %s; %d ranks go on after %.3f s", lost, self.comm.size, seconds)
@@ -140,7 +141,7 @@ class Trainer:
             run.record(self.learner, row, evaluation, is_best, last=bool(reason))
             self.learner.results = None
             progress.show(row, evaluation)
-        self.salvaging = False
+        self.salvaging, self.salvaged = False, {}  # what was not asked for again is played anew by all
         return reason
 
     def make_generation(self, settle=lambda: None):
@@ -254,16 +255,14 @@ class Trainer:
 
         Where a rank was lost, what the others have played of it is not played again.
         """
-        session = self.sessions.get(key)
-        if session is None or self.salvaging:
-            todo = np.arange(len(work.seeds))
-            session = session or Session(work, normalization)
+        if key not in self.sessions:
+            session, todo = self.salvaged.pop(key, None) or Session(work, normalization), np.arange(len(work.seeds))
             if self.salvaging:
                 done, _ = self.comm.allgather(session.found()["rollout"].copy())
                 todo = np.setdiff1d(todo, done)
             session.todo, session.tickets = todo, self.comm.tickets(len(todo))
             self.sessions[key] = session
-        return session
+        return self.sessions[key]
 
     def play(self, session, key):
         """Play a Session on all ranks, and where this one runs dry go on with the coming generation's.
