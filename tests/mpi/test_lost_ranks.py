@@ -119,6 +119,26 @@ def test_a_job_that_loses_ranks_finishes_with_the_same_bits(
     assert "Traceback" not in stderr
 
 
+SLOW_DISK = "import sys; from mpies import cli, store; store.HEAD_START = 5; cli.main(sys.argv[2:])"
+
+
+@pytest.mark.parametrize("name", ["noise table", "overlap"])
+def test_a_rank_0_whose_disk_is_a_generation_behind_loses_nothing(
+    name, undisturbed, start_mpies, write_config, tmp_path
+):
+    """The others have begun what comes after the generation at which the next rank 0 goes on."""
+    expected, run = undisturbed(name), tmp_path / "run"
+    arguments = "train", write_config(CONFIGS[name]), "--out", "run"
+    job = start_mpies(4, *arguments, flags=ULFM, program=("-c", SLOW_DISK, "mpies"))
+    wait_for(lambda: len(digests(run)) >= 2, job)
+    ranks_of(job)[0].kill()
+    stderr = job.communicate(timeout=60)[1]
+    assert (run / "finished.yaml").exists(), stderr[-3000:]
+    assert digests(run) == expected
+    assert {row["ranks"] for row in store.read_metrics(run)} == {"4", "3"}
+    assert "Traceback" not in stderr
+
+
 def test_a_job_killed_whole_is_resumed_on_other_numbers_of_ranks(
     undisturbed, start_mpies, run_mpies, write_config, tmp_path
 ):
