@@ -3,9 +3,9 @@
 from setuptools import Extension, setup
 
 KERNELS = Extension(
-    "mpies._kernels",
-    ["mpies/_kernels.c"],
-    depends=["mpies/_perceptron.h"],
+    "mpies.kernels._kernels",
+    ["mpies/kernels/_kernels.c"],
+    depends=["mpies/kernels/_perceptron.h"],
     extra_compile_args=["-O3", "-ffp-contract=off"],
     optional=True,
 )

@@ -8,6 +8,7 @@ In turn, several times: `mpirun -n 2 mpies train`, then each peer of peers/conte
 median over the repeats of whole generations after the first, and how many times a peer's figure ours is.
 """
 
+from mpies.runs.metrics import read_metrics
 import argparse
 import json
 import os
@@ -17,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mpies import mpiexec, store
+from mpies.comm import mpiexec
 
 PEERS = Path(__file__).parent / "peers"
 NAMES = ("evotorch", "evotorch-distributed", "pycma", "pycma-diagonal", "nevergrad", "evosax")
@@ -51,7 +52,7 @@ def play_ours(name, environment, options):
         config.write_text(CONFIG.format(**values))
         command = mpiexec.command(mpiexec.find(), options.processes, ["train", str(config), "--out", str(out)])
         subprocess.run(command, env=mpiexec.environment(), check=True, capture_output=True, stdin=subprocess.DEVNULL)
-        rows = store.read_metrics(out)
+        rows = read_metrics(out)
     totals = [(float(row["seconds"]), float(row["steps"])) for row in rows]
     before = [(0.0, 0.0), *totals]
     pairs = [(now[0] - then[0], now[1] - then[1]) for then, now in zip(before, totals, strict=False)]

@@ -12,6 +12,7 @@ Prints medians over the repeats and the ratios; --json FILE keeps them.  Samplin
 rollouts, and a checkpoint, which is not written every generation, stand beside the total and not in it.
 """
 
+from mpies.config.loading import validate_config
 import argparse
 import json
 import statistics
@@ -21,11 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mpies import config as configs
-from mpies import train
-from mpies.bench import MadeUpPlayer, NoProgress, NoSignals, meet, passing_run
-from mpies.communicator import connect
-from solvers.moments import TILE
+from mpies.training import trainer
+from mpies.scaling.bench import MadeUpPlayer, NoProgress, NoSignals, meet, passing_run
+from mpies.comm import connect
+from mpies.solvers.moments import TILE
 
 REQUIRED = 1.5
 REQUIRED_SUMS = 1.25
@@ -140,8 +140,8 @@ def measure(comm, sections, pairs, repeats):
         "checkpoint": {"every": 10**6},
         "stop": {"generations": 10**6},
     }
-    config = configs.validate(values, "between_rollouts")
-    trainer = train.Trainer(config, comm, NoSignals())
+    config = validate_config(values, "between_rollouts")
+    trainer = trainer.Trainer(config, comm, NoSignals())
     trainer.build_table()
     dimension, length = trainer.task.dimension, trainer.task.directions.length
     trainer.task.player = WritingPlayer(comm, dimension)

@@ -16,9 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mpies.config import as_yaml, load, resolved
-from mpies.dashboard import serve
-from mpies.store import COLUMNS, versions, write_atomically
+from mpies.config.loading import as_yaml, load_config, resolved
+from mpies.views.dashboard import serve
+from mpies.runs.metrics import COLUMNS
+from mpies.runs.writer import versions
+from mpies.runs.files import write_atomically
 from tests.page.browser import open_browser
 
 SOLVER = ["sigma", "parameter_norm", "gradient_norm", "update_ratio"]
@@ -119,7 +121,7 @@ def main():
     parser.add_argument("--json")
     parser.add_argument("--keep", help="make the runs in this folder and leave them there")
     options = parser.parse_args()
-    config = load(Path(__file__).parent.parent / "configs" / "lunar_lander.yaml")
+    config = load_config(Path(__file__).parent.parent / "configs" / "lunar_lander.yaml")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(options.keep or temporary)
         for number in range(options.runs):

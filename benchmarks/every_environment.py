@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mpies.verify import verify_ranks
+from mpies.tools.verify import verify_ranks
 
 IDS = [
     *("CartPole-v1", "Pendulum-v1", "LunarLander-v3", "LunarLanderContinuous-v3"),

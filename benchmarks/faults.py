@@ -9,6 +9,7 @@
 Each prints a line per trial and a summary; --json FILE keeps it.  Victims and moments come from --seed.
 """
 
+from mpies.runs.metrics import read_metrics
 import argparse
 import contextlib
 import json
@@ -24,7 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from mpies import mpiexec, store
+from mpies.comm import mpiexec
 
 CONFIG = Path(__file__).with_name("faults.yaml")
 RANKS = 4
@@ -56,7 +57,7 @@ def ranks_of(job):
 def wait_for_rows(job, out, count=1, limit=60):
     """Wait until metrics.csv has `count` rows, or the job is over."""
     end = time.monotonic() + limit
-    while time.monotonic() < end and job.poll() is None and len(store.read_metrics(out)) < count:
+    while time.monotonic() < end and job.poll() is None and len(read_metrics(out)) < count:
         time.sleep(0.02)
 
 
@@ -86,7 +87,7 @@ def kill_all(job):
 
 
 def digests(out):
-    return [row["digest"] for row in store.read_metrics(out)]
+    return [row["digest"] for row in read_metrics(out)]
 
 
 def undisturbed(folder):
@@ -102,7 +103,7 @@ def job_trials(folder, reference, trials, draw):
     out, number, repeated, kills = folder / "job-0", 0, [], 0
     while kills < trials:
         ranks = draw.choice([1, 2, 3])
-        before = len(store.read_metrics(out))
+        before = len(read_metrics(out))
         job, writing = start(out, ranks=ranks), draw.random() < 0.5
         time.sleep(draw.uniform(0.5, 5.0))
         torn = writing and wait_for_a_checkpoint(job, out)
@@ -116,7 +117,7 @@ def job_trials(folder, reference, trials, draw):
             if not (out / "finished.yaml").exists():
                 yield False, f"ended by itself: {output[-500:]}"
                 return
-        rows = store.read_metrics(out)
+        rows = read_metrics(out)
         found = [row["digest"] for row in rows]
         same = found == reference[: len(found)] and len(found) >= before
         repeated.append(len(found) - before)
@@ -141,7 +142,7 @@ def rank_trials(folder, reference, trials, draw, victims=1, number=signal.SIGKIL
         wait_for_rows(job, out)
         time.sleep(draw.uniform(0, 1.5))
         chosen = draw.sample(range(RANKS), victims)
-        generation = len(store.read_metrics(out))
+        generation = len(read_metrics(out))
         if (out / "finished.yaml").exists() or job.poll() is not None:
             job.communicate()
             continue  # it was over before it could be hurt

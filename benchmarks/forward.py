@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from envs.base import Continuous, Discrete, Interface
+from mpies.envs.base import Continuous, Discrete, Interface
 from mpies.policies import POLICIES, aligned_stack, make_policy
 
 
@@ -38,8 +38,8 @@ def measure(kind, options, interface, members, seconds=0.2):
     stack[:] = 0.1 * random.standard_normal(stack.shape)
     actor = policy.bind(stack)
     began = time.perf_counter()
-    for lane in range(members):
-        actor.begin(lane)
+    for slot in range(members):
+        actor.begin(slot)
     beginning = (time.perf_counter() - began) / members
     seen = random.random((members, interface.observation_size)).astype(np.float32)
     actor(seen)

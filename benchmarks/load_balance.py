@@ -10,6 +10,7 @@ beside it what `mpies simulate` would say, and how much of the sleep came from w
 which tells whether the cores were free.
 """
 
+from mpies.config.loading import validate_config
 import argparse
 import json
 import statistics
@@ -23,13 +24,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import sleeping
 
-from envs.gymnasium_world import GymnasiumWorld
-from mpies import config as configs
-from mpies.bench import NoSignals, meet
-from mpies.communicator import Tickets, connect
-from mpies.learner import Learner
-from mpies.scaling import Machine, Work, predict
-from mpies.train import Trainer
+from mpies.envs.gymnasium_env import GymnasiumEnv
+from mpies.scaling.bench import NoSignals, meet
+from mpies.comm.work_counter import WorkCounter
+from mpies.comm import connect
+from mpies.training.learner import Learner
+from mpies.scaling.model import Machine, Workload, predict
+from mpies.training.trainer import Trainer
 
 CASES = {"CV 0.5": {"variation": 0.5}, "CV 1": {"variation": 1.0}, "one rank 4 times slower": {"slow": 1}}
 
@@ -46,7 +47,7 @@ def make_trainer(comm, members, step, mean, overlap=0, **kwargs):
         "noise": {"size": 100_000},
         "overlap": overlap,
     }
-    trainer = Trainer(configs.validate(values, "load_balance"), comm, NoSignals())
+    trainer = Trainer(validate_config(values, "load_balance"), comm, NoSignals())
     trainer.build_table()
     if comm.rank == 0:
         trainer.learner = Learner(trainer.solver, trainer.task)
@@ -66,7 +67,7 @@ def static_tickets(comm):
             taken += count
             return taken - count
 
-        return Tickets(start, stop, draw)
+        return WorkCounter(start, stop, draw)
 
     return tickets
 
@@ -92,8 +93,8 @@ def main():
     parser.add_argument("--lanes", type=int, help="episodes side by side on a rank; default the environment's own")
     parser.add_argument("--json")
     options = parser.parse_args()
-    if options.lanes:
-        GymnasiumWorld.lanes = GymnasiumWorld.largest = options.lanes
+    if options.slots:
+        GymnasiumEnv.slots = GymnasiumEnv.largest = options.slots
     comm = connect()
     dealt, found = comm.tickets, {}
     for case in options.cases.split(","):
@@ -112,7 +113,7 @@ def main():
         found[case]["late"] = statistics.median(late for values in shares.values() for _, late in values)
         found[case]["all"] = shares
         if "variation" in kwargs:
-            found[case]["predicted"] = predicted(comm.size, options, kwargs["variation"], trainer.task.world)
+            found[case]["predicted"] = predicted(comm.size, options, kwargs["variation"], trainer.task.env)
     if comm.rank == 0:
         print(f"{comm.size} ranks, {options.members} members each, episodes of {options.step * options.mean:g} s")
         print(f"{'':<26} {'tickets':>8} {'static':>8} {'overlap':>8} {'late':>8}   simulated: tickets, static, overlap")
@@ -128,11 +129,11 @@ def main():
     comm.leave(0)
 
 
-def predicted(ranks, options, variation, world):
+def predicted(ranks, options, variation, env):
     """The busy shares that `mpies simulate` predicts: tickets, static, overlap."""
-    lanes = {key: getattr(world, key) for key in ("lanes", "smallest", "largest", "low_water", "divisor")}
+    slots = {key: getattr(env, key) for key in ("slots", "smallest", "largest", "low_water", "divisor")}
     episodes, seconds = options.members * ranks, options.step * options.mean
-    work = Work(parameters=16, rows=1, episodes=episodes, seconds=seconds, variation=variation, **lanes)
+    work = Workload(parameters=16, rows=1, episodes=episodes, seconds=seconds, variation=variation, **slots)
     ways = {}, {"static": True}, {"overlap": 1}
     return [predict(Machine(cores=ranks), work, ranks, **way).efficiency for way in ways]
 

@@ -8,6 +8,7 @@ on held-out episodes.  A seed counts when that evaluation's mean reaches 200 and
 A run in FOLDER that is there already is resumed, so the count can be taken up again.  --json FILE keeps the figures.
 """
 
+from mpies.runs.metrics import read_metrics
 import argparse
 import json
 import subprocess
@@ -16,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from mpies import mpiexec, store
+from mpies.comm import mpiexec
 
 TARGET, SECONDS, EPISODES = 200.0, 60.0, 100
 
@@ -38,7 +39,7 @@ def measure(options, folder, seed):
     wall = time.perf_counter() - start
     words = ["evaluate", str(path), "--episodes", str(EPISODES), "--json"]
     found = json.loads(run([sys.executable, "-m", "mpies", *words]))
-    last = store.read_metrics(path)[-1]
+    last = read_metrics(path)[-1]
     figures = {
         "seed": seed,
         "generations": int(last["generation"]),

@@ -7,6 +7,7 @@ counts a page that k processes map as 1/k of a page for each, so the sum over th
 RSS counts it whole for each.  --json FILE keeps the figures.  Linux only.
 """
 
+from mpies.runs.metrics import read_metrics
 import argparse
 import json
 import os
@@ -17,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from mpies import mpiexec, store
+from mpies.comm import mpiexec
 
 MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ (\S+) \S+ (\S+) (\d+) *(.*)")  # flags, device, inode, name
 
@@ -87,7 +88,7 @@ def train_and_measure(options, folder):
         )
         try:
             deadline = time.monotonic() + options.patience
-            while len(store.read_metrics(run)) < options.generations:
+            while len(read_metrics(run)) < options.generations:
                 if job.poll() is not None or time.monotonic() > deadline:
                     log.seek(0)
                     sys.exit(f"the run made no {options.generations} generations:\n{log.read()[-2000:]}")

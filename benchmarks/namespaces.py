@@ -20,7 +20,7 @@ import threading
 import time
 from pathlib import Path
 
-from mpies import mpiexec
+from mpies.comm import mpiexec
 
 NETWORK = "10.217.83"
 TUNSETIFF, TAP = 0x400454CA, 0x0002 | 0x1000  # an Ethernet device, frames without a header; linux/if_tun.h

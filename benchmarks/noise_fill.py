@@ -8,6 +8,7 @@ core's normals per second).  Beside it, what explains the difference: writing ze
 size (page faults), and filling a table whose pages are there already.  Medians; --json FILE keeps them.
 """
 
+from mpies.config.loading import load_config
 import argparse
 import json
 import statistics
@@ -17,12 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mpies import config as configs
-from mpies.bench import meet
-from mpies.communicator import connect
-from mpies.train import Trainer
-from solvers import noise
-from solvers.streams import NOISE_TABLE, stream
+from mpies.scaling.bench import meet
+from mpies.comm import connect
+from mpies.training.trainer import Trainer
+from mpies.solvers import noise
+from mpies.solvers.streams import NOISE_TABLE, stream
 
 BUFFER = 1 << 14  # normals: 64 kB, stays in a core's own cache
 REQUIRED = 1.15
@@ -96,7 +96,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sphere.yaml"
         path.write_text(f"environment: {{id: function:sphere, dimension: 100}}\nnoise: {{size: {options.size}}}\n")
-        config = configs.load(path)
+        config = load_config(path)
     trainer = Trainer(config, comm, None)
     parts = [measure(comm, trainer, options.size, config.seed) for _ in range(options.repeats)]
     if comm.rank == 0:

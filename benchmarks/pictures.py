@@ -5,6 +5,7 @@
 Each repeat trains twice, without pictures and with them, the same generations with the same bits.
 """
 
+from mpies.runs.metrics import read_metrics
 import argparse
 import json
 import os
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from mpies import mpiexec, store
+from mpies.comm import mpiexec
 
 HOME = Path(__file__).resolve().parent.parent
 PICTURE = "reward_vs_iteration.png"
@@ -51,7 +52,7 @@ def train(folder, options, pictures):
     if process.returncode:
         raise SystemExit(f"{' '.join(command)}: ended with {process.returncode}")
     everything = sum(seconds[pid] for pid in painters)
-    rows = store.read_metrics(run)
+    rows = read_metrics(run)
     return {
         "pictures": pictures,
         "seconds_to_the_end": (until or time.perf_counter()) - began,

@@ -8,7 +8,7 @@ behind "Status:" in the recipe, configs/RECIPE.yaml; then `make docs`.
 
 import argparse
 
-from mpies.reproduce import describe, record_run
+from mpies.tools.reproduce import describe, record_run
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("run")

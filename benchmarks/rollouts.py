@@ -9,6 +9,9 @@ With overlap=1 several generations in a row are measured, beside the bare loops 
 Prints steps per second of both and the ratio, medians over the repeats; --json FILE keeps them.
 """
 
+from mpies.config.loading import load_config
+from mpies.runs.writer import RunWriter
+from mpies.runs.writer import open_run
 import argparse
 import json
 import statistics
@@ -18,19 +21,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from mpies import config as configs
-from mpies import store
-from mpies.bench import NoSignals, meet
-from mpies.communicator import connect
-from mpies.train import Trainer
+from mpies.scaling.bench import NoSignals, meet
+from mpies.comm import connect
+from mpies.training.trainer import Trainer
 
 TOGETHER = 5  # generations in a row, where they overlap
 
 
 def record_actions(trainer, play):
     """This rank's episodes in what `play()` plays, which is not timed: (seed, actions) pairs."""
-    world, opened = trainer.task.world, []
-    real_open = world.open
+    env, opened = trainer.task.env, []
+    real_open = env.open
 
     def open_and_note(seeds, training=False):
         batch, actions_of = real_open(seeds, training), [[] for _ in seeds]
@@ -45,11 +46,11 @@ def record_actions(trainer, play):
         opened.extend(zip(seeds, actions_of, strict=True))
         return batch
 
-    world.open = open_and_note
+    env.open = open_and_note
     try:
         play()
     finally:
-        del world.open
+        del env.open
     return opened
 
 
@@ -60,7 +61,7 @@ def calls_of(episodes):
     return [(np.array(p, np.int32), np.stack([episodes[i][1][t] for i in p])) for t, p in enumerate(running)]
 
 
-def bare_speed(comm, world, episodes, generations):
+def bare_speed(comm, env, episodes, generations):
     """Steps per second of all processes that step their recorded episodes, each generation's side by side."""
     bounds = [len(episodes) * place // generations for place in range(generations + 1)]
     parts = [episodes[start:stop] for start, stop in pairwise(bounds) if stop > start]
@@ -68,7 +69,7 @@ def bare_speed(comm, world, episodes, generations):
     meet(comm)
     start = time.perf_counter()
     for seeds, calls in loops:
-        batch = world.open(seeds)
+        batch = env.open(seeds)
         for places, actions in calls:
             batch.send(places, actions)
             batch.receive()
@@ -88,12 +89,12 @@ def main():
     parser.add_argument("--json")
     options = parser.parse_args()
     comm = connect()
-    config = configs.load(options.config, [*options.overrides, "checkpoint.every=1000000"])
+    config = load_config(options.config, [*options.overrides, "checkpoint.every=1000000"])
     trainer = Trainer(config, comm, NoSignals())
     trainer.build_table()
-    world, ours, bare, together = trainer.task.world, [], [], TOGETHER if config.overlap else 1
+    env, ours, bare, together = trainer.task.env, [], [], TOGETHER if config.overlap else 1
     with tempfile.TemporaryDirectory() as folder:
-        run = store.open_run(folder, config, "auto") if comm.rank == 0 else store.Run(folder, config)
+        run = open_run(folder, config, "auto") if comm.rank == 0 else RunWriter(folder, config)
         trainer.open(run)
         for _ in range(options.repeats):
             for _ in range(options.between):
@@ -105,7 +106,7 @@ def main():
                     trainer, lambda: trainer.play_generation(*trainer.share_offers(trainer.learner))
                 )
                 trainer.sessions.clear()
-            bare.append(bare_speed(comm, world, episodes, together))
+            bare.append(bare_speed(comm, env, episodes, together))
             steps, start = 0.0, time.perf_counter()
             for _ in range(together):
                 steps += trainer.make_generation(run.settle).steps.sum()
@@ -120,7 +121,7 @@ def main():
         ratios = [one / other for one, other in zip(ours, bare, strict=True)]
         found = {
             "environment": config.environment.id,
-            "backend": type(trainer.task.world).__name__,
+            "backend": type(trainer.task.env).__name__,
             "ranks": comm.size,
             "population": config.solver.population,
             "overlap": config.overlap,

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from mpies import mpiexec
+from mpies.comm import mpiexec
 
 HERE = Path(__file__).parent
 PEERS = HERE / "peers/.venv/bin/python"

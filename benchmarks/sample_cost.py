@@ -9,6 +9,7 @@ count.  Time does not matter here: run it on a machine that does other things, a
 that is there already, only what it lacks is run.
 """
 
+from mpies.runs.metrics import read_metrics
 import argparse
 import json
 import statistics
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from mpies import mpiexec, store
+from mpies.comm import mpiexec
 
 WAYS = {"plain": {}, "low_rank": {"noise": {"kind": "low_rank", "rank": 1}}, "overlap": {"overlap": 1}}
 SOLVER = {"kind": "openai_es", "sigma": 0.1, "weight_decay": 0.0}
@@ -74,7 +75,7 @@ def train(task, way, seed):
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"{task}, {way}, seed {seed} ended with code {done.returncode}:\n{done.stderr[-2000:]}")
-        last = store.read_metrics(path / "run")[-1]
+        last = read_metrics(path / "run")[-1]
         reason = yaml.safe_load((path / "run/finished.yaml").read_text())["reason"]
     return {
         "task": task,

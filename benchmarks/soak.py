@@ -6,6 +6,7 @@ Samples every rank's private memory and open files from /proc and compares the m
 last quarter of the time (the first minute, when everything is being set up, left out).
 """
 
+from mpies.runs.metrics import read_metrics
 import argparse
 import json
 import re
@@ -16,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from mpies import mpiexec, store
+from mpies.comm import mpiexec
 
 CONFIG = Path(__file__).with_name("faults.yaml")
 RANKS = 4
@@ -47,7 +48,7 @@ def main():
             samples.append((sum(memory), sum(files)))
             time.sleep(5)
         ended_early = job.poll() is not None
-        generations = len(store.read_metrics(out))
+        generations = len(read_metrics(out))
         job.terminate()
         job.wait()
     quarter = max(1, len(samples) // 4)

@@ -20,8 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from solvers import find_solver
-from solvers.loop import Loop, noise_table
+from mpies.solvers import find_solver
+from mpies.solvers.loop import SolverLoop
+from mpies.solvers.noise import build_table
 
 RESULTS = Path(__file__).parent / "results"
 SIGMA = 2.0
@@ -43,7 +44,6 @@ OURS = {
     "snes": {},
     "sep_cma": {},
 }
-THEIRS = ("pycma", "crfmnes")
 NAMES = {
     1: "sphere",
     2: "ellipsoid, separable",
@@ -78,9 +78,9 @@ def run_ours(kind, cost, dimension, seed, table):
     cls = find_solver(kind)
     solver = cls(cls.Options(sigma=SIGMA, **OURS[kind]), dimension, seed, np.float64)
     solver.start(np.zeros(dimension))
-    loop = Loop(solver, lambda x: -cost(x), table)
+    loop = SolverLoop(solver, lambda x: -cost(x), table)
     while not cost.over:
-        loop.generation()
+        loop.run_generation()
 
 
 def run_pycma(cost, dimension, seed):
@@ -109,7 +109,7 @@ def run_suites(solvers, suites, rows, save):
     """
     import cocoex
 
-    table = noise_table(1 << 21, dtype=np.float64)
+    table = build_table(1 << 21, dtype=np.float64)
     done = {(row["suite"], row["dimension"], row["solver"]) for row in rows}
     for suite, plan in suites.items():
         for dimension, instances in plan["instances"].items():
@@ -170,10 +170,10 @@ def ratios(table, ours, theirs):
 
 def measure_bytes(dimension=2804, members=256, generations=3):
     """What each table solver hands to the communicator per generation: {kind: {verb: bytes}}."""
-    from mpies.communicator import Serial
-    from mpies.config import validate
-    from mpies.learner import Learner
-    from mpies.train import Trainer
+    from mpies.comm.serial import Serial
+    from mpies.config.loading import validate_config
+    from mpies.training.learner import Learner
+    from mpies.training.trainer import Trainer
 
     class Counting(Serial):
         def __init__(self):
@@ -203,7 +203,7 @@ def measure_bytes(dimension=2804, members=256, generations=3):
 
     found = {}
     for kind in ("openai_es", "pepg", "pgpe", "ars", "snes", "sep_cma", "cr_fm_nes", "novelty_es", "deep_ga", "cma_es"):
-        config = validate(
+        config = validate_config(
             {
                 "environment": {"id": "function:sphere", "dimension": dimension},
                 "solver": {

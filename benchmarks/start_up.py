@@ -7,6 +7,7 @@ row, less the seconds of the generation in that row.  Then one rank's imports by
 a package's own modules, without those of other packages that they import.
 """
 
+from mpies.runs.metrics import read_metrics
 import argparse
 import collections
 import json
@@ -18,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from mpies import mpiexec, store
+from mpies.comm import mpiexec
 
 IMPORT = re.compile(r"import time: +(\d+) \| +(\d+) \| +(\S+)")
 GENERATION = ["stop.generations=1", "evaluation.every=0", "evaluation.episodes=1"]
@@ -35,7 +36,7 @@ def seconds_to_first_member(ranks, config, overrides):
         command = mpiexec.command(mpiexec.find(), ranks, train(config, overrides, out))
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
         job = subprocess.Popen(command, env=mpiexec.environment(), **pipes)
-        while not (rows := store.read_metrics(out)) and job.poll() is None:
+        while not (rows := read_metrics(out)) and job.poll() is None:
             time.sleep(0.005)
         seconds = time.perf_counter() - began
         _, said = job.communicate()

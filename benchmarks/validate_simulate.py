@@ -7,6 +7,7 @@ Nodes are network namespaces (namespaces.py), episodes sleep (sleeping.py).  `mp
 metrics.csv: steps x seconds of a step over ranks x seconds of the generations after the first.
 """
 
+from mpies.runs.metrics import read_metrics
 import argparse
 import json
 import os
@@ -14,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mpies import scaling, store
+from mpies.scaling import model
 
 sys.path.insert(0, str(Path(__file__).parent))
 from namespaces import Nodes
@@ -55,7 +56,7 @@ def write_config(folder, options, ranks, generations):
 
 def measured(run, ranks, step):
     """Efficiency of the generations of a run after the first, for steps of so many seconds."""
-    rows = store.read_metrics(run)
+    rows = read_metrics(run)
     first, last = rows[0], rows[-1]
     steps, seconds = (float(last[name]) - float(first[name]) for name in ("steps", "seconds"))
     return steps * step / (ranks * seconds)
@@ -80,14 +81,14 @@ def main():
         os.chdir(folder)
         config = write_config(folder, options, options.bench_ranks, options.generations)
         print(mpies(nodes, options.bench_ranks, folder, "bench", config, "--out", "constants.yaml", "--repeats", 3))
-        constants = scaling.read_constants("constants.yaml")
+        constants = model.read_constants("constants.yaml")
         print(f"{'ranks':>6} {'measured':>10} {'predicted':>10} {'apart':>8}")
-        for ranks in scaling.parse_ranks(options.ranks):
+        for ranks in model.parse_ranks(options.ranks):
             config = write_config(folder, options, ranks, options.generations)
             mpies(nodes, ranks, folder, "train", config, "--out", f"run-{ranks}")
-            work = scaling.work_of(str(config), (), constants)
+            work = model.work_of(str(config), (), constants)
             cores = -(-ranks // min(ranks, options.nodes))
-            found = scaling.predict(constants.machine.model_copy(update={"cores": cores}), work, ranks)
+            found = model.predict(constants.machine.model_copy(update={"cores": cores}), work, ranks)
             real = measured(folder / f"run-{ranks}", ranks, work.step)
             apart = found.efficiency / real - 1
             rows.append({"ranks": ranks, "measured": real, "predicted": found.efficiency, "apart": apart})

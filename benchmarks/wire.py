@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mpies.rollouts import ROLLOUT
+from mpies.rollouts.batch import ROLLOUT
 
 sys.path.insert(0, str(Path(__file__).parent))
 from namespaces import Nodes

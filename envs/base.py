@@ -1,14 +1,16 @@
-"""What a world is: batches of episodes that start from seeds and are stepped side by side."""
+"""The abstract environment: a VectorEnv opens batches of seeded episodes, an EpisodeBatch steps them side by side."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 
 class EnvironmentProblem(ValueError):
-    """The user's environment cannot be used; the message says why and how to mend it."""
+    """The user's environment cannot be used; the message is one line that says why and how to mend it."""
 
 
 @dataclass(frozen=True)
@@ -20,102 +22,139 @@ class Discrete:
 
 @dataclass(frozen=True)
 class Continuous:
-    """Actions in a box.  low, high: (a,) float32."""
+    """Actions in a box.  low, high: (a,) float32; infinite where there is no bound."""
 
-    low: np.ndarray
-    high: np.ndarray
+    low: npt.NDArray[np.float32]
+    high: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Interface:
-    """What a policy must know: observations are (observation_size,) float32 vectors.
+    """What a policy must know of an environment.
 
-    shape: of an observation that is an image, its numbers 0 .. 255, such as (4, 84, 84) for four grey ones; its
-    product is the observation_size.  None for plain vectors.
+    observation_size: o; an observation is a vector of so many numbers.
+    shape: of observations that are images with values 0 .. 255, such as (4, 84, 84) for four grey frames; its product
+    is observation_size.  None for other observations.
     """
 
     observation_size: int
     action: Discrete | Continuous
-    shape: tuple | None = None
+    shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Calls:
-    """How a compiled loop steps a batch by itself.
+    """The functions by which the compiled loop steps a batch without running Python code of this package.
 
-    send: begins a step, called with [places, places, actions].  receive: ends it, and returns a list of arrays.
-    at: where in the list observations, rewards, ends and places are.  action_type: of the actions.
+    send: starts a step; takes the list [places, places, actions].
+    receive: finishes the step; returns a list of arrays.
+    at: the positions in that list of the observations, rewards, ends (bool) and places, in this order.
+    action_type: the dtype that `send` expects of the actions.
     """
 
-    send: Callable
-    receive: Callable
-    at: tuple
-    action_type: np.dtype
+    send: Callable[[list[npt.NDArray[Any]]], Any]
+    receive: Callable[[], list[npt.NDArray[Any]]]
+    at: tuple[int, int, int, int]
+    action_type: np.dtype[Any]
 
 
-class Batch(ABC):
-    """Episodes begun together.  Each is known by its place in the list of seeds.
+class EpisodeBatch(ABC):
+    """Episodes that were opened together.  An episode's place is its index in the list of seeds.
 
-    observations: (k, observation_size) after the reset.  `send` and `receive` are apart so that
-    several batches can be under way at a time.  An episode that is over is not sent again.
+    observations: (k, o) the first observation of each episode.
+    failures: place to the message of what went wrong in that episode.
+    behaviours: place to (b,) float64, the numbers that VectorEnv.measure_behaviour asked for, as of the newest step;
+    empty if it was not called.
+    calls: for the compiled loop; None if it cannot step this batch.
+
+    `send` and `receive` are separate so that several batches can compute a step at the same time.
     """
 
-    observations: np.ndarray
+    observations: npt.NDArray[Any]
+    failures: dict[int, str]
+    behaviours: dict[int, npt.NDArray[np.float64]]
+    calls: Calls | None = None
 
     @abstractmethod
-    def send(self, places, actions):
-        """Start a step of the episodes `places` (m,) int32 with `actions` (m,) int32 or (m, a) float32."""
+    def send(self, places: npt.NDArray[np.int32], actions: npt.NDArray[Any]) -> None:
+        """Start a step of some episodes.  An episode that is over must not be sent again.
 
-    @abstractmethod
-    def receive(self):
-        """The outcome of the last `send`, in its order: observations, rewards (m,), over (m,) bool.
-
-        An episode whose environment raised is over with reward NaN, and `failures` has the message.
+        places: (m,) of the episodes.  actions: (m,) int32 if discrete, (m, a) float32 if continuous.
         """
 
-    failures: dict  # place -> message
-    behaviours: dict  # place -> (b,) what the newest step said of World.behaviour; empty where nobody asks
-    calls: Calls | None = None  # of a batch that needs no more than them
+    @abstractmethod
+    def receive(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Finish the step that `send` started.  Returns observations (m, o), rewards (m,) and over (m,) bool.
 
-    def close(self):  # noqa: B027 (most batches hold nothing)
-        """Free what the batch holds."""
+        Row i belongs to places[i] of `send`.  The dtypes of observations and rewards are those of the backend.
+        An episode whose environment raised an exception is over with reward NaN; its message is in `failures`.
+        """
+
+    def close(self) -> None:  # noqa: B027 (optional: not every batch holds resources)
+        """Free the resources of the batch, whether or not its episodes are over."""
 
 
-class World(ABC):
-    """An environment, ready to open batches of episodes.
+class VectorEnv(ABC):
+    """An environment that plays many episodes at a time.
 
-    interface: Interface.  backend: what runs it, for people.  What pays off on one rank: lanes, episodes side by
-    side; smallest and largest, episodes opened at a time; low_water, the number of episodes under way at which
-    more are opened; divisor, the part of a rank's fair share of what is left that is then taken.
+    A batch begins one episode for each seed.  Each step sends actions to the episodes that are not over, and receives
+    what they return; there is no automatic reset.  An episode depends on its seed and its actions alone: not on the
+    other episodes of the batch, nor on those played before.
+
+    >>> from mpies.envs import make_env
+    >>> env = make_env("gymnasium:CartPole-v1")
+    >>> batch = env.open([1, 2, 3])
+    >>> places, observations, returns = np.arange(3, dtype=np.int32), batch.observations, np.zeros(3)
+    >>> while len(places):
+    ...     batch.send(places, (observations[:, 2] > 0).astype(np.int32))  # push towards where the pole leans
+    ...     observations, rewards, over = batch.receive()
+    ...     returns[places] += rewards
+    ...     places, observations = places[~over], observations[~over]
+    >>> batch.close()
+    >>> returns
+    array([51., 35., 36.])
+
+    interface: the sizes and bounds of observations and actions.
+    backend: the name of the library that runs it, for messages.
+    slots: how many episodes a rank should play side by side.
+    smallest, largest: bounds on the number of episodes to open at a time.
+    low_water: more episodes are opened once no more than this number is in flight on the rank.
+    divisor: the number to open is the rank's fair share of the remaining episodes divided by this.
+    behaviour: names of entries of the environment's info; set by `measure_behaviour`.
+    timeout: seconds after which the environment itself ends an episode as failed; None if it does not.
+    watch: called with the environment's object after each reset and step, to record or show it; None for nobody.
+    Backends in compiled code have no such object and never call it.
     """
 
     interface: Interface
     backend: str
-    lanes: int
+    slots: int
     smallest: int
     largest: int
     low_water: int
     divisor: int = 1
-    behaviour: tuple = ()  # names in the environment's info that together say how an episode goes
-    timeout: float | None = None  # set where the world itself breaks off episodes that take too long
+    behaviour: tuple[str, ...] = ()
+    timeout: float | None = None
+    watch: Callable[[Any], None] | None = None
 
     @abstractmethod
-    def open(self, seeds, training=False):
-        """A Batch with one episode per seed.  An episode depends on its seed and the actions alone.
+    def open(self, seeds: Sequence[int], is_training: bool = False) -> EpisodeBatch:
+        """Begin an episode for each of the seeds (k,).
 
-        training: whether rewards are changed as the task says of training (envs.tasks); most worlds do not ask.
+        is_training: whether rewards are changed as TaskEnv describes; other environments ignore it.
         """
 
-    def measure_behaviour(self, names):
-        """Ask batches for the numbers in the info under these names from now on; returns how many they are.
+    def measure_behaviour(self, names: Sequence[str]) -> int:
+        """Fill EpisodeBatch.behaviours with these entries of the info from now on.
 
-        Raises EnvironmentProblem where the info of a first step lacks one of them.
+        names: entries of the info that a step returns; their numbers are joined in this order.
+        Returns b, how many numbers they hold.  Raises EnvironmentProblem if a first step lacks one of them.
         """
         action = self.interface.action
         self.behaviour = tuple(names)
         batch = self.open([0])
         if isinstance(action, Discrete):
-            actions = np.zeros(1, np.int32)
+            actions: npt.NDArray[Any] = np.zeros(1, np.int32)
         else:
             actions = np.clip(np.zeros((1, len(action.low)), np.float32), action.low, action.high)
         batch.send(np.zeros(1, np.int32), actions)
@@ -125,5 +164,5 @@ class World(ABC):
             raise EnvironmentProblem(f"environment.behaviour: {batch.failures[0]}")
         return len(batch.behaviours[0])
 
-    def close(self):  # noqa: B027 (most worlds hold nothing)
-        """Free everything."""
+    def close(self) -> None:  # noqa: B027 (optional: not every environment holds resources)
+        """Free the resources of the environment."""

@@ -1,42 +1,55 @@
-"""Swing a pole up and hold it there, with a force on the cart: the parameters of Deisenroth and Rasmussen (2011).
+"""Swing a pole up and hold it there by a force on the cart: the system of Deisenroth and Rasmussen (2011).
 
-The start, the reward and the limits are those under which estool's results were published (Ha 2017).
+Start, reward and limits are those under which estool's results were published (Ha 2017).
 """
 
 import math
+from typing import Any
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 
 GRAVITY, CART, POLE, LENGTH, FRICTION = 9.82, 0.5, 0.5, 0.6, 0.1  # m/s2, kg, kg, m, N s/m
-FORCE, SECONDS, EDGE = 10.0, 0.01, 2.4  # N at action 1, of a step, m to either side
+MAX_FORCE, TIME_STEP, TRACK = 10.0, 0.01, 2.4  # N at action 1, s, m from the centre to either end
 
 
-class CartPoleSwingUp(gymnasium.Env):
-    """Observations: position, velocity, cosine and sine of the angle (0 is up), angular velocity."""
+class CartPoleSwingUp(gymnasium.Env[Any, Any]):
+    """Observations (5,): position, velocity, cosine and sine of the angle, angular velocity; m, rad and s.
+
+    The angle is 0 when the pole points up.  Actions (1,): the force as a share of MAX_FORCE, -1 to 1.
+    The reward of a step is 1 for an upright pole at the centre and less elsewhere.  An episode ends when the cart
+    leaves the track.
+    """
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (5,), np.float32)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
 
-    def reset(self, *, seed=None, options=None):
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
         super().reset(seed=seed)
         self._state = tuple(self.np_random.normal((0.0, 0.0, math.pi, 0.0), 0.2).tolist())
         return self._observe(), {}
 
-    def step(self, action):
-        x, speed, angle, turning = self._state
-        force = FORCE * min(max(float(action[0]), -1.0), 1.0)
+    def step(
+        self, action: npt.NDArray[np.float32]
+    ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        x, velocity, angle, spin = self._state  # spin: angular velocity
+        force = MAX_FORCE * min(max(float(action[0]), -1.0), 1.0)
         sine, cosine = math.sin(angle), math.cos(angle)
+        # The equations of motion of the cart and a uniform pole.
         mass = 4 * (CART + POLE) - 3 * POLE * cosine**2
-        pull = POLE * LENGTH * turning**2 * sine
-        faster = (-2 * pull + 3 * POLE * GRAVITY * sine * cosine + 4 * force - 4 * FRICTION * speed) / mass
-        turn = -3 * pull * cosine + 6 * (CART + POLE) * GRAVITY * sine + 6 * (force - FRICTION * speed) * cosine
-        x, angle = x + speed * SECONDS, angle + turning * SECONDS
-        speed, turning = speed + faster * SECONDS, turning + turn / (LENGTH * mass) * SECONDS
-        self._state = x, speed, angle, turning
-        reward = (math.cos(angle) + 1) / 2 * math.cos(x / EDGE * math.pi / 2)
-        return self._observe(), reward, abs(x) > EDGE, False, {}
+        pull = POLE * LENGTH * spin**2 * sine
+        acceleration = (-2 * pull + 3 * POLE * GRAVITY * sine * cosine + 4 * force - 4 * FRICTION * velocity) / mass
+        torque = -3 * pull * cosine + 6 * (CART + POLE) * GRAVITY * sine + 6 * (force - FRICTION * velocity) * cosine
+        # Euler's method.
+        x, angle = x + velocity * TIME_STEP, angle + spin * TIME_STEP
+        velocity, spin = velocity + acceleration * TIME_STEP, spin + torque / (LENGTH * mass) * TIME_STEP
+        self._state = x, velocity, angle, spin
+        reward = (math.cos(angle) + 1) / 2 * math.cos(x / TRACK * math.pi / 2)
+        return self._observe(), reward, abs(x) > TRACK, False, {}
 
-    def _observe(self):
-        x, speed, angle, turning = self._state
-        return np.array([x, speed, math.cos(angle), math.sin(angle), turning], np.float32)
+    def _observe(self) -> npt.NDArray[np.float32]:
+        x, velocity, angle, spin = self._state
+        return np.array([x, velocity, math.cos(angle), math.sin(angle), spin], np.float32)

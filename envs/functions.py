@@ -1,60 +1,83 @@
-"""Functions of a parameter vector: test functions, to be minimised (their negative is the return), and the user's."""
+"""Functions of the parameters in place of an environment: test functions of optimisation, and the user's own."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float64]
 
 
-def sphere(x):
+def sphere(x: Vector) -> float:
+    """The sum of squares.  x: (d,).  Its minimum is 0 at 0."""
     return float(np.sum(x * x))
 
 
-def ellipsoid(x):
-    """Axes scaled from 1 to 1e6 (Hansen et al. 2009, f2 without transformations)."""
+def ellipsoid(x: Vector) -> float:
+    """Squares weighted from 1 to 1e6 (Hansen et al. 2009, f2 without transformations).  Its minimum is 0 at 0."""
     powers = np.arange(len(x)) / max(len(x) - 1, 1)
     return float(np.sum(1e6**powers * x * x))
 
 
-def rosenbrock(x):
+def rosenbrock(x: Vector) -> float:
+    """A curved valley (Rosenbrock 1960, the sum over neighbouring coordinates).  Its minimum is 0 at (1, ..., 1)."""
     return float(np.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2))
 
 
-def rastrigin(x):
+def rastrigin(x: Vector) -> float:
+    """A bowl with a local minimum near each whole-numbered point (Rastrigin 1974).  Its minimum is 0 at 0."""
     return float(10 * len(x) + np.sum(x * x - 10 * np.cos(2 * np.pi * x)))
 
 
-FUNCTIONS = {"sphere": sphere, "ellipsoid": ellipsoid, "rosenbrock": rosenbrock, "rastrigin": rastrigin}
+FUNCTIONS: dict[str, Callable[[Vector], float]] = {
+    "sphere": sphere,
+    "ellipsoid": ellipsoid,
+    "rosenbrock": rosenbrock,
+    "rastrigin": rastrigin,
+}
 
 
 @dataclass(frozen=True)
-class FunctionWorld:
-    """A test function, moved so that its optimum is not at the start.
+class FunctionEnv(ABC):
+    """A function whose value takes the place of an episode's return.
 
-    name: key of FUNCTIONS.  dimension: d.  offset: (d,) float64, added to the optimum's position.
+    name: of the function.  dimension: d, the number of parameters.
+    offset: (d,) float64; the function is evaluated at parameters - offset, which moves its optimum by `offset`.
     """
 
     name: str
     dimension: int
-    offset: np.ndarray
+    offset: Vector
 
-    def value(self, parameters):
-        """The return of `parameters` (d,): minus the function's value, computed in float64."""
-        return -FUNCTIONS[self.name](parameters.astype(np.float64) - self.offset)
+    @abstractmethod
+    def value(self, parameters: npt.NDArray[np.float32]) -> float:
+        """The return of `parameters` (d,), computed in float64; higher is better."""
 
     @property
-    def behaviour_size(self):
+    def behaviour_size(self) -> int:
+        """b, how many numbers `behaviour` returns: at most eight."""
         return min(self.dimension, 8)
 
-    def behaviour(self, parameters):
-        """Where a member went, for novelty search: its first coordinates, at most eight."""
+    def behaviour(self, parameters: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """What novelty search compares: the first b of the parameters (d,)."""
         return parameters[: self.behaviour_size]
 
 
 @dataclass(frozen=True)
-class OwnFunctionWorld(FunctionWorld):
-    """The user's function, whose value for parameters (d,) float64 is the return.  call: the function."""
+class BenchmarkFunctionEnv(FunctionEnv):
+    """A test function, to be minimised: the return is minus its value.  name: a key of FUNCTIONS."""
 
-    call: object
+    def value(self, parameters: npt.NDArray[np.float32]) -> float:
+        return -FUNCTIONS[self.name](parameters.astype(np.float64) - self.offset)
 
-    def value(self, parameters):
-        return float(self.call(parameters.astype(np.float64) - self.offset))
+
+@dataclass(frozen=True)
+class OwnFunctionEnv(FunctionEnv):
+    """The user's function, to be maximised.  function: of a vector (d,) float64; `value` raises what it raises."""
+
+    function: Callable[[Vector], float]
+
+    def value(self, parameters: npt.NDArray[np.float32]) -> float:
+        return float(self.function(parameters.astype(np.float64) - self.offset))

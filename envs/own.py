@@ -1,67 +1,85 @@
 """The user's own environment or function, named path/to/file.py:name or module:callable."""
 
+from __future__ import annotations
+
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from envs.base import EnvironmentProblem
-from envs.gymnasium_world import cannot_build, one_line
+from mpies.envs.base import EnvironmentProblem
+from mpies.envs.messages import explain_build_errors, one_line
 
-
-def is_own(environment_id):
-    """Whether an id names a callable of the user's; gymnasium's own module:ID-v0 ends in no identifier."""
-    place, colon, name = environment_id.rpartition(":")
-    return bool(colon and place and name.isidentifier() and (place.endswith(".py") or _is_module(place)))
-
-
-def _is_module(place):
-    return all(part.isidentifier() for part in place.split("."))
+if TYPE_CHECKING:
+    import gymnasium
 
 
-def find(environment_id):
-    """The callable of that name.  Raises EnvironmentProblem where there is none."""
-    place, _, name = environment_id.rpartition(":")
-    module = _load(environment_id, place)
+def is_own(environment_id: str) -> bool:
+    """Whether an id names a callable of the user's.
+
+    gymnasium has ids of the form module:ID-v0 too, but what follows their colon is no Python identifier.
+    """
+    source, colon, name = environment_id.rpartition(":")
+    return bool(colon and source and name.isidentifier() and (source.endswith(".py") or _is_module_name(source)))
+
+
+def _is_module_name(source: str) -> bool:
+    return all(part.isidentifier() for part in source.split("."))
+
+
+def find(environment_id: str) -> Callable[..., Any]:
+    """The callable of that name.  Raises EnvironmentProblem if there is none."""
+    source, _, name = environment_id.rpartition(":")
+    module = _load(environment_id, source)
     if not hasattr(module, name):
         has = [known for known, value in vars(module).items() if callable(value) and not known.startswith("_")]
-        raise EnvironmentProblem(f"{environment_id}: {place} has no {name}; it has {', '.join(has) or 'no callable'}")
-    found = getattr(module, name)
-    if not callable(found):
-        raise EnvironmentProblem(f"{environment_id}: {name} must be a class or function, but is {found!r}")
-    return found
+        raise EnvironmentProblem(f"{environment_id}: {source} has no {name}; it has {', '.join(has) or 'no callable'}")
+    value = getattr(module, name)
+    if not callable(value):
+        raise EnvironmentProblem(f"{environment_id}: {name} must be a class or function, but is {value!r}")
+    return value
 
 
-def _load(environment_id, place):
+def _load(environment_id: str, source: str) -> ModuleType:
+    """The module of a file or of a module's name, imported once.  Raises EnvironmentProblem if that fails."""
     try:
-        if not place.endswith(".py"):
-            return importlib.import_module(place)
-        path = Path(place).resolve()
+        if not source.endswith(".py"):
+            return importlib.import_module(source)
+        path = Path(source).resolve()
         if not path.is_file():
-            raise EnvironmentProblem(f"{environment_id}: there is no file {place} in {Path.cwd()}")
+            raise EnvironmentProblem(f"{environment_id}: there is no file {source} in {Path.cwd()}")
         key = f"_environment_{path}"
         if key not in sys.modules:
             spec = importlib.util.spec_from_file_location(key, path)
+            assert spec is not None and spec.loader is not None  # Python has a loader for every .py file
             sys.modules[key] = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(sys.modules[key])
         return sys.modules[key]
     except EnvironmentProblem:
         raise
     except (Exception, SystemExit) as error:  # the user's file may do anything
-        sys.modules.pop(f"_environment_{Path(place).resolve()}", None)
+        sys.modules.pop(f"_environment_{Path(source).resolve()}", None)
         raise EnvironmentProblem(
-            f"{environment_id}: {place} cannot be imported ({type(error).__name__}: {one_line(error)})"
+            f"{environment_id}: {source} cannot be imported ({type(error).__name__}: {one_line(error)})"
         ) from error
 
 
-def make(environment_id, max_steps=None, **kwargs):
-    """The environment that the user's class or factory makes, with a time limit where max_steps is given."""
+def make(environment_id: str, max_steps: int | None = None, **kwargs: Any) -> gymnasium.Env[Any, Any]:
+    """Build the user's environment.
+
+    environment_id: of a class or factory, which is called with `kwargs`.  It may have gymnasium's or gym's interface.
+    max_steps: time limit; None for no limit.
+    Raises EnvironmentProblem if it cannot be imported or built, or is no environment.
+    """
     import gymnasium
 
-    from envs.gym_world import Dressed
+    from mpies.envs.gym_env import GymAdapter
 
     factory = find(environment_id)
-    with cannot_build(environment_id):
+    with explain_build_errors(environment_id):
         environment = factory(**kwargs)
     needed = ("observation_space", "action_space", "reset", "step")
     missing = [name for name in needed if not hasattr(environment, name)]
@@ -72,5 +90,5 @@ def make(environment_id, max_steps=None, **kwargs):
             f"has no {' and no '.join(missing)}{hint}"
         )
     if not isinstance(environment, gymnasium.Env):
-        environment = Dressed(environment)
+        environment = GymAdapter(environment)
     return gymnasium.wrappers.TimeLimit(environment, max_steps) if max_steps else environment

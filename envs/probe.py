@@ -1,32 +1,35 @@
-"""Does an episode depend on its seed and the actions alone, or on what was played before?
+"""Find out whether an episode depends on its seed and its actions alone, or on earlier episodes too.
 
-The same member, a fixed linear map from observations to actions with noise of its own, plays the same seed in
-fresh and in used environments; its trace is a digest of every observation and reward.
+The same policy plays the same seed in fresh and in used environments.  The trace of an episode is a digest of all its
+observations and rewards, so equal traces mean equal episodes.
 """
 
 import hashlib
 import resource
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from envs.base import Discrete
+from mpies.envs.base import Discrete, Interface, VectorEnv
 
 SEED = 20_240  # of the episode that is compared
-HISTORY = (7, 8)  # seeds of what is played in between
+EARLIER_SEEDS = (7, 8)  # of the episodes played before it
 
 
-class Member:
-    """Acts by a linear map and noise, both functions of the episode's seed."""
+class ProbePolicy:
+    """A random linear map from observations to actions, with random noise; both depend on the seed alone."""
 
-    def __init__(self, interface, seed):
+    def __init__(self, interface: Interface, seed: int) -> None:
         self._random = np.random.default_rng(seed)
         self._action = interface.action
         outputs = self._action.count if isinstance(self._action, Discrete) else len(self._action.low)
         size = interface.observation_size
         self._weights = self._random.standard_normal((size, outputs)).astype(np.float32) / np.float32(np.sqrt(size))
 
-    def act(self, observation):
-        """An action for a batch of one: (1,) int32 or (1, a) float32."""
+    def act(self, observation: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """An action for an observation (o,), as a batch of one: (1,) int32 or (1, a) float32."""
         scores = np.nan_to_num(observation) @ self._weights
         scores = scores + 2 * self._random.standard_normal(len(scores)).astype(np.float32)
         if isinstance(self._action, Discrete):
@@ -35,52 +38,62 @@ class Member:
         return np.clip((low + high) / 2 + scores * (high - low) / 2, low, high)[None].astype(np.float32)
 
 
-def trace(world, seed, steps, company=()):
-    """Play an episode of at most `steps`.  Returns the SHA-256 (hex) of all that was seen.
+def trace(env: VectorEnv, seed: int, steps: int, neighbours: Sequence[int] = ()) -> str:
+    """Play an episode of at most `steps` steps.  Returns its trace: the SHA-256 (hex) of observations and rewards.
 
-    company: seeds of episodes that are played beside it until it is over.
+    neighbours: seeds of episodes that are played beside it in the same batch, until it is over.
     """
-    batch = world.open([seed, *company])
-    members = [Member(world.interface, each) for each in (seed, *company)]
-    sha, seen = hashlib.sha256(batch.observations[0].tobytes()), batch.observations
-    places = np.arange(len(members), dtype=np.int32)
+    seeds = [seed, *neighbours]
+    batch = env.open(seeds)
+    policies = [ProbePolicy(env.interface, each) for each in seeds]
+    observations = batch.observations
+    sha = hashlib.sha256(observations[0].tobytes())
+    places = np.arange(len(seeds), dtype=np.int32)
     for _ in range(steps):
-        batch.send(places, np.concatenate([members[p].act(o) for p, o in zip(places, seen, strict=True)]))
-        seen, rewards, over = batch.receive()
-        seen = np.array(seen, np.float32)
-        sha.update(seen[0].tobytes() + np.float64(rewards[0]).tobytes() + over[:1].tobytes())
-        places, seen = places[~over], seen[~over]
+        actions = [policies[place].act(row) for place, row in zip(places, observations, strict=True)]
+        batch.send(places, np.concatenate(actions))
+        observations, rewards, over = batch.receive()
+        observations = np.array(observations, np.float32)
+        sha.update(observations[0].tobytes() + np.float64(rewards[0]).tobytes() + over[:1].tobytes())
+        places, observations = places[~over], observations[~over]
         if over[0]:
             break
     batch.close()
     return sha.hexdigest()
 
 
-def trace_used(world, seed, steps):
-    """The trace of an episode after others, one of which was broken off; in company where the world allows it."""
-    trace(world, HISTORY[0], steps)
-    trace(world, HISTORY[1], steps // 3)
-    return trace(world, seed, steps, HISTORY[: world.lanes - 1])
+def trace_used(env: VectorEnv, seed: int, steps: int) -> str:
+    """The trace of an episode after two others, the second of which was left unfinished.
+
+    It has neighbours as far as `env` has slots for them.
+    """
+    trace(env, EARLIER_SEEDS[0], steps)
+    trace(env, EARLIER_SEEDS[1], steps // 3)
+    return trace(env, seed, steps, EARLIER_SEEDS[: env.slots - 1])
 
 
-def remembers(world, steps=50):
-    """Whether an episode of `world`, which has not been played in, is another one after others."""
-    first = trace(world, SEED, steps)
-    for seed in HISTORY:
-        trace(world, seed, steps)
-    return trace(world, SEED, steps) != first
+def carries_history(env: VectorEnv, steps: int = 50) -> bool:
+    """Whether an episode of `env`, in which nothing has been played yet, changes after others."""
+    first = trace(env, SEED, steps)
+    for seed in EARLIER_SEEDS:
+        trace(env, seed, steps)
+    return trace(env, SEED, steps) != first
 
 
-def memory_growth(world, episodes, steps):
-    """Bytes by which this process grows in so many episodes of at most so many steps, after a tenth as many first."""
+def memory_growth(env: VectorEnv, episodes: int, steps: int) -> int:
+    """Bytes by which this process grows while it plays `episodes` episodes of at most `steps` steps.
+
+    A tenth as many are played first, to fill caches.
+    """
     before = 0
     for number in range(-(episodes // 10), episodes):
         if number == 0:
-            before = _resident()
-        trace(world, number + episodes, steps)
-    return _resident() - before
+            before = _resident_bytes()
+        trace(env, number + episodes, steps)
+    return _resident_bytes() - before
 
 
-def _resident():
+def _resident_bytes() -> int:
+    """The memory of this process, in bytes."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * resource.getpagesize()

@@ -1,96 +1,140 @@
-"""What makes another task of a world: what is seen, how long an action lasts, what is rewarded in training.
+"""Changes of an environment's task: what is observed, how long an action lasts, what is rewarded in training.
 
-All of it works on the arrays of a batch, so it serves every backend alike.
+They work on the arrays of a batch, so they serve every backend.
 """
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from envs.base import Batch, EnvironmentProblem, World
+from mpies.envs.base import EnvironmentProblem, EpisodeBatch, VectorEnv
+
+ChangeRewards = Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]
 
 
-def change_task(world, name, hide=(), action_repeat=1, ignored_rewards=(), reward_shift=0.0):
-    """A TaskWorld, or the world itself where nothing is to change.  name: of the world, for messages."""
+def change_task(
+    env: VectorEnv,
+    name: str,
+    hide: Sequence[int] = (),
+    action_repeat: int = 1,
+    ignored_rewards: Sequence[float] = (),
+    reward_shift: float = 0.0,
+) -> VectorEnv:
+    """A TaskEnv with these changes, or `env` itself if there are none."""
     if hide or ignored_rewards or reward_shift or action_repeat > 1:
-        return TaskWorld(world, name, hide, action_repeat, ignored_rewards, reward_shift)
-    return world
+        return TaskEnv(env, name, hide, action_repeat, ignored_rewards, reward_shift)
+    return env
 
 
-class TaskWorld(World):
-    """A world with another task.
+class TaskEnv(VectorEnv):
+    """A VectorEnv with another task.
 
-    hide: indices of the observations that are left out.  action_repeat: steps that an action lasts, their rewards
-    summed.  In training only, a reward that is one of `ignored_rewards` counts as 0, and then `reward_shift` is
-    subtracted from it; both of every step of the world's own.
+    name: of the environment, for messages.  hide: indices of the observation's numbers that are left out.
+    action_repeat: how many steps an action lasts; their rewards are summed.
+    ignored_rewards: in training, a step's reward that equals one of these counts as 0.
+    reward_shift: in training, subtracted from each step's reward after that.
+    Raises EnvironmentProblem if `hide` leaves no observation or does not fit the environment.
     """
 
-    def __init__(self, world, name, hide, action_repeat, ignored_rewards, reward_shift):
-        size = world.interface.observation_size
-        if hide and world.interface.shape:
+    def __init__(
+        self,
+        env: VectorEnv,
+        name: str,
+        hide: Sequence[int],
+        action_repeat: int,
+        ignored_rewards: Sequence[float],
+        reward_shift: float,
+    ) -> None:
+        size = env.interface.observation_size
+        if hide and env.interface.shape:
             raise EnvironmentProblem(f"{name} has images for observations; leave environment.hide out")
         if hide and (max(hide) >= size or len(set(hide)) == size):
             raise EnvironmentProblem(
                 f"environment.hide must leave out some of the observations 0 to {size - 1} of {name}, "
                 f"but is {list(hide)}"
             )
-        self._world, self._action_repeat = world, action_repeat
-        self._seen = np.setdiff1d(np.arange(size), hide) if hide else slice(None)
+        self._env, self._action_repeat = env, action_repeat
+        self._shown = np.setdiff1d(np.arange(size), hide) if hide else slice(None)
         self._ignored, self._shift = np.array(ignored_rewards), reward_shift
-        self.interface = dataclasses.replace(world.interface, observation_size=size - len(set(hide)))
-        self.lanes, self.smallest, self.largest = world.lanes, world.smallest, world.largest
-        self.low_water, self.divisor = world.low_water, world.divisor
-        self.timeout, self.backend = world.timeout, world.backend
+        self.interface = dataclasses.replace(env.interface, observation_size=size - len(set(hide)))
+        self.slots, self.smallest, self.largest = env.slots, env.smallest, env.largest
+        self.low_water, self.divisor = env.low_water, env.divisor
+        self.timeout, self.backend = env.timeout, env.backend
 
-    def open(self, seeds, training=False):
-        reward = self._reward if training else lambda rewards: rewards
-        return _TaskBatch(self._world.open(seeds, training), self._seen, self._action_repeat, reward)
+    def open(self, seeds: Sequence[int], is_training: bool = False) -> _TaskBatch:
+        change_rewards = self._change_rewards if is_training else lambda rewards: rewards
+        return _TaskBatch(self._env.open(seeds, is_training), self._shown, self._action_repeat, change_rewards)
 
-    def measure_behaviour(self, names):
-        return self._world.measure_behaviour(names)
+    def measure_behaviour(self, names: Sequence[str]) -> int:
+        return self._env.measure_behaviour(names)
 
-    def _reward(self, rewards):
-        rewards = np.where(np.isin(rewards, self._ignored), 0.0, rewards) if len(self._ignored) else rewards
+    def _change_rewards(self, rewards: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        if len(self._ignored):
+            rewards = np.where(np.isin(rewards, self._ignored), 0.0, rewards)
         return rewards - self._shift
 
-    def close(self):
-        self._world.close()
+    def close(self) -> None:
+        self._env.close()
 
     @property
-    def watch(self):
-        """As of the world inside."""
-        return self._world.watch
+    def watch(self) -> Callable[[Any], None] | None:
+        """That of the environment inside."""
+        return self._env.watch
 
     @watch.setter
-    def watch(self, function):
-        self._world.watch = function
+    def watch(self, function: Callable[[Any], None] | None) -> None:
+        self._env.watch = function
 
 
-class _TaskBatch(Batch):
-    def __init__(self, batch, seen, action_repeat, reward):
-        self._batch, self._seen, self._action_repeat, self._reward = batch, seen, action_repeat, reward
+class _TaskBatch(EpisodeBatch):
+    """A batch of the environment inside, changed.
+
+    shown: which of the observation's numbers are kept.  change_rewards: from the rewards (m,) of a step to the new
+    ones.
+    """
+
+    def __init__(
+        self,
+        batch: EpisodeBatch,
+        shown: npt.NDArray[np.intp] | slice,
+        action_repeat: int,
+        change_rewards: ChangeRewards,
+    ) -> None:
+        self._batch, self._shown, self._action_repeat, self._change_rewards = (
+            batch,
+            shown,
+            action_repeat,
+            change_rewards,
+        )
         self.failures, self.behaviours = batch.failures, batch.behaviours
-        self.observations = batch.observations[:, seen]
+        self.observations = batch.observations[:, shown]
 
-    def send(self, places, actions):
+    def send(self, places: npt.NDArray[np.int32], actions: npt.NDArray[Any]) -> None:
         self._sent = places, actions
         self._batch.send(places, actions)
 
-    def receive(self):
-        observations, rewards, over = self._receive()
+    def receive(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        observations, rewards, over = self._receive_once()
         places, actions = self._sent
         for _ in range(self._action_repeat - 1):
-            going = np.flatnonzero(~over)
-            if not len(going):
+            running = np.flatnonzero(~over)
+            if not len(running):
                 break
-            self._batch.send(places[going], actions[going])
-            observations[going], more, over[going] = self._receive()
-            rewards[going] += more
+            self._batch.send(places[running], actions[running])
+            observations[running], more, over[running] = self._receive_once()
+            rewards[running] += more
         return observations, rewards, over
 
-    def _receive(self):
+    def _receive_once(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        """The changed outcome of one step of the environment inside, in arrays of its own."""
         observations, rewards, over = self._batch.receive()
-        return np.array(observations[:, self._seen]), self._reward(np.asarray(rewards, np.float64)), np.array(over)
+        rewards = self._change_rewards(np.asarray(rewards, np.float64))
+        return np.array(observations[:, self._shown]), rewards, np.array(over)
 
-    def close(self):
+    def close(self) -> None:
         self._batch.close()

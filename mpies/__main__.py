@@ -1,5 +1,5 @@
-"""python -m mpies"""
+"""The command line as `python -m mpies`."""
 
-from mpies.cli import main
+from mpies.cli.main import main
 
 main()

@@ -1,70 +1,75 @@
-"""What a solver is: propose a distribution, weigh the members' fitness, be told the moments.
+"""What a solver is: it proposes a distribution, weights the members by their results, and takes a step.
 
-    proposal = solver.ask()                                   rank 0
-    payload = solver.write(proposal, indices, member, out)    whichever rank plays that member
-    weights = solver.weigh(results, proposal)                 every rank, the same everywhere
-    sums = solver.moments(indices, weights, 0, dimension)     every rank its own coordinates
-    solver.tell(proposal, results, sums)                      rank 0
+    proposal = solver.ask()                                            on rank 0
+    payload = solver.write(proposal, indices, member, out)             on the rank that evaluates the member
+    moments = sum_moments(solver, proposal, results, indices, comm)    on every rank; see mpies.solvers.update
+    solver.tell(proposal, results, moments)                            on rank 0
 
-A solver on the noise table never sees its members' parameters: they are rows of the table, and all that
-depends on them arrives as moments and as a few numbers per member, the payload.  A solver of whole
-candidates puts their rows into the proposal and asks for no moments.  Fitness is maximised.
+A solver on the noise table never sees the parameters of its members.  They are computed from rows of the table, and
+whatever the step needs to know of them comes as moments, and as a few numbers per member: the payload.  A solver that
+draws whole candidates puts them into the rows of its proposal and asks for no moments.  Fitness is maximised.
 
-A new solver is an Options class and begin, propose, weigh and update; docs/solvers.md has one of 30 lines.
+A new solver is an Options class and the methods begin, propose, compute_weights and update.  docs/solvers.md has an
+example of 30 lines.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from solvers.directions import Directions, recall
-from solvers.moments import Weights
+from mpies.solvers.directions import Directions, restore_directions
+from mpies.solvers.moments import Weights
+from mpies.solvers.noise import FloatArray, sample_indices
+from mpies.solvers.options import Population
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What rank 0 sends: vectors to every rank, and at times rows, once to each node's shared memory.
+    """What rank 0 sends of a generation: vectors to every rank, and rows to the shared memory of every node.
 
-    mean: (d,) float32, what is evaluated and saved.  rows: (r, d) float32; None where the solver has none
-    or those sent before still hold.  Subclasses add vectors of their own.
+    mean: (d,), what is evaluated and saved.
+    rows: (r, d); None if the solver has none, or if the rows sent before are still valid.
+    Subclasses add vectors of their own.
     """
 
-    mean: np.ndarray
-    rows: np.ndarray | None = field(default=None, kw_only=True)
+    mean: FloatArray
+    rows: FloatArray | None = field(default=None, kw_only=True)
 
-    def vectors(self):
-        """All but the rows, in the order the class takes them."""
+    def vectors(self) -> list[npt.NDArray[Any]]:
+        """All fields but the rows, in the order of the constructor's arguments."""
         return [getattr(self, entry.name) for entry in fields(self) if entry.name != "rows"]
 
 
 @dataclass(frozen=True)
 class Gaussian(Proposal):
-    """Members are x = mean + scale * z, elementwise.  scale: (1,) or (d,) float32."""
+    """Members are x = mean + scale * z, elementwise, for noise z.  scale: (1,) or (d,)."""
 
-    scale: np.ndarray
+    scale: FloatArray
 
 
 @dataclass(frozen=True)
 class Results:
-    """What a generation found, in member order, the same on every rank.
+    """The results of a generation in member order, the same on every rank.
 
-    returns: (n,) float64 mean undiscounted return of a member's episodes; NaN when it failed.
-    sign_returns: (n,) float64 likewise for the signs of the rewards; 0 where options.fitness does not ask.
-    steps: (n,) int64 environment steps of all of a member's episodes.
-    payload: (n, q) float64, what `Solver.write` said about the member.
-    behaviours: (n, b) float64, how its episodes ended; b = 0 unless the solver asks.
-    Raises ValueError when the shapes do not belong together.
+    returns: (n,) undiscounted return of each member, the mean of its episodes; NaN if the member failed.
+    sign_returns: (n,) the same for the signs of the rewards; 0 if the options' fitness does not need them.
+    steps: (n,) environment steps of all episodes of each member.
+    payload: (n, q) numbers that `Solver.write` returned for each member.
+    behaviours: (n, b) how the episodes of each member ended; b is 0 unless the solver wants it.
+    Raises ValueError if the shapes do not match.
     """
 
-    returns: np.ndarray
-    sign_returns: np.ndarray
-    steps: np.ndarray
-    payload: np.ndarray
-    behaviours: np.ndarray
+    returns: npt.NDArray[np.float64]
+    sign_returns: npt.NDArray[np.float64]
+    steps: npt.NDArray[np.int64]
+    payload: npt.NDArray[np.float64]
+    behaviours: npt.NDArray[np.float64]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.returns.ndim != 1:
             raise ValueError(f"returns must be a vector, one per member, but have shape {self.returns.shape}")
         for entry in fields(self):
@@ -73,8 +78,10 @@ class Results:
                 raise ValueError(f"{entry.name} has shape {shape}, but there are {len(self.returns)} returns")
 
     @classmethod
-    def of(cls, returns, payload=None, behaviours=None):
-        """Results of one step each, for who has returns and perhaps a payload only."""
+    def of(
+        cls, returns: npt.ArrayLike, payload: npt.ArrayLike | None = None, behaviours: npt.ArrayLike | None = None
+    ) -> Self:
+        """Results of members with these returns, of one environment step each."""
         returns = np.asarray(returns, np.float64)
         empty = np.zeros((*returns.shape[:1], 0))
         return cls(
@@ -86,50 +93,89 @@ class Results:
         )
 
 
-@dataclass
-class Solver(ABC):
-    """Base of the solvers.
+OptionsT = TypeVar("OptionsT", bound=Population)
+ProposalT = TypeVar("ProposalT", bound=Proposal)
 
-    options: the subclass's Options.  dimension: d.  seed: the run's.  dtype: of the state; the loop uses
-    float32, float64 is for comparisons with other implementations.  directions: how members' are cut from the
-    noise table; by default they are its rows.
+# Earlier names of what a subclass defines.
+RENAMED = {"weigh": "compute_weights", "remembers": "state_fields"}
+
+
+class Solver(ABC, Generic[OptionsT, ProposalT]):
+    """Base of all solvers: Solver[its Options, its Proposal].
+
+    options: its keys.  dimension: d.  seed: of the run.
+    dtype: of the state.  A run uses float32; float64 is for comparison with other implementations.
+    directions: how noise rows become directions; by default each row is a direction.
+
+    table: (size,) the noise table, to be set before members are written or moments are summed.
+    mean: (d,) what is evaluated and saved.  generation: number of steps taken.
     """
 
-    options: object
-    dimension: int
-    seed: int = 0
-    dtype: type = np.float32
-    directions: Directions | None = None
-
-    remembers: ClassVar[tuple] = ("mean",)  # attributes that make the state: arrays, numbers, optimisers
-    payload_size: ClassVar[int] = 0  # q
-    rows: ClassVar[int] = 0  # r, rows in shared memory
+    Options: ClassVar[type[Population]]
+    Proposal: ClassVar[type[Any]] = Gaussian
+    payload_size: ClassVar[int] = 0  # q: numbers that `write` returns
     wants_behaviour: ClassVar[bool] = False
-    Proposal: ClassVar[type] = Gaussian
 
-    def __post_init__(self):
-        self.directions = self.directions or Directions(self.dimension)
+    table: FloatArray
+    mean: FloatArray
+    generation: int
 
-    def start(self, mean):
-        """Begin at `mean` (d,)."""
+    def __init__(
+        self,
+        options: OptionsT,
+        dimension: int,
+        seed: int = 0,
+        dtype: type[np.float32] | type[np.float64] = np.float32,
+        directions: Directions | None = None,
+    ) -> None:
+        self.options, self.dimension, self.seed, self.dtype = options, dimension, seed, dtype
+        self.directions = directions or Directions(dimension)
+        self.table = np.zeros(0, dtype)
+        self._asked: ProposalT | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for old, new in RENAMED.items():
+            if old in vars(cls):
+                raise TypeError(f"{cls.__name__}.{old} is now called {new}; rename it")
+
+    @property
+    def state_fields(self) -> tuple[str, ...]:
+        """Names of the attributes that make up the state: arrays, numbers and optimizers.  May be a class attribute."""
+        return ("mean",)
+
+    @property
+    def rows(self) -> int:
+        """r: how many rows a proposal has.  May be a class attribute."""
+        return 0
+
+    def start(self, mean: npt.ArrayLike) -> None:
+        """Begin at `mean` (d,).  Raises ValueError for another shape."""
         mean = np.array(mean, self.dtype)
         if mean.shape != (self.dimension,):
             raise ValueError(f"the mean must have shape ({self.dimension},), but has {mean.shape}")
         self.mean, self.generation, self._asked = mean, 0, None
         self.begin()
 
-    def ask(self):
-        """The Proposal of the next generation; the same one until `tell`."""
+    def ask(self) -> ProposalT:
+        """The proposal of the next generation; the same object until `tell`.  Raises RuntimeError before `start`."""
         if not hasattr(self, "mean"):
             raise RuntimeError("ask before start: call start(mean) or restore(state) first")
         if self._asked is None:
             self._asked = self.propose()
         return self._asked
 
-    def write(self, proposal, indices, member, out):
-        """Write the parameters of a member into `out` (d,); returns its payload, a sequence of q floats.
+    def population_indices(self, generation: int, batch: int) -> npt.NDArray[np.int64]:
+        """Noise indices (k,) of batch number `batch` of a generation: one per member, or per antithetic pair."""
+        rows, length = self.options.noise_rows(self.dimension), self.directions.length
+        return sample_indices(self.seed, generation, batch, rows, len(self.table), length)
 
-        indices: (k,) of the noise rows of this member's population.  Needs `table`, the noise table.
+    def write(
+        self, proposal: ProposalT, indices: npt.NDArray[np.int64], member: int, out: FloatArray
+    ) -> Sequence[float]:
+        """Write the parameters of a member into `out` (d,).  Returns its payload: q numbers.
+
+        indices: (k,) noise indices of the population that the member belongs to.  member: its number there.
         """
         options = self.options
         if options.plays_mean:
@@ -137,44 +183,54 @@ class Solver(ABC):
                 out[:] = proposal.mean
                 return (0.0,) * self.payload_size
             member -= 1
-        row, second = divmod(member, 2) if options.antithetic else (member, 0)
-        sign = -1 if second else 1
+        row, is_second = divmod(member, 2) if options.antithetic else (member, 0)
+        sign = -1 if is_second else 1
         if self.directions.has_products:
-            self.directions.sample(self.table, indices[row], proposal.mean, sign * proposal.scale, out)
+            scale = self._scale_of(proposal)
+            self.directions.sample(self.table, indices[row], proposal.mean, sign * scale, out)
             return (0.0,) * self.payload_size
         return self.sample(proposal, self.noise(indices[row]), sign, out)
 
-    def noise(self, index):
-        """The noise row (d,) at an index of the table, which must not be written to."""
+    def noise(self, index: int) -> FloatArray:
+        """The noise row (d,) at an index: a view into the table, not to be written to."""
         return self.table[index : index + self.dimension]
 
-    def sample(self, proposal, noise, sign, out):
-        """Write the member with this noise row (d,) and sign (+1 or -1) into `out`; returns its payload."""
-        np.multiply(noise, proposal.scale if sign > 0 else -proposal.scale, out=out)
+    def sample(self, proposal: ProposalT, noise: FloatArray, sign: int, out: FloatArray) -> Sequence[float]:
+        """Write the member of this noise row (d,) and sign (1 or -1) into `out` (d,).  Returns its payload."""
+        scale = self._scale_of(proposal)
+        np.multiply(noise, scale if sign > 0 else -scale, out=out)
         np.add(out, proposal.mean, out=out)
         return (0.0,) * self.payload_size
 
-    def moments(self, indices, weights, start, stop):
-        """The moments (a + c, stop - start) of the directions at these indices, over some coordinates."""
+    def _scale_of(self, proposal: ProposalT) -> FloatArray:
+        if not isinstance(proposal, Gaussian):
+            raise TypeError(f"{type(self).__name__} must define write: {type(proposal).__name__} is not a Gaussian")
+        return proposal.scale
+
+    def moments(self, indices: npt.NDArray[np.int64], weights: Weights, start: int, stop: int) -> FloatArray:
+        """The moments (a + c, stop - start) of the directions at these indices, over the coordinates [start, stop)."""
         return self.directions.moments(self.table, indices, weights, start, stop)
 
-    def tell(self, proposal, results, sums):
-        """Take the step.  sums: (a + c, d), the moments for the weights of `weigh`."""
-        if getattr(self, "_asked", None) is None:
+    def tell(self, proposal: ProposalT, results: Results, moments: FloatArray) -> None:
+        """Take the step.  moments: (a + c, d), the sums for the weights of `compute_weights`.
+
+        Raises RuntimeError before `ask`, and ValueError for a wrong number of returns or a wrong shape of the moments.
+        """
+        if self._asked is None:
             raise RuntimeError("tell before ask: a solver is told about what it proposed")
         members = self.options.members(self.dimension)
         if len(results.returns) % members or not len(results.returns):
             raise ValueError(f"there must be {members} returns, one per member, but there are {len(results.returns)}")
-        if sums.ndim != 2 or sums.shape[1] != self.dimension:
-            raise ValueError(f"sums must have shape (moments, {self.dimension}), but have {sums.shape}")
+        if moments.ndim != 2 or moments.shape[1] != self.dimension:
+            raise ValueError(f"the moments must have shape (orders, {self.dimension}), but have {moments.shape}")
         self._asked = None
-        self.update(proposal, results, sums)
+        self.update(proposal, results, moments)
         self.generation += 1
 
-    def state(self):
-        """Everything that the next generation depends on: names to arrays."""
+    def state(self) -> dict[str, Any]:
+        """Names to arrays: all that later generations depend on."""
         state = {"generation": np.int64(self.generation)} | self.directions.state()
-        for name in self.remembers:
+        for name in self.state_fields:
             value = getattr(self, name)
             if hasattr(value, "state"):
                 state |= {f"{name}/{key}": part for key, part in value.state().items()}
@@ -182,35 +238,35 @@ class Solver(ABC):
                 state[name] = np.array(value)
         return state
 
-    def restore(self, state):
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from what `state` returned, bit for bit."""
         self.start(state["mean"])
-        self.directions = recall(self.dimension, state)
+        self.directions = restore_directions(self.dimension, state)
         self.generation = int(state["generation"])
-        for name in self.remembers:
+        for name in self.state_fields:
             value, prefix = getattr(self, name), f"{name}/"
             if hasattr(value, "restore"):
                 value.restore({key[len(prefix) :]: part for key, part in state.items() if key.startswith(prefix)})
             else:
-                found = np.array(state[name])
-                setattr(self, name, found if found.ndim else found.item())
+                restored = np.array(state[name])
+                setattr(self, name, restored if restored.ndim else restored.item())
 
     @abstractmethod
-    def begin(self):
-        """Set the state, besides `mean` and `generation`, that the first generation starts from."""
+    def begin(self) -> None:
+        """Set the state of the first generation, except `mean` and `generation`."""
 
     @abstractmethod
-    def propose(self):
-        """The Proposal of generation number `generation`.  Must not change the state."""
+    def propose(self) -> ProposalT:
+        """The proposal of generation number `generation`.  Must not change the state."""
 
-    def weigh(self, results, proposal):
-        """moments.Weights for these Results; a pure function of its arguments, the options and d."""
+    def compute_weights(self, results: Results, proposal: ProposalT) -> Weights:
+        """The weights of the moments; by default none.  A pure function of its arguments, the options and d."""
         return Weights(np.zeros((0, 0), self.dtype), np.zeros((0, 0), self.dtype))
 
     @abstractmethod
-    def update(self, proposal, results, sums):
-        """Take the step: `tell` behind its checks."""
+    def update(self, proposal: ProposalT, results: Results, moments: FloatArray) -> None:
+        """Take the step, with arguments that `tell` has checked."""
 
-    def report(self):
-        """Numbers worth a column in the metrics: names to floats."""
+    def report(self) -> dict[str, float]:
+        """Numbers for the metrics: names of columns to values."""
         return {}

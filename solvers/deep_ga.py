@@ -1,22 +1,24 @@
 """Deep GA (Petroski Such et al. 2017, arXiv 1712.06567): mutation and truncation, no gradient and no crossover.
 
-A member is its parent plus sigma times a noise row.  So a parent is a chain of noise indices behind a
-snapshot of parameters, and what travels per generation is chains.  When they have grown long, rank 0 adds
-them up into new snapshots, which go once to each node.
+A member is its parent plus sigma times a noise row.  So a parent can be sent as a snapshot of parameters and a chain of
+noise indices, the mutations since.  Every generation sends the chains.  When one of them is full, rank 0 adds the
+mutations up to new snapshots, and these are sent once to each node.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from solvers import noise
-from solvers.base import Proposal, Solver
-from solvers.moments import norm
-from solvers.options import Count, Population, Positive
-from solvers.shaping import best_first
-from solvers.streams import SOLVER, stream
+from mpies.solvers.base import Proposal, Results, Solver
+from mpies.solvers.moments import norm
+from mpies.solvers.noise import FloatArray
+from mpies.solvers.options import Count, Population, Positive
+from mpies.solvers.shaping import best_first
+from mpies.solvers.streams import SOLVER, stream
 
 
 class DeepGAOptions(Population):
@@ -34,7 +36,7 @@ class DeepGAOptions(Population):
     snapshot: Count = Field(10, description="mutations of a chain before parents are sent as parameters again")
 
     @model_validator(mode="after")
-    def _parents_fit(self):
+    def _check_parents(self) -> Self:
         if self.parents > self.population:
             raise ValueError(
                 f"parents must be at most the population, {self.population}, but is {self.parents}; "
@@ -42,97 +44,106 @@ class DeepGAOptions(Population):
             )
         return self
 
-    def memory(self, dimension):
+    def memory(self, dimension: int) -> int:
         return 2 * 4 * dimension * self.parents
 
 
 @dataclass(frozen=True)
 class Ancestry(Proposal):
-    """Parents as snapshots and mutations; who is whose child.
+    """The parents, as snapshots and mutations, and the parent of each member.  The rows are the snapshots.
 
-    roots: (t,) int64 row of each parent's snapshot.  chains: (t * l,) int64 noise indices of its mutations
-    in order, -1 where there are no more.  scales: (t * l,) their standard deviations.  picks: (n,) int64 the
-    parent of each member.  sigma: (1,) of this generation's mutations.
+    roots: (t,) row of each parent's snapshot.
+    chains: (t * l,) noise indices of each parent's mutations in order, -1 in free places.
+    scales: (t * l,) standard deviations of these mutations.
+    picks: (n,) number of each member's parent.  sigma: (1,) standard deviation of this generation's mutations.
     """
 
-    roots: np.ndarray
-    chains: np.ndarray
-    scales: np.ndarray
-    picks: np.ndarray
-    sigma: np.ndarray
+    roots: npt.NDArray[np.int64]
+    chains: npt.NDArray[np.int64]
+    scales: FloatArray
+    picks: npt.NDArray[np.int64]
+    sigma: FloatArray
 
 
-class DeepGA(Solver):
-    """Deep GA on the noise table; the mean is the elite."""
+class DeepGA(Solver[DeepGAOptions, Ancestry]):
+    """Deep GA on the noise table.  The mean is the elite, the best member of the last generation.
+
+    Member 0 is the elite, unchanged.
+    """
 
     Options = DeepGAOptions
     Proposal = Ancestry
-    remembers = ("mean", "snapshots", "roots", "chains", "scales", "picks")
+    state_fields = ("mean", "snapshots", "roots", "chains", "scales", "picks")
 
     @property
-    def rows(self):
+    def rows(self) -> int:
         return self.options.parents
 
-    def begin(self):
+    def begin(self) -> None:
         parents = self.options.parents
-        self.snapshots = np.tile(self.mean, (parents, 1))  # (t, d)
-        self.roots = np.zeros(parents, np.int64)
-        self._cut()
+        self.snapshots: FloatArray = np.tile(self.mean, (parents, 1))  # (t, d)
+        self.roots: npt.NDArray[np.int64] = np.zeros(parents, np.int64)  # (t,)
+        self._clear_chains()
         self.picks = self._pick(0)
 
-    def _cut(self):
-        self.chains = np.full((self.options.parents, self.options.snapshot), -1)
-        self.scales = np.zeros(self.chains.shape, self.dtype)
-        self._sent = False  # the snapshots, to the nodes
+    def _clear_chains(self) -> None:
+        self.chains: npt.NDArray[np.int64] = np.full((self.options.parents, self.options.snapshot), -1)  # (t, l)
+        self.scales: FloatArray = np.zeros(self.chains.shape, self.dtype)  # (t, l)
+        self._are_snapshots_sent = False
 
-    def _pick(self, generation):
+    def _pick(self, generation: int) -> npt.NDArray[np.int64]:
+        """A random parent (n,) for each member."""
         return stream(self.seed, SOLVER, generation).integers(self.options.parents, size=self.options.population)
 
-    def _sigma(self):
+    def _sigma(self) -> np.floating:
         first = self.options.initial_sigma if self.generation == 0 else None
         return self.dtype(first or self.options.sigma)
 
-    def propose(self):
-        rows = None if self._sent else self.snapshots
-        self._sent = True
+    def propose(self) -> Ancestry:
+        rows = None if self._are_snapshots_sent else self.snapshots
+        self._are_snapshots_sent = True
         scales = self.scales.ravel()
         sigma = np.full(1, self._sigma(), self.dtype)
         return Ancestry(self.mean, self.roots, self.chains.ravel(), scales, self.picks, sigma, rows=rows)
 
-    def write(self, proposal, indices, member, out):
+    def write(
+        self, proposal: Ancestry, indices: npt.NDArray[np.int64], member: int, out: FloatArray
+    ) -> Sequence[float]:
+        assert proposal.rows is not None  # whoever evaluates members keeps the rows that were sent last
         parent, length = int(proposal.picks[member]) if member else 0, self.options.snapshot
-        part = slice(parent * length, (parent + 1) * length)
-        self._express(proposal.rows, proposal.roots[parent], proposal.chains[part], proposal.scales[part], out)
+        chain = slice(parent * length, (parent + 1) * length)
+        self._add_up(proposal.rows, proposal.roots[parent], proposal.chains[chain], proposal.scales[chain], out)
         if member:
             out += self.noise(indices[member]) * proposal.sigma
         return ()
 
-    def _express(self, snapshots, root, chain, scales, out):
+    def _add_up(
+        self, snapshots: FloatArray, root: int, chain: npt.NDArray[np.int64], scales: FloatArray, out: FloatArray
+    ) -> None:
+        """Write a snapshot plus the mutations of a chain (l,) into `out` (d,)."""
         out[:] = snapshots[root]
         for index, scale in zip(chain[chain >= 0], scales, strict=False):
             out += self.noise(index) * scale
 
-    def update(self, proposal, results, sums):
+    def update(self, proposal: Ancestry, results: Results, moments: FloatArray) -> None:
         options = self.options
-        indices = noise.sample_indices(
-            self.seed, self.generation, 0, options.population, len(self.table), self.dimension
-        )
-        best = best_first(results.returns)[: options.parents]
-        parents = np.where(best > 0, self.picks[best], 0)
+        indices = self.population_indices(self.generation, 0)
+        best = best_first(results.returns)[: options.parents]  # the next parents
+        parents = np.where(best > 0, self.picks[best], 0)  # theirs; that of the elite is itself
         roots, chains, scales = self.roots[parents], self.chains[parents], self.scales[parents]
         for row, member in enumerate(best):
             if member:
                 end = int((chains[row] >= 0).sum())
                 chains[row, end], scales[row, end] = indices[member], self._sigma()
         self.roots, self.chains, self.scales = roots, chains, scales
-        self._express(self.snapshots, roots[0], chains[0], scales[0], self.mean)
-        if (chains[:, -1] >= 0).any():
-            grown = np.empty_like(self.snapshots)
+        self._add_up(self.snapshots, roots[0], chains[0], scales[0], self.mean)
+        if (chains[:, -1] >= 0).any():  # a chain is full
+            snapshots = np.empty_like(self.snapshots)
             for row in range(options.parents):
-                self._express(self.snapshots, roots[row], chains[row], scales[row], grown[row])
-            self.snapshots, self.roots = grown, np.arange(options.parents)
-            self._cut()
+                self._add_up(self.snapshots, roots[row], chains[row], scales[row], snapshots[row])
+            self.snapshots, self.roots = snapshots, np.arange(options.parents)
+            self._clear_chains()
         self.picks = self._pick(self.generation + 1)
 
-    def report(self):
+    def report(self) -> dict[str, float]:
         return {"parameter_norm": norm(self.mean), "chain_length": float((self.chains >= 0).sum(axis=1).mean())}

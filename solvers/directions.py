@@ -1,53 +1,59 @@
-"""How a member's direction is cut from its row of the noise table.
+"""Directions: how the noise row of a member becomes its direction in parameter space.
 
-Mostly the row is the direction: d independent normals.  With noise of low rank (EGGROLL: Sarkar et al. 2025,
-arXiv 2511.16652) a matrix of weights takes (rows + columns) r normals of the row instead of rows * columns, and its
-part of the direction is A B^T / sqrt(r): entries of unit variance still, though no longer independent.  The moments
-over members are then matrix products: of all A, weighted, with all B.
+With full noise the row is the direction: d independent normals.  With noise of low rank r (EGGROLL: Sarkar et al.
+2025, arXiv 2511.16652) a weight matrix of (rows, columns) needs (rows + columns) r normals of the row instead of
+rows * columns: its part of the direction is A B^T / sqrt(r), where A is (rows, r) and B is (columns, r).  Its entries
+still have variance 1, but they are not independent.  The moments over members then are matrix products of all A,
+weighted, with all B.
 """
 
+import bisect
 import functools
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from solvers.moments import moments
+from mpies.solvers.moments import Weights, moments
+from mpies.solvers.noise import FloatArray
 
-TILE = 32  # rows of a matrix that one product computes, at most
-MEMBERS = 1024  # noise rows that one product sums, at most: their vectors take a few megabytes
+TILE = 32  # most rows of a matrix that one product computes
+MEMBERS = 1024  # most noise rows that one product sums: their vectors take a few megabytes
 
 
 @dataclass(frozen=True)
 class Part:
-    """Coordinates [start, stop) of a direction, of normals that begin at `place` in the row.
+    """Coordinates [start, stop) of a direction, computed from normals that begin at `place` in the noise row.
 
-    matrix: (rows, columns) of a product; None for independent normals.
+    matrix: (rows, columns) of a low-rank product; None for independent normals.
     """
 
     start: int
     stop: int
     place: int
-    matrix: tuple | None = None
+    matrix: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
 class Directions:
-    """The layout of directions (d,), and of the rows they are cut from.
+    """The layout of directions (d,) and of the noise rows they are computed from.
 
-    dimension: d.  matrices: (first coordinate, rows, columns) of each matrix of weights that is a product, in order;
-    with none of them a row is the direction.  rank: r.
+    dimension: d.  matrices: (first coordinate, rows, columns) of each weight matrix that may be a low-rank product, in
+    order of their coordinates; without any, a noise row is the direction.  rank: r.
     """
 
     dimension: int
-    matrices: tuple = ()
+    matrices: tuple[tuple[int, int, int], ...] = ()
     rank: int = 1
 
     @functools.cached_property
-    def parts(self):
-        """The Parts in order.  A matrix that a product would not save a normal is independent normals all the same."""
+    def parts(self) -> list[Part]:
+        """The parts of a direction in order.  A matrix is a product only if that takes fewer normals."""
         parts, done, place = [], 0, 0
         for start, rows, columns in self.matrices:
             if self.rank * (rows + columns) < rows * columns:
@@ -59,20 +65,17 @@ class Directions:
         return [part for part in parts if part.start < part.stop]
 
     @property
-    def has_products(self):
-        """Whether a direction is something else than its row."""
+    def has_products(self) -> bool:
+        """Whether a part of the direction is a low-rank product, so that a noise row is shorter than d."""
         return self.length < self.dimension
 
     @functools.cached_property
-    def length(self):
-        """Normals in the row of a member."""
+    def length(self) -> int:
+        """Number of normals in a noise row."""
         return sum(self.rank * sum(part.matrix) if part.matrix else part.stop - part.start for part in self.parts)
 
-    def sample(self, table, index, mean, scale, out):
-        """Write the member mean + scale * direction into `out` (d,), its row beginning at an index of the table.
-
-        mean: (d,).  scale: (1,).
-        """
+    def sample(self, table: FloatArray, index: int, mean: FloatArray, scale: FloatArray, out: FloatArray) -> None:
+        """Write mean + scale * direction into `out` (d,).  index: of the noise row.  mean: (d,).  scale: (1,)."""
         for part in self.parts:
             normals, target = table[index + part.place :], out[part.start : part.stop]
             if part.matrix is None:
@@ -84,35 +87,47 @@ class Directions:
                 np.einsum("ki,kj->ij", left, right, out=target.reshape(rows, columns))  # faster than multiply.outer
         np.add(out, mean, out=out)
 
-    def moments(self, table, indices, weights, start, stop):
-        """As solvers.moments.moments, of these directions.  Of products there are no squares: raises ValueError.
+    def moments(self, table: FloatArray, indices: npt.ArrayLike, weights: Weights, start: int, stop: int) -> FloatArray:
+        """The moments (a + c, stop - start) of these directions, as in mpies.solvers.moments.moments.
 
-        Whatever part of a matrix is asked for, its products are those of whole tiles, which its shape alone decides:
-        so any split of the coordinates gives the same bits, with as many threads of BLAS (mpies takes one).
+        Matrix products are computed in tiles that depend on the shape of the matrix alone, whatever coordinates are
+        asked for.  So the split of the coordinates changes no bit, as long as the number of BLAS threads is the same
+        (mpies uses one).
+        Raises ValueError for square weights where there are products.
         """
+        places = np.asarray(indices, np.int64)
         if not self.has_products:
-            return moments(table, indices, weights, start, stop)
+            return moments(table, places, weights, start, stop)
         if len(weights.square):
             raise ValueError("the squares of directions of low rank are not summed; only linear weights are")
         sums = np.empty((len(weights.linear), stop - start), table.dtype)
         for part in self.parts:
             low, high = max(part.start, start), min(part.stop, stop)
             if low < high:
-                places, within = np.asarray(indices, np.int64) + part.place, (low - part.start, high - part.start)
+                within = (low - part.start, high - part.start)
                 if part.matrix:
-                    found = self._sum_products(table, places, weights.linear, part.matrix, *within)
+                    block = self._sum_products(table, places + part.place, weights.linear, part.matrix, *within)
                 else:
-                    found = moments(table, places, weights, *within)
-                sums[:, low - start : high - start] = found
+                    block = moments(table, places + part.place, weights, *within)
+                sums[:, low - start : high - start] = block
         return sums
 
-    def _sum_products(self, table, indices, linear, matrix, low, high):
+    def _sum_products(
+        self,
+        table: FloatArray,
+        indices: npt.NDArray[np.int64],
+        linear: FloatArray,
+        matrix: tuple[int, int],
+        low: int,
+        high: int,
+    ) -> FloatArray:
         """Sums (a, high - low) over the coordinates [low, high) of a matrix."""
         rows, columns = matrix
         tiles = math.ceil(rows / TILE)
-        edges = rows * np.arange(tiles + 1) // tiles  # of equal size: none is a single row, which BLAS sums otherwise
-        first = np.searchsorted(edges, low // columns, "right") - 1
-        edges = edges[first : np.searchsorted(edges, math.ceil(high / columns)) + 1]
+        # tiles of equal size: none has a single row, which BLAS would sum in another order
+        edges = [rows * tile // tiles for tile in range(tiles + 1)]
+        first = bisect.bisect_right(edges, low // columns) - 1
+        edges = edges[first : bisect.bisect_left(edges, math.ceil(high / columns)) + 1]
         sums = np.zeros((len(linear), edges[-1] - edges[0], columns), table.dtype)
         for begin in range(0, len(indices), MEMBERS):
             some, weights = indices[begin : begin + MEMBERS], linear[:, begin : begin + MEMBERS]
@@ -125,24 +140,24 @@ class Directions:
         skip = edges[0] * columns
         return sums.reshape(len(linear), -1)[:, low - skip : high - skip]
 
-    def _vectors(self, table, indices, size, low, high):
-        """Numbers [low, high) of each of the r vectors of `size` numbers at each of the indices, (k r, high - low)."""
+    def _vectors(self, table: FloatArray, indices: npt.NDArray[np.int64], size: int, low: int, high: int) -> FloatArray:
+        """Numbers [low, high) of the r vectors of `size` numbers at each of the indices (k,): (k r, high - low)."""
         places = (indices[:, None] + size * np.arange(self.rank) + low).ravel()
         return np.ascontiguousarray(sliding_window_view(table, high - low)[places])
 
-    def _root(self, table):
+    def _root(self, table: FloatArray) -> np.floating:
         return table.dtype.type(math.sqrt(self.rank))
 
-    def state(self):
-        """Names to arrays, from which `recall` makes it again; none where rows are the directions."""
+    def state(self) -> dict[str, Any]:
+        """Names to arrays for `restore_directions`; empty if noise rows are the directions."""
         if not self.matrices:
             return {}
         return {"low_rank/rank": np.int64(self.rank), "low_rank/matrices": np.array(self.matrices, np.int64)}
 
 
-def recall(dimension, state):
+def restore_directions(dimension: int, state: Mapping[str, Any]) -> Directions:
     """The Directions in the state of a solver."""
     if "low_rank/rank" not in state:
         return Directions(dimension)
-    matrices = tuple(tuple(map(int, row)) for row in state["low_rank/matrices"])
+    matrices = tuple((int(start), int(rows), int(columns)) for start, rows, columns in state["low_rank/matrices"])
     return Directions(dimension, matrices, int(state["low_rank/rank"]))

@@ -1,16 +1,20 @@
-"""Any optimiser of Nevergrad (Rapin & Teytaud 2018) by its name there: `kind: nevergrad:TBPSA`."""
+"""Optimisers of Nevergrad (Rapin & Teytaud 2018) by their names there: `kind: nevergrad:TBPSA`."""
 
 import difflib
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from solvers.options import Candidates, Count, Positive, tagged
-from solvers.told import Told
+from mpies.solvers.external import Candidates, ExternalSolver
+from mpies.solvers.options import Count, Positive, WholeCandidates, tagged
 
 
-class NevergradOptions(Candidates):
+class NevergradOptions(WholeCandidates):
     """An optimiser of Nevergrad, which sees the parameters as one unbounded array."""
 
     kind: str
@@ -18,53 +22,60 @@ class NevergradOptions(Candidates):
     sigma: Positive = Field(0.1, description="scale of the first changes, in units of the parameters")
     budget: Count = Field(1_000_000, description="evaluations that the optimiser plans for; some choose by it")
 
-    def memory(self, dimension):
+    def memory(self, dimension: int) -> int:
         return 3 * 8 * dimension * self.members(dimension)
 
 
-def _registry():
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _optimizers() -> Any:
+    """Nevergrad's registry: names to makers of optimisers.  Raises ValueError if Nevergrad is not installed."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _no_warnings():
             import nevergrad
     except ImportError:
         raise ValueError("nevergrad is not installed; pip install nevergrad") from None
     return nevergrad.optimizers.registry
 
 
-class Nevergrad(Told):
-    """Asks for a population, tells the costs; the mean is the optimiser's recommendation."""
+class Nevergrad(ExternalSolver[NevergradOptions]):
+    """Asks Nevergrad for a population and tells it the costs.  The mean is its recommendation."""
 
-    def open(self):
+    def create_optimizer(self) -> None:
         import nevergrad
 
         array = nevergrad.p.Array(init=self.origin.astype(np.float64)).set_mutation(sigma=self.options.sigma)
         array.random_state = np.random.RandomState(np.random.randint(2**31))
-        make = _registry()[self.options.kind.partition(":")[2]]
+        make = _optimizers()[self.options.kind.partition(":")[2]]
         self.optimizer = make(parametrization=array, budget=self.options.budget, num_workers=self.rows)
 
-    def draw(self):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    def draw(self) -> Candidates:
+        with _no_warnings():
             self._asked_for = [self.optimizer.ask() for _ in range(self.rows)]
         return [candidate.value for candidate in self._asked_for]
 
-    def learn(self, candidates, costs):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    def learn(self, candidates: Candidates, costs: npt.NDArray[np.float64]) -> None:
+        with _no_warnings():
             for candidate, cost in zip(self._asked_for, costs, strict=True):
                 self.optimizer.tell(candidate, float(cost))
 
-    def centre(self):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    def recommend(self) -> npt.NDArray[np.float64]:
+        with _no_warnings():
             return self.optimizer.provide_recommendation().value
 
 
-def nevergrad_solver(kind):
-    """The Solver class of `kind`, nevergrad:NAME.  Raises ValueError for a name that Nevergrad has not."""
+def nevergrad_solver(kind: str) -> type[Nevergrad]:
+    """The Solver class of `kind`, nevergrad:NAME.
+
+    Raises ValueError if Nevergrad is not installed or has no optimiser of that name.
+    """
     name = kind.partition(":")[2]
-    known = sorted(_registry())
+    known = sorted(_optimizers())
     if name not in known:
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.3) or known[:3]
         raise ValueError(f"must be nevergrad: and one of its {len(known)} optimisers, such as {', '.join(close)}")

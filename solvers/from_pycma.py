@@ -5,14 +5,15 @@ import warnings
 from typing import Annotated, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from solvers.options import Candidates, Count, NonNegative, Positive
-from solvers.streams import SOLVER, stream
-from solvers.told import Told
+from mpies.solvers.external import Candidates, ExternalSolver
+from mpies.solvers.options import Count, NonNegative, Positive, WholeCandidates
+from mpies.solvers.streams import SOLVER, stream
 
 
-class CMAESOptions(Candidates):
+class CMAESOptions(WholeCandidates):
     """CMA-ES by pycma: learns all dependencies between up to a few thousand parameters, or the scales of more."""
 
     kind: Literal["cma_es"] = "cma_es"
@@ -35,13 +36,12 @@ class CMAESOptions(Candidates):
     )
     memory_limit: Positive = Field(8.0, description="gigabytes that the covariance may take before it is refused")
 
-    def memory(self, dimension):
+    def memory(self, dimension: int) -> int:
         members = 3 * 8 * dimension * self.members(dimension)
         # C, B, their product with the scales, the symmetric copy and LAPACK's workspace, float64
         return members + (5 * 8 * dimension**2 if self.covariance == "full" else 40 * 8 * dimension)
 
-    def refusal(self, dimension):
-        """Why this cannot run with so many parameters, or ''."""
+    def refusal(self, dimension: int) -> str:
         needed = self.memory(dimension) / 1e9
         if needed <= self.memory_limit:
             return ""
@@ -53,21 +53,24 @@ class CMAESOptions(Candidates):
         )
 
 
-class CMAES(Told):
-    """pycma's CMAEvolutionStrategy; the mean is reported, not the best sample.
+class CMAES(ExternalSolver[CMAESOptions]):
+    """pycma's CMAEvolutionStrategy.  What is reported is its mean, not its best sample.
 
-    A population of pycma is played in as many generations as it has multiples of the population.
+    After a restart the population of pycma may be a multiple of the solver's.  Then it is evaluated in as many
+    generations.
     """
 
     Options = CMAESOptions
 
-    def open(self):
-        self.restarts = self.small = self.budget_large = self.budget_small = 0
+    def create_optimizer(self) -> None:
+        self.restarts = self.budget_large = self.budget_small = 0
+        self.is_small = False  # whether this run is one of BIPOP's with a small population
         self._random = stream(self.seed, SOLVER)
-        self._shelf = None  # (fitness, mean) of the best run that is over
+        self._best_run: tuple[float, npt.NDArray[np.float64]] | None = None  # fitness and mean of the best finished run
         self._begin_run(1, self.options.sigma)
 
-    def _begin_run(self, multiple, sigma):
+    def _begin_run(self, multiple: int, sigma: float) -> None:
+        """Start pycma at `origin` with this multiple of the population."""
         import cma
         from cma.restricted_gaussian_sampler import GaussVDSampler, GaussVkDSampler
 
@@ -87,50 +90,55 @@ class CMAES(Told):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.strategy = cma.CMAEvolutionStrategy(self.origin.astype(np.float64), sigma, options)
-        self._waiting, self._seen, self._costs = [], [], []
+        # pycma's population: the candidates to be drawn, and those with known costs
+        self._waiting: list[npt.NDArray[np.float64]] = []
+        self._evaluated: list[npt.NDArray[np.float64]] = []
+        self._costs: list[float] = []
 
-    def draw(self):
+    def draw(self) -> Candidates:
         if not self._waiting:
             self._waiting = list(self.strategy.ask())
-            self._seen, self._costs = [], []
+            self._evaluated, self._costs = [], []
         drawn, self._waiting = self._waiting[: self.rows], self._waiting[self.rows :]
         return drawn
 
-    def learn(self, candidates, costs):
+    def learn(self, candidates: Candidates, costs: npt.NDArray[np.float64]) -> None:
         decay = self.options.weight_decay
-        self._seen += list(candidates)
+        self._evaluated += list(candidates)
         self._costs += [c + decay * float(np.mean(x * x)) for x, c in zip(candidates, costs, strict=True)]
         if self._waiting:
             return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self.strategy.tell(self._seen, self._costs)
+            self.strategy.tell(self._evaluated, self._costs)
         if self.options.restarts != "none" and self.strategy.stop():
             self._restart()
 
-    def _restart(self):
+    def _restart(self) -> None:
+        """Begin another run: IPOP doubles the population, BIPOP (Hansen 2009) alternates large and small ones."""
         fitness, evaluations = -float(np.median(self._costs)), self.strategy.countevals
-        if self._shelf is None or fitness > self._shelf[0]:
-            self._shelf = (fitness, np.array(self.strategy.mean))
+        if self._best_run is None or fitness > self._best_run[0]:
+            self._best_run = (fitness, np.array(self.strategy.mean))
         multiple, sigma = 2 ** (self.restarts + 1), self.options.sigma
-        if self.options.restarts == "bipop":  # Hansen 2009, "Benchmarking a BI-population CMA-ES"
-            if self.small:
+        if self.options.restarts == "bipop":
+            if self.is_small:
                 self.budget_small += evaluations
             else:
                 self.budget_large += evaluations
-            self.small = self.restarts > 0 and self.budget_small < self.budget_large
-            if self.small:
+            self.is_small = self.restarts > 0 and self.budget_small < self.budget_large
+            if self.is_small:
                 largest = 2**self.restarts
                 multiple = max(1, int((largest / 2) ** (self._random.random() ** 2)))
                 sigma *= 10 ** (-2 * self._random.random())
-        if not self.small:
+        if not self.is_small:
             self.restarts += 1
         self._begin_run(multiple, sigma)
 
-    def centre(self):
-        if self._shelf is not None and (not self._costs or -float(np.median(self._costs)) < self._shelf[0]):
-            return self._shelf[1]
+    def recommend(self) -> npt.NDArray[np.float64]:
+        best = self._best_run
+        if best is not None and (not self._costs or -float(np.median(self._costs)) < best[0]):
+            return best[1]
         return self.strategy.result.xfavorite
 
-    def report(self):
+    def report(self) -> dict[str, float]:
         return {"sigma": float(self.strategy.sigma), "restarts": float(self.restarts)}

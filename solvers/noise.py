@@ -1,36 +1,49 @@
-"""The noise table: one long vector of standard normals that all members are cut from.
+"""The noise table: one long vector of standard normals from which the noise of every member is read.
 
-A member's noise is table[index : index + d], so a member travels as one integer
-(Salimans et al. 2017, section 2.3).
+The noise of a member is table[index : index + d], so one integer is enough to identify it
+(Salimans et al. 2017, arXiv 1703.03864, section 2.1).
 """
 
 import numpy as np
+import numpy.typing as npt
 
-from solvers.streams import MEMBERS, NOISE_TABLE, stream
+from mpies.solvers.streams import MEMBERS, NOISE_TABLE, stream
 
-BLOCK = 1 << 18  # normals per counter-based stream; part of the format of a run
-LINE = 16  # members begin at multiples of this, on cache lines: a fifth faster to read than anywhere
+BLOCK = 1 << 18  # normals per stream; saved runs depend on it
+LINE = 16  # float32 per cache line; indices are multiples of it, because aligned rows are read a fifth faster
+
+FloatArray = npt.NDArray[np.floating]  # float32 in a run; float64 when a solver is compared with another package
 
 
-def blocks(size):
-    """Number of independently fillable blocks of a table of `size` normals."""
+def blocks(size: int) -> int:
+    """Number of blocks of a table of `size` normals; each can be filled on its own."""
     return -(-size // BLOCK)
 
 
-def fill(table, seed, block):
-    """Write block number `block` of the table of `seed` into `table` (size,) float32.
+def fill(table: npt.NDArray[np.float32], seed: int, block: int) -> None:
+    """Write block number `block` of the table of `seed` into `table` (size,).
 
-    The content is a function of (seed, block) only, so any process may fill any block.
+    The content depends on (seed, block) only, so any process may fill any block.
     """
     part = table[block * BLOCK : (block + 1) * BLOCK]
     stream(seed, NOISE_TABLE, block).standard_normal(out=part, dtype=np.float32)
 
 
-def sample_indices(seed, generation, batch, count, table_size, dimension):
-    """Noise indices (count,) int64 of batch number `batch` of a generation.
+def build_table(size: int, seed: int = 1, dtype: npt.DTypeLike = np.float32) -> FloatArray:
+    """A filled noise table (size,) of this process alone.  The values are drawn in float32, whatever the dtype."""
+    table = np.empty(size, np.float32)
+    for block in range(blocks(size)):
+        fill(table, seed, block)
+    return table.astype(dtype, copy=False)
 
-    Every rank derives them by itself; nothing is sent.  Raises ValueError when the table is
-    shorter than one member.
+
+def sample_indices(
+    seed: int, generation: int, batch: int, count: int, table_size: int, dimension: int
+) -> npt.NDArray[np.int64]:
+    """Noise indices (count,) of batch number `batch` of a generation.
+
+    Every rank computes them itself; nothing is sent.
+    Raises ValueError if the table is shorter than the noise of one member.
     """
     if count and table_size < dimension:
         raise ValueError(f"a table of {table_size} normals is smaller than one member of {dimension} parameters")

@@ -5,11 +5,12 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from solvers.base import Gaussian, Solver
-from solvers.moments import fold_pairs, no_square, norm
-from solvers.optimizers import AdamOptions, AnyOptimizer, make_optimizer
-from solvers.options import Count, Fraction, NonNegative, Pairs, Positive, WholeNumber
-from solvers.shaping import shape
+from mpies.solvers.base import Gaussian, Results, Solver
+from mpies.solvers.moments import Weights, fold_pairs, no_square, norm
+from mpies.solvers.noise import FloatArray
+from mpies.solvers.optimizers import AdamOptions, AnyOptimizer, make_optimizer
+from mpies.solvers.options import Count, Fraction, NonNegative, Pairs, Positive, WholeNumber
+from mpies.solvers.shaping import shape
 
 
 class OpenAIESOptions(Pairs):
@@ -40,12 +41,12 @@ class OpenAIESOptions(Pairs):
     )
     optimizer: AnyOptimizer = Field(AdamOptions(), description="gradient rule: adam or sgd, with its own keys")
 
-    def is_complete(self, episodes, steps):
+    def is_complete(self, episodes: int, steps: int) -> bool:
         return episodes >= self.episodes_per_batch and steps >= self.timesteps_per_batch
 
 
-class OpenAIES(Solver):
-    """OpenAI-ES on the noise table.
+class OpenAIES(Solver[OpenAIESOptions, Gaussian]):
+    """OpenAI-ES on the noise table (algorithm 2), with antithetic pairs and fitness shaping (section 2.1).
 
     >>> solver = OpenAIES(OpenAIESOptions(population=4), dimension=10)
     >>> solver.start(np.zeros(10, np.float32))
@@ -53,24 +54,25 @@ class OpenAIES(Solver):
     """
 
     Options = OpenAIESOptions
-    remembers = ("mean", "sigma", "learning_rate", "optimizer")
+    state_fields = ("mean", "sigma", "learning_rate", "optimizer")
 
-    def begin(self):
+    def begin(self) -> None:
         self.optimizer = make_optimizer(self.options.optimizer, self.dimension)
         self.sigma = self.options.sigma
         self.learning_rate = self.options.optimizer.learning_rate
         self.gradient_norm = self.update_ratio = float("nan")
 
-    def propose(self):
+    def propose(self) -> Gaussian:
         return Gaussian(self.mean, np.full(1, self.sigma, np.float32))
 
-    def weigh(self, results, proposal):
+    def compute_weights(self, results: Results, proposal: Gaussian) -> Weights:
         shaped = shape(self.options.fitness, results.returns, results.sign_returns)  # (n,)
-        return fold_pairs(shaped[None], no_square(len(shaped)))  # (1, n/2)
+        return fold_pairs(shaped[None], no_square(len(shaped)))  # (1, n / 2)
 
-    def update(self, proposal, results, sums):
+    def update(self, proposal: Gaussian, results: Results, moments: FloatArray) -> None:
         options = self.options
-        gradient = sums[0] / np.float32(len(results.returns))  # g = 1/n sum (r+ - r-) z
+        # g = 1/n sum (r+ - r-) z.  OpenAI's code, too, leaves out the 1/sigma of algorithm 2.
+        gradient = moments[0] / np.float32(len(results.returns))
         self.gradient_norm = norm(gradient)
         gradient -= np.float32(options.weight_decay) * self.mean
         step = self.optimizer.step(gradient, self.learning_rate)
@@ -81,7 +83,7 @@ class OpenAIES(Solver):
             self.learning_rate * options.learning_rate_decay, min(options.learning_rate_limit, self.learning_rate)
         )
 
-    def report(self):
+    def report(self) -> dict[str, float]:
         return {
             "sigma": self.sigma,
             "parameter_norm": norm(self.mean),

@@ -1,16 +1,18 @@
 """Gradient-ascent rules: from a gradient to a step of the mean.
 
-All state is float32 and every operation elementwise, so a step has the same bits wherever it
-is computed.
+All state is float32 and all vector operations are elementwise, so a step has the same bits wherever it is computed.
 """
 
-from typing import Annotated, Literal
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from solvers.moments import norm
-from solvers.options import Fraction, Options, Positive
+from mpies.solvers.moments import norm
+from mpies.solvers.noise import FloatArray
+from mpies.solvers.options import Fraction, Options, Positive
 
 
 class AdamOptions(Options):
@@ -42,78 +44,89 @@ class ClipUpOptions(Options):
     max_speed: Positive = Field(0.15, description="longest step of a generation, in units of the parameters")
 
 
-class Adam:
-    """Adam (Kingma & Ba 2015, algorithm 1), ascending.
+OptimizerOptions = AdamOptions | SGDOptions | ClipUpOptions
+AnyOptimizer = Annotated[OptimizerOptions, Field(discriminator="kind")]  # the type of an `optimizer` key
 
-    options: AdamOptions.  dimension: d.
-    """
 
-    def __init__(self, options, dimension):
+class Optimizer(ABC):
+    """A gradient-ascent rule and its state."""
+
+    @abstractmethod
+    def step(self, gradient: FloatArray, learning_rate: float) -> FloatArray:
+        """The step (d,) to add to the mean.  gradient: (d,) of what is maximised."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Names to arrays: all that later steps depend on."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state` returned, bit for bit."""
+
+
+class Adam(Optimizer):
+    """Adam (Kingma & Ba 2015, arXiv 1412.6980, algorithm 1), ascending."""
+
+    def __init__(self, options: AdamOptions, dimension: int) -> None:
         self.options = options
-        self.first = np.zeros(dimension, np.float32)
-        self.second = np.zeros(dimension, np.float32)
-        self.updates = 0
+        self.first = np.zeros(dimension, np.float32)  # m
+        self.second = np.zeros(dimension, np.float32)  # v
+        self.updates = 0  # t
 
-    def step(self, gradient, learning_rate):
-        """The step (d,) float32 to add to the mean for `gradient` (d,) float32 of what is maximised."""
+    def step(self, gradient: FloatArray, learning_rate: float) -> FloatArray:
         beta1, beta2 = self.options.beta1, self.options.beta2
         self.updates += 1
-        self.first *= np.float32(beta1)
+        self.first *= np.float32(beta1)  # m <- beta1 m + (1 - beta1) g
         self.first += np.float32(1 - beta1) * gradient
-        self.second *= np.float32(beta2)
+        self.second *= np.float32(beta2)  # v <- beta2 v + (1 - beta2) g^2
         step = gradient * gradient
         step *= np.float32(1 - beta2)
         self.second += step
-        np.sqrt(self.second, out=step)
+        np.sqrt(self.second, out=step)  # alpha / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + epsilon)
         step /= np.float32(np.sqrt(1 - beta2**self.updates))
         step += np.float32(self.options.epsilon)
         np.divide(self.first, step, out=step)
         step *= np.float32(learning_rate / (1 - beta1**self.updates))
         return step
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         return {"first": self.first, "second": self.second, "updates": np.int64(self.updates)}
 
-    def restore(self, state):
+    def restore(self, state: Mapping[str, Any]) -> None:
         self.first[:], self.second[:], self.updates = state["first"], state["second"], int(state["updates"])
 
 
-class SGD:
-    """v <- momentum v + (1 - momentum) gradient; step = learning_rate v.
+class SGD(Optimizer):
+    """v <- momentum v + (1 - momentum) g; step = learning_rate v."""
 
-    options: SGDOptions.  dimension: d.
-    """
-
-    def __init__(self, options, dimension):
+    def __init__(self, options: SGDOptions, dimension: int) -> None:
         self.options = options
-        self.velocity = np.zeros(dimension, np.float32)
+        self.velocity = np.zeros(dimension, np.float32)  # v
 
-    def step(self, gradient, learning_rate):
-        """The step (d,) float32 to add to the mean for `gradient` (d,) float32 of what is maximised."""
+    def step(self, gradient: FloatArray, learning_rate: float) -> FloatArray:
         momentum = self.options.momentum
         self.velocity *= np.float32(momentum)
         self.velocity += np.float32(1 - momentum) * gradient
         return np.float32(learning_rate) * self.velocity
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         return {"velocity": self.velocity}
 
-    def restore(self, state):
+    def restore(self, state: Mapping[str, Any]) -> None:
         self.velocity[:] = state["velocity"]
 
 
-class ClipUp:
-    """v <- clip(momentum v + learning_rate gradient / |gradient|, max_speed); step = v (algorithm 1).
+class ClipUp(Optimizer):
+    """v <- momentum v + learning_rate g / |g|, shortened to max_speed if longer; step = v.
 
-    options: ClipUpOptions.  dimension: d.
+    Toklu et al. 2020, arXiv 2008.02387, algorithm 1.
     """
 
-    def __init__(self, options, dimension):
+    def __init__(self, options: ClipUpOptions, dimension: int) -> None:
         self.options = options
-        self.velocity = np.zeros(dimension, np.float32)
+        self.velocity = np.zeros(dimension, np.float32)  # v
 
-    def step(self, gradient, learning_rate):
-        """The step (d,) float32 to add to the mean for `gradient` (d,) float32 of what is maximised."""
+    def step(self, gradient: FloatArray, learning_rate: float) -> FloatArray:
         options, length = self.options, norm(gradient)
         self.velocity *= np.float32(options.momentum)
         if length > 0:
@@ -123,17 +136,17 @@ class ClipUp:
             self.velocity *= np.float32(options.max_speed / speed)
         return self.velocity.copy()
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         return {"velocity": self.velocity}
 
-    def restore(self, state):
+    def restore(self, state: Mapping[str, Any]) -> None:
         self.velocity[:] = state["velocity"]
 
 
-AnyOptimizer = Annotated[AdamOptions | SGDOptions | ClipUpOptions, Field(discriminator="kind")]
-_RULES = {"adam": Adam, "sgd": SGD, "clipup": ClipUp}
-
-
-def make_optimizer(options, dimension):
-    """The rule that `options` asks for, at rest."""
-    return _RULES[options.kind](options, dimension)
+def make_optimizer(options: OptimizerOptions, dimension: int) -> Optimizer:
+    """The rule that `options` names, in its first state."""
+    if isinstance(options, AdamOptions):
+        return Adam(options, dimension)
+    if isinstance(options, SGDOptions):
+        return SGD(options, dimension)
+    return ClipUp(options, dimension)

@@ -1,17 +1,18 @@
-"""The base of every section of keys: unknown keys, wrong types and non-finite numbers are refused."""
+"""The base of every section of keys.  Unknown keys, wrong types and non-finite numbers are refused."""
 
 import math
 import re
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
-# PyYAML follows YAML 1.1, where 1e-3 is a string; numbers are converted by the type of the key.
+# PyYAML follows YAML 1.1, which reads 1e-3 as a string.  So a string is converted if its key is a number.
 _NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
-def _number(value):
+def _number(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("must be a number")
     if isinstance(value, str):
@@ -21,7 +22,7 @@ def _number(value):
     return value
 
 
-def _integer(value):
+def _integer(value: Any) -> Any:
     value = _number(value)
     if isinstance(value, float):
         if not value.is_integer():
@@ -30,13 +31,13 @@ def _integer(value):
     return value
 
 
-def _text(value):
+def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("must be a text")
     return value
 
 
-def _flag(value):
+def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError("must be true or false")
     return value
@@ -54,24 +55,28 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 
 
 class Options(BaseModel):
-    """A section of keys; each field's description is its documentation and its help text."""
+    """A section of keys.  The description of a field is its documentation and its help text."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 class Population(Options):
-    """The keys of every solver, and what its members are to each other."""
+    """The keys of every solver, and how its members belong together."""
 
     population: Count | None = Field(None, description="members per generation; default 4 + 3 ln(parameters)")
     episodes: Count = Field(1, description="episodes per member; its return is their mean")
 
     antithetic: ClassVar[bool] = False  # members come in pairs +z, -z
-    plays_mean: ClassVar[bool] = False  # member 0 is the mean itself, in front of the others
-    overlaps: ClassVar[bool] = False  # a step holds too where the mean has moved on since its members were sampled
-    takes_low_rank: ClassVar[bool] = False  # asks for linear moments only, and no normal has to be independent
+    overlaps: ClassVar[bool] = False  # a step is valid even if the mean has moved since its members were sampled
+    takes_low_rank: ClassVar[bool] = False  # needs linear moments only, and no independence of the normals
+
+    @property
+    def plays_mean(self) -> bool:
+        """Whether member 0 is the mean itself, in addition to the population."""
+        return False
 
     @model_validator(mode="after")
-    def _even(self):
+    def _check_pairs(self) -> Self:
         if self.antithetic and self.population and self.population % 2:
             raise ValueError(
                 f"population must be even (antithetic pairs), but is {self.population}; "
@@ -79,46 +84,47 @@ class Population(Options):
             )
         return self
 
-    def members(self, dimension):
-        """How many members a population has for d parameters."""
-        count = self.population or 4 + int(3 * math.log(dimension))
+    def members(self, dimension: int) -> int:
+        """Number of members of a population for d parameters."""
+        count = self.population or 4 + int(3 * math.log(dimension))  # (eq. 48) of arXiv 1604.00772
         return count + (self.antithetic and count % 2) + self.plays_mean
 
-    def noise_rows(self, dimension):
-        """How many rows of the noise table they need."""
+    def noise_rows(self, dimension: int) -> int:
+        """Number of rows of the noise table that these members need: one for each, or for each pair."""
         return (self.members(dimension) - self.plays_mean) // (2 if self.antithetic else 1)
 
-    def groups(self, dimension):
-        """(n,) int: members of one group share their environment seeds."""
+    def groups(self, dimension: int) -> npt.NDArray[np.int64]:
+        """The group (n,) of each member; members of a group share their environment seeds."""
         numbers = np.arange(self.members(dimension))
         return (numbers + self.plays_mean) // 2 if self.antithetic else numbers
 
-    def is_complete(self, episodes, steps):
-        """Whether a generation may end with this many episodes and environment steps, or draws more members."""
+    def is_complete(self, episodes: int, steps: int) -> bool:
+        """Whether a generation may end after so many episodes and environment steps; if not, it needs more members."""
         return True
 
-    def memory(self, dimension):
-        """Bytes of the solver's own state on rank 0."""
+    def memory(self, dimension: int) -> int:
+        """Bytes that the solver's own state takes on rank 0."""
         return 8 * 4 * dimension
 
-    def refusal(self, dimension):
-        """Why this cannot run with so many parameters, in a sentence with the cure, or ''."""
+    def refusal(self, dimension: int) -> str:
+        """Why the solver cannot run with so many parameters and what to change, in one sentence; '' if it can."""
         return ""
 
 
-class Candidates(Population):
-    """Whole candidates: rows that rank 0 draws, and no noise table."""
+class WholeCandidates(Population):
+    """The keys of a solver that does not use the noise table: rank 0 draws whole candidates (n, d)."""
 
-    def noise_rows(self, dimension):
+    def noise_rows(self, dimension: int) -> int:
         return 0
 
 
 class Pairs(Population):
-    """Antithetic pairs, evaluated with the same environment seeds."""
+    """The keys of a solver with antithetic pairs +z, -z.  Both members of a pair get the same environment seeds."""
 
     antithetic: ClassVar[bool] = True
 
 
-def tagged(options, kind):
-    """A subclass of an Options class whose `kind` is this text and no other."""
-    return create_model(options.__name__, __base__=options, __doc__=options.__doc__, kind=(Literal[kind], kind))
+def tagged(options: type[Population], kind: str) -> type[Population]:
+    """A subclass of an Options class that accepts this `kind` and no other."""
+    this_kind: Any = Literal[kind]
+    return create_model(options.__name__, __base__=options, __doc__=options.__doc__, kind=(this_kind, kind))

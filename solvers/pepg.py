@@ -1,15 +1,18 @@
-"""PEPG as estool and es_on_gke have it (Sehnke et al. 2010; Ha 2017), with all of their keys."""
+"""PEPG with all keys of estool and es_on_gke (Sehnke et al. 2010; Ha 2017)."""
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from solvers.base import Gaussian, Solver
-from solvers.moments import Weights, dot, norm
-from solvers.optimizers import Adam, AdamOptions
-from solvers.options import Count, Flag, Fraction, NonNegative, Pairs, Positive
-from solvers.shaping import best_first, bounded, centred_ranks
+from mpies.solvers.base import Gaussian, Results, Solver
+from mpies.solvers.moments import Weights, dot, norm
+from mpies.solvers.noise import FloatArray
+from mpies.solvers.optimizers import Adam, AdamOptions
+from mpies.solvers.options import Count, Flag, Fraction, NonNegative, Pairs, Positive
+from mpies.solvers.shaping import best_first, bounded, centred_ranks
 
 
 class PEPGOptions(Pairs):
@@ -39,42 +42,44 @@ class PEPGOptions(Pairs):
     forget_best: Flag = Field(True, description="best_return in the metrics: of the generation; false of the whole run")
 
     @property
-    def plays_mean(self):
+    def plays_mean(self) -> bool:
         return not self.average_baseline
 
-    def memory(self, dimension):
+    def memory(self, dimension: int) -> int:
         return 10 * 4 * dimension
 
 
-class PEPG(Solver):
-    """PEPG on the noise table: eps = sigma z, pairs +eps and -eps."""
+class PEPG(Solver[PEPGOptions, Gaussian]):
+    """PEPG on the noise table: x = mean + sigma z and mean - sigma z.  Below, eps = sigma z."""
 
     Options = PEPGOptions
-    remembers = ("mean", "sigma", "learning_rate", "best_return", "optimizer")
+    state_fields = ("mean", "sigma", "learning_rate", "best_return", "optimizer")
     payload_size = 1  # mean squared parameter
 
-    def begin(self):
+    def begin(self) -> None:
         options = self.options
-        self.sigma = np.full(self.dimension, options.sigma_init, self.dtype)
+        self.sigma: FloatArray = np.full(self.dimension, options.sigma_init, self.dtype)  # (d,)
         self.learning_rate, self.best_return = options.learning_rate, float("-inf")
         # beta1 as in estool
         self.optimizer = Adam(AdamOptions(learning_rate=options.learning_rate, beta1=0.99), self.dimension)
 
-    def propose(self):
+    def propose(self) -> Gaussian:
         return Gaussian(self.mean, self.sigma)
 
-    def write(self, proposal, indices, member, out):
+    def write(
+        self, proposal: Gaussian, indices: npt.NDArray[np.int64], member: int, out: FloatArray
+    ) -> Sequence[float]:
         super().write(proposal, indices, member, out)
         return (dot(out, out) / self.dimension,) if self.options.weight_decay else (0.0,)
 
-    def weigh(self, results, proposal):
+    def compute_weights(self, results: Results, proposal: Gaussian) -> Weights:
         options = self.options
         fitness = (centred_ranks if options.rank_fitness else bounded)(results.returns).astype(np.float64)
         fitness -= options.weight_decay * results.payload[:, 0]
         baseline = fitness[0] if options.plays_mean else fitness.mean()
-        fitness = fitness[options.plays_mean :]
+        fitness = fitness[options.plays_mean :]  # of the pairs
         plus, minus = fitness[0::2], fitness[1::2]
-        linear = plus - minus  # dmu = sum (r+ - r-) eps, without 1/n
+        linear = plus - minus  # sum (r+ - r-) eps, not divided by n
         elite = int(len(fitness) * options.elite_ratio)
         if elite:
             share = np.zeros(len(fitness))
@@ -84,13 +89,13 @@ class PEPG(Solver):
         square = ((plus + minus) / 2 - baseline) / (len(fitness) * deviation)
         return Weights(linear[None].astype(self.dtype), square[None].astype(self.dtype))
 
-    def update(self, proposal, results, sums):
+    def update(self, proposal: Gaussian, results: Results, moments: FloatArray) -> None:
         options = self.options
-        square = float(np.sum(self.weigh(results, proposal).square, dtype=np.float64))
-        toward = sums[0] * proposal.scale
-        # sum rS (eps^2 - sigma^2) / sigma = sigma (sum rS z^2 - sum rS)
-        change = self.dtype(options.sigma_alpha) * proposal.scale * (sums[1] - self.dtype(square))
-        self.mean += toward if options.elite_ratio else self.optimizer.step(toward, self.learning_rate)
+        square = float(np.sum(self.compute_weights(results, proposal).square, dtype=np.float64))
+        step = moments[0] * proposal.scale
+        # with weights s: sum s (eps^2 - sigma^2) / sigma = sigma (sum s z^2 - sum s)
+        change = self.dtype(options.sigma_alpha) * proposal.scale * (moments[1] - self.dtype(square))
+        self.mean += step if options.elite_ratio else self.optimizer.step(step, self.learning_rate)
         bound = self.dtype(options.sigma_max_change) * self.sigma
         self.sigma = self.sigma + np.clip(change, -bound, bound)
         self.sigma[self.sigma > options.sigma_limit] *= self.dtype(options.sigma_decay)
@@ -99,7 +104,7 @@ class PEPG(Solver):
         best = float(np.nanmax(np.r_[results.returns, -np.inf]))
         self.best_return = best if options.forget_best else max(best, self.best_return)
 
-    def report(self):
+    def report(self) -> dict[str, float]:
         return {
             "sigma": float(self.sigma.mean()),
             "parameter_norm": norm(self.mean),

@@ -6,11 +6,12 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from solvers.base import Gaussian, Solver
-from solvers.moments import fold_pairs, norm
-from solvers.optimizers import AnyOptimizer, ClipUpOptions, make_optimizer
-from solvers.options import Count, Fraction, NonNegative, Pairs, Positive, WholeNumber
-from solvers.shaping import shape
+from mpies.solvers.base import Gaussian, Results, Solver
+from mpies.solvers.moments import Weights, fold_pairs, norm
+from mpies.solvers.noise import FloatArray
+from mpies.solvers.optimizers import AnyOptimizer, ClipUpOptions, make_optimizer
+from mpies.solvers.options import Count, Fraction, NonNegative, Pairs, Positive, WholeNumber
+from mpies.solvers.shaping import shape
 
 
 class PGPEOptions(Pairs):
@@ -35,44 +36,47 @@ class PGPEOptions(Pairs):
     fitness: Literal["centred_rank", "z_score", "raw"] = Field("centred_rank", description="fitness shaping")
     optimizer: AnyOptimizer = Field(ClipUpOptions(), description="gradient rule: clipup, adam or sgd")
 
-    def is_complete(self, episodes, steps):
+    def is_complete(self, episodes: int, steps: int) -> bool:
         members = episodes // self.episodes
-        full = self.population_max is not None and members + self.population > self.population_max
-        return steps >= self.interactions or full
+        is_full = self.population_max is not None and members + self.population > self.population_max
+        return steps >= self.interactions or is_full
 
-    def first_sigma(self, dimension):
-        if self.sigma or self.optimizer.kind != "clipup":
-            return self.sigma or 0.1
-        return 15 * self.optimizer.max_speed / math.sqrt(dimension)  # section 3.3: radius 15 vmax
+    def first_sigma(self, dimension: int) -> float:
+        """The standard deviation that every parameter starts with."""
+        if self.sigma is not None:
+            return self.sigma
+        if self.optimizer.kind == "clipup":
+            return 15 * self.optimizer.max_speed / math.sqrt(dimension)  # the paper's radius: 15 max_speed
+        return 0.1
 
 
-class PGPE(Solver):
-    """PGPE on the noise table: eps = sigma z, pairs +eps and -eps."""
+class PGPE(Solver[PGPEOptions, Gaussian]):
+    """PGPE on the noise table: x = mean + sigma z and mean - sigma z.  Below, eps = sigma z."""
 
     Options = PGPEOptions
-    remembers = ("mean", "sigma", "optimizer")
+    state_fields = ("mean", "sigma", "optimizer")
 
-    def begin(self):
-        self.sigma = np.full(self.dimension, self.options.first_sigma(self.dimension), self.dtype)
+    def begin(self) -> None:
+        self.sigma: FloatArray = np.full(self.dimension, self.options.first_sigma(self.dimension), self.dtype)  # (d,)
         self.optimizer = make_optimizer(self.options.optimizer, self.dimension)
 
-    def propose(self):
+    def propose(self) -> Gaussian:
         return Gaussian(self.mean, self.sigma)
 
-    def weigh(self, results, proposal):
+    def compute_weights(self, results: Results, proposal: Gaussian) -> Weights:
         fitness = shape(self.options.fitness, results.returns, results.sign_returns).astype(np.float64)
-        weights = np.stack([fitness, fitness - fitness.mean()]).astype(self.dtype)
-        return fold_pairs(weights[:1], weights[1:])
+        centred = fitness - fitness.mean()
+        return fold_pairs(fitness[None].astype(self.dtype), centred[None].astype(self.dtype))
 
-    def update(self, proposal, results, sums):
+    def update(self, proposal: Gaussian, results: Results, moments: FloatArray) -> None:
         options, count = self.options, self.dtype(len(results.returns))
-        square = float(np.sum(self.weigh(results, proposal).square, dtype=np.float64))
-        toward = sums[0] * proposal.scale / count  # 1/n sum (r+ - r-) eps
-        # 1/n sum (r+ + r- - 2 rbar) (eps^2 - sigma^2) / sigma
-        change = self.dtype(options.sigma_learning_rate) * proposal.scale * (sums[1] - self.dtype(square)) / count
+        square = float(np.sum(self.compute_weights(results, proposal).square, dtype=np.float64))
+        gradient = moments[0] * proposal.scale / count  # 1/n sum (r+ - r-) eps
+        # rate/n sum (r+ + r- - 2 mean r) (eps^2 - sigma^2) / sigma
+        change = self.dtype(options.sigma_learning_rate) * proposal.scale * (moments[1] - self.dtype(square)) / count
         bound = self.dtype(options.sigma_max_change) * self.sigma
-        self.mean += self.optimizer.step(toward, options.optimizer.learning_rate)
+        self.mean += self.optimizer.step(gradient, options.optimizer.learning_rate)
         self.sigma = self.sigma + np.clip(change, -bound, bound)
 
-    def report(self):
+    def report(self) -> dict[str, float]:
         return {"sigma": float(self.sigma.mean()), "parameter_norm": norm(self.mean)}

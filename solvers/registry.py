@@ -1,27 +1,47 @@
-"""From `solver.kind` to the class: the registry's own, Nevergrad's, or one from a user's file."""
+"""The registry of solvers: from `solver.kind` to the class."""
 
 import difflib
 import importlib.util
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mpies.solvers.ars import ARS
+from mpies.solvers.base import Solver
+from mpies.solvers.cr_fm_nes import CRFMNES
+from mpies.solvers.deep_ga import DeepGA
+from mpies.solvers.from_nevergrad import nevergrad_solver
+from mpies.solvers.from_pycma import CMAES
+from mpies.solvers.novelty_es import NoveltyES
+from mpies.solvers.openai_es import OpenAIES
+from mpies.solvers.options import Population, tagged
+from mpies.solvers.pepg import PEPG
+from mpies.solvers.pgpe import PGPE
+from mpies.solvers.sep_cma import SepCMA
+from mpies.solvers.snes import SNES
+
+SolverClass = type[Solver[Any, Any]]
+
+# The values of `solver.kind`, besides nevergrad:NAME and path/to/file.py:Class.
+SOLVERS: dict[str, SolverClass] = {
+    solver.Options.model_fields["kind"].default: solver
+    for solver in (OpenAIES, PEPG, PGPE, ARS, SNES, SepCMA, CRFMNES, CMAES, DeepGA, NoveltyES)
+}
 
 
-def find_solver(kind):
-    """The Solver class of `kind`: a name in the registry, nevergrad:NAME or path/to/file.py:Class.
+def find_solver(kind: str) -> SolverClass:
+    """The Solver class of `kind`: a key of SOLVERS, nevergrad:NAME or path/to/file.py:Class.
 
-    Its Options have `kind` as their tag.  Raises ValueError with what was expected.
+    Its Options accept this kind only.  Raises ValueError, in one sentence, if there is no such solver.
     """
-    from solvers import SOLVERS
-
     if kind in SOLVERS:
         return SOLVERS[kind]
-    place, colon, name = kind.rpartition(":")
+    path, colon, name = kind.rpartition(":")
     if kind.startswith("nevergrad:"):
-        from solvers.from_nevergrad import nevergrad_solver
-
         return nevergrad_solver(kind)
-    if colon and place.endswith(".py"):
-        return _own_solver(kind, Path(place), name)
+    if colon and path.endswith(".py"):
+        return _load_solver(kind, Path(path), name)
     close = difflib.get_close_matches(kind, SOLVERS, n=1)
     hint = f"did you mean {close[0]}?" if close else "use openai_es, for instance"
     raise ValueError(
@@ -29,27 +49,39 @@ def find_solver(kind):
     )
 
 
-def _own_solver(kind, path, name):
-    from solvers.base import Solver
-    from solvers.options import Population, tagged
-
+def _load_solver(kind: str, path: Path, name: str) -> SolverClass:
+    """The solver class `name` of a user's file."""
     if not path.is_file():
         raise ValueError(f"must name a file that exists, but there is no {path} in {Path.cwd()}")
-    module = sys.modules.get(f"_solver_{path.stem}")
-    if module is None or module.__file__ != str(path.resolve()):
-        spec = importlib.util.spec_from_file_location(f"_solver_{path.stem}", path.resolve())
-        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except Exception as error:
-            del sys.modules[spec.name]
-            raise ValueError(f"must name a file that can be loaded, but {path} raises {error!r}") from error
-    solver = getattr(module, name, None)
+    solver = getattr(_import_file(path), name, None)
     if not (isinstance(solver, type) and issubclass(solver, Solver)):
-        raise ValueError(f"must name a subclass of solvers.base.Solver, but {name} in {path} is {solver!r}")
-    if not (isinstance(getattr(solver, "Options", None), type) and issubclass(solver.Options, Population)):
-        raise ValueError(f"must name a solver with Options, a subclass of solvers.options.Population: see {name}")
-    missing = sorted(getattr(solver, "__abstractmethods__", ()))
+        raise ValueError(f"must name a subclass of mpies.solvers.base.Solver, but {name} in {path} is {solver!r}")
+    options = getattr(solver, "Options", None)
+    if not (isinstance(options, type) and issubclass(options, Population)):
+        raise ValueError(
+            f"must name a solver with Options, a subclass of mpies.solvers.options.Population: see {name} in {path}"
+        )
+    missing = sorted(solver.__abstractmethods__)
     if missing:
         raise ValueError(f"must name a complete solver, but {name} in {path} lacks {', '.join(missing)}")
-    return type(name, (solver,), {"Options": tagged(solver.Options, kind)})
+    return type(name, (solver,), {"Options": tagged(options, kind)})
+
+
+def _import_file(path: Path) -> ModuleType:
+    """The module of a file, imported once."""
+    name, location = f"_solver_{path.stem}", path.resolve()
+    module = sys.modules.get(name)
+    if module is not None and module.__file__ == str(location):
+        return module
+    spec = importlib.util.spec_from_file_location(name, location)
+    assert spec is not None and spec.loader is not None  # both exist for a file whose name ends in .py
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        message = f"raises {error!r}"
+        if isinstance(error, ModuleNotFoundError) and error.name in ("solvers", "envs"):
+            message = f"imports {error.name}, which is now called mpies.{error.name}"
+        raise ValueError(f"must name a file that can be loaded, but {path} {message}") from error
+    return module

@@ -1,22 +1,28 @@
-"""Fitness shaping: from returns to weights.  Higher is better; NaN is always worst.
+"""Fitness shaping: from returns to the fitness that a solver learns from.  Higher is better, NaN (failed) is worst.
 
-Names follow OpenAI's `return_proc_mode`.
+The kinds are named after `return_proc_mode` of OpenAI's evolution-strategies-starter.
 """
 
+from collections.abc import Callable
+
 import numpy as np
+import numpy.typing as npt
+
+Float64s = npt.NDArray[np.float64]
+Float32s = npt.NDArray[np.float32]
 
 
-def centred_ranks(fitness):
-    """Ranks of `fitness` scaled to [-0.5, 0.5], summing to zero (Salimans et al. 2017, section 2.1).
+def centred_ranks(fitness: npt.ArrayLike) -> Float32s:
+    """Ranks of `fitness` scaled to [-0.5, 0.5], summing to zero (Salimans et al. 2017, arXiv 1703.03864, section 2.1).
 
-    fitness: (n,) higher is better; NaN ranks last, ties share their mean rank.
-    Returns (n,) float32.  Raises ValueError for fewer than two values.
+    fitness: (n,), higher is better; NaN ranks last, ties share their mean rank.
+    Returns (n,).  Raises ValueError for fewer than two values.
     """
     fitness = np.asarray(fitness, np.float64)
     if fitness.ndim != 1 or len(fitness) < 2:
         raise ValueError(f"centred ranks need a vector of two or more values, but got shape {fitness.shape}")
     keyed = np.where(np.isnan(fitness), -np.inf, fitness)
-    # -inf may be an honest value: NaN sorts below it by a second key.
+    # The second key puts NaN below a fitness of -inf, which a member can reach without failing.
     order = np.lexsort((~np.isnan(fitness), keyed))
     sorted_keys = np.stack([keyed[order], ~np.isnan(fitness)[order]])
     starts = np.flatnonzero(np.r_[True, np.any(sorted_keys[:, 1:] != sorted_keys[:, :-1], axis=0)])
@@ -26,15 +32,15 @@ def centred_ranks(fitness):
     return (ranks / (len(fitness) - 1) - 0.5).astype(np.float32)
 
 
-def best_first(fitness):
-    """Member numbers (n,) from the best to the worst: ties in member order, NaN last."""
+def best_first(fitness: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Member numbers (n,) from the best to the worst.  Ties stay in member order, NaN comes last."""
     fitness = np.asarray(fitness, np.float64)
     failed = np.isnan(fitness)
     return np.lexsort((np.where(failed, 0.0, -fitness), failed))
 
 
-def bounded(fitness):
-    """Fitness (n,) float64 with the worst finite value in place of NaN and -inf, the best in place of inf."""
+def bounded(fitness: npt.ArrayLike) -> Float64s:
+    """Fitness (n,) with NaN and -inf replaced by the worst finite value, inf by the best; zeros if none is finite."""
     fitness = np.asarray(fitness, np.float64)
     finite = fitness[np.isfinite(fitness)]
     if not len(finite):
@@ -42,30 +48,30 @@ def bounded(fitness):
     return np.clip(np.where(np.isnan(fitness), -np.inf, fitness), finite.min(), finite.max())
 
 
-def z_scores(fitness):
-    """Fitness with mean 0 and standard deviation 1; zeros when all are equal.  Returns (n,) float32."""
+def z_scores(fitness: npt.ArrayLike) -> Float32s:
+    """Bounded fitness (n,) scaled to mean 0 and standard deviation 1; zeros if all values are equal."""
     fitness = bounded(fitness)
     centred = fitness - fitness.mean()
     deviation = centred.std()
     return (centred / deviation if deviation > 0 else np.zeros_like(centred)).astype(np.float32)
 
 
-def raw(fitness):
-    """Fitness as it is, NaN and infinite values replaced by the worst or best.  Returns (n,) float32."""
+def raw(fitness: npt.ArrayLike) -> Float32s:
+    """Bounded fitness (n,), not scaled."""
     return bounded(fitness).astype(np.float32)
 
 
-def shape(kind, returns, sign_returns):
-    """Shaped fitness (n,) float32.
+def shape(kind: str, returns: Float64s, sign_returns: Float64s) -> Float32s:
+    """Shaped fitness (n,).
 
-    returns: (n,) undiscounted returns.  sign_returns: (n,) sums of the signs of the rewards, which
-    the two sign modes use instead (robust to the scale of single rewards).
-    kind: centred_rank | sign | centred_sign_rank | z_score | raw.
+    kind: a key of SHAPINGS.  returns: (n,) undiscounted returns.
+    sign_returns: (n,) sums of the signs of the rewards.  The two sign kinds use them instead of the returns, because
+    they do not depend on the scale of single rewards.
     """
     return SHAPINGS[kind](returns, sign_returns)
 
 
-SHAPINGS = {
+SHAPINGS: dict[str, Callable[[Float64s, Float64s], Float32s]] = {
     "centred_rank": lambda returns, sign_returns: centred_ranks(returns),
     "sign": lambda returns, sign_returns: raw(np.where(np.isnan(returns), np.nan, sign_returns)),
     "centred_sign_rank": lambda returns, sign_returns: centred_ranks(np.where(np.isnan(returns), np.nan, sign_returns)),

@@ -1,21 +1,26 @@
-"""Separable natural evolution strategy (Schaul, Glasmachers & Schmidhuber 2011; Wierstra et al. 2014)."""
+"""Separable natural evolution strategy (Schaul, Glasmachers & Schmidhuber 2011; Wierstra et al. 2014, JMLR 15)."""
 
 import math
 from typing import ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from solvers.base import Gaussian, Solver
-from solvers.moments import Weights, norm
-from solvers.options import Population, Positive
-from solvers.shaping import best_first
+from mpies.solvers.base import Gaussian, Results, Solver
+from mpies.solvers.moments import Weights, norm
+from mpies.solvers.noise import FloatArray
+from mpies.solvers.options import Population, Positive
+from mpies.solvers.shaping import best_first
 
 
-def utilities(count):
-    """NES utilities (n,) float64 of the best to the worst: max(0, ln(n/2 + 1) - ln k) / sum - 1/n."""
-    raw = np.maximum(0, math.log(count / 2 + 1) - np.log(np.arange(1, count + 1)))
-    return raw / raw.sum() - 1 / count
+def utilities(count: int) -> npt.NDArray[np.float64]:
+    """NES utilities (n,) from the best member to the worst: max(0, ln(n/2 + 1) - ln k) / sum - 1/n.
+
+    Wierstra et al. 2014, section on fitness shaping.
+    """
+    unscaled = np.maximum(0, math.log(count / 2 + 1) - np.log(np.arange(1, count + 1)))
+    return unscaled / unscaled.sum() - 1 / count
 
 
 class SNESOptions(Population):
@@ -27,29 +32,29 @@ class SNESOptions(Population):
     sigma_learning_rate: Positive | None = Field(None, description="eta; default (3 + ln d) / (5 sqrt d)")
 
 
-class SNES(Solver):
-    """SNES on the noise table."""
+class SNES(Solver[SNESOptions, Gaussian]):
+    """SNES on the noise table: x = mean + sigma z."""
 
     Options = SNESOptions
-    remembers = ("mean", "sigma")
+    state_fields = ("mean", "sigma")
 
-    def begin(self):
-        self.sigma = np.full(self.dimension, self.options.sigma, self.dtype)
+    def begin(self) -> None:
+        self.sigma: FloatArray = np.full(self.dimension, self.options.sigma, self.dtype)  # (d,)
 
-    def propose(self):
+    def propose(self) -> Gaussian:
         return Gaussian(self.mean, self.sigma)
 
-    def weigh(self, results, proposal):
+    def compute_weights(self, results: Results, proposal: Gaussian) -> Weights:
         weights = np.empty(len(results.returns), self.dtype)
         weights[best_first(results.returns)] = utilities(len(weights))
         return Weights(weights[None], weights[None])
 
-    def update(self, proposal, results, sums):
+    def update(self, proposal: Gaussian, results: Results, moments: FloatArray) -> None:
         d = self.dimension
         eta = self.options.sigma_learning_rate or (3 + math.log(d)) / (5 * math.sqrt(d))
-        self.mean += proposal.scale * sums[0]
-        # sum u (z^2 - 1) = sum u z^2, as the utilities sum to zero
-        self.sigma = self.sigma * np.exp(self.dtype(eta / 2) * sums[1])
+        self.mean += proposal.scale * moments[0]  # mean + sigma sum u z
+        # sigma exp(eta / 2 sum u (z^2 - 1)); the utilities u sum to zero, so the -1 drops out
+        self.sigma = self.sigma * np.exp(self.dtype(eta / 2) * moments[1])
 
-    def report(self):
+    def report(self) -> dict[str, float]:
         return {"sigma": float(self.sigma.mean()), "parameter_norm": norm(self.mean)}

@@ -1,31 +1,30 @@
-"""Where every random number comes from.
+"""Random streams.  Every random number of a run comes from here.
 
-A stream is named by its purpose and counted by what it belongs to (generation, round, block);
-never by a rank, a clock or an order of arrival.  That is what makes a run the same on any
-number of ranks.
+A stream is identified by its purpose and by counters of what it belongs to, such as the generation.  It never depends
+on a rank, a clock or an order of arrival, so a run draws the same numbers on any number of ranks.
 """
 
 import numpy as np
 
-# One number per purpose.  They are part of the format of a run: never reuse or renumber one.
+# One number per purpose; the counters are in brackets.  Saved runs depend on the numbers: never change or reuse one.
 NOISE_TABLE = 0  # (block,)
-MEMBERS = 1  # (generation, round): noise indices
-EPISODES = 2  # (generation, round): environment seeds of training episodes
+MEMBERS = 1  # (generation, batch): noise indices
+EPISODES = 2  # (generation, batch): environment seeds of training episodes
 EVALUATION = 3  # (generation, attempt): environment seeds of held-out episodes
 INITIAL_MEAN = 4  # (): first parameters
-STATISTICS = 5  # (generation, round): which episodes feed the observation statistics
+STATISTICS = 5  # (generation, batch): which episodes contribute to the observation statistics
 TASK = 6  # (): the shift of a test function
 SOLVER = 7  # (generation,): what a solver draws besides the members' noise
-ACTIONS = 8  # (generation, round): seeds of what a policy leaves to chance, one for each episode
-REFERENCE = 9  # (): actions that lead to the reference batch of virtual batch normalisation
-PICTURES = 16  # (generation,): which members a picture of the search shows
+ACTIONS = 8  # (generation, batch): one seed per episode, for policies that sample their actions
+REFERENCE = 9  # (): random actions that collect the reference batch of virtual batch normalisation
+PICTURES = 16  # (generation,): which members are drawn in a picture of the search
 
 
-def stream(seed, purpose, *counters):
-    """The generator of (seed, purpose, counters): counter-based Philox 4x64 (Salmon et al. 2011).
+def stream(seed: int, purpose: int, *counters: int) -> np.random.Generator:
+    """The random generator of (seed, purpose, counters): Philox 4x64, counter-based (Salmon et al. 2011).
 
-    seed: the run's seed, an int >= 0.  purpose: one of the constants above.
-    Two calls with equal arguments give generators that yield the same numbers.
+    seed: the run's seed, at least 0.  purpose: one of the constants above.
+    Two calls with equal arguments return generators that yield the same numbers.
     """
     sequence = np.random.SeedSequence(seed, spawn_key=(purpose, *counters))
     return np.random.Generator(np.random.Philox(sequence))

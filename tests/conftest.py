@@ -1,20 +1,21 @@
-"""What all tests share: real MPI runs, of one test or of the command line."""
+"""The fixtures of all tests: real MPI runs, of one test or of the command line."""
 
 import contextlib
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from mpies import mpiexec
+pytest.register_assert_rewrite("tests.support")
 
-HOME = Path(__file__).resolve().parent.parent
+from mpies.comm import mpiexec
+from mpies.runs.metrics import read_digests
+from tests.support import HOME, Outcome, train
+
 INSIDE = "MPIES_TEST_INSIDE_MPI"  # set in the ranks that a test marked mpi is run on
 os.environ["PYTHONPATH"] = str(HOME)  # the ranks test this checkout, also where another one is installed
-os.environ.setdefault("MPIES_PICTURES", "0")  # they cost every little run a second
+os.environ.setdefault("MPIES_PICTURES", "0")  # they take a second of every short run
 
 
 def pytest_configure(config):
@@ -40,20 +41,11 @@ def pytest_pyfunc_call(pyfuncitem):
     return True
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a command ended."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-
 @pytest.fixture
 def start_mpies(tmp_path):
-    """Start `mpies` with these arguments in an empty folder; 0 ranks is the serial twin.  Returns a Popen.
+    """Start `mpies` with these arguments in tmp_path; 0 ranks is one rank without MPI.  Returns a Popen.
 
-    flags: of mpiexec.  program: what Python is to run in its place.
+    flags: of mpiexec.  program: what Python runs in place of `-m mpies`.
     """
     started = []
 
@@ -69,7 +61,7 @@ def start_mpies(tmp_path):
         place = command.index("-m")
         command[place : place + 2] = program
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        for _ in range(3):  # 213: mpiexec never began, as run_mpies says
+        for _ in range(3):  # 213: mpiexec ended before it started a rank, see mpiexec.never_began
             started.append(subprocess.Popen(command, cwd=tmp_path, env=mpiexec.environment(), **pipes))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 started[-1].wait(0.5)
@@ -109,3 +101,25 @@ def write_config(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """Train YAML text on one rank, without MPI, once in all tests.
+
+    Returns a function from the text to the run's path.  Tests must not change that run; they copy it.
+    """
+    runs = {}
+
+    def run_of(config):
+        if config not in runs:
+            runs[config] = train(tmp_path_factory.mktemp("trained"), config)
+        return runs[config]
+
+    return run_of
+
+
+@pytest.fixture(scope="session")
+def digests_of(trained):
+    """A function from YAML text to the digest of each generation of its undisturbed run on one rank."""
+    return lambda config: read_digests(trained(config))

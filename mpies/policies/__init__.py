@@ -9,7 +9,7 @@ from mpies.policies.convolutional import Convolutional
 from mpies.policies.from_torch import Torch
 from mpies.policies.mlp import ACTIVATIONS, MLP, MLPOptions
 from mpies.policies.recurrent import GRU, LSTM, Elman
-from solvers.options import Options
+from mpies.solvers.options import Options
 
 __all__ = ["ACTIVATIONS", "POLICIES", "MLPOptions", "PolicyProblem", "aligned_stack", "any_policy", "make_policy"]
 

@@ -13,8 +13,8 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from mpies.policies.outputs import Head, parse_bins
-from solvers.options import Flag, Fraction, NonNegative, Options, Positive, Text
-from solvers.streams import INITIAL_MEAN, stream
+from mpies.solvers.options import Flag, Fraction, NonNegative, Options, Positive, Text
+from mpies.solvers.streams import INITIAL_MEAN, stream
 
 _LINE = 16  # float32 per cache line: members start on one, so all see the same alignment
 
@@ -140,12 +140,12 @@ class Policy(ABC):
 
 
 class Network:
-    """The network of many members.  states: arrays whose first axis is lanes, what an episode carries along."""
+    """The network of many members.  states: arrays whose first axis is slots, what an episode carries along."""
 
     states: tuple = ()
 
-    def begin(self, lane):
-        """Get ready for an episode on a lane whose parameters are in the stack."""
+    def begin(self, slot):
+        """Get ready for an episode on a slot whose parameters are in the stack."""
 
     def __call__(self, inputs):
         """Outputs (m, outputs) float32 of the first m members for inputs (m, inputs); may be written to."""
@@ -153,7 +153,7 @@ class Network:
 
 
 class Actor:
-    """Acts for a stack of members, each on a lane.  states: arrays to move along when a lane moves.
+    """Acts for a stack of members, each on a slot.  states: arrays to move along when a slot moves.
 
     compiled: the kernels.Perceptrons that do all of it; None where there is more to do.
     """
@@ -170,15 +170,15 @@ class Actor:
         self.wants_steps = self._horizon is not None
         self.states = (*self._network.states, *self._finish.states)
 
-    def begin(self, lane, seed=None):
+    def begin(self, slot, seed=None):
         """Begin an episode.  seed: of its action noise; None for none, as in evaluations."""
-        self._network.begin(lane)
-        self._finish.begin(lane, seed)
+        self._network.begin(slot)
+        self._finish.begin(slot, seed)
 
     def __call__(self, observations, steps=None):
         """Actions of the first m members, (m,) int32 or (m, a) float32.
 
-        observations: (m, o) float32.  steps: (m,) of each lane's episode so far, where `wants_steps`.
+        observations: (m, o) float32.  steps: (m,) of each slot's episode so far, where `wants_steps`.
         """
         if self._timed is not None:
             inputs = self._timed[: len(observations)]

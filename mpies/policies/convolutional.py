@@ -12,7 +12,7 @@ from pydantic import Field
 
 from mpies.policies.base import Block, Network, Policy, PolicyOptions, PolicyProblem
 from mpies.policies.mlp import ACTIVATIONS
-from solvers.options import Count, Flag
+from mpies.solvers.options import Count, Flag
 
 _FRAMES = 16  # reference images at a time
 _EPSILON = np.float32(1e-5)  # added to variances
@@ -112,8 +112,8 @@ class _Images(Network):
         patches = np.ascontiguousarray(windows.transpose(0, 1, 2, 4, 5, 3))
         return patches.reshape(len(x), rows * columns, size * size * channels)
 
-    def begin(self, lane):
-        """Normalise by the reference batch, seen through the lane's own parameters."""
+    def begin(self, slot):
+        """Normalise by the reference batch, seen through the slot's own parameters."""
         if not self._normal:
             return
         x = self._reference
@@ -121,12 +121,12 @@ class _Images(Network):
             parts = []
             for start in range(0, len(x), _FRAMES):
                 part = x[start : start + _FRAMES]
-                parts.append(np.matmul(self._rows(number, part if number else self._pixels(part)), weights[lane]))
+                parts.append(np.matmul(self._rows(number, part if number else self._pixels(part)), weights[slot]))
             x = np.concatenate(parts)
             mean, variance = (of(axis=(0, 1), dtype=np.float64) for of in (x.mean, x.var))
-            factor = (scale[lane] / np.sqrt(variance + _EPSILON)).astype(np.float32)
-            offset = (shift[lane] - mean * factor).astype(np.float32)
-            state = self.states[number][lane].reshape(2, -1, len(factor))
+            factor = (scale[slot] / np.sqrt(variance + _EPSILON)).astype(np.float32)
+            offset = (shift[slot] - mean * factor).astype(np.float32)
+            state = self.states[number][slot].reshape(2, -1, len(factor))
             state[0], state[1] = factor, offset
             x *= factor
             x += offset

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from mpies.policies.base import Block, Network, Policy, PolicyOptions, PolicyProblem
-from solvers.options import Text
+from mpies.solvers.options import Text
 
 
 class TorchOptions(PolicyOptions):
@@ -41,7 +41,7 @@ class Torch(Policy):
             import torch
         except ImportError:
             raise PolicyProblem('policy.kind torch needs PyTorch; pip install "mpies[torch]"') from None
-        from envs.own import find
+        from mpies.envs.own import find
 
         torch.set_num_threads(1)
         factory = find(self.options.module)
@@ -88,7 +88,7 @@ class _Modules(Network):
         torch, call = self._torch, self._torch.func.functional_call
         inputs, found = torch.from_numpy(np.ascontiguousarray(inputs)), []
         with torch.inference_mode():
-            for lane in range(len(inputs)):
-                parameters = {name: tensor[lane] for name, tensor in self._tensors.items()}
-                found.append(call(self._module, parameters, (inputs[lane : lane + 1],)))
+            for slot in range(len(inputs)):
+                parameters = {name: tensor[slot] for name, tensor in self._tensors.items()}
+                found.append(call(self._module, parameters, (inputs[slot : slot + 1],)))
             return torch.cat(found).numpy()

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from mpies.exported_mlp import ACTIVATIONS, dense
+from mpies.policies.exported_mlp import ACTIVATIONS, dense
 from mpies.kernels import Perceptrons
 from mpies.policies.base import Block, Network, Policy, PolicyOptions
-from solvers.options import Count, Flag
+from mpies.solvers.options import Count, Flag
 
 
 class MLPOptions(PolicyOptions):

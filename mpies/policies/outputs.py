@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from envs.base import Discrete
+from mpies.envs.base import Discrete
 from mpies.kernels import Perceptrons
 
-_STEPS = 64  # of noise that a lane draws at a time
+_STEPS = 64  # of noise that a slot draws at a time
 
 
 def parse_bins(text):
@@ -75,16 +75,16 @@ class Head:
             network.clip(self.action.low, self.action.high)
         return self.is_choice or self.options.output == "clip"
 
-    def bind(self, lanes, log_deviations=None):
-        """A function from outputs (m, width) to actions, for up to `lanes` lanes; see Noise for its states."""
+    def bind(self, slots, log_deviations=None):
+        """A function from outputs (m, width) to actions, for up to `slots` slots; see Noise for its states."""
         noise = NoNoise()
         if self.options.sampling != "none":
-            noise = Noise(lanes, self.shape, gumbel=self.is_choice)
+            noise = Noise(slots, self.shape, gumbel=self.is_choice)
         elif self.options.action_noise:
-            noise = Noise(lanes, self.action.low.shape)
+            noise = Noise(slots, self.action.low.shape)
         if self.is_choice:
             return _Choice(self, noise)
-        return _Numbers(self, noise, lanes, log_deviations)
+        return _Numbers(self, noise, slots, log_deviations)
 
 
 class NoNoise:
@@ -92,7 +92,7 @@ class NoNoise:
 
     states: tuple = ()
 
-    def begin(self, lane, seed):
+    def begin(self, slot, seed):
         pass
 
     def __call__(self, count):
@@ -100,28 +100,28 @@ class NoNoise:
 
 
 class Noise:
-    """Normals, or Gumbel numbers, for each lane and step: a function of the lane's seed and the step alone."""
+    """Normals, or Gumbel numbers, for each slot and step: a function of the slot's seed and the step alone."""
 
-    def __init__(self, lanes, shape, gumbel=False):
+    def __init__(self, slots, shape, gumbel=False):
         self._gumbel = gumbel
-        self._block = np.zeros((lanes, _STEPS, *shape), np.float32)
-        self._next = np.zeros(lanes, np.int64)
-        self._generators = np.empty(lanes, object)
-        self._lanes = np.arange(lanes)
+        self._block = np.zeros((slots, _STEPS, *shape), np.float32)
+        self._next = np.zeros(slots, np.int64)
+        self._generators = np.empty(slots, object)
+        self._slots = np.arange(slots)
         self.states = (self._block, self._next, self._generators)
 
-    def begin(self, lane, seed):
+    def begin(self, slot, seed):
         """Begin an episode; without a seed its noise is 0."""
-        self._generators[lane] = None if seed is None else np.random.Generator(np.random.Philox(int(seed)))
-        self._next[lane] = _STEPS
+        self._generators[slot] = None if seed is None else np.random.Generator(np.random.Philox(int(seed)))
+        self._next[slot] = _STEPS
 
     def __call__(self, count):
-        """The next numbers (count, *shape) of the first `count` lanes."""
+        """The next numbers (count, *shape) of the first `count` slots."""
         steps = self._next[:count]
-        for lane in np.flatnonzero(steps == _STEPS):
-            self._fill(self._block[lane], self._generators[lane])
+        for slot in np.flatnonzero(steps == _STEPS):
+            self._fill(self._block[slot], self._generators[slot])
         steps %= _STEPS
-        found = self._block[self._lanes[:count], steps]
+        found = self._block[self._slots[:count], steps]
         steps += 1
         return found
 
@@ -159,12 +159,12 @@ class _Choice:
 class _Numbers:
     """Outputs clipped or scaled to the bounds, and noise on them."""
 
-    def __init__(self, head, noise, lanes, log_deviations):
+    def __init__(self, head, noise, slots, log_deviations):
         self._head, self._noise, self._log_deviations = head, noise, log_deviations
         self.states, self.begin = noise.states, noise.begin
         low, high = head.action.low, head.action.high
         self._middle, self._half = (low + high) / 2, (high - low) / 2
-        self._low, self._high = (np.tile(bound, (lanes, 1)) for bound in (low, high))  # one pass over all lanes
+        self._low, self._high = (np.tile(bound, (slots, 1)) for bound in (low, high))  # one pass over all slots
 
     def __call__(self, outputs):
         noise = self._noise(len(outputs))

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from mpies.policies.base import Block, Network, Policy, PolicyOptions
-from solvers.options import Count
+from mpies.solvers.options import Count
 
 
 class RecurrentOptions(PolicyOptions):
@@ -74,9 +74,9 @@ class _Cell(Network):
         self.last = np.zeros((len(along), along.shape[1]), np.float32)
         self.states = (self.last,)
 
-    def begin(self, lane):
+    def begin(self, slot):
         for state in self.states:
-            state[lane] = 0
+            state[slot] = 0
 
     def __call__(self, inputs):
         count = len(inputs)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from envs import FUNCTIONS, FunctionWorld
+from mpies.envs.functions import FUNCTIONS, BenchmarkFunctionEnv, OwnFunctionEnv
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,22 @@ def test_functions_have_their_published_values(name, point, value):
     assert FUNCTIONS[name](np.array(point, np.float64)) == pytest.approx(value, abs=1e-12)
 
 
-def test_a_function_world_returns_minus_the_value_moved_by_its_offset():
-    world = FunctionWorld("sphere", 2, np.array([1.0, 2.0]))
-    assert world.value(np.array([1, 2], np.float32)) == 0
-    assert world.value(np.array([4, 6], np.float32)) == -25
+def test_a_test_function_is_negated_and_moved_by_its_offset():
+    env = BenchmarkFunctionEnv("sphere", 2, np.array([1.0, 2.0]))
+    assert env.value(np.array([1, 2], np.float32)) == 0
+    assert env.value(np.array([4, 6], np.float32)) == -25
+
+
+def test_the_users_function_is_moved_and_sees_float64():
+    seen = []
+    env = OwnFunctionEnv("own.py:f", 2, np.array([0.5, 0.0]), lambda x: seen.append(x) or x.sum())
+    value = env.value(np.array([1.5, 3], np.float32))
+    assert value == 4 and type(value) is float
+    assert seen[0].dtype == np.float64 and seen[0].tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(("dimension", "size"), [(3, 3), (8, 8), (20, 8)])
+def test_the_behaviour_is_the_first_eight_parameters(dimension, size):
+    env = BenchmarkFunctionEnv("sphere", dimension, np.zeros(dimension))
+    assert env.behaviour_size == size
+    assert env.behaviour(np.arange(dimension, dtype=np.float32)).tolist() == list(range(size))

@@ -2,21 +2,42 @@
 
 import re
 
+import numpy as np
 import pytest
 
-from envs import EnvironmentProblem, make_world
-from mpies.keys import EnvironmentSection
-from mpies.store import read_metrics
-from mpies.task import make_task_world
-from tests.conftest import HOME
+from mpies.config.schema import EnvironmentSection
+from mpies.envs import EnvironmentProblem, make_env
+from mpies.envs.own import is_own
+from mpies.runs.metrics import read_metrics
+from mpies.training.task import make_task_env
+from tests.support import HOME
+from tests.envs.episodes import play
 
 README = (HOME / "README.md").read_text()
 
 
-def test_the_readmes_own_environment_trains_as_it_stands_there(tmp_path, run_mpies):
-    blocks = re.search(r"## Your own environment\n(.*?)\n## ", README, re.S)[1]
+@pytest.mark.parametrize(
+    ("environment_id", "expected"),
+    [
+        ("own.py:Thing", True),
+        ("some/path-1/own.py:Thing", True),
+        ("package.module:Thing", True),
+        ("module:Thing-v0", False),  # gymnasium imports the module and then has the id
+        ("ALE/Pong-v5", False),
+        ("some/path:Thing", False),
+        (":Thing", False),
+        ("own.py:", False),
+        ("CartPole-v1", False),
+    ],
+)
+def test_ids_of_the_user_are_told_from_those_of_a_registry(environment_id, expected):
+    assert is_own(environment_id) == expected
+
+
+def test_the_environment_in_the_readme_trains_as_printed(tmp_path, run_mpies):
+    section = re.search(r"## Your own environment\n(.*?)\n## ", README, re.S)[1]
     code, config = (
-        "\n".join(line[4:] for line in re.search(rf"`{name}`:\n\n((?:    .*\n|\n)+)", blocks)[1].splitlines())
+        "\n".join(line[4:] for line in re.search(rf"`{name}`:\n\n((?:    .*\n|\n)+)", section)[1].splitlines())
         for name in ("thermostat.py", "thermostat.yaml")
     )
     assert len([line for line in code.splitlines() if line]) <= 10
@@ -36,7 +57,7 @@ def bowl(x):
 """
 
 
-def test_a_function_of_parameters_of_the_users_is_maximised_and_what_it_raises_is_named(tmp_path, run_mpies):
+def test_a_function_of_the_user_is_maximised_and_its_exceptions_are_reported(tmp_path, run_mpies):
     (tmp_path / "bowl.py").write_text(FUNCTION)
     (tmp_path / "config.yaml").write_text(
         "environment: {id: 'bowl.py:bowl', dimension: 5, shift: 1.0}\nsolver: {kind: snes, population: 20}\n"
@@ -51,34 +72,65 @@ def test_a_function_of_parameters_of_the_users_is_maximised_and_what_it_raises_i
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "said"),
+    ("text", "name", "message"),
     [
         (None, "own.py:Thing", "there is no file own.py in"),
         ("import nowhere_to_be_found", "own.py:Thing", "cannot be imported (ModuleNotFoundError: No module named"),
         ("1 +", "own.py:Thing", "cannot be imported (SyntaxError"),
         ("raise SystemExit(3)", "own.py:Thing", "cannot be imported (SystemExit: 3)"),
         ("def other(): pass", "own.py:Thing", "own.py has no Thing; it has other"),
+        ("_private = 3", "own.py:Thing", "own.py has no Thing; it has no callable"),
         ("Thing = 3", "own.py:Thing", "Thing must be a class or function, but is 3"),
         ("def Thing(): raise OSError('no\\nlicence')", "own.py:Thing", "cannot be built: OSError: no licence"),
         ("def Thing(): return 3", "own.py:Thing", "has no observation_space and no action_space"),
+        ("def Thing(): return 3", "own.py:Thing", "a plain function needs environment.dimension"),
         ("def Thing(a): pass", "own.py:Thing", "does not take these kwargs"),
         (None, "nowhere.to_be:found", "nowhere.to_be cannot be imported (ModuleNotFoundError"),
     ],
 )
-def test_what_is_wrong_with_a_users_file_is_said_in_one_line(text, name, said, tmp_path, monkeypatch):
+def test_mistakes_in_a_users_file_are_reported_in_one_line(text, name, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if text is not None:
         (tmp_path / "own.py").write_text(text)
     with pytest.raises(EnvironmentProblem) as caught:
-        make_world(name)
-    assert name in str(caught.value) and said in str(caught.value) and "\n" not in str(caught.value)
+        make_env(name)
+    assert name in str(caught.value) and message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_module_on_the_path_is_as_good_as_a_file():
-    assert make_world("envs.lqr:LQR", noise=0.0, max_steps=5).interface.observation_size == 3
+def test_a_file_that_failed_is_imported_again_once_it_is_mended(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text("1 +")
+    with pytest.raises(EnvironmentProblem, match="SyntaxError"):
+        make_env("own.py:Thing")
+    (tmp_path / "own.py").write_text("from mpies.envs.lqr import LQR as Thing")
+    assert make_env("own.py:Thing").interface.observation_size == 3
 
 
-FORGETFUL = """
+def test_kwargs_and_time_limit_reach_a_module_on_the_path():
+    env = make_env("mpies.envs.lqr:LQR", noise=0.0, max_steps=5)
+    (episode,) = play(env, [3], action=0)
+    assert len(episode.rewards) == 5
+    np.testing.assert_allclose(np.diff(episode.observations, axis=0), 0, atol=0.2)  # noise would exceed it
+
+
+OLD = """
+from gymnasium.spaces import Box, Discrete
+class Old:
+    observation_space, action_space = Box(0.0, 9.0, (1,)), Discrete(2)
+    def seed(self, seed): self.number = seed
+    def reset(self): return [self.number]
+    def step(self, action): return [action], 1.0, True, {}
+    def close(self): pass
+"""
+
+
+def test_gyms_old_interface_is_adapted(tmp_path):
+    (tmp_path / "old.py").write_text(OLD)
+    (episode,) = play(make_env(f"{tmp_path}/old.py:Old"), [7], action=1)
+    assert episode.observations.tolist() == [[7], [1]] and episode.is_over
+
+
+WORN = """
 import gymnasium, numpy
 from gymnasium.spaces import Box
 class Worn(gymnasium.Env):
@@ -88,41 +140,20 @@ class Worn(gymnasium.Env):
         self.resets += 1
         return numpy.full(1, seed % 5 / 5, numpy.float32), {}
     def step(self, action):
-        return numpy.zeros(1, numpy.float32), 1.0 + WEAR * self.resets, True, False, {}
+        return numpy.zeros(1, numpy.float32), float(self.resets), True, False, {}
 """
 
 
-@pytest.mark.parametrize(("wear", "rewards"), [("0.5", [1.5] * 3), ("0", [1.0] * 3)])
-def test_an_unknown_environment_that_remembers_is_rebuilt_of_itself(wear, rewards, tmp_path):
-    import numpy as np
-
-    (tmp_path / "worn.py").write_text(FORGETFUL.replace("WEAR", wear))
-    world, found = make_world(f"{tmp_path}/worn.py:Worn"), []
-    for seed in range(3):
-        batch = world.open([seed])
-        batch.send(np.zeros(1, np.int32), np.zeros((1, 1), np.float32))
-        found.append(batch.receive()[1][0])
-        batch.close()
-    assert found == rewards
+@pytest.mark.parametrize(("rebuild", "rewards"), [(None, [1, 1, 1]), (True, [1, 1, 1]), (False, [2, 3, 4])])
+def test_an_environment_that_carries_history_is_rebuilt_for_each_episode(rebuild, rewards, tmp_path):
+    (tmp_path / "worn.py").write_text(WORN)
+    env = make_env(f"{tmp_path}/worn.py:Worn", rebuild=rebuild)
+    play(env, [3])
+    assert [play(env, [seed])[0].rewards[0] for seed in range(3)] == rewards
 
 
-def test_an_object_serves_as_many_episodes_as_rebuild_every_says(tmp_path):
-    import numpy as np
-
-    (tmp_path / "worn.py").write_text(FORGETFUL.replace("WEAR", "1"))
-    world, found = make_world(f"{tmp_path}/worn.py:Worn", rebuild=False, rebuild_every=3), []
-    for seed in range(7):
-        batch = world.open([seed])
-        batch.send(np.zeros(1, np.int32), np.zeros((1, 1), np.float32))
-        found.append(batch.receive()[1][0])
-        batch.close()
-    assert found == [2, 3, 4, 2, 3, 4, 2]
-
-
-def test_a_run_builds_anew_what_served_a_thousand_episodes(tmp_path):
-    (tmp_path / "worn.py").write_text(FORGETFUL.replace("WEAR", "1"))
-    world, ages = make_task_world(EnvironmentSection(id=f"{tmp_path}/worn.py:Worn", rebuild="never")), []
-    for seed in range(1002):
-        world.open([seed]).close()
-        ages.append(world._idle[0][1] if world._idle else 0)
-    assert ages[998:] == [999, 0, 1, 2]
+def test_a_run_replaces_an_object_after_a_thousand_episodes(tmp_path):
+    (tmp_path / "worn.py").write_text(WORN)
+    env = make_task_env(EnvironmentSection(id=f"{tmp_path}/worn.py:Worn", rebuild="never"))
+    rewards = [play(env, [3])[0].rewards[0] for _ in range(1002)]
+    assert rewards[997:] == [998, 999, 1000, 1, 2]

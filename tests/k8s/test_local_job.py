@@ -3,6 +3,7 @@
 Whatever is lost on the way, the run comes to the digests of an undisturbed one on this machine.
 """
 
+from mpies.runs.metrics import read_metrics
 import contextlib
 import json
 import os
@@ -14,7 +15,6 @@ import urllib.request
 import pytest
 import yaml
 
-from mpies import store
 from tests.k8s.conftest import HOME, rendered
 from tests.k8s.local_job import LocalJob, podman, run
 
@@ -23,7 +23,7 @@ CONFIG = HOME / "configs/cartpole.yaml"
 
 
 def digests(path):
-    return [row["digest"] for row in store.read_metrics(path)]
+    return [row["digest"] for row in read_metrics(path)]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def wait_for_generation(job, number):
     path = job.claim("mpies-runs") / "cartpole"
     deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
-        if len(store.read_metrics(path)) >= number:
+        if len(read_metrics(path)) >= number:
             return
         time.sleep(0.05)
     raise AssertionError(f"no generation {number} within ten minutes: {(job.folder / 'launcher.log').read_text()}")

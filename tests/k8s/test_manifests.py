@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mpies.config import load
+from mpies.config.loading import load_config
 from tests.k8s import schemas
 from tests.k8s.conftest import HOME, OPERATOR, OVERLAYS, render, rendered
 
@@ -31,7 +31,7 @@ def test_the_launcher_trains_a_valid_config_that_is_mounted(overlay, tmp_path):
     assert container["command"] == ["mpies-launch"] and Path(run).parent == Path("/runs")
     text = one(documents, "ConfigMap")["data"][Path(config).relative_to("/configs").name]
     (tmp_path / "config.yaml").write_text(text)
-    load(tmp_path / "config.yaml", ())
+    load_config(tmp_path / "config.yaml", ())
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

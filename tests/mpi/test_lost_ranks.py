@@ -1,5 +1,7 @@
 """A job that loses ranks goes on, to the same bits (`mpirun --with-ft ulfm`); a job that is killed is resumed."""
 
+from mpies.runs.checkpoint import newest_checkpoint
+from mpies.runs.metrics import read_metrics
 import os
 import signal
 import subprocess
@@ -7,7 +9,7 @@ import subprocess
 import psutil
 import pytest
 
-from mpies import mpiexec, store
+from mpies.comm import mpiexec
 from tests.mpi.test_survival import digests, ranks_of, wait_for
 
 ULFM = ("--with-ft", "ulfm")
@@ -112,7 +114,7 @@ def test_a_job_that_loses_ranks_finishes_with_the_same_bits(
     stderr = job.communicate(timeout=60)[1]
     assert (run / "finished.yaml").exists(), stderr[-3000:]
     assert digests(run) == expected
-    assert {row["ranks"] for row in store.read_metrics(run)} >= {"4", str(4 - len(victims))}
+    assert {row["ranks"] for row in read_metrics(run)} >= {"4", str(4 - len(victims))}
     for rank in killed:
         assert f"process {rank.pid} on " in stderr
     assert 1 <= stderr.count(": lost process ") == stderr.count("WARNING rank ") <= len(victims)
@@ -135,7 +137,7 @@ def test_a_rank_0_whose_disk_is_a_generation_behind_loses_nothing(
     stderr = job.communicate(timeout=60)[1]
     assert (run / "finished.yaml").exists(), stderr[-3000:]
     assert digests(run) == expected
-    assert {row["ranks"] for row in store.read_metrics(run)} == {"4", "3"}
+    assert {row["ranks"] for row in read_metrics(run)} == {"4", "3"}
     assert "Traceback" not in stderr
 
 
@@ -169,4 +171,4 @@ def test_ranks_whose_mpirun_was_killed_end_within_seconds_and_write_no_more(star
         rank.kill()
     assert not alive
     assert not (run / "finished.yaml").exists()
-    assert store.newest_checkpoint(run, print)
+    assert newest_checkpoint(run, print)

@@ -1,8 +1,8 @@
 """Contract 1: the same bits on any number of ranks, however often stopped and resumed."""
 
+from mpies.runs.metrics import read_metrics
 import pytest
 
-from mpies import store
 
 CONFIGS = {
     "cartpole-envpool": """
@@ -54,7 +54,7 @@ stop: {generations: 6}
 
 
 def digests(run):
-    return [row["digest"] for row in store.read_metrics(run)]
+    return [row["digest"] for row in read_metrics(run)]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -64,7 +64,7 @@ def test_digests_are_the_same_on_any_number_of_ranks(name, run_mpies, write_conf
     for ranks in (0, 1, 2, 3, 5) if name in ("cartpole-envpool", "overlap", "rastrigin") else (0, 2, 3, 5):
         ended = run_mpies(ranks, "train", config, "--out", f"run-{ranks}")
         assert ended.code == 0, ended.stderr[-3000:]
-        rows = store.read_metrics(tmp_path / f"run-{ranks}")
+        rows = read_metrics(tmp_path / f"run-{ranks}")
         assert [row["ranks"] for row in rows] == [str(ranks or 1)] * 6
         found = [[row[key] for key in ("digest", "return_mean", "steps", "eval_mean", "failures")] for row in rows]
         expected = expected or found
@@ -81,7 +81,7 @@ def test_a_run_stopped_on_two_ranks_and_resumed_on_three_is_the_undisturbed_one(
         ended = run_mpies(ranks, "train", config, "--out", run, f"stop.generations={generations}")
         assert ended.code == 0, ended.stderr[-3000:]
     assert digests(tmp_path / "parts") == digests(tmp_path / "whole")
-    assert [row["ranks"] for row in store.read_metrics(tmp_path / "parts")] == ["2"] * 5 + ["3"] * 3
+    assert [row["ranks"] for row in read_metrics(tmp_path / "parts")] == ["2"] * 5 + ["3"] * 3
 
 
 def test_another_seed_gives_other_bits(run_mpies, write_config, tmp_path):

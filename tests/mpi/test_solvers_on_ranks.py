@@ -1,12 +1,12 @@
 """Every solver through the real loop: the same bits on any number of ranks, and after a stop."""
 
+from mpies.runs.metrics import read_metrics
 import re
 from pathlib import Path
 
 import pytest
 
-from mpies import store
-from solvers import SOLVERS
+from mpies.solvers import SOLVERS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "solvers.md"
 CONFIGS = {
@@ -42,7 +42,7 @@ def test_every_solver_of_the_registry_is_tested():
 
 
 def digests(run):
-    return [(row["digest"], row["eval_mean"]) for row in store.read_metrics(run)]
+    return [(row["digest"], row["eval_mean"]) for row in read_metrics(run)]
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
@@ -67,7 +67,7 @@ def test_a_run_stopped_on_two_ranks_goes_on_to_the_same_bits_on_three(kind, run_
 
 
 def test_a_policy_is_trained_by_whole_candidates_and_by_novelty(run_mpies, write_config, tmp_path):
-    worlds = {
+    environments = {
         "cma_es": "environment: {id: CartPole-v1, max_steps: 60}",
         "novelty_es": "environment: {id: Hopper-v5, max_steps: 60, behaviour: [x_position]}",
     }
@@ -77,8 +77,8 @@ evaluation: {every: 2, episodes: 6}
 stop: {generations: 3}
 noise: {size: 100000}
 """
-    for kind, world in worlds.items():
-        config, found = write_config(world + text + f"solver: {{kind: {kind}, population: 20, episodes: 2}}\n"), []
+    for kind, env in environments.items():
+        config, found = write_config(env + text + f"solver: {{kind: {kind}, population: 20, episodes: 2}}\n"), []
         for ranks in (0, 3):
             ended = run_mpies(ranks, "train", config, "--out", f"{kind}-{ranks}")
             assert ended.code == 0, ended.stderr[-3000:]

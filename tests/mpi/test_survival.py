@@ -1,5 +1,7 @@
 """Contracts 2 and 3 under mpiexec: nothing lost, no silent hang; and one noise table per node."""
 
+from mpies.runs.checkpoint import newest_checkpoint
+from mpies.runs.metrics import read_metrics
 import os
 import signal
 import time
@@ -7,7 +9,6 @@ import time
 import psutil
 import pytest
 
-from mpies import store
 
 ENDLESS = """
 environment: {id: CartPole-v1, max_steps: 60}
@@ -21,7 +22,7 @@ stop: {generations: 1000000}
 
 
 def digests(run):
-    return [row["digest"] for row in store.read_metrics(run)]
+    return [row["digest"] for row in read_metrics(run)]
 
 
 def ranks_of(process):
@@ -53,7 +54,7 @@ def test_a_signal_ends_with_a_checkpoint_and_code_75_and_the_run_goes_on(
     os.kill(process.pid if whom == "mpiexec" else ranks_of(process)[int(whom[-1])].pid, number)
     assert process.wait(30) == 75
     made = len(digests(run))
-    assert store.newest_checkpoint(run, print)[1]["generation"] == made
+    assert newest_checkpoint(run, print)[1]["generation"] == made
     ended = run_mpies(3, "train", config, "--out", "run", "--resume", "must", f"stop.generations={made + 3}")
     assert ended.code == 0, ended.stderr[-3000:]
     assert run_mpies(0, "train", config, "--out", "whole", f"stop.generations={made + 3}").code == 0

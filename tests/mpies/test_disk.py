@@ -1,5 +1,12 @@
 """A disk that is full, read-only or gone: training goes on where it can, and nothing is ever half-written."""
 
+from mpies.runs import hdf5
+from mpies.runs.checkpoint import list_checkpoints
+from mpies.runs.files import write_atomically
+from mpies.runs.metrics import read_metrics
+from mpies.runs.writer import Growing
+from mpies.runs.writer import open_run
+from mpies.runs.writer import time
 import os
 import signal
 import subprocess
@@ -8,9 +15,9 @@ import time
 import numpy as np
 import pytest
 
-from mpies import ledger, store
-from mpies.config import validate
-from mpies.learner import Clock
+from mpies.runs import ledger
+from mpies.config.loading import validate_config
+from mpies.training.learner import Clock
 
 CONFIG = """
 environment: {id: CartPole-v1, max_steps: 50}
@@ -22,11 +29,11 @@ checkpoint: {every: 2, keep: 2, share: 1}
 stop: {generations: 200}
 """
 
-CONFIGURED = validate({"environment": {"id": "function:sphere", "dimension": 2}}, "x")
+CONFIGURED = validate_config({"environment": {"id": "function:sphere", "dimension": 2}}, "x")
 
 
 def digests(run):
-    return [row["digest"] for row in store.read_metrics(run)]
+    return [row["digest"] for row in read_metrics(run)]
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +89,8 @@ def wait_for_rows(run, job, count=3):
 
 def only_whole_files(run, expected):
     """What stands under final names is complete."""
-    for path in [*store.checkpoints(run), *run.glob("*.h5")]:
-        store.read(path)
+    for path in [*list_checkpoints(run), *run.glob("*.h5")]:
+        hdf5.read(path)
     made = digests(run)
     assert made == expected[: len(made)]
     return len(made), [int(arrays["generation"]) for arrays, _ in ledger.read(run / "ledger.bin")]
@@ -119,7 +126,7 @@ def test_training_goes_on_while_the_disk_refuses_and_nothing_is_missing_in_the_e
     assert f"{run}: cannot be written ({reason}); training goes on and tries again" in stderr
     assert stderr.count("cannot be written") == stderr.count("can be written again") == 1
     assert only_whole_files(run, undisturbed) == (200, list(range(1, 201)))
-    assert [path.name for path in store.checkpoints(run)] == [f"generation-{n:08d}.h5" for n in (200, 198, 0)]
+    assert [path.name for path in list_checkpoints(run)] == [f"generation-{n:08d}.h5" for n in (200, 198, 0)]
     assert (run / "finished.yaml").exists() and (run / "best.h5").exists()
     assert not list(run.rglob("*.tmp"))
 
@@ -184,7 +191,7 @@ class Learner:
 def refusals(monkeypatch):
     """A list of file names; the next write to the first of them is refused, and the name crossed out."""
     names = []
-    append, write = store.Growing.append, store.write_atomically
+    append, write = Growing.append, write_atomically
 
     def refuse(name):
         if names and name == names[0]:
@@ -198,7 +205,7 @@ def refusals(monkeypatch):
         refuse(path.name)
         write(path, *args, **kwargs)
 
-    monkeypatch.setattr(store.Growing, "append", append_or_refuse)
+    monkeypatch.setattr(Growing, "append", append_or_refuse)
     monkeypatch.setattr(store, "write_atomically", write_or_refuse)
     return names
 
@@ -217,7 +224,7 @@ def refusals(monkeypatch):
 )
 def test_whatever_was_refused_is_written_later(since, refused, refusals, tmp_path):
     said = []
-    run, learner = store.open_run(tmp_path / "run", CONFIGURED, "auto"), Learner()
+    run, learner = open_run(tmp_path / "run", CONFIGURED, "auto"), Learner()
     run.warn = said.append
     torn = run.path / "checkpoints" / ".generation-00000001.h5.123.tmp"
     torn.touch()  # by a job that was killed
@@ -235,17 +242,17 @@ def test_whatever_was_refused_is_written_later(since, refused, refusals, tmp_pat
     run.close()
     assert not refusals and not torn.exists()
     assert said[-1].endswith("can be written again; nothing is missing")
-    assert [row["generation"] for row in store.read_metrics(run.path)] == ["1", "2", "3", "4"]
+    assert [row["generation"] for row in read_metrics(run.path)] == ["1", "2", "3", "4"]
     assert [int(arrays["generation"]) for arrays, _ in ledger.read(run.path / "ledger.bin")] == [1, 2, 3, 4]
     found = [("best.h5", 1), ("policy.h5", 4), ("checkpoints/generation-00000000.h5", 0)]
     for name, generation in [*found, ("checkpoints/generation-00000004.h5", 4)]:
-        assert store.read(run.path / name)[1]["generation"] == generation
+        assert hdf5.read(run.path / name)[1]["generation"] == generation
 
 
 def test_checkpoints_that_would_take_too_long_are_put_off(monkeypatch, tmp_path):
     now = [0.0]
-    monkeypatch.setattr(store.time, "monotonic", lambda: now[0])
-    write = store.write_atomically
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    write = write_atomically
 
     def write_slowly(path, content, sync=True):
         write(path, content, sync)
@@ -253,7 +260,7 @@ def test_checkpoints_that_would_take_too_long_are_put_off(monkeypatch, tmp_path)
 
     monkeypatch.setattr(store, "write_atomically", write_slowly)
     config = CONFIGURED.model_copy(update={"checkpoint": CONFIGURED.checkpoint.model_copy(update={"every": 1})})
-    run, learner = store.open_run(tmp_path / "run", config, "auto"), Learner()
+    run, learner = open_run(tmp_path / "run", config, "auto"), Learner()
     run.begin(learner)
     seen = set()
     for generation in range(1, 120):
@@ -261,6 +268,6 @@ def test_checkpoints_that_would_take_too_long_are_put_off(monkeypatch, tmp_path)
         learner.clock.generation = generation
         run.record(learner, {"generation": generation, "digest": "0"}, None, is_best=False, last=False)
         run.settle()
-        seen |= {int(path.name[11:19]) for path in store.checkpoints(run.path)}
+        seen |= {int(path.name[11:19]) for path in list_checkpoints(run.path)}
     run.close()
     assert seen == {0, 1, 50, 99}  # one second in fifty

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from mpies import doctor, place
-from mpies.place import Place
+from mpies.jobs import doctor, allocation
+from mpies.jobs.allocation import Allocation
 
 MB = 2**20
 
@@ -87,7 +87,7 @@ def test_threads_of_linear_algebra_are_noticed():
 
 
 def test_hosts_must_answer_share_files_and_agree_on_the_time():
-    pod = Place("pod", ["w-0.job.ns.svc", "w-1", "w-2"])
+    pod = Allocation("pod", ["w-0.job.ns.svc", "w-1", "w-2"])
 
     def ask(_, host, command):
         return {"w-0.job.ns.svc": f"{time.time()}\nseen\n", "w-1": f"{time.time() + 20}\n", "w-2": None}[host]
@@ -98,13 +98,13 @@ def test_hosts_must_answer_share_files_and_agree_on_the_time():
     assert "/runs is not on w-1" in found["shared files"].text
     assert "differ by up to 20.0 s" in found["clock"].text
 
-    good = doctor.check_hosts(Place("pod", pod.hosts[:1]), "/runs", ask)
+    good = doctor.check_hosts(Allocation("pod", pod.hosts[:1]), "/runs", ask)
     assert levels(good) == {"hosts": "ok", "shared files": "ok", "clock": "ok"}
-    assert levels(doctor.check_hosts(Place("shell"), "/runs", ask)) == {"hosts": "ok"}
+    assert levels(doctor.check_hosts(Allocation("shell"), "/runs", ask)) == {"hosts": "ok"}
 
 
 def test_a_host_is_asked_by_ssh_without_questions():
-    assert doctor.ask_host(Place("shell"), "no-such-host.invalid", "date") is None
+    assert doctor.ask_host(Allocation("shell"), "no-such-host.invalid", "date") is None
 
 
 def test_a_folder_that_cannot_be_written_is_bad(tmp_path):
@@ -124,17 +124,17 @@ def test_a_folder_that_cannot_be_written_is_bad(tmp_path):
 )
 def test_hostfiles_of_both_kinds_are_read(text, hosts, slots, tmp_path):
     (tmp_path / "hostfile").write_text(text)
-    assert place.read_hostfile(tmp_path / "hostfile") == (hosts, slots)
+    assert allocation.read_hostfile(tmp_path / "hostfile") == (hosts, slots)
 
 
 def test_a_place_is_known_by_its_environment(tmp_path):
     (tmp_path / "hostfile").write_text("w-0 slots=2\n")
-    pod = place.find_place({"K_MPI_JOB_ROLE": "launcher"}, tmp_path / "hostfile")
+    pod = allocation.find_allocation({"K_MPI_JOB_ROLE": "launcher"}, tmp_path / "hostfile")
     assert (pod.kind, pod.hosts, pod.ranks) == ("pod", ["w-0"], 2)
-    own = place.find_place({"PRTE_MCA_prte_default_hostfile": str(tmp_path / "hostfile")}, tmp_path / "none")
+    own = allocation.find_allocation({"PRTE_MCA_prte_default_hostfile": str(tmp_path / "hostfile")}, tmp_path / "none")
     assert own.hosts == ["w-0"] and own.kind in ("shell", "container")
     values = {"SLURM_TASKS_PER_NODE": "4(x3),2", "SLURM_MEM_PER_CPU": "512", "SLURM_JOB_CPUS_PER_NODE": "8(x3)"}
-    job = place.find_place({"SLURM_JOB_ID": "7", **values})
+    job = allocation.find_allocation({"SLURM_JOB_ID": "7", **values})
     assert (job.kind, job.ranks, job.memory, job.is_slurm) == ("Slurm job 7", 4, 4096 * MB, True)
 
 
@@ -166,7 +166,7 @@ def test_limits_of_control_groups_are_read_in_both_versions(group, files, expect
     for name, text in files.items():
         (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "root" / name).write_text(text)
-    assert place.find_limits(tmp_path / "cgroup", tmp_path / "root") == expected
+    assert allocation.find_limits(tmp_path / "cgroup", tmp_path / "root") == expected
 
 
 @pytest.mark.skipif(not os.access("/sys/fs/cgroup/memory/cgroup.procs", os.W_OK), reason="no control groups to make")
@@ -178,6 +178,6 @@ def test_the_limit_of_a_real_control_group_is_found(tmp_path):
     try:
         (folder / "memory.limit_in_bytes").write_text(str(64 * MB))
         (tmp_path / "cgroup").write_text("4:memory:/mpies-doctor-test\n")
-        assert place.find_limits(tmp_path / "cgroup")[0] == 64 * MB
+        assert allocation.find_limits(tmp_path / "cgroup")[0] == 64 * MB
     finally:
         folder.rmdir()

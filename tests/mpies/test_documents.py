@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mpies import mpiexec
-from mpies.keys import document
+from mpies.comm import mpiexec
+from mpies.config.reference import describe_keys
 
 HOME = Path(__file__).resolve().parents[2]
 SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")
@@ -18,7 +18,7 @@ SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoin
 def known_keys():
     """`section.key` of every key in any kind of the section, and `section.key.key` of what lies within."""
     keys, section = set(), ""
-    for line in document().splitlines():
+    for line in describe_keys().splitlines():
         if line.startswith("## "):
             section = re.sub(r" \(kind: [^)]*\)", "", line[3:])
         elif found := re.match(r"\| `([a-z_0-9]+)` \|", line):
@@ -27,7 +27,7 @@ def known_keys():
 
 
 def test_the_keys_page_is_what_the_code_says():
-    assert (HOME / "docs" / "keys.md").read_text().rstrip() == document().rstrip()
+    assert (HOME / "docs" / "keys.md").read_text().rstrip() == describe_keys().rstrip()
 
 
 @pytest.mark.parametrize("page", [*sorted((HOME / "docs").glob("*.md")), HOME / "README.md"], ids=lambda p: p.stem)

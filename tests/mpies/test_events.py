@@ -1,12 +1,12 @@
 """TensorBoard events: every generation once, whatever was torn, lost or made again."""
 
+from mpies.runs.metrics import read_metrics
 import csv
 
 import pytest
 
-from mpies import store
-from mpies.events import FILE, Events
-from mpies.run_view import RunView
+from mpies.runs.trackers import FILE, Events
+from mpies.runs.reader import RunView
 
 event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
 
@@ -35,7 +35,7 @@ def read_events(path):
 def test_events_carry_the_names_of_openais_starter(run_mpies, write_config, tmp_path):
     ended = run_mpies(0, "train", write_config(CONFIG), "--out", "run")
     assert ended.code == 0, ended.stderr
-    rows, events = store.read_metrics(tmp_path / "run"), read_events(tmp_path / "run")
+    rows, events = read_metrics(tmp_path / "run"), read_events(tmp_path / "run")
     assert [step for step, _ in events] == [1, 2, 3, 4, 5]
     for row, (_, values) in zip(rows, events, strict=True):
         assert values["EpRewMean"] == pytest.approx(float(row["return_mean"]), rel=1e-5)
@@ -56,7 +56,7 @@ def test_a_resumed_run_has_every_generation_once(lost, run_mpies, write_config, 
     assert run_mpies(0, "train", config, "--out", run).code == 0
     assert [step for step, _ in read_events(run)] == [1, 2, 3, 4, 5]
     rows = {step: values for step, values in read_events(run)}
-    assert rows[3]["EpRewMean"] == pytest.approx(float(store.read_metrics(run)[2]["return_mean"]), rel=1e-5)
+    assert rows[3]["EpRewMean"] == pytest.approx(float(read_metrics(run)[2]["return_mean"]), rel=1e-5)
 
 
 def test_events_behind_the_generation_that_is_resumed_are_made_again(tmp_path):
@@ -84,7 +84,7 @@ def test_a_run_from_before_these_columns_goes_on_with_its_own(run_mpies, write_c
     config, run = write_config(CONFIG), tmp_path / "run"
     assert run_mpies(0, "train", config, "--out", run, "stop.generations=3").code == 0
     new = ("eval_episodes", "eval_length", "eval_rank", "idle_mean", "idle_max", "observations")
-    rows = [{name: cell for name, cell in row.items() if name not in new} for row in store.read_metrics(run)]
+    rows = [{name: cell for name, cell in row.items() if name not in new} for row in read_metrics(run)]
     with open(run / "metrics.csv", "w", newline="") as file:
         table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         table.writeheader()

@@ -1,5 +1,6 @@
 """`mpies export`: what leaves acts as what was trained."""
 
+from mpies.runs import hdf5
 import subprocess
 import sys
 
@@ -8,11 +9,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from mpies import store
 from mpies.cli import main
-from mpies.config import as_yaml, resolved, validate
+from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.policies import aligned_stack
-from mpies.task import Task
+from mpies.training.task import Task
 
 POLICIES = {
     "discrete": ("CartPole-v1", {"hidden": [16, 8], "activation": "relu"}),
@@ -27,15 +27,15 @@ POLICIES = {
 def policy(request, tmp_path_factory):
     """A policy file with random parameters, 1,000 observations, and what training's policy does on them."""
     environment, options = POLICIES[request.param]
-    config = validate({"environment": {"id": environment}, "policy": options}, "test")
+    config = validate_config({"environment": {"id": environment}, "policy": options}, "test")
     task, random = Task(config), np.random.default_rng(3)
-    size = task.world.interface.observation_size
+    size = task.env.interface.observation_size
     arrays = {
         "parameters": random.normal(0, 0.15, task.dimension).astype(np.float32),
         "normalization": np.stack([random.normal(size=size), random.uniform(0.5, 2, size)]).astype(np.float32),
     }
     path = tmp_path_factory.mktemp("policy") / "policy.h5"
-    path.write_bytes(store.pack(arrays, {"config": as_yaml(resolved(config)), "generation": 3}))
+    path.write_bytes(hdf5.pack(arrays, {"config": as_yaml(resolved(config)), "generation": 3}))
     observations = random.normal(0, 3, (1000, size)).astype(np.float32)
     inputs = observations
     if config.policy.normalize_observations:
@@ -73,7 +73,7 @@ def test_the_python_file_acts_to_the_bit_and_needs_numpy_alone(policy, tmp_path)
 
 
 def test_the_npz_acts_to_the_bit(policy, tmp_path):
-    from mpies.exported_mlp import Policy
+    from mpies.policies.exported_mlp import Policy
 
     path, observations, actions = policy
     export(path, tmp_path / "policy.npz")
@@ -97,10 +97,10 @@ def test_what_cannot_be_exported_is_refused_in_one_line(policy, tmp_path):
     path = policy[0]
     ended = CliRunner().invoke(main, ["export", str(path), "--to", str(tmp_path / "policy.pkl")])
     assert ended.exit_code == 2 and "--to must end in .npz, .py or .onnx" in ended.stderr
-    config = validate({"environment": {"id": "function:sphere", "dimension": 3}}, "test")
-    arrays, attributes = store.read(path)
+    config = validate_config({"environment": {"id": "function:sphere", "dimension": 3}}, "test")
+    arrays, attributes = hdf5.read(path)
     attributes["config"] = yaml.safe_dump(resolved(config))
     other = tmp_path / "other.h5"
-    other.write_bytes(store.pack(arrays, attributes))
+    other.write_bytes(hdf5.pack(arrays, attributes))
     ended = CliRunner().invoke(main, ["export", str(other), "--to", str(tmp_path / "policy.py")])
     assert ended.exit_code == 2 and "policy.kind none has no export" in ended.stderr

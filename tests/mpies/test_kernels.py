@@ -1,5 +1,6 @@
 """The compiled inner loop is held against NumPy, to the bit, whatever vectors the processor has."""
 
+from mpies.runs.metrics import read_metrics
 import ctypes
 import dataclasses
 import os
@@ -10,14 +11,16 @@ import sys
 import numpy as np
 import pytest
 
-from envs import make_world
-from envs.base import Continuous, Discrete, Interface
-from envs.envpool_world import EnvPoolWorld
-from mpies import kernels, store
-from mpies.communicator import Serial
-from mpies.exported_mlp import tanh
+from mpies.envs import make_env
+from mpies.envs.base import Continuous, Discrete, Interface
+from mpies.envs.envpool_env import EnvPoolEnv
+from mpies import kernels
+from mpies.comm.serial import Serial
+from mpies.policies.exported_mlp import tanh
 from mpies.policies import ACTIVATIONS, MLPOptions, aligned_stack, make_policy
-from mpies.rollouts import NEVER, EpisodePlayer, Session, Work, observation_record
+from mpies.rollouts.batch import NEVER, RolloutBatch, observation_record
+from mpies.rollouts.player import EpisodePlayer
+from mpies.rollouts.queue import RolloutQueue
 
 compiled = pytest.mark.skipif(not kernels.LIBRARY, reason="no C compiler when mpies was installed")
 looped = pytest.mark.skipif(
@@ -50,7 +53,7 @@ def networks(widths, activation="tanh", bias=True, members=5):
 
 
 @pytest.fixture(params=[4, 8, 16])
-def lanes(request, monkeypatch):
+def slots(request, monkeypatch):
     """The widest vectors that are used, for networks of any size."""
     most, large = (ctypes.c_long.in_dll(kernels.LIBRARY, name) for name in ("mpies_lanes", "mpies_large"))
     before = most.value, large.value
@@ -60,7 +63,7 @@ def lanes(request, monkeypatch):
 
 
 @compiled
-def test_any_number_of_units_gives_the_bits_of_numpy(lanes):
+def test_any_number_of_units_gives_the_bits_of_numpy(slots):
     for units in (*range(1, 70), 127, 128, 129, 200, 1024):
         found, plain, inputs = networks([3, units, 1 + units % 21])
         assert found(inputs).tobytes() == plain(inputs).tobytes(), units
@@ -69,7 +72,7 @@ def test_any_number_of_units_gives_the_bits_of_numpy(lanes):
 @compiled
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_any_activation_gives_the_bits_of_numpy(activation, bias, lanes):
+def test_any_activation_gives_the_bits_of_numpy(activation, bias, slots):
     found, plain, inputs = networks([24, 40, 40, 4], activation, bias)
     inputs[3:] *= 100
     for count in (1, 3, 5):
@@ -126,13 +129,13 @@ def test_the_hyperbolic_tangent_is_close_to_the_true_one():
 
 def players(**options):
     """A player with the compiled loop, and one in NumPy."""
-    world = make_world("Hopper-v5", "gymnasium")
+    env = make_env("Hopper-v5", "gymnasium")
     for library in (kernels.LIBRARY, None):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(kernels, "LIBRARY", library)
-            player = EpisodePlayer(world, make_policy(MLPOptions(), world.interface), 5.0, **options)
+            player = EpisodePlayer(env, make_policy(MLPOptions(), env.interface), 5.0, **options)
         yield player
-    world.close()
+    env.close()
 
 
 @compiled
@@ -148,7 +151,7 @@ def test_looking_gives_the_bits_of_numpy(normalizes):
             player.observations[:] = 3 * random.standard_normal(player.observations.shape)
             player.observations[1, :8] = WILD
             with np.errstate(all="ignore"):
-                player._look(player.world.lanes - 1, normalizes)
+                player._look(player.env.slots - 1, normalizes)
         found.append((player.sums.copy(), player.inputs.copy()))
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -164,11 +167,11 @@ def test_adding_up_gives_the_bits_of_numpy(signs):
         player.limits[:] = NEVER
         player.limits[3:6], player.begun[4] = 2, 1
         for step in range(1, 5):
-            player.rewards[:] = random.standard_normal(player.world.lanes).astype(np.float32)
+            player.rewards[:] = random.standard_normal(player.env.slots).astype(np.float32)
             player.rewards[: len(WILD)] = WILD if step % 2 else 0
-            player.over[:] = random.random(player.world.lanes) < 0.2 * (step > 2)
+            player.over[:] = random.random(player.env.slots) < 0.2 * (step > 2)
             with np.errstate(all="ignore"):
-                counts.append(bool(player._score(player.world.lanes - 1, step)))
+                counts.append(bool(player._score(player.env.slots - 1, step)))
         found.append((player.totals.copy(), player.signs.copy(), player.over.copy(), counts))
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -181,21 +184,21 @@ TYPES = {"LunarLander-v3": np.int32, "BipedalWalker-v3": np.float32, "Hopper-v5"
 def play_many(environment_id, library, **options):
     """What a player finds in a hundred episodes of thirty policies: ROLLOUT rows, observation sums, and itself."""
     pytest.importorskip("envpool")
-    world = make_world(environment_id, "envpool", max_steps=120)
-    policy = make_policy(MLPOptions(hidden=[8]), world.interface)
+    env = make_env(environment_id, "envpool", max_steps=120)
+    policy = make_policy(MLPOptions(hidden=[8]), env.interface)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "LIBRARY", library)
-        player = EpisodePlayer(world, policy, 5.0, **options)
+        player = EpisodePlayer(env, policy, 5.0, **options)
     normals = np.random.default_rng(3).standard_normal((30, policy.size)).astype(np.float32)
 
     def write(rollout, out):
         out[:] = normals[rollout % 30]
 
-    work = Work(np.arange(100), np.arange(100) % 3 == 0, write, limit=None if options else 110)
-    statistics = np.repeat(np.array([[0], [2]], np.float32), world.interface.observation_size, axis=1)
-    session = Session(work, statistics, np.arange(100), Serial().tickets(100))
+    work = RolloutBatch(np.arange(100), np.arange(100) % 3 == 0, write, limit=None if options else 110)
+    statistics = np.repeat(np.array([[0], [2]], np.float32), env.interface.observation_size, axis=1)
+    session = RolloutQueue(work, statistics, np.arange(100), Serial().tickets(100))
     player.play(session)
-    observed = np.array(session.observed, observation_record(world.interface.observation_size))
+    observed = np.array(session.observed, observation_record(env.interface.observation_size))
     return np.sort(session.found(), order="rollout"), np.sort(observed, order="rollout"), player
 
 
@@ -217,10 +220,10 @@ def test_steps_without_python_give_the_bits_of_those_with_it(environment_id, opt
 @looped
 def test_what_arrives_in_another_order_finds_its_lane(monkeypatch):
     """EnvPool with several threads returns environments as they are done."""
-    real = EnvPoolWorld.open
+    real = EnvPoolEnv.open
 
-    def open_mixed(world, seeds, training=False):
-        batch = real(world, seeds, training)
+    def open_mixed(env, seeds, training=False):
+        batch = real(env, seeds, training)
         receive = batch.calls.receive
 
         def mixed():
@@ -232,17 +235,17 @@ def test_what_arrives_in_another_order_finds_its_lane(monkeypatch):
         return batch
 
     expected = play_many("LunarLander-v3", kernels.LIBRARY)
-    monkeypatch.setattr(EnvPoolWorld, "open", open_mixed)
+    monkeypatch.setattr(EnvPoolEnv, "open", open_mixed)
     found = play_many("LunarLander-v3", kernels.LIBRARY)
     assert found[0].tobytes() == expected[0].tobytes() and found[1].tobytes() == expected[1].tobytes()
 
 
 @looped
 def test_what_is_not_what_was_expected_is_said(monkeypatch):
-    real = EnvPoolWorld.open
+    real = EnvPoolEnv.open
 
-    def open_other(world, seeds, training=False):
-        batch = real(world, seeds, training)
+    def open_other(env, seeds, training=False):
+        batch = real(env, seeds, training)
         receive, at = batch.calls.receive, batch.calls.at[1]
 
         def other():
@@ -253,7 +256,7 @@ def test_what_is_not_what_was_expected_is_said(monkeypatch):
         batch.calls = dataclasses.replace(batch.calls, receive=other)
         return batch
 
-    monkeypatch.setattr(EnvPoolWorld, "open", open_other)
+    monkeypatch.setattr(EnvPoolEnv, "open", open_other)
     with pytest.raises(TypeError, match="EnvPool returned 512 bytes of type l"):
         play_many("LunarLander-v3", kernels.LIBRARY)
 
@@ -281,6 +284,6 @@ def test_training_gives_the_same_bits_on_other_processors_and_without_kernels(tm
     for name, (environment, program) in ways.items():
         command = [sys.executable, *program, "train", str(config), "--out", str(tmp_path / name)]
         subprocess.run(command, env=os.environ | environment, check=True, capture_output=True)
-        digests[name] = [row["digest"] for row in store.read_metrics(tmp_path / name)]
+        digests[name] = [row["digest"] for row in read_metrics(tmp_path / name)]
     assert len(digests["here"]) == 3
     assert digests == dict.fromkeys(digests, digests["here"])

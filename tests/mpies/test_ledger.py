@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mpies import ledger
+from mpies.runs import ledger
 
 GENERATIONS = 5
 

@@ -1,5 +1,7 @@
 """One writer to a run directory: who is refused, who takes over, who notices."""
 
+from mpies.runs.lock import BEAT
+from mpies.runs.lock import STALE
 import contextlib
 import json
 import os
@@ -11,8 +13,8 @@ import time
 
 import pytest
 
-from mpies import lock
-from mpies.lock import Lock, Taken
+from mpies.runs.lock import Lock
+from mpies.errors import RunLocked
 
 HOLDER = """
 import sys
@@ -44,12 +46,12 @@ def edit(path, **values):
 
 
 def test_a_live_writer_is_refused_with_host_process_and_last_sign_of_life(holder, tmp_path):
-    with pytest.raises(Taken) as refusal:
+    with pytest.raises(RunLocked) as refusal:
         Lock(tmp_path).acquire()
     said = str(refusal.value)
     assert "\n" not in said and said.startswith(f"{tmp_path}: is being written by process {holder.pid}")
     assert f"on {socket.gethostname()}" in said and "take another --out" in said
-    assert int(re.search(r"last sign of life (\d+) s ago", said)[1]) <= 2 * lock.BEAT + 5
+    assert int(re.search(r"last sign of life (\d+) s ago", said)[1]) <= 2 * BEAT + 5
     assert owner(tmp_path)["pid"] == holder.pid
 
 
@@ -77,9 +79,9 @@ def test_a_writer_on_another_host_counts_as_dead_after_silence_only(elsewhere, h
     holder.kill()
     holder.wait()
     edit(tmp_path, **elsewhere, beat=time.time() - 7)
-    with pytest.raises(Taken, match=f"on {elsewhere.get('host', socket.gethostname())}, .* life [78] s ago"):
+    with pytest.raises(RunLocked, match=f"on {elsewhere.get('host', socket.gethostname())}, .* life [78] s ago"):
         Lock(tmp_path).acquire()
-    edit(tmp_path, beat=time.time() - lock.STALE - 1)
+    edit(tmp_path, beat=time.time() - STALE - 1)
     Lock(tmp_path).acquire()
     assert owner(tmp_path)["pid"] == os.getpid()
 
@@ -88,7 +90,7 @@ def test_a_writer_on_another_host_counts_as_dead_after_silence_only(elsewhere, h
 def test_a_rank_of_the_same_job_takes_the_place_of_one_that_is_lost_elsewhere(job, refused, tmp_path):
     Lock(tmp_path, "a").acquire()
     edit(tmp_path, host="elsewhere", token="of another rank")
-    with pytest.raises(Taken) if refused else contextlib.nullcontext():
+    with pytest.raises(RunLocked) if refused else contextlib.nullcontext():
         Lock(tmp_path, job).acquire()
 
 
@@ -107,7 +109,7 @@ def test_the_one_who_was_taken_over_notices_and_writes_no_more(monkeypatch, tmp_
     wait_for(lambda: owner(tmp_path)["beat"] > beat)
     first.check()
     second._write()
-    with pytest.raises(Taken, match=f"was taken over by process {os.getpid()} on {socket.gethostname()}"):
+    with pytest.raises(RunLocked, match=f"was taken over by process {os.getpid()} on {socket.gethostname()}"):
         first.check()
     wait_for(lambda: not first.held)
     time.sleep(0.1)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from envs.base import Continuous, Discrete, Interface
+from mpies.envs.base import Continuous, Discrete, Interface
 from mpies.policies import ACTIVATIONS, MLPOptions, aligned_stack, make_policy
 
 BOX = Continuous(np.array([-1, -0.5, 0], np.float32), np.array([1, 2, 0.25], np.float32))
@@ -75,9 +75,9 @@ def test_a_member_acts_the_same_to_the_bit_whatever_the_company(size, hidden, ou
     together = policy.bind(stack)(observations).copy()
     for count in (1, 2, 3, 7, 63):
         chosen = random.permutation(64)[:count]
-        lanes = aligned_stack(64, policy.size)
-        lanes[:count] = stack[chosen]
-        apart = policy.bind(lanes)(observations[chosen])
+        slots = aligned_stack(64, policy.size)
+        slots[:count] = stack[chosen]
+        apart = policy.bind(slots)(observations[chosen])
         assert apart.tobytes() == together[chosen].tobytes(), f"{count} members"
 
 

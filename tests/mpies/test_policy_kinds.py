@@ -1,13 +1,15 @@
 """What every kind of policy keeps, and each kind against PyTorch where that is installed."""
 
+from mpies.runs import hdf5
+from mpies.runs.metrics import read_metrics
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from envs.base import Continuous, Discrete, Interface
-from mpies import store
-from mpies.config import ConfigError, validate
+from mpies.envs.base import Continuous, Discrete, Interface
+from mpies.errors import ConfigError
+from mpies.config.loading import validate_config
 from mpies.policies import POLICIES, PolicyProblem, aligned_stack, make_policy
 
 BOX = Continuous(np.array([-1, -0.5], np.float32), np.array([1, 2], np.float32))
@@ -57,15 +59,15 @@ def observations(policy, steps, count):
     return np.random.default_rng(3).standard_normal((steps, count, policy.interface.observation_size)).astype("f4")
 
 
-def episode(policy, stack, seen, lanes=None, seeds=None, actor=None):
-    """Actions of members stack[lanes] over the observations seen (steps, members, o), lane by lane in that order."""
-    lanes = np.arange(len(stack)) if lanes is None else np.asarray(lanes)
-    chosen = aligned_stack(len(lanes), policy.size)
-    chosen[:] = stack[lanes]
+def episode(policy, stack, seen, slots=None, seeds=None, actor=None):
+    """Actions of members stack[slots] over the observations seen (steps, members, o), slot by slot in that order."""
+    slots = np.arange(len(stack)) if slots is None else np.asarray(slots)
+    chosen = aligned_stack(len(slots), policy.size)
+    chosen[:] = stack[slots]
     actor = actor or policy.bind(chosen)
-    for lane, member in enumerate(lanes):
-        actor.begin(lane, None if seeds is None else seeds[member])
-    return np.stack([actor(now[lanes], np.full(len(lanes), step)).copy() for step, now in enumerate(seen)])
+    for slot, member in enumerate(slots):
+        actor.begin(slot, None if seeds is None else seeds[member])
+    return np.stack([actor(now[slots], np.full(len(slots), step)).copy() for step, now in enumerate(seen)])
 
 
 def members(policy, count=9):
@@ -86,8 +88,8 @@ def test_a_member_acts_the_same_in_any_company_and_on_any_lane(kind, sampling, t
     policy = build(kind, time_input=time_input, **more)
     stack, seen, seeds = members(policy), observations(policy, 5, 9), np.arange(9) * 7
     together = episode(policy, stack, seen, seeds=seeds)
-    for lanes in ([4], [8, 0], [3, 2, 1, 0, 4]):
-        assert np.array_equal(episode(policy, stack, seen, lanes, seeds), together[:, lanes])
+    for slots in ([4], [8, 0], [3, 2, 1, 0, 4]):
+        assert np.array_equal(episode(policy, stack, seen, slots, seeds), together[:, slots])
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
@@ -106,8 +108,8 @@ def test_states_move_with_their_lane(kind, build):
     stack, seen = members(policy), observations(policy, 6, 9)
     expected = episode(policy, stack, seen, seeds=range(9))
     actor = policy.bind(stack)
-    for lane in range(9):
-        actor.begin(lane, lane)
+    for slot in range(9):
+        actor.begin(slot, slot)
     for now in seen[:3]:
         actor(now)
     for values in (stack, *actor.states):
@@ -255,7 +257,7 @@ def test_what_does_not_fit_is_said(kind, action, more, said, build):
 @pytest.mark.parametrize("bins", ["uniform", "uniform:1", "uniform:x", "custom:", "custom:1", "custom:1,nan", "3"])
 def test_bins_that_are_none_are_refused(bins):
     with pytest.raises(ConfigError, match=r"policy\.bins must be uniform:N or custom:v1,v2"):
-        validate({"environment": {"id": "Pendulum-v1"}, "policy": {"bins": bins}}, "x")
+        validate_config({"environment": {"id": "Pendulum-v1"}, "policy": {"bins": bins}}, "x")
 
 
 def test_images_want_their_own_policy(build):
@@ -276,16 +278,16 @@ stop: {generations: 2}
 def test_a_run_begins_where_another_ended_and_needs_its_file_no_more(run_mpies, write_config, tmp_path):
     config = write_config(CONFIG)
     assert run_mpies(0, "train", config, "--out", "first").code == 0
-    before = store.read(tmp_path / "first" / "policy.h5")[0]
+    before = hdf5.read(tmp_path / "first" / "policy.h5")[0]
     more = ["train", config, "--out", "second", "policy.init_from=first/policy.h5"]
     assert run_mpies(0, *more, "stop.generations=1").code == 0
-    begun = store.read(tmp_path / "second" / "checkpoints" / "generation-00000000.h5")[0]
+    begun = hdf5.read(tmp_path / "second" / "checkpoints" / "generation-00000000.h5")[0]
     assert np.array_equal(begun["solver/mean"], before["parameters"])
     assert np.array_equal(begun["normalizer/total"], before["normalizer/total"]) and begun["normalizer/count"] > 0
     (tmp_path / "first" / "policy.h5").unlink()
     ended = run_mpies(0, *more)
     assert ended.code == 0, ended.stderr
-    assert len(store.read_metrics(tmp_path / "second")) == 2
+    assert len(read_metrics(tmp_path / "second")) == 2
     refused = run_mpies(0, *more[:3], "third", "policy.init_from=second", "policy.hidden=5")
     assert refused.code == 2 and refused.stderr.count("\n") == 1, refused.stderr
     assert "policy.init_from: second has 93 parameters, but this policy has 131; take the same" in refused.stderr

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from mpies.bench import NoProgress, NoSignals, passing_run
-from mpies.communicator import Serial
-from mpies.config import load
-from mpies.cost import describe_cost
-from mpies.reproduce import describe, list_recipes, read_heading, read_record, recipe_of
-from mpies.train import Trainer
+from mpies.scaling.bench import NoProgress, NoSignals, passing_run
+from mpies.comm.serial import Serial
+from mpies.config.loading import load_config
+from mpies.scaling.cost import describe_cost
+from mpies.tools.reproduce import describe, list_recipes, read_heading, read_record, recipe_of
+from mpies.training.trainer import Trainer
 
 HOME = Path(__file__).resolve().parents[2]
 RECIPES = sorted((HOME / "configs").glob("*.yaml"))
@@ -41,9 +41,9 @@ def name(value):
 
 @pytest.mark.parametrize(("path", "overrides"), list(variants()), ids=name)
 def test_a_recipe_trains_a_generation(path, overrides):
-    config = load(path, overrides)
+    config = load_config(path, overrides)
     assert "parameters" in describe_cost(config, 2)
-    trainer = Trainer(load(path, [*overrides, *shrink(config)]), Serial(), NoSignals())
+    trainer = Trainer(load_config(path, [*overrides, *shrink(config)]), Serial(), NoSignals())
     trainer.build_table()
     with passing_run(trainer) as run:
         assert trainer.advance(run, NoProgress()) == "generations"

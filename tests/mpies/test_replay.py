@@ -1,5 +1,7 @@
 """`mpies replay` and `mpies play`: the past of a run, again, to the bit."""
 
+from mpies.runs import hdf5
+from mpies.runs.checkpoint import list_checkpoints
 import shutil
 import subprocess
 import sys
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from mpies import ledger, store
+from mpies.runs import ledger
 from mpies.cli import main
 
 COMMON = """
@@ -68,18 +70,18 @@ def invoke(*arguments):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_mean_of_every_generation_is_rebuilt_to_the_bit(name, runs, tmp_path):
     run = runs[name]
-    assert len(store.checkpoints(run)) == 11
+    assert len(list_checkpoints(run)) == 11
     means = set()
     for generation in range(11):
         ended = invoke("replay", run, "--generation", generation, "--out", tmp_path / "policy.h5")
         assert ended.exit_code == 0 and "the recorded one" in ended.stdout, ended.output
-        rebuilt, _ = store.read(tmp_path / "policy.h5")
-        checkpoint, attributes = store.read(run / "checkpoints" / f"generation-{generation:08d}.h5")
+        rebuilt, _ = hdf5.read(tmp_path / "policy.h5")
+        checkpoint, attributes = hdf5.read(run / "checkpoints" / f"generation-{generation:08d}.h5")
         assert rebuilt["parameters"].tobytes() == checkpoint["solver/mean"].tobytes()
         assert f"digest {attributes['digest'][:16]}" in ended.stdout
         means.add(rebuilt["parameters"].tobytes())
     assert len(means) == 11
-    final, _ = store.read(run / "policy.h5")
+    final, _ = hdf5.read(run / "policy.h5")
     assert final["normalization"].tobytes() == rebuilt["normalization"].tobytes()
 
 

@@ -1,5 +1,6 @@
 """Recipes that were recorded come out again."""
 
+from mpies.runs.metrics import read_metrics
 import shutil
 from pathlib import Path
 
@@ -7,12 +8,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from mpies import store
 from mpies.cli import main
-from mpies.config import load
-from mpies.curves import read_curves
-from mpies.plots import draw_return
-from mpies.reproduce import compare, read_published, read_record
+from mpies.config.loading import load_config
+from mpies.views.curves import read_curves
+from mpies.views.plots import draw_return
+from mpies.tools.reproduce import compare, read_published, read_record
 
 HOME = Path(__file__).resolve().parents[2]
 
@@ -32,7 +32,7 @@ def test_a_recorded_recipe_is_reproduced(recipe, reproduce, tmp_path):
     ended = reproduce(recipe)
     assert ended.exit_code == 0, ended.output
     assert ended.output.rstrip().endswith("15% allowed: reproduced")
-    assert len(store.read_metrics(tmp_path / "run")) == len(store.read_metrics(HOME / "results" / recipe))
+    assert len(read_metrics(tmp_path / "run")) == len(read_metrics(HOME / "results" / recipe))
 
 
 def test_a_recipe_that_nobody_recorded_is_a_users_mistake(reproduce):
@@ -56,7 +56,7 @@ def test_curves_are_compared_by_digest_and_by_what_they_reach():
 def test_what_others_published_is_drawn_beside(name, tmp_path, monkeypatch):
     monkeypatch.chdir(HOME)
     shutil.copy(HOME / "results" / name / "metrics.csv", tmp_path)
-    config = load(HOME / "configs" / f"{name}.yaml", read_record(name)["overrides"])
+    config = load_config(HOME / "configs" / f"{name}.yaml", read_record(name)["overrides"])
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
     beside = read_published(name)
     for _, points in beside:

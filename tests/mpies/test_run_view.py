@@ -6,8 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from mpies.lock import Lock
-from mpies.run_view import RunView, find_runs, intervals, open_inside
+from mpies.runs.lock import Lock
+from mpies.runs.reader import RunView, find_runs, intervals, open_inside
 
 HEADER = "generation,seconds,return_mean,eval_std,eval_episodes,digest\n"
 

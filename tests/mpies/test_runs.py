@@ -1,5 +1,10 @@
 """The real command line on one rank: train, stop, resume, evaluate, and the answers to mistakes."""
 
+from mpies.runs import hdf5
+from mpies.runs.checkpoint import list_checkpoints
+from mpies.runs.checkpoint import newest_checkpoint
+from mpies.runs.metrics import COLUMNS
+from mpies.runs.metrics import read_metrics
 import json
 import os
 import shutil
@@ -12,8 +17,7 @@ import numpy as np
 import pytest
 import yaml
 
-from mpies import store
-from mpies.replay import Replay
+from mpies.tools.replay import Replay
 
 CARTPOLE = """
 environment: {id: CartPole-v1, max_steps: 60}
@@ -27,7 +31,7 @@ stop: {generations: 10}
 
 
 def digests(run):
-    return [row["digest"] for row in store.read_metrics(run)]
+    return [row["digest"] for row in read_metrics(run)]
 
 
 @pytest.fixture(scope="module")
@@ -44,17 +48,17 @@ def undisturbed(tmp_path_factory):
 
 
 def test_a_run_leaves_what_the_design_promises(undisturbed):
-    rows = store.read_metrics(undisturbed)
+    rows = read_metrics(undisturbed)
     assert [int(row["generation"]) for row in rows] == list(range(1, 11))
-    assert tuple(rows[0])[: len(store.COLUMNS)] == store.COLUMNS or set(store.COLUMNS) <= set(rows[0])
+    assert tuple(rows[0])[: len(COLUMNS)] == COLUMNS or set(COLUMNS) <= set(rows[0])
     assert [bool(row["eval_mean"]) for row in rows] == [False, True] * 5
     assert [int(row["episodes"]) for row in rows] == list(range(16, 176, 16))
     assert len(set(digests(undisturbed))) == 10 and all(len(digest) == 64 for digest in digests(undisturbed))
-    assert [path.name for path in store.checkpoints(undisturbed)] == [f"generation-{n:08d}.h5" for n in (10, 8, 6, 0)]
+    assert [path.name for path in list_checkpoints(undisturbed)] == [f"generation-{n:08d}.h5" for n in (10, 8, 6, 0)]
     assert yaml.safe_load((undisturbed / "config.yaml").read_text())["solver"]["population"] == 16
     assert yaml.safe_load((undisturbed / "finished.yaml").read_text())["reason"] == "generations"
     for name in ("best.h5", "policy.h5"):
-        arrays, attributes = store.read(undisturbed / name)
+        arrays, attributes = hdf5.read(undisturbed / name)
         assert arrays["parameters"].dtype == np.float32 and np.isfinite(arrays["parameters"]).all()
         assert yaml.safe_load(attributes["config"])["environment"]["id"] == "CartPole-v1"
 
@@ -67,7 +71,7 @@ def test_a_run_stopped_at_five_and_resumed_is_the_undisturbed_one(undisturbed, r
     assert ended.code == 0, ended.stderr
     assert "going on from generation 5" in ended.stderr
     assert digests(tmp_path / "run") == digests(undisturbed)
-    one, two = (store.read_metrics(run) for run in (tmp_path / "run", undisturbed))
+    one, two = (read_metrics(run) for run in (tmp_path / "run", undisturbed))
     one[4] |= {"eval_mean": "", "eval_std": ""}  # it was evaluated where it stopped
     for column in ("steps", "episodes", "return_mean", "eval_mean", "eval_std", "sigma", "failures"):
         assert [row[column] for row in one] == [row[column] for row in two], column
@@ -85,7 +89,7 @@ def test_generations_behind_the_newest_whole_checkpoint_are_made_again(undisturb
     assert ended.code == 0, ended.stderr
     assert "generation-00000010.h5: is damaged" in ended.stderr  # the ledger may bring back what lies behind 8
     assert digests(run)[:10] == digests(undisturbed)
-    assert [int(row["generation"]) for row in store.read_metrics(run)] == list(range(1, 12))
+    assert [int(row["generation"]) for row in read_metrics(run)] == list(range(1, 12))
 
 
 def test_a_finished_run_is_not_trained_further(undisturbed, run_mpies, write_config, tmp_path):
@@ -220,7 +224,7 @@ def test_evaluate_refuses_what_is_no_policy(undisturbed, run_mpies, tmp_path):
     (tmp_path / "empty").mkdir()
     refused(run_mpies(0, "evaluate", "rubbish.h5"), "rubbish.h5", "not a file of mpies")
     refused(run_mpies(0, "evaluate", "empty"), "holds no policy yet")
-    refused(run_mpies(0, "evaluate", store.checkpoints(undisturbed)[0]), "is not a policy")
+    refused(run_mpies(0, "evaluate", list_checkpoints(undisturbed)[0]), "is not a policy")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
@@ -234,7 +238,7 @@ def test_a_signal_stops_after_the_generation_with_code_75_and_the_run_goes_on(
     os.kill(process.pid, number)
     assert process.wait(60) == 75
     made = len(digests(tmp_path / "run"))
-    assert store.newest_checkpoint(tmp_path / "run", print)[1]["generation"] == made
+    assert newest_checkpoint(tmp_path / "run", print)[1]["generation"] == made
     assert not (tmp_path / "run" / "finished.yaml").exists()
     ended = run_mpies(0, "train", config, "--out", "run", f"stop.generations={max(made + 1, 10)}")
     assert ended.code == 0, ended.stderr
@@ -284,12 +288,12 @@ def test_failed_members_are_counted_and_named_and_too_many_end_the_run(share, co
     (tmp_path / "faulty.py").write_text(MODULE)
     ended = run_mpies(0, "train", write_config(FAULTY.format(share=share)), "--out", "run")
     assert ended.code == code, ended.stderr
-    rows = store.read_metrics(tmp_path / "run")
+    rows = read_metrics(tmp_path / "run")
     assert sum(int(row["failures"]) for row in rows) == ended.stderr.count("RuntimeError: out of balance") > 0
     assert "Traceback" not in ended.stderr
     if code:
         assert "stop.max_failures" in ended.stderr and len(rows) == 1
-        assert store.newest_checkpoint(tmp_path / "run", print)[1]["generation"] == 1
+        assert newest_checkpoint(tmp_path / "run", print)[1]["generation"] == 1
         assert not (tmp_path / "run" / "finished.yaml").exists()
 
 
@@ -313,6 +317,6 @@ def test_a_generation_whose_evaluation_is_broken_off_is_made_again(tmp_path):
     assert process.returncode == 75 and "after generation 0;" in errors
     done = subprocess.run([*command, "evaluation.episodes=5"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert [row["generation"] for row in store.read_metrics(tmp_path / "run")] == ["1", "2"]
-    assert all(row["eval_mean"] for row in store.read_metrics(tmp_path / "run"))
+    assert [row["generation"] for row in read_metrics(tmp_path / "run")] == ["1", "2"]
+    assert all(row["eval_mean"] for row in read_metrics(tmp_path / "run"))
     assert Replay(tmp_path / "run", 1).solver.generation == 1

@@ -5,16 +5,16 @@ import json
 import pytest
 import yaml
 
-from mpies import scaling
-from mpies.config import ConfigError
+from mpies.scaling import model
+from mpies.errors import ConfigError
 
 # OpenAI-ES on a humanoid of 256-256; see docs/scaling.md.
 HUMANOID = "166673,10000,1,0.5,2"
 
 
 def test_phases_of_an_update_worked_out_by_hand():
-    work = scaling.parse_work("1000000,1000,1,0")
-    machine = scaling.Machine(
+    work = model.parse_work("1000000,1000,1,0")
+    machine = model.Machine(
         cores=4,
         core_streaming=1e9,
         node_streaming=2e9,
@@ -25,7 +25,7 @@ def test_phases_of_an_update_worked_out_by_hand():
         allgather={"latency": 1e-4, "bandwidth": 1e9},
         gather={"latency": 1e-5, "bandwidth": 1e9},
     )
-    assert scaling.update_phases(machine, work, 8) == pytest.approx(
+    assert model.update_phases(machine, work, 8) == pytest.approx(
         {
             "results": 3e-4 + 32_000 / 1e9,  # three levels
             "weights": 1e-3,
@@ -35,46 +35,46 @@ def test_phases_of_an_update_worked_out_by_hand():
             "proposal": 3e-3 + 4e-3,
         }
     )
-    alone = scaling.update_phases(machine, work, 1)
+    alone = model.update_phases(machine, work, 1)
     assert alone["results"] == alone["blocks"] == alone["proposal"] == 0 and alone["moments"] == 500 * 4e6 / 1e9
-    tiny = scaling.update_phases(machine, scaling.parse_work("64,1000,1,0"), 512)
+    tiny = model.update_phases(machine, model.parse_work("64,1000,1,0"), 512)
     assert tiny["moments"] == 500 * 64 / 0.5e9  # no less than a cache line
 
 
 def test_equal_episodes_waste_what_does_not_divide():
-    machine = scaling.Machine(cores=8, core_streaming=1e30, node_streaming=1e30)
-    work = scaling.parse_work("16,9,1,0")
-    found = scaling.predict(machine, work, 8)
+    machine = model.Machine(cores=8, core_streaming=1e30, node_streaming=1e30)
+    work = model.parse_work("16,9,1,0")
+    found = model.predict(machine, work, 8)
     assert found.seconds == pytest.approx(2, rel=1e-3) and found.efficiency == pytest.approx(9 / 16, rel=1e-3)
     assert found.phases["waiting"] == pytest.approx(2 - 9 / 8, rel=1e-3)
 
 
 @pytest.mark.parametrize(("ranks", "alone", "overlapping"), [(144, 0.975, 1.0), (8192, 0.45, 0.83)])
 def test_a_humanoid_on_many_ranks(ranks, alone, overlapping):
-    machine, work = scaling.Machine(), scaling.parse_work(HUMANOID)
-    assert scaling.predict(machine, work, ranks).efficiency == pytest.approx(alone, abs=0.03)
-    assert scaling.predict(machine, work, ranks, overlap=1).efficiency == pytest.approx(overlapping, abs=0.03)
+    machine, work = model.Machine(), model.parse_work(HUMANOID)
+    assert model.predict(machine, work, ranks).efficiency == pytest.approx(alone, abs=0.03)
+    assert model.predict(machine, work, ranks, overlap=1).efficiency == pytest.approx(overlapping, abs=0.03)
 
 
 def test_a_static_split_is_worse_than_tickets():
-    work = scaling.parse_work("16,640,1,0.5")
-    machine = scaling.Machine(cores=64)
-    tickets, static = (scaling.predict(machine, work, 64, static=static).efficiency for static in (False, True))
+    work = model.parse_work("16,640,1,0.5")
+    machine = model.Machine(cores=64)
+    tickets, static = (model.predict(machine, work, 64, static=static).efficiency for static in (False, True))
     assert 0.65 < static < 0.78 < tickets < 0.90
 
 
 def test_a_prediction_is_a_function_of_its_seed():
-    work, machine = scaling.parse_work("1000,500,1,1"), scaling.Machine()
-    assert scaling.predict(machine, work, 40) == scaling.predict(machine, work, 40)
-    assert scaling.predict(machine, work, 40) != scaling.predict(machine, work, 40, seed=2)
+    work, machine = model.parse_work("1000,500,1,1"), model.Machine()
+    assert model.predict(machine, work, 40) == model.predict(machine, work, 40)
+    assert model.predict(machine, work, 40) != model.predict(machine, work, 40, seed=2)
 
 
 def test_ranks_are_lists_or_powers_of_two():
-    assert scaling.parse_ranks("3,1,36") == [3, 1, 36]
-    assert scaling.parse_ranks("1..10") == [1, 2, 4, 8, 10] and scaling.parse_ranks("36..36") == [36]
+    assert model.parse_ranks("3,1,36") == [3, 1, 36]
+    assert model.parse_ranks("1..10") == [1, 2, 4, 8, 10] and model.parse_ranks("36..36") == [36]
     for wrong in ("0,1", "", "a", "1..b", "0..4"):
         with pytest.raises(ConfigError, match="--ranks must be like"):
-            scaling.parse_ranks(wrong)
+            model.parse_ranks(wrong)
 
 
 def test_simulate_prints_a_table_a_plot_and_json(run_mpies, tmp_path):

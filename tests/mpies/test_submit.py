@@ -8,10 +8,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from mpies import submit
+from mpies.jobs import submit
 from mpies.cli import main
-from mpies.config import ConfigError, validate
-from mpies.slurm import batch_script
+from mpies.errors import ConfigError
+from mpies.config.loading import validate_config
+from mpies.jobs.slurm import batch_script
 
 CONFIG = """
 environment: {id: "function:sphere", dimension: 5}
@@ -74,7 +75,7 @@ def test_memory_counts_the_table_once_a_node_and_every_rank(write_config):
 
 
 def stop(**values):
-    return validate({"environment": {"id": "function:sphere", "dimension": 2}, "stop": values}, "x").stop
+    return validate_config({"environment": {"id": "function:sphere", "dimension": 2}, "stop": values}, "x").stop
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpies.tickets import Schedule, told_times
+from mpies.scaling.schedule import Schedule, told_times
 
 ONE = Schedule()
 
@@ -42,9 +42,9 @@ def test_overlapping_ranks_begin_the_next_generation_and_wait_for_the_one_after(
 
 def test_lanes_share_a_rank():
     # Side by side, 1 and 3 end at 2 and at 4.
-    assert told_times([[1.0, 3]], [1], Schedule(lanes=2, largest=2, low_water=1), 0) == pytest.approx([4])
+    assert told_times([[1.0, 3]], [1], Schedule(slots=2, largest=2, low_water=1), 0) == pytest.approx([4])
     # Two ranks that begin two each at once: nothing is left for the one that is through at 2.
-    eager = Schedule(lanes=2, largest=2, low_water=1)
+    eager = Schedule(slots=2, largest=2, low_water=1)
     assert told_times([[1.0, 1, 3, 3]], [2], eager, 0) == pytest.approx([6])
     assert told_times([[1.0, 1, 3, 3]], [2], ONE, 0) == pytest.approx([4])
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mpies.store import read_metrics
+from mpies.runs.metrics import read_metrics
 
 CONFIG = """
 environment: {id: CartPole-v1, adaptive: {start: 10, threshold: 0.5, ratio: 1.5}, reward_shift: 0.25, hide: [1]}
@@ -37,14 +37,14 @@ def test_the_limit_grows_with_the_results_and_survives_a_resume_on_other_ranks(r
 
 @pytest.mark.parametrize("reached, limit", [(7, 10), (8, 15), (16, 15)])
 def test_the_limit_is_raised_where_enough_members_reach_it(reached, limit):
-    from mpies.config import validate
-    from mpies.learner import Learner
-    from mpies.task import Task
-    from solvers import find_solver
-    from solvers.base import Results
+    from mpies.config.loading import validate_config
+    from mpies.training.learner import Learner
+    from mpies.training.task import Task
+    from mpies.solvers import find_solver
+    from mpies.solvers.base import Results
 
     section = {"id": "CartPole-v1", "adaptive": {"start": 10}}
-    config = validate({"environment": section, "solver": {"population": 16}, "noise": {"size": 20000}}, "x")
+    config = validate_config({"environment": section, "solver": {"population": 16}, "noise": {"size": 20000}}, "x")
     task = Task(config)
     learner = Learner(find_solver("openai_es")(config.solver, task.dimension, 1), task)
     steps = np.where(np.arange(16) < reached, 10, 9)

@@ -6,7 +6,7 @@ import shutil
 
 
 class NoBrowser(Exception):
-    """There is none here; the message says how to get one."""
+    """No browser could be started.  The message says how to get one."""
 
 
 @contextlib.contextmanager
@@ -15,16 +15,15 @@ def open_browser():
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError:
-        raise NoBrowser("there is no playwright: make test-page installs it") from None
+        raise NoBrowser("playwright is not installed: run make test-page") from None
     system = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    # The sandbox of Chromium does not start as root.
-    flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+    flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's sandbox does not start as root
     with sync_playwright() as playwright:
-        own = os.path.exists(playwright.chromium.executable_path)
-        if not own and not system:
-            raise NoBrowser("there is no Chromium: make test-page installs one")
+        has_own = os.path.exists(playwright.chromium.executable_path)
+        if not has_own and not system:
+            raise NoBrowser("Chromium is not installed: run make test-page")
         try:
-            browser = playwright.chromium.launch(executable_path=None if own else system, args=flags)
+            browser = playwright.chromium.launch(executable_path=None if has_own else system, args=flags)
         except Error as error:
             raise NoBrowser(f"Chromium does not start: {str(error).splitlines()[0]}") from None
         yield browser

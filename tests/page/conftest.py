@@ -1,58 +1,14 @@
-"""A server of the live page over a few real run files, and a browser to look at it."""
-
-import threading
+"""What the tests in a browser share: a server of the dashboard over a few run directories, and a browser."""
 
 import pytest
 
-from mpies.dashboard import serve
 from tests.page.browser import NoBrowser, open_browser
-
-HEADER = (
-    "generation,seconds,episodes,steps,return_mean,return_std,return_min,return_max,length_mean,eval_mean,eval_std,"
-    "failures,ranks,digest,steps_per_second,eval_episodes,idle_mean,idle_max,sigma,update_ratio,parameter_norm\n"
-)
-CONFIG = (
-    "environment: {id: LunarLander-v3}\nsolver: {kind: openai_es}\nstop: {target: 200}\nevaluation: {episodes: 100}\n"
-)
-
-
-def line(generation):
-    """A line of metrics.csv."""
-    evaluation = ("150", "20", "100") if generation % 5 == 0 else ("", "", "")
-    return (
-        f"{generation},{generation * 0.5},{generation * 8},{generation * 800},{generation},3,{generation - 5},"
-        f"{generation + 5},100,{evaluation[0]},{evaluation[1]},0,2,{'0' * 64},1600,{evaluation[2]},0.1,0.2,0.1,0.02,8\n"
-    )
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """Runs `first` (three generations), `group/long` (2,000) and `torn`, and beside them a secret."""
-    folder = tmp_path / "runs"
-    for name, generations in {"first": 3, "group/long": 2000, "torn": 1}.items():
-        run = folder / name
-        run.mkdir(parents=True)
-        (run / "config.yaml").write_text(CONFIG)
-        (run / "metrics.csv").write_text(HEADER + "".join(line(number) for number in range(1, generations + 1)))
-        (run / "log.txt").write_text("INFO rank 0: generation 1\n<script>alert('no')</script>\n")
-        (run / "best.h5").write_bytes(b"a policy" * 100)
-    (folder / "first" / "ranks.json").write_text('{"first": 1, "last": 3, "idle": [0.02, 0.31]}')
-    (folder / "torn" / "config.yaml").write_bytes(b"\xff{[")
-    (folder / "torn" / "metrics.csv").write_text("genera")
-    (tmp_path / "secret.txt").write_text("a secret")
-    return folder
-
-
-@pytest.fixture
-def server(folder):
-    with serve(folder, "127.0.0.1", 0) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+from tests.views.served_runs import run_folder, server  # noqa: F401 (fixtures)
 
 
 @pytest.fixture(scope="module")
 def browser():
+    """A Browser of playwright; the tests are skipped where there is none."""
     try:
         with open_browser() as browser:
             yield browser

@@ -1,11 +1,11 @@
-"""The live page in a real browser: drawn, updated, downloaded from, at any width, by keyboard, light and dark."""
+"""The dashboard's page in a real browser: curves, updates, downloads, widths, keyboard, light and dark."""
 
 import os
 import shutil
 
 import pytest
 
-from tests.page.conftest import line
+from tests.views.served_runs import line
 
 pytestmark = pytest.mark.browser
 
@@ -17,7 +17,7 @@ INK = """box => { const canvas = box.querySelector('canvas');
 
 @pytest.fixture
 def open_page(browser, server):
-    """Open the page, at a run where one is named.  Returns playwright's Page; errors in it fail the test."""
+    """Open the page, at a run where one is named.  Returns playwright's Page; its errors fail the test."""
     contexts, problems, hosts = [], [], set()
 
     def open_at(run="", **options):
@@ -35,14 +35,14 @@ def open_page(browser, server):
     for context in contexts:
         context.close()
     assert not problems
-    assert hosts == {"{}:{}".format(*server.server_address[:2])}  # it needs no other host
+    assert hosts == {"{}:{}".format(*server.server_address[:2])}  # and none on the network
 
 
 def wait_for_text(page, selector, text):
     page.wait_for_function("([s, t]) => document.querySelector(s).textContent.includes(t)", arg=[selector, text])
 
 
-def test_the_page_draws_the_curves_and_says_what_runs(open_page):
+def test_the_page_draws_the_curves_and_names_the_run(open_page):
     page = open_page("group%2Flong")
     titles = page.locator(".chart h3").all_inner_texts()
     wanted = ["Return", "Episode length", "Sigma", "Parameter norm", "Update ratio", "Speed", "Idle share", "Failures"]
@@ -57,13 +57,13 @@ def test_the_page_draws_the_curves_and_says_what_runs(open_page):
     assert "mean of members2,000" in page.inner_text(".chart .u-legend")
 
 
-def test_a_new_generation_appears_by_itself(open_page, folder):
+def test_a_new_generation_appears_by_itself(open_page, run_folder):
     page = open_page("first")
     before = page.query_selector(".chart").evaluate(INK)
     label = page.get_attribute(".uplot", "aria-label")
-    with open(folder / "first" / "metrics.csv", "a") as file:
+    with open(run_folder / "first" / "metrics.csv", "a") as file:
         file.write("".join(map(line, range(4, 31))) + line(31)[:30])
-    with open(folder / "first" / "log.txt", "a") as file:
+    with open(run_folder / "first" / "log.txt", "a") as file:
         file.write("a line that was not there\n")
     wait_for_text(page, "#numbers", "30")
     wait_for_text(page, "#log", "a line that was not there")
@@ -73,21 +73,21 @@ def test_a_new_generation_appears_by_itself(open_page, folder):
     assert "<script>" in page.inner_text("#log")  # shown, not run
 
 
-def test_one_wild_member_does_not_flatten_the_curve(open_page, folder):
+def test_one_bad_member_does_not_flatten_the_curve(open_page, run_folder):
     lines = [line(number) for number in range(4, 41)]
     lines[0] = lines[0].replace(",-1,9,", ",-90000,9,")
-    with open(folder / "first" / "metrics.csv", "a") as file:
+    with open(run_folder / "first" / "metrics.csv", "a") as file:
         file.write("".join(lines))
     page = open_page("first")
     low, high = page.evaluate("[charts[0].plot.scales.y.min, charts[0].plot.scales.y.max]")
     assert -50 < low < -2 and 200 < high < 250  # the target is 200
 
 
-def test_a_new_run_and_a_lost_one_change_the_list(open_page, folder):
+def test_a_new_run_and_a_removed_one_change_the_list(open_page, run_folder):
     page = open_page("first")
-    shutil.copytree(folder / "first", folder / "second")
+    shutil.copytree(run_folder / "first", run_folder / "second")
     page.wait_for_selector("#runs li:nth-child(4)")
-    shutil.rmtree(folder / "torn")
+    shutil.rmtree(run_folder / "truncated")
     page.wait_for_function("() => document.querySelectorAll('#runs li').length == 3")
     assert [text.split("\n")[0] for text in page.locator("#runs li").all_inner_texts()] == [
         "first",
@@ -96,12 +96,12 @@ def test_a_new_run_and_a_lost_one_change_the_list(open_page, folder):
     ]
 
 
-def test_a_download_arrives(open_page, folder):
+def test_a_download_arrives(open_page, run_folder):
     page = open_page("first")
     with page.expect_download() as waiting:
         page.click("text=best policy")
     assert waiting.value.suggested_filename == "first-best.h5"
-    assert os.path.getsize(waiting.value.path()) == (folder / "first" / "best.h5").stat().st_size
+    assert os.path.getsize(waiting.value.path()) == (run_folder / "first" / "best.h5").stat().st_size
     assert page.locator("#downloads a").count() == 4
 
 
@@ -159,7 +159,7 @@ def test_the_idle_share_of_each_rank_is_shown(open_page):
     assert page.locator("#ranks b").all_inner_texts() == ["2 %", "31 %"]
 
 
-def test_a_server_that_is_gone_is_said_and_comes_back(open_page, server):
+def test_a_server_that_is_gone_is_reported_and_comes_back(open_page, server):
     page = open_page("first")
     page.route("**/api/**", lambda route: route.abort())
     page.wait_for_selector("#trouble:not([hidden])")

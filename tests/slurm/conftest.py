@@ -1,5 +1,6 @@
 """One cluster of real daemons for all tests here; make test-slurm runs them."""
 
+from mpies.runs.metrics import read_metrics
 import re
 import shutil
 import subprocess
@@ -12,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from mpies import store
 from tests.slurm.cluster import HOME, Cluster, missing
 
 
@@ -136,7 +136,7 @@ def submit(cluster):
 
 
 def digests(run):
-    return [row["digest"] for row in store.read_metrics(run)]
+    return [row["digest"] for row in read_metrics(run)]
 
 
 def launcher(job):

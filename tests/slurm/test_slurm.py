@@ -3,6 +3,8 @@
 Every run must come to the digests of the same config on one rank without Slurm.
 """
 
+from mpies.runs.checkpoint import newest_checkpoint
+from mpies.runs.metrics import read_metrics
 import shutil
 import subprocess
 import sys
@@ -10,7 +12,6 @@ import sys
 import pytest
 import yaml
 
-from mpies import store
 from tests.slurm.cluster import HOME
 from tests.slurm.conftest import digests, launcher
 
@@ -68,7 +69,7 @@ def test_a_run_is_trained_to_its_target(mpi, way, expected, submit, undisturbed,
     assert yaml.safe_load((run / "finished.yaml").read_text())["reason"] == "solved"
     assert expected in launcher(job)[0]
     assert ("MPICH" if mpi else "Open MPI") in job.log()
-    assert {row["ranks"] for row in store.read_metrics(run)} == {"6"}
+    assert {row["ranks"] for row in read_metrics(run)} == {"6"}
     found = digests(run)
     assert found == undisturbed(TO_TARGET, len(found))
     # Before its first start a job lets the doctor look.
@@ -156,7 +157,7 @@ def test_a_cancelled_job_stays_ended_and_loses_nothing(start_endless, undisturbe
     assert job.restarts() == 0 and not (run / "finished.yaml").exists()
     found = digests(run)
     assert found == undisturbed(ENDLESS, len(found))
-    assert store.newest_checkpoint(run, print)[1]["generation"] == len(found)
+    assert newest_checkpoint(run, print)[1]["generation"] == len(found)
 
 
 def test_a_mistake_ends_the_job_with_code_2(submit):
@@ -217,7 +218,7 @@ def test_launch_submits_a_script_that_trains(submit, undisturbed, cluster):
     assert job.finish() == "COMPLETED", job.log()
     assert cluster.job(job.number)["NumNodes"] == "3"
     run = submit.folder / "runs" / "pole_stop.generations=6"
-    assert {row["ranks"] for row in store.read_metrics(run)} == {"6"}
+    assert {row["ranks"] for row in read_metrics(run)} == {"6"}
     assert digests(run) == undisturbed(TO_TARGET, 6)
 
 

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from solvers import SOLVERS, find_solver
-from solvers.base import Results
-from solvers.loop import Loop, noise_table
+from mpies.solvers import SOLVERS, find_solver
+from mpies.solvers.base import Results
+from mpies.solvers.loop import SolverLoop, noise_table
 
 DIMENSION = 24
 TABLE = noise_table(1 << 16)
@@ -58,7 +58,7 @@ def make(case, dtype=np.float32, seed=3):
 def begin(case, value=sphere, blocks=1, seed=3):
     solver = make(case, seed=seed)
     solver.start(np.ones(DIMENSION, np.float32))
-    return solver, Loop(solver, value, TABLE, behaviour=lambda x: x[:3], blocks=blocks)
+    return solver, SolverLoop(solver, value, TABLE, behaviour=lambda x: x[:3], blocks=blocks)
 
 
 def same(one, other):
@@ -94,7 +94,7 @@ def test_goes_on_from_its_state_to_the_same_bits(case):
     again = make(case)
     again.restore(saved)
     assert same(solver, again)
-    resumed = Loop(again, half_fail, TABLE, behaviour=lambda x: x[:3])
+    resumed = SolverLoop(again, half_fail, TABLE, behaviour=lambda x: x[:3])
     for _ in range(9):
         one, other = loop.generation(), resumed.generation()
         assert np.array_equal(one.returns, other.returns, equal_nan=True)

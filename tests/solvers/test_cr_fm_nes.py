@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from solvers.base import Results
-from solvers.cr_fm_nes import CRFMNES
-from solvers.moments import moments
+from mpies.solvers.base import Results
+from mpies.solvers.cr_fm_nes import CRFMNES
+from mpies.solvers.moments import moments
 
 crfmnes_alg = pytest.importorskip("crfmnes.alg", reason="crfmnes is not installed")
 
@@ -34,7 +34,7 @@ def test_each_generation_agrees_with_the_package_to_1e_10(dimension, monkeypatch
         for member in range(count):
             payload.append(solver.write(proposal, indices, member, members[member]))
         results = Results.of([-ellipsoid(x) for x in members], payload)
-        solver.tell(proposal, results, moments(solver.table, indices, solver.weigh(results, proposal), 0, dimension))
+        solver.tell(proposal, results, moments(solver.table, indices, solver.compute_weights(results, proposal), 0, dimension))
 
         for ours, theirs in [
             (solver.mean, package.m),

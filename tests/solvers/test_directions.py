@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers import SOLVERS, directions, moments
-from solvers.directions import Directions, recall
-from solvers.loop import Loop, noise_table
-from solvers.moments import Weights, no_square
-from solvers.openai_es import OpenAIESOptions
+from mpies.solvers import SOLVERS, directions, moments
+from mpies.solvers.directions import Directions, recall
+from mpies.solvers.loop import SolverLoop, noise_table
+from mpies.solvers.moments import Weights, no_square
+from mpies.solvers.openai_es import OpenAIESOptions
 
 TABLE = noise_table(1 << 16)
 MATRICES = ((0, 70, 13), (910 + 13, 13, 5), (988 + 5, 5, 1))  # of layers 70 - 13 - 5 - 1, with biases
@@ -122,7 +122,7 @@ TAKERS = [kind for kind, solver in SOLVERS.items() if solver.Options.takes_low_r
 def begin(kind, blocks=1):
     solver = SOLVERS[kind](SOLVERS[kind].Options(population=40, sigma=0.1), DIMENSION, 3, directions=layout(1))
     solver.start(np.ones(DIMENSION))
-    return solver, Loop(solver, lambda x: -float(np.sum(x.astype(np.float64) ** 2)), TABLE, lambda x: x[:2], blocks)
+    return solver, SolverLoop(solver, lambda x: -float(np.sum(x.astype(np.float64) ** 2)), TABLE, lambda x: x[:2], blocks)
 
 
 @pytest.mark.parametrize("kind", TAKERS)
@@ -137,5 +137,5 @@ def test_solvers_improve_along_them_to_the_same_bits_on_any_split_and_after_a_re
             state = {name: np.array(value) for name, value in other.state().items()}
             other = type(one)(one.options, DIMENSION, 3)  # its directions are in the state
             other.restore(state)
-            split = Loop(other, loop.value, TABLE, loop.behaviour, blocks=7)
+            split = SolverLoop(other, loop.value, TABLE, loop.behaviour, blocks=7)
     assert np.linalg.norm(one.mean) < 0.99 * np.sqrt(DIMENSION)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers import moments as kernel
-from solvers.moments import Weights, fold_pairs, moments, no_square, norm
+from mpies.solvers import moments as kernel
+from mpies.solvers.moments import Weights, fold_pairs, moments, no_square, norm
 
 TABLE = np.random.default_rng(7).standard_normal(5000).astype(np.float32)
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from solvers import streams
-from solvers.noise import BLOCK, blocks, fill, sample_indices
-from solvers.streams import EPISODES, MEMBERS, NOISE_TABLE, stream
+from mpies.solvers import streams
+from mpies.solvers.noise import BLOCK, blocks, fill, sample_indices
+from mpies.solvers.streams import EPISODES, MEMBERS, NOISE_TABLE, stream
 
 SIZE = 2 * BLOCK + 1000
 

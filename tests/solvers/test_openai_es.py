@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from solvers.base import Results
-from solvers.moments import moments
-from solvers.openai_es import OpenAIES, OpenAIESOptions
-from solvers.optimizers import AdamOptions, SGDOptions
+from mpies.solvers.base import Results
+from mpies.solvers.moments import moments
+from mpies.solvers.openai_es import OpenAIES, OpenAIESOptions
+from mpies.solvers.optimizers import AdamOptions, SGDOptions
 
 PLAIN = SGDOptions(momentum=0, learning_rate=1.0)
 
@@ -17,7 +17,7 @@ def started(mean, **options):
 
 def generation(solver, table, indices, returns):
     proposal, results = solver.ask(), Results.of(returns)
-    sums = moments(table, indices, solver.weigh(results, proposal), 0, solver.dimension)
+    sums = moments(table, indices, solver.compute_weights(results, proposal), 0, solver.dimension)
     solver.tell(proposal, results, sums)
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from solvers.optimizers import AdamOptions, ClipUpOptions, SGDOptions, make_optimizer
+from mpies.solvers.optimizers import AdamOptions, ClipUpOptions, SGDOptions, make_optimizer
 
 GRADIENTS = np.array([[1.0, -2.0, 0.0], [0.5, 0.25, 1e-3], [-3.0, 2.0, 0.0], [0.1, 0.1, 10.0]], np.float32)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solvers.shaping import SHAPINGS, best_first, bounded, centred_ranks, shape, z_scores
+from mpies.solvers.shaping import SHAPINGS, best_first, bounded, centred_ranks, shape, z_scores
 
 NAN, INF = np.nan, np.inf
 fitnesses = st.lists(st.floats(width=32, allow_nan=True), min_size=2, max_size=40).map(np.array)

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from solvers import noise
-from solvers.ars import ARS
-from solvers.base import Results
-from solvers.deep_ga import DeepGA
-from solvers.loop import Loop, noise_table
-from solvers.moments import moments
-from solvers.novelty_es import NoveltyES, novelty
-from solvers.pepg import PEPG
-from solvers.pgpe import PGPE
-from solvers.sep_cma import SepCMA
-from solvers.snes import SNES, utilities
+from mpies.solvers import noise
+from mpies.solvers.ars import ARS
+from mpies.solvers.base import Results
+from mpies.solvers.deep_ga import DeepGA
+from mpies.solvers.loop import SolverLoop, noise_table
+from mpies.solvers.moments import moments
+from mpies.solvers.novelty_es import NoveltyES, novelty
+from mpies.solvers.pepg import PEPG
+from mpies.solvers.pgpe import PGPE
+from mpies.solvers.sep_cma import SepCMA
+from mpies.solvers.snes import SNES, utilities
 
 D, N = 6, 8
 
@@ -29,7 +29,7 @@ def told_once(solver, returns, steps=None):
     results = Results.of(returns, payload)
     if steps is not None:
         object.__setattr__(results, "steps", np.asarray(steps))
-    solver.tell(proposal, results, moments(solver.table, indices, solver.weigh(results, proposal), 0, D))
+    solver.tell(proposal, results, moments(solver.table, indices, solver.compute_weights(results, proposal), 0, D))
     if solver.options.antithetic:
         z = np.stack([z, -z], axis=1).reshape(-1, D)
     return z, members
@@ -139,7 +139,7 @@ def test_deep_ga_keeps_its_elite_to_the_bit_through_snapshots():
     options = DeepGA.Options(population=12, parents=3, sigma=0.1, initial_sigma=0.5, snapshot=3)
     solver = DeepGA(options, D, seed=2)
     solver.start(np.ones(D))
-    seen, loop = [], Loop(solver, lambda x: seen.append(x.copy()) or sphere(x), table)
+    seen, loop = [], SolverLoop(solver, lambda x: seen.append(x.copy()) or sphere(x), table)
     sent = 0
     for generation in range(12):
         sent += solver.ask().rows is not None
@@ -172,7 +172,7 @@ def run_novelty(variant, generations, value, **options):
     } | options
     solver = NoveltyES(NoveltyES.Options(variant=variant, weight_decay=0.0, **options), D, seed=2)
     solver.start(np.zeros(D))
-    loop = Loop(solver, value, noise_table(1 << 14), behaviour=lambda x: x[:2])
+    loop = SolverLoop(solver, value, noise_table(1 << 14), behaviour=lambda x: x[:2])
     for _ in range(generations):
         loop.generation()
     return solver

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from solvers import find_solver
-from solvers.base import Results
-from solvers.from_pycma import CMAES
-from solvers.loop import Loop
+from mpies.solvers import find_solver
+from mpies.solvers.base import Results
+from mpies.solvers.from_pycma import CMAES
+from mpies.solvers.loop import SolverLoop
 
 D = 5
 
@@ -14,7 +14,7 @@ D = 5
 def begin(value, **options):
     solver = CMAES(CMAES.Options(population=8, sigma=0.5, **options), D, seed=4)
     solver.start(np.ones(D))
-    return solver, Loop(solver, value)
+    return solver, SolverLoop(solver, value)
 
 
 def sphere(x):
@@ -39,7 +39,7 @@ def test_restarts_keep_the_best_mean_and_go_on_bit_for_bit(restarts):
     assert min(found[250:]) > -1e-6  # a new run's wide samples do not replace what the last one found
     again = CMAES(solver.options, D, seed=4)
     again.restore(solver.state())
-    resumed = Loop(again, sphere)
+    resumed = SolverLoop(again, sphere)
     for _ in range(40):
         one, other = loop.generation(), resumed.generation()
         assert np.array_equal(one.returns, other.returns)

@@ -1,0 +1,179 @@
+"""A VectorEnv of EnvPool's environments, which step in C++, a batch for each call.
+
+A call takes tens of microseconds however few environments it steps, so batches are large.  EnvPool takes seeds only
+when a pool is built, and a second episode of an environment would depend on the first.  So each batch is a pool of its
+own, and each environment plays one episode.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+import types
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.envs.base import Calls, EnvironmentProblem, EpisodeBatch, VectorEnv
+from mpies.envs.messages import one_line, suggest_ids
+from mpies.envs.spaces import interface_of
+
+if TYPE_CHECKING:
+    import gymnasium
+
+# Families of environments that import fast.  `import envpool` would import them all, and Matplotlib with them: 1.5 s.
+_FAST_FAMILIES = ("box2d", "classic_control", "mujoco.gym", "toy_text", "atari")
+
+
+@functools.cache
+def _import_envpool() -> Any:
+    """The package envpool without its families, which `offers` imports; None if it is not installed."""
+    all_families = "envpool.entry"
+    is_absent = all_families not in sys.modules
+    if is_absent:
+        sys.modules[all_families] = types.ModuleType(all_families)  # `import envpool` finds it empty
+    try:
+        import envpool
+    except ImportError:
+        return None
+    finally:
+        if is_absent:
+            del sys.modules[all_families]
+    return envpool
+
+
+@functools.cache
+def offers(environment_id: str) -> bool:
+    """Whether EnvPool is installed and has this id."""
+    envpool = _import_envpool()
+    if envpool is None or ":" in environment_id:  # MODULE:ID is gymnasium's
+        return False
+    for family in (*(f"envpool.{name}.registration" for name in _FAST_FAMILIES), "envpool.entry"):
+        importlib.import_module(family)
+        if environment_id in envpool.registration.registry.specs:
+            return True
+    return False
+
+
+class EnvPoolEnv(VectorEnv):
+    """Episodes of an environment in EnvPool's registry.
+
+    max_steps: time limit, None for the environment's own.  kwargs: for EnvPool's constructor.
+    Raises EnvironmentProblem if EnvPool is not installed, does not know the id or cannot build the environment, and
+    if no policy can serve its spaces.
+    """
+
+    backend = "envpool"
+    slots, smallest, largest, low_water = 64, 8, 256, 16
+
+    def __init__(self, environment_id: str, max_steps: int | None = None, **kwargs: Any) -> None:
+        envpool = _import_envpool()
+        if envpool is None:
+            raise EnvironmentProblem(
+                f"{environment_id} with backend envpool needs a package that is not installed; "
+                'pip install "mpies[envpool]"'
+            )
+        if not offers(environment_id):
+            hint = suggest_ids(environment_id, envpool.list_all_envs())
+            raise EnvironmentProblem(f"{environment_id!r} is not known to EnvPool{hint}")
+        self._arguments: dict[str, Any] = dict(task_id=environment_id, env_type="gymnasium", num_threads=1, **kwargs)
+        if max_steps is not None:
+            self._arguments["max_episode_steps"] = max_steps
+        pool = self._make_pool([0])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # gymnasium warns of bounds that lose precision
+            self.interface = interface_of(environment_id, _join_parts(pool.observation_space), pool.action_space)
+        if self.interface.shape:  # an emulator takes much memory, and a step much longer than a call
+            self.slots, self.smallest, self.largest, self.low_water = 8, 1, 8, 6
+
+    def _make_pool(self, seeds: Sequence[int]) -> Any:
+        """A new pool with an environment for each seed."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                return _import_envpool().make(num_envs=len(seeds), seed=list(seeds), **self._arguments)
+            except Exception as error:
+                raise EnvironmentProblem(
+                    f"EnvPool cannot build {self._arguments['task_id']}: {one_line(error)}"
+                ) from error
+
+    def open(self, seeds: Sequence[int], is_training: bool = False) -> _EnvPoolBatch:
+        pool = self._make_pool([int(seed) for seed in seeds])
+        return _EnvPoolBatch(pool, self.interface.observation_size, self.behaviour)
+
+
+def _join_parts(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
+    """One Box for the named parts of dm_control's observations, in EnvPool's order; other spaces are returned as is."""
+    from gymnasium import spaces
+
+    if not isinstance(space, spaces.Dict) or not all(isinstance(part, spaces.Box) for part in space.values()):
+        return space
+    return spaces.Box(-np.inf, np.inf, (spaces.flatdim(space),), np.float32)
+
+
+def _flatten_rows(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array (m, ...) as (m, n)."""
+    return values if values.ndim == 2 else values.reshape(len(values), -1)
+
+
+class _EnvPoolBatch(EpisodeBatch):
+    """A pool whose environments play one episode each; an environment's id in the pool is the episode's place.
+
+    It calls EnvPool's own `_send` and `_recv`: the public `step` builds dicts, which takes 20 us for each call.
+
+    size: o, of an observation.  behaviour: names of entries of the info.
+    Raises EnvironmentProblem if the info lacks one of them.
+    """
+
+    def __init__(self, pool: Any, size: int, behaviour: Sequence[str] = ()) -> None:
+        self._pool = pool
+        self.failures, self.behaviours = {}, {}
+        self._action_type = pool.spec.action_array_spec["action"].dtype
+        # A state is a list of arrays; these are the positions in it.  `done` is true of truncated episodes too.
+        names: list[str] = pool._state_keys
+        self._env_id, self._reward, self._done = (names.index(name) for name in ("info:env_id", "reward", "done"))
+        self._parts = [position for position, name in enumerate(names) if name == "obs" or name.startswith("obs:")]
+        info = [name.removeprefix("info:") for name in names if name.startswith("info:")]
+        for name in behaviour:
+            if name not in info:
+                raise EnvironmentProblem(f"environment.behaviour: EnvPool has no {name!r} in its info, only {info}")
+        self._behaviour = [names.index(f"info:{name}") for name in behaviour]
+        self.observations = np.empty((len(pool), size), np.float32)
+        pool._reset(pool.all_env_ids)
+        state = pool._recv()
+        self.observations[state[self._env_id]] = self._read_observations(state)
+        first = state[self._parts[0]]
+        if len(self._parts) == 1 and first.ndim == 2 and first.dtype.kind == "f" and not behaviour:
+            at = self._parts[0], self._reward, self._done, self._env_id
+            self.calls = Calls(pool._send, pool._recv, at, self._action_type)
+
+    def _read_observations(self, state: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """The observations (m, o) in a state."""
+        if len(self._parts) == 1:
+            return _flatten_rows(state[self._parts[0]])
+        return np.concatenate([_flatten_rows(state[part]) for part in self._parts], axis=1, dtype=np.float32)
+
+    def send(self, places: npt.NDArray[np.int32], actions: npt.NDArray[Any]) -> None:
+        self._places = places
+        self._pool._send([places, places, actions.astype(self._action_type, copy=False)])
+
+    def receive(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        state = self._pool._recv()
+        if self._behaviour:
+            parts = [_flatten_rows(state[position]) for position in self._behaviour]
+            values = np.concatenate(parts, axis=1, dtype=np.float64)
+            self.behaviours.update(zip(state[self._env_id].tolist(), values, strict=True))
+        observations, rewards, over = self._read_observations(state), state[self._reward], state[self._done]
+        env_ids = state[self._env_id]
+        if env_ids.tobytes() == self._places.tobytes():  # eight times as fast as NumPy's comparison of so few
+            return observations, rewards, over
+        order = np.argsort(env_ids)[np.argsort(np.argsort(self._places))]
+        return observations[order], rewards[order], over[order]
+
+    def close(self) -> None:
+        self._pool.close()
+        self._pool = self.calls = None

@@ -1,0 +1,184 @@
+"""Environments with gym's old interface, above all those of pybullet.
+
+gym is frozen at version 0.26.  It is imported only for such an environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib
+import inspect
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from mpies.envs.base import EnvironmentProblem
+from mpies.envs.messages import explain_build_errors, suggest_ids
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Drop what Python or C code prints in the `with` block: gym's deprecation notice and pybullet's build time."""
+    saved = os.dup(1), os.dup(2)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
+            yield
+    finally:
+        ctypes.CDLL(None).fflush(None)  # C buffers its output and would print it later
+        for descriptor, target in zip(saved, (1, 2), strict=True):
+            os.dup2(descriptor, target)
+            os.close(descriptor)
+        os.close(nowhere)
+
+
+@functools.cache
+def load_registry() -> dict[str, Any]:
+    """gym's registry, ids to specs, with pybullet's environments in it; empty if gym is not installed."""
+    with silence():
+        try:
+            import gym.envs.registration as registration
+        except ImportError:
+            return {}
+
+        class Registry(dict[str, Any]):
+            """A dict with the attribute `env_specs`, which pybullet_envs reads and gym 0.26 no longer has."""
+
+            @property
+            def env_specs(self) -> dict[str, Any]:
+                return self
+
+        registration.registry = Registry(registration.registry)
+        with contextlib.suppress(ImportError):
+            importlib.import_module("pybullet_envs")
+        return registration.registry
+
+
+def offers(environment_id: str) -> bool:
+    """Whether pybullet registers this id with gym."""
+    known = load_registry()
+    return environment_id in known and "pybullet" in str(known[environment_id].entry_point)
+
+
+def make(
+    environment_id: str, max_steps: int | None = None, render_mode: str | None = None, **kwargs: Any
+) -> gymnasium.Env[Any, Any]:
+    """Build an environment of gym's registry, with gymnasium's interface.
+
+    max_steps: time limit, None for the environment's own.  render_mode: None, rgb_array or human, as in gymnasium.
+    kwargs: for its constructor.
+    Raises EnvironmentProblem if gym is not installed, the id is unknown or the environment cannot be built.
+    """
+    known = load_registry()
+    if not known:
+        raise EnvironmentProblem(f'gym:{environment_id} needs gym, which is not installed; pip install "gym==0.26.2"')
+    if environment_id not in known:
+        raise EnvironmentProblem(f"{environment_id!r} is not known to gym{suggest_ids(environment_id, known)}")
+    spec = known[environment_id]
+    with explain_build_errors(environment_id), silence():
+        module, _, name = spec.entry_point.partition(":")
+        constructor = getattr(importlib.import_module(module), name)
+        render_arguments = _render_arguments(constructor, render_mode)
+        # Minitaur and Kuka are among those in this package that draw from the global generators.
+        uses_global_random = module.startswith("pybullet_envs.bullet")
+        environment = GymAdapter(constructor(**{**render_arguments, **spec.kwargs, **kwargs}), uses_global_random)
+    limit = max_steps or spec.max_episode_steps
+    return gymnasium.wrappers.TimeLimit(environment, limit) if limit else environment
+
+
+def _render_arguments(constructor: Callable[..., Any], render_mode: str | None) -> dict[str, Any]:
+    """The constructor's arguments for a render mode.  Before gym 0.26 there was only a flag for opening a window.
+
+    The flag is always given: some environments open a window by default, and without a screen pybullet then ends the
+    process.
+    """
+    known = inspect.signature(constructor).parameters
+    if "render_mode" in known:
+        return {"render_mode": render_mode} if render_mode else {}
+    return {name: render_mode == "human" for name in ("renders", "render") if name in known}
+
+
+class GymAdapter(gymnasium.Env[Any, Any]):
+    """An environment of gym with gymnasium's interface: `reset` takes the seed, `step` returns five values.
+
+    environment: of gym 0.26, or of an earlier version, with a method `seed` and four values from `step`.
+    uses_global_random: whether it draws from Python's `random` and `numpy.random`.  These then have states of the
+    adapter's own while the environment runs, seeded in `reset`; the states of the process do not change.
+    """
+
+    _random_states: tuple[Any, Any]  # of `random` and of `numpy.random`
+
+    def __init__(self, environment: Any, uses_global_random: bool = False) -> None:
+        self.environment, self._uses_global_random = environment, uses_global_random
+        self.observation_space = _convert_space(environment.observation_space)
+        self.action_space = _convert_space(environment.action_space)
+        metadata = getattr(environment, "metadata", {})
+        self.metadata = {"render_fps": metadata.get("render_fps") or metadata.get("video.frames_per_second")}
+        self._is_first_reset = True
+
+    @contextlib.contextmanager
+    def _own_random_state(self) -> Iterator[None]:
+        """Give the global generators this environment's states inside the `with` block."""
+        if not self._uses_global_random:
+            yield
+            return
+        outside = random.getstate(), np.random.get_state()
+        random.setstate(self._random_states[0])
+        np.random.set_state(self._random_states[1])
+        try:
+            yield
+        finally:
+            self._random_states = random.getstate(), np.random.get_state()
+            random.setstate(outside[0])
+            np.random.set_state(outside[1])
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._random_states = random.Random(seed).getstate(), np.random.RandomState(seed).get_state()
+        # Some of pybullet's environments start their simulator, which prints, in the first reset.
+        with self._own_random_state(), silence() if self._is_first_reset else contextlib.nullcontext():
+            self._is_first_reset = False
+            if seed is not None and hasattr(self.environment, "seed"):
+                self.environment.seed(seed)
+                result = self.environment.reset()
+            else:
+                result = self.environment.reset(seed=seed)
+        if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
+            return result
+        return result, {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        with self._own_random_state():
+            result = self.environment.step(action)
+        if len(result) == 5:
+            return result
+        observation, reward, done, info = result
+        truncated = bool(info.get("TimeLimit.truncated", False))
+        return observation, reward, bool(done) and not truncated, truncated, info
+
+    def render(self) -> Any:
+        takes_mode = "mode" in inspect.signature(self.environment.render).parameters  # before gym 0.26
+        return self.environment.render(mode="rgb_array") if takes_mode else self.environment.render()
+
+    def close(self) -> None:
+        self.environment.close()
+
+
+def _convert_space(space: Any) -> Any:
+    """gymnasium's Box or Discrete for gym's.  Other spaces are returned as they are: no policy can serve them."""
+    kinds = gymnasium.spaces
+    if type(space).__name__ == "Box":
+        return kinds.Box(np.asarray(space.low), np.asarray(space.high), space.shape, space.dtype.type)
+    if type(space).__name__ == "Discrete":
+        return kinds.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
+    return space

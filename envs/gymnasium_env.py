@@ -1,0 +1,205 @@
+"""A VectorEnv of environments with gymnasium's interface: one Python object for each episode in flight."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.envs.base import EnvironmentProblem, EpisodeBatch, VectorEnv
+from mpies.envs.messages import one_line
+from mpies.envs.probe import carries_history
+from mpies.envs.spaces import interface_of
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+class GymnasiumEnv(VectorEnv):
+    """Episodes in environment objects that `build`, a function without arguments, returns.
+
+    Objects are used for one episode after the other.
+
+    name: of the environment, for messages.
+    rebuild: whether each episode gets a new object; None probes whether an episode depends on earlier ones, and gives
+    each a new object if so.
+    rebuild_every: how many episodes an object serves before it is replaced, for environments that leak memory; None
+    for no limit.
+    timeout: seconds that the reset and the steps of one episode may take together; None for no limit.  It needs the
+    main thread and the signal SIGALRM.
+    one_at_a_time: whether two objects in one process disturb each other.
+    Raises EnvironmentProblem if no policy can serve its spaces, and whatever `build` raises.
+    """
+
+    # A few slots suffice to spread the cost of the policy's matrix products.  Opening costs nothing, so a rank opens
+    # only half of its share of the remaining episodes at a time and leaves the rest to ranks that finish early.
+    slots, smallest, largest, low_water, divisor = 8, 1, 8, 0, 2
+
+    def __init__(
+        self,
+        name: str,
+        build: Callable[[], gymnasium.Env[Any, Any]],
+        rebuild: bool | None = None,
+        rebuild_every: int | None = None,
+        timeout: float | None = None,
+        backend: str = "gymnasium",
+        one_at_a_time: bool = False,
+    ) -> None:
+        self.name, self.build, self.timeout, self.backend = name, build, timeout, backend
+        self._rebuild_every = 1 if rebuild else rebuild_every
+        if one_at_a_time:
+            self.slots, self.smallest, self.largest, self.low_water = 1, 1, 1, 0
+        first = build()
+        self.observation_space, self.action_space = first.observation_space, first.action_space
+        self.interface = interface_of(name, self.observation_space, self.action_space)
+        self._idle = [(first, 0)]  # each with the number of episodes it has played
+        if rebuild is None and carries_history(self):
+            self._rebuild_every = 1
+            self.close()
+
+    def open(self, seeds: Sequence[int], is_training: bool = False) -> _GymnasiumBatch:
+        return _GymnasiumBatch(self, seeds)
+
+    def take(self) -> tuple[gymnasium.Env[Any, Any], int]:
+        """An object for an episode, idle or new, and the number of episodes it has played."""
+        return self._idle.pop() if self._idle else (self.build(), 0)
+
+    def give_back(self, environment: gymnasium.Env[Any, Any], played: int) -> None:
+        """Keep an object for later episodes, or close it once it has played enough.  played: how many by now."""
+        if played == self._rebuild_every:
+            environment.close()
+        else:
+            self._idle.append((environment, played))
+
+    def close(self) -> None:
+        for environment, _ in self._idle:
+            environment.close()
+        self._idle = []
+
+
+@contextlib.contextmanager
+def _limit_time(limit: float | None, spent: npt.NDArray[np.float64], place: int) -> Iterator[None]:
+    """Raise TimeoutError inside the `with` block as soon as an episode has used up its time.
+
+    limit: seconds; None for no limit.  spent: (k,) seconds that each episode has used; spent[place] is updated.
+    """
+    if limit is None:
+        yield
+        return
+
+    def on_alarm(_number: int, _frame: Any) -> None:
+        raise TimeoutError(f"it took more than {limit:g} s")
+
+    began = time.monotonic()
+    previous = signal.signal(signal.SIGALRM, on_alarm)
+    signal.setitimer(signal.ITIMER_REAL, max(limit - spent[place], 1e-4))  # 0 would switch the timer off
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+        spent[place] += time.monotonic() - began
+
+
+class _GymnasiumBatch(EpisodeBatch):
+    """An EpisodeBatch that steps its objects one after the other, in `receive`."""
+
+    def __init__(self, env: GymnasiumEnv, seeds: Sequence[int]) -> None:
+        from gymnasium import spaces
+
+        self._env = env
+        self.failures, self.behaviours = {}, {}
+        self._is_one_hot = isinstance(env.observation_space, spaces.Discrete)
+        # gymnasium's Discrete may count from another number than 0.
+        self._observation_start = int(getattr(env.observation_space, "start", 0))
+        self._action_start = int(getattr(env.action_space, "start", 0))
+        self._action_shape, self._action_type = env.action_space.shape, env.action_space.dtype
+        size = env.interface.observation_size
+        self.observations = np.zeros((len(seeds), size), np.float32)
+        # Place to the object and the number of episodes it has played, of the episodes that are not over.
+        self._environments: dict[int, tuple[gymnasium.Env[Any, Any], int]] = {}
+        self._spent = np.zeros(len(seeds))  # seconds in each episode's own reset and steps
+        for place, seed in enumerate(seeds):
+            try:
+                self._environments[place] = environment, _ = env.take()
+                with _limit_time(env.timeout, self._spent, place):
+                    observation, _ = environment.reset(seed=int(seed))
+                self._write_observation(observation, self.observations[place])
+                if env.watch:
+                    env.watch(environment)
+            except Exception as error:  # a user's environment may raise anything
+                self._fail(place, error)
+
+    def _fail(self, place: int, error: Exception) -> None:
+        """End an episode as failed.  Its object is in an unknown state and is not used again."""
+        has_own_text = isinstance(error, EnvironmentProblem)
+        self.failures[place] = one_line(error) if has_own_text else f"{type(error).__name__}: {one_line(error)}"
+        if place in self._environments:
+            environment, _ = self._environments.pop(place)
+            with contextlib.suppress(Exception):
+                environment.close()
+
+    def _write_observation(self, observation: Any, out: npt.NDArray[np.float32]) -> None:
+        """Write an observation into `out` (o,), flat or one-hot.  Raises ValueError if it has another size."""
+        if self._is_one_hot:
+            out[:] = 0
+            out[int(observation) - self._observation_start] = 1
+            return
+        flat = np.asarray(observation).ravel()
+        if flat.shape != out.shape:
+            raise ValueError(f"observation has {flat.size} numbers, {out.size} were promised")
+        out[:] = flat
+
+    def _read_behaviour(self, info: dict[str, Any]) -> npt.NDArray[np.float64]:
+        names = self._env.behaviour
+        for name in names:
+            if name not in info:
+                raise EnvironmentProblem(f"{self._env.name} has no {name!r} in its info, only {sorted(info)}")
+        return np.concatenate([np.ravel(info[name]).astype(np.float64) for name in names])
+
+    def send(self, places: npt.NDArray[np.int32], actions: npt.NDArray[Any]) -> None:
+        self._sent = places, actions
+
+    def receive(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        places, actions = self._sent
+        observations = np.zeros((len(places), self._env.interface.observation_size), np.float32)
+        rewards = np.full(len(places), np.nan)
+        over = np.ones(len(places), bool)
+        is_discrete = actions.ndim == 1
+        for row, place in enumerate(places.tolist()):
+            if place not in self._environments:  # it failed in its reset
+                continue
+            environment, played = self._environments[place]
+            try:
+                if is_discrete:
+                    action = int(actions[row]) + self._action_start
+                else:
+                    action = actions[row].reshape(self._action_shape).astype(self._action_type, copy=False)
+                with _limit_time(self._env.timeout, self._spent, place):
+                    observation, reward, terminated, truncated, info = environment.step(action)
+                self._write_observation(observation, observations[row])
+                if self._env.behaviour:
+                    self.behaviours[place] = self._read_behaviour(info)
+                rewards[row] = reward
+                over[row] = terminated or truncated
+                if self._env.watch:
+                    self._env.watch(environment)
+            except Exception as error:
+                self._fail(place, error)
+                rewards[row], over[row] = np.nan, True
+                continue
+            if over[row]:
+                del self._environments[place]
+                self._env.give_back(environment, played + 1)
+        return observations, rewards, over
+
+    def close(self) -> None:
+        """Give back the objects of episodes that are not over."""
+        for environment, played in self._environments.values():
+            self._env.give_back(environment, played + 1)
+        self._environments = {}

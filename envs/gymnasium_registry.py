@@ -1,0 +1,75 @@
+"""Environments from gymnasium's registry, among them those of this package and ale-py's Atari games."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from mpies.envs.base import EnvironmentProblem
+from mpies.envs.messages import explain_build_errors, missing_package, one_line, suggest_ids
+
+if TYPE_CHECKING:
+    import gymnasium
+
+ATARI_STEPS = 27_000  # time limit of a game, EnvPool's own
+
+
+@functools.cache
+def load_registry() -> dict[str, Any]:
+    """gymnasium's registry, ids to specs, after adding the environments of this package."""
+    import gymnasium
+
+    gymnasium.logger.min_level = gymnasium.logger.ERROR
+    gymnasium.register("CartPoleSwingUp-v0", "mpies.envs.cartpole_swingup:CartPoleSwingUp", max_episode_steps=1000)
+    gymnasium.register("LQR-v0", "mpies.envs.lqr:LQR", max_episode_steps=300)
+    return gymnasium.registry
+
+
+def offers(environment_id: str) -> bool:
+    """Whether gymnasium has this id, or could have it with ale-py installed."""
+    return environment_id in load_registry() or environment_id.startswith("ALE/")
+
+
+def make(environment_id: str, max_steps: int | None = None, **kwargs: Any) -> gymnasium.Env[Any, Any]:
+    """Build an environment of gymnasium's registry.
+
+    max_steps: time limit, None for the environment's own.  kwargs: for its constructor.
+    Raises EnvironmentProblem if the id is unknown or the environment cannot be built.
+    """
+    import gymnasium
+
+    known = load_registry()
+    with explain_build_errors(environment_id):
+        try:
+            if environment_id.startswith("ALE/"):
+                return _make_atari(environment_id, max_steps, **kwargs)
+            return gymnasium.make(environment_id, max_episode_steps=max_steps, disable_env_checker=True, **kwargs)
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise missing_package(environment_id, error) from error
+        except gymnasium.error.Error as error:
+            raise EnvironmentProblem(
+                f"{environment_id!r} is not known to gymnasium ({one_line(error)}){suggest_ids(environment_id, known)}"
+            ) from error
+
+
+def _make_atari(
+    environment_id: str,
+    max_steps: int | None,
+    frame_skip: int = 4,
+    repeat_action_probability: float = 0.0,
+    **kwargs: Any,
+) -> gymnasium.Env[Any, Any]:
+    """A game of ale-py, preprocessed as EnvPool does it.
+
+    Observations are 4 grey frames of 84 x 84 pixels.  An episode begins with up to 30 no-ops and lasts all lives.
+    """
+    import ale_py
+    import gymnasium
+    from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TimeLimit
+
+    gymnasium.register_envs(ale_py)
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    kwargs |= {"frameskip": 1, "repeat_action_probability": repeat_action_probability}
+    bare = gymnasium.make(environment_id, disable_env_checker=True, **kwargs)
+    environment = FrameStackObservation(AtariPreprocessing(bare, frame_skip=frame_skip), 4)
+    return TimeLimit(environment, max_steps or ATARI_STEPS)

@@ -1,0 +1,89 @@
+"""mpies check, doctor, probe, verify: look before a run starts, and prove that it can be reproduced."""
+
+import json
+
+import click
+
+from mpies.cli.options import OVERRIDES, end, parse_counts, user_errors
+
+
+@click.command()
+@click.argument("config", required=False)
+@click.option("--schema", is_flag=True, help="Print the JSON schema of config files, for editors.")
+@click.option("--keys", is_flag=True, help="Print every key with its default and meaning, as Markdown.")
+@click.option("--ranks", default=2, show_default=True, help="Number of ranks to predict the cost for.")
+@OVERRIDES
+@user_errors
+def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: tuple[str, ...]) -> None:
+    """Validate CONFIG and print it with all defaults and the cost of the run; needs no MPI."""
+    from mpies.config.loading import as_yaml, load_config, resolved
+    from mpies.config.reference import describe_keys
+    from mpies.config.schema import Config
+    from mpies.errors import ConfigError
+
+    if schema:
+        click.echo(json.dumps(Config.model_json_schema(), indent=2))
+    elif keys:
+        click.echo(describe_keys())
+    elif config is None:
+        raise ConfigError("check needs the path of a config, or --schema or --keys")
+    else:
+        from mpies.scaling.cost import describe_cost
+
+        loaded = load_config(config, overrides)
+        cost = describe_cost(loaded, ranks)  # before anything is printed: it refuses what cannot run
+        click.echo(as_yaml(resolved(loaded)), nl=False)
+        click.echo(cost)
+
+
+@click.command()
+@click.argument("config", required=False)
+@click.option("--out", default=".", show_default=True, help="Folder that runs will be written to.")
+@OVERRIDES
+@user_errors
+def doctor(config: str | None, out: str, overrides: tuple[str, ...]) -> None:
+    """Examine this shell, Slurm job or pod for what a run needs; exit 1 where something would break it.
+
+    The memory is checked against what CONFIG needs, or without CONFIG against what a small policy needs.
+    """
+    from mpies.jobs.doctor import examine_config
+
+    findings = []
+    for finding in examine_config(config, overrides, out):
+        click.echo(finding)
+        findings.append(finding)
+    end(all(finding.level != "BAD" for finding in findings))
+
+
+@click.command()
+@click.argument("environments", nargs=-1, required=True, metavar="ENVIRONMENT ...")
+@click.option("--steps", default=300, show_default=True, type=click.IntRange(1), help="Largest length of an episode.")
+@click.option(
+    "--episodes", default=1000, show_default=True, type=click.IntRange(0), help="Episodes to watch the memory over."
+)
+@click.option("--markdown", is_flag=True, help="Print a table as in docs/environments.md.")
+@click.option("--fresh", is_flag=True, hidden=True, help="Print the traces of a fresh instance only.")
+@user_errors
+def probe(environments: tuple[str, ...], steps: int, episodes: int, markdown: bool, fresh: bool) -> None:
+    """Find out whether an episode of each ENVIRONMENT (an id, or a config) depends on its seed and actions alone.
+
+    Exit 1 where one is not reproducible.
+    """
+    from mpies.tools.probe import print_probes
+
+    end(print_probes(environments, steps, episodes, markdown, fresh))
+
+
+@click.command()
+@click.argument("config")
+@click.option("--ranks", default="1,2,3", show_default=True, help="Numbers of ranks to compare.")
+@click.option(
+    "--generations", default=5, show_default=True, type=click.IntRange(1), help="Generations to train on each."
+)
+@OVERRIDES
+@user_errors
+def verify(config: str, ranks: str, generations: int, overrides: tuple[str, ...]) -> None:
+    """Prove that CONFIG gives the same bits on different numbers of ranks; exit 1 where it does not."""
+    from mpies.tools.verify import verify_ranks
+
+    end(verify_ranks(config, parse_counts(ranks), generations, overrides))

@@ -1,0 +1,80 @@
+"""mpies launch slurm, launch k8s: submit a run to a cluster."""
+
+import sys
+from collections.abc import Callable
+
+import click
+
+from mpies.cli.options import OVERRIDES, user_errors
+
+
+@click.group()
+def launch() -> None:
+    """Write what a cluster needs to train a config, and submit it."""
+
+
+def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the arguments and options that both clusters take."""
+    options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
+        click.argument("config"),
+        click.option("--nodes", default=1, show_default=True, type=click.IntRange(1), help="Number of nodes."),
+        click.option("--ranks-per-node", default=4, show_default=True, type=click.IntRange(1), help="Ranks per node."),
+        click.option("--out", help="Run directory, or on Kubernetes its name; default that of train."),
+        click.option(
+            "--constants", metavar="FILE", help="What bench wrote for CONFIG; the time limit is computed from it."
+        ),
+        click.option("--dry-run", is_flag=True, help="Write the files, but do not submit."),
+        OVERRIDES,
+        user_errors,
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@launch.command()
+@cluster_options
+@click.option("--time", help="Time limit in Slurm's notation; default computed.")
+@click.option("--account", help="Slurm account; default the site's.")
+@click.option("--partition", help="Slurm partition; default the site's.")
+def slurm(
+    config: str,
+    nodes: int,
+    ranks_per_node: int,
+    out: str | None,
+    constants: str | None,
+    dry_run: bool,
+    overrides: tuple[str, ...],
+    time: str | None,
+    account: str | None,
+    partition: str | None,
+) -> None:
+    """Train CONFIG as a batch job, which continues by itself after its time limit or the loss of a node."""
+    from mpies.jobs.slurm import launch
+    from mpies.jobs.submit import plan
+
+    job = plan(config, overrides, out, nodes, ranks_per_node, constants, time, account=account, partition=partition)
+    sys.exit(launch(job, not dry_run, click.echo))
+
+
+@launch.command()
+@cluster_options
+@click.option("--base", metavar="DIR", help="Kustomize folder to build on; default k8s/mpi-operator/base.")
+@click.option("--image", help="Container image; default the base's.")
+def k8s(
+    config: str,
+    nodes: int,
+    ranks_per_node: int,
+    out: str | None,
+    constants: str | None,
+    dry_run: bool,
+    overrides: tuple[str, ...],
+    base: str | None,
+    image: str | None,
+) -> None:
+    """Train CONFIG as an MPIJob; a node is a worker."""
+    from mpies.jobs.kubernetes import launch
+    from mpies.jobs.submit import plan
+
+    job = plan(config, overrides, out, nodes, ranks_per_node, constants)
+    sys.exit(launch(job, base, image, not dry_run, click.echo))

@@ -1,0 +1,66 @@
+"""What several commands share: arguments, values of options, how a command ends."""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import NoReturn, ParamSpec
+
+import click
+
+Arguments = ParamSpec("Arguments")
+
+OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE ...]")
+
+
+def user_errors(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
+    """A command that prints a user's error as one line on standard error and ends with exit code 2."""
+
+    @functools.wraps(command)
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        from mpies.errors import USER_ERROR, USER_ERRORS
+
+        try:
+            command(*args, **kwargs)
+        except USER_ERRORS as error:
+            click.echo(f"mpies: {error}", err=True)
+            sys.exit(USER_ERROR)
+
+    return run
+
+
+def end(is_good: bool) -> NoReturn:
+    """End the process with exit code 0 where the answer of a command is good, else 1."""
+    from mpies.errors import FAILED, FINISHED
+
+    sys.exit(FINISHED if is_good else FAILED)
+
+
+def parse_seeds(text: str) -> range:
+    """The seeds of "5", which are 1 to 5, or of "6..10".  Raises ConfigError."""
+    from mpies.errors import ConfigError
+
+    first, dots, last = text.rpartition("..")
+    first = first if dots else "1"
+    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise ConfigError(f"--seeds must be a number such as 5, or a range such as 6..10, but is {text!r}")
+    return range(int(first), int(last) + 1)
+
+
+def parse_counts(text: str) -> list[int]:
+    """The numbers of ranks of "1,2,3".  Raises ConfigError."""
+    from mpies.errors import ConfigError
+
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise ConfigError(f"--ranks must be numbers like 1,2,3, but is {text!r}")
+    return [int(part) for part in parts]
+
+
+def parse_member(text: str) -> tuple[int, int]:
+    """The generation and the member's number of "12,3".  Raises ConfigError."""
+    from mpies.errors import ConfigError
+
+    generation, comma, number = text.partition(",")
+    if not (comma and generation.isdecimal() and number.isdecimal() and int(generation) > 0):
+        raise ConfigError(f"--member must be GENERATION,NUMBER such as 12,3, but is {text!r}")
+    return int(generation), int(number)

@@ -1,0 +1,67 @@
+"""mpies evaluate, play, export: use a trained policy."""
+
+import json
+
+import click
+
+from mpies.cli.options import end, parse_member, user_errors
+
+SEED = click.option(
+    "--seed", type=click.IntRange(0), help="Seed of the episodes; default the run's, never used in training."
+)
+
+
+@click.command()
+@click.argument("policy")
+@click.option("--episodes", default=100, show_default=True, type=click.IntRange(1), help="Number of held-out episodes.")
+@SEED
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@user_errors
+def evaluate(policy: str, episodes: int, seed: int | None, as_json: bool) -> None:
+    """Play POLICY (a run directory or a policy file) on held-out episodes."""
+    from mpies.tools.evaluate import describe_evaluation, evaluate_policy
+
+    result = evaluate_policy(policy, episodes, seed)
+    click.echo(json.dumps(result) if as_json else describe_evaluation(result))
+
+
+@click.command()
+@click.argument("run")
+@click.option("--video", help="Record to this .mp4 or .gif; without it, a window shows the episodes.")
+@click.option("--episodes", default=1, show_default=True, type=click.IntRange(1), help="Number of episodes to show.")
+@SEED
+@click.option("--member", metavar="G,K", help="Instead, play member K (from 0) of generation G (from 1) again.")
+@user_errors
+def play(run: str, video: str | None, episodes: int, seed: int | None, member: str | None) -> None:
+    """Show or record the best policy of RUN (a run directory, also of a run in progress, or a policy file).
+
+    With --member, play a recorded member again; exit 1 where its return differs from the recorded one.
+    """
+    if member is None:
+        from mpies.views.video import play_policy
+
+        generation, returns = play_policy(run, episodes, seed, video)
+        listed = ", ".join(f"{value:.2f}" for value in returns)
+        click.echo(f"{video or run}: generation {generation}, return {listed}")
+        return
+    generation, number = parse_member(member)
+    from mpies.views.video import show_member
+
+    recorded, replayed, failures = show_member(run, generation, number, video)
+    click.echo(
+        f"{run}: member {number} of generation {generation}: recorded {recorded:.6g}, played again {replayed:.6g}"
+    )
+    for episode, message in failures.items():
+        click.echo(f"episode {episode}: {message}")
+    end(recorded == replayed or (recorded != recorded and replayed != replayed))  # NaN, where episodes failed
+
+
+@click.command()
+@click.argument("policy")
+@click.option("--to", required=True, help="policy.npz, policy.onnx, or policy.py, which needs NumPy alone.")
+@user_errors
+def export(policy: str, to: str) -> None:
+    """Write POLICY (a run directory or a policy file) for other programs."""
+    from mpies.tools.export import export_policy
+
+    click.echo(f"{to}: {export_policy(policy, to)}")

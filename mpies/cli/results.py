@@ -1,0 +1,136 @@
+"""mpies plot, report, compare, dashboard, replay, reproduce: look at runs and check them."""
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from mpies.cli.options import end, user_errors
+
+WIDTH = click.option(
+    "--width", default=8.0, show_default=True, type=click.FloatRange(3, 40), help="Width of a plot in inches."
+)
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@WIDTH
+@click.option("--trajectory", is_flag=True, help="Draw where the search went instead: trajectory.png, landscape.png.")
+@click.option("--umap", is_flag=True, help="With --trajectory: also trajectory_umap.png, by umap-learn.")
+@click.option(
+    "--grid", default=15, show_default=True, type=click.IntRange(3, 200), help="Points per side of landscape.png."
+)
+@click.option(
+    "--episodes", default=3, show_default=True, type=click.IntRange(1), help="Episodes per point of landscape.png."
+)
+@user_errors
+def plot(runs: tuple[str, ...], width: float, trajectory: bool, umap: bool, grid: int, episodes: int) -> None:
+    """Draw the return of each RUN against time, generations and steps: reward_vs_*.png in its directory."""
+    from mpies.views.curves import read_curves
+    from mpies.views.plots import write_plots
+
+    for run in runs:
+        paths: Iterable[Path]
+        if trajectory:
+            from mpies.views.landscape import write_landscape
+
+            paths = write_landscape(run, umap, grid, episodes, width)
+        else:
+            curves = read_curves(run)
+            paths = write_plots(curves.path, curves, width)
+        for path in paths:
+            click.echo(path)
+
+
+@click.command()
+@click.argument("run")
+@click.option("--out", help="The file; default RUN/report.html.")
+@user_errors
+def report(run: str, out: str | None) -> None:
+    """Write one HTML file about RUN that opens anywhere: config, curves, result, how to reproduce it."""
+    from mpies.views.report import write_report
+
+    click.echo(write_report(run, out))
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--out", default=".", show_default=True, help="Folder for comparison_vs_*.png.")
+@WIDTH
+@user_errors
+def compare(runs: tuple[str, ...], out: str, width: float) -> None:
+    """Compare configs over their seeds: RUNs that differ in the seed alone are one group."""
+    from mpies.views.compare import group_runs, print_table, write_comparison
+    from mpies.views.curves import read_curves
+
+    groups = group_runs([read_curves(run) for run in runs])
+    print_table(groups)
+    for path in write_comparison(groups, out, width):
+        click.echo(path)
+
+
+@click.command()
+@click.argument("folder", metavar="DIR")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 for all.")
+@click.option(
+    "--port", default=8050, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
+)
+@user_errors
+def dashboard(folder: str, host: str, port: int) -> None:
+    """Show the runs below DIR on a page that follows them.  It only reads.  Ctrl-C ends it."""
+    from mpies.views.dashboard import serve
+
+    with serve(folder, host, port) as server:
+        click.echo(f"the runs of {folder} are on {server.url}")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+        click.echo("")
+
+
+@click.command()
+@click.argument("run")
+@click.option("--generation", required=True, type=click.IntRange(0), help="The generation to recompute.")
+@click.option("--out", help="Write it as a policy file, for evaluate.")
+@user_errors
+def replay(run: str, generation: int, out: str | None) -> None:
+    """Recompute the mean of any generation of RUN from its ledger, without an environment.
+
+    Exit 1 where a bit differs from the recorded state.
+    """
+    from mpies.tools.replay import Replay
+
+    replayed = Replay(run, generation)
+    if out:
+        replayed.save(out)
+    same = replayed.is_faithful()
+    verdict = "the recorded one" if same else "NOT the recorded one: other package builds or processor?"
+    click.echo(
+        f"{run}: generation {generation}, {replayed.dimension} parameters, digest {replayed.digest[:16]}: {verdict}"
+    )
+    end(same)
+
+
+@click.command()
+@click.argument("recipe", required=False)
+@click.option("--list", "listed", is_flag=True, help="Print all recipes and how far each was taken, as Markdown.")
+@click.option("--out", help="Run directory; default runs/reproduce-RECIPE. An existing run is continued.")
+@click.option("--ranks", default=1, show_default=True, type=click.IntRange(1), help="Number of ranks to train on.")
+@click.option("--generations", type=click.IntRange(1), help="Train only this many; default all that were recorded.")
+@user_errors
+def reproduce(recipe: str | None, listed: bool, out: str | None, ranks: int, generations: int | None) -> None:
+    """Train RECIPE (a name under results/) again and compare its learning curve with the recorded one.
+
+    Exit 1 where it differs by more than the recorded tolerance.
+    """
+    from mpies.errors import ConfigError
+    from mpies.tools.reproduce import list_recipes, reproduce_recipe
+
+    if listed:
+        click.echo(list_recipes())
+        return
+    if recipe is None:
+        raise ConfigError("reproduce needs the name of a recipe under results/, or --list")
+    outcome = reproduce_recipe(recipe, out, ranks, generations)
+    click.echo(outcome)
+    end(outcome.is_reproduced)

@@ -1,0 +1,72 @@
+"""mpies bench, simulate: measure a machine, and predict how training scales on it."""
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from mpies.cli.options import OVERRIDES, user_errors
+
+if TYPE_CHECKING:
+    from mpies.comm import Communicator
+
+
+@click.command()
+@click.argument("config", required=False)
+@click.option("--out", help="Write the constants to this YAML file, for simulate.")
+@click.option("--repeats", default=7, show_default=True, type=click.IntRange(1), help="Repeats of each measurement.")
+@click.option(
+    "--generations", default=3, show_default=True, type=click.IntRange(1), help="Generations of CONFIG to play."
+)
+@OVERRIDES
+def bench(config: str | None, out: str | None, repeats: int, generations: int, overrides: tuple[str, ...]) -> None:
+    """Measure the constants of this machine, and of the episodes of CONFIG where one is given.
+
+    Under mpirun or srun it measures the allocation, otherwise one rank.
+    """
+    from mpies.jobs.rank import run_on_this_rank
+
+    def measure(comm: "Communicator") -> int:
+        from mpies.scaling.bench import bench
+
+        return bench(comm, config, overrides, out, repeats, generations)
+
+    sys.exit(run_on_this_rank(measure))
+
+
+@click.command()
+@click.argument("task", metavar="CONFIG|D,N,T,CV[,LONGEST]")
+@click.option("--constants", metavar="FILE", help="What bench wrote; default an assumed cluster of 36 cores a node.")
+@click.option("--ranks", default="1..10000", show_default=True, help="Numbers of ranks, like 1,2,36 or 1..10000.")
+@click.option(
+    "--generations", default=1000, show_default=True, type=click.IntRange(1), help="Generations of a run, for its cost."
+)
+@click.option("--price", type=click.FloatRange(0), help="Price of a core hour; the cost is in its currency.")
+@click.option("--plot", metavar="FILE", help="Draw efficiency against ranks.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON list on standard output.")
+@OVERRIDES
+@user_errors
+def simulate(
+    task: str,
+    constants: str | None,
+    ranks: str,
+    generations: int,
+    price: float | None,
+    plot: str | None,
+    as_json: bool,
+    overrides: tuple[str, ...],
+) -> None:
+    """Predict how a generation scales: of CONFIG, or of D parameters, N episodes of T seconds with variation CV."""
+    from mpies.scaling import model
+
+    known = model.read_constants(constants) if constants else model.Constants()
+    workload = model.work_of(task, overrides, known)
+    pairs = model.predict_pairs(known.machine, workload, model.parse_ranks(ranks))
+    if plot:
+        model.draw_plot(plot, workload, pairs)
+    if as_json:
+        click.echo(json.dumps([[asdict(prediction) for prediction in pair] for pair in pairs]))
+    else:
+        click.echo(model.describe(workload, pairs, generations, price))

@@ -1,0 +1,18 @@
+"""How many threads linear algebra uses.  Imports nothing heavy: NumPy reads these variables when it is imported."""
+
+import os
+from collections.abc import MutableMapping
+
+# Read by OpenBLAS, MKL, BLIS and libraries that use OpenMP.
+VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "BLIS_NUM_THREADS")
+
+
+def limit_threads(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Limit linear algebra to one thread per process, since each rank has one core.
+
+    A variable that is already set stays as it is; the others follow OMP_NUM_THREADS where that is set.
+    Has an effect only before NumPy is imported.
+    """
+    count = environment.get("OMP_NUM_THREADS", "1")
+    for name in VARIABLES:
+        environment.setdefault(name, count)

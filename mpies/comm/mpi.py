@@ -1,0 +1,272 @@
+"""Ranks started by mpirun or srun; the only module that calls MPI.
+
+Under `mpirun --with-ft ulfm` the death of a rank raises RankLost in the others, and `repair` makes a communicator of
+them (User-Level Failure Mitigation, MPI Forum; Bland et al. 2013).
+"""
+
+import functools
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.comm.barrier import MPIBarrier, NonblockingBarrier
+from mpies.comm.communicator import ROOT, Array, Communicator, RankLost
+from mpies.comm.processes import process_start
+from mpies.comm.work_counter import SLOTS, NodeCounters, WorkCounter
+from mpies.errors import NotEnoughSharedMemory
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _survivable(
+    method: Callable[Concatenate["MPICommunicator", P], T],
+) -> Callable[Concatenate["MPICommunicator", P], T]:
+    """A method that raises RankLost where MPI fails.
+
+    A dead process shows as MPI_ERR_PROC_FAILED or MPI_ERR_REVOKED, but in the middle of a broadcast Open MPI
+    5.0 may report MPI_ERR_OTHER; `repair` finds out whether a rank was lost.
+    """
+
+    @functools.wraps(method)
+    def call(self: "MPICommunicator", *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(self, *args, **kwargs)
+        except self._mpi.Exception as error:
+            raise RankLost(str(error)) from error
+
+    return call
+
+
+class MPICommunicator(Communicator):
+    """The ranks of MPI_COMM_WORLD, or those of them that are left."""
+
+    def __init__(self) -> None:
+        os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # it complains on machines without the hardware
+        from mpi4py import MPI
+
+        self._mpi: Any = MPI
+        self._false_alarms = 0  # repairs in a row that found every rank alive
+        self._repaired = False
+        self._windows: list[Any] = []
+        self._counters: NodeCounters | None = None
+        MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
+        self._use(MPI.COMM_WORLD.Dup())
+
+    @_survivable
+    def _use(self, world: Any) -> None:
+        """Find out which rank of `world` is on which node, and give each node its counters."""
+        self._world = world
+        world.Set_errhandler(self._mpi.ERRORS_RETURN)
+        self.rank, self.size = world.rank, world.size
+        self._node = world.Split_type(self._mpi.COMM_TYPE_SHARED, key=self.rank)
+        self.node_rank, self.node_size = self._node.rank, self._node.size
+        self._leaders = world.Split(0 if self.node_rank == 0 else self._mpi.UNDEFINED, key=self.rank)
+        for comm in (self._node, *([self._leaders] if self.node_rank == 0 else [])):
+            comm.Set_errhandler(self._mpi.ERRORS_RETURN)
+        # Nodes are numbered by their lowest rank.  layout: lowest rank and rank count of each rank's node.
+        lowest = self._node.bcast(self.rank)
+        layout = dict(world.allgather((lowest, self.node_size)))
+        nodes = sorted(layout)
+        self.nodes, self.node = len(nodes), nodes.index(lowest)
+        self._ranks_before = np.concatenate([[0], np.cumsum([layout[node] for node in nodes])])
+        pid = os.getpid()
+        self._processes = world.allgather((socket.gethostname(), pid, process_start(pid)))
+        if self._counters:
+            self._counters.close()
+        self._counters = NodeCounters(self._node)
+        self._counters_made = 0
+
+    def repair(self) -> str:
+        before = self._processes
+        while True:
+            for comm in (self._world, self._node, *([self._leaders] if self.node_rank == 0 else [])):
+                comm.Revoke()  # ranks that wait in it come here
+            self._repaired = True
+            try:
+                self._use(self._world.Shrink())
+                break
+            except (RankLost, self._mpi.Exception):  # another rank died meanwhile
+                continue
+        lost = [process for process in before if process not in self._processes]
+        self._false_alarms = 0 if lost else self._false_alarms + 1
+        if self._false_alarms == 3:
+            raise RuntimeError("MPI failed three times in a row, and no rank was lost")
+        for host, pid, start in lost:
+            # A frozen process counts as lost; if it woke up it would go on with a revoked communicator.
+            if self.node_rank == 0 and host == socket.gethostname() and start and process_start(pid) == start:
+                os.kill(pid, signal.SIGKILL)
+                until = time.monotonic() + 5
+                while process_start(pid) == start and time.monotonic() < until:
+                    time.sleep(0.001)
+        return ", ".join(f"process {pid} on {host}" for host, pid, _ in lost)
+
+    @_survivable
+    def broadcast(self, arrays: Sequence[Array] | None) -> list[Array]:
+        head = np.zeros((15, 2), np.int64)  # (type letter, length) of each vector
+        if arrays is not None and self.is_root:
+            head[: len(arrays)] = [(ord(array.dtype.char), len(array)) for array in arrays]
+        self._world.Bcast(head, ROOT)
+        letters, lengths = head[head[:, 0] > 0].T
+        types = [np.dtype(chr(letter)) for letter in letters]
+        ends = np.cumsum([length * kind.itemsize for length, kind in zip(lengths, types, strict=True)])
+        everything = np.empty(ends[-1], np.uint8)
+        parts = np.split(everything, ends[:-1])
+        if arrays is not None and self.is_root:
+            for part, array in zip(parts, arrays, strict=True):
+                part[:] = _bytes(array)
+        self._world.Bcast(everything, ROOT)
+        return [part.copy().view(kind) for part, kind in zip(parts, types, strict=True)]
+
+    @_survivable
+    def broadcast_rows(self, rows: Array | None, window: Array) -> None:
+        if self.node_rank == 0 and (count := self._leaders.bcast(0 if rows is None else len(rows), ROOT)):
+            if self.is_root:
+                window[:count] = rows
+            self._leaders.Bcast(_bytes(window[:count]), ROOT)
+        self._node.Barrier()
+
+    @_survivable
+    def allgather(self, rows: Array, numbers: Sequence[int] = ()) -> tuple[Array, npt.NDArray[np.int64]]:
+        heads = np.empty((self.size, 1 + len(numbers)), np.int64)
+        self._world.Allgather(np.array([len(rows), *numbers], np.int64), heads)
+        counts = heads[:, 0]
+        everything = np.empty(counts.sum(), rows.dtype)
+        self._world.Allgatherv(_bytes(rows), [_bytes(everything), counts * rows.dtype.itemsize])
+        return everything, heads[:, 1:]
+
+    @_survivable
+    def gather(self, rows: Array) -> Array | None:
+        counts = self._world.gather(len(rows), ROOT)
+        if not self.is_root:
+            self._world.Gatherv(_bytes(rows), None, ROOT)
+            return None
+        everything = np.empty(sum(counts), rows.dtype)
+        self._world.Gatherv(_bytes(rows), [_bytes(everything), np.array(counts) * rows.dtype.itemsize], ROOT)
+        return everything
+
+    @_survivable
+    def gather_blocks(self, block: Array, bounds: npt.NDArray[np.int64]) -> Array | None:
+        widths = np.diff(bounds)
+        whole = np.empty((len(block), bounds[-1]), block.dtype) if self.is_root else None
+        for order, part in enumerate(block):
+            receive = None if whole is None else [_bytes(whole[order]), widths * block.dtype.itemsize]
+            self._world.Gatherv(_bytes(part), receive, ROOT)
+        return whole
+
+    def allocate_shared(self, count: int, dtype: npt.DTypeLike) -> Array:
+        window, vector = self._allocate(count, dtype)
+        self._windows.append(window)  # kept: the memory lives as long as the window
+        return vector
+
+    @_survivable
+    def _allocate(self, count: int, dtype: npt.DTypeLike) -> tuple[Any, Array]:
+        size = int(count) * np.dtype(dtype).itemsize
+        if not size:
+            return None, np.zeros(0, dtype)
+        short = self._world.allreduce(_lacking_in_shm(size) if self.node_rank == 0 else 0, self._mpi.MAX)
+        if short:
+            raise NotEnoughSharedMemory(
+                f"a node lacks {short / 2**20:.0f} MB of shared memory in /dev/shm for {size / 2**20:.0f} MB: "
+                "lower noise.size, or give the container a larger /dev/shm (a memory volume, --shm-size)"
+            )
+        window = self._mpi.Win.Allocate_shared(size if self.node_rank == 0 else 0, 1, comm=self._node)
+        memory, _ = window.Shared_query(0)
+        return window, np.frombuffer(memory, dtype, count)
+
+    @_survivable
+    def node_barrier(self) -> None:
+        self._node.Barrier()
+
+    def work_counter(self, total: int) -> WorkCounter:
+        # Each node hands out a part of its own, in proportion to its ranks.
+        assert self._counters is not None
+        start, stop = (int(total * self._ranks_before[self.node + i] // self.size) for i in (0, 1))
+        slot = self._counters_made % SLOTS
+        self._counters_made += 1
+        if self.node_rank == 0:  # no rank has used that slot for SLOTS / 2 calls
+            self._counters.reset((slot + SLOTS // 2) % SLOTS)
+        return WorkCounter(start, stop, functools.partial(self._counters.add, slot))
+
+    def nonblocking_barrier(self) -> NonblockingBarrier:
+        return _SurvivableBarrier(self, self._world)
+
+    @property
+    def abandon_requested(self) -> bool:
+        assert self._counters is not None
+        return self._counters.flag
+
+    def request_abandon(self) -> None:
+        assert self._counters is not None
+        self._counters.raise_flag()
+
+    @_survivable
+    def first_error(self, message: str) -> str:
+        return next((text for text in self._world.allgather(message) if text), "")
+
+    def abort(self, code: int) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._world.Abort(code)
+
+    def finalize(self, code: int) -> int:
+        try:
+            self._barrier()
+        except RankLost:  # the run is complete: nothing is left to be done together
+            self._repaired = True
+        if self._repaired:  # MPI_Finalize may wait for the dead
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        self.free()
+        self._mpi.Finalize()
+        return code
+
+    def free(self) -> None:
+        for window in self._windows:
+            if window is not None:
+                window.Free()
+        self._windows = []
+
+    @_survivable
+    def _barrier(self) -> None:
+        self._world.Barrier()
+
+    @_survivable
+    def _call(self, function: Callable[[], T]) -> T:
+        return function()
+
+
+class _SurvivableBarrier(MPIBarrier):
+    """An MPIBarrier that raises RankLost where a rank has died."""
+
+    def __init__(self, comm: MPICommunicator, world: Any) -> None:
+        super().__init__(world)
+        self._comm = comm
+
+    def is_over(self) -> bool:
+        return self._comm._call(super().is_over)
+
+    def wait(self) -> None:
+        self._comm._call(super().wait)
+
+
+def _lacking_in_shm(size: int) -> int:
+    """Bytes that /dev/shm lacks for a window of `size` bytes.  Without this check MPI would hang."""
+    try:
+        state = os.statvfs("/dev/shm")
+    except OSError:
+        return 0
+    return max(0, size + 2**20 - state.f_bavail * state.f_frsize)
+
+
+def _bytes(array: Array) -> npt.NDArray[np.uint8]:
+    """The memory of a contiguous array as bytes, which is how all data travels."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

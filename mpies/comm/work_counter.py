@@ -1,0 +1,103 @@
+"""Dynamic load balancing inside a node: ranks take the next pieces of work from a shared counter.
+
+A counter lives in the node's memory and a lock of the kernel guards it.  So taking work needs no progress of any
+other process; a counter on another node would (over TCP it stalls for seconds).
+"""
+
+import fcntl
+import mmap
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+SLOTS = 8  # counters of a node: half may be in use, since one rank may be ahead of another; half are recycled
+
+
+class WorkCounter:
+    """Hands out the numbers start .. stop-1 in ranges, each number once.
+
+    add: adds to the shared count and returns what it was before.
+    """
+
+    def __init__(self, start: int, stop: int, add: Callable[[int], int]) -> None:
+        self._start, self._stop, self._add = start, stop, add
+        self._left, self._has_taken = stop - start, False
+
+    @property
+    def left(self) -> int:
+        """How many numbers are free now.
+
+        Before the first `take` of this rank it is all of them, so that a rank that comes late begins with as many.
+        """
+        if self._left and self._has_taken:
+            self.take(0)
+        return self._left
+
+    def take(self, count: int) -> range:
+        """The next free range of at most `count` numbers; empty when all are taken."""
+        low = min(self._start + self._add(count), self._stop)
+        high = min(low + count, self._stop)
+        self._left, self._has_taken = self._stop - high, True
+        return range(low, high)
+
+
+def count_alone() -> Callable[[int], int]:
+    """An `add` for a WorkCounter that one process has for itself."""
+    total = 0
+
+    def add(count: int) -> int:
+        nonlocal total
+        total += count
+        return total - count
+
+    return add
+
+
+class NodeCounters:
+    """SLOTS counters and a flag in memory that all ranks of a node map; every rank of the node constructs one.
+
+    The kernel frees a lock whose holder dies.  node: the mpi4py communicator of the node's ranks.
+    """
+
+    def __init__(self, node: Any) -> None:
+        path = None
+        if node.rank == 0:
+            folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+            descriptor, path = tempfile.mkstemp(prefix="mpies-counters-", dir=folder)
+            os.write(descriptor, bytes(8 * (SLOTS + 1)))
+            os.close(descriptor)
+        path = node.bcast(path)
+        try:
+            self._file = os.open(path, os.O_RDWR)
+            self._memory = mmap.mmap(self._file, 8 * (SLOTS + 1))
+            node.Barrier()
+        finally:
+            if node.rank == 0:
+                os.unlink(path)
+        self._numbers = np.frombuffer(self._memory, np.int64)
+
+    def add(self, slot: int, count: int) -> int:
+        """Add to the counter in `slot`; returns what it was before."""
+        fcntl.lockf(self._file, fcntl.LOCK_EX, 8, 8 * slot)
+        before = int(self._numbers[slot])
+        self._numbers[slot] = before + count
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 8, 8 * slot)
+        return before
+
+    def reset(self, slot: int) -> None:
+        """Set a counter to zero; no rank may be using it."""
+        self._numbers[slot] = 0
+
+    @property
+    def flag(self) -> bool:
+        """Whether a rank of this node has called `raise_flag`."""
+        return self._memory[8 * SLOTS] != 0
+
+    def raise_flag(self) -> None:
+        self._memory[8 * SLOTS] = 1
+
+    def close(self) -> None:
+        os.close(self._file)

@@ -1,0 +1,192 @@
+"""A run's configuration from a YAML file and overrides, and back to YAML.
+
+`load_config` reads a file, applies KEY=VALUE overrides and returns a Config.  It raises ConfigError with one line:
+where, what was expected, what it is, how to mend it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError, create_model
+
+from mpies.config.messages import explain, one_line, quoted
+from mpies.config.schema import FREE_SECTIONS, Config, any_solver, kinds_of
+from mpies.errors import ConfigError
+from mpies.solvers import find_solver
+from mpies.solvers.options import Options
+
+Values = dict[str, Any]  # a section as plain values: numbers, texts, flags, lists and sections
+
+_EXAMPLE = "environment: {id: CartPole-v1}"
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """The Config of a YAML file, with overrides such as "solver.sigma=0.05" applied.  Raises ConfigError."""
+    values = read_yaml(path)
+    for override in overrides:
+        _apply(values, override)
+    return validate_config(values, str(path), [override.partition("=")[0] for override in overrides])
+
+
+def validate_config(values: Mapping[str, Any], where: str, overridden: Sequence[str] = ()) -> Config:
+    """The Config of a mapping.  Raises ConfigError.
+
+    where: begins the line of an error, unless the key at fault is one of `overridden`.
+    """
+    values = dict(values)
+    environment = values.get("environment")
+    if isinstance(environment, dict) and (
+        str(environment.get("id", "")).startswith("function:") or environment.get("dimension") is not None
+    ):
+        values = {"policy": {"kind": "none"}, **values}
+    try:
+        model = _find_model(values)
+    except ValueError as error:
+        raise ConfigError(f"{where}: solver.kind {one_line(error)}") from None
+    try:
+        config = model.model_validate(_with_kinds(values, model))
+        resolved(config)  # fails where values cannot be written to config.yaml
+    except ValidationError as error:
+        raise ConfigError(explain(error, where, overridden, model)) from None
+    except (RecursionError, ValueError):
+        raise ConfigError(
+            f"{where}: environment.kwargs must hold numbers, texts, flags, lists and sections only; mend or remove it"
+        ) from None
+    return config
+
+
+def read_yaml(path: str | Path) -> Values:
+    """The mapping in a YAML file, as plain values.  Raises ConfigError."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); give the path of a YAML file") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not a text file; give the path of a YAML file") from None
+    values = _parse(text, str(path))
+    if values is None:
+        raise ConfigError(f"{path}: is empty; it needs at least {_EXAMPLE}")
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: must hold sections such as {_EXAMPLE}, but is {quoted(values)}")
+    return values
+
+
+def as_yaml(values: Mapping[str, Any]) -> str:
+    """A mapping as YAML text, in the order of its keys."""
+    return yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=100)
+
+
+def resolved(config: Config) -> Values:
+    """The config with every default filled in, as plain values."""
+    return config.model_dump(mode="json")
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """(key, old, new) of each key that two resolved configs differ in, besides those of FREE_SECTIONS."""
+
+    def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+        for key, value in values.items():
+            if isinstance(value, dict):
+                yield from flatten(value, f"{prefix}{key}.")
+            else:
+                yield prefix + key, value
+
+    one, two = (
+        dict(flatten({key: value for key, value in values.items() if key not in FREE_SECTIONS}))
+        for values in (old, new)
+    )
+    missing = "(absent)"
+    return [
+        (key, one.get(key, missing), two.get(key, missing))
+        for key in sorted(one.keys() | two.keys())
+        if one.get(key, missing) != two.get(key, missing)
+    ]
+
+
+def _find_model(values: Values) -> type[Config]:
+    """The class that validates `values`: Config, or one that also has the keys of a solver outside the registry.
+
+    Such a solver.kind is nevergrad:NAME or path/to/file.py:Class.  Raises ValueError where there is no such solver.
+    """
+    section = values.get("solver")
+    kind = section.get("kind") if isinstance(section, dict) else None
+    if not isinstance(kind, str) or ":" not in kind:
+        return Config
+    own, field = find_solver(kind), Config.model_fields["solver"]
+    return create_model(
+        "Config", __base__=Config, solver=(any_solver(own), Field(field.default, description=field.description))
+    )
+
+
+def _with_kinds(values: Values, model: type[Options]) -> Values:
+    """`values` with the default kind filled in where a section names none, so that recipes need not repeat it."""
+    values = dict(values)
+    for key, field in model.model_fields.items():
+        section, kinds = values.get(key), kinds_of(field)
+        if isinstance(section, str) and section in kinds:  # noise: low_rank is short for noise: {kind: low_rank}
+            section = values[key] = {"kind": section}
+        if not kinds or not isinstance(section, dict):
+            continue
+        kind = None
+        if None not in kinds:
+            section = {"kind": field.default.kind, **section}
+            kind = section["kind"]
+        inner = kinds.get(kind) if kind is None or isinstance(kind, str) else None
+        values[key] = _with_kinds(section, inner) if inner else section
+    return values
+
+
+def _apply(values: Values, override: str) -> None:
+    """Put an override such as "solver.sigma=0.05" into `values`.  Raises ConfigError."""
+    name, equals, text = override.partition("=")
+    *sections, key = name.split(".")
+    if not equals or not key or not all(sections):
+        raise ConfigError(f"the command line: {override!r} must be KEY=VALUE, for instance solver.sigma=0.05")
+    value = _parse(text, f"the command line, {name}")
+    for number, section in enumerate(sections):
+        inner = values.get(section)
+        if inner is None:
+            inner = values[section] = {}
+        if not isinstance(inner, dict):
+            path = ".".join(sections[: number + 1])
+            raise ConfigError(
+                f"the command line: {name} is not a key, since {path} is {quoted(inner)} and not a section"
+            )
+        values = inner
+    values[key] = value
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, which also refuses a key that appears twice in a mapping."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            key = key_node.value
+            if isinstance(key, str) and key != "<<":
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"key {key!r} appears twice; remove one", key_node.start_mark
+                    )
+                seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _parse(text: str, where: str) -> Any:
+    """The value of a YAML text.  Raises ConfigError, whose line begins with `where`."""
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f" line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{where}:{line} is not YAML ({one_line(error.problem or error.context)})") from None
+    except yaml.reader.ReaderError as error:
+        raise ConfigError(f"{where}: is not YAML (character number {error.position + 1}: {error.reason})") from None
+    except RecursionError:
+        raise ConfigError(f"{where}: is nested too deeply; a config has three levels") from None
+    # PyYAML raises these itself for malformed numbers and dates.
+    except (yaml.YAMLError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{where}: is not YAML ({one_line(error)})") from None

@@ -1,0 +1,318 @@
+"""The keys of a run's configuration, one class for each section: type, default and meaning of each key."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union, cast
+
+from pydantic import Field, model_validator
+from pydantic.fields import FieldInfo
+
+from mpies.envs import FUNCTIONS
+from mpies.envs.own import is_own
+from mpies.policies import MLPOptions, any_policy
+from mpies.policies.base import PolicyOptions
+from mpies.solvers import SOLVERS
+from mpies.solvers.base import Solver
+from mpies.solvers.options import (
+    Count,
+    Flag,
+    Fraction,
+    NonNegative,
+    Options,
+    Population,
+    Positive,
+    Real,
+    Text,
+    WholeNumber,
+)
+
+# Arguments that mpies itself passes to the constructors of gymnasium and EnvPool.
+_NOT_KWARGS = {
+    *("id", "environment_id", "task_id", "backend", "max_steps", "max_episode_steps", "rebuild", "seed"),
+    *("rebuild_every", "frame_skip", "timeout", "num_envs", "batch_size", "num_threads", "env_type"),
+    "disable_env_checker",
+}
+
+
+class AdaptiveSection(Options):
+    """A limit on the length of training episodes that grows as they reach it (OpenAI's episode_cutoff_mode)."""
+
+    start: Count = Field(description="the first limit, in steps")
+    threshold: Fraction = Field(
+        0.5, description="the limit grows when this share of members reaches it in all their episodes"
+    )
+    ratio: Annotated[Real, Field(gt=1)] = Field(1.5, description="factor by which the limit grows")
+
+
+class EnvironmentSection(Options):
+    """The environment that the policy acts in."""
+
+    id: Text = Field(
+        description="a gymnasium id such as LunarLander-v3, one of pybullet's such as AntBulletEnv-v0, function:NAME "
+        "for a test function, or your own: path/to/file.py:name or module:callable"
+    )
+    backend: Literal["auto", "envpool", "gymnasium", "gym"] = Field(
+        "auto",
+        description="auto takes EnvPool where it has the id and no kwargs are given, then gymnasium, then gym",
+    )
+    kwargs: dict[str, Any] = Field({}, description="keyword arguments of the environment's constructor")
+    rebuild: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="not for EnvPool: whether each episode gets a new environment object; auto does so where a short "
+        "probe finds that the object carries history from one episode into the next",
+    )
+    rebuild_every: Count | None = Field(
+        1000,
+        description="not for EnvPool: number of episodes after which the environment object is replaced, in case it "
+        "leaks memory",
+    )
+    episode_timeout: Positive | None = Field(
+        None, description="seconds of wall time after which an episode counts as failed; default never"
+    )
+    max_steps: Count | None = Field(
+        None, description="time limit of an episode, in steps of the environment; default the environment's"
+    )
+    frame_skip: Count | None = Field(
+        None, description="frames per step, for Atari and others that have this setting; default the environment's"
+    )
+    action_repeat: Count = Field(
+        1, description="steps of the environment for which an action is repeated; their rewards are summed"
+    )
+    hide: list[WholeNumber] = Field([], description="indices of observations that the policy does not get")
+    ignored_rewards: list[Real] = Field(
+        [], description="in training, rewards of exactly these values count as 0, such as [-100] of BipedalWalker"
+    )
+    reward_shift: Real = Field(
+        0.0, description="in training, subtracted from the reward of each step, for instance a bonus for surviving"
+    )
+    behaviour: list[Text] = Field(
+        [],
+        description="for solvers that search for novelty: names in the environment's info, such as [x_position], whose "
+        "last values describe how an episode ended; [] takes the last observation",
+    )
+    adaptive: AdaptiveSection | None = Field(
+        None, description="in training, a limit on the length of episodes that grows"
+    )
+    seeds: Literal["pair", "generation"] = Field(
+        "pair",
+        description="which members share the seeds of their episodes: the two of an antithetic pair, or all of a "
+        "generation",
+    )
+    dimension: Annotated[Count, Field(ge=2)] | None = Field(
+        None, description="number of parameters of a function: function:NAME, or your own"
+    )
+    shift: Real = Field(
+        0.0,
+        description="for functions: the optimum is moved by normal random numbers, drawn from the run's seed, times "
+        "this",
+    )
+
+    @property
+    def function(self) -> str | None:
+        """The name of the function of parameters that takes the place of an environment, or None."""
+        if self.id.startswith("function:"):
+            return self.id.removeprefix("function:")
+        return self.id if self.dimension is not None else None
+
+    @property
+    def rebuild_each_episode(self) -> bool | None:
+        """Whether each episode gets a new environment object; None where a probe decides."""
+        return {"auto": None, "always": True, "never": False}[self.rebuild]
+
+    @model_validator(mode="after")
+    def _kwargs_are_not_keys(self) -> Self:
+        for name in sorted(_NOT_KWARGS & self.kwargs.keys()):
+            cure = f"use environment.{name}" if name in type(self).model_fields else "mpies sets it itself"
+            cure = "use environment.max_steps" if "max" in name else cure
+            raise ValueError(f"kwargs.{name} is not for kwargs: {cure}; remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _function_keys(self) -> Self:
+        # A resolved config names every key, so a key at its default counts as absent.
+        given = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
+        if not self.id.startswith("function:") and not is_own(self.id):
+            for name in ("dimension", "shift"):
+                if name in given:
+                    raise ValueError(f"{name} is for functions only; remove it, or use id: function:NAME")
+            return self
+        if self.function is None:
+            if "shift" in given:
+                raise ValueError("shift is for functions only; remove it, or give the function's dimension")
+            return self
+        if self.id.startswith("function:") and self.function not in FUNCTIONS:
+            raise ValueError(
+                f"id names no test function: {self.id!r}; use one of function:{', function:'.join(FUNCTIONS)}"
+            )
+        if self.dimension is None:
+            raise ValueError(f"dimension is missing: how many parameters {self.id} has, for instance dimension: 100")
+        for name in given:
+            if name not in ("id", "dimension", "shift", "seeds"):
+                raise ValueError(f"{name} is not for functions; remove it")
+        return self
+
+
+class NoiseTable(Options):
+    """The noise table, shared by the ranks of a node."""
+
+    size: Annotated[Count, Field(ge=2)] = Field(
+        25_000_000, description="float32 numbers; 4 bytes each per node (published size: 250_000_000)"
+    )
+
+
+class NoiseSection(NoiseTable):
+    """Independent normals for all parameters, from a table that is shared on each node."""
+
+    kind: Literal["full"] = "full"
+    rank: ClassVar[int] = 0  # no products
+
+
+class LowRankSection(NoiseTable):
+    """For matrices of weights, products of vectors of normals: far less noise to read (docs/solvers.md)."""
+
+    kind: Literal["low_rank"] = "low_rank"
+    rank: Count = Field(1, description="r: a matrix takes r (rows + columns) normals in place of rows * columns")
+
+
+class EvaluationSection(Options):
+    """Held-out episodes of the mean; they train nothing and count in no budget."""
+
+    every: WholeNumber = Field(10, description="generations between evaluations; 0 evaluates at the end only")
+    episodes: Count = Field(100, description="episodes of an evaluation, each with a seed of its own")
+
+
+class CheckpointSection(Options):
+    """Complete states on disk."""
+
+    every: Count = Field(10, description="generations between checkpoints")
+    seconds: Positive | None = Field(None, description="a checkpoint also whenever this many seconds have passed")
+    keep: Count = Field(3, description="newest checkpoints kept, besides the first and the best policy")
+    share: Fraction = Field(
+        0.02,
+        description="largest share of the run's time that checkpoints may take; beyond it a due checkpoint is "
+        "postponed, and nothing can be lost, since the ledger holds every generation",
+    )
+
+
+class TrackingSection(Options):
+    """What else is written for other tools to follow a run."""
+
+    tensorboard: Flag = Field(False, description="TensorBoard events in the run, under the names of OpenAI's starter")
+
+
+class StopSection(Options):
+    """When a run ends: at the first of these that is reached."""
+
+    generations: Count = Field(1000, description="generations")
+    target: Real | None = Field(
+        None,
+        description="mean return over an evaluation's episodes, and again over as many fresh ones: solved",
+    )
+    steps: Count | None = Field(None, description="environment steps of training")
+    seconds: Positive | None = Field(None, description="seconds of training, all resumes together")
+    grace: NonNegative = Field(
+        30.0, description="seconds that a generation may still take after a signal before it is abandoned"
+    )
+    max_failures: Fraction = Field(
+        0.5, description="share of a generation's members that may fail before the run stops with exit code 1"
+    )
+
+
+# Sections that a resumed run may change: they change how long it runs and what is written, not what it computes.
+FREE_SECTIONS = ("evaluation", "checkpoint", "tracking", "stop")
+
+
+def any_solver(*own: type[Solver]) -> Any:
+    """The type of the solver section: the Options of any solver in the registry, or of the classes `own`."""
+    options = tuple(solver.Options for solver in (*SOLVERS.values(), *own))
+    return Annotated[Union[options], Field(discriminator="kind")]  # noqa: UP007
+
+
+if TYPE_CHECKING:  # The unions are built at run time; a type checker sees what their members have in common.
+
+    class PolicySection(PolicyOptions):
+        kind: str
+
+    class SolverSection(Population):
+        kind: str
+
+else:
+    PolicySection = any_policy()
+    SolverSection = any_solver()
+
+
+class Config(Options):
+    """A whole run."""
+
+    seed: WholeNumber = Field(1, description="everything random in the run is a function of this number")
+    environment: EnvironmentSection = Field(description="the task")
+    policy: PolicySection = Field(cast("PolicySection", MLPOptions()), description="what maps observations to actions")
+    solver: SolverSection = Field(
+        cast("SolverSection", SOLVERS["openai_es"].Options()), description="the algorithm that trains the policy"
+    )
+    overlap: Annotated[WholeNumber, Field(le=1)] = Field(
+        0, description="generations that may begin before the results of an older one are complete: 0 or 1"
+    )
+    noise: Annotated[NoiseSection | LowRankSection, Field(discriminator="kind")] = Field(
+        NoiseSection(), description="the random numbers that members are made of"
+    )
+    evaluation: EvaluationSection = Field(EvaluationSection(), description="how progress is measured")
+    checkpoint: CheckpointSection = Field(CheckpointSection(), description="how often the state is saved")
+    tracking: TrackingSection = Field(TrackingSection(), description="output for other tools")
+    stop: StopSection = Field(StopSection(), description="when the run ends")
+
+    @model_validator(mode="after")
+    def _policy_fits(self) -> Self:
+        if self.environment.function is not None and self.policy.kind != "none":
+            raise ValueError("policy must be {kind: none} for a function of parameters, or left out")
+        if self.environment.function is None and self.policy.kind == "none":
+            raise ValueError("policy.kind none is for functions of parameters only; use kind: mlp")
+        return self
+
+    @model_validator(mode="after")
+    def _solver_overlaps(self) -> Self:
+        if self.overlap and not self.solver.overlaps:
+            able = ", ".join(kind for kind, solver in SOLVERS.items() if solver.Options.overlaps)
+            raise ValueError(
+                f"overlap is not for solver.kind {self.solver.kind}, whose step needs members of its newest "
+                f"distribution; leave it out, or use one of {able}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _noise_fits(self) -> Self:
+        if not self.noise.rank:
+            return self
+        if self.policy.kind != "mlp":
+            raise ValueError(
+                "noise.kind low_rank is for policy.kind mlp, whose layers are matrices, "
+                f"but policy.kind is {self.policy.kind}; use noise: {{kind: full}}"
+            )
+        if not self.solver.takes_low_rank:
+            takers = ", ".join(kind for kind, solver in SOLVERS.items() if solver.Options.takes_low_rank)
+            raise ValueError(
+                f"noise.kind low_rank is for solvers that need no more of the noise than its weighted sum ({takers}), "
+                f"but solver.kind is {self.solver.kind}; use noise: {{kind: full}}"
+            )
+        return self
+
+
+def kinds_of(field: FieldInfo) -> dict[str | None, type[Options]]:
+    """The sections that a key may hold: `kind` to model.  The kind is None where there is only one."""
+    annotation = field.annotation
+    models = [m for m in getattr(annotation, "__args__", (annotation,)) if isinstance(m, type)]
+    return {
+        m.model_fields["kind"].default if "kind" in m.model_fields else None: m
+        for m in models
+        if issubclass(m, Options)
+    }
+
+
+def walk_sections(
+    model: type[Options] = Config, path: str = "", key: str = ""
+) -> Iterator[tuple[str, str, type[Options]]]:
+    """Every section below `model`, itself included: its path with its kind, its key, its model."""
+    yield path, key, model
+    for name, field in model.model_fields.items():
+        for kind, inner in kinds_of(field).items():
+            tag = f" (kind: {kind})" if kind else ""
+            yield from walk_sections(inner, f"{path + '.' if path else ''}{name}{tag}", name)

@@ -1,0 +1,37 @@
+"""The exit codes of mpies and the errors that are a user's to mend.
+
+Each error's message is one line: where, what was expected, what was found, how to mend it.
+"""
+
+from mpies.envs.base import EnvironmentProblem
+
+# Exit codes of the process; 75 tells a scheduler to requeue the job.
+FINISHED, FAILED, USER_ERROR, REQUEUE = 0, 1, 2, 75
+
+
+class UserError(ValueError):
+    """Something that the user can mend; the message is one line that says how."""
+
+
+class ConfigError(UserError):
+    """A mistake in a configuration or on the command line."""
+
+
+class RunError(UserError):
+    """A file of a run is absent, damaged or of another kind than expected."""
+
+
+class NewerFormat(RunError):
+    """The file was written by a newer mpies."""
+
+
+class RunLocked(UserError):
+    """Another live job writes this run directory, or has taken it over."""
+
+
+class NotEnoughSharedMemory(UserError):
+    """The shared memory of a node cannot hold what was asked for."""
+
+
+# What the command line prints as one line and ends with USER_ERROR.
+USER_ERRORS: tuple[type[Exception], ...] = (UserError, EnvironmentProblem)

@@ -1,0 +1,82 @@
+"""What is to be played: a batch of rollouts, and the record of a rollout's result."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+NEVER = 2**62  # steps: an episode without a limit
+
+
+class Parameters(Protocol):
+    """Where the player takes the parameters of a rollout's policy from."""
+
+    def write(self, rollout: int, out: npt.NDArray[np.float32]) -> Sequence[float]:
+        """Write the parameters of a rollout's member into `out` (d,); returns what the solver wants to know of it."""
+
+
+@dataclass(frozen=True)
+class MeanParameters:
+    """All rollouts are of the same parameters, as in an evaluation.  mean: (d,) float32."""
+
+    mean: npt.NDArray[np.float32]
+
+    def write(self, rollout: int, out: npt.NDArray[np.float32]) -> Sequence[float]:
+        out[:] = self.mean
+        return ()
+
+
+@dataclass(frozen=True)
+class RolloutBatch:
+    """Rollouts 0 .. r-1.
+
+    seeds: (r,) environment seed of each.  parameters: of the policy that plays each.
+    sampled: (r,) bool, whether its observations feed the observation statistics.
+    normalization: (2, o) float32 mean and standard deviation of observations; None where they are not normalised.
+    action_seeds: (r,) seeds of what the policy leaves to chance; None for a deterministic policy.
+    is_training: whether rewards are changed as the config says of training.
+    limit: steps after which an episode ends; None for no limit.
+    payload_size: q, numbers that `parameters.write` returns.  behaviour_size: b, numbers kept of how an episode ended.
+    """
+
+    seeds: npt.NDArray[np.int64]
+    parameters: Parameters
+    sampled: npt.NDArray[np.bool_]
+    normalization: npt.NDArray[np.float32] | None = None
+    action_seeds: npt.NDArray[np.int64] | None = None
+    is_training: bool = False
+    limit: int | None = None
+    payload_size: int = 0
+    behaviour_size: int = 0
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+
+def evaluation_batch(
+    mean: npt.NDArray[np.float32],
+    seeds: npt.NDArray[np.int64],
+    normalization: npt.NDArray[np.float32] | None = None,
+) -> RolloutBatch:
+    """A RolloutBatch of one episode of `mean` (d,) for each of the seeds (r,)."""
+    return RolloutBatch(seeds, MeanParameters(mean), np.zeros(len(seeds), bool), normalization)
+
+
+def rollout_record(payload_size: int = 0, behaviour_size: int = 0) -> np.dtype[Any]:
+    """What a rank sends of each rollout.
+
+    total: sum of rewards; NaN where the episode failed.  signs: sum of the rewards' signs.
+    """
+    return np.dtype(
+        [
+            *(("rollout", "i8"), ("total", "f8"), ("signs", "f8"), ("steps", "i8")),
+            *(("payload", "f8", (payload_size,)), ("behaviour", "f8", (behaviour_size,))),
+        ]
+    )
+
+
+def observation_record(size: int) -> np.dtype[Any]:
+    """What a rank sends of each sampled rollout: the sums over its observations (size,) and over their squares."""
+    return np.dtype([("rollout", "i8"), ("count", "f8"), ("total", "f8", (size,)), ("squares", "f8", (size,))])

@@ -1,0 +1,49 @@
+"""Evaluate a function of the parameters: a rollout of one step, without a policy."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mpies.envs.functions import FunctionEnv
+from mpies.rollouts.queue import RolloutQueue
+
+
+class FunctionPlayer:
+    """A Player for a FunctionEnv."""
+
+    def __init__(self, env: FunctionEnv) -> None:
+        self.env = env
+        self._parameters = np.empty(env.dimension, np.float32)
+
+    def play(
+        self,
+        queue: RolloutQueue,
+        ranks: int = 1,
+        prefetch: RolloutQueue | None = None,
+        others_are_done: Callable[[], bool] = lambda: True,
+        must_abandon: Callable[[], bool] = lambda: False,
+    ) -> None:
+        while not queue.is_exhausted and not must_abandon():
+            self._play_some(queue, queue.counter.left // (4 * ranks))
+        while prefetch and not prefetch.is_exhausted and not must_abandon() and not others_are_done():
+            self._play_some(prefetch, 1)
+
+    def drop(self) -> None:
+        """Nothing is ever unfinished."""
+
+    def _play_some(self, queue: RolloutQueue, count: int) -> None:
+        batch = queue.batch
+        for rollout in queue.take(max(1, count)).tolist():
+            payload = batch.parameters.write(rollout, self._parameters)
+            if batch.payload_size:
+                queue.results["payload"][rollout] = payload
+            try:
+                value = self.env.value(self._parameters)
+            except Exception as error:  # a user's function may raise anything
+                value = np.nan
+                queue.failures[rollout] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            if batch.behaviour_size:
+                queue.results["behaviour"][rollout] = self.env.behaviour(self._parameters)
+            if not np.isfinite(value):
+                queue.failures.setdefault(rollout, f"value {value}")
+            queue.finish(rollout, value, float(np.sign(value)), 1)

@@ -1,0 +1,257 @@
+"""Play episodes of an environment on one rank, many side by side.
+
+Which rollouts are played together changes no bit of their results, so a rank takes whatever the queue hands out.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies import kernels
+from mpies.envs.base import EpisodeBatch, VectorEnv
+from mpies.policies import aligned_stack
+from mpies.policies.base import Policy
+from mpies.rollouts.batch import NEVER
+from mpies.rollouts.queue import RolloutQueue
+
+COMPILED_STEPS = 16  # steps that the compiled loop makes at most before Python looks for signals
+
+
+@dataclass(eq=False)
+class _OpenBatch:
+    """Episodes that the environment has begun together.
+
+    rollouts: (k,) the rollout of each place.  waiting: places whose episode has no slot yet, the next one last.
+    slots: which slots hold its episodes, as an index.  places: (m,) int32, the place of each of these slots.
+    """
+
+    queue: RolloutQueue
+    batch: EpisodeBatch
+    rollouts: npt.NDArray[np.int64]
+    waiting: list[int]
+    slots: slice | npt.NDArray[np.intp]
+    places: npt.NDArray[np.int32]
+
+
+class EpisodePlayer:
+    """A Player for a VectorEnv and a policy.
+
+    Slots 0 .. active-1 hold the episodes in flight, each with the parameters of its member in the stack.  When an
+    episode ends, its slot takes the next waiting one; where none is waiting, the last slot moves into its place.
+
+    clip: bound on normalised observations.  timeout: seconds after which an episode fails; None for none.
+    counts_signs: whether the signs of rewards are summed; else the sums are 0.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        policy: Policy,
+        clip: float,
+        timeout: float | None = None,
+        counts_signs: bool = True,
+    ) -> None:
+        self.env, self.timeout, self.counts_signs = env, timeout, counts_signs
+        slots, size = env.slots, env.interface.observation_size
+        self.stack = aligned_stack(slots, policy.size)
+        self.actor = policy.bind(self.stack)
+        self.clip = np.float32(clip)
+        self.observations = np.zeros((slots, size), np.float32)
+        self.inputs = np.zeros((slots, size), np.float32)  # normalised observations
+        self.centres, self.scales = np.zeros((slots, size), np.float32), np.ones((slots, size), np.float32)
+        self.sums = np.zeros((slots, 2, size))  # of observations and of their squares
+        self.rewards, self.over = np.zeros(slots), np.zeros(slots, bool)  # of the newest step
+        self.totals, self.signs = np.zeros(slots), np.zeros(slots)
+        self.begun, self.rollouts, self.limits = (np.zeros(slots, np.int64) for _ in range(3))
+        self.since = np.zeros(slots)  # time at which each episode began
+        self.sampled = np.zeros(slots, bool)
+        self.open_batches = np.empty(slots, object)
+        self.places = np.zeros(slots, np.int32)
+        self.per_slot = (
+            *(self.stack, self.observations, self.centres, self.scales, self.sums, self.totals, self.signs),
+            *(self.begun, self.rollouts, self.limits, self.since, self.sampled, self.open_batches, self.places),
+            *self.actor.states,
+        )
+        self.active, self.step, self.paused = 0, 0, 0.0
+        self.opened: list[_OpenBatch] = []
+        self.stepped: list[_OpenBatch] = []  # those of `opened` that have episodes in slots
+        self._look: Callable[[int, bool], Any] = self._look_by_numpy
+        self._score: Callable[[int, int], Any] = self._score_by_numpy
+        self._loop: Any = None
+        if kernels.LIBRARY:
+            looked_at = self.observations, self.centres, self.scales, self.inputs, self.sums, self.sampled
+            self._look = kernels.Sight(*looked_at, clip)
+            counted = self.signs if counts_signs else None
+            self._score = kernels.Score(self.rewards, self.totals, counted, self.begun, self.limits, self.over)
+            if self.actor.compiled and kernels.LIBRARY.play:
+                self._loop = kernels.Loop(self._look, self.actor.compiled, self._score)
+
+    def play(
+        self,
+        queue: RolloutQueue,
+        ranks: int = 1,
+        prefetch: RolloutQueue | None = None,
+        others_are_done: Callable[[], bool] = lambda: True,
+        must_abandon: Callable[[], bool] = lambda: False,
+    ) -> None:
+        queues = [queue, prefetch] if prefetch else [queue]
+        self.since[: self.active] += time.monotonic() - self.paused
+        with np.errstate(all="ignore"):  # a member may overflow; its return shows it
+            while True:
+                before = self.active
+                while self.active < self.env.slots and (source := self._waiting_batch(queues, ranks)):
+                    self._begin(self.active, source)
+                    self.active += 1
+                if self.active > before:
+                    self._assign_slots()
+                if must_abandon():
+                    self.drop()
+                    break
+                if (is_done := queue.is_exhausted) and (not prefetch or not self.active or others_are_done()):
+                    break
+                if over := self._step(queue.batch.normalization is not None, 1 if is_done else COMPILED_STEPS):
+                    for slot in over[::-1]:  # from the end, so that the last slot can move into a gap
+                        self._finish(slot)
+                        if source := self._waiting_batch(queues):
+                            self._begin(slot, source)
+                        else:
+                            self.active -= 1
+                            if slot != self.active:
+                                for values in self.per_slot:
+                                    values[slot] = values[self.active]
+                    self._assign_slots()
+        self.paused = time.monotonic()
+
+    def drop(self) -> None:
+        """Forget the episodes in flight."""
+        for opened in self.opened:
+            opened.batch.close()
+            opened.queue.in_flight = 0
+        self.opened, self.active = [], 0
+        self._assign_slots()
+
+    def _waiting_batch(self, queues: Iterable[RolloutQueue], ranks: int = 0) -> _OpenBatch | None:
+        """An open batch of the first queue that has an episode to begin; None without one.
+
+        ranks: how many draw from the counter; 0 takes no new rollouts from it.
+        """
+        env, in_flight = self.env, 0
+        for queue in queues:
+            for opened in self.opened:
+                if opened.waiting and opened.queue is queue:
+                    return opened
+            in_flight += queue.in_flight
+            if ranks and in_flight <= env.low_water and (left := queue.counter.left):
+                # A part of this rank's fair share of what is left: large batches first, a short wait at the end.
+                share = -(-left // (env.divisor * ranks))
+                rollouts = queue.take(min(max(share, env.smallest), env.largest))
+                if len(rollouts):
+                    seeds = queue.batch.seeds[rollouts].tolist()
+                    batch = env.open(seeds, queue.batch.is_training)
+                    waiting = list(range(len(rollouts)))[::-1]
+                    opened = _OpenBatch(queue, batch, rollouts, waiting, slice(0, 0), np.zeros(0, np.int32))
+                    self.opened.append(opened)
+                    return opened
+        return None
+
+    def _begin(self, slot: int, opened: _OpenBatch) -> None:
+        """Begin a waiting episode of the batch in a slot."""
+        queue, place = opened.queue, opened.waiting.pop()
+        batch, rollout = queue.batch, int(opened.rollouts[place])
+        payload = batch.parameters.write(rollout, self.stack[slot])
+        if batch.payload_size:
+            queue.results["payload"][rollout] = payload
+        self.actor.begin(slot, None if batch.action_seeds is None else int(batch.action_seeds[rollout]))
+        self.observations[slot] = opened.batch.observations[place]
+        if batch.normalization is not None:
+            self.centres[slot], self.scales[slot] = batch.normalization
+        self.sums[slot] = self.totals[slot] = self.signs[slot] = 0
+        self.begun[slot], self.since[slot], self.rollouts[slot] = self.step, time.monotonic(), rollout
+        self.limits[slot] = NEVER if batch.limit is None else batch.limit
+        self.sampled[slot] = batch.sampled[rollout]
+        self.open_batches[slot], self.places[slot] = opened, place
+
+    def _assign_slots(self) -> None:
+        """Update which slots belong to which open batch, and close batches whose episodes are all over."""
+        owners = self.open_batches[: self.active].tolist() if len(self.opened) > 1 else self.opened * self.active
+        self.stepped = []
+        for opened in list(self.opened):
+            count = owners.count(opened)
+            opened.slots = slice(0, count)
+            if count < self.active:
+                opened.slots = np.array([slot for slot, owner in enumerate(owners) if owner is opened], np.intp)
+            opened.places = self.places[opened.slots].copy()
+            if count:
+                self.stepped.append(opened)
+            elif not opened.waiting:
+                opened.batch.close()
+                self.opened.remove(opened)
+        self._samples = True in self.sampled[: self.active].tolist()
+        self._is_compiled = self._loop is not None and self._loop.serve(self.stepped)
+
+    def _look_by_numpy(self, slots: int, normalizes: bool) -> None:
+        """Sum the observations of the first `slots` slots where they are sampled; normalise and clip them all."""
+        sampled = np.flatnonzero(self.sampled[:slots])
+        values = self.observations[sampled].astype(np.float64)
+        self.sums[sampled, 0] += values
+        self.sums[sampled, 1] += values * values
+        if normalizes:
+            inputs = np.subtract(self.observations[:slots], self.centres[:slots], out=self.inputs[:slots])
+            np.divide(inputs, self.scales[:slots], out=inputs)
+            np.minimum(inputs, self.clip, out=inputs)
+            np.maximum(inputs, -self.clip, out=inputs)
+
+    def _score_by_numpy(self, slots: int, step: int) -> bool:
+        """Add the rewards of the first `slots` slots and end episodes at their limit.  Returns whether any is over."""
+        self.totals[:slots] += self.rewards[:slots]
+        if self.counts_signs:
+            self.signs[:slots] += np.sign(self.rewards[:slots])
+        self.over[:slots] |= step - self.begun[:slots] >= self.limits[:slots]
+        return bool(self.over[:slots].any())
+
+    def _step(self, normalizes: bool, most: int) -> list[int]:
+        """Step all slots until an episode is over, at most `most` times.  Returns the slots that are over, in order."""
+        active = self.active
+        if self._is_compiled:
+            self.step += self._loop(active, self.step, most, self._samples, normalizes)
+            any_over = True
+        else:
+            if normalizes or self._samples:
+                self._look(active, normalizes)
+            inputs = (self.inputs if normalizes else self.observations)[:active]
+            actions = self.actor(inputs, self.step - self.begun[:active] if self.actor.wants_steps else None)
+            for opened in self.stepped:
+                opened.batch.send(opened.places, actions[opened.slots])
+            self.step += 1
+            for opened in self.stepped:
+                slots = opened.slots
+                self.observations[slots], self.rewards[slots], self.over[slots] = opened.batch.receive()
+            any_over = bool(self._score(active, self.step))
+        if self.timeout is not None:
+            late = time.monotonic() - self.since[:active] > self.timeout
+            for slot in np.flatnonzero(late & ~self.over[:active]):
+                failures = self.open_batches[slot].batch.failures
+                failures[int(self.places[slot])] = f"it took more than {self.timeout:g} s"
+            self.totals[:active][late] = np.nan
+            self.over[:active] |= late
+            any_over = True
+        return [slot for slot, over in enumerate(self.over[:active].tolist()) if over] if any_over else []
+
+    def _finish(self, slot: int) -> None:
+        """Store the result of the episode in a slot."""
+        opened, rollout, place = self.open_batches[slot], int(self.rollouts[slot]), int(self.places[slot])
+        queue, total, steps = opened.queue, float(self.totals[slot]), self.step - int(self.begun[slot])
+        if queue.batch.behaviour_size:
+            behaviour = opened.batch.behaviours.get(place, self.observations[slot])
+            queue.results["behaviour"][rollout] = behaviour
+        if not math.isfinite(total):
+            queue.failures[rollout] = opened.batch.failures.get(place) or f"return {total}"
+            total = math.nan
+        queue.finish(rollout, total, self.signs[slot], steps)
+        if self.sampled[slot] and math.isfinite(total) and np.isfinite(self.sums[slot]).all():
+            queue.observed.append((rollout, steps, *self.sums[slot].copy()))

@@ -1,0 +1,101 @@
+"""Rollouts that ranks share out, and the results of those that were played on this rank."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.comm.work_counter import WorkCounter, count_alone
+from mpies.rollouts.batch import RolloutBatch, observation_record, rollout_record
+
+
+class RolloutQueue:
+    """A RolloutBatch on its way from the shared counter to the results.
+
+    pending: (t,) rollouts that the counter hands out; its number k stands for rollout pending[k].
+    results: (r,) records as of `rollout_record`; those of `is_finished` hold.
+    is_finished: (r,) bool, the rollouts that were played on this rank.
+    failures: rollout to the message of what went wrong in it.
+    in_flight: how many rollouts this rank has taken and not finished.
+    """
+
+    def __init__(
+        self,
+        batch: RolloutBatch,
+        pending: npt.NDArray[np.int64] | None = None,
+        counter: WorkCounter | None = None,
+    ) -> None:
+        self.batch = batch
+        self.results = np.zeros(len(batch), rollout_record(batch.payload_size, batch.behaviour_size))
+        self.results["rollout"] = np.arange(len(batch))
+        self.is_finished = np.zeros(len(batch), bool)
+        self.failures: dict[int, str] = {}
+        self.observed: list[tuple[Any, ...]] = []  # as of `observation_record`
+        self.in_flight = 0
+        self.reopen(np.arange(len(batch)) if pending is None else pending, counter)
+
+    def reopen(self, pending: npt.NDArray[np.int64], counter: WorkCounter | None = None) -> None:
+        """Hand out these rollouts from now on.  counter: of 0 .. t-1; None for one that this rank has for itself."""
+        self.pending = pending
+        self.counter = counter or WorkCounter(0, len(pending), count_alone())
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether this rank has nothing left to do for it."""
+        return not self.in_flight and not self.counter.left
+
+    def take(self, count: int) -> npt.NDArray[np.int64]:
+        """The next rollouts for this rank, at most `count`; none when all are taken."""
+        taken = self.counter.take(count)
+        self.in_flight += len(taken)
+        return self.pending[taken.start : taken.stop]
+
+    def finish(self, rollout: int, total: float, signs: float, steps: int) -> None:
+        """Store the result of a rollout.  total: NaN where it failed."""
+        result = self.results[rollout]
+        result["total"], result["signs"], result["steps"] = total, signs, steps
+        self.is_finished[rollout] = True
+        self.in_flight -= 1
+
+    def finished(self) -> npt.NDArray[Any]:
+        """The records of all rollouts that were played on this rank, in their order."""
+        return self.results[self.is_finished]
+
+    def observations(self, size: int) -> npt.NDArray[Any]:
+        """The observation sums of the sampled rollouts that were played on this rank.  size: o."""
+        return np.array(self.observed, observation_record(size))
+
+
+class Player(Protocol):
+    """Plays rollouts on one rank: EpisodePlayer those of an environment, FunctionPlayer those of a function."""
+
+    def play(
+        self,
+        queue: RolloutQueue,
+        ranks: int = 1,
+        prefetch: RolloutQueue | None = None,
+        others_are_done: Callable[[], bool] = lambda: True,
+        must_abandon: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Play rollouts of the queue until it has none left for this rank.
+
+        ranks: how many draw from the same counter.
+        prefetch: the queue to go on with until `others_are_done` is true; its unfinished episodes wait for the next
+        call.  must_abandon: whether to stop at once.
+        """
+
+    def drop(self) -> None:
+        """Forget all unfinished episodes."""
+
+
+def play_alone(
+    player: Player, batch: RolloutBatch, rollouts: Sequence[int] | None = None
+) -> tuple[npt.NDArray[Any], dict[int, str]]:
+    """Play a batch, or these rollouts of it, on this rank alone.
+
+    Returns their records in order, and the messages of those that failed.
+    """
+    queue = RolloutQueue(batch, None if rollouts is None else np.array(rollouts, np.int64))
+    player.play(queue)
+    return queue.finished(), queue.failures

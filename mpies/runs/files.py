@@ -1,0 +1,53 @@
+"""Files that can be read at any moment, even when the process that writes them is killed."""
+
+import errno
+import os
+from pathlib import Path
+
+
+def write_atomically(path: str | Path, content: bytes, sync: bool = True) -> None:
+    """Write a file under another name and rename it when it is complete.  sync: also wait until it is on disk."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if sync:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+class AppendOnlyFile:
+    """A file that grows by whole records; a record that was cut off is removed before the next one is added.
+
+    end: length in bytes of the part to keep; None keeps all of the file.
+    """
+
+    def __init__(self, path: Path, end: int | None) -> None:
+        self._path = path
+        self._end = path.stat().st_size if end is None else end
+        self._newest: int | str | None = None
+
+    def append(self, record: bytes, key: int | str | None = None) -> None:
+        """Add a record.  key: its name; the record that was added last is not added twice.
+
+        Raises OSError, also where another process has replaced or shortened the file.
+        """
+        if key is not None and key == self._newest:
+            return
+        with open(self._path, "r+b" if self._end else "wb") as file:
+            if file.seek(0, os.SEEK_END) < self._end:
+                raise OSError(errno.ESTALE, "another file stands in its place")
+            file.truncate(self._end)
+            file.seek(self._end)
+            file.write(record)
+        self._end, self._newest = self._end + len(record), key

@@ -1,0 +1,224 @@
+"""Read a run directory while another process writes it: metrics as columns, config, state, log.
+
+Nothing here writes, waits for the writer, or follows a symbolic link out of the folder it was given.
+"""
+
+import csv
+import io
+import json
+import os
+import stat
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import yaml
+
+from mpies.errors import RunError
+from mpies.runs.lock import is_alive, is_owner
+from mpies.runs.snapshot import CONFIDENCE
+
+# stale: the process that wrote the run died without shutting down; stopped: it shut down before the end of the run.
+STATES = ("running", "stale", "stopped", "finished")
+
+Columns = dict[str, npt.NDArray[np.float64]]
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
+
+
+def open_inside(folder: str | Path, name: str | Path) -> BinaryIO:
+    """Open a file below `folder` for reading bytes; no part of `name` may be a symbolic link, or `..`.
+
+    Raises OSError where there is no such regular file.
+    """
+    parts = Path(name).parts
+    if not parts or ".." in parts or Path(name).is_absolute():
+        raise FileNotFoundError(f"{name!r} is no file in {folder}")
+    *folders, last = parts
+    here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in folders:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+            os.close(here)
+            here = inner
+        file = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here)  # a pipe would wait
+    finally:
+        os.close(here)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise FileNotFoundError(f"{name}: is not a regular file")
+    return os.fdopen(file, "rb")
+
+
+def find_runs(folder: str | Path, depth: int = 4) -> list[str]:
+    """The run directories below `folder` (those with a config.yaml), as sorted paths relative to it."""
+    found = []
+
+    def look(path: str | Path, level: int) -> None:
+        try:
+            entries = list(os.scandir(path))
+        except OSError:
+            return
+        if any(entry.name == "config.yaml" and entry.is_file(follow_symlinks=False) for entry in entries):
+            found.append(os.path.relpath(path, folder))
+        elif level < depth:
+            for entry in entries:
+                if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+                    look(entry.path, level + 1)
+
+    look(folder, 0)
+    return sorted(found)
+
+
+class RunView:
+    """A run directory, read only.
+
+    folder: nothing outside it is read.  name: path of the run relative to the folder; "." for the folder itself.
+    """
+
+    def __init__(self, folder: str | Path, name: str | Path = ".") -> None:
+        self.folder, self.name = Path(folder), str(name)
+        self.metrics = Metrics(self)
+
+    def open(self, file: str) -> BinaryIO:
+        """One of the run's files for reading bytes.  Raises OSError."""
+        return open_inside(self.folder, Path(self.name) / file)
+
+    def stamp(self, file: str) -> tuple[int, int, int] | None:
+        """(inode, size, time of the last change) of a file, to tell whether it has changed; None where it is absent."""
+        try:
+            status = os.lstat(self.folder / self.name / file)
+        except OSError:
+            return None
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+    def text(self, file: str) -> str:
+        """The text of a small file; '' where it is absent."""
+        try:
+            with self.open(file) as opened:
+                return opened.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+    def _mapping(self, file: str, parse: Callable[[str], Any]) -> dict[str, Any]:
+        try:
+            values = parse(self.text(file))
+        except (ValueError, yaml.YAMLError, RecursionError):
+            values = None
+        return values if isinstance(values, dict) else {}
+
+    def config(self) -> dict[str, Any]:
+        """The resolved config as plain values, with the key `versions`; {} where it is absent or damaged."""
+        return self._mapping("config.yaml", lambda text: yaml.load(text, _Loader))
+
+    def finished(self) -> dict[str, Any]:
+        """reason, generation and steps of a run that has ended; {} while it has not."""
+        return self._mapping("finished.yaml", lambda text: yaml.load(text, _Loader))
+
+    def writer(self) -> dict[str, Any]:
+        """Host, process and last heartbeat of the process that writes the run; {} where none does."""
+        return self._mapping("writer.json", json.loads)
+
+    def ranks(self) -> dict[str, Any]:
+        """`idle`: share of the time that each rank was idle; `first`, `last`: the generations it is averaged over."""
+        return self._mapping("ranks.json", json.loads)
+
+    def state(self) -> str:
+        """One of STATES."""
+        owner = self.writer()
+        if owner and is_owner(owner):
+            return "running" if is_alive(owner) else "finished" if self.finished() else "stale"
+        return "finished" if self.finished() else "stopped"
+
+    def silence(self) -> float | None:
+        """Seconds since the writer's last heartbeat; None where no process writes the run."""
+        beat = self.writer().get("beat")
+        return max(0.0, time.time() - beat) if isinstance(beat, (int, float)) else None
+
+
+class Metrics:
+    """metrics.csv as columns of numbers, read as it grows.
+
+    columns: names to (rows,) float64, NaN where a cell is empty.  version: grows by one whenever the file has been
+    replaced, so that rows read before no longer hold.
+    """
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+        self.version = 0
+        self._restart()
+
+    def _restart(self) -> None:
+        self.columns: Columns = {}
+        self._end, self._last = 0, b""
+        self._stamp: tuple[int, int, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.columns["generation"]) if self.columns else 0
+
+    def refresh(self) -> "Metrics":
+        """Read the lines that were added, or all where the file was replaced.  Returns self."""
+        stamp = self._view.stamp("metrics.csv")
+        if stamp == self._stamp:
+            return self
+        try:
+            file = self._view.open("metrics.csv")
+        except OSError:
+            file = io.BytesIO()
+        with file:
+            if self._end:
+                file.seek(self._end - len(self._last))
+                if file.read(len(self._last)) != self._last:
+                    self._restart()
+                    self.version += 1
+            file.seek(self._end)
+            new = file.read()
+        new = new[: new.rfind(b"\n") + 1]  # what follows is half-written
+        if new:
+            self._add(new)
+            self._end += len(new)
+            self._last = new[new.rfind(b"\n", 0, -1) + 1 :]
+        self._stamp = stamp
+        return self
+
+    def _add(self, lines: bytes) -> None:
+        text = lines.decode(errors="replace")
+        if not self.columns:
+            head, _, text = text.partition("\n")
+            self.columns = {name: np.empty(0) for name in next(csv.reader([head]), []) if name != "digest"}
+            self._header = next(csv.reader([head]), [])
+        rows = [row for row in csv.reader(text.splitlines()) if len(row) == len(self._header)]
+        for name, cells in zip(self._header, zip(*rows, strict=True), strict=False):
+            if name in self.columns:
+                self.columns[name] = np.concatenate([self.columns[name], [_number(cell) for cell in cells]])
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell) if cell else np.nan
+    except ValueError:
+        return np.nan
+
+
+def intervals(columns: Mapping[str, npt.NDArray[np.float64]], episodes: float = np.nan) -> npt.NDArray[np.float64]:
+    """(rows,) half widths of the 95 % confidence interval of each evaluation's mean; NaN where there is none.
+
+    episodes: of an evaluation, for a run so old that metrics.csv lacks the column.
+    """
+    with np.errstate(all="ignore"):
+        return CONFIDENCE * columns["eval_std"] / np.sqrt(columns.get("eval_episodes", episodes))
+
+
+def read_config(run: str | Path) -> dict[str, Any]:
+    """The resolved config of a run as plain values, without the versions.  Raises RunError where it cannot be read."""
+    file = Path(run) / "config.yaml"
+    try:
+        values: dict[str, Any] = yaml.safe_load(file.read_text())
+        values.pop("versions", None)
+    except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
+        why = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise RunError(f"{file}: cannot be read ({why}); is {run} a run?") from None
+    return values

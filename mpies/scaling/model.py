@@ -1,0 +1,321 @@
+"""A model of scaling: the predicted length of a generation, its efficiency and its price on any number of ranks.
+
+Symbols: P ranks on nodes of c, d parameters, n episodes a generation, T seconds an episode and CV its coefficient
+of variation.  Collectives go along a tree of ceil(log2 P) levels.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import AliasChoices, Field, ValidationError
+
+from mpies.config.loading import load_config, read_yaml
+from mpies.errors import ConfigError
+from mpies.rollouts.batch import rollout_record
+from mpies.scaling.schedule import Schedule, completion_times
+from mpies.solvers.noise import LINE
+from mpies.solvers.options import Count, NonNegative, Options, Positive, Text, WholeNumber
+from mpies.training.task import Task
+
+FEWEST, MOST = 4, 32  # bounds on the number of generations that a prediction averages
+EPISODES = 20_000  # within these bounds, as many generations as have this many episodes
+WARM_UP = 3  # where generations overlap, more of them before and after those that are averaged
+
+
+class Collective(Options):
+    """A collective operation: seconds = levels of the tree * latency + bytes / bandwidth."""
+
+    latency: NonNegative = Field(2e-6, description="seconds per level of the tree")
+    bandwidth: Positive = Field(12.5e9, description="bytes per second")
+
+    def seconds(self, size: float, ranks: int) -> float:
+        """Seconds of an operation on `size` bytes among `ranks` ranks."""
+        return math.ceil(math.log2(ranks)) * self.latency + size / self.bandwidth if ranks > 1 else 0.0
+
+
+class Machine(Options):
+    """The constants of a machine; the defaults are those of a cluster with a fast network, assumed, not measured."""
+
+    cores: Count = Field(36, description="ranks of a node")
+    core_streaming: Positive = Field(5.7e9, description="bytes of noise per second that one rank alone sums")
+    node_streaming: Positive = Field(100e9, description="likewise all ranks of a node together")
+    broadcast: Collective = Field(Collective(), description="the proposal, from rank 0 to all")
+    allgather: Collective = Field(Collective(), description="the results, from all to all")
+    gather: Collective = Field(Collective(), description="the blocks of the update, from all to rank 0")
+    generation: NonNegative = Field(0.0, description="seconds of a generation that depend on nothing else")
+    episode: NonNegative = Field(0.0, description="seconds per episode of a generation that every rank spends")
+    parameter: NonNegative = Field(0.0, description="seconds per parameter that rank 0 spends alone")
+
+
+class Workload(Options):
+    """The episodes of a task.
+
+    Files of older versions call `slots` lanes; both are read.
+    """
+
+    name: Text = Field("a task", description="for people: which task this is")
+    environment: Text = Field("", description="its environment")
+    parameters: Count = Field(description="d")
+    rows: Count = Field(description="noise rows of a generation; half its members for antithetic pairs")
+    episodes: Count = Field(description="n, episodes of a generation")
+    seconds: Positive = Field(description="T, seconds of an episode on one rank that does nothing else")
+    variation: NonNegative = Field(0.5, description="CV of the seconds of an episode")
+    longest: Positive | None = Field(None, description="seconds of the longest episode that there can be")
+    step: Positive | None = Field(None, description="seconds of a step")
+    slots: Count = Field(
+        1, validation_alias=AliasChoices("slots", "lanes"), description="episodes side by side on a rank"
+    )
+    smallest: Count = Field(1, description="fewest episodes that a rank takes at a time")
+    largest: Count = Field(1, description="most episodes that a rank takes at a time")
+    low_water: WholeNumber = Field(
+        0, description="a rank takes more episodes once no more than this number is in flight"
+    )
+    divisor: Count = Field(
+        1, description="a rank takes its fair share of the remaining episodes divided by this at a time"
+    )
+
+    def draw(self, seed: int, generation: int) -> npt.NDArray[np.float64]:
+        """Seconds (n,) of the episodes of a generation: log-normal, cut off at `longest`."""
+        spread = math.sqrt(math.log1p(self.variation**2))
+        random = np.random.default_rng([seed, generation])
+        drawn = self.seconds * np.exp(random.normal(-(spread**2) / 2, spread, self.episodes))
+        return np.minimum(drawn, self.longest or math.inf)
+
+
+class Constants(Options):
+    """What `mpies bench` measures and `mpies simulate` reads."""
+
+    machine: Machine = Field(Machine(), description="the machine")
+    task: Workload | None = Field(None, description="the task, where bench was given a config")
+    measured: dict[str, Any] = Field({}, description="when, where and on how many ranks; for people")
+
+
+def read_constants(path: str | Path) -> Constants:
+    """The Constants in a file that `mpies bench` wrote.  Raises ConfigError."""
+    values = read_yaml(path)
+    try:
+        return Constants.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(map(str, problem["loc"]))
+        raise ConfigError(
+            f"{path}: {key}: {problem['msg']}; such a file is written by mpies bench --out FILE"
+        ) from None
+
+
+def parse_workload(text: str) -> Workload:
+    """The Workload of "d,n,T,CV" or "d,n,T,CV,LONGEST".  Raises ConfigError."""
+    try:
+        numbers = [float(part) for part in text.split(",")]
+        d, n, seconds, variation, *longest = numbers
+        limit = longest[0] if longest else None
+        return Workload(
+            name=text,
+            parameters=d,
+            rows=max(1, n // 2),
+            episodes=n,
+            seconds=seconds,
+            variation=variation,
+            longest=limit,
+        )
+    except (ValueError, ValidationError):
+        raise ConfigError(
+            f"{text!r} is no task: give the path of a config, or PARAMETERS,EPISODES,SECONDS,VARIATION[,LONGEST] "
+            "such as 166673,10000,1,0.5,2"
+        ) from None
+
+
+def find_workload(task: str, overrides: Sequence[str], constants: Constants) -> Workload:
+    """The Workload of a config, with its episodes as `mpies bench` measured them, or of numbers.
+
+    task: the path of a config, or a text such as "166673,10000,1,0.5".
+    Raises ConfigError where the episodes of the config's environment were not measured.
+    """
+    if "," in task and not Path(task).exists():
+        return parse_workload(task)
+    config = load_config(task, overrides)
+    if constants.task is None:
+        raise ConfigError(
+            f"{task}: how long its episodes take is not known; measure with mpies bench {task} --out FILE, "
+            "and give --constants FILE"
+        )
+    if constants.task.environment != config.environment.id:
+        raise ConfigError(
+            f"{task}: its environment is {config.environment.id}, but the constants are of "
+            f"{constants.task.environment}; measure with mpies bench {task} --out FILE"
+        )
+    dimension = Task(config).dimension
+    solver = config.solver
+    sizes = {
+        "name": f"{Path(task).stem} ({config.environment.id})",
+        "parameters": dimension,
+        "rows": max(1, solver.noise_rows(dimension)),
+        "episodes": solver.members(dimension) * solver.episodes,
+    }
+    return constants.task.model_copy(update=sizes)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The prediction for a number of ranks.
+
+    seconds: of a generation.  efficiency: the share of the ranks' time that they spend playing.
+    phases: the name of each part of a generation to its seconds; where generations overlap, the parts add up to more
+    than `seconds`.
+    """
+
+    ranks: int
+    seconds: float
+    efficiency: float
+    phases: dict[str, float]
+
+
+def update_phases(machine: Machine, workload: Workload, ranks: int) -> dict[str, float]:
+    """Seconds between the last result of a generation and the next proposal on every rank, by phase.
+
+    With L = ceil(log2 P), latency a and seconds per byte b: results travel in L a + 32 n b; the update reads n/2 rows
+    of max(4 d / P, 64) bytes at min(s1, B/c), s1 being the streaming rate of a core and B that of a node; the blocks
+    are gathered in L a + 4 d b and the proposal is broadcast in L a + 4 d b.
+    """
+    size = 4 * workload.parameters
+    busy = min(ranks, machine.cores)
+    streaming = min(machine.core_streaming, machine.node_streaming / busy)
+    return {
+        "results": machine.allgather.seconds(rollout_record().itemsize * workload.episodes, ranks),
+        "weights": machine.episode * workload.episodes,
+        "moments": workload.rows * max(size / ranks, 4 * LINE) / streaming,
+        "blocks": machine.gather.seconds(size, ranks),
+        "step": machine.generation + machine.parameter * workload.parameters,
+        "proposal": machine.broadcast.seconds(size, ranks),
+    }
+
+
+def predict(
+    machine: Machine, workload: Workload, ranks: int, overlap: int = 0, static: bool = False, seed: int = 1
+) -> Prediction:
+    """The Prediction for a number of ranks, from a simulation with episodes drawn from `seed`.
+
+    overlap: how many generations may begin before the results of an older one are complete.
+    static: each rank has an equal share of the episodes instead of taking them from a counter.
+    """
+    phases = update_phases(machine, workload, ranks)
+    full, rest = divmod(ranks, machine.cores)
+    nodes = [machine.cores] * full + [rest] * (rest > 0)
+    around = WARM_UP if overlap else 0
+    count = min(max(FEWEST, EPISODES // workload.episodes), MOST)
+    drawn = [workload.draw(seed, generation) for generation in range(around + count + around)]
+    # Writing a member reads its noise row and the mean, and writes as many bytes as each of them has.
+    member = 3 * 4 * workload.parameters / machine.core_streaming
+    schedule = Schedule(
+        workload.slots, workload.smallest, workload.largest, workload.low_water, workload.divisor, static
+    )
+    ends = completion_times(
+        [(times + member).tolist() for times in drawn],
+        nodes,
+        schedule,
+        sum(phases.values()),
+        overlap,
+        phases["weights"] + phases["moments"],
+    )
+    averaged = slice(around, around + count)
+    seconds = (ends[averaged][-1] - (ends[around - 1] if around else 0.0)) / count
+    played = sum(float(times.sum()) for times in drawn[averaged]) / count
+    # Where generations overlap, episodes at either end of what is averaged can make it more than 1.
+    efficiency = min(1.0, played / (ranks * seconds))
+    waiting = max(0.0, seconds - sum(phases.values()) - played / ranks)
+    return Prediction(ranks, seconds, efficiency, {"playing": played / ranks, "waiting": waiting, **phases})
+
+
+def predict_pairs(machine: Machine, workload: Workload, ranks: Sequence[int]) -> list[tuple[Prediction, Prediction]]:
+    """For each number of ranks, the predictions without overlap and with one generation of overlap."""
+    return [(predict(machine, workload, count), predict(machine, workload, count, overlap=1)) for count in ranks]
+
+
+def parse_ranks(text: str) -> list[int]:
+    """The numbers of ranks of "1,2,36", or of "1..10000" the ends and the powers of two between them.
+
+    Raises ConfigError.
+    """
+    try:
+        if ".." in text:
+            first, last = (int(part) for part in text.split(".."))
+            powers = [2**power for power in range(last.bit_length()) if first < 2**power < last]
+            counts = sorted({first, *powers, last})
+        else:
+            counts = [int(part) for part in text.split(",")]
+        if counts[0] < 1 or min(counts) < 1:
+            raise ValueError
+        return counts
+    except (ValueError, IndexError):
+        raise ConfigError(f"--ranks must be like 1,2,36 or 1..10000, but is {text!r}") from None
+
+
+def describe(
+    workload: Workload, pairs: Sequence[tuple[Prediction, Prediction]], generations: int, price: float | None
+) -> str:
+    """The predictions as a table.
+
+    pairs: as of `predict_pairs`.
+    price: of a core hour; None shows core hours.
+    """
+    longest = f", at most {workload.longest:g} s" if workload.longest else ""
+    unit = f"{'cost' if price else 'core hours'}/{generations}"
+    lines = [
+        f"{workload.name}: {workload.parameters:,} parameters, {workload.episodes:,} episodes of "
+        f"{workload.seconds:.3g} s a generation (CV {workload.variation:.2f}{longest})",
+        "",
+        f"{'':>7}  {'every generation by itself':^38}  {'one generation of overlap':^38}",
+        f"{'ranks':>7}" + 2 * f"  {'s/generation':>12} {'efficiency':>10} {unit:>14}",
+    ]
+    for pair in pairs:
+        cells = [
+            f"  {prediction.seconds:>12.4g} {prediction.efficiency:>10.3f} "
+            f"{_cost(prediction, generations, price):>14,.4g}"
+            for prediction in pair
+        ]
+        lines.append(f"{pair[0].ranks:>7,}" + "".join(cells))
+    last = pairs[-1][0]
+    phases = sorted(last.phases.items(), key=lambda phase: -phase[1])
+    lines.append("")
+    lines.append(f"A generation on {last.ranks:,} ranks: " + ", ".join(f"{name} {_time(s)}" for name, s in phases if s))
+    return "\n".join(lines)
+
+
+def _cost(prediction: Prediction, generations: int, price: float | None) -> float:
+    """Core hours of these generations, or what they cost."""
+    return prediction.ranks * prediction.seconds * generations / 3600 * (price or 1)
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("s", 1), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def draw_plot(path: str | Path, workload: Workload, pairs: Sequence[tuple[Prediction, Prediction]]) -> None:
+    """Write a picture of efficiency against ranks.  pairs: as of `predict_pairs`.
+
+    Raises ConfigError without matplotlib, and where the file cannot be written or is of an unknown kind.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError("--plot needs a package that is not installed; pip install matplotlib") from None
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    ranks = [pair[0].ranks for pair in pairs]
+    for place, label in enumerate(("every generation by itself", "one generation of overlap")):
+        axes.plot(ranks, [pair[place].efficiency for pair in pairs], marker="o", label=label)
+    axes.set(xscale="log", ylim=(0, 1.05), xlabel="ranks", ylabel="share of time spent playing", title=workload.name)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    try:
+        figure.savefig(Path(path), dpi=120)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--plot {path}: cannot be written ({error})") from None

@@ -1,0 +1,147 @@
+"""Recompute any generation of a run from its first checkpoint and its ledger, and play its members again."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpies.comm.serial import Serial
+from mpies.config.loading import as_yaml, resolved, validate_config
+from mpies.config.schema import Config
+from mpies.errors import RunError
+from mpies.rollouts.batch import RolloutBatch
+from mpies.rollouts.queue import play_alone
+from mpies.runs import hdf5, ledger
+from mpies.runs.checkpoint import first_checkpoint
+from mpies.runs.files import write_atomically
+from mpies.runs.hdf5 import Arrays
+from mpies.runs.policy_file import find_policy, select
+from mpies.runs.reader import read_config
+from mpies.training.evaluator import MemberParameters
+from mpies.training.generation import GenerationSpec
+from mpies.training.learner import Learner
+from mpies.training.task import Task
+from mpies.training.update import Updater, make_solver
+
+
+class Replay:
+    """The learner of a run as it was after `generation`; needs no environment.
+
+    config: of the run.  learner: the state.  digest: of the state, as it was recorded.
+    Raises RunError when the run lacks what is needed.
+    """
+
+    def __init__(self, path: str | Path, generation: int = 0) -> None:
+        self.path = Path(path)
+        self.config: Config = validate_config(read_config(path), f"{path}/config.yaml")
+        arrays, attributes = first_checkpoint(self.path)
+        self.digest = str(attributes["digest"])
+        dimension, observation_size = len(arrays["solver/mean"]), len(arrays["normalizer/total"])
+        solver = make_solver(self.config, dimension)
+        self._updater = Updater(self.config, solver, Serial())
+        self._updater.build_table()
+        self.learner = Learner(self.config, solver, observation_size, self._constants())
+        self.learner.load_state_dict(arrays)
+        self._updater.begin(self.learner)
+        self._records = ledger.read(self.path / "ledger.bin")
+        self.run_until(generation)
+
+    def _constants(self) -> Arrays:
+        """The constants of the run's policy, which no generation changes; {} where no policy is saved yet."""
+        try:
+            return select(hdf5.read(find_policy(self.path))[0], "constants/")
+        except RunError:
+            return {}
+
+    @property
+    def generation(self) -> int:
+        return self.learner.clock.generation
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of parameters."""
+        return self.learner.solver.dimension
+
+    def run_until(self, generation: int) -> None:
+        """Take the steps up to a later generation.  Raises RunError where the ledger ends before it."""
+        while self.generation < generation:
+            record = next(self._records, None)
+            if record is None:
+                raise RunError(
+                    f"{self.path}: generation {generation} is not in its ledger, which ends at {self.generation}"
+                )
+            self._updater.replay(record[0])
+            self.digest = str(record[0]["digest"])
+
+    def next_spec(self) -> GenerationSpec:
+        """What the members of the coming generation are sampled from."""
+        return self._updater.next_specs()[0]
+
+    def save(self, path: str | Path) -> None:
+        """Write the mean as a policy file."""
+        attributes = {"config": as_yaml(resolved(self.config)), "generation": self.generation}
+        write_atomically(path, hdf5.pack(self.learner.policy(), attributes))
+
+    def is_faithful(self) -> bool:
+        """Whether the state is, to the bit, the recorded one."""
+        return self.learner.digest() == self.digest
+
+
+@dataclass(frozen=True)
+class RecordedMember:
+    """A member of a generation in the ledger.
+
+    batch: its episodes, ready to be played again.  recorded_return: the mean of their returns.
+    """
+
+    config: Config
+    task: Task
+    batch: RolloutBatch
+    recorded_return: float
+
+    def replay(self) -> tuple[float, dict[int, str]]:
+        """Play it again.  Returns its return, and the messages of episodes that failed."""
+        records, failures = play_alone(self.task.player, self.batch)
+        return float(records["total"].reshape(1, -1).mean(axis=1)[0]), failures
+
+
+def load_member(path: str | Path, generation: int, member: int) -> RecordedMember:
+    """Member number `member` of a generation.  Raises RunError when there is no such member."""
+    before = Replay(path, generation - 1)
+    record = next(_records_after(Path(path), generation - 1), None)
+    if record is None or member >= len(record["returns"]):
+        members = 0 if record is None else len(record["returns"])
+        raise RunError(f"{path}: generation {generation} has {members} members on record, no number {member}")
+    config, solver = before.config, before.learner.solver
+    task, spec, episodes = Task(config), before.next_spec(), config.solver.episodes
+    number, place = divmod(member, config.solver.members(task.dimension))
+    indices = solver.population_indices(generation - 1, number)
+    own = slice(place * episodes, (place + 1) * episodes)
+    action_seeds = task.action_seeds(generation - 1, number)
+    batch = RolloutBatch(
+        seeds=task.training_seeds(generation - 1, number)[own],
+        parameters=_OneMember(MemberParameters(solver, spec.proposal, indices, episodes), place * episodes),
+        sampled=np.zeros(episodes, bool),
+        normalization=spec.normalization if task.observation_size else None,
+        action_seeds=None if action_seeds is None else action_seeds[own],
+        is_training=True,
+        limit=spec.limit,
+    )
+    return RecordedMember(config, task, batch, float(record["returns"][member]))
+
+
+@dataclass(frozen=True)
+class _OneMember:
+    """The parameters of one member for each of its episodes.  first: the rollout of its first episode."""
+
+    members: MemberParameters
+    first: int
+
+    def write(self, rollout: int, out: Any) -> Any:
+        return self.members.write(self.first + rollout, out)
+
+
+def _records_after(path: Path, generation: int) -> Iterator[Arrays]:
+    return (record for record, _ in ledger.read(path / "ledger.bin", after=generation))

@@ -1,0 +1,1 @@
+"""Training: the generation loop, the evaluation of members, and the update."""

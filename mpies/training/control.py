@@ -1,0 +1,102 @@
+"""Why and when a run stops: its stop rules, signals, and failed members."""
+
+import logging
+import signal
+import threading
+import time
+from types import FrameType
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.comm import Communicator
+from mpies.config.schema import StopSection
+from mpies.training.learner import Learner
+
+log = logging.getLogger(__name__)
+
+# Why a run stops; '' while it goes on.  Rank 0 decides and broadcasts the position.
+STOP_REASONS = ("", "solved", "generations", "steps", "seconds", "signal", "failures")
+
+# What a rank requests of all others after its share of a generation.
+CONTINUE, STOP, ABANDON = range(3)
+
+
+class GenerationAbandoned(Exception):
+    """A signal's grace was over before the generation was complete; it is played again after a resume."""
+
+
+class Signals:
+    """SIGTERM, SIGINT and SIGUSR1 ask for a stop after this generation; a second one ends the process at once.
+
+    raised: time.monotonic() of the first signal, None before it.
+    """
+
+    def __init__(self) -> None:
+        self.raised: float | None = None
+        if threading.current_thread() is threading.main_thread():  # Python handles signals nowhere else
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+                signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.raised = time.monotonic()
+        signal.signal(number, signal.SIG_DFL)
+
+    def is_expired(self, grace: float) -> bool:
+        """Whether the first signal came more than `grace` seconds ago."""
+        return self.raised is not None and time.monotonic() - self.raised > grace
+
+
+class Control:
+    """One rank's view of when to stop.
+
+    stop: the stop rules.  signals: None where no signal is waited for.
+    failed_share: share of the newest generation's members that failed; the evaluator sets it.
+    """
+
+    def __init__(self, stop: StopSection, comm: Communicator, signals: Signals | None = None) -> None:
+        self.stop, self.comm, self.signals = stop, comm, signals
+        self.failed_share = 0.0
+        self._request = CONTINUE  # the highest that any rank has made
+
+    def must_abandon(self) -> bool:
+        """Whether this rank, or another on its node, has been told to stop longer ago than the grace."""
+        if self.signals and self.signals.is_expired(self.stop.grace):
+            self.comm.request_abandon()
+        return self.comm.abandon_requested
+
+    def request(self) -> int:
+        """What this rank requests now: CONTINUE, STOP or ABANDON."""
+        if self.must_abandon():
+            return ABANDON
+        return STOP if self.signals and self.signals.raised is not None else CONTINUE
+
+    def agree(self, requests: npt.NDArray[np.int64]) -> None:
+        """Take note of the requests (ranks,) of all ranks.  Raises GenerationAbandoned where one is ABANDON."""
+        highest = int(requests.max())
+        self._request = max(self._request, highest)
+        if highest == ABANDON:
+            raise GenerationAbandoned
+
+    def stop_reason(self, learner: Learner | None) -> str:
+        """Why to stop now, '' to go on; the same on all ranks.  learner: on rank 0."""
+        reason = ""
+        if learner:
+            reason = self._rule_that_holds(learner)
+            if self.failed_share > self.stop.max_failures:
+                reason = "failures"
+            if self._request != CONTINUE and reason != "solved":
+                reason = "signal"
+        return STOP_REASONS[self.comm.broadcast_int(STOP_REASONS.index(reason))]
+
+    def _rule_that_holds(self, learner: Learner) -> str:
+        stop, clock = self.stop, learner.clock
+        if stop.target is not None and learner.solved >= stop.target:
+            return "solved"
+        if clock.generation >= stop.generations:
+            return "generations"
+        if stop.steps is not None and clock.steps >= stop.steps:
+            return "steps"
+        if stop.seconds is not None and clock.seconds >= stop.seconds:
+            return "seconds"
+        return ""

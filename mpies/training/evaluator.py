@@ -1,0 +1,215 @@
+"""Play members and the mean on all ranks, and keep what was played when a rank is lost."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.comm import Communicator
+from mpies.config.schema import Config
+from mpies.rollouts.batch import RolloutBatch, evaluation_batch
+from mpies.rollouts.queue import RolloutQueue
+from mpies.runs.snapshot import Evaluation
+from mpies.solvers.base import Proposal, Results, Solver
+from mpies.training.control import Control
+from mpies.training.generation import GenerationSpec, Population
+from mpies.training.task import Task
+
+log = logging.getLogger(__name__)
+
+
+class QueueKey(NamedTuple):
+    """Names a queue on every rank: the generations made before it, what is played, and the number of the batch."""
+
+    generation: int
+    kind: str  # training or evaluation
+    batch: int
+
+
+@dataclass(frozen=True)
+class MemberParameters:
+    """The parameters of a batch's members.  indices: (k,) int64, where their noise begins in the noise table."""
+
+    solver: Solver[Any, Any]
+    proposal: Proposal
+    indices: npt.NDArray[np.int64]
+    episodes: int
+
+    def write(self, rollout: int, out: npt.NDArray[np.float32]) -> Sequence[float]:
+        return self.solver.write(self.proposal, self.indices, rollout // self.episodes, out)
+
+
+class Evaluator:
+    """Plays populations and the mean, together with all other ranks.
+
+    queues: what is being played, and what has been played of the generations in flight.
+    recovered: the queues of this rank when another was lost; what they hold is not played again.
+    is_recovering: whether a rank was lost since the last generation was recorded.
+    """
+
+    def __init__(
+        self, config: Config, task: Task, solver: Solver[Any, Any], comm: Communicator, control: Control
+    ) -> None:
+        self.config, self.task, self.solver, self.comm, self.control = config, task, solver, comm, control
+        self.queues: dict[QueueKey, RolloutQueue] = {}
+        self.recovered: dict[QueueKey, RolloutQueue] = {}
+        self.is_recovering = False
+
+    def evaluate(self, spec: GenerationSpec, generation: int, prefetch: GenerationSpec | None = None) -> Population:
+        """Play the members of a generation; batches of whole populations until the solver has enough.
+
+        prefetch: the spec of the next generation, which ranks that run dry go on with; None without overlap.
+        """
+        solver, batch = self.config.solver, 0
+        records, observations, indices, busy = [], [], [], []
+        queue = self._open_training(spec, generation, 0)
+        if prefetch and generation + 1 < self.config.stop.generations:
+            self._open_training(prefetch, generation + 1, 0)
+        while True:
+            key = QueueKey(generation, "training", batch)
+            played, sums, seconds = self._play(queue, key)
+            records.append(played)
+            indices.append(self.solver.population_indices(generation, batch))
+            busy.append(seconds)
+            if sums is not None:
+                observations.append(sums)
+            episodes, steps = sum(map(len, records)), sum(int(part["steps"].sum()) for part in records)
+            if solver.is_complete(episodes, steps):
+                break
+            batch += 1
+            queue = self._open_training(spec, generation, batch)
+        results = results_of_members(np.concatenate(records), solver.episodes)
+        self.control.failed_share = float(np.isnan(results.returns).mean())
+        played_for = sum(part for part in busy if len(part) == self.comm.size)  # not of ranks that were lost since
+        return Population(results, np.concatenate(indices), observations, np.asarray(played_for))
+
+    def evaluate_mean(
+        self, mean: npt.NDArray[np.float32], normalization: npt.NDArray[np.float32] | None, generation: int
+    ) -> Evaluation:
+        """Play held-out episodes of the mean, and as many fresh ones when they reach the target."""
+        target = self.config.stop.target
+        first = self._play_mean(mean, normalization, generation, attempt=0)
+        if target is None or not first.mean >= target:
+            return first
+        second = self._play_mean(mean, normalization, generation, attempt=1)
+        return Evaluation(
+            np.concatenate([first.returns, second.returns]),
+            np.concatenate([first.lengths, second.lengths]),
+            confirmed=second.mean >= target,
+        )
+
+    def keep_finished(self) -> None:
+        """Keep what this rank has played, because another rank was lost."""
+        self.task.player.drop()
+        self.is_recovering = True
+        self.recovered |= self.queues
+        self.queues = {}
+
+    def forget_recovered(self) -> None:
+        """End of a recovery: the generation is recorded, and what was kept and not needed is played anew."""
+        self.is_recovering, self.recovered = False, {}
+
+    def _play_mean(
+        self,
+        mean: npt.NDArray[np.float32],
+        normalization: npt.NDArray[np.float32] | None,
+        generation: int,
+        attempt: int,
+    ) -> Evaluation:
+        """An Evaluation on seeds that are a function of (run seed, generation, attempt)."""
+        episodes = 1 if self.task.policy is None else self.config.evaluation.episodes  # a function has one value
+        batch = evaluation_batch(mean, self.task.evaluation_seeds(generation, attempt, episodes), normalization)
+        key = QueueKey(generation, "evaluation", attempt)
+        records, _, _ = self._play(self._open_queue(batch, key), key)
+        return Evaluation(records["total"], records["steps"])
+
+    def _open_training(self, spec: GenerationSpec, generation: int, batch: int) -> RolloutQueue:
+        """The queue of a batch of a generation's members."""
+        task, solver, episodes = self.task, self.solver, self.config.solver.episodes
+        indices = solver.population_indices(generation, batch)
+        rollouts = RolloutBatch(
+            seeds=task.training_seeds(generation, batch),
+            parameters=MemberParameters(solver, spec.proposal, indices, episodes),
+            sampled=task.training_samples(generation, batch),
+            normalization=spec.normalization,
+            action_seeds=task.action_seeds(generation, batch),
+            is_training=True,
+            limit=spec.limit,
+            payload_size=solver.payload_size,
+            behaviour_size=task.behaviour_size if solver.wants_behaviour else 0,
+        )
+        return self._open_queue(rollouts, QueueKey(generation, "training", batch))
+
+    def _open_queue(self, batch: RolloutBatch, key: QueueKey) -> RolloutQueue:
+        """The queue of this key; one that is open already goes on.
+
+        After a rank was lost, rollouts that the others have finished are not played again.
+        """
+        if key not in self.queues:
+            queue = self.recovered.pop(key, None) or RolloutQueue(batch)
+            pending = np.arange(len(batch))
+            if self.is_recovering:
+                finished, _ = self.comm.allgather(np.flatnonzero(queue.is_finished))
+                pending = np.setdiff1d(pending, finished)
+            queue.reopen(pending, self.comm.work_counter(len(pending)))
+            self.queues[key] = queue
+        return self.queues[key]
+
+    def _play(
+        self, queue: RolloutQueue, key: QueueKey
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None, npt.NDArray[np.float64]]:
+        """Play a queue on all ranks; a rank that runs dry goes on with the next generation's queue.
+
+        Returns the records of all rollouts in order, on rank 0 the observation sums in order (None elsewhere, and
+        where nothing was sampled), and the seconds (ranks,) that each rank played.
+        """
+        self.queues = {name: kept for name, kept in self.queues.items() if name.generation >= key.generation}
+        next_generation = key.generation + (key.kind == "training")
+        prefetch = self.queues.get(QueueKey(next_generation, "training", 0))
+        barrier, began = self.comm.nonblocking_barrier(), time.perf_counter_ns()
+        self.task.player.play(queue, self.comm.node_size, prefetch, barrier.is_over, self.control.must_abandon)
+        busy = time.perf_counter_ns() - began
+        self._log_failures(queue, key)
+        if prefetch:
+            barrier.wait()
+        records, numbers = self.comm.allgather(queue.finished(), (self.control.request(), busy))
+        self.control.agree(numbers[:, 0])
+        sums = None
+        if self.task.observation_size and queue.batch.sampled.any():
+            sums = self.comm.gather(queue.observations(self.task.observation_size))
+        return in_order(records), None if sums is None else in_order(sums), numbers[:, 1] / 1e9
+
+    def _log_failures(self, queue: RolloutQueue, key: QueueKey) -> None:
+        """Log the rollouts of a queue that failed on this rank."""
+        solver, environment = self.config.solver, self.config.environment.id
+        for rollout, message in queue.failures.items():
+            member, episode = divmod(rollout, solver.episodes)
+            number = key.batch * solver.members(self.task.dimension) + member
+            what, generation, effect = f"member {number}, episode {episode}", key.generation + 1, "it ranks worst"
+            if key.kind == "evaluation":
+                what, generation, effect = f"evaluation, episode {rollout}", key.generation, "there is no mean"
+            log.warning(
+                "%s, generation %d, %s (environment seed %d) failed: %s; %s",
+                environment,
+                generation,
+                what,
+                queue.batch.seeds[rollout],
+                message,
+                effect,
+            )
+
+
+def in_order(records: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Records in the order of their rollouts."""
+    return records[np.argsort(records["rollout"])]
+
+
+def results_of_members(records: npt.NDArray[Any], episodes: int) -> Results:
+    """The Results of members from the records of all their episodes, in order."""
+    totals, signs, steps = (records[name].reshape(-1, episodes) for name in ("total", "signs", "steps"))
+    payload, behaviours = (records[name].reshape(len(totals), episodes, -1) for name in ("payload", "behaviour"))
+    return Results(totals.mean(axis=1), signs.mean(axis=1), steps.sum(axis=1), payload[:, 0], behaviours.mean(axis=1))

@@ -1,0 +1,74 @@
+"""The two values that a generation passes between the ranks: what to sample from, and what was found."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.solvers.base import Proposal, Results
+
+
+@dataclass(frozen=True)
+class GenerationSpec:
+    """What every rank must know to play a generation.
+
+    normalization: (2, o) float32 mean and standard deviation of observations; None where they are not normalised.
+    limit: steps of a training episode; None for no limit.
+    """
+
+    proposal: Proposal
+    normalization: npt.NDArray[np.float32] | None = None
+    limit: int | None = None
+
+    def vectors(self) -> list[npt.NDArray[Any]]:
+        """The spec as vectors, for a broadcast or a checkpoint; the rows of whole candidates are not among them."""
+        normalization = np.zeros(0, np.float32) if self.normalization is None else self.normalization.ravel()
+        return [*self.proposal.vectors(), normalization, np.array([self.limit or 0], np.int64)]
+
+    @classmethod
+    def from_vectors(
+        cls, vectors: Sequence[npt.NDArray[Any]], proposal_type: type[Proposal], rows: Any = None
+    ) -> "GenerationSpec":
+        """The spec that `vectors` returned.  rows: (r, d) of whole candidates, or None."""
+        *proposal, normalization, limit = vectors
+        return cls(
+            proposal_type(*proposal, rows=rows),
+            normalization.reshape(2, -1) if len(normalization) else None,
+            int(limit[0]) or None,
+        )
+
+    def copy(self) -> "GenerationSpec":
+        """The same with vectors of its own, so that the solver may change those it shares."""
+        vectors = [vector.copy() for vector in self.vectors()]
+        return self.from_vectors(vectors, type(self.proposal), self.proposal.rows)
+
+
+@dataclass(frozen=True)
+class Population:
+    """The members of a generation and what their episodes returned, in member order, the same on every rank.
+
+    indices: (k,) int64, where each member's (or pair's) noise begins in the noise table.
+    observations: on rank 0, the observation sums of the sampled rollouts, batch by batch, as `observation_record` has
+    them; empty elsewhere.
+    busy: (ranks,) seconds that each rank played.
+    record: for a population that was read from the ledger, its record; the sums and seconds above are then absent.
+    """
+
+    results: Results
+    indices: npt.NDArray[np.int64]
+    observations: Sequence[npt.NDArray[Any]] = ()
+    busy: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    record: Mapping[str, Any] | None = None
+
+
+def results_to_arrays(results: Results) -> dict[str, npt.NDArray[Any]]:
+    """Names to arrays, as the ledger records them."""
+    return {entry.name: getattr(results, entry.name) for entry in dataclasses.fields(Results)}
+
+
+def results_from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Results:
+    """The Results that `results_to_arrays` was given."""
+    return Results(**{entry.name: arrays[entry.name] for entry in dataclasses.fields(Results)})

@@ -1,0 +1,219 @@
+"""The state of a run on rank 0: all that the next generation depends on, how far it has come, and the best so far."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.config.schema import Config
+from mpies.runs import hdf5
+from mpies.runs.hdf5 import Arrays
+from mpies.runs.metrics import Row
+from mpies.runs.policy_file import select
+from mpies.runs.snapshot import Evaluation, Snapshot
+from mpies.solvers.base import Solver
+from mpies.training.generation import GenerationSpec, Population, results_to_arrays
+from mpies.training.normalizer import Normalizer
+
+NEXT_SPEC = "ahead/"  # how the names of the next spec's vectors begin in a checkpoint
+
+
+@dataclass
+class Clock:
+    """How far a run has come, all its resumes together; training only.  seconds: of wall time."""
+
+    generation: int = 0
+    episodes: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+
+class Learner:
+    """The solver with the observation statistics, the clock, and the limit of training episodes.
+
+    observation_size: o, 0 where observations are not normalised.
+    constants: arrays that a policy has besides its parameters.
+    limit: steps of a training episode, None for no limit.
+    next_spec: where generations overlap, the spec of the coming generation, which was fixed before the newest results.
+    best: the highest mean of an evaluation so far.  solved: the mean of the newest one, if it was confirmed.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        solver: Solver[Any, Any],
+        observation_size: int,
+        constants: Mapping[str, npt.NDArray[Any]] | None = None,
+    ) -> None:
+        self.config, self.solver, self.constants = config, solver, constants or {}
+        self.normalizer = Normalizer(observation_size)
+        self.clock = Clock()
+        adaptive = config.environment.adaptive
+        self.limit = adaptive.start if adaptive else None
+        self.next_spec: GenerationSpec | None = None
+        self.best = self.solved = -math.inf
+
+    def start(self, policy: Mapping[str, Any]) -> None:
+        """Begin a run.  policy: names to arrays: `parameters` (d,), and `normalizer/*` where statistics are known."""
+        self.solver.start(policy["parameters"])
+        if "normalizer/count" in policy:
+            self.normalizer.restore(select(dict(policy), "normalizer/"))
+        if self.config.overlap:
+            self.next_spec = self.ask()
+
+    def ask(self) -> GenerationSpec:
+        """The spec of a generation that is sampled around the newest parameters."""
+        normalization = self.normalizer.mean_and_deviation() if self.normalizer.total.size else None
+        self._newest = GenerationSpec(self.solver.ask(), normalization, self.limit)
+        if self.config.overlap:  # the solver changes its own vectors while this generation is played
+            self._newest = self._newest.copy()
+        return self._newest
+
+    def tell(
+        self, spec: GenerationSpec, population: Population, moments: npt.NDArray[np.float32], seconds: float
+    ) -> None:
+        """Take the step of a generation.  moments: (orders, d), of all its members.  seconds: that it took."""
+        self.solver.tell(spec.proposal, population.results, moments)
+        if self.next_spec:
+            self.next_spec = self._newest
+        if population.record is not None:  # the ledger records what the rest came to
+            self._load_progress(population.record)
+        else:
+            self._count(population, seconds)
+
+    def _count(self, population: Population, seconds: float) -> None:
+        """Add a generation that was played to the statistics and the clock."""
+        results, episodes = population.results, self.config.solver.episodes
+        for sums in population.observations:
+            self.normalizer.add(sums["count"], sums["total"], sums["squares"])
+        steps = int(results.steps.sum())
+        self.clock.generation += 1
+        self.clock.episodes += len(results.returns) * episodes
+        self.clock.steps += steps
+        self.clock.seconds += seconds
+        self.speed = steps / seconds
+        self.idle = 1 - np.minimum(population.busy / seconds, 1)
+        adaptive = self.config.environment.adaptive
+        if adaptive and self.limit is not None:
+            at_limit = results.steps >= self.limit * episodes  # (n,) members that reached it in all their episodes
+            if at_limit.mean() >= adaptive.threshold:
+                self.limit = max(self.limit + 1, int(self.limit * adaptive.ratio))
+
+    def note_solved(self, evaluation: Evaluation) -> None:
+        """Remember the mean of an evaluation if it is confirmed, for the stop rule."""
+        self.solved = evaluation.mean if evaluation.confirmed else -math.inf
+
+    def update_best(self, evaluation: Evaluation) -> bool:
+        """Remember the best evaluation.  Returns whether it is this one."""
+        is_best = evaluation.mean > self.best
+        self.best = max(self.best, evaluation.mean)
+        return is_best
+
+    def state(self) -> dict[str, Any]:
+        """Names to arrays: all that the next generation depends on; the digest covers it."""
+        spec = self.next_spec.vectors() if self.next_spec else []
+        return (
+            {f"solver/{name}": value for name, value in self.solver.state().items()}
+            | {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
+            | ({} if self.limit is None else {"limit": self.limit})
+            | {f"{NEXT_SPEC}{place}": vector for place, vector in enumerate(spec)}
+        )
+
+    def progress(self) -> dict[str, Any]:
+        """Names to values: all but the solver and the next spec."""
+        return (
+            {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
+            | {f"clock/{name}": value for name, value in asdict(self.clock).items()}
+            | ({} if self.limit is None else {"limit": self.limit})
+            | {"best": self.best, "solved": self.solved}
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Names to values of a checkpoint: `state` and `progress`."""
+        return self.state() | self.progress()
+
+    def load_state_dict(self, arrays: Arrays) -> None:
+        """Continue from what `state_dict` returned, bit for bit."""
+        self.solver.restore(select(arrays, "solver/"))
+        self._load_progress(arrays)
+        vectors = select(arrays, NEXT_SPEC)
+        self.next_spec = None
+        if vectors:
+            in_order = [vectors[str(place)] for place in range(len(vectors))]
+            self.next_spec = GenerationSpec.from_vectors(in_order, self.solver.Proposal)
+
+    def _load_progress(self, arrays: Mapping[str, Any]) -> None:
+        self.normalizer.restore(select(dict(arrays), "normalizer/"))
+        self.clock = Clock(**{name: value.item() for name, value in select(dict(arrays), "clock/").items()})
+        self.best, self.solved = float(arrays["best"]), float(arrays["solved"])
+        self.limit = int(arrays["limit"]) if "limit" in arrays else None
+
+    def digest(self) -> str:
+        """SHA-256 of the state."""
+        return hdf5.digest(self.state())
+
+    def policy(self) -> dict[str, Any]:
+        """Names to arrays of a portable policy: the mean, and how to normalise observations."""
+        return (
+            {"parameters": self.solver.mean, "normalization": self.normalizer.mean_and_deviation()}
+            | {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
+            | {f"constants/{name}": value for name, value in self.constants.items()}
+        )
+
+    def row(self, population: Population, evaluation: Evaluation | None, ranks: int) -> Row:
+        """The newest generation's row of metrics.csv, without the digest."""
+        results, report = population.results, self.solver.report()
+        returns = results.returns[~np.isnan(results.returns)]
+        has_any = len(returns) > 0
+        return {
+            "generation": self.clock.generation,
+            "seconds": self.clock.seconds,
+            "episodes": self.clock.episodes,
+            "steps": self.clock.steps,
+            "return_mean": returns.mean() if has_any else None,
+            "return_std": returns.std() if has_any else None,
+            "return_min": returns.min() if has_any else None,
+            "return_max": returns.max() if has_any else None,
+            "length_mean": results.steps.mean() / self.config.solver.episodes,
+            "eval_mean": evaluation.mean if evaluation else None,
+            "eval_std": evaluation.deviation if evaluation else None,
+            "eval_episodes": len(evaluation.returns) if evaluation else None,
+            "eval_length": evaluation.length if evaluation else None,
+            "eval_rank": evaluation.rank_among(returns) if evaluation else None,
+            "failures": len(results.returns) - len(returns),
+            "ranks": ranks,
+            "steps_per_second": self.speed,
+            "idle_mean": self.idle.mean(),
+            "idle_max": self.idle.max(),
+            "observations": self.normalizer.count[0],
+            **report,
+        }
+
+    def snapshot(
+        self,
+        population: Population | None = None,
+        evaluation: Evaluation | None = None,
+        is_best: bool = False,
+        ranks: int = 1,
+    ) -> Snapshot:
+        """A copy of the state after a generation, to be written while training goes on.
+
+        population: of the newest generation; None where nothing is to be recorded but the state.
+        """
+        state = {name: np.array(value) for name, value in self.state().items()}
+        progress = {name: np.array(value) for name, value in self.progress().items()}
+        statistics = {name: value for name, value in progress.items() if name.startswith("normalizer/")}
+        return Snapshot(
+            generation=self.clock.generation,
+            state=state,
+            progress=progress,
+            policy=self.policy() | statistics | {"parameters": state["solver/mean"]},
+            results=results_to_arrays(population.results) if population else {},
+            row=self.row(population, evaluation, ranks) if population else {},
+            evaluation=evaluation,
+            is_best=is_best,
+            idle=self.idle if population else None,
+        )

@@ -1,0 +1,184 @@
+"""What a config asks to be solved: an environment, a policy for it, and a player that brings them together."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.config.schema import Config, EnvironmentSection
+from mpies.envs import change_task, make_env, make_function_env
+from mpies.envs.base import Discrete, VectorEnv
+from mpies.envs.functions import FunctionEnv
+from mpies.errors import ConfigError
+from mpies.policies import PolicyProblem, make_policy
+from mpies.policies.base import Policy
+from mpies.rollouts.functions import FunctionPlayer
+from mpies.rollouts.player import EpisodePlayer
+from mpies.rollouts.queue import Player
+from mpies.runs.policy_file import load_policy
+from mpies.solvers.directions import Directions
+from mpies.solvers.streams import ACTIONS, EPISODES, EVALUATION, REFERENCE, STATISTICS, TASK, stream
+
+Seeds = npt.NDArray[np.int64]
+
+
+def make_task_env(section: EnvironmentSection, rebuild: bool | None = None) -> VectorEnv:
+    """The VectorEnv of a section that names no function.  rebuild: takes the place of the section's own."""
+    env = make_env(
+        section.id,
+        section.backend,
+        section.max_steps,
+        section.rebuild_each_episode if rebuild is None else rebuild,
+        section.episode_timeout,
+        section.rebuild_every,
+        section.frame_skip,
+        **section.kwargs,
+    )
+    changes = section.hide, section.action_repeat, section.ignored_rewards, section.reward_shift
+    return change_task(env, section.id, *changes)
+
+
+def draw_reference(env: VectorEnv, count: int, random: np.random.Generator) -> npt.NDArray[np.uint8]:
+    """Observations (count, o) that random actions lead to: every eighth step of several episodes."""
+    action, interval = env.interface.action, 8
+    frames: list[npt.NDArray[np.uint8]] = []
+    while len(frames) < count:
+        batch = env.open(random.integers(2**31, size=8).tolist())
+        places, observations = np.arange(8, dtype=np.int32), batch.observations
+        for step in range(100 * interval):
+            if step % interval == 0:
+                frames += list(observations.astype(np.uint8))
+            if isinstance(action, Discrete):
+                actions = random.integers(action.count, size=len(places)).astype(np.int32)
+            else:
+                actions = random.uniform(action.low, action.high, (len(places), len(action.low))).astype(np.float32)
+            batch.send(places, actions)
+            observations, _, over = batch.receive()
+            places, observations = places[~over], observations[~over]
+            if not len(places) or len(frames) >= count:
+                break
+        batch.close()
+    return np.stack(frames[:count])
+
+
+class Task:
+    """The task of a Config.
+
+    dimension: d, the number of parameters.  env: the environment or the function.
+    policy: None for a function.  player: plays it on this rank.
+    observation_size: o, 0 where observations are not normalised.
+    behaviour_size: numbers that say how an episode ended.
+    directions: how members' directions are cut from the noise table.
+
+    constants: arrays that a saved policy has besides its parameters; None makes those of the run's seed.
+    Raises EnvironmentProblem when the environment cannot be built, and ConfigError when the policy does not fit it or
+    the solver cannot have so many parameters.
+    """
+
+    env: VectorEnv | FunctionEnv
+    policy: Policy | None
+    player: Player
+
+    def __init__(self, config: Config, constants: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
+        self.config = config
+        self.observation_size = 0
+        if config.environment.function is not None:
+            self._build_function(config.environment, config.environment.function)
+        else:
+            self._build_episodes(config, constants)
+        refusal = config.solver.refusal(self.dimension)
+        if refusal:
+            raise ConfigError(refusal)
+        self.directions = Directions(self.dimension)
+        if config.noise.rank and self.policy:
+            self.directions = Directions(self.dimension, tuple(self.policy.matrices), config.noise.rank)
+        if config.solver.noise_rows(self.dimension) and config.noise.size < self.directions.length:
+            raise ConfigError(
+                f"noise.size must be at least {self.directions.length}, the noise of one member, "
+                f"but is {config.noise.size}; leave it out for {type(config.noise)().size}"
+            )
+
+    def _build_function(self, section: EnvironmentSection, function: str) -> None:
+        assert section.dimension is not None
+        offset = section.shift * stream(self.config.seed, TASK).standard_normal(section.dimension)
+        self.env = env = make_function_env(function, section.dimension, offset)
+        self.policy = None
+        self.dimension = section.dimension
+        self.behaviour_size = env.behaviour_size
+        self.player = FunctionPlayer(env)
+
+    def _build_episodes(self, config: Config, constants: Mapping[str, npt.NDArray[Any]] | None) -> None:
+        section = config.environment
+        self.env = env = make_task_env(section)
+        if config.policy.kind == "conv" and not constants:
+            random = stream(config.seed, REFERENCE)
+            constants = {"reference": draw_reference(env, config.policy.reference, random)}
+        try:
+            self.policy = make_policy(config.policy, env.interface, constants)
+        except PolicyProblem as error:
+            raise ConfigError(str(error)) from None
+        self.dimension = self.policy.size
+        self.behaviour_size = env.interface.observation_size
+        if section.behaviour:
+            self.behaviour_size = env.measure_behaviour(section.behaviour)
+        timeout = None if env.timeout else section.episode_timeout
+        counts_signs = "sign" in getattr(config.solver, "fitness", "")  # few solvers need them, and they cost time
+        self.player = EpisodePlayer(env, self.policy, config.policy.observation_clip, timeout, counts_signs)
+        if config.policy.normalize_observations:
+            self.observation_size = env.interface.observation_size
+
+    def first_policy(self) -> dict[str, npt.NDArray[Any]]:
+        """Names to arrays that a run begins with: parameters (d,) float32, and observation statistics if known.
+
+        Raises RunError or ConfigError when policy.init_from names a file that does not fit.
+        """
+        if self.policy is None:
+            return {"parameters": np.zeros(self.dimension, np.float32)}
+        path = self.config.policy.init_from
+        if path is None:
+            return {"parameters": self.policy.initial(self.config.seed)}
+        saved = load_policy(path)
+        parameters, normalization = saved.arrays["parameters"], saved.arrays["normalization"]
+        wrong = None
+        if saved.config.policy.kind != self.config.policy.kind:
+            wrong = f"kind {saved.config.policy.kind}, but this policy is of kind {self.config.policy.kind}"
+        elif parameters.size != self.dimension:
+            wrong = f"{parameters.size:,} parameters, but this policy has {self.dimension:,}"
+        elif normalization.shape[1] != self.observation_size:
+            wrong = f"statistics of {normalization.shape[1]} observations, but {self.observation_size} are wanted"
+        if wrong:
+            raise ConfigError(f"policy.init_from: {path} has {wrong}; take the same policy and environment")
+        return saved.arrays
+
+    def training_seeds(self, generation: int, batch: int) -> Seeds:
+        """Environment seeds (members * episodes,) of a batch of members; antithetic pairs share theirs."""
+        solver = self.config.solver
+        random = stream(self.config.seed, EPISODES, generation, batch)
+        groups = solver.groups(self.dimension)
+        if self.config.environment.seeds == "generation":
+            groups = np.zeros_like(groups)
+        return random.integers(2**31, size=(groups[-1] + 1, solver.episodes))[groups].reshape(-1)
+
+    def action_seeds(self, generation: int, batch: int) -> Seeds | None:
+        """Seeds (members * episodes,) of what a batch's policies leave to chance; None for deterministic ones."""
+        if self.policy is None or not self.policy.head.is_random:
+            return None
+        return stream(self.config.seed, ACTIONS, generation, batch).integers(2**63, size=self._rollouts)
+
+    def training_samples(self, generation: int, batch: int) -> npt.NDArray[np.bool_]:
+        """Which rollouts (members * episodes,) of a batch feed the observation statistics."""
+        if not self.observation_size:
+            return np.zeros(self._rollouts, bool)
+        random = stream(self.config.seed, STATISTICS, generation, batch)
+        return random.random(self._rollouts) < self.config.policy.statistics_fraction
+
+    def evaluation_seeds(self, generation: int, attempt: int, episodes: int, seed: int | None = None) -> Seeds:
+        """Environment seeds (episodes,) of held-out episodes, from another random stream than those of training."""
+        seed = self.config.seed if seed is None else seed
+        return stream(seed, EVALUATION, generation, attempt).integers(2**31, size=episodes)
+
+    @property
+    def _rollouts(self) -> int:
+        """Rollouts of a batch of members."""
+        return self.config.solver.members(self.dimension) * self.config.solver.episodes

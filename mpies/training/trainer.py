@@ -1,0 +1,154 @@
+"""The generation loop.  Every rank runs `Trainer.train`; rank 0 alone has a Learner and writes the run."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from mpies.comm import Communicator, RankLost
+from mpies.config.schema import Config
+from mpies.runs.hdf5 import Arrays, Attributes
+from mpies.runs.metrics import Row
+from mpies.runs.snapshot import Evaluation
+from mpies.runs.writer import RunWriter
+from mpies.training.control import Control, GenerationAbandoned, Signals
+from mpies.training.evaluator import Evaluator
+from mpies.training.generation import Population
+from mpies.training.learner import Learner
+from mpies.training.task import Task
+from mpies.training.update import Updater, make_solver
+
+log = logging.getLogger(__name__)
+
+Callback = Callable[[Row, Evaluation | None], Any]
+
+
+class Trainer:
+    """One rank's part of a run.
+
+    run: the run directory; only the rank that is 0 at the time writes it.
+    on_generation: called on rank 0 with the row and the evaluation (or None) of each generation.
+    signals: None where no signal is waited for.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        comm: Communicator,
+        run: RunWriter | None = None,
+        signals: Signals | None = None,
+        on_generation: Callback = lambda row, evaluation: None,
+    ) -> None:
+        self.config, self.comm, self.run, self.on_generation = config, comm, run, on_generation
+        self.task = Task(config)
+        self.solver = make_solver(config, self.task.dimension, self.task.directions)
+        self.control = Control(config.stop, comm, signals)
+        self.updater = Updater(config, self.solver, comm)
+        self.evaluator = Evaluator(config, self.task, self.solver, comm, self.control)
+        self.has_learner = False  # whether this rank is rank 0 and has read the run
+        self.unrecorded: Population | None = None  # on rank 0: of a generation that is applied and not recorded
+
+    @property
+    def learner(self) -> Learner | None:
+        """The state of the run on rank 0; None elsewhere."""
+        return self.updater.learner
+
+    def build_table(self) -> None:
+        """Make the noise table in the shared memory of each node.  Raises NotEnoughSharedMemory."""
+        self.updater.build_table()
+
+    def train(self) -> str:
+        """Run generations until a stop rule holds; returns its name, one of control.STOP_REASONS."""
+        while True:
+            try:
+                self.restore()
+                while not (reason := self.control.stop_reason(self.learner)):
+                    self.run_generation()
+                break
+            except GenerationAbandoned:
+                reason = "signal"
+                break
+            except RankLost:
+                self.recover()
+        self.task.player.drop()
+        return reason
+
+    def run_generation(self) -> None:
+        """Play a generation and take its step; evaluate the mean when that is due; record both."""
+        spec, next_spec = self.updater.next_specs()
+        population = self.evaluator.evaluate(spec, self.updater.generation, prefetch=next_spec)
+        self.updater.apply(spec, population)
+        self.unrecorded = population if self.learner else None
+        self.finish_generation()
+
+    def finish_generation(self) -> None:
+        """Evaluate the mean when that is due, and record the generation."""
+        evaluation = None
+        if self.evaluation_is_due():
+            mean, normalization = self.updater.broadcast_mean()
+            evaluation = self.evaluator.evaluate_mean(mean, normalization, self.updater.generation)
+            if self.learner:
+                self.learner.note_solved(evaluation)
+        is_last = bool(self.control.stop_reason(self.learner))
+        if self.learner and self.run:  # no communication from here on: no loss of a rank can interrupt it
+            is_best = evaluation is not None and self.learner.update_best(evaluation)
+            snapshot = self.learner.snapshot(self.unrecorded, evaluation, is_best, self.comm.size)
+            self.run.record(snapshot, is_last)
+            self.on_generation(snapshot.row, evaluation)
+        self.unrecorded = None
+        self.evaluator.forget_recovered()
+
+    def evaluation_is_due(self) -> bool:
+        """Whether to evaluate the mean now: every few generations, and at the end unless the run was interrupted."""
+        reason, every = self.control.stop_reason(self.learner), self.config.evaluation.every
+        if reason in ("signal", "failures"):
+            return False
+        return bool(reason or (every and self.updater.generation % every == 0))
+
+    def restore(self) -> None:
+        """Bring all ranks to the same generation.  A rank 0 that is new reads the run first."""
+        if not self.comm.broadcast_int(self.has_learner):
+            self.read_run()
+            self.has_learner = self.comm.is_root
+        self.updater.begin(self.learner)
+        if self.comm.broadcast_int(self.unrecorded is not None):  # a rank was lost after the step
+            self.finish_generation()
+
+    def read_run(self) -> None:
+        """Go on from the checkpoint, and replay the generations behind it from the ledger, without an environment."""
+        run, learner, checkpoint = self.run, None, None
+        records: list[Arrays] = []
+        if self.comm.is_root and run:
+            checkpoint, records = run.load()
+            learner = self.make_learner(checkpoint)
+        self.updater.begin(learner)
+        for number in range(self.comm.broadcast_int(len(records))):
+            self.updater.replay(records[number] if learner else None)
+        if learner and run:
+            if records and learner.digest() != records[-1]["digest"].item():
+                log.warning(
+                    "the ledger of %s gives another state than recorded; going back to the checkpoint", run.path
+                )
+                learner = self.updater.learner = self.make_learner(checkpoint)
+            if learner.clock.generation:
+                log.info("%s: going on from generation %d", run.path, learner.clock.generation)
+            run.begin(learner.snapshot())
+
+    def make_learner(self, checkpoint: tuple[Arrays, Attributes] | None) -> Learner:
+        """The learner of a checkpoint, or of a new run where there is none."""
+        constants = self.task.policy.constants if self.task.policy else {}
+        learner = Learner(self.config, self.solver, self.task.observation_size, constants)
+        if checkpoint:
+            learner.load_state_dict(checkpoint[0])
+        else:
+            learner.start(self.task.first_policy())
+        return learner
+
+    def recover(self) -> None:
+        """Go on with the ranks that are left after one was lost."""
+        began = time.perf_counter()
+        self.evaluator.keep_finished()
+        lost = self.comm.repair()
+        if self.comm.is_root:
+            seconds = time.perf_counter() - began
+            log.warning("lost %s; %d ranks go on after %.3f s", lost, self.comm.size, seconds)

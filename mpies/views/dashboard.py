@@ -1,0 +1,149 @@
+"""The dashboard: a small web server that only reads runs, and one page that follows them.
+
+The page asks for updates every two seconds and needs nothing from other hosts.  It draws its curves with uPlot (MIT, in
+page/), because a page of Dash loads some 4 MB before it shows any.
+"""
+
+import functools
+import gzip
+import ipaddress
+import json
+import socket
+import socketserver
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+from mpies.errors import ConfigError
+from mpies.views.run_index import DOWNLOADS, RunIndex
+
+_PAGE = {  # path of a URL to (file in page/, type)
+    "/": ("page.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+    "/uPlot.js": ("uPlot.iife.min.js", "text/javascript"),
+    "/uPlot.css": ("uPlot.min.css", "text/css"),
+}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def serve(folder: str | Path, host: str, port: int) -> "Server":
+    """A server of the runs below `folder`, bound to its port but not yet serving.  Raises ConfigError."""
+    if not Path(folder).is_dir():
+        raise ConfigError(f"{folder}: is no folder; give one with run directories in it, such as runs")
+    try:
+        return Server((host, port), RunIndex(Path(folder).resolve()))
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{host}:{port} cannot be listened on ({reason}); take another --host or --port") from None
+
+
+class Server(ThreadingHTTPServer):
+    """Serves the page and the JSON that it asks for.  is_local: whether only this machine can reach it."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], runs: RunIndex) -> None:
+        self.runs = runs
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, _Handler)
+        self.is_local = ipaddress.ip_address(str(self.server_address[0])).is_loopback
+
+    def server_bind(self) -> None:
+        socketserver.TCPServer.server_bind(self)  # HTTPServer's would look up this machine's name in the network
+
+    @property
+    def url(self) -> str:
+        """The address of the page."""
+        host, port = str(self.server_address[0]), self.server_address[1]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+@functools.cache
+def _read_page(file: str) -> bytes:
+    return resources.files("mpies.views").joinpath("page", file).read_bytes()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+    timeout = 60  # seconds that a silent connection is kept
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        query = {key: values[0] for key, values in parse_qs(url.query).items()}
+        if self.server.is_local and not _is_local(self.headers.get("Host", "")):
+            # Another site may resolve its own name to this address, and must not read the runs.
+            self._refuse(HTTPStatus.FORBIDDEN, "ask for localhost, or start with --host")
+        elif url.path in _PAGE:
+            file, kind = _PAGE[url.path]
+            self._send(_read_page(file), f"{kind}; charset=utf-8")
+        elif url.path == "/api/runs":
+            self._send_json(self.server.runs.summaries())
+        elif url.path == "/api/run":
+            version, after, log = (_parse_whole(query.get(name)) for name in ("version", "after", "log"))
+            update = self.server.runs.read_update(query.get("name", ""), version, after, log)
+            self._refuse(HTTPStatus.NOT_FOUND, "no such run") if update is None else self._send_json(update)
+        elif url.path == "/download":
+            self._download(query.get("run", ""), query.get("file", ""))
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND, "no such page")
+
+    def _download(self, name: str, file: str) -> None:
+        view = self.server.runs.find(name)
+        try:
+            if view is None or file not in DOWNLOADS:
+                raise FileNotFoundError
+            with view.open(file) as opened:
+                content = opened.read()
+        except OSError:
+            self._refuse(HTTPStatus.NOT_FOUND, "no such file")
+            return
+        label = f"{self.server.runs.folder.name if name == '.' else name.replace('/', '-')}-{file}"
+        attachment = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(label)}"}
+        self._send(content, "application/octet-stream", headers=attachment)
+
+    def _send_json(self, values: Any) -> None:
+        self._send(json.dumps(values, separators=(",", ":"), default=str).encode(), "application/json")
+
+    def _refuse(self, status: HTTPStatus, text: str) -> None:
+        self._send(f"{status} {text}\n".encode(), "text/plain; charset=utf-8", status)
+
+    def _send(
+        self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+    ) -> None:
+        headers = {**_HEADERS, **(headers or {}), "Content-Type": kind}
+        if len(content) > 1000 and "gzip" in self.headers.get("Accept-Encoding", ""):
+            content = gzip.compress(content, 5, mtime=0)
+            headers["Content-Encoding"] = "gzip"
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: the page asks every two seconds."""
+
+
+def _is_local(host: str) -> bool:
+    """Whether a Host header names this machine by a name or address that only it has."""
+    name = urlsplit(f"//{host}").hostname or ""
+    try:
+        return name == "localhost" or name.endswith(".localhost") or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _parse_whole(text: str | None) -> int:
+    """A whole number from a query; -1 for anything else."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else -1

@@ -1,0 +1,182 @@
+"""Episodes to look at, in a window or recorded to a file."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.config.schema import Config
+from mpies.envs import EnvironmentProblem
+from mpies.envs.base import VectorEnv
+from mpies.errors import ConfigError
+from mpies.rollouts.batch import RolloutBatch, evaluation_batch
+from mpies.rollouts.queue import play_alone
+from mpies.runs.hdf5 import Arrays
+from mpies.runs.policy_file import load_policy
+from mpies.tools.evaluate import HELD_OUT
+from mpies.tools.replay import load_member
+from mpies.training.task import Task
+
+SUFFIXES = (".mp4", ".gif")
+MAX_GIF_FRAMES = 25  # a second: viewers slow faster ones down
+
+
+class Renderable(Protocol):
+    """An environment as gymnasium defines it."""
+
+    metadata: Mapping[str, Any]
+
+    def render(self) -> Any:
+        """A frame (height, width, 3) uint8, where its render_mode is rgb_array."""
+
+
+class Video:
+    """A video file that is written frame by frame.  It gets its name when it is complete.
+
+    path: ends in one of SUFFIXES.  Raises ConfigError where it does not, or where a package is missing.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if self.path.suffix not in SUFFIXES:
+            raise ConfigError(f"--video must end in {' or '.join(SUFFIXES)}, but is {str(path)!r}")
+        try:
+            import imageio.v2
+            import imageio_ffmpeg  # noqa: F401 (imageio takes it for .mp4)
+        except ImportError:
+            raise ConfigError('videos need packages that are not installed: pip install "mpies[video]"') from None
+        self._imageio = imageio.v2
+        self._writer: Any = None
+        self._unfinished = self.path.with_name(f".{self.path.stem}.{os.getpid()}.tmp{self.path.suffix}")
+        self._frames = 0  # that were rendered
+        self._stride = 1  # every so many frames one is written
+
+    def add_frame(self, environment: Renderable) -> None:
+        """Add what the environment looks like now.
+
+        Raises EnvironmentProblem where it renders no image, and ConfigError where the file cannot be written.
+        """
+        frame = np.asarray(environment.render())
+        if frame.ndim != 3:
+            raise EnvironmentProblem("it gives no picture of itself (render_mode rgb_array)")
+        if self._writer is None:
+            self._open(environment.metadata.get("render_fps") or 30)
+        if self._frames % self._stride == 0:
+            height, width = (size - size % 2 for size in frame.shape[:2])  # H.264 wants even sizes
+            self._writer.append_data(frame[:height, :width, :3])
+        self._frames += 1
+
+    def _open(self, frames_per_second: int) -> None:
+        options: dict[str, Any] = {"fps": frames_per_second, "macro_block_size": 2}
+        if self.path.suffix == ".gif":
+            self._stride = -(-frames_per_second // MAX_GIF_FRAMES)
+            options = {"duration": 1000 * self._stride / frames_per_second, "loop": 0}
+        try:
+            self._writer = self._imageio.get_writer(self._unfinished, mode="I", **options)
+        except OSError as error:
+            raise ConfigError(f"{self.path}: cannot be written ({error.strerror}); give another --video") from None
+
+    def close(self, is_complete: bool) -> None:
+        """End the file.  One that is complete is renamed to `path`, another one is removed."""
+        if self._writer:
+            self._writer.close()
+            if is_complete:
+                os.replace(self._unfinished, self.path)
+        self._unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def recording(path: str | Path | None) -> Iterator[Video | None]:
+    """A Video that is complete unless the block raises; None without a path."""
+    video = Video(path) if path else None
+    try:
+        yield video
+    except BaseException:
+        if video:
+            video.close(is_complete=False)
+        raise
+    if video:
+        video.close(is_complete=True)
+
+
+@contextmanager
+def visible_task(config: Config, video: Video | None, constants: Arrays | None = None) -> Iterator[Task]:
+    """A Task whose environments render each step into the video, or into a window where that is None.
+
+    EnvPool renders nothing, so gymnasium takes its place.  constants: of the policy, as for Task.
+    Raises ConfigError where there is nothing to see, or no screen for a window.
+    """
+    section = config.environment
+    if section.function is not None:
+        raise ConfigError(f"{section.id} has no episodes to look at")
+    has_screen = any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    has_screen |= sys.platform in ("darwin", "win32")
+    if not video and not has_screen:
+        raise ConfigError("there is no screen here: record with --video FILE.mp4 or FILE.gif")
+    if not has_screen:
+        os.environ.setdefault("MUJOCO_GL", "egl")  # renders without a screen; read when mujoco is imported
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    changes = {
+        "id": section.id.removeprefix("envpool:"),
+        "backend": "gymnasium" if section.backend == "envpool" else section.backend,
+        "kwargs": {**section.kwargs, "render_mode": "rgb_array" if video else "human"},
+    }
+    task = Task(config.model_copy(update={"environment": section.model_copy(update=changes)}), constants)
+    env = task.env
+    assert isinstance(env, VectorEnv)  # functions were refused above
+    env.watch = video.add_frame if video else None
+    try:
+        yield task
+    finally:
+        env.close()
+
+
+def show_episodes(task: Task, batch: RolloutBatch) -> npt.NDArray[np.float64]:
+    """Play the episodes of a batch one after the other.  Returns their returns (r,).
+
+    task: of visible_task.  Raises EnvironmentProblem where an episode fails.
+    """
+    returns = []
+    for rollout in range(len(batch)):
+        rows, failures = play_alone(task.player, batch, [rollout])
+        for message in failures.values():
+            raise EnvironmentProblem(f"{task.config.environment.id} cannot be shown: {message}")
+        returns.append(rows["total"][0])
+    return np.array(returns)
+
+
+def play_policy(
+    path: str | Path, episodes: int, seed: int | None, video: str | Path | None
+) -> tuple[int, npt.NDArray[np.float64]]:
+    """Show held-out episodes of the best policy of a run, or of a policy file.
+
+    seed: of the episodes; None for the run's.  video: the file to record to, None for a window.
+    Returns the policy's generation and the returns (episodes,).
+    """
+    policy = load_policy(path)
+    with recording(video) as recorder, visible_task(policy.config, recorder, policy.constants) as task:
+        seeds = task.evaluation_seeds(HELD_OUT, 0, episodes, seed)
+        normalization = policy.arrays["normalization"] if task.observation_size else None
+        returns = show_episodes(task, evaluation_batch(policy.arrays["parameters"], seeds, normalization))
+    return policy.generation, returns
+
+
+def show_member(
+    path: str | Path, generation: int, member: int, video: str | Path | None
+) -> tuple[float, float, dict[int, str]]:
+    """Replay a recorded member of a generation, and record its episodes to a file where `video` names one.
+
+    Returns the recorded return, the replayed return, and the message of each episode that failed.
+    """
+    with recording(video) as recorder:
+        recorded = load_member(path, generation, member)
+        replayed, failures = recorded.replay()
+        if recorder and not failures:
+            with visible_task(recorded.config, recorder) as task:
+                show_episodes(task, recorded.batch)
+    return recorded.recorded_return, replayed, failures

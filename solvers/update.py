@@ -1,0 +1,47 @@
+"""The update of a generation: from the members' results to the moments that `Solver.tell` needs.
+
+Live training, resuming, replaying and a solver alone all go through `sum_moments`.
+"""
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.solvers.base import OptionsT, ProposalT, Results, Solver
+from mpies.solvers.moments import split
+from mpies.solvers.noise import FloatArray
+
+
+class BlockGatherer(Protocol):
+    """What `sum_moments` needs of a communicator: this rank, how many there are, and how blocks get to rank 0."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def gather_blocks(self, block: npt.NDArray[Any], bounds: npt.NDArray[np.int64]) -> npt.NDArray[Any] | None:
+        """On rank 0 the blocks of all ranks side by side; None on the others.  bounds: (size + 1,) coordinates."""
+
+
+def sum_moments(
+    solver: Solver[OptionsT, ProposalT],
+    proposal: ProposalT,
+    results: Results,
+    indices: npt.NDArray[np.int64],
+    comm: BlockGatherer | None = None,
+) -> FloatArray | None:
+    """The moments (a + c, d) of a generation on rank 0; None on other ranks.
+
+    Each rank sums its own block of coordinates.  The bits do not depend on how many ranks there are.
+    indices: (k,) noise indices of all batches of the generation.  comm: None for a single process.
+    """
+    weights = solver.compute_weights(results, proposal)
+    indices = indices[: weights.linear.shape[1]]  # none if the solver wants no moments
+    if comm is None:
+        return solver.moments(indices, weights, 0, solver.dimension)
+    bounds = split(solver.dimension, comm.size)
+    start, stop = bounds[comm.rank : comm.rank + 2]
+    return comm.gather_blocks(solver.moments(indices, weights, start, stop), bounds)

@@ -1,0 +1,91 @@
+"""The command line is quick to start, knows its commands, and refuses what it cannot read."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from mpies.cli.main import main
+from mpies.cli.threads import VARIABLES
+
+COMMANDS = (
+    "bench check compare dashboard doctor evaluate export launch play plot probe replay report reproduce simulate "
+    "train verify"
+).split()
+
+
+def run_python(program, **variables):
+    """The output of a Python program, started without any limit on threads."""
+    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES} | variables
+    return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+
+
+def test_the_commands_are_those_that_users_rely_on():
+    assert sorted(main.commands) == COMMANDS
+    assert sorted(main.commands["launch"].commands) == ["k8s", "slurm"]
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["launch", "slurm"], ["launch", "k8s"]])
+def test_each_command_and_each_of_its_options_explains_itself(command):
+    ended = CliRunner().invoke(main, [*command, "--help"])
+    assert ended.exit_code == 0 and ended.stdout.startswith("Usage: ")
+    found = main
+    for name in command:
+        found = found.commands[name]
+    assert found.help
+    for option in found.params:
+        assert option.param_type_name == "argument" or option.help, option.name
+
+
+def test_help_imports_nothing_that_is_slow():
+    program = "import sys, mpies.cli.main; print(*{'numpy', 'pydantic', 'yaml', 'mpi4py', 'rich'} & sys.modules.keys())"
+    assert run_python(program).stdout.split() == []
+
+
+WATCH_NUMPY = """
+import os, sys
+from mpies.cli.main import main
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            print("NumPy comes to", os.environ.get("OPENBLAS_NUM_THREADS"), "threads")
+
+sys.meta_path.insert(0, Watch())
+main(["check", "--keys"])
+"""
+
+
+@pytest.mark.parametrize(("variables", "count"), [({}, "1"), ({"OMP_NUM_THREADS": "3"}, "3")])
+def test_a_command_limits_threads_before_numpy_is_imported(variables, count):
+    assert run_python(WATCH_NUMPY, **variables).stdout.splitlines()[0] == f"NumPy comes to {count} threads"
+
+
+def test_importing_the_command_line_changes_no_environment_variable():
+    program = "import os; before = dict(os.environ); import mpies.cli.main; print(before == dict(os.environ))"
+    assert run_python(program).stdout == "True\n"
+
+
+def test_python_m_mpies_is_the_command_line(run_mpies):
+    ended = run_mpies(0, "check")
+    assert (ended.code, ended.stdout) == (2, "")
+    assert ended.stderr == "mpies: check needs the path of a config, or --schema or --keys\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train absent.yaml", "absent.yaml: cannot be read (No such file or directory); give the path of a YAML file"),
+        ("train x.yaml --seeds 5..1", "--seeds must be a number such as 5, or a range such as 6..10, but is '5..1'"),
+        ("train x.yaml --seeds 2 seed=3", "--seeds and seed= exclude each other; leave one out"),
+        ("verify x.yaml --ranks 1,0", "--ranks must be numbers like 1,2,3, but is '1,0'"),
+        ("play run --member 3", "--member must be GENERATION,NUMBER such as 12,3, but is '3'"),
+        ("reproduce", "reproduce needs the name of a recipe under results/, or --list"),
+        ("doctor --out absent", "--out absent: is no folder; give one that is there, such as a shared volume"),
+    ],
+)
+def test_a_wrong_command_line_is_answered_with_one_line_and_exit_code_2(arguments, message, run_mpies):
+    ended = run_mpies(0, *arguments.split())
+    assert (ended.code, ended.stdout, ended.stderr) == (2, "", f"mpies: {message}\n")

@@ -1,0 +1,72 @@
+"""Values of options are parsed, and a command ends with the right exit code."""
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from mpies.cli.options import end, parse_counts, parse_member, parse_seeds, user_errors
+from mpies.envs import EnvironmentProblem
+from mpies.errors import ConfigError, RunError
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("3", [1, 2, 3]), ("1", [1]), ("6..8", [6, 7, 8]), ("0..0", [0])])
+def test_seeds_are_a_number_or_a_range(text, seeds):
+    assert list(parse_seeds(text)) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "-1", "3..", "..3", "5..4", "1..2..3", "1.5", "²"])
+def test_seeds_that_are_neither_are_refused(text):
+    with pytest.raises(ConfigError) as caught:
+        parse_seeds(text)
+    assert str(caught.value) == f"--seeds must be a number such as 5, or a range such as 6..10, but is {text!r}"
+
+
+@pytest.mark.parametrize(("text", "counts"), [("2", [2]), ("1,2,3", [1, 2, 3]), ("4, 1", [4, 1])])
+def test_numbers_of_ranks_are_a_list(text, counts):
+    assert parse_counts(text) == counts
+
+
+@pytest.mark.parametrize("text", ["", "0", "1,0", "1,,2", "1..3", "x", "-1", "²"])
+def test_numbers_of_ranks_that_are_none_are_refused(text):
+    with pytest.raises(ConfigError) as caught:
+        parse_counts(text)
+    assert str(caught.value) == f"--ranks must be numbers like 1,2,3, but is {text!r}"
+
+
+@pytest.mark.parametrize(("text", "member"), [("12,3", (12, 3)), ("1,0", (1, 0))])
+def test_a_member_is_a_generation_and_a_number(text, member):
+    assert parse_member(text) == member
+
+
+@pytest.mark.parametrize("text", ["", "12", "12,", ",3", "0,3", "1,2,3", "1,-1", "a,b"])
+def test_a_member_that_is_not_is_refused(text):
+    with pytest.raises(ConfigError) as caught:
+        parse_member(text)
+    assert str(caught.value) == f"--member must be GENERATION,NUMBER such as 12,3, but is {text!r}"
+
+
+@pytest.mark.parametrize("error", [ConfigError, RunError, EnvironmentProblem])
+def test_a_users_error_is_one_line_on_standard_error_and_exit_code_2(error):
+    @click.command()
+    @user_errors
+    def fail():
+        raise error("it is wrong; mend it")
+
+    ended = CliRunner().invoke(fail)
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (2, "", "mpies: it is wrong; mend it\n")
+
+
+def test_an_error_of_mpies_itself_keeps_its_traceback():
+    @click.command()
+    @user_errors
+    def fail():
+        raise ZeroDivisionError
+
+    assert isinstance(CliRunner().invoke(fail).exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(("is_good", "code"), [(True, 0), (False, 1)])
+def test_the_exit_code_says_whether_the_answer_is_good(is_good, code):
+    with pytest.raises(SystemExit) as caught:
+        end(is_good)
+    assert caught.value.code == code

@@ -1,0 +1,180 @@
+"""One contract for all communicators: each test runs on Serial and on three ranks of a real mpiexec."""
+
+import time
+
+import numpy as np
+import pytest
+
+from mpies.comm import Communicator, connect
+from mpies.comm.mpi import MPICommunicator
+from mpies.comm.serial import Serial
+from mpies.errors import NotEnoughSharedMemory
+
+on_one_and_three_ranks = pytest.mark.parametrize("ranks", [1, pytest.param(3, marks=pytest.mark.mpi(3))])
+
+ROW = np.dtype([("number", "i8"), ("value", "f8")])
+COUNTS = [(2, 0, 3), (0, 0, 0), (0, 0, 1), (1000, 1, 0)]  # rows of each rank
+
+
+@pytest.fixture
+def comm(ranks):
+    comm = connect()
+    if comm.size == ranks:
+        assert type(comm) is (Serial if ranks == 1 else MPICommunicator)
+    return comm
+
+
+def rows_of(count, rank):
+    return np.array([(100 * rank + number, rank + 0.5) for number in range(count)], ROW)
+
+
+@pytest.mark.parametrize("kind", [Serial, MPICommunicator])
+def test_a_communicator_implements_every_abstract_method_itself_and_adds_no_public_one(kind):
+    assert Communicator.__abstractmethods__ <= vars(kind).keys()
+    assert kind.__bases__ == (Communicator,) and not kind.__abstractmethods__
+    known = {*vars(Communicator), *Communicator.__annotations__}
+    assert {name for name in vars(kind) if not name.startswith("_")} <= known
+
+
+@on_one_and_three_ranks
+def test_ranks_are_numbered_and_all_are_on_this_node(comm, ranks):
+    assert comm.size == comm.node_size == ranks and comm.nodes == 1 and comm.node == 0
+    assert comm.is_root == (comm.rank == 0)
+    own = np.array([(comm.rank, comm.node_rank)], ROW)
+    assert comm.allgather(own)[0].tolist() == [(rank, rank) for rank in range(ranks)]
+
+
+@on_one_and_three_ranks
+def test_broadcast_gives_every_rank_the_vectors_of_rank_0(comm, ranks):
+    for dtype in (np.float32, np.float64, np.int64):
+        vectors = [np.arange(5, dtype=dtype), np.zeros(0, dtype), np.full(1000, 7, dtype), np.zeros(0, dtype)]
+        other = [np.ones(3)]  # what other ranks give is ignored
+        received = comm.broadcast(vectors if comm.is_root else other if comm.rank == 1 else None)
+        assert [part.tobytes() for part in received] == [vector.tobytes() for vector in vectors]
+        assert all(part.dtype == dtype for part in received)
+
+
+@on_one_and_three_ranks
+def test_broadcast_takes_15_vectors_of_different_types(comm, ranks):
+    vectors = [np.full(place, place, [np.float32, np.int64, np.uint8][place % 3]) for place in range(15)]
+    received = comm.broadcast(vectors if comm.is_root else None)
+    assert [(part.dtype, part.tolist()) for part in received] == [(v.dtype, v.tolist()) for v in vectors]
+
+
+@on_one_and_three_ranks
+def test_broadcast_int_gives_every_rank_the_number_of_rank_0(comm, ranks):
+    assert comm.broadcast_int(2**40 if comm.is_root else 5) == 2**40
+    assert comm.broadcast_int(None if comm.is_root else 5) == 0
+    assert comm.broadcast_int(True if comm.is_root else None) == 1
+
+
+@on_one_and_three_ranks
+def test_broadcast_rows_fills_the_first_rows_of_the_shared_window(comm, ranks):
+    window = comm.allocate_shared(5 * 4, np.float32).reshape(5, 4)
+    window[:] = -1
+    comm.node_barrier()
+    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
+    comm.broadcast_rows(rows if comm.is_root else None, window)
+    assert np.array_equal(window[:3], rows) and (window[3:] == -1).all()
+    comm.node_barrier()
+    comm.broadcast_rows(None, window)
+    assert np.array_equal(window[:3], rows)
+
+
+@on_one_and_three_ranks
+def test_allgather_gives_every_rank_all_rows_in_rank_order(comm, ranks):
+    for counts in COUNTS:
+        received, numbers = comm.allgather(rows_of(counts[comm.rank], comm.rank))
+        expected = np.concatenate([rows_of(counts[rank], rank) for rank in range(ranks)])
+        assert received.dtype == ROW and received.tobytes() == expected.tobytes()
+        assert numbers.shape == (ranks, 0)
+
+
+@on_one_and_three_ranks
+def test_allgather_gives_every_rank_the_numbers_of_all(comm, ranks):
+    _, numbers = comm.allgather(rows_of(1, comm.rank), (comm.rank, 10**12 - comm.rank))
+    assert numbers.dtype == np.int64
+    assert numbers.tolist() == [[rank, 10**12 - rank] for rank in range(ranks)]
+
+
+@on_one_and_three_ranks
+def test_gather_gives_rank_0_all_rows_and_the_others_none(comm, ranks):
+    for counts in COUNTS:
+        received = comm.gather(rows_of(counts[comm.rank], comm.rank))
+        expected = np.concatenate([rows_of(counts[rank], rank) for rank in range(ranks)])
+        if comm.is_root:
+            assert received.dtype == ROW and received.tobytes() == expected.tobytes()
+        else:
+            assert received is None
+
+
+@on_one_and_three_ranks
+def test_gather_blocks_puts_the_coordinates_together_on_rank_0(comm, ranks):
+    for orders in (1, 3):
+        for bounds in [(0, 4, 5, 11), (0, 0, 7, 7), (0, 0, 0, 1), (0, 333, 666, 1000)]:
+            bounds = np.array([0, bounds[-1]] if ranks == 1 else bounds)
+            complete = np.arange(orders * bounds[-1], dtype=np.float32).reshape(orders, -1)
+            received = comm.gather_blocks(complete[:, bounds[comm.rank] : bounds[comm.rank + 1]], bounds)
+            if comm.is_root:
+                assert received.dtype == np.float32 and np.array_equal(received, complete)
+            else:
+                assert received is None
+
+
+@on_one_and_three_ranks
+def test_all_ranks_of_a_node_share_one_vector(comm, ranks):
+    for dtype in (np.float32, np.int64):
+        vector = comm.allocate_shared(100 * ranks, dtype)
+        assert vector.dtype == dtype and vector.shape == (100 * ranks,)
+        vector[comm.rank * 100 : (comm.rank + 1) * 100] = comm.rank + 1
+        comm.node_barrier()
+        assert vector.tolist() == [rank + 1 for rank in range(ranks) for _ in range(100)]
+        comm.node_barrier()
+    assert comm.allocate_shared(0, np.float32).shape == (0,)
+    comm.free()
+
+
+@on_one_and_three_ranks
+def test_too_little_shared_memory_is_an_error_and_does_not_hang(comm, ranks):
+    with pytest.raises(NotEnoughSharedMemory, match=r"lower noise.size"):
+        comm.allocate_shared(2**50, np.float32)
+
+
+@on_one_and_three_ranks
+def test_the_error_of_the_lowest_rank_reaches_all(comm, ranks):
+    assert comm.first_error("") == ""
+    assert comm.first_error(f"from {comm.rank}") == "from 0"
+    lowest = min(1, ranks - 1)
+    assert comm.first_error(f"from {comm.rank}" if comm.rank >= lowest else "") == f"from {lowest}"
+
+
+@on_one_and_three_ranks
+def test_a_nonblocking_barrier_is_over_when_all_ranks_have_entered_it(comm, ranks):
+    barrier, entered = comm.nonblocking_barrier(), comm.allocate_shared(ranks, np.int64)
+    entered[comm.rank] = 0
+    comm.node_barrier()
+    if comm.rank == ranks - 1:
+        time.sleep(0.2)  # while the others ask again and again
+    entered[comm.rank] = 1
+    while not barrier.is_over():
+        pass
+    assert entered.all()
+    assert barrier.is_over()
+    barrier.wait()
+    comm.nonblocking_barrier().wait()  # enters it too
+
+
+@on_one_and_three_ranks
+def test_one_rank_asks_all_of_its_node_to_abandon(comm, ranks):
+    assert not comm.abandon_requested
+    comm.node_barrier()
+    if comm.rank == ranks - 1:
+        comm.request_abandon()
+    comm.node_barrier()
+    assert comm.abandon_requested
+
+
+@on_one_and_three_ranks
+def test_finalize_returns_the_exit_code(comm, ranks):
+    comm.allocate_shared(10, np.float32)
+    assert comm.finalize(75) == 75

@@ -1,0 +1,78 @@
+"""Every number is handed out exactly once, on one rank and on several."""
+
+import numpy as np
+import pytest
+
+from mpies.comm import connect
+from mpies.comm.work_counter import SLOTS, WorkCounter, count_alone
+
+on_one_and_three_ranks = pytest.mark.parametrize("ranks", [1, pytest.param(3, marks=pytest.mark.mpi(3))])
+
+
+@pytest.fixture
+def comm():
+    return connect()
+
+
+@on_one_and_three_ranks
+def test_each_number_is_taken_exactly_once_from_every_counter(comm, ranks):
+    totals = [10, 1000, 0, 1, 2, 57, 58, 59, 60, 61, 62]
+    assert len(totals) > SLOTS  # so that counters are recycled
+    for number, total in enumerate(totals):
+        counter, own = comm.work_counter(total), []
+        assert counter.left == total
+        while taken := counter.take(1 + (number + comm.rank) % 4):
+            assert counter.left <= total - len(own) - len(taken)
+            own += taken
+        assert counter.left == 0 and not counter.take(1)
+        everyones, _ = comm.allgather(np.array(own, np.int64))
+        assert sorted(everyones.tolist()) == list(range(total)), f"counter {number}"
+
+
+@pytest.mark.mpi(2)
+def test_taking_does_not_wait_for_a_rank_that_is_busy(comm):
+    counter = comm.work_counter(20)
+    if comm.rank == 1:  # while rank 0 is in the barrier below, and makes no progress in MPI for others
+        assert [number for _ in range(20) for number in counter.take(1)] == list(range(20))
+    comm.node_barrier()
+    assert not counter.take(1)
+
+
+@pytest.mark.mpi(2)
+def test_a_rank_that_has_taken_sees_what_others_take(comm):
+    counter = comm.work_counter(20)
+    assert counter.left == 20
+    counter.take(2)
+    comm.node_barrier()
+    assert counter.left == 16  # before its first take a rank sees all: a late one begins with as many as the first
+    comm.node_barrier()
+    counter.take(8)
+    comm.node_barrier()
+    assert counter.left == 0 and not counter.take(1)
+
+
+@pytest.mark.mpi(2)
+def test_a_rank_that_is_two_counters_ahead_disturbs_nobody(comm):
+    """As where generations overlap: rank 1 begins later counters while rank 0 still takes from the first."""
+    first = comm.work_counter(10)
+    assert len(first.take(3)) == 3
+    comm.node_barrier()
+    if comm.rank == 1:
+        assert [len(comm.work_counter(6).take(4)) for _ in range(3)] == [4, 4, 4]
+    comm.node_barrier()
+    if comm.rank == 0:
+        assert list(first.take(9)) == [6, 7, 8, 9]
+        later = [comm.work_counter(6) for _ in range(3)]
+        assert [list(counter.take(4)) for counter in later] == [[4, 5]] * 3
+
+
+def test_numbers_stay_within_the_range_when_all_are_taken():
+    before = iter([0, 2, 4, 6])
+    counter = WorkCounter(5, 8, lambda count: next(before))
+    assert [list(counter.take(2)) for _ in range(4)] == [[5, 6], [7], [], []]
+
+
+def test_a_counter_that_one_process_has_for_itself_counts_up():
+    add = count_alone()
+    assert [add(3), add(0), add(4), add(1)] == [0, 3, 3, 7]
+    assert count_alone()(1) == 0

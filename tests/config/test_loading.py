@@ -1,0 +1,227 @@
+"""Configs are read from YAML files and overrides, validated, and written back."""
+
+import json
+import os
+import random
+
+import pytest
+import yaml
+
+from mpies.config.loading import as_yaml, differences, load_config, resolved, validate_config
+from mpies.errors import ConfigError
+from tests.config.examples import CARTPOLE, SPHERE
+
+# What a config file holds, and how the message begins after the path of the file.
+NO_CONFIG = [
+    ("", "is empty; it needs at least environment: {id: CartPole-v1}"),
+    ("# only a comment", "is empty; it needs at least environment: {id: CartPole-v1}"),
+    ("- a\n- b", "must hold sections such as environment: {id: CartPole-v1}, but is the list [a, b]"),
+    ("hello", "must hold sections such as environment: {id: CartPole-v1}, but is the text 'hello'"),
+    (CARTPOLE + "seed: 1\nseed: 2", "line 3 is not YAML (key 'seed' appears twice; remove one)"),
+    (CARTPOLE + "solver: {sigma: 1, sigma: 2}", "line 2 is not YAML (key 'sigma' appears twice; remove one)"),
+    (CARTPOLE + "a: [", "line 2 is not YAML (expected the node content, but found '<stream end>')"),
+]
+
+
+@pytest.mark.parametrize(("text", "beginning"), NO_CONFIG)
+def test_a_file_that_holds_no_mapping_of_yaml_is_refused_in_one_line(text, beginning, write_config):
+    path = write_config(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value).startswith(f"{path}: {beginning}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "beginning"),
+    [
+        ("solver", "the command line: 'solver' must be KEY=VALUE, for instance solver.sigma=0.05"),
+        ("=3", "the command line: '=3' must be KEY=VALUE, for instance solver.sigma=0.05"),
+        ("solver..sigma=3", "the command line: 'solver..sigma=3' must be KEY=VALUE, for instance solver.sigma=0.05"),
+        (
+            "environment.id.x=3",
+            "the command line: environment.id.x is not a key, since environment.id is the text 'CartPole-v1' and not "
+            "a section",
+        ),
+        ("solver.sigma=[1", "the command line, solver.sigma: line 1 is not YAML"),
+    ],
+)
+def test_an_override_that_is_no_key_and_value_is_refused(override, beginning, write_config):
+    with pytest.raises(ConfigError) as caught:
+        load_config(write_config(CARTPOLE), [override])
+    assert str(caught.value).startswith(beginning)
+
+
+def test_overrides_replace_values_of_the_file_and_the_last_one_counts(write_config):
+    path = write_config(CARTPOLE + "solver: {sigma: 0.5, population: 10}\nstop: {target: 3}")
+    config = load_config(
+        path, ["solver.sigma=1e-3", "solver.optimizer.kind=sgd", "policy.hidden=[4, 5]", "stop.target=null"]
+    )
+    assert (config.solver.sigma, config.solver.population, config.solver.optimizer.kind) == (0.001, 10, "sgd")
+    assert (config.policy.hidden, config.stop.target) == ([4, 5], None)
+    assert load_config(path, ["seed=2", "seed=3"]).seed == 3
+
+
+def test_a_section_given_as_a_word_is_the_section_of_that_kind(write_config):
+    short, long = (
+        load_config(write_config(CARTPOLE + text)) for text in ("noise: low_rank", "noise: {kind: low_rank}")
+    )
+    assert short == long and short.noise.rank == 1 and short.noise.size == 25_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1e-3", 0.001), ("1.0e-3", 0.001), ("2", 2.0), ("+.5", 0.5), ("1E2", 100.0)]
+)
+def test_numbers_may_be_written_as_people_write_them(text, value, write_config):
+    assert load_config(write_config(CARTPOLE + f"solver: {{sigma: {text}}}")).solver.sigma == value
+
+
+@pytest.mark.parametrize("text", ["25e6", "25_000_000", "25000000", "2.5e7"])
+def test_whole_numbers_may_have_an_exponent_or_underscores(text, write_config):
+    size = load_config(write_config(CARTPOLE + f"noise: {{size: {text}}}")).noise.size
+    assert size == 25_000_000 and isinstance(size, int)
+
+
+def test_a_section_that_names_no_kind_is_of_the_default_kind(write_config):
+    config = load_config(write_config(CARTPOLE + "solver: {optimizer: {beta1: 0.5}}\nnoise: {size: 100}"))
+    assert (config.solver.kind, config.solver.optimizer.kind, config.noise.kind) == ("openai_es", "adam", "full")
+    assert (config.solver.optimizer.beta1, config.noise.size) == (0.5, 100)
+
+
+def test_a_function_needs_no_policy_and_validation_leaves_the_mapping_as_it_is():
+    values = {"environment": {"id": "function:sphere", "dimension": 5}, "noise": "low_rank", "solver": {"sigma": 1}}
+    with pytest.raises(ConfigError, match=r"noise\.kind low_rank is for policy\.kind mlp"):
+        validate_config(values, "x")
+    del values["noise"]
+    assert validate_config(values, "x").policy.kind == "none"
+    assert values == {"environment": {"id": "function:sphere", "dimension": 5}, "solver": {"sigma": 1}}
+
+
+OWN_SOLVER = """
+from mpies.solvers.openai_es import OpenAIES
+
+class Mine(OpenAIES):
+    class Options(OpenAIES.Options):
+        strength: float = 2.0
+"""
+
+
+def test_a_solver_from_a_file_brings_its_own_keys(write_config, tmp_path):
+    (tmp_path / "own_solver.py").write_text(OWN_SOLVER)
+    kind = f"{tmp_path}/own_solver.py:Mine"
+    config = load_config(write_config(CARTPOLE + f"solver: {{kind: '{kind}', strength: 3}}"))
+    assert (config.solver.kind, config.solver.strength) == (kind, 3.0)
+    again = load_config(write_config(as_yaml(resolved(config)), "again.yaml"))
+    assert resolved(again) == resolved(config)
+    with pytest.raises(ConfigError, match=r"solver\.strngth is not a key; did you mean solver\.strength"):
+        load_config(write_config(CARTPOLE + f"solver: {{kind: '{kind}', strngth: 3}}"))
+    with pytest.raises(ConfigError, match=r"config.yaml: solver.kind must name a .*Absent in .*own_solver.py is None"):
+        load_config(write_config(CARTPOLE + f"solver: {{kind: '{tmp_path}/own_solver.py:Absent'}}"))
+
+
+@pytest.mark.parametrize("text", [CARTPOLE + "policy: {hidden: []}", SPHERE])
+def test_a_resolved_config_loads_as_the_same_config(text, write_config):
+    config = load_config(write_config(text))
+    again = load_config(write_config(as_yaml(resolved(config)), "again.yaml"))
+    assert again == config
+    assert differences(resolved(again), resolved(config)) == []
+
+
+def test_differences_name_only_keys_that_change_what_is_computed(write_config):
+    path = write_config(CARTPOLE)
+    old, new = (resolved(load_config(path, overrides)) for overrides in ([], ["solver.sigma=1", "stop.generations=7"]))
+    assert differences(old, new) == [("solver.sigma", 0.02, 1.0)]
+
+
+def test_differences_also_name_keys_that_only_one_config_has(write_config):
+    path = write_config(CARTPOLE)
+    old, new = (resolved(load_config(path, overrides)) for overrides in ([], ["noise={kind: low_rank, rank: 2}"]))
+    assert differences(old, new) == [("noise.kind", "full", "low_rank"), ("noise.rank", "(absent)", 2)]
+    assert differences(new, old) == [("noise.kind", "low_rank", "full"), ("noise.rank", 2, "(absent)")]
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", bytes(range(256)), b"a: \x00"])
+def test_a_file_that_is_not_text_is_refused_in_one_line(content, tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"x.yaml: is not (a text file|YAML)[^\n]*$"):
+        load_config(path)
+
+
+@pytest.mark.parametrize(("name", "reason"), [(".", "Is a directory"), ("absent.yaml", "No such file or directory")])
+def test_a_file_that_cannot_be_read_is_refused_in_one_line(name, reason, tmp_path):
+    with pytest.raises(ConfigError, match=rf"cannot be read \({reason}\); give the path of a YAML file$"):
+        load_config(tmp_path / name)
+
+
+def test_a_file_nested_too_deeply_is_refused_in_one_line(write_config):
+    path = write_config("a: " + 5000 * "[" + 5000 * "]")
+    with pytest.raises(ConfigError, match=r"config.yaml: is nested too deeply; a config has three levels$"):
+        load_config(path)
+
+
+VALUES = [None, True, [], {}, "x", "", -1, 0, 1.5, 1e308, 10**40, ".nan", "1e-3", "1e999", [1], {"a": 1}, float("nan")]
+VALUES += [[[[]]], {1: 2}, {None: 3}, "function:sphere", b"\xff", float("-inf"), "sgd", "none", "adam", "mlp", 2**63]
+
+
+def all_paths(values, prefix=()):
+    for key, value in values.items():
+        yield (*prefix, key)
+        if isinstance(value, dict):
+            yield from all_paths(value, (*prefix, key))
+
+
+def mutant(number):
+    """A config with a few random faults, as bytes of YAML.  number: seed of the faults."""
+    chance = random.Random(number)
+    values = {"environment": {"id": chance.choice(["CartPole-v1", "function:sphere"])}, "seed": 3}
+    if values["environment"]["id"] != "CartPole-v1":
+        values["environment"]["dimension"] = 5
+    if chance.random() < 0.7:
+        values = json.loads(json.dumps(resolved(validate_config(values | {"stop": {"steps": 5}}, "x"))))
+    for _ in range(chance.choice([1, 1, 2, 5])):
+        paths = list(all_paths(values))
+        if not paths:
+            break
+        *sections, key = chance.choice(paths)
+        section = values
+        for name in sections:
+            section = section[name]
+        match chance.randrange(5):
+            case 0:
+                del section[key]
+            case 1:
+                section[key] = chance.choice(VALUES)
+            case 2:
+                section[chance.choice([str(key)[:-1], f"{key}s", "", "é\n", "<<", 7, None])] = section.pop(key)
+            case 3:
+                section[key] = {key: section[key]}
+            case 4:
+                section[key] = values if chance.random() < 0.3 else [section[key]]
+                if section[key] is values:
+                    return yaml.dump(values).encode()
+    content = bytearray(yaml.dump(values, default_flow_style=chance.choice([None, True, False])).encode())
+    if chance.random() < 0.4:
+        for _ in range(chance.randint(1, 4)):
+            place = chance.randrange(len(content) + 1)
+            noise = bytes(chance.choice(b"{}[]:,&*!|>%@`'\"-?# \n\t0e._\xff\x00") for _ in range(chance.randint(0, 3)))
+            content[place : place + chance.randint(0, 3)] = noise
+    return bytes(content)
+
+
+def test_damaged_configs_are_refused_with_one_line(tmp_path):
+    path, refused = tmp_path / "mutant.yaml", 0
+    count = int(os.environ.get("MPIES_FUZZ", "300"))
+    for number in range(count):
+        path.write_bytes(mutant(number))
+        try:
+            as_yaml(resolved(load_config(path)))
+        except ConfigError as error:
+            refused += 1
+            message = str(error)
+            assert "\n" not in message and message.startswith(str(path)), f"mutant {number}: {message}"
+            for word in ("pydantic", "validator", "Input", "union", "another type"):
+                assert word not in message, f"mutant {number}: {message}"
+        except Exception as error:
+            raise AssertionError(f"mutant {number} raised {error!r}") from error
+    assert 0.3 * count < refused < count

@@ -1,0 +1,191 @@
+"""Each wrong value of a config is explained in one line."""
+
+import pytest
+
+from mpies.config.loading import load_config
+from mpies.config.messages import one_line, quoted
+from mpies.errors import ConfigError
+from tests.config.examples import CARTPOLE, SPHERE
+
+# What a config file holds, and how the message begins after the path of the file.
+WRONG = [
+    ("seed: 1", "environment is missing; add environment: {id: CartPole-v1}"),
+    ("environment: {}", "environment.id is missing; add id: CartPole-v1"),
+    ("enviroment: {id: x}", "enviroment is not a key; did you mean environment?"),
+    ("environment: {id: 5}", "environment.id must be a text, but is 5; for instance environment.id: CartPole-v1"),
+    (
+        CARTPOLE + "solver: [1]",
+        "solver must be a section of keys, but is the list [1]; for instance solver: {population: 128}",
+    ),
+    (
+        CARTPOLE + "solver: {population: 101}",
+        "solver.population must be even (antithetic pairs), but is 101; use 100 or 102",
+    ),
+    (CARTPOLE + "solver: {popuation: 100}", "solver.popuation is not a key; did you mean solver.population?"),
+    (CARTPOLE + "population: 100", "population is not a key; did you mean solver.population?"),
+    (CARTPOLE + "solver: {sigma: -1}", "solver.sigma must be greater than 0, but is -1; the default is 0.02"),
+    (CARTPOLE + "solver: {sigma: .inf}", "solver.sigma must be a finite number, but is inf; the default is 0.02"),
+    (CARTPOLE + "solver: {sigma: yes}", "solver.sigma must be a number, but is the flag true; the default is 0.02"),
+    (
+        CARTPOLE + "solver: {optimizer: {learning_rate: .nan}}",
+        "solver.optimizer.learning_rate must be a finite number, but is nan; the default is 0.01",
+    ),
+    (
+        CARTPOLE + "solver: {optimizer: {learning_rate: nan}}",
+        "solver.optimizer.learning_rate must be a number, but is the text 'nan'; the default is 0.01",
+    ),
+    (
+        CARTPOLE + "solver: {optimizer: {kind: adma}}",
+        "solver.optimizer.kind must be one of adam, ",
+    ),
+    (
+        CARTPOLE + "solver: {optimizer: {kind: sgd, beta1: 0.9}}",
+        "solver.optimizer.beta1 is not a key; it belongs to kind: adam",
+    ),
+    (
+        CARTPOLE + "policy: {hidden: [3, x]}",
+        "policy.hidden[1] must be a number, but is the text 'x'; the default is [64, 64]",
+    ),
+    (CARTPOLE + "policy: {bias: 1}", "policy.bias must be true or false, but is 1; the default is true"),
+    (CARTPOLE + "policy: {kind: none}", "policy.kind none is for functions of parameters only; use kind: mlp"),
+    (CARTPOLE + "noise: {size: 1.5}", "noise.size must be a whole number, but is 1.5; the default is 25000000"),
+    (
+        CARTPOLE + "noise: low_rank\nsolver: {kind: pepg}",
+        "noise.kind low_rank is for solvers that need no more of the noise than its weighted sum "
+        "(openai_es, ars, novelty_es), but solver.kind is pepg; use noise: {kind: full}",
+    ),
+    (
+        CARTPOLE + "noise: {kind: low_rank}\npolicy: {kind: lstm}",
+        "noise.kind low_rank is for policy.kind mlp, whose layers are matrices, but policy.kind is lstm",
+    ),
+    (CARTPOLE + "noise: {rank: 2}", "noise.rank is not a key; it belongs to kind: low_rank"),
+    (
+        CARTPOLE + "noise: {kind: low_rnak}",
+        "noise.kind must be one of full, low_rank, but is the text 'low_rnak'; did you mean low_rank?",
+    ),
+    (CARTPOLE + "stop: {steps: 0}", "stop.steps must be at least 1, but is 0; leave it out for none"),
+    (CARTPOLE + '? "a\\nb"\n: 2', r"'a\nb' is not a key; the top level has "),
+    (
+        "environment: {id: CartPole-v1, kwargs: {max_steps: 3}}",
+        "environment.kwargs.max_steps is not for kwargs: use environment.max_steps; remove it",
+    ),
+    (
+        "environment: &a {id: CartPole-v1, kwargs: {b: *a}}",
+        "environment.kwargs must hold numbers, texts, flags, lists and sections only; mend or remove it",
+    ),
+    (
+        "environment: {id: 'function:ball', dimension: 5}",
+        "environment.id names no test function: 'function:ball'; use one of ",
+    ),
+    (
+        "environment: {id: 'function:sphere'}",
+        "environment.dimension is missing: how many parameters function:sphere has",
+    ),
+    (SPHERE + "policy: {kind: mlp}", "policy must be {kind: none} for a function of parameters, or left out"),
+    (CARTPOLE + "solver: {sigma: }", "solver.sigma must be a number, but is empty; the default is 0.02"),
+    (
+        CARTPOLE + "solver: {kind: opneai_es}",
+        "solver.kind must be one of ars, ",
+    ),
+    (
+        CARTPOLE + "policy: {kind: torch, module: 5}",
+        "policy.module must be a text, but is 5; for instance policy.module: path/to/file.py:make_policy",
+    ),
+    (CARTPOLE + "overlap: 2", "overlap must be at most 1, but is 2; the default is 0"),
+    (
+        CARTPOLE + "overlap: 1\nsolver: {kind: cma_es}",
+        "overlap is not for solver.kind cma_es, whose step needs members",
+    ),
+    (CARTPOLE + "solver: {}\nx-y: 1", "x-y is not a key; the top level has seed, environment, "),
+    (
+        CARTPOLE + "stop: {target: [1, 2]}",
+        "stop.target must be a number, but is the list [1, 2]; leave it out for none",
+    ),
+    (
+        "environment: {id: CartPole-v1, kwargs: {1: 2}}",
+        "environment.kwargs has the key 1, which must be a text; quote or remove it",
+    ),
+    (
+        "environment: {id: CartPole-v1, kwargs: [1]}",
+        "environment.kwargs must be a section of keys, but is the list [1]; the default is {}",
+    ),
+    (
+        "environment: {id: CartPole-v1, hide: 3}",
+        "environment.hide must be a list, but is 3; the default is []",
+    ),
+    (
+        "environment: {id: CartPole-v1, backend: gyn}",
+        "environment.backend must be one of auto, envpool, gymnasium, gym, but is the text 'gyn'; did you mean gym?",
+    ),
+    (
+        "environment: {id: CartPole-v1, adaptive: {start: 5, ratio: 1}}",
+        "environment.adaptive.ratio must be greater than 1, but is 1; the default is 1.5",
+    ),
+    (
+        "environment: {id: CartPole-v1, adaptive: {threshold: 1.5}}",
+        "environment.adaptive.start is missing; add start: 100",
+    ),
+    (
+        "environment: {id: CartPole-v1, dimension: 5}",
+        "environment.dimension is for functions only; remove it, or use id: function:NAME",
+    ),
+    ("environment: {id: 'function:sphere', dimension: 5, hide: [1]}", "environment.hide is not for functions; remove"),
+]
+
+
+@pytest.mark.parametrize(("text", "beginning"), WRONG)
+def test_a_wrong_value_is_explained_in_one_line(text, beginning, write_config):
+    path = write_config(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: {beginning}")
+    assert "\n" not in message and len(message) < len(str(path)) + 220
+
+
+@pytest.mark.parametrize(
+    ("override", "beginning"),
+    [
+        ("solver.sigma=-1", "solver.sigma must be greater than 0, but is -1; the default is 0.02"),
+        ("solver.population=7", "solver.population must be even (antithetic pairs), but is 7; use 6 or 8"),
+        ("solver.sgma=1", "solver.sgma is not a key; did you mean solver.sigma?"),
+        ("solver=3", "solver must be a section of keys, but is 3; for instance solver: {population: 128}"),
+        ("policy.hidden=[x]", "policy.hidden[0] must be a number, but is the text 'x'; the default is [64, 64]"),
+        ("policy={hidden: [x]}", "policy.hidden[0] must be a number, but is the text 'x'; the default is [64, 64]"),
+    ],
+)
+def test_a_wrong_override_is_reported_as_the_command_line_and_not_as_the_file(override, beginning, write_config):
+    with pytest.raises(ConfigError) as caught:
+        load_config(write_config(CARTPOLE), [override])
+    assert str(caught.value).startswith(f"the command line: {beginning}")
+
+
+def test_an_error_of_the_file_stays_one_of_the_file_where_another_key_is_overridden(write_config):
+    path = write_config(CARTPOLE + "solver: {sigma: -1}")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, ["solver.sigma_x=1", "stop.steps=5"])
+    assert str(caught.value).startswith("the command line: solver.sigma_x is not a key")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, ["stop.steps=5"])
+    assert str(caught.value).startswith(f"{path}: solver.sigma must be greater than 0")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "empty"),
+        (True, "the flag true"),
+        (1.5, "1.5"),
+        ("a\nb", r"the text 'a\nb'"),
+        ([1, "a"], "the list [1, a]"),
+        ({"a": None}, "the section {a: null}"),
+        ("x" * 100, "the text '" + "x" * 56 + "..."),
+        (list(range(100)), "the list " + str(list(range(100)))[:57] + "..."),
+    ],
+)
+def test_a_value_is_shown_with_its_type_and_at_most_60_characters_of_it(value, text):
+    assert quoted(value) == text
+
+
+def test_line_breaks_and_runs_of_spaces_become_single_spaces():
+    assert one_line(" a\n  b\tc ") == "a b c"

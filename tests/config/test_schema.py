@@ -1,0 +1,106 @@
+"""The schema describes each key, and its sections fit together."""
+
+import pytest
+from pydantic import ValidationError
+
+from mpies.config.loading import validate_config
+from mpies.config.schema import (
+    FREE_SECTIONS,
+    Config,
+    EnvironmentSection,
+    LowRankSection,
+    NoiseSection,
+    any_solver,
+    kinds_of,
+    walk_sections,
+)
+from mpies.solvers import SOLVERS
+from mpies.solvers.options import tagged
+
+
+def test_every_key_but_kind_has_a_description():
+    for path, _, model in walk_sections():
+        for key, field in model.model_fields.items():
+            assert field.description or key == "kind", f"{path}.{key}"
+
+
+def test_every_section_of_the_registry_is_walked_once_with_its_path():
+    sections = [(path, key) for path, key, _ in walk_sections()]
+    assert sections[0] == ("", "")
+    assert len(set(sections)) == len(sections)
+    for section in [
+        ("environment.adaptive", "adaptive"),
+        ("policy (kind: none)", "policy"),
+        ("solver (kind: openai_es).optimizer (kind: adam)", "optimizer"),
+        ("noise (kind: full)", "noise"),
+        ("noise (kind: low_rank)", "noise"),
+        *((f"solver (kind: {kind})", "solver") for kind in SOLVERS),
+    ]:
+        assert section in sections
+
+
+def test_the_kinds_of_a_key_are_the_sections_that_it_may_hold():
+    fields = Config.model_fields
+    assert kinds_of(fields["noise"]) == {"full": NoiseSection, "low_rank": LowRankSection}
+    assert kinds_of(fields["environment"]) == {None: EnvironmentSection}
+    assert list(kinds_of(EnvironmentSection.model_fields["adaptive"])) == [None]
+    assert kinds_of(fields["seed"]) == {}
+
+
+def test_sections_that_a_resumed_run_may_change_are_sections_of_a_config():
+    assert set(FREE_SECTIONS) < Config.model_fields.keys()
+
+
+def test_the_solver_section_takes_the_options_of_a_class_outside_the_registry():
+    class Own(SOLVERS["snes"]):
+        Options = tagged(SOLVERS["snes"].Options, "own")
+
+    options = any_solver(Own).__origin__.__args__
+    assert options == (*(solver.Options for solver in SOLVERS.values()), Own.Options)
+
+
+def test_a_config_cannot_be_changed():
+    config = validate_config({"environment": {"id": "CartPole-v1"}}, "x")
+    with pytest.raises(ValidationError, match="frozen"):
+        config.seed = 2
+
+
+@pytest.mark.parametrize(
+    ("section", "function"),
+    [
+        ({"id": "CartPole-v1"}, None),
+        ({"id": "function:sphere", "dimension": 5}, "sphere"),
+        ({"id": "file.py:name", "dimension": 5}, "file.py:name"),
+        ({"id": "file.py:name"}, None),
+    ],
+)
+def test_a_dimension_or_function_in_the_id_makes_a_function_of_an_environment(section, function):
+    assert EnvironmentSection(**section).function == function
+
+
+@pytest.mark.parametrize(("rebuild", "each"), [("auto", None), ("always", True), ("never", False)])
+def test_rebuild_decides_whether_each_episode_gets_a_new_environment(rebuild, each):
+    assert EnvironmentSection(id="CartPole-v1", rebuild=rebuild).rebuild_each_episode is each
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"id": "CartPole-v1", "kwargs": {"frame_skip": 4}}, "kwargs.frame_skip is not for kwargs: use environment.fr"),
+        ({"id": "CartPole-v1", "kwargs": {"max_episode_steps": 4}}, "use environment.max_steps; remove it"),
+        ({"id": "CartPole-v1", "kwargs": {"num_envs": 4}}, "kwargs.num_envs is not for kwargs: mpies sets it itself"),
+        ({"id": "CartPole-v1", "shift": 1}, "shift is for functions only; remove it, or use id: function:NAME"),
+        ({"id": "file.py:name", "shift": 1}, "shift is for functions only; remove it, or give the function's dim"),
+        ({"id": "function:sphere", "dimension": 5, "max_steps": 3}, "max_steps is not for functions; remove it"),
+        ({"id": "function:sphere", "dimension": 1}, "greater than or equal to 2"),
+    ],
+)
+def test_keys_that_do_not_fit_the_environment_are_refused(section, message):
+    with pytest.raises(ValidationError) as caught:
+        EnvironmentSection(**section)
+    assert message in str(caught.value)
+
+
+def test_keys_of_a_function_may_be_named_at_their_defaults():
+    section = EnvironmentSection(id="function:sphere", dimension=5, shift=0.5, seeds="generation")
+    assert EnvironmentSection(**section.model_dump()) == section

@@ -1,0 +1,76 @@
+"""What is special about EnvPool's environments."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from mpies.envs import EnvironmentProblem, envpool_env
+from tests.envs.episodes import play, step_all
+
+pytest.importorskip("envpool", reason="EnvPool is not installed")
+
+
+def test_only_the_family_that_is_asked_for_is_imported():
+    script = """
+import sys
+from mpies.envs.envpool_env import EnvPoolEnv, offers
+assert EnvPoolEnv("LunarLander-v3").interface.observation_size == 8
+assert not offers("module:Own-v0") and "envpool.entry" not in sys.modules and "matplotlib" not in sys.modules
+assert offers("MiniGrid-Empty-5x5-v0") and "envpool.entry" in sys.modules and not offers("Absent-v0")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_without_envpool_no_id_is_offered_and_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(envpool_env, "_import_envpool", lambda: None)
+    assert not envpool_env.offers.__wrapped__("CartPole-v1")
+    with pytest.raises(EnvironmentProblem, match=r'CartPole-v1.*pip install "mpies\[envpool\]"'):
+        envpool_env.EnvPoolEnv("CartPole-v1")
+
+
+def test_the_named_observations_of_dm_control_are_joined():
+    env = envpool_env.EnvPoolEnv("CartpoleSwingup-v1")
+    (episode,) = play(env, [3], steps=20, action=1)
+    assert env.interface.observation_size == episode.observations.shape[1] == 5 and env.interface.shape is None
+    cosine, sine = episode.observations[:, 1], episode.observations[:, 2]
+    assert np.hypot(cosine, sine) == pytest.approx(1, abs=1e-5)
+    assert np.ptp(cosine) > 1e-4
+    assert len(episode.rewards) == 20
+
+
+class ShuffledPool:
+    """EnvPool's pool, but the rows of a state come in another order, as with several threads."""
+
+    def __init__(self, pool):
+        self._pool, self._random = pool, np.random.default_rng(1)
+
+    def _recv(self):
+        state = self._pool._recv()
+        order = self._random.permutation(len(state[0]))
+        return [part[order] for part in state]
+
+    def __getattr__(self, name):
+        return getattr(self._pool, name)
+
+    def __len__(self):
+        return len(self._pool)
+
+
+def test_rows_that_arrive_in_another_order_are_sorted():
+    env, seeds = envpool_env.EnvPoolEnv("CartPole-v1"), [3, 14, 15, 16, 17]
+    expected = [episode.bits for episode in play(env, seeds)]
+    batch = env.open(seeds)
+    batch._pool = ShuffledPool(batch._pool)
+    assert [episode.bits for episode in step_all(env, batch, seeds, 60)] == expected
+
+
+def test_only_plain_vectors_serve_the_compiled_loop():
+    plain = envpool_env.EnvPoolEnv("Hopper-v5")
+    assert plain.open([3]).calls.action_type == np.float64
+    assert envpool_env.EnvPoolEnv("CartpoleSwingup-v1").open([3]).calls is None  # several parts
+    images = envpool_env.EnvPoolEnv("Pong-v5")
+    assert images.open([3]).calls is None and images.slots < plain.slots
+    plain.measure_behaviour(["x_position"])
+    assert plain.open([3]).calls is None

@@ -1,0 +1,147 @@
+"""gym's old interface, above all pybullet's environments."""
+
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from mpies.envs import EnvironmentProblem, make_env
+from mpies.envs.base import Continuous, Discrete
+from mpies.envs.gym_env import GymAdapter, load_registry, offers
+from tests.envs.episodes import play
+
+pytest.importorskip("pybullet", reason="pybullet is not installed")
+
+
+def test_pybullets_environments_are_in_the_registry():
+    ids = [name for name in load_registry() if offers(name)]
+    assert len(ids) >= 23 and "CartPole-v1" not in ids
+    for name in ("Minitaur", "Ant", "Hopper", "Walker2D", "HalfCheetah", "Humanoid", "Kuka", "Racecar"):
+        assert f"{name}BulletEnv-v0" in ids
+
+
+def test_the_notices_of_gym_and_pybullet_are_silenced():
+    script = """
+from mpies.envs import make_env
+env = make_env('AntBulletEnv-v0')
+env.open([1])
+env.close()
+print('done')
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+@pytest.mark.parametrize("name", ["gym:AntBulletEnv-v0", "MinitaurBulletEnv-v0", "gym:KukaBulletEnv-v0"])
+def test_an_episode_depends_on_its_seed_and_actions_alone(name):
+    env = make_env(name)
+    alone = play(env, [3], steps=30)[0].bits
+    if env.slots > 1:
+        assert play(env, [14, 3], steps=30)[1].bits == alone
+    play(env, [14], steps=10)
+    assert play(env, [3], steps=30)[0].bits == alone
+    env.close()
+    assert play(make_env(name), [3], steps=30)[0].bits == alone
+
+
+def test_an_ant_that_is_not_rebuilt_carries_history():
+    env = make_env("AntBulletEnv-v0", rebuild=False)
+    assert play(env, [3], steps=30)[0].bits != play(env, [3], steps=30)[0].bits
+    env.close()
+
+
+def test_kwargs_time_limit_and_spaces_are_passed_on():
+    env = make_env("CartPoleBulletEnv-v1", max_steps=3, discrete_actions=False)
+    assert isinstance(env.interface.action, Continuous) and env.backend == "gym"
+    assert isinstance(make_env("CartPoleBulletEnv-v1").interface.action, Discrete)
+    assert len(play(env, [1], 9)[0].rewards) == 3
+    env.close()
+
+
+def test_unknown_kwargs_and_ids_are_refused():
+    with pytest.raises(EnvironmentProblem, match="CartPoleBulletEnv-v1 does not take these kwargs"):
+        make_env("CartPoleBulletEnv-v1", colour="red")
+    with pytest.raises(EnvironmentProblem, match="did you mean AntBulletEnv-v0"):
+        make_env("gym:AntBuletEnv-v0")
+
+
+class Old:
+    """An environment of gym before 0.26: `seed` is a method, `step` returns four values."""
+
+    def __init__(self):
+        from gym import spaces
+
+        self.observation_space, self.action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
+
+    def seed(self, seed):
+        self.number = seed
+
+    def reset(self):
+        return np.full(2, self.number % 7, np.float32)
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 1.5, True, {"TimeLimit.truncated": bool(action)}
+
+    def render(self, mode="human"):
+        return mode
+
+    def close(self):
+        self.is_closed = True
+
+
+class New(Old):
+    """An environment of gym 0.26."""
+
+    seed = property()  # there is no method `seed`
+
+    def reset(self, seed=None):
+        return np.full(2, seed % 7, np.float32), {"a": 1}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 1.5, not action, bool(action), {}
+
+    def render(self):
+        return "rgb_array"
+
+
+@pytest.mark.parametrize("kind", [Old, New])
+def test_both_interfaces_of_gym_become_gymnasiums(kind):
+    environment = GymAdapter(kind())
+    observation, info = environment.reset(seed=10)
+    assert observation.tolist() == [3, 3] and isinstance(info, dict)
+    assert environment.step(0)[1:4] == (1.5, True, False)
+    assert environment.step(1)[1:4] == (1.5, False, True)
+    assert environment.render() == "rgb_array"
+    environment.close()
+    assert environment.environment.is_closed
+
+
+class Lucky(Old):
+    """Its rewards come from the global generators."""
+
+    def step(self, action):
+        return np.zeros(2, np.float32), random.random() + np.random.random(), False, {}
+
+
+def rewards_of(environment, seed):
+    environment.reset(seed=seed)
+    return [environment.step(0)[1] for _ in range(3)]
+
+
+def test_global_generators_are_seeded_with_the_episode_and_restored():
+    one, other = (GymAdapter(Lucky(), uses_global_random=True) for _ in range(2))
+    random.seed(1)
+    np.random.seed(1)
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    expected = rewards_of(one, 5)
+    assert len(set(expected)) == 3 and rewards_of(one, 6) != expected
+    one.reset(seed=5)
+    other.reset(seed=7)
+    interleaved = []
+    for _ in range(3):
+        interleaved.append(one.step(0)[1])
+        other.step(0)
+    assert interleaved == expected
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before

@@ -1,0 +1,153 @@
+"""Episodes in Python objects: what fails costs its own episode only, and objects are used again as they should be."""
+
+import re
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import tests.envs.faulty  # noqa: F401 (registers Faulty-v0 and Slow-v0)
+from mpies.envs import make_env
+from mpies.envs.gymnasium_env import GymnasiumEnv
+from tests.envs.episodes import play, step_all
+
+SEEDS = [100, 101, 102, 103, 104]
+ODD = [1, 3]  # places
+
+
+@pytest.mark.parametrize(
+    ("fault", "steps", "message"),
+    [
+        ("step", 3, "ZeroDivisionError: in step 3"),
+        ("reset", 1, "RuntimeError: no reset today"),
+        ("shape", 3, "ValueError: observation has 3 numbers, 2 were promised"),
+        ("tuple", 3, "ValueError: not enough values .*"),
+    ],
+)
+def test_an_exception_ends_its_own_episode_only(fault, steps, message):
+    env = make_env("Faulty-v0", fault=fault)
+    for _ in range(2):  # the objects that failed are not used again
+        batch = env.open(SEEDS)
+        episodes = step_all(env, batch, SEEDS, 20, action=0)
+        assert sorted(batch.failures) == ODD
+        assert all(re.fullmatch(message, text) for text in batch.failures.values())
+        for place, episode in enumerate(episodes):
+            expected = [1.0] * (steps - 1) + [np.nan] if place in ODD else [1.0] * 10
+            np.testing.assert_array_equal(episode.rewards, expected)
+            assert episode.is_over
+        batch.close()
+    env.close()
+
+
+@pytest.mark.parametrize("fault", ["step hangs", "slow steps", "reset hangs"])
+def test_an_episode_that_takes_too_long_fails_alone(fault):
+    env = make_env("Slow-v0", timeout=0.4, fault=fault)
+    for _ in range(2):
+        began = time.monotonic()
+        batch = env.open(SEEDS[:3])
+        episodes = step_all(env, batch, SEEDS[:3], 10, action=0)
+        assert time.monotonic() - began < 5
+        assert batch.failures == {1: "TimeoutError: it took more than 0.4 s"}
+        assert np.isnan(episodes[1].rewards[-1]) and episodes[1].is_over
+        assert [episodes[place].rewards.tolist() for place in (0, 2)] == [[1.0] * 5] * 2
+        batch.close()
+    env.close()
+
+
+class Worn(gymnasium.Env):
+    """One step whose reward is the number of episodes that the object has begun, if it carries history."""
+
+    observation_space = action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, carries_history):
+        self.carries_history, self.episodes, self.is_closed = carries_history, 0, False
+
+    def reset(self, seed, options=None):
+        self.episodes += 1
+        return np.full(1, seed % 5 / 5, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), float(self.episodes if self.carries_history else 1), True, False, {}
+
+    def close(self):
+        assert not self.is_closed, "it was closed twice"
+        self.is_closed = True
+
+
+@pytest.fixture
+def built():
+    """The objects that `worn_env` built."""
+    return []
+
+
+@pytest.fixture
+def worn_env(built):
+    """A GymnasiumEnv of Worn objects."""
+
+    def make(carries_history=True, **options):
+        def build():
+            built.append(Worn(carries_history))
+            return built[-1]
+
+        return GymnasiumEnv("Worn", build, **options)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("options", "rewards"),
+    [
+        ({"rebuild": True}, [1, 1, 1, 1, 1, 1, 1]),
+        ({"rebuild": False}, [1, 2, 3, 4, 5, 6, 7]),
+        ({"rebuild": False, "rebuild_every": 3}, [1, 2, 3, 1, 2, 3, 1]),
+        ({"rebuild": None}, [1, 1, 1, 1, 1, 1, 1]),
+    ],
+)
+def test_an_object_serves_as_many_episodes_as_it_should(options, rewards, worn_env, built):
+    env = worn_env(**options)
+    assert [play(env, [seed])[0].rewards[0] for seed in range(len(rewards))] == rewards
+    env.close()
+    assert all(environment.is_closed for environment in built)
+
+
+def test_an_object_that_carries_no_history_is_used_again(worn_env, built):
+    env = worn_env(carries_history=False)
+    for seed in range(5):
+        play(env, [seed])
+    assert len(built) == 1
+
+
+def test_an_unfinished_episode_counts_for_its_object(worn_env, built):
+    env = worn_env(rebuild=False, rebuild_every=2)
+    for _ in range(4):
+        env.open([3]).close()
+    assert len(built) == 2 and [each.episodes for each in built] == [2, 2]
+
+
+class Numbered(gymnasium.Env):
+    """Observations 2 .. 6, actions 3 .. 5; it moves to the observation below the action's number."""
+
+    observation_space, action_space = spaces.Discrete(5, start=2), spaces.Discrete(3, start=3)
+
+    def reset(self, seed, options=None):
+        return 2 + seed % 5, {}
+
+    def step(self, action):
+        assert action in self.action_space
+        return action - 1, float(action), False, False, {}
+
+
+def test_numbered_observations_are_one_hot_and_numbered_actions_start_at_0():
+    env = GymnasiumEnv("Numbered", Numbered, rebuild=False)
+    (episode,) = play(env, [4], steps=1, action=2)
+    assert episode.observations.tolist() == [[0, 0, 0, 0, 1], [0, 0, 1, 0, 0]]
+    assert episode.rewards.tolist() == [5]
+
+
+def test_whoever_watches_sees_the_object_after_each_reset_and_step(worn_env, built):
+    env, seen = worn_env(rebuild=False), []
+    env.watch = seen.append
+    play(env, [3, 4])
+    assert seen == [*built, *built] and len(built) == 2

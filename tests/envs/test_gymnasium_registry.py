@@ -1,0 +1,54 @@
+"""Environments from gymnasium's registry."""
+
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+
+from mpies.envs import EnvironmentProblem, make_env
+from mpies.envs.gymnasium_registry import make, offers
+from tests.envs.episodes import play
+
+
+def test_it_has_gymnasiums_environments_and_those_of_this_package():
+    assert all(offers(name) for name in ("CartPole-v1", "CartPoleSwingUp-v0", "LQR-v0", "ALE/Pong-v5"))
+    assert not offers("AntBulletEnv-v0") and not offers("nonsense")
+
+
+def test_max_steps_takes_the_place_of_the_environments_own_limit():
+    assert make("LQR-v0").spec.max_episode_steps == 300
+    assert make("LQR-v0", 7, noise=0.5).spec.max_episode_steps == 7
+
+
+def test_a_missing_package_names_the_extra_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    for name in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(EnvironmentProblem, match=r'LunarLander-v3.*pip install "mpies\[box2d\]"'):
+        make("LunarLander-v3")
+
+
+def fail_to_build():
+    raise RuntimeError("no screen\nfound")
+
+
+gymnasium.register("Unbuildable-v0", fail_to_build)
+
+
+def test_an_environment_that_cannot_be_built_is_refused_in_one_line():
+    with pytest.raises(EnvironmentProblem, match="Unbuildable-v0 cannot be built: RuntimeError: no screen found"):
+        make("Unbuildable-v0")
+
+
+@pytest.mark.parametrize("name", ["Pong-v5", "ALE/Pong-v5"])
+def test_an_atari_game_shows_four_grey_frames(name):
+    pytest.importorskip("envpool" if name == "Pong-v5" else "ale_py")
+    env = make_env(name, frame_skip=3)
+    assert env.interface.shape == (4, 84, 84) and env.interface.observation_size == 4 * 84 * 84
+    (episode,) = play(env, [3], steps=20, action=2)  # up
+    assert episode.observations.min() >= 0 and 100 < episode.observations.max() <= 255
+    frames = episode.observations.reshape(-1, 4, 84, 84)
+    np.testing.assert_array_equal(frames[5, 1:], frames[6, :3])
+    assert (frames[0, 3] != frames[-1, 3]).any()
+    env.close()

@@ -1,0 +1,31 @@
+import numpy as np
+import pytest
+
+from mpies.envs import make_env
+from mpies.envs.lqr import A, B, Q, R
+
+
+def test_the_best_linear_policy_costs_what_the_riccati_equation_says():
+    p = Q
+    for _ in range(3000):
+        gain = np.linalg.solve(R + B.T @ p @ B, B.T @ p @ A)
+        p = Q + A.T @ p @ (A - B @ gain)
+    env, total = make_env("LQR-v0", noise=0.0, max_steps=1500), 0.0
+    batch, place = env.open([5]), np.zeros(1, np.int32)
+    start = x = batch.observations[0].astype(np.float64)
+    over = [False]
+    while not over[0]:
+        batch.send(place, np.float32(-gain @ x)[None])
+        observations, rewards, over = batch.receive()
+        x, total = observations[0].astype(np.float64), total + rewards[0]
+    assert total == pytest.approx(-start @ p @ start, rel=1e-4)
+
+
+def test_the_noise_has_the_deviation_that_is_asked_for():
+    def step(noise):
+        environment = make_env("LQR-v0", noise=noise).take()[0]
+        x = environment.reset(seed=5)[0]
+        return environment.step(np.zeros(3, np.float32))[0] - A @ x
+
+    assert step(0.0) == pytest.approx(0, abs=1e-6)
+    assert step(4.0) == pytest.approx(2 * step(2.0), abs=1e-5) and np.abs(step(2.0)).min() > 1e-3

@@ -1,0 +1,46 @@
+"""Whatever goes wrong with an environment becomes one line."""
+
+import pytest
+
+from mpies.envs import EnvironmentProblem
+from mpies.envs.messages import explain_build_errors, missing_package, one_line, suggest_ids
+
+
+def test_line_breaks_and_indents_become_spaces():
+    assert one_line(ValueError("no screen\n\t  found\n")) == "no screen found"
+
+
+def test_at_most_two_ids_are_suggested():
+    known = ["Ant-v5", "LunarLander-v3", "LunarLander-v2", "LunarLander-v1"]
+    assert suggest_ids("LunarLandr-v3", known) == "; did you mean LunarLander-v3 or LunarLander-v2?"
+    assert suggest_ids("Ant-v4", known) == "; did you mean Ant-v5?"
+    assert suggest_ids("nonsense", known) == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ImportError("No module named 'Box2D'"), 'Some-v0 needs .* pip install "mpies\\[box2d\\]"'),
+        (ImportError("No module named 'quux'"), r"Some-v0 needs .*\(No module named 'quux'\); install the package"),
+    ],
+)
+def test_a_missing_package_names_the_extra_that_installs_it(error, message):
+    problem = missing_package("Some-v0", error)
+    assert isinstance(problem, EnvironmentProblem)
+    with pytest.raises(EnvironmentProblem, match=message):
+        raise problem
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (EnvironmentProblem("as it is"), "as it is"),
+        (ModuleNotFoundError("No module named 'cv2'"), r"Some-v0 needs .*mpies\[atari\]"),
+        (TypeError("unexpected\nargument"), "Some-v0 does not take these kwargs: unexpected argument"),
+        (OSError("no\nlicence"), "Some-v0 cannot be built: OSError: no licence"),
+    ],
+)
+def test_errors_of_a_constructor_are_explained(error, message):
+    with pytest.raises(EnvironmentProblem, match=message) as caught, explain_build_errors("Some-v0"):
+        raise error
+    assert "\n" not in str(caught.value)

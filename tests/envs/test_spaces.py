@@ -1,0 +1,50 @@
+"""Which spaces of gymnasium become which Interface."""
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from mpies.envs import EnvironmentProblem
+from mpies.envs.base import Continuous, Discrete
+from mpies.envs.spaces import interface_of
+
+BOX, TWO = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
+
+
+@pytest.mark.parametrize(
+    ("observation", "size", "shape"),
+    [
+        (BOX, 2, None),
+        (spaces.Box(-1, 1, (2, 3), np.float32), 6, None),
+        (spaces.Discrete(5, start=2), 5, None),
+        (spaces.MultiBinary(4), 4, None),
+        (spaces.Box(0, 255, (4, 8, 9), np.uint8), 4 * 8 * 9, (4, 8, 9)),
+        (spaces.Box(0, 255, (7,), np.uint8), 7, None),  # such as the memory of a game console
+        (spaces.Box(0, 1, (4, 8, 9), np.float32), 4 * 8 * 9, None),
+    ],
+)
+def test_the_size_of_an_observation(observation, size, shape):
+    interface = interface_of("Some-v0", observation, TWO)
+    assert (interface.observation_size, interface.shape, interface.action) == (size, shape, Discrete(2))
+
+
+def test_the_bounds_of_an_action():
+    action = interface_of("Some-v0", BOX, spaces.Box(np.array([[-1.0], [-2.0]]), np.array([[3.0], [np.inf]]))).action
+    assert isinstance(action, Continuous)
+    assert action.low.tolist() == [-1, -2] and action.high.tolist() == [3, np.inf]
+    assert action.low.dtype == action.high.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("observation", "action", "kind"),
+    [
+        (spaces.Dict({"a": BOX}), TWO, "observations of kind Dict"),
+        (spaces.Tuple([BOX, BOX]), TWO, "observations of kind Tuple"),
+        (BOX, spaces.Dict({"a": TWO}), "actions of kind Dict"),
+        (BOX, spaces.MultiBinary(3), "actions of kind MultiBinary"),
+    ],
+)
+def test_spaces_that_no_policy_serves_are_refused_in_one_line(observation, action, kind):
+    with pytest.raises(EnvironmentProblem, match=f"Some-v0 has {kind}") as caught:
+        interface_of("Some-v0", observation, action)
+    assert "\n" not in str(caught.value)

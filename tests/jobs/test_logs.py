@@ -1,0 +1,95 @@
+"""Logs of ranks: standard error as text or JSON, and the run's log.txt."""
+
+import json
+import logging
+from types import SimpleNamespace
+
+from mpies.jobs.logs import JsonFormatter, LogFile, LoggedProgress, print_error
+from mpies.views.progress import Progress
+
+CONFIG = """
+environment: {id: "function:sphere", dimension: 3}
+solver: {population: 4}
+noise: {size: 10000}
+stop: {generations: 3}
+"""
+
+
+def make_record(message, rank=0):
+    return logging.makeLogRecord({"levelname": "WARNING", "msg": message, "rank": rank})
+
+
+def test_with_json_every_line_of_a_run_is_an_object(run_mpies, write_config, monkeypatch, tmp_path):
+    monkeypatch.setenv("MPIES_LOG", "json")
+    path = write_config(CONFIG)
+    outcome = run_mpies(0, "train", path, "--out", "run")
+    *entries, last = [json.loads(line) for line in outcome.stdout.splitlines()]
+    assert [entry["generation"] for entry in entries] == [1, 2, 3]
+    assert all(entry["severity"] == "INFO" and "return_mean" in entry for entry in entries)
+    assert last["severity"] == "INFO" and last["message"].startswith("run: all generations done; generation 3, ")
+    assert (last["reason"], last["run"]) == ("generations", "run")
+    assert last["message"] in (tmp_path / "run" / "log.txt").read_text()
+    resumed = run_mpies(0, "train", path, "--out", "run", "stop.generations=4")
+    records = [json.loads(line) for line in resumed.stderr.splitlines()]
+    assert records == [{"severity": "INFO", "message": "run: going on from generation 3", "rank": 0}]
+    (refused,) = run_mpies(0, "train", path, "--out", "run", "solver.sigma=-1").stderr.splitlines()
+    refused = json.loads(refused)
+    assert refused["severity"] == "ERROR" and "solver.sigma" in refused["message"]
+
+
+def test_a_log_file_grows_by_a_line_for_each_record(tmp_path):
+    log_file = LogFile(tmp_path / "log.txt")
+    log_file.emit(make_record("first"))
+    log_file.emit(make_record("second", rank=7))
+    first, second = (tmp_path / "log.txt").read_text().splitlines()
+    assert first.endswith(" WARNING rank 0: first") and second.endswith(" WARNING rank 7: second")
+
+
+def test_what_the_disk_refuses_is_left_out(tmp_path):
+    log_file = LogFile(tmp_path / "absent" / "log.txt")
+    log_file.emit(make_record("lost"))
+    (tmp_path / "absent").mkdir()
+    log_file.emit(make_record("kept"))
+    assert (tmp_path / "absent" / "log.txt").read_text().endswith("kept\n")
+
+
+class Shown(Progress):
+    """Counts what it is asked."""
+
+    def __init__(self):
+        self.rows, self.is_closed = [], False
+
+    def show(self, row, evaluation):
+        self.rows.append(row)
+
+    def close(self):
+        self.is_closed = True
+
+
+def test_what_is_shown_is_also_logged(tmp_path, capsys):
+    shown = Shown()
+    progress = LoggedProgress(shown, LogFile(tmp_path / "log.txt"))
+    progress.show({"generation": 5, "return_mean": 2.0}, None)
+    progress.show_outcome("solved", {"reason": "solved"})
+    progress.close()
+    lines = (tmp_path / "log.txt").read_text().splitlines()
+    assert [line.partition("rank 0: ")[2] for line in lines] == ["generation 5: return 2.00", "solved"]
+    assert len(shown.rows) == 1 and shown.is_closed and capsys.readouterr().out == "solved\n"
+
+
+def test_records_name_the_newest_number_of_their_rank():
+    comm = SimpleNamespace(rank=3)
+    formatter = JsonFormatter(comm)
+    comm.rank = 2  # another rank was lost
+    entry = json.loads(formatter.format(make_record("a message")))
+    assert entry == {"severity": "WARNING", "message": "a message", "rank": 2}
+
+
+def test_an_error_is_one_line_on_standard_error(capsys, monkeypatch):
+    monkeypatch.delenv("MPIES_LOG", raising=False)
+    print_error("no such file")
+    monkeypatch.setenv("MPIES_LOG", "json")
+    print_error("no such file")
+    text, entry = capsys.readouterr().err.splitlines()
+    assert text == "mpies: no such file"
+    assert json.loads(entry) == {"severity": "ERROR", "message": "no such file"}

@@ -1,0 +1,116 @@
+"""What tests of several packages share: configs, faulty environments, waiting, and how a refused command ends."""
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from click.testing import CliRunner
+
+from mpies.cli.main import main
+
+HOME = Path(__file__).resolve().parent.parent
+
+# A few milliseconds a generation; 58 parameters.
+CARTPOLE = """
+environment: {id: CartPole-v1, max_steps: 60}
+policy: {hidden: [8]}
+solver: {population: 16, sigma: 0.1, sigma_decay: 0.9}
+noise: {size: 100000}
+evaluation: {every: 2, episodes: 5}
+checkpoint: {every: 2, share: 1}
+stop: {generations: 10}
+"""
+
+# For a test that stops the run itself.
+ENDLESS = """
+environment: {id: CartPole-v1, max_steps: 60}
+policy: {hidden: [8]}
+solver: {population: 16, sigma: 0.1}
+noise: {size: 100000}
+evaluation: {every: 0, episodes: 5}
+checkpoint: {every: 2, share: 1}
+stop: {generations: 1000000}
+"""
+
+# An environment whose episodes fail, a `share` of them; the module is to be saved as faulty.py.
+FAULTY = """
+environment: {{id: "faulty:Faulty-v0", kwargs: {{share: {share}}}}}
+policy: {{hidden: []}}
+solver: {{population: 16}}
+noise: {{size: 1000}}
+stop: {{generations: 3}}
+evaluation: {{every: 0, episodes: 3}}
+"""
+FAULTY_MODULE = """
+import gymnasium, numpy as np
+from gymnasium import spaces
+
+class Faulty(gymnasium.Env):
+    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
+    def __init__(self, share): self.share = share
+    def reset(self, seed=None, options=None):
+        self.bad = np.random.default_rng(seed).random() < self.share
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        if self.bad: raise RuntimeError("out of balance")
+        return np.ones(2, np.float32), float(action), True, False, {}
+
+gymnasium.register("Faulty-v0", Faulty)
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+def invoke(*arguments):
+    """Run `mpies` with these arguments in this process.  Returns an Outcome."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    return Outcome(result.exit_code, result.stdout, result.stderr)
+
+
+def assert_refused(outcome, *words):
+    """A command ended as a user's mistake should: exit code 2, one line on standard error, with these words."""
+    assert outcome.code == 2, (outcome.code, outcome.stderr[-2000:])
+    assert outcome.stdout == ""
+    assert outcome.stderr.count("\n") == 1 and outcome.stderr.startswith("mpies: "), outcome.stderr[-2000:]
+    for word in words:
+        assert word in outcome.stderr
+
+
+def train(folder, config, out="run"):
+    """Train YAML text in this folder on one rank, without MPI.  Returns the run's path."""
+    (folder / f"{out}.yaml").write_text(config)
+    command = [sys.executable, "-m", "mpies", "train", f"{out}.yaml", "--out", out]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return folder / out
+
+
+def read_files(folder):
+    """The content of every file below a folder, by path."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def wait_for(condition, process=None, seconds=60):
+    """Return when condition() is true.  Fails after so many seconds, and as soon as the process (a Popen) has ended."""
+    until = time.monotonic() + seconds
+    while not condition():
+        if process:
+            assert process.poll() is None, process.communicate()[1][-3000:]
+        assert time.monotonic() < until, f"it did not happen within {seconds} s"
+        time.sleep(0.01)
+
+
+def ranks_of(process):
+    """The ranks below a running mpiexec, in order of rank."""
+    ranks = [child for child in psutil.Process(process.pid).children(recursive=True) if "mpies" in child.cmdline()]
+    ranks = [child for child in ranks if "OMPI_COMM_WORLD_RANK" in child.environ()]
+    return sorted(ranks, key=lambda child: int(child.environ()["OMPI_COMM_WORLD_RANK"]))

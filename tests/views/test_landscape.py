@@ -1,0 +1,76 @@
+"""The path of a search and the return around its end."""
+
+from importlib.util import find_spec
+
+import imageio.v3
+import numpy as np
+import pytest
+
+from mpies.errors import ConfigError
+from mpies.runs import hdf5
+from mpies.runs.ledger import read
+from mpies.tools.evaluate import evaluate_policy
+from mpies.tools.replay import load_member
+from mpies.views import landscape
+from mpies.views.landscape import play_slice, principal_axes, read_trajectory
+
+
+def test_a_trajectory_ends_at_the_final_policy_and_its_slice_goes_through_it(run, invoke):
+    ended = invoke("plot", run, "--trajectory", "--grid", "3", "--episodes", "2")
+    assert ended.exit_code == 0, ended.output
+    for name in ("trajectory.png", "landscape.png"):
+        assert imageio.v3.imread(run / name).shape[:2] == (504, 960)
+    trajectory = read_trajectory(run)
+    final, _ = hdf5.read(run / "policy.h5")
+    assert trajectory.generations.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert trajectory.means[-1].tobytes() == final["parameters"].tobytes()
+    axes, _ = principal_axes(trajectory.means)
+    _, returns = play_slice(trajectory, axes, 3, 2)
+    assert returns[1, 1] == evaluate_policy(run / "policy.h5", 2)["mean"] and len(np.unique(returns)) > 1
+
+
+def test_members_of_a_trajectory_are_those_that_were_played(run):
+    trajectory = read_trajectory(run)
+    returns = [record["returns"] for record, _ in read(run / "ledger.bin")]
+    assert trajectory.mean_returns[:-1] == pytest.approx([one.mean() for one in returns])
+    played = []  # of the third generation, all members with what they returned
+    for number in range(8):
+        member = load_member(run, 3, number)
+        parameters = np.empty_like(trajectory.means[0])
+        member.batch.parameters.write(0, parameters)
+        played.append((parameters.tobytes(), member.recorded_return))
+    shown = [part.tobytes() for part in trajectory.members[8:12]]  # four of each generation
+    assert set(zip(shown, trajectory.returns[8:12], strict=True)) <= set(played) and len(set(shown)) == 4
+
+
+def test_a_long_run_is_shown_at_evenly_spaced_generations(run, monkeypatch):
+    everything = read_trajectory(run)
+    monkeypatch.setattr(landscape, "MAX_MEANS", 3)
+    thinned = read_trajectory(run)
+    assert thinned.generations.tolist() == [0, 2, 5, 6]
+    assert thinned.means.tobytes() == everything.means[[0, 2, 5, 6]].tobytes()
+    assert thinned.members[4:8].tobytes() == everything.members[8:12].tobytes()
+
+
+def test_principal_axes_are_those_of_the_singular_values():
+    means = np.random.default_rng(0).standard_normal((6, 20)) * np.linspace(3, 0.1, 20)
+    axes, shares = principal_axes(means)
+    assert axes @ axes.T == pytest.approx(np.eye(2), abs=1e-9)
+    _, values, directions = np.linalg.svd(means - means.mean(axis=0))
+    assert np.abs(axes @ directions[:2].T) == pytest.approx(np.eye(2), abs=1e-9)
+    assert shares == pytest.approx((values**2 / (values**2).sum())[:2])
+
+
+def test_a_run_of_two_generations_has_no_trajectory(run):
+    ledger = run / "ledger.bin"
+    ledger.write_bytes(ledger.read_bytes()[: list(read(ledger))[1][1]])
+    with pytest.raises(ConfigError, match="at least 3 generations, but the ledger has 2"):
+        read_trajectory(run)
+
+
+def test_umap_is_drawn_where_it_is_installed_and_else_named(run, invoke):
+    ended = invoke("plot", run, "--trajectory", "--umap", "--grid", "3", "--episodes", "1")
+    if find_spec("umap"):
+        assert ended.exit_code == 0 and imageio.v3.imread(run / "trajectory_umap.png").shape[:2] == (504, 960)
+    else:
+        assert ended.exit_code == 2 and 'pip install "mpies[umap]"' in ended.stderr
