@@ -32,7 +32,7 @@ $(VENV)/installed: setup.cfg setup.py pyproject.toml constraints.txt mpies/kerne
 install: $(VENV)/installed ## build .venv with everything, the MPI included
 
 train: install ## train CONFIG (default: the lunar lander) on all cores until it is solved
-	$(BIN)/mpirun -n $(RANKS) $(BIN)/mpies train $(CONFIG)
+	$(BIN)/mpies train $(CONFIG) --ranks $(RANKS)
 
 test: install ## run the tests
 	$(BIN)/python -m pytest -q -m 'not browser' tests

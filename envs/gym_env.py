@@ -89,15 +89,15 @@ def make(
     with explain_build_errors(environment_id), silence():
         module, _, name = spec.entry_point.partition(":")
         constructor = getattr(importlib.import_module(module), name)
-        render_arguments = _render_arguments(constructor, render_mode)
+        arguments = render_arguments(constructor, render_mode) | spec.kwargs | kwargs
         # Minitaur and Kuka are among those in this package that draw from the global generators.
         uses_global_random = module.startswith("pybullet_envs.bullet")
-        environment = GymAdapter(constructor(**{**render_arguments, **spec.kwargs, **kwargs}), uses_global_random)
+        environment = GymAdapter(constructor(**arguments), uses_global_random)
     limit = max_steps or spec.max_episode_steps
     return gymnasium.wrappers.TimeLimit(environment, limit) if limit else environment
 
 
-def _render_arguments(constructor: Callable[..., Any], render_mode: str | None) -> dict[str, Any]:
+def render_arguments(constructor: Callable[..., Any], render_mode: str | None) -> dict[str, Any]:
     """The constructor's arguments for a render mode.  Before gym 0.26 there was only a flag for opening a window.
 
     The flag is always given: some environments open a window by default, and without a screen pybullet then ends the

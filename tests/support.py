@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from click.testing import CliRunner
-
-from mpies.cli.main import main
 
 HOME = Path(__file__).resolve().parent.parent
 
@@ -73,6 +70,10 @@ class Outcome:
 
 def invoke(*arguments):
     """Run `mpies` with these arguments in this process.  Returns an Outcome."""
+    from click.testing import CliRunner
+
+    from mpies.cli.main import main
+
     result = CliRunner().invoke(main, [str(argument) for argument in arguments])
     return Outcome(result.exit_code, result.stdout, result.stderr)
 

@@ -50,11 +50,11 @@ def slurm(
     partition: str | None,
 ) -> None:
     """Train CONFIG as a batch job, which continues by itself after its time limit or the loss of a node."""
-    from mpies.jobs.slurm import launch
+    from mpies.jobs import slurm
     from mpies.jobs.submit import plan
 
     job = plan(config, overrides, out, nodes, ranks_per_node, constants, time, account=account, partition=partition)
-    sys.exit(launch(job, not dry_run, click.echo))
+    sys.exit(slurm.launch(job, not dry_run, click.echo))
 
 
 @launch.command()
@@ -73,8 +73,8 @@ def k8s(
     image: str | None,
 ) -> None:
     """Train CONFIG as an MPIJob; a node is a worker."""
-    from mpies.jobs.kubernetes import launch
+    from mpies.jobs import kubernetes
     from mpies.jobs.submit import plan
 
     job = plan(config, overrides, out, nodes, ranks_per_node, constants)
-    sys.exit(launch(job, base, image, not dry_run, click.echo))
+    sys.exit(kubernetes.launch(job, base, image, not dry_run, click.echo))

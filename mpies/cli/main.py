@@ -6,7 +6,7 @@ Commands import what they need when they run, so that `mpies --help` is fast and
 import click
 
 from mpies.cli import checks, launch, policies, results, scaling, train
-from mpies.cli.threads import limit_threads
+from mpies.threads import limit_threads
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

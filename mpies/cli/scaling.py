@@ -62,7 +62,7 @@ def simulate(
     from mpies.scaling import model
 
     known = model.read_constants(constants) if constants else model.Constants()
-    workload = model.work_of(task, overrides, known)
+    workload = model.find_workload(task, overrides, known)
     pairs = model.predict_pairs(known.machine, workload, model.parse_ranks(ranks))
     if plot:
         model.draw_plot(plot, workload, pairs)

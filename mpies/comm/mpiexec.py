@@ -1,29 +1,36 @@
-"""How this machine starts MPI ranks: the command and the variables it needs."""
+"""How this machine starts MPI ranks: the command and the environment variables it needs."""
 
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-SSH_ARGUMENTS = "PRTE_MCA_plm_ssh_args"  # the variable that tells Open MPI 5 how to call ssh
+from mpies.threads import limit_threads
+
+SSH_ARGUMENTS = "PRTE_MCA_plm_ssh_args"  # the variable with Open MPI 5's arguments for ssh
 # Variables that name a default hostfile: Open MPI 5 and 4, MPICH.
 HOSTFILES = ("PRTE_MCA_prte_default_hostfile", "OMPI_MCA_orte_default_hostfile", "HYDRA_HOST_FILE")
+ATTEMPTS = 3  # how often a command is started whose mpiexec starts no rank
 
 
-def find():
-    """The mpiexec beside this Python (the wheel's), else the one on PATH, else None."""
+def find() -> str | None:
+    """The mpiexec beside this Python, which the wheel of Open MPI installs, else the one on PATH, else None."""
     beside = Path(sys.executable).with_name("mpiexec")
     return str(beside) if beside.exists() else shutil.which("mpiexec")
 
 
-def command(mpiexec, ranks, arguments):
-    """The command line for `ranks` ranks of `mpies` with these arguments, as a list."""
+def command(mpiexec: str, ranks: int, arguments: Sequence[str]) -> list[str]:
+    """The command line that runs `mpies` with these arguments on `ranks` ranks."""
     return [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpies", *arguments]
 
 
-def environment():
-    """This process's environment, made fit for local ranks of Open MPI; MPICH ignores what is added."""
+def environment() -> dict[str, str]:
+    """The variables of this process, one thread for linear algebra, and what Open MPI needs for local ranks.
+
+    MPICH ignores what is for Open MPI.
+    """
     added = {
         "OMPI_MCA_osc": "^ucx",  # complains on machines without the hardware
         "OMPI_MCA_mpi_yield_when_idle": "1",  # more ranks than cores must not spin
@@ -31,22 +38,35 @@ def environment():
     }
     if os.geteuid() == 0:
         added |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return added | dict(os.environ)
+    variables = added | dict(os.environ)
+    limit_threads(variables)
+    return variables
 
 
-def never_began(output):
-    """Whether mpiexec gave up before it started a rank.
+def never_began(output: str) -> bool:
+    """Whether mpiexec gave up before it started a rank.  output: its standard error.
 
-    Open MPI 5 does where one that was killed had the same process number, and left its folder /tmp/ompi.NUMBER.
+    Open MPI 5 does so where a killed mpiexec had the same process number and left its folder /tmp/ompi.NUMBER.
     """
     return "listener thread failed to start" in output
 
 
-def run(command, **options):
-    """subprocess.run with the output captured as text, in `environment`; again where mpiexec never began."""
-    options = {"env": environment(), "stdin": subprocess.DEVNULL, **options}
-    for _ in range(3):
-        done = subprocess.run(command, capture_output=True, text=True, **options)
+def run(
+    command: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    cwd: str | Path | None = None,
+    timeout: float | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end and capture its output as text; start it again where mpiexec started no rank.
+
+    env: its variables; None takes `environment`.  cwd: its directory.
+    timeout: seconds; raises subprocess.TimeoutExpired after them.
+    """
+    env = environment() if env is None else env
+    for _ in range(ATTEMPTS):
+        done = subprocess.run(
+            command, env=env, cwd=cwd, timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
         if not never_began(done.stderr):
             break
     return done

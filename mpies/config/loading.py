@@ -35,7 +35,6 @@ def validate_config(values: Mapping[str, Any], where: str, overridden: Sequence[
 
     where: begins the line of an error, unless the key at fault is one of `overridden`.
     """
-    values = dict(values)
     environment = values.get("environment")
     if isinstance(environment, dict) and (
         str(environment.get("id", "")).startswith("function:") or environment.get("dimension") is not None
@@ -106,7 +105,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[st
     ]
 
 
-def _find_model(values: Values) -> type[Config]:
+def _find_model(values: Mapping[str, Any]) -> type[Config]:
     """The class that validates `values`: Config, or one that also has the keys of a solver outside the registry.
 
     Such a solver.kind is nevergrad:NAME or path/to/file.py:Class.  Raises ValueError where there is no such solver.
@@ -121,7 +120,7 @@ def _find_model(values: Values) -> type[Config]:
     )
 
 
-def _with_kinds(values: Values, model: type[Options]) -> Values:
+def _with_kinds(values: Mapping[str, Any], model: type[Options]) -> Values:
     """`values` with the default kind filled in where a section names none, so that recipes need not repeat it."""
     values = dict(values)
     for key, field in model.model_fields.items():

@@ -1,6 +1,6 @@
-"""What `mpies doctor` looks at before a run: a shell, a Slurm job or a pod, one finding a line, with its cure.
+"""What `mpies doctor` checks before a run in a shell, a Slurm job or a pod: one finding a line, with its cure.
 
-Every check returns Findings from what it is given; `examine` runs them all.
+Each check yields Findings from the values it is given; `examine` runs all checks.
 """
 
 import os
@@ -9,43 +9,85 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mpies import kernels
-from mpies.comm import mpiexec
-from mpies.comm import LAUNCHED
+from mpies.comm import LAUNCHED, mpiexec
+from mpies.config.loading import load_config
+from mpies.errors import ConfigError
+from mpies.jobs.allocation import Allocation, available_memory, find_allocation, find_limits, output_of
 from mpies.runs.lock import STALE
-from mpies.jobs.allocation import available_memory, find_limits, find_allocation, output_of
+from mpies.scaling.cost import SMALL_RUN, NodeMemory, predict_cost
+from mpies.threads import VARIABLES
 
 FULL = 100 * 2**20  # bytes of free disk below which the first checkpoints may not fit
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 
-# What a rank says to be met: its number among how many.
-MEET = "from mpi4py import MPI; print('rank', MPI.COMM_WORLD.rank, 'of', MPI.COMM_WORLD.size)"
-# Asked without starting MPI, which would join a job that this process is in.
-VERSION = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+# A program for two ranks; each prints its number.
+PRINT_RANK = "from mpi4py import MPI; print('rank', MPI.COMM_WORLD.rank, 'of', MPI.COMM_WORLD.size)"
+# Prints the version without starting MPI, which would join a job that this process is in.
+PRINT_VERSION = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+
+Findings = Iterator["Finding"]
+AskHost = Callable[[Allocation, str, str], str | None]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """level: ok; note, where a run works but not at its best; BAD, where it does not.  cure: for the last two."""
+    """The result of a check.
+
+    level: ok; note if a run works but not at its best; BAD if it does not.  cure: what to do, '' if ok.
+    """
 
     level: str
     subject: str
     text: str
     cure: str = ""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.level:<4}  {self.subject:<14}  {self.text}" + (f"; {self.cure}" if self.cure else "")
 
 
-def check_mpi(place):
-    """The MPI library that mpi4py is built for, and whether ranks that mpiexec starts find each other.
+def examine_config(config: str | None, overrides: Sequence[str], folder: str) -> Findings:
+    """All Findings about the run of a config, as they are made.
 
-    Within a Slurm job the batch script finds out by itself what starts them.
+    config: its path; None stands for a run with a small policy.  folder: where runs are to be written.
+    Raises ConfigError where the config or the folder cannot be used.
     """
-    library = output_of([sys.executable, "-c", VERSION])
+    if not Path(folder).is_dir():
+        raise ConfigError(f"--out {folder}: is no folder; give one that is there, such as a shared volume")
+    needed = predict_cost(load_config(config, overrides), ranks=1).memory if config else SMALL_RUN
+    yield from examine(needed, folder)
+
+
+def examine(needed: NodeMemory, folder: str) -> Findings:
+    """All Findings about this allocation, as they are made.  needed: by a run."""
+    allocation, folder = find_allocation(), str(Path(folder).resolve())
+    limit, quota = find_limits()
+    pinned, total = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    ranks = f", {allocation.ranks} ranks on this node" if allocation.ranks else ""
+    where = f"{allocation.kind} on {socket.gethostname()}, {len(allocation.hosts) or 1} hosts{ranks}"
+    yield Finding("ok", "place", where)
+    yield from check_mpi(allocation)
+    yield from check_shared_memory(needed.table)
+    yield from check_memory(needed.total(allocation.ranks or pinned), limit, allocation.memory, available_memory())
+    yield from check_processors(allocation.ranks, pinned, total, quota)
+    yield from check_threads()
+    yield from check_kernels()
+    yield from check_hosts(allocation, folder, ask_host)
+    yield from check_clock(folder)
+    yield from check_disk(folder)
+    yield from check_leftovers(tempfile.gettempdir())
+
+
+def check_mpi(allocation: Allocation) -> Findings:
+    """The MPI library that mpi4py uses, and whether ranks that mpiexec starts are connected.
+
+    In a Slurm job the ranks are not tried: the batch script finds out what can start them.
+    """
+    library = output_of([sys.executable, "-c", PRINT_VERSION])
     if not library:
         cure = 'pip install "mpies[mpi]", or load an MPI and: pip install --no-binary mpi4py mpi4py'
         yield Finding("BAD", "MPI", "mpi4py finds no MPI library", cure)
@@ -53,7 +95,7 @@ def check_mpi(place):
     name = library.strip().splitlines()[0].split(", package")[0].rstrip(",")
     yield Finding("ok", "MPI", f"{name} behind mpi4py")
     program = mpiexec.find()
-    if place.is_slurm:
+    if allocation.is_slurm:
         known = (output_of(["srun", "--mpi=list"]) or "").replace("MPI plugin types are...", "").split()
         kinds = [kind for kind in ("pmix", "pmi2") if kind in known]
         yield Finding("ok", "starting ranks", f"srun has {' and '.join(kinds) or 'no PMI'}, mpirun is {program}")
@@ -64,23 +106,22 @@ def check_mpi(place):
     if any(name in os.environ for name in LAUNCHED):
         yield Finding("ok", "mpiexec", "this process is one of its ranks")
         return
-    trial = [program, "-n", "2", sys.executable, "-c", MEET]
-    met = sorted((output_of(trial, mpiexec.environment()) or "").split("\n"))
-    if met[-2:] == ["rank 0 of 2", "rank 1 of 2"]:
+    trial = [program, "-n", "2", sys.executable, "-c", PRINT_RANK]
+    printed = sorted((output_of(trial, mpiexec.environment()) or "").split("\n"))
+    if printed[-2:] == ["rank 0 of 2", "rank 1 of 2"]:
         yield Finding("ok", "mpiexec", f"2 ranks of {program} find each other")
     else:
-        cure = f'see what this says: {program} -n 2 {sys.executable} -c "{MEET}"'
+        cure = f'see what this says: {program} -n 2 {sys.executable} -c "{PRINT_RANK}"'
         yield Finding("BAD", "mpiexec", f"2 ranks of {program} do not find each other", cure)
-    survives = output_of([program, "--with-ft", "ulfm", "-n", "1", "true"], mpiexec.environment()) is not None
-    if survives:
+    if output_of([program, "--with-ft", "ulfm", "-n", "1", "true"], mpiexec.environment()) is not None:
         yield Finding("ok", "ULFM", "mpirun --with-ft ulfm goes on after the loss of a rank")
     else:
         cure = "start it again, it goes on; Open MPI 5 would survive it"
         yield Finding("note", "ULFM", "the loss of a rank ends the job with this mpiexec", cure)
 
 
-def check_shared_memory(needed, folder="/dev/shm"):
-    """Room for the noise table.  needed: bytes."""
+def check_shared_memory(needed: int, folder: str | Path = "/dev/shm") -> Findings:
+    """Whether the noise table fits into shared memory.  needed: bytes."""
     try:
         free = shutil.disk_usage(folder).free
     except OSError:
@@ -91,23 +132,26 @@ def check_shared_memory(needed, folder="/dev/shm"):
     yield Finding("BAD" if cure else "ok", "shared memory", text, cure)
 
 
-def check_memory(needed, limit, granted, available):
-    """Room for all ranks of the node.  All in bytes: needed, the container's limit or None, Slurm's or None, free."""
-    room, whose = min(
+def check_memory(needed: int, limit: int | None, granted: int | None, available: int) -> Findings:
+    """Whether all ranks of the node fit into memory.
+
+    All in bytes.  limit: of the container, or None.  granted: by Slurm, or None.  available: on the machine.
+    """
+    room, bound_by = min(
         (bound, name)
         for bound, name in ((limit, "this container may use"), (granted, "--mem grants"), (available, "are free"))
         if bound is not None
     )
-    text = f"{_size(room)} {whose}, this node's ranks need about {_size(needed)}"
+    text = f"{_size(room)} {bound_by}, this node's ranks need about {_size(needed)}"
     cure = "" if room >= needed else f"ask for {_size(1.2 * needed)} (sbatch --mem, resources.limits), or fewer ranks"
     yield Finding("BAD" if cure else "ok", "memory", text, cure)
 
 
-def check_processors(ranks, pinned, total, quota):
+def check_processors(ranks: int, pinned: int, total: int, quota: float | None) -> Findings:
     """Whether each rank has a processor.
 
-    ranks: on this node, 0 where nothing says.  pinned, total: hardware threads that this process may use and that
-    there are.  quota: processors' worth of time that a container gets, or None.
+    ranks: on this node, 0 where nothing tells.  pinned: hardware threads that this process may use.
+    total: hardware threads of the machine.  quota: number of processors that a container may use, or None.
     """
     usable = pinned if quota is None else min(pinned, quota)
     text = f"{usable:g} of {total} usable" + (f" (pinned to {pinned})" if pinned < total else "")
@@ -119,9 +163,9 @@ def check_processors(ranks, pinned, total, quota):
         yield Finding("ok", "processors", text + (f" by {ranks} ranks" if ranks else ""))
 
 
-def check_threads(environment=os.environ):
-    """One BLAS thread per rank: mpies sees to it unless the environment says otherwise."""
-    wanted = {name: environment[name] for name in THREADS if environment.get(name, "1") != "1"}
+def check_threads(environment: Mapping[str, str] = os.environ) -> Findings:
+    """Whether linear algebra uses one thread per rank, as mpies sets it unless the environment does otherwise."""
+    wanted = {name: environment[name] for name in VARIABLES if environment.get(name, "1") != "1"}
     listed = ", ".join(f"{name}={value}" for name, value in wanted.items())
     if listed:
         yield Finding("note", "threads", f"{listed}: every rank would start so many", "unset it, or set it to 1")
@@ -129,8 +173,8 @@ def check_threads(environment=os.environ):
         yield Finding("ok", "threads", "one per rank for linear algebra")
 
 
-def check_kernels(library=kernels.LIBRARY):
-    """Whether the inner loop was compiled."""
+def check_kernels(library: Any = kernels.LIBRARY) -> Findings:
+    """Whether the inner loop of rollouts was compiled.  library: the compiled one, or None."""
     if library is None:
         text = "the inner loop is not compiled, so perceptrons are several times slower (to the same bits)"
         cure = "install a C compiler (Debian: gcc libc6-dev python3-dev), then mpies again"
@@ -142,43 +186,49 @@ def check_kernels(library=kernels.LIBRARY):
         yield Finding("ok", "inner loop", "compiled")
 
 
-def check_hosts(place, folder, ask):
-    """Whether all hosts are reached, see this folder, and agree on the time.
+def check_hosts(allocation: Allocation, folder: str, ask: AskHost) -> Findings:
+    """Whether all hosts can be reached, have this folder, and agree on the time.
 
-    ask: function of (place, host, shell command) that returns what it said there, or None.
+    ask: function of (allocation, host, shell command) that returns the command's output on that host, None without
+    an answer.
     """
-    others = [host for host in place.hosts if host.partition(".")[0] != socket.gethostname().partition(".")[0]]
-    way = "srun" if place.is_slurm else "ssh"
+    here = socket.gethostname().partition(".")[0]
+    others = [host for host in allocation.hosts if host.partition(".")[0] != here]
+    program = "srun" if allocation.is_slurm else "ssh"
     if not others:
         yield Finding("ok", "hosts", "this one only")
         return
-    silent, blind, apart = [], [], 0.0
+    silent, without_folder, apart = [], [], 0.0
     for host in others:
         before = time.time()
-        said = ask(place, host, f"date +%s.%N; test -d '{folder}' && echo seen")
+        answer = ask(allocation, host, f"date +%s.%N; test -d '{folder}' && echo seen")
         after = time.time()
-        if not said:
+        if not answer:
             silent.append(host)
             continue
-        clock, *seen = said.split()
-        blind += [] if seen else [host]
+        clock, *seen = answer.split()
+        if not seen:
+            without_folder.append(host)
         apart = max(apart, before - float(clock), float(clock) - after)
     if silent:
-        cure = "try ssh by hand: it must ask no question" if way == "ssh" else "ask sinfo for their state"
-        yield Finding("BAD", "hosts", f"no answer by {way} from {_few(silent)} of {len(others)} others", cure)
+        cure = "try ssh by hand: it must ask no question" if program == "ssh" else "ask sinfo for their state"
+        yield Finding("BAD", "hosts", f"no answer by {program} from {_few(silent)} of {len(others)} others", cure)
     else:
-        yield Finding("ok", "hosts", f"{len(others)} others answer by {way}")
-    if blind:
+        yield Finding("ok", "hosts", f"{len(others)} others answer by {program}")
+    if without_folder:
         cure = "keep config and environment in a folder that all hosts share, or in the image"
-        yield Finding("note", "shared files", f"{folder} is not on {_few(blind)}", cure)
+        yield Finding("note", "shared files", f"{folder} is not on {_few(without_folder)}", cure)
     elif len(silent) < len(others):
         yield Finding("ok", "shared files", f"{folder} is on all hosts that answer")
     if len(silent) < len(others):
-        yield _clock(f"hosts differ by up to {max(apart, 0):.1f} s", apart)
+        yield _judge_clock(f"hosts differ by up to {max(apart, 0):.1f} s", apart)
 
 
-def check_clock(folder):
-    """Whether the file system's clock is ours: a run's writer is known to live by the times it writes."""
+def check_clock(folder: str | Path) -> Findings:
+    """Whether the file system's clock agrees with this machine's.
+
+    The lock of a run compares the two: a writer without a recent heartbeat counts as dead.
+    """
     probe = Path(folder) / f".mpies-doctor-{os.getpid()}"
     try:
         before = time.time()
@@ -188,64 +238,43 @@ def check_clock(folder):
     except OSError as error:
         yield Finding("BAD", "disk", f"{folder} cannot be written ({error.strerror})", "give another folder as --out")
         return
-    yield _clock(f"files here are dated within {max(apart, 0):.1f} s of this clock", apart)
+    yield _judge_clock(f"files here are dated within {max(apart, 0):.1f} s of this clock", apart)
 
 
-def _clock(text, apart):
+def _judge_clock(text: str, apart: float) -> Finding:
     """apart: seconds between two clocks."""
-    bad = apart > STALE / 2
-    return Finding("BAD" if bad else "ok", "clock", text, "run an NTP client (chrony) on the hosts" if bad else "")
+    is_bad = apart > STALE / 2
+    cure = "run an NTP client (chrony) on the hosts" if is_bad else ""
+    return Finding("BAD" if is_bad else "ok", "clock", text, cure)
 
 
-def check_leftovers(folder):
-    """Folders of launchers that were killed: Open MPI 5 gives up when it gets the process number of one of them."""
+def check_leftovers(folder: str | Path) -> Findings:
+    """Whether killed launchers have left folders: Open MPI 5 gives up if it gets the process number of one of them."""
     left = [path for path in Path(folder).glob("ompi.*") if not Path("/proc", path.suffix[1:]).exists()]
     if left:
         text = f"{folder}/ompi.* of {len(left)} mpirun that were killed: one with the same process number fails"
         yield Finding("note", "leftovers", text, f"rm -r {folder}/ompi.* while no mpirun is running")
 
 
-def check_disk(folder):
-    """Room for a run."""
+def check_disk(folder: str | Path) -> Findings:
+    """Whether the disk has room for a run."""
     free = shutil.disk_usage(folder).free
     cure = "make room, or give another folder as --out" if free < FULL else ""
     yield Finding("BAD" if cure else "ok", "disk", f"{_size(free)} free in {folder}", cure)
 
 
-def ask_host(place, host, command):
-    """What a shell command says on another host, or None.  Slurm's own way, or ssh as mpirun would."""
-    if place.is_slurm:
+def ask_host(allocation: Allocation, host: str, command: str) -> str | None:
+    """The output of a shell command on another host, by srun in a Slurm job, else by ssh; None without an answer."""
+    if allocation.is_slurm:
         start = ["srun", "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "sh", "-c"]
         return output_of([*start, command])
     arguments = os.environ.get(mpiexec.SSH_ARGUMENTS, "").split()
     return output_of(["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", *arguments, host, command])
 
 
-def examine(table, needed, folder="."):
-    """All Findings about this place, as they are made.
-
-    table: bytes of the noise table.  needed: function of the ranks of a node that gives their bytes.
-    """
-    place, folder = find_allocation(), str(Path(folder).resolve())
-    memory, quota = find_limits()
-    pinned, total = len(os.sched_getaffinity(0)), os.cpu_count() or 1
-    ranks = f", {place.ranks} ranks on this node" if place.ranks else ""
-    yield Finding("ok", "place", f"{place.kind} on {socket.gethostname()}, {len(place.hosts) or 1} hosts{ranks}")
-    yield from check_mpi(place)
-    yield from check_shared_memory(table)
-    yield from check_memory(needed(place.ranks or pinned), memory, place.memory, available_memory())
-    yield from check_processors(place.ranks, pinned, total, quota)
-    yield from check_threads()
-    yield from check_kernels()
-    yield from check_hosts(place, folder, ask_host)
-    yield from check_clock(folder)
-    yield from check_disk(folder)
-    yield from check_leftovers(tempfile.gettempdir())
-
-
-def _few(names):
+def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _size(count):
+def _size(count: float) -> str:
     return f"{count / 2**30:,.1f} GB" if count >= 2**30 else f"{count / 2**20:,.0f} MB"

@@ -6,11 +6,14 @@ import shlex
 import sys
 from pathlib import Path
 
-from mpies.jobs import submit
+from mpies.jobs.submit import Echo, Job, describe, repository_file, submit, write_file
 
 
-def batch_script(job, library, environment):
-    """The text of a batch script.  library: that of slurm/train.sh.  environment: folder of the virtual environment."""
+def batch_script(job: Job, library: str, environment: str) -> str:
+    """The text of a batch script.
+
+    library: the shell functions of slurm/train.sh.  environment: folder of the virtual environment.
+    """
     options = {
         "job-name": Path(job.out).name,
         "nodes": job.nodes,
@@ -24,8 +27,7 @@ def batch_script(job, library, environment):
         "account": job.account,
         "partition": job.partition,
     }
-    header = [f"#SBATCH --{name}={_quoted(value)}" for name, value in options.items() if value is not None]
-    call = shlex.join(["train", job.config, *job.overrides])
+    header = [f"#SBATCH --{name}={_quoted(str(value))}" for name, value in options.items() if value is not None]
     return "\n".join(
         [
             "#!/bin/bash",
@@ -38,22 +40,21 @@ def batch_script(job, library, environment):
             "",
             library.rstrip("\n"),
             "",
-            call,
+            shlex.join(["train", job.config, *job.overrides]),
             "",
         ]
     )
 
 
-def _quoted(value):
-    """A value as sbatch reads it in the script: it takes quotes, but no backslashes."""
-    text = str(value)
-    return text if re.fullmatch(r"[\w@%+=:,./-]*", text) else f'"{text}"'
+def _quoted(value: str) -> str:
+    """A value as sbatch reads it in a script: quotes are understood, backslashes are not."""
+    return value if re.fullmatch(r"[\w@%+=:,./-]*", value) else f'"{value}"'
 
 
-def launch(job, wanted, say):
+def launch(job: Job, is_wanted: bool, echo: Echo) -> int:
     """Write a Job's batch script beside its run and, where that is wanted, submit it.  Returns the exit code."""
-    library = submit.part_of_repository("slurm/train.sh").read_text()
+    library = repository_file("slurm/train.sh").read_text()
     script = Path(f"{job.out}.sbatch")
-    submit.write(script, batch_script(job, library, sys.prefix))
-    say(f"{script}: {submit.describe(job)}; --time is {job.seconds / 3600:.1f} h, then it goes on by itself")
-    return submit.run([["sbatch", str(script)]], wanted, say)
+    write_file(script, batch_script(job, library, sys.prefix))
+    echo(f"{script}: {describe(job)}; --time is {job.seconds / 3600:.1f} h, then it goes on by itself")
+    return submit([["sbatch", str(script)]], is_wanted, echo)

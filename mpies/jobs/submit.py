@@ -1,39 +1,44 @@
-"""What a run asks of a cluster, worked out from its config; `slurm` and `kubernetes` write it down and hand it over."""
+"""What a run asks of a cluster, computed from its config.  `slurm` and `kubernetes` write it down and submit it."""
 
 import math
 import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpies.errors import ConfigError
 from mpies.config.loading import load_config
-from mpies.scaling.cost import cost, node_memory
+from mpies.config.schema import StopSection
+from mpies.errors import ConfigError
 from mpies.jobs.rank import default_out
-from mpies.scaling.model import predict, read_constants, work_of
 from mpies.runs.files import write_atomically
+from mpies.scaling.cost import predict_cost
+from mpies.scaling.model import find_workload, predict, read_constants
 
-HOME = Path(__file__).resolve().parent.parent
-MARGIN = 1.3  # of memory and time: both are worked out for what is usual
-START = 15 * 60  # seconds of the time limit for coming up and the last evaluation
+HOME = Path(__file__).resolve().parents[2]  # the checkout
+MARGIN = 1.3  # factor on the predicted memory and time
+START = 15 * 60  # seconds of the time limit for starting and for the last evaluation
 UNKNOWN = 4 * 3600  # seconds of the time limit where nothing was measured
-LONGEST = 24 * 3600  # seconds; what takes longer goes on by itself after that
+LONGEST = 24 * 3600  # seconds of the longest time limit; a longer run continues in the next job
 GRACE = 90  # seconds of warning beyond stop.grace, for a checkpoint
+
+Echo = Callable[[str], object]  # shows a line to the user
 
 
 @dataclass(frozen=True)
 class Job:
     """What a run asks of a cluster.
 
-    memory, shared: bytes of a node, and those of them in shared memory.  seconds: the time limit.
-    longest: seconds of all its generations with the longest episodes that there can be, None where not measured.
+    memory, shared: bytes of a node, and how many of them are shared memory.
+    seconds: the time limit.  warning: seconds before it at which the job is sent a signal.
+    longest: seconds of all its generations with episodes as long as they can be; None where that was not measured.
     account, partition: of Slurm, None for the site's default.
     """
 
     config: str
-    overrides: tuple
+    overrides: tuple[str, ...]
     out: str
     nodes: int
     ranks_per_node: int
@@ -46,59 +51,77 @@ class Job:
     partition: str | None = None
 
 
-def plan(path, overrides, out, nodes, ranks_per_node, constants=None, time=None, **site):
+def plan(
+    path: str | Path,
+    overrides: Sequence[str],
+    out: str | None,
+    nodes: int,
+    ranks_per_node: int,
+    constants: str | Path | None = None,
+    time: str | None = None,
+    account: str | None = None,
+    partition: str | None = None,
+) -> Job:
     """The Job of a config.
 
-    constants: file that `mpies bench CONFIG --out` wrote, or None.  time: Slurm's words for a limit that is
-    given, or None to work it out.  site: account and partition.
+    out: the run directory, None for the default.
+    constants: a file that `mpies bench CONFIG --out` wrote, or None.
+    time: the time limit in Slurm's notation; None computes it.
+    Raises ConfigError.
     """
     config = load_config(path, overrides)
-    found = cost(config, nodes * ranks_per_node)
-    longest = constants and longest_run(path, overrides, constants, nodes, ranks_per_node)
+    memory = predict_cost(config, nodes * ranks_per_node).memory
+    longest = longest_run(path, overrides, constants, nodes, ranks_per_node) if constants else None
     return Job(
         config=str(path),
         overrides=tuple(overrides),
         out=str(out or default_out(path, overrides)),
         nodes=nodes,
         ranks_per_node=ranks_per_node,
-        memory=math.ceil(MARGIN * node_memory(found, ranks_per_node)),
-        shared=found["table"],
-        seconds=_parse_time(time) if time else limit(config.stop, longest),
+        memory=math.ceil(MARGIN * memory.total(ranks_per_node)),
+        shared=memory.table,
+        seconds=_parse_time(time) if time else time_limit(config.stop, longest),
         warning=math.ceil(config.stop.grace) + GRACE,
         longest=longest,
-        **site,
+        account=account,
+        partition=partition,
     )
 
 
-def longest_run(path, overrides, constants, nodes, ranks_per_node):
-    """Seconds of all generations, each with episodes as long as they can be, by what `mpies bench` measured.
+def longest_run(
+    path: str | Path, overrides: Sequence[str], constants: str | Path, nodes: int, ranks_per_node: int
+) -> float:
+    """Predicted seconds of all generations, each with episodes as long as they can be.
 
-    constants: its file.  Raises ConfigError where it is not of this config's environment.
+    constants: the file that `mpies bench` wrote.  Raises ConfigError where it is not of this config's environment.
     """
     known = read_constants(constants)
-    work = work_of(str(path), overrides, known)
-    work = work.model_copy(update={"seconds": work.longest or work.seconds, "variation": 0.0})
+    workload = find_workload(str(path), overrides, known)
+    workload = workload.model_copy(update={"seconds": workload.longest or workload.seconds, "variation": 0.0})
     machine = known.machine.model_copy(update={"cores": ranks_per_node})
-    return load_config(path, overrides).stop.generations * predict(machine, work, nodes * ranks_per_node).seconds
+    return load_config(path, overrides).stop.generations * predict(machine, workload, nodes * ranks_per_node).seconds
 
 
-def limit(stop, longest):
-    """Seconds of a time limit for a run whose generations take `longest` seconds, None where that is not known."""
+def time_limit(stop: StopSection, longest: float | None) -> int:
+    """Seconds of the time limit, in whole minutes.
+
+    longest: seconds that the run's generations take at most; None where that is not known.
+    """
     seconds = UNKNOWN if longest is None else START + MARGIN * longest
     if stop.seconds is not None:
         seconds = min(seconds, START + MARGIN * stop.seconds)
     return min(60 * math.ceil(seconds / 60), LONGEST)
 
 
-def describe(job):
-    """A Job in words."""
+def describe(job: Job) -> str:
+    """A Job in one line."""
     size = f"{job.nodes} nodes x {job.ranks_per_node} ranks, {job.memory / 2**30:.1f} GB each"
     if job.longest is None:
         return f"{size}; how long it takes was not measured: mpies bench {job.config} --out FILE, then --constants FILE"
     return f"{size}; its generations take {job.longest / 3600:.1f} h at most"
 
 
-def _parse_time(text):
+def _parse_time(text: str) -> int:
     """Seconds of Slurm's minutes, hours:minutes:seconds or days-hours:minutes:seconds."""
     form = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if not form or (form[1] and not form[4]) or (not form[1] and form[3] and not form[4]):
@@ -107,16 +130,16 @@ def _parse_time(text):
     return 86400 * days + (3600 * first + 60 * minutes + seconds if form[4] else 60 * first)
 
 
-def part_of_repository(name):
-    """The path of a file that only a clone of the repository has."""
+def repository_file(name: str) -> Path:
+    """The path of a file that is part of the repository, not of the installed package.  Raises ConfigError."""
     path = HOME / name
     if not path.exists():
         raise ConfigError(f"{path}: is not there; launch needs a clone of the repository: pip install --editable .")
     return path
 
 
-def write(path, text):
-    """Write a file, and the folders it is in."""
+def write_file(path: Path, text: str) -> None:
+    """Write a file and the folders it is in.  Raises ConfigError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text.encode())
@@ -124,11 +147,11 @@ def write(path, text):
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); take another --out") from None
 
 
-def run(commands, wanted, say):
-    """Say each command, and run it where that is wanted.  Returns the first exit code that is not 0."""
+def submit(commands: Sequence[Sequence[str]], is_wanted: bool, echo: Echo) -> int:
+    """Show each command and, where that is wanted, run it.  Returns the first exit code that is not 0."""
     for command in commands:
-        say(f"{'' if wanted else 'not run: '}{shlex.join(command)}")
-        if wanted:
+        echo(f"{'' if is_wanted else 'not run: '}{shlex.join(command)}")
+        if is_wanted:
             if shutil.which(command[0]) is None:
                 raise ConfigError(f"there is no {command[0]} on the path; go to where there is, or add --dry-run")
             code = subprocess.run(command).returncode

@@ -39,3 +39,14 @@ def evaluate_policy(path: str | Path, episodes: int, seed: int | None = None) ->
         "failures": len(failures),
         "returns": evaluation.returns.tolist(),
     }
+
+
+def describe_evaluation(result: dict[str, Any]) -> str:
+    """The results of `evaluate_policy` in one line."""
+    low, high = result["mean"] - result["interval"], result["mean"] + result["interval"]
+    return (
+        f"{result['environment']}, {result['policy']}, generation {result['generation']}: mean return "
+        f"{result['mean']:.2f} over {result['episodes']} held-out episodes "
+        f"(95 % confidence {low:.2f} to {high:.2f}; min {result['min']:.2f}, max {result['max']:.2f}, "
+        f"mean length {result['length']:.0f})"
+    )

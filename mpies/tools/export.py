@@ -1,62 +1,100 @@
-"""A run's best policy for other programs: an .npz, a Python file that needs NumPy alone, or ONNX.
+"""Write a run's best policy for other programs: as .npz, as a Python file that needs NumPy alone, or as ONNX.
 
-EXPORTS has, for each kind of policy, what an export is made of; a new kind adds its own.
+EXPORTERS has an entry for each kind of policy that can be exported.
 """
 
-from mpies.runs.files import write_atomically
 import base64
 import io
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mpies.envs.base import Discrete
-from mpies.policies import exported_mlp
 from mpies.errors import ConfigError
-from mpies.runs.policy_file import find_policy, load_policy
+from mpies.policies import exported_mlp
+from mpies.policies.mlp import MLP, MLPOptions
+from mpies.runs.files import write_atomically
+from mpies.runs.hdf5 import Arrays
+from mpies.runs.policy_file import load_policy
 from mpies.training.task import Task
 
 ENDINGS = (".npz", ".py", ".onnx")
 
 
 @dataclass(frozen=True)
-class Export:
-    """How a kind of policy leaves.
+class Node:
+    """An operation of an ONNX graph.  kind: its name in ONNX.  inputs, outputs: names of values."""
 
-    arrays: function of (policy, its arrays) that returns names to arrays.  module: whose source acts on them.
-    graph: function of those arrays that returns ONNX nodes, names to initializers, and the width of the output,
-    None for a discrete action; the input is called observation and the output action.
+    kind: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict[str, Any]
+
+
+@dataclass
+class Graph:
+    """An ONNX graph whose input is called observation and whose output is called action.
+
+    initializers: names to constant inputs of nodes.  width: a, numbers of an action; None for a discrete action.
     """
 
-    arrays: object
-    module: object
-    graph: object
+    nodes: list[Node] = field(default_factory=list)
+    initializers: Arrays = field(default_factory=dict)
+    width: int | None = None
+
+    def append(self, kind: str, *constants: npt.ArrayLike, **attributes: Any) -> None:
+        """Add a node that takes the last node's output, and constants as further inputs."""
+        place = len(self.nodes)
+        names = [f"{kind.lower()}_{place}_{number}" for number in range(len(constants))]
+        self.initializers.update(zip(names, (np.asarray(value, np.float32) for value in constants), strict=True))
+        before = self.nodes[-1].outputs[0] if self.nodes else "observation"
+        self.nodes.append(Node(kind, [before, *names], [f"value_{place}"], attributes))
+
+    def finish(self) -> None:
+        """Call the last node's output action."""
+        self.nodes[-1].outputs[0] = "action"
 
 
-def export_policy(path, to):
-    """Write the best policy of a run (or a policy file) to `to`, in the format of its ending.
+@dataclass(frozen=True)
+class Exporter:
+    """How a kind of policy is exported.
 
-    Returns what was exported, in words.
+    arrays: function of (the policy, its arrays) that returns the arrays of the export.
+    module: computes actions from them; its source is the exported Python file.
+    graph: function of these arrays that returns the ONNX graph.
+    """
+
+    arrays: Callable[[Any, Arrays], Arrays]
+    module: ModuleType
+    graph: Callable[[Arrays], Graph]
+
+
+def export_policy(path: str | Path, to: str | Path) -> str:
+    """Write the best policy of a run, or a policy file, to `to`, in the format of its ending.
+
+    Returns a description of what was exported.  Raises ConfigError or RunError.
     """
     to = Path(to)
     if to.suffix not in ENDINGS:
         raise ConfigError(f"--to must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}, but is {str(to)!r}")
-    config, saved, attributes = load_policy(path)
-    export = EXPORTS.get(config.policy.kind)
-    if export is None:
-        raise ConfigError(
-            f"{find_policy(path)}: policy.kind {config.policy.kind} has no export; needed: {' or '.join(EXPORTS)}"
-        )
-    arrays = export.arrays(Task(config).policy, saved)
-    about = (
-        f"{config.environment.id}, generation {int(attributes['generation'])}, {len(saved['parameters'])} parameters"
-    )
+    saved = load_policy(path)
+    kind = saved.config.policy.kind
+    exporter = EXPORTERS.get(kind)
+    if exporter is None:
+        raise ConfigError(f"{saved.path}: policy.kind {kind} has no export; needed: {' or '.join(EXPORTERS)}")
+    arrays = exporter.arrays(Task(saved.config).policy, saved.arrays)
+    size = len(saved.arrays["parameters"])
+    about = f"{saved.config.environment.id}, generation {saved.generation}, {size} parameters"
     arrays["about"] = np.array(about)
     if to.suffix == ".onnx":
-        content = as_onnx(export, arrays, about)
+        content = as_onnx(exporter, arrays, about)
     else:
-        content = as_npz(arrays) if to.suffix == ".npz" else as_python(export, arrays, about)
+        content = as_npz(arrays) if to.suffix == ".npz" else as_python(exporter, arrays, about)
     try:
         write_atomically(to, content)
     except OSError as error:
@@ -64,70 +102,74 @@ def export_policy(path, to):
     return about
 
 
-def as_npz(arrays):
-    """The arrays as the bytes of an .npz."""
+def as_npz(arrays: Arrays) -> bytes:
+    """The arrays as the content of an .npz file."""
     out = io.BytesIO()
-    np.savez_compressed(out, **arrays)
+    np.savez_compressed(out, **arrays)  # type: ignore[arg-type]  # the stub takes the names for its own options
     return out.getvalue()
 
 
-def as_python(export, arrays, about):
-    """The module that acts, with its arrays inside."""
-    source = Path(export.module.__file__).read_text()
+def as_python(exporter: Exporter, arrays: Arrays, about: str) -> bytes:
+    """The exporter's module as the content of a Python file, with the arrays at its end."""
+    assert exporter.module.__file__
+    source = Path(exporter.module.__file__).read_text()
     data = base64.b85encode(as_npz(arrays)).decode()  # has neither quotes nor backslashes
     lines = "".join(f'\n    "{data[start : start + 110]}"' for start in range(0, len(data), 110))
     return f"# {about}\n{source}\n\nDATA = ({lines}\n)\n".encode()
 
 
-def as_onnx(export, arrays, about):
+def as_onnx(exporter: Exporter, arrays: Arrays, about: str) -> bytes:
     """An ONNX model from float32 observations (n, o) to actions: int64 (n,) or float32 (n, a)."""
     try:
         import onnx
     except ImportError:
         raise ConfigError('an .onnx needs a package that is not installed: pip install "mpies[onnx]"') from None
-    nodes, initializers, width = export.graph(arrays)
-    kinds = onnx.TensorProto
-    size = int(arrays["widths"][0])
-    observation = onnx.helper.make_tensor_value_info("observation", kinds.FLOAT, ["n", size])
-    shape = ["n"] if width is None else ["n", width]
-    action = onnx.helper.make_tensor_value_info("action", kinds.INT64 if width is None else kinds.FLOAT, shape)
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node(kind, inputs, outputs, **options) for kind, inputs, outputs, options in nodes],
+    graph, types = exporter.graph(arrays), onnx.TensorProto
+    size, width = int(arrays["widths"][0]), graph.width
+    observation = onnx.helper.make_tensor_value_info("observation", types.FLOAT, ["n", size])
+    shape: list[str | int | None] = ["n"] if width is None else ["n", width]
+    action = onnx.helper.make_tensor_value_info("action", types.INT64 if width is None else types.FLOAT, shape)
+    initializers = graph.initializers.items()
+    onnx_graph = onnx.helper.make_graph(
+        [onnx.helper.make_node(node.kind, node.inputs, node.outputs, **node.attributes) for node in graph.nodes],
         "policy",
         [observation],
         [action],
-        [onnx.numpy_helper.from_array(np.ascontiguousarray(value), name) for name, value in initializers.items()],
+        [onnx.numpy_helper.from_array(np.ascontiguousarray(value), name) for name, value in initializers],
         doc_string=about,
     )
-    # Opset 17 and format 8 are what runtimes from 2022 on read.
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], producer_name="mpies")
+    # Runtimes read opset 17 and format 8 since 2022.
+    model = onnx.helper.make_model(onnx_graph, opset_imports=[onnx.helper.make_opsetid("", 17)], producer_name="mpies")
     model.ir_version = 8
     onnx.checker.check_model(model, full_check=True)
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
-def mlp_arrays(policy, saved):
-    """What exported_mlp.Policy asks for."""
+def mlp_arrays(policy: MLP, saved: Arrays) -> Arrays:
+    """The arrays that exported_mlp.Policy takes.  Raises ConfigError for options that it does not know."""
     options = policy.options
+    assert isinstance(options, MLPOptions)
     for name in ("bins", "time_input"):
         if getattr(options, name) is not None:
             raise ConfigError(f"a policy with policy.{name} has no export; evaluate and play are for it")
     arrays = {
         "parameters": saved["parameters"],
-        "widths": np.array([policy.layers[0][0], *(columns for _, columns in policy.layers)]),
+        "widths": np.array([policy.inputs, *options.hidden, policy.outputs]),
         "activation": np.array(options.activation),
         "output": np.array(options.output),
         "bias": np.array(options.bias),
-        "observation_clip": np.float32(options.observation_clip),
+        "observation_clip": np.array(options.observation_clip, np.float32),
     }
     if options.normalize_observations:
         arrays["normalization"] = saved["normalization"]
-    if not isinstance(policy.interface.action, Discrete):
-        arrays["bounds"] = np.stack([policy.interface.action.low, policy.interface.action.high])
+    action = policy.interface.action
+    if not isinstance(action, Discrete):
+        arrays["bounds"] = np.stack([action.low, action.high])
     return arrays
 
 
-_ONNX_ACTIVATIONS = {
+# Activations to the operation in ONNX and its attributes.
+_ONNX_ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {
     "tanh": ("Tanh", {}),
     "relu": ("Relu", {}),
     "lrelu": ("LeakyRelu", {"alpha": 0.01}),
@@ -136,45 +178,34 @@ _ONNX_ACTIVATIONS = {
 }
 
 
-def mlp_graph(arrays):
-    """As Export.graph."""
-    nodes, constants, at = [], {}, "observation"
-
-    def then(kind, *inputs, **options):
-        """Add a node behind the last one, and the constants it takes."""
-        nonlocal at
-        names = [f"{kind.lower()}_{len(nodes)}_{number}" for number in range(len(inputs))]
-        constants.update(zip(names, (np.asarray(value, np.float32) for value in inputs), strict=True))
-        nodes.append((kind, [at, *names], [f"value_{len(nodes)}"], options))
-        at = f"value_{len(nodes) - 1}"
-
+def mlp_graph(arrays: Arrays) -> Graph:
+    """The ONNX graph of the arrays of `mlp_arrays`."""
+    graph = Graph()
     if "normalization" in arrays:
-        then("Sub", arrays["normalization"][0])
-        then("Div", arrays["normalization"][1])
-        then("Clip", -arrays["observation_clip"], arrays["observation_clip"])
-    activation, options = _ONNX_ACTIVATIONS[str(arrays["activation"])]
+        graph.append("Sub", arrays["normalization"][0])
+        graph.append("Div", arrays["normalization"][1])
+        graph.append("Clip", -arrays["observation_clip"], arrays["observation_clip"])
+    activation, attributes = _ONNX_ACTIVATIONS[str(arrays["activation"])]
     for number, (weights, bias) in enumerate(exported_mlp.Policy(arrays).layers):
         if number:
-            then(activation, **options)
-        then("MatMul", weights)
+            graph.append(activation, **attributes)
+        graph.append("MatMul", weights)
         if bias is not None:
-            then("Add", bias)
-    width = None
+            graph.append("Add", bias)
     if "bounds" in arrays:
         low, high = arrays["bounds"]
-        width = len(low)
+        graph.width = len(low)
         if str(arrays["output"]) == "clip":
-            then("Max", low)
-            then("Min", high)
+            graph.append("Max", low)
+            graph.append("Min", high)
         else:
-            then("Tanh")
-            then("Mul", (high - low) / 2)
-            then("Add", (low + high) / 2)
+            graph.append("Tanh")
+            graph.append("Mul", (high - low) / 2)
+            graph.append("Add", (low + high) / 2)
     else:
-        then("ArgMax", axis=1, keepdims=0)
-    last = nodes[-1]
-    nodes[-1] = (last[0], last[1], ["action"], last[3])
-    return nodes, constants, width
+        graph.append("ArgMax", axis=1, keepdims=0)
+    graph.finish()
+    return graph
 
 
-EXPORTS = {"mlp": Export(mlp_arrays, exported_mlp, mlp_graph)}
+EXPORTERS = {"mlp": Exporter(mlp_arrays, exported_mlp, mlp_graph)}

@@ -1,46 +1,55 @@
-"""Is an environment reproducible: fresh, used, rebuilt and in another process; and does it fill the memory?"""
+"""Find out whether the episodes of an environment are reproducible, and whether it leaks memory.
+
+Episodes are played in a new instance, in a used one, in one that is rebuilt for each episode, and in another process.
+"""
 
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from mpies.config.loading import load_config, validate_config
+from mpies.config.schema import EnvironmentSection
+from mpies.envs.base import VectorEnv
 from mpies.envs.probe import SEED, memory_growth, trace, trace_used
 from mpies.errors import ConfigError
-from mpies.config.loading import load_config, validate_config
 from mpies.training.task import make_task_env
 
 SEEDS = (SEED, SEED + 1)
-SHORT = 20  # steps of the episodes over which the memory is watched: what leaks, leaks at resets
-WORDS = ("reproducible", "reproducible when rebuilt", "not reproducible")
+SHORT = 20  # steps of the episodes over which the memory is watched: leaks happen at resets
+REPRODUCIBLE, WHEN_REBUILT, NOT_REPRODUCIBLE = "reproducible", "reproducible when rebuilt", "not reproducible"
+
+PlayTrace = Callable[[VectorEnv, int, int], str]  # of (environment, seed, steps)
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What was found of an environment.
+    """What was measured of an environment.
 
     fresh, elsewhere, used, rebuilt: traces of the same episodes in a new instance, in another process, after other
-    episodes, and after those in an instance built anew.  growth: bytes, or None where it was not measured.
+    episodes, and after other episodes in an instance that is rebuilt for each.
+    growth: bytes by which the memory grew, None if it was not measured.
     """
 
     backend: str
-    fresh: list
-    elsewhere: list
-    used: list
-    rebuilt: list
+    fresh: list[str]
+    elsewhere: list[str]
+    used: list[str]
+    rebuilt: list[str]
     growth: int | None
 
     @property
-    def verdict(self):
-        """One of WORDS."""
+    def verdict(self) -> str:
+        """REPRODUCIBLE, WHEN_REBUILT or NOT_REPRODUCIBLE."""
         if not self.fresh == self.elsewhere == self.rebuilt:
-            return WORDS[2]
-        return WORDS[0] if self.used == self.fresh else WORDS[1]
+            return NOT_REPRODUCIBLE
+        return REPRODUCIBLE if self.used == self.fresh else WHEN_REBUILT
 
 
-def section_of(environment):
+def section_of(environment: str) -> EnvironmentSection:
     """The EnvironmentSection of an id or of a config file.  Raises ConfigError for a function."""
     is_file = Path(environment).suffix in (".yaml", ".yml")
     config = load_config(environment) if is_file else validate_config({"environment": {"id": environment}}, environment)
@@ -49,44 +58,55 @@ def section_of(environment):
     return config.environment
 
 
-def traces(section, play, steps, rebuild):
-    """The trace of each of SEEDS, each in a world of its own.  play: envs.probe.trace or trace_used."""
-    found = []
+def play_traces(section: EnvironmentSection, play: PlayTrace, steps: int, rebuild: bool) -> list[str]:
+    """The trace of each of SEEDS, each in an environment of its own.  steps: of an episode, at most."""
+    traces = []
     for seed in SEEDS:
         env = make_task_env(section, rebuild)
-        found.append(play(env, seed, steps))
+        traces.append(play(env, seed, steps))
         env.close()
-    return found
+    return traces
 
 
-def probe(environment, steps, episodes):
-    """Probe an id or the environment of a config.  Returns a Probe."""
+def probe(environment: str, steps: int, episodes: int) -> Probe:
+    """Probe an environment.
+
+    environment: an id or the path of a config.  steps: of an episode, at most.
+    episodes: over which the memory is watched; 0 does not measure it.
+    """
     section = section_of(environment)
     command = [sys.executable, "-m", "mpies", "probe", "--fresh", "--steps", str(steps), environment]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
-        fresh = traces(section, trace, steps, False)
-        used, rebuilt = (traces(section, trace_used, steps, rebuild) for rebuild in (False, True))
+        fresh = play_traces(section, trace, steps, rebuild=False)
+        used = play_traces(section, trace_used, steps, rebuild=False)
+        rebuilt = play_traces(section, trace_used, steps, rebuild=True)
         elsewhere = other.communicate()[0].split()
-    env = make_task_env(section.model_copy(update={"rebuild_every": None}), used != fresh)
+    env = make_task_env(section.model_copy(update={"rebuild_every": None}), rebuild=used != fresh)
     growth = memory_growth(env, episodes, min(steps, SHORT)) if episodes else None
     env.close()
     return Probe(env.backend, fresh, elsewhere, used, rebuilt, growth)
 
 
-def print_probes(environments, steps, episodes, markdown, fresh):
-    """Probe and print one after the other.  Returns whether all are reproducible, be it when rebuilt."""
+def print_probes(environments: Sequence[str], steps: int, episodes: int, markdown: bool, fresh: bool) -> bool:
+    """Probe environments and print a line for each.
+
+    markdown: print a table.  fresh: print the traces of a new instance only, for the other process of `probe`.
+    Returns whether all are reproducible, at least when rebuilt.
+    """
     if markdown:
         click.echo(f"| environment | backend | episodes are | memory, {episodes:,} episodes |\n|---|---|---|---|")
-    good = True
+    are_reproducible = True
     for environment in environments:
         if fresh:
-            click.echo(" ".join(traces(section_of(environment), trace, steps, False)))
+            click.echo(" ".join(play_traces(section_of(environment), trace, steps, rebuild=False)))
             continue
-        found = probe(environment, steps, episodes)
-        good = good and found.verdict != WORDS[2]
-        growth = "not measured" if found.growth is None else f"{found.growth / 2**20:+.1f} MB"
+        result = probe(environment, steps, episodes)
+        are_reproducible = are_reproducible and result.verdict != NOT_REPRODUCIBLE
+        growth = "not measured" if result.growth is None else f"{result.growth / 2**20:+.1f} MB"
         if markdown:
-            click.echo(f"| `{environment}` | {found.backend} | {found.verdict} | {growth} |")
+            click.echo(f"| `{environment}` | {result.backend} | {result.verdict} | {growth} |")
         else:
-            click.echo(f"{environment} ({found.backend}): {found.verdict}; memory over {episodes:,} episodes {growth}")
-    return good
+            click.echo(
+                f"{environment} ({result.backend}): {result.verdict}; memory over {episodes:,} episodes {growth}"
+            )
+    return are_reproducible

@@ -1,11 +1,7 @@
 """Recompute any generation of a run from its first checkpoint and its ledger, and play its members again."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from mpies.comm.serial import Serial
 from mpies.config.loading import as_yaml, resolved, validate_config
@@ -19,7 +15,7 @@ from mpies.runs.files import write_atomically
 from mpies.runs.hdf5 import Arrays
 from mpies.runs.policy_file import find_policy, select
 from mpies.runs.reader import read_config
-from mpies.training.evaluator import MemberParameters
+from mpies.training.evaluator import training_batch
 from mpies.training.generation import GenerationSpec
 from mpies.training.learner import Learner
 from mpies.training.task import Task
@@ -77,7 +73,7 @@ class Replay:
 
     def next_spec(self) -> GenerationSpec:
         """What the members of the coming generation are sampled from."""
-        return self._updater.next_specs()[0]
+        return self._updater.broadcast_spec(self.learner.next_spec or self.learner.ask())
 
     def save(self, path: str | Path) -> None:
         """Write the mean as a policy file."""
@@ -93,55 +89,32 @@ class Replay:
 class RecordedMember:
     """A member of a generation in the ledger.
 
-    batch: its episodes, ready to be played again.  recorded_return: the mean of their returns.
+    batch, rollouts: the batch of members that it belongs to, and its own episodes in it.
+    recorded_return: the mean of their returns.
     """
 
     config: Config
     task: Task
     batch: RolloutBatch
+    rollouts: range
     recorded_return: float
 
     def replay(self) -> tuple[float, dict[int, str]]:
         """Play it again.  Returns its return, and the messages of episodes that failed."""
-        records, failures = play_alone(self.task.player, self.batch)
-        return float(records["total"].reshape(1, -1).mean(axis=1)[0]), failures
+        records, failures = play_alone(self.task.player, self.batch, self.rollouts)
+        total = float(records["total"].reshape(1, -1).mean(axis=1)[0])
+        return total, {rollout - self.rollouts.start: message for rollout, message in failures.items()}
 
 
 def load_member(path: str | Path, generation: int, member: int) -> RecordedMember:
     """Member number `member` of a generation.  Raises RunError when there is no such member."""
     before = Replay(path, generation - 1)
-    record = next(_records_after(Path(path), generation - 1), None)
+    record = next((record for record, _ in ledger.read(before.path / "ledger.bin", after=generation - 1)), None)
     if record is None or member >= len(record["returns"]):
         members = 0 if record is None else len(record["returns"])
         raise RunError(f"{path}: generation {generation} has {members} members on record, no number {member}")
-    config, solver = before.config, before.learner.solver
-    task, spec, episodes = Task(config), before.next_spec(), config.solver.episodes
+    config, task = before.config, Task(before.config)
     number, place = divmod(member, config.solver.members(task.dimension))
-    indices = solver.population_indices(generation - 1, number)
-    own = slice(place * episodes, (place + 1) * episodes)
-    action_seeds = task.action_seeds(generation - 1, number)
-    batch = RolloutBatch(
-        seeds=task.training_seeds(generation - 1, number)[own],
-        parameters=_OneMember(MemberParameters(solver, spec.proposal, indices, episodes), place * episodes),
-        sampled=np.zeros(episodes, bool),
-        normalization=spec.normalization if task.observation_size else None,
-        action_seeds=None if action_seeds is None else action_seeds[own],
-        is_training=True,
-        limit=spec.limit,
-    )
-    return RecordedMember(config, task, batch, float(record["returns"][member]))
-
-
-@dataclass(frozen=True)
-class _OneMember:
-    """The parameters of one member for each of its episodes.  first: the rollout of its first episode."""
-
-    members: MemberParameters
-    first: int
-
-    def write(self, rollout: int, out: Any) -> Any:
-        return self.members.write(self.first + rollout, out)
-
-
-def _records_after(path: Path, generation: int) -> Iterator[Arrays]:
-    return (record for record, _ in ledger.read(path / "ledger.bin", after=generation))
+    batch = training_batch(task, before.learner.solver, before.next_spec(), generation - 1, number)
+    rollouts = range(place * config.solver.episodes, (place + 1) * config.solver.episodes)
+    return RecordedMember(config, task, batch, rollouts, float(record["returns"][member]))

@@ -129,19 +129,7 @@ class Evaluator:
 
     def _open_training(self, spec: GenerationSpec, generation: int, batch: int) -> RolloutQueue:
         """The queue of a batch of a generation's members."""
-        task, solver, episodes = self.task, self.solver, self.config.solver.episodes
-        indices = solver.population_indices(generation, batch)
-        rollouts = RolloutBatch(
-            seeds=task.training_seeds(generation, batch),
-            parameters=MemberParameters(solver, spec.proposal, indices, episodes),
-            sampled=task.training_samples(generation, batch),
-            normalization=spec.normalization,
-            action_seeds=task.action_seeds(generation, batch),
-            is_training=True,
-            limit=spec.limit,
-            payload_size=solver.payload_size,
-            behaviour_size=task.behaviour_size if solver.wants_behaviour else 0,
-        )
+        rollouts = training_batch(self.task, self.solver, spec, generation, batch)
         return self._open_queue(rollouts, QueueKey(generation, "training", batch))
 
     def _open_queue(self, batch: RolloutBatch, key: QueueKey) -> RolloutQueue:
@@ -201,6 +189,24 @@ class Evaluator:
                 message,
                 effect,
             )
+
+
+def training_batch(
+    task: Task, solver: Solver[Any, Any], spec: GenerationSpec, generation: int, batch: int
+) -> RolloutBatch:
+    """The rollouts of a batch of a generation's members.  generation: how many were made before it."""
+    indices, episodes = solver.population_indices(generation, batch), task.config.solver.episodes
+    return RolloutBatch(
+        seeds=task.training_seeds(generation, batch),
+        parameters=MemberParameters(solver, spec.proposal, indices, episodes),
+        sampled=task.training_samples(generation, batch),
+        normalization=spec.normalization,
+        action_seeds=task.action_seeds(generation, batch),
+        is_training=True,
+        limit=spec.limit,
+        payload_size=solver.payload_size,
+        behaviour_size=task.behaviour_size if solver.wants_behaviour else 0,
+    )
 
 
 def in_order(records: npt.NDArray[Any]) -> npt.NDArray[Any]:

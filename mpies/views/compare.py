@@ -1,8 +1,10 @@
 """Compare configs over several seeds each, so that a difference can be told from chance."""
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +12,9 @@ import numpy.typing as npt
 
 from mpies.config.loading import differences
 from mpies.config.schema import FREE_SECTIONS
+from mpies.errors import ConfigError
 from mpies.views.curves import Curves
-from mpies.views.plots import AXES, COLOURS, MARKERS, WIDE, format_ticks, new_figure, scale_axis
+from mpies.views.plots import AXES, COLOURS, MARKERS, WIDE, format_ticks, new_figure, render, scale_axis, write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -141,3 +144,30 @@ def tabulate(groups: Sequence[Group]) -> list[tuple[str, ...]]:
         share = f"{solved} of {runs}" if has_target else "no target"
         rows.append((group.label, str(runs), share, median, quartiles, steps, seconds))
     return rows
+
+
+def print_table(groups: Sequence[Group]) -> None:
+    """Print `tabulate` on standard output, as wide as the terminal, or 140 columns in a file."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*HEADINGS, box=box.SIMPLE)
+    for row in tabulate(groups):
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def write_comparison(groups: Sequence[Group], out: str | Path, width: float = WIDE) -> Iterator[Path]:
+    """Write comparison_vs_time.png and its like into the folder `out`; yields the path of each when it is written.
+
+    Raises ConfigError where the folder cannot be made, and RunError where a file cannot be written.
+    """
+    try:
+        Path(out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {out}: cannot be made ({error.strerror})") from None
+    for axis in AXES:
+        path = Path(out) / f"comparison_vs_{axis}.png"
+        write_file(path, render(draw_comparison(groups, axis, width)))
+        yield path

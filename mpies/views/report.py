@@ -3,12 +3,13 @@
 import base64
 import html
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
 from mpies.config.loading import as_yaml
-from mpies.views.curves import Curves
-from mpies.views.plots import AXES, NARROW, WIDE, draw_return, render
+from mpies.views.curves import Curves, read_curves
+from mpies.views.plots import AXES, NARROW, WIDE, draw_return, render, write_file
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1a1a1a }
@@ -25,6 +26,16 @@ _REASONS = {
     "steps": "all steps made",
     "seconds": "all seconds used",
 }
+
+
+def write_report(run: str | Path, out: str | Path | None = None) -> Path:
+    """Write the report of a run directory to `out`, by default RUN/report.html.  Returns the path.
+
+    Raises RunError where the run cannot be read or the file cannot be written.
+    """
+    path = Path(out) if out else Path(run) / "report.html"
+    write_file(path, make_report(read_curves(run)).encode())
+    return path
 
 
 def make_report(curves: Curves) -> str:

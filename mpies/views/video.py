@@ -14,11 +14,11 @@ from mpies.config.schema import Config
 from mpies.envs import EnvironmentProblem
 from mpies.envs.base import VectorEnv
 from mpies.errors import ConfigError
-from mpies.rollouts.batch import RolloutBatch, evaluation_batch
+from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import play_alone
 from mpies.runs.hdf5 import Arrays
 from mpies.runs.policy_file import load_policy
-from mpies.tools.evaluate import HELD_OUT
+from mpies.tools.evaluate import held_out_batch
 from mpies.tools.replay import load_member
 from mpies.training.task import Task
 
@@ -136,13 +136,13 @@ def visible_task(config: Config, video: Video | None, constants: Arrays | None =
         env.close()
 
 
-def show_episodes(task: Task, batch: RolloutBatch) -> npt.NDArray[np.float64]:
-    """Play the episodes of a batch one after the other.  Returns their returns (r,).
+def show_episodes(task: Task, batch: RolloutBatch, rollouts: range | None = None) -> npt.NDArray[np.float64]:
+    """Play the episodes of a batch, or these rollouts of it, one after the other.  Returns their returns (r,).
 
     task: of visible_task.  Raises EnvironmentProblem where an episode fails.
     """
     returns = []
-    for rollout in range(len(batch)):
+    for rollout in range(len(batch)) if rollouts is None else rollouts:
         rows, failures = play_alone(task.player, batch, [rollout])
         for message in failures.values():
             raise EnvironmentProblem(f"{task.config.environment.id} cannot be shown: {message}")
@@ -160,9 +160,7 @@ def play_policy(
     """
     policy = load_policy(path)
     with recording(video) as recorder, visible_task(policy.config, recorder, policy.constants) as task:
-        seeds = task.evaluation_seeds(HELD_OUT, 0, episodes, seed)
-        normalization = policy.arrays["normalization"] if task.observation_size else None
-        returns = show_episodes(task, evaluation_batch(policy.arrays["parameters"], seeds, normalization))
+        returns = show_episodes(task, held_out_batch(policy, task, episodes, seed))
     return policy.generation, returns
 
 
@@ -178,5 +176,5 @@ def show_member(
         replayed, failures = recorded.replay()
         if recorder and not failures:
             with visible_task(recorded.config, recorder) as task:
-                show_episodes(task, recorded.batch)
+                show_episodes(task, recorded.batch, recorded.rollouts)
     return recorded.recorded_return, replayed, failures

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from mpies.cli.main import main
 from mpies.cli.threads import VARIABLES
 
-COMMANDS = (
-    "bench check compare dashboard doctor evaluate export launch play plot probe replay report reproduce simulate "
-    "train verify"
-).split()
+COMMANDS = [
+    *("bench", "check", "compare", "dashboard", "doctor", "evaluate", "export", "launch", "play", "plot", "probe"),
+    *("replay", "report", "reproduce", "simulate", "train", "verify"),
+]
 
 
 def run_python(program, **variables):

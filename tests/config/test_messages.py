@@ -168,6 +168,10 @@ def test_an_error_of_the_file_stays_one_of_the_file_where_another_key_is_overrid
     with pytest.raises(ConfigError) as caught:
         load_config(path, ["stop.steps=5"])
     assert str(caught.value).startswith(f"{path}: solver.sigma must be greater than 0")
+    path = write_config(CARTPOLE + "solver: {sigma_x: 1}")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, ["solver.sigma=1"])  # the beginning of the unknown key's name
+    assert str(caught.value).startswith(f"{path}: solver.sigma_x is not a key")
 
 
 @pytest.mark.parametrize(

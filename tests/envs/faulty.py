@@ -1,4 +1,4 @@
-"""Environments that fail on purpose, registered with gymnasium as Faulty-v0 and Slow-v0."""
+"""Environments that fail on purpose: tests.envs.faulty:Faulty and tests.envs.faulty:Slow."""
 
 import time
 from typing import Any
@@ -67,7 +67,3 @@ class Slow(gymnasium.Env):
         if self.seed % 2 and self.fault == "slow steps":
             time.sleep(0.15)
         return np.full(2, self.steps, np.float32), 1.0, self.steps == 5, False, {}
-
-
-gymnasium.register("Faulty-v0", lambda fault: Faulty(fault))
-gymnasium.register("Slow-v0", lambda fault: Slow(fault))

@@ -9,7 +9,7 @@ import pytest
 
 from mpies.envs import EnvironmentProblem, make_env
 from mpies.envs.base import Continuous, Discrete
-from mpies.envs.gym_env import GymAdapter, load_registry, offers
+from mpies.envs.gym_env import GymAdapter, load_registry, offers, render_arguments
 from tests.envs.episodes import play
 
 pytest.importorskip("pybullet", reason="pybullet is not installed")
@@ -116,6 +116,21 @@ def test_both_interfaces_of_gym_become_gymnasiums(kind):
     assert environment.render() == "rgb_array"
     environment.close()
     assert environment.environment.is_closed
+
+
+@pytest.mark.parametrize(
+    ("constructor", "render_mode", "expected"),
+    [
+        (lambda renders=True: 0, None, {"renders": False}),  # else pybullet would open a window
+        (lambda render=True: 0, "rgb_array", {"render": False}),
+        (lambda renders=True: 0, "human", {"renders": True}),
+        (lambda render_mode=None: 0, "human", {"render_mode": "human"}),
+        (lambda render_mode=None: 0, None, {}),
+        (lambda: 0, "human", {}),
+    ],
+)
+def test_a_window_opens_only_if_it_is_asked_for(constructor, render_mode, expected):
+    assert render_arguments(constructor, render_mode) == expected
 
 
 class Lucky(Old):

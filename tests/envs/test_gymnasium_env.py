@@ -1,6 +1,7 @@
 """Episodes in Python objects: what fails costs its own episode only, and objects are used again as they should be."""
 
 import re
+import signal
 import time
 
 import gymnasium
@@ -8,10 +9,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-import tests.envs.faulty  # noqa: F401 (registers Faulty-v0 and Slow-v0)
 from mpies.envs import make_env
 from mpies.envs.gymnasium_env import GymnasiumEnv
-from tests.envs.episodes import play, step_all
+from tests.envs.episodes import draw_actions, play, step_all
 
 SEEDS = [100, 101, 102, 103, 104]
 ODD = [1, 3]  # places
@@ -27,7 +27,7 @@ ODD = [1, 3]  # places
     ],
 )
 def test_an_exception_ends_its_own_episode_only(fault, steps, message):
-    env = make_env("Faulty-v0", fault=fault)
+    env = make_env("tests.envs.faulty:Faulty", fault=fault)
     for _ in range(2):  # the objects that failed are not used again
         batch = env.open(SEEDS)
         episodes = step_all(env, batch, SEEDS, 20, action=0)
@@ -43,7 +43,7 @@ def test_an_exception_ends_its_own_episode_only(fault, steps, message):
 
 @pytest.mark.parametrize("fault", ["step hangs", "slow steps", "reset hangs"])
 def test_an_episode_that_takes_too_long_fails_alone(fault):
-    env = make_env("Slow-v0", timeout=0.4, fault=fault)
+    env = make_env("tests.envs.faulty:Slow", timeout=0.4, fault=fault)
     for _ in range(2):
         began = time.monotonic()
         batch = env.open(SEEDS[:3])
@@ -54,6 +54,34 @@ def test_an_episode_that_takes_too_long_fails_alone(fault):
         assert [episodes[place].rewards.tolist() for place in (0, 2)] == [[1.0] * 5] * 2
         batch.close()
     env.close()
+
+
+def test_the_signal_handler_of_the_process_is_restored():
+    def handler(number, frame):
+        pytest.fail("the alarm of an episode rang after it")
+
+    previous = signal.signal(signal.SIGALRM, handler)
+    try:
+        env = make_env("tests.envs.faulty:Slow", timeout=5, fault="none")
+        assert play(env, SEEDS)[0].is_over
+        assert signal.getsignal(signal.SIGALRM) is handler
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+
+
+def test_an_episode_is_that_of_gymnasium():
+    env, bare = make_env("gymnasium:Pendulum-v1", max_steps=20), gymnasium.make("Pendulum-v1", max_episode_steps=20)
+    seeds = [3, 2**31 - 1]
+    for seed, episode in zip(seeds, play(env, seeds), strict=True):
+        observations, rewards, actions = [bare.reset(seed=seed)[0]], [], iter(draw_actions(env, seed, 60))
+        truncated = False
+        while not truncated:
+            observation, reward, _, truncated, _ = bare.step(next(actions))
+            observations.append(observation)
+            rewards.append(float(reward))
+        np.testing.assert_array_equal(episode.observations, observations)
+        assert episode.rewards.tolist() == rewards
 
 
 class Worn(gymnasium.Env):

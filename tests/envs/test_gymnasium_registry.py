@@ -51,4 +51,6 @@ def test_an_atari_game_shows_four_grey_frames(name):
     frames = episode.observations.reshape(-1, 4, 84, 84)
     np.testing.assert_array_equal(frames[5, 1:], frames[6, :3])
     assert (frames[0, 3] != frames[-1, 3]).any()
+    (slower,) = play(make_env(name, frame_skip=2), [3], steps=20, action=2)
+    assert (slower.observations[-1] != episode.observations[-1]).any()
     env.close()

@@ -10,8 +10,8 @@ from mpies.envs import EnvironmentProblem, make_env
 from mpies.envs.own import is_own
 from mpies.runs.metrics import read_metrics
 from mpies.training.task import make_task_env
-from tests.support import HOME
 from tests.envs.episodes import play
+from tests.support import HOME
 
 README = (HOME / "README.md").read_text()
 

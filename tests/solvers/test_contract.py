@@ -1,20 +1,30 @@
 """What every solver must do, over the registry."""
 
 import dataclasses
+import itertools
+from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from mpies.solvers import SOLVERS, find_solver
-from mpies.solvers.base import Results
-from mpies.solvers.loop import SolverLoop, noise_table
+from mpies.solvers.base import Results, Solver
+from mpies.solvers.loop import SolverLoop
+from mpies.solvers.noise import build_table
 
 DIMENSION = 24
-TABLE = noise_table(1 << 16)
+TABLE = build_table(1 << 16)
 OPTIONS = {
     "openai_es": {"population": 20, "sigma": 0.1, "weight_decay": 0.0, "optimizer": {"learning_rate": 0.05}},
     "pepg": {"population": 20, "learning_rate": 0.05, "weight_decay": 0.01},
-    "pepg elites": {"population": 20, "elite_ratio": 0.2, "average_baseline": False, "rank_fitness": False},
+    "pepg elites": {
+        "population": 20,
+        "elite_ratio": 0.2,
+        "average_baseline": False,
+        "rank_fitness": False,
+        "forget_best": False,
+    },
     "pgpe": {"population": 20, "interactions": 50},
     "ars": {"population": 20, "top": 7, "sigma": 0.1, "alive_bonus": 0.5},
     "snes": {"population": 20},
@@ -26,25 +36,53 @@ OPTIONS = {
     "cma_es vkd": {"covariance": "vkd"},
     "deep_ga": {"population": 30, "parents": 5, "sigma": 0.1, "snapshot": 4},
     "novelty_es": {"population": 20, "variant": "nsr", "means": 2, "sigma": 0.1, "optimizer": {"learning_rate": 0.1}},
+    "novelty_es nsra": {"population": 20, "means": 2, "patience": 3, "sigma": 0.1, "optimizer": {"learning_rate": 0.1}},
     "nevergrad:TBPSA": {"population": 20},
     "nevergrad:DE": {"population": 10},
 }
 
 
-def test_every_solver_of_the_registry_is_tested():
+# What 80 generations may leave of the squared distance to the optimum: about twice the worst of six seeds.
+LEFT = {
+    "openai_es": 0.004,
+    "pepg": 0.25,
+    "pepg elites": 0.004,
+    "pgpe": 0.006,
+    "ars": 0.13,
+    "snes": 0.0006,
+    "sep_cma": 0.0015,
+    "cr_fm_nes": 0.0001,
+    "cma_es": 0.0025,
+    "cma_es diagonal": 0.001,
+    "cma_es vd": 0.006,
+    "cma_es vkd": 0.0005,
+    "deep_ga": 0.03,
+    "novelty_es": 0.35,
+    "novelty_es nsra": 0.2,
+    "nevergrad:TBPSA": 0.6,
+    "nevergrad:DE": 0.4,
+}
+
+
+def test_every_solver_of_the_registry_is_tested() -> None:
     assert set(SOLVERS) <= {case.split()[0] for case in OPTIONS}
 
 
-def sphere(x):
+def sphere(x: np.ndarray) -> float:
     return -float(np.sum(np.square(x, dtype=np.float64)))
 
 
-def half_fail(x):
-    """Worse than nothing on one side: NaN where the first parameter is high."""
+def half_fail(x: np.ndarray) -> float:
+    """NaN for members whose first parameter is above 1."""
     return np.nan if x[0] > 1 else sphere(x)
 
 
-def make(case, dtype=np.float32, seed=3):
+def first_three(x: np.ndarray) -> np.ndarray:
+    """The behaviour of a member."""
+    return x[:3]
+
+
+def make(case: str, dtype: type = np.float32, seed: int = 3) -> Solver:
     kind = case.split()[0]
     if kind.startswith("nevergrad"):
         pytest.importorskip("nevergrad", reason="nevergrad is not installed")
@@ -55,94 +93,147 @@ def make(case, dtype=np.float32, seed=3):
     return cls(cls.Options(**values), DIMENSION, seed, dtype)
 
 
-def begin(case, value=sphere, blocks=1, seed=3):
+def begin(
+    case: str,
+    value: Callable[[np.ndarray], float] = sphere,
+    behaviour: Callable[[np.ndarray], npt.ArrayLike] = first_three,
+    seed: int = 3,
+) -> tuple[Solver, SolverLoop]:
     solver = make(case, seed=seed)
     solver.start(np.ones(DIMENSION, np.float32))
-    return solver, SolverLoop(solver, value, TABLE, behaviour=lambda x: x[:3], blocks=blocks)
+    return solver, SolverLoop(solver, value, TABLE, behaviour)
 
 
-def same(one, other):
-    one, other = one.state(), other.state()
-    assert one.keys() == other.keys()
-    return all(
-        np.asarray(one[name]).dtype == np.asarray(other[name]).dtype and np.array_equal(one[name], other[name], True)
-        if np.asarray(one[name]).dtype.kind == "f"
-        else np.array_equal(one[name], other[name])
-        for name in one
-    )
+def same(one: Solver, other: Solver) -> bool:
+    first, second = one.state(), other.state()
+    assert first.keys() == second.keys()
+    return all(have_same_bits(first[name], second[name]) for name in first)
+
+
+def have_same_bits(one: npt.ArrayLike, other: npt.ArrayLike) -> bool:
+    one, other = np.asarray(one), np.asarray(other)
+    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
 @pytest.fixture(params=OPTIONS)
-def case(request):
+def case(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
 def test_improves_the_sphere(case):
     solver, loop = begin(case)
     for _ in range(80):
-        loop.generation()
-    assert sphere(solver.mean) > 0.7 * sphere(np.ones(DIMENSION))
-    assert solver.mean.dtype == np.float32 and np.isfinite(solver.mean).all()
+        loop.run_generation()
+    assert sphere(solver.mean) > LEFT[case] * sphere(np.ones(DIMENSION))
+    assert solver.mean.dtype == np.float32
 
 
 def test_goes_on_from_its_state_to_the_same_bits(case):
     solver, loop = begin(case, half_fail)
-    for _ in range(13):
-        loop.generation()
+    failed = [np.isnan(loop.run_generation().returns).any() for _ in range(13)]
+    assert any(failed)
+    loop.value = lambda x: half_fail(x) - 100  # so that the best of the past is not beaten at once
+    loop.run_generation()
     saved = {name: np.array(value) for name, value in solver.state().items()}
     assert all(value.dtype != object for value in saved.values())
     again = make(case)
     again.restore(saved)
     assert same(solver, again)
-    resumed = SolverLoop(again, half_fail, TABLE, behaviour=lambda x: x[:3])
+    resumed = SolverLoop(again, loop.value, TABLE, first_three)
     for _ in range(9):
-        one, other = loop.generation(), resumed.generation()
+        one, other = loop.run_generation(), resumed.run_generation()
         assert np.array_equal(one.returns, other.returns, equal_nan=True)
-        assert same(solver, again)
+        assert same(solver, again) and solver.report() == again.report()
+    assert solver.generation == again.generation == 23
 
 
 def test_the_split_of_the_coordinates_changes_no_bit(case):
     one, loop = begin(case)
-    other, split = begin(case, blocks=5)
+    other, split = begin(case)
+    sum_block = other.moments
+    bounds = [0, 1, 7, 16, 23, DIMENSION]
+
+    def sum_blocks(indices, weights, start, stop):
+        assert (start, stop) == (0, DIMENSION)
+        blocks = [sum_block(indices, weights, low, high) for low, high in itertools.pairwise(bounds)]
+        assert all(block.shape[1] < DIMENSION for block in blocks)
+        return np.concatenate(blocks, axis=1)
+
+    other.moments = sum_blocks
     for _ in range(10):
-        loop.generation(), split.generation()
+        loop.run_generation(), split.run_generation()
         assert same(one, other)
 
 
 def test_the_seed_alone_decides_whatever_the_global_generators_do(case):
     one, loop = begin(case)
-    for _ in range(3):
-        loop.generation()
+    results = loop.run_generation()
+    for _ in range(2):
+        loop.run_generation()
     np.random.seed(99)
     before = np.random.get_state()[1].copy()
     other, again = begin(case)
     for _ in range(3):
-        again.generation()
+        again.run_generation()
     assert same(one, other)
     assert np.array_equal(before, np.random.get_state()[1])
+    _, another = begin(case, seed=4)
+    assert not np.array_equal(another.run_generation().returns, results.returns)
 
 
-def test_a_failed_member_ranks_worst(case):
-    """NaN must act as the worst return would: the same step as with a return below all others."""
-    solvers = []
-    for bad in (np.nan, -1e4):
-        solver, loop = begin(case, lambda x, bad=bad: bad if x[1] > 1.1 else 10 + x[0] - x[2])
-        loop.generation()
-        solvers.append(solver)
-    first, second = (solver.mean - 1 for solver in solvers)
-    if case.startswith(("pepg elites", "ars", "novelty")):  # by value, or in novelty too: no return says as much
-        assert np.isfinite(first).all()
-    else:
-        np.testing.assert_array_equal(first, second)
+class SomeFail:
+    """A value for which members 3 and 6 get `bad`, and have the behaviour of the first mean: no novelty."""
+
+    def __init__(self, bad: float) -> None:
+        self.bad, self.member = bad, -1
+
+    def value(self, x: np.ndarray) -> float:
+        self.member += 1
+        return self.bad if self.member in (3, 6) else -10 + x[0] - x[2]
+
+    def behaviour(self, x: np.ndarray) -> np.ndarray:
+        return np.ones(3) if self.member in (3, 6) else x[:3]
 
 
-def test_a_generation_of_failures_leaves_finite_numbers(case):
+# Solvers that learn from the values of returns, and not from their order alone.
+BY_VALUE = ("pepg elites", "ars")
+
+
+def test_a_failed_member_counts_as_the_worst(case):
+    """The state is, to the bit, the same as if the failed members had a return below all others.
+
+    For solvers that learn from values it is the lowest of the other returns, so that one failure cannot outweigh them.
+    """
+    if case == "cr_fm_nes":
+        pytest.skip("it learns more slowly the more members fail: test_cr_fm_nes.py")
+    states, lowest = [], np.nan
+    for replaces in (False, True):
+        solver, loop = begin(case)
+        loop.run_generation()  # puts the first mean into the archive of novelty
+        some_fail = SomeFail(np.nan if not replaces else lowest if case in BY_VALUE else -1e4)
+        loop.value, loop.behaviour = some_fail.value, some_fail.behaviour
+        results = loop.run_generation()
+        assert np.isnan(results.returns).sum() == (0 if replaces else 2)
+        lowest = np.nanmin(results.returns)
+        states.append(solver.state())
+    assert all(name == "told" or have_same_bits(value, states[1][name]) for name, value in states[0].items())
+
+
+# An external optimiser is told the cost 0 for all members of a generation in which none succeeded.  If it compares the
+# costs of different generations, these members stay the best until a return is above 0.  The sphere's never is.
+COMPARES_GENERATIONS = ("cma_es diagonal", "nevergrad:DE")
+
+
+def test_a_generation_of_failures_leaves_finite_numbers_to_go_on_from(case):
     solver, loop = begin(case, lambda x: np.nan)
-    loop.generation()
+    loop.run_generation()
     assert np.isfinite(solver.mean).all()
     loop.value = sphere
-    loop.generation()
-    assert np.isfinite(solver.mean).all()
+    for _ in range(79):
+        loop.run_generation()
+    assert all(name == "told" or not np.isnan(value).any() for name, value in solver.state().items())
+    if case not in COMPARES_GENERATIONS:
+        assert sphere(solver.mean) > 2 * LEFT[case] * sphere(np.ones(DIMENSION))
 
 
 def test_wrong_shapes_are_refused_with_both_shapes(case):
@@ -150,11 +241,13 @@ def test_wrong_shapes_are_refused_with_both_shapes(case):
     with pytest.raises(ValueError, match=r"shape \(24,\), but has \(7,\)"):
         make(case).start(np.ones(7))
     proposal, members = solver.ask(), solver.options.members(DIMENSION)
-    sums = np.zeros((1, DIMENSION), np.float32)
+    moments = np.zeros((1, DIMENSION), np.float32)
     with pytest.raises(ValueError, match=f"must be {members} returns.*but there are {members + 1}"):
-        solver.tell(proposal, Results.of(np.zeros(members + 1)), sums)
-    with pytest.raises(ValueError, match=r"sums must have shape \(moments, 24\), but have \(24,\)"):
-        solver.tell(proposal, Results.of(np.zeros(members)), sums[0])
+        solver.tell(proposal, Results.of(np.zeros(members + 1)), moments)
+    with pytest.raises(ValueError, match="but there are 0"):
+        solver.tell(proposal, Results.of(np.zeros(0)), moments)
+    with pytest.raises(ValueError, match=r"moments must have shape \(orders, 24\), but have \(24,\)"):
+        solver.tell(proposal, Results.of(np.zeros(members)), moments[0])
     with pytest.raises(ValueError, match="steps has shape"):
         results = Results.of(np.zeros(members))
         dataclasses.replace(results, steps=results.steps[1:])
@@ -166,9 +259,10 @@ def test_wrong_order_of_calls_is_a_runtime_error(case):
     solver, loop = begin(case)
     proposal = solver.ask()
     assert solver.ask() is proposal  # until it is told
-    results = loop.generation()
+    results = loop.run_generation()
     with pytest.raises(RuntimeError, match="tell before ask"):
         solver.tell(proposal, results, np.zeros((1, DIMENSION), np.float32))
+    assert solver.ask() is not proposal
 
 
 def test_proposals_travel_as_vectors_and_rows(case):
@@ -176,12 +270,50 @@ def test_proposals_travel_as_vectors_and_rows(case):
     proposal = solver.ask()
     assert type(proposal) is solver.Proposal
     assert all(vector.ndim == 1 for vector in proposal.vectors())
+    assert (proposal.rows is None) == (solver.rows == 0)
     assert proposal.rows is None or proposal.rows.shape == (solver.rows, DIMENSION)
     assert solver.mean.shape == (DIMENSION,)
 
 
-def test_reports_are_numbers_and_memory_is_predicted(case):
+def test_members_differ_and_are_written_alike_again(case):
+    solver, _ = begin(case)
+    proposal, indices = solver.ask(), solver.population_indices(0, 0)
+    members = np.full((2, solver.options.members(DIMENSION), DIMENSION), np.nan, np.float32)
+    for row in members:
+        payloads = [solver.write(proposal, indices, number, member) for number, member in enumerate(row)]
+        assert all(len(payload) == solver.payload_size for payload in payloads)
+    assert np.isfinite(members).all() and members[0].tobytes() == members[1].tobytes()
+    assert len(np.unique(members[0], axis=0)) == len(members[0])
+
+
+def test_reports_are_finite_numbers(case):
     solver, loop = begin(case)
-    loop.generation()
-    assert all(isinstance(value, float) for value in solver.report().values())
-    assert solver.options.memory(10**6) >= 4 * 10**6
+    loop.run_generation()
+    assert all(isinstance(value, float) and np.isfinite(value) for value in solver.report().values())
+
+
+def test_the_state_fits_into_the_predicted_memory(case):
+    dimension = 2000
+    solver = type(make(case))(make(case).options, dimension)
+    solver.start(np.ones(dimension))
+    needed = sum(np.asarray(value).nbytes for value in solver.state().values())
+    if not solver.options.noise_rows(dimension):  # the other package keeps the candidates, and more
+        needed = 8 * dimension * solver.options.members(dimension)
+    assert needed <= solver.options.memory(dimension)
+
+
+def test_solvers_on_the_table_send_a_fraction_of_what_whole_vectors_are(case):
+    """Proposal, payload and moments of a generation, against 4 n d bytes of members; rows are sent now and then."""
+    solver, members, dimension = make(case), 256, 2804
+    if not solver.options.noise_rows(DIMENSION):
+        assert solver.rows == solver.options.members(DIMENSION)  # whole candidates
+        return
+    options = solver.options.model_copy(update={"population": members})
+    solver = type(solver)(options, dimension)
+    solver.start(np.zeros(dimension))
+    count = options.members(dimension)
+    results = Results.of(np.arange(count), np.ones((count, solver.payload_size)), np.ones((count, 3)))
+    weights = solver.compute_weights(results, solver.ask())
+    sent = sum(vector.nbytes for vector in solver.ask().vectors()) + results.returns.nbytes + results.payload.nbytes
+    sent += 4 * dimension * (len(weights.linear) + len(weights.square))
+    assert sent < 4 * members * dimension / 20

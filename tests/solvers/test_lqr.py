@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from mpies.solvers import SOLVERS, find_solver
-from mpies.solvers.loop import SolverLoop, noise_table
+from mpies.solvers.loop import SolverLoop
+from mpies.solvers.noise import build_table
 
 STATES, INPUTS = 4, 2
 RANDOM = np.random.default_rng(8)
@@ -12,7 +13,7 @@ A = RANDOM.standard_normal((STATES, STATES))
 A *= 0.98 / np.max(np.abs(np.linalg.eigvals(A)))  # just stable without control
 B = RANDOM.standard_normal((STATES, INPUTS))
 Q, R = np.eye(STATES), 0.1 * np.eye(INPUTS)
-TABLE = noise_table(1 << 16)
+TABLE = build_table(1 << 16)
 
 OPTIONS = {
     "openai_es": {
@@ -74,5 +75,5 @@ def test_reaches_within_two_percent_of_the_optimal_cost(kind):
     solver.start(np.zeros(STATES * INPUTS))
     loop = SolverLoop(solver, lambda k: -cost(k), TABLE, behaviour=lambda k: k[:2])
     for _ in range(250):
-        loop.generation()
+        loop.run_generation()
     assert optimal_cost() * (1 - 1e-6) <= cost(solver.mean) <= 1.02 * optimal_cost()

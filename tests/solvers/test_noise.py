@@ -1,9 +1,7 @@
 import numpy as np
 import pytest
 
-from mpies.solvers import streams
-from mpies.solvers.noise import BLOCK, blocks, fill, sample_indices
-from mpies.solvers.streams import EPISODES, MEMBERS, NOISE_TABLE, stream
+from mpies.solvers.noise import BLOCK, blocks, build_table, fill, sample_indices
 
 SIZE = 2 * BLOCK + 1000
 
@@ -18,6 +16,13 @@ def filled(order, seed=1):
 def test_the_table_is_the_same_in_whatever_order_its_blocks_are_filled():
     assert blocks(SIZE) == 3
     assert filled([2, 0, 1]).tobytes() == filled([0, 1, 2]).tobytes()
+
+
+def test_a_table_built_by_one_process_has_all_blocks():
+    assert build_table(SIZE, seed=1).tobytes() == filled([0, 1, 2]).tobytes()
+    doubles = build_table(100, seed=1, dtype=np.float64)
+    assert doubles.dtype == np.float64
+    np.testing.assert_array_equal(doubles, filled([0])[:100])
 
 
 def test_a_longer_table_begins_with_the_shorter_one():
@@ -54,6 +59,11 @@ def test_indices_cover_every_place_where_a_member_fits():
     assert set(drawn) == {0, 16, 32, 48, 64, 80}  # on cache lines
 
 
+def test_the_indices_of_a_seed_never_change_between_versions():
+    expected = [764224, 74256, 94000, 463584, 31632]
+    np.testing.assert_array_equal(sample_indices(1, 0, 0, 5, 10**6, 10), expected)
+
+
 def test_indices_belong_to_the_generation_and_the_batch():
     draws = [tuple(sample_indices(*key, 8, 10**6, 10)) for key in [(1, 0, 0), (1, 0, 1), (1, 1, 0), (2, 0, 0)]]
     assert len(set(draws)) == 4
@@ -64,22 +74,3 @@ def test_a_table_as_long_as_one_member_has_one_place_and_a_shorter_one_none():
     assert set(sample_indices(1, 0, 0, 5, 10, 10)) == {0}
     with pytest.raises(ValueError, match="smaller than one member of 10 parameters"):
         sample_indices(1, 0, 0, 5, 9, 10)
-
-
-def test_streams_differ_in_purpose_and_counters_and_repeat_exactly():
-    keys = [
-        (1, NOISE_TABLE, 0),
-        (1, MEMBERS, 0),
-        (1, MEMBERS, 0, 0),
-        (1, MEMBERS, 0, 1),
-        (1, EPISODES, 0, 0),
-        (2, 1, 0),
-    ]
-    numbers = [tuple(stream(*key).integers(2**62, size=3)) for key in keys]
-    assert len(set(numbers)) == len(keys)
-    assert [tuple(stream(*key).integers(2**62, size=3)) for key in keys] == numbers
-
-
-def test_the_purposes_of_streams_have_numbers_of_their_own():
-    purposes = [value for name, value in vars(streams).items() if name.isupper()]
-    assert len(purposes) == len(set(purposes)) >= 7

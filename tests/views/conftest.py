@@ -48,7 +48,7 @@ def run(trained, tmp_path):
 @pytest.fixture
 def invoke():
     """Run a command of mpies in this process.  Returns click's Result."""
-    from mpies.cli import main
+    from mpies.cli.main import main
 
     return lambda *arguments: CliRunner().invoke(main, [str(argument) for argument in arguments])
 

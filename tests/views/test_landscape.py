@@ -13,6 +13,7 @@ from mpies.tools.evaluate import evaluate_policy
 from mpies.tools.replay import load_member
 from mpies.views import landscape
 from mpies.views.landscape import play_slice, principal_axes, read_trajectory
+from tests.views.conftest import train
 
 
 def test_a_trajectory_ends_at_the_final_policy_and_its_slice_goes_through_it(run, invoke):
@@ -29,7 +30,10 @@ def test_a_trajectory_ends_at_the_final_policy_and_its_slice_goes_through_it(run
     assert returns[1, 1] == evaluate_policy(run / "policy.h5", 2)["mean"] and len(np.unique(returns)) > 1
 
 
-def test_members_of_a_trajectory_are_those_that_were_played(run):
+@pytest.mark.parametrize("overrides", [[], ["overlap=1"]], ids=["in turn", "overlapping"])
+def test_members_of_a_trajectory_are_those_that_were_played(overrides, tmp_path):
+    train(tmp_path, "--out", "run", *overrides)
+    run = tmp_path / "run"
     trajectory = read_trajectory(run)
     returns = [record["returns"] for record, _ in read(run / "ledger.bin")]
     assert trajectory.mean_returns[:-1] == pytest.approx([one.mean() for one in returns])
@@ -37,7 +41,7 @@ def test_members_of_a_trajectory_are_those_that_were_played(run):
     for number in range(8):
         member = load_member(run, 3, number)
         parameters = np.empty_like(trajectory.means[0])
-        member.batch.parameters.write(0, parameters)
+        member.batch.parameters.write(member.rollouts[0], parameters)
         played.append((parameters.tobytes(), member.recorded_return))
     shown = [part.tobytes() for part in trajectory.members[8:12]]  # four of each generation
     assert set(zip(shown, trajectory.returns[8:12], strict=True)) <= set(played) and len(set(shown)) == 4

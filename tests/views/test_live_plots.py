@@ -16,11 +16,15 @@ from tests.views.conftest import train
 FILES = ("reward_vs_time.png", "reward_vs_iteration.png", "reward_vs_steps.png")
 
 
-def draw(run, requests, share, token="mine"):
-    """Send requests to a drawing process of its own and wait for its end.  Returns how many plots there are."""
+def drawing_command(run, share, token="mine"):
+    """The command of a drawing process of its own, in a run whose lock has the token `mine`."""
     (run / "writer.json").write_text('{"token": "mine"}')
-    command = [sys.executable, "-m", live_plots.__name__, run, token, "0", str(share), "0"]
-    subprocess.run(command, input=requests, check=True, timeout=60)
+    return [sys.executable, "-m", live_plots.__name__, run, token, "0", str(share), "0"]
+
+
+def draw(run, requests, share):
+    """Send requests to a drawing process and wait for its end.  Returns how many plots there are."""
+    subprocess.run(drawing_command(run, share), input=requests, check=True, timeout=60)
     return len(list(run.glob("reward_vs_*.png")))
 
 
@@ -41,8 +45,12 @@ def test_plots_beyond_the_share_wait_but_the_last_do_not(requests, share, plots,
     assert draw(run, requests, share) == plots
 
 
-def test_a_job_that_lost_the_lock_draws_nothing(run):
-    assert draw(run, b"dl", share=1e9, token="another's") == 0
+def test_a_job_that_lost_the_lock_draws_nothing_and_ends(run):
+    with subprocess.Popen(drawing_command(run, 1e9, token="another's"), stdin=subprocess.PIPE) as process:
+        process.stdin.write(b"d")
+        process.stdin.flush()
+        assert process.wait(60) == 0  # although more requests could follow
+    assert not list(run.glob("reward_vs_*.png"))
 
 
 @pytest.fixture

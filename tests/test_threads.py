@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpies.cli.threads import limit_threads
+from mpies.threads import limit_threads
 
 OPENBLAS, MKL, OMP, BLIS = "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "BLIS_NUM_THREADS"
 

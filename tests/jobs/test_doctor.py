@@ -1,12 +1,14 @@
-"""mpies doctor: each check on the good and on the bad, and the whole command on this machine."""
+"""mpies doctor: each check on good and on bad values, and the whole command on this machine."""
 
 import os
 import time
 
 import pytest
 
-from mpies.jobs import doctor, allocation
+from mpies.errors import ConfigError
+from mpies.jobs import doctor
 from mpies.jobs.allocation import Allocation
+from mpies.scaling.cost import SMALL_RUN, NodeMemory
 
 MB = 2**20
 
@@ -24,13 +26,36 @@ def test_the_command_finds_the_mpi_of_this_machine(run_mpies):
     assert set(lines) >= {"place", "ULFM", "shared memory", "memory", "processors", "threads", "hosts", "clock", "disk"}
 
 
-def test_the_command_says_what_a_config_lacks_and_exits_with_1(run_mpies, write_config):
+def test_the_command_exits_with_1_if_a_config_needs_more_than_there_is(run_mpies, write_config):
     config = write_config("environment: {id: 'function:sphere', dimension: 3}")
     ended = run_mpies(0, "doctor", config, "noise.size=1000000000000000")
     assert ended.code == 1
-    bad = [line for line in ended.stdout.splitlines() if line.startswith("BAD")]
-    assert ["shared memory" in bad[0], "memory" in bad[1]] == [True, True]
-    assert "lower noise.size" in bad[0] and "sbatch --mem" in bad[1]
+    bad = {line[6:20].strip(): line for line in ended.stdout.splitlines() if line.startswith("BAD")}
+    assert "the noise table needs 3,725,290.3 GB; lower noise.size" in bad["shared memory"]
+    assert "need about 3,725,29" in bad["memory"] and "sbatch --mem" in bad["memory"]
+
+
+def test_the_memory_is_that_of_the_config_or_of_a_small_policy(write_config, monkeypatch):
+    needed = []
+    monkeypatch.setattr(doctor, "examine", lambda memory, folder: needed.append(memory) or iter(()))
+    config = write_config("environment: {id: 'function:sphere', dimension: 3}")
+    assert not list(doctor.examine_config(str(config), ["noise.size=1000"], "."))
+    assert not list(doctor.examine_config(None, [], "."))
+    assert needed[0].table == 4000 and needed[1] == SMALL_RUN
+    with pytest.raises(ConfigError, match="--out absent: is no folder"):
+        list(doctor.examine_config(None, [], "absent"))
+
+
+def test_all_checks_are_made_with_the_ranks_of_the_allocation(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "find_allocation", lambda: Allocation("shell", ranks=3))
+    monkeypatch.setattr(doctor, "check_mpi", lambda allocation: iter(()))
+    monkeypatch.setattr(doctor, "find_limits", lambda: (400 * MB, None))
+    memory = NodeMemory(table=100 * MB, rank=90 * MB, root=20 * MB)
+    found = {finding.subject: finding for finding in doctor.examine(memory, str(tmp_path))}
+    assert "3 ranks on this node" in found["place"].text
+    assert "400 MB this container may use, this node's ranks need about 390 MB" in found["memory"].text
+    assert "the noise table needs 100 MB" in found["shared memory"].text
+    assert set(found) >= {"processors", "threads", "inner loop", "hosts", "clock", "disk"}
 
 
 def test_an_mpi_that_is_not_there_is_named_with_its_cure(run_mpies, monkeypatch, tmp_path):
@@ -46,7 +71,7 @@ def test_shared_memory_must_hold_the_table(tmp_path):
     assert levels(doctor.check_shared_memory(MB, tmp_path / "none")) == {"shared memory": "note"}
 
 
-def test_folders_of_killed_launchers_are_noted(tmp_path):
+def test_folders_of_killed_launchers_are_found(tmp_path):
     (tmp_path / f"ompi.{os.getpid()}").mkdir()
     assert not list(doctor.check_leftovers(tmp_path))
     (tmp_path / "ompi.99999999").mkdir()
@@ -103,81 +128,43 @@ def test_hosts_must_answer_share_files_and_agree_on_the_time():
     assert levels(doctor.check_hosts(Allocation("shell"), "/runs", ask)) == {"hosts": "ok"}
 
 
-def test_a_host_is_asked_by_ssh_without_questions():
+def test_a_host_is_asked_by_ssh_or_in_a_slurm_job_by_srun(tmp_path, monkeypatch):
+    for program in ("ssh", "srun"):
+        (tmp_path / program).write_text('#!/bin/sh\nprintf "%s|" "$0" "$@"\n')
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("PRTE_MCA_plm_ssh_args", "-o ConnectionAttempts=10")
+    options = "-o|BatchMode=yes|-o|ConnectTimeout=5|-o|ConnectionAttempts=10"
+    assert doctor.ask_host(Allocation("shell"), "w-1", "date; id") == f"{tmp_path}/ssh|{options}|w-1|date; id|"
+    asked = doctor.ask_host(Allocation("Slurm job 7"), "n2", "date; id")
+    assert asked.startswith(f"{tmp_path}/srun|") and asked.endswith("|--nodelist=n2|sh|-c|date; id|")
+
+
+def test_a_host_that_does_not_exist_gives_no_answer():
     assert doctor.ask_host(Allocation("shell"), "no-such-host.invalid", "date") is None
+
+
+class Compiled:
+    play = print
+
+
+class WithoutHeaders:
+    play = None
+
+
+@pytest.mark.parametrize(("library", "level"), [(Compiled, "ok"), (WithoutHeaders, "note"), (None, "note")])
+def test_an_inner_loop_that_is_not_compiled_is_noted(library, level):
+    [finding] = doctor.check_kernels(library)
+    assert finding.level == level and bool(finding.cure) == (level == "note")
+
+
+def test_a_nearly_full_disk_is_bad(tmp_path, monkeypatch):
+    assert levels(doctor.check_disk(tmp_path)) == {"disk": "ok"}
+    monkeypatch.setattr(doctor, "FULL", 2**60)
+    assert levels(doctor.check_disk(tmp_path)) == {"disk": "BAD"}
 
 
 def test_a_folder_that_cannot_be_written_is_bad(tmp_path):
     assert levels(doctor.check_clock(tmp_path)) == {"clock": "ok"}
     assert levels(doctor.check_clock(tmp_path / "none")) == {"disk": "BAD"}
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "hosts", "slots"),
-    [
-        ("w-0.job.ns.svc slots=4\nw-1.job.ns.svc slots=4\n", ["w-0.job.ns.svc", "w-1.job.ns.svc"], 4),
-        ("# mine\n\nnode1:16\nnode2:8\n", ["node1", "node2"], 16),
-        ("node1\n", ["node1"], 0),
-        ("", [], 0),
-    ],
-)
-def test_hostfiles_of_both_kinds_are_read(text, hosts, slots, tmp_path):
-    (tmp_path / "hostfile").write_text(text)
-    assert allocation.read_hostfile(tmp_path / "hostfile") == (hosts, slots)
-
-
-def test_a_place_is_known_by_its_environment(tmp_path):
-    (tmp_path / "hostfile").write_text("w-0 slots=2\n")
-    pod = allocation.find_allocation({"K_MPI_JOB_ROLE": "launcher"}, tmp_path / "hostfile")
-    assert (pod.kind, pod.hosts, pod.ranks) == ("pod", ["w-0"], 2)
-    own = allocation.find_allocation({"PRTE_MCA_prte_default_hostfile": str(tmp_path / "hostfile")}, tmp_path / "none")
-    assert own.hosts == ["w-0"] and own.kind in ("shell", "container")
-    values = {"SLURM_TASKS_PER_NODE": "4(x3),2", "SLURM_MEM_PER_CPU": "512", "SLURM_JOB_CPUS_PER_NODE": "8(x3)"}
-    job = allocation.find_allocation({"SLURM_JOB_ID": "7", **values})
-    assert (job.kind, job.ranks, job.memory, job.is_slurm) == ("Slurm job 7", 4, 4096 * MB, True)
-
-
-@pytest.mark.parametrize(
-    ("group", "files", "expected"),
-    [
-        (
-            "0::/a/b\n",
-            {"a/memory.max": "1000\n", "a/b/memory.max": "max\n", "a/b/cpu.max": "250000 100000\n"},
-            (1000, 2.5),
-        ),
-        ("0::/\n", {"memory.max": "max\n", "cpu.max": "max 100000\n"}, (None, None)),
-        (
-            "4:memory:/j\n2:cpu,cpuacct:/j\n",
-            {
-                "memory/j/memory.limit_in_bytes": "2000\n",
-                "memory/memory.limit_in_bytes": "9223372036854771712\n",
-                "cpu/j/cpu.cfs_quota_us": "50000\n",
-                "cpu/j/cpu.cfs_period_us": "100000\n",
-                "cpu/cpu.cfs_quota_us": "-1\n",
-                "cpu/cpu.cfs_period_us": "100000\n",
-            },
-            (2000, 0.5),
-        ),
-    ],
-)
-def test_limits_of_control_groups_are_read_in_both_versions(group, files, expected, tmp_path):
-    (tmp_path / "cgroup").write_text(group)
-    for name, text in files.items():
-        (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "root" / name).write_text(text)
-    assert allocation.find_limits(tmp_path / "cgroup", tmp_path / "root") == expected
-
-
-@pytest.mark.skipif(not os.access("/sys/fs/cgroup/memory/cgroup.procs", os.W_OK), reason="no control groups to make")
-def test_the_limit_of_a_real_control_group_is_found(tmp_path):
-    from pathlib import Path
-
-    folder = Path("/sys/fs/cgroup/memory/mpies-doctor-test")
-    folder.mkdir(exist_ok=True)
-    try:
-        (folder / "memory.limit_in_bytes").write_text(str(64 * MB))
-        (tmp_path / "cgroup").write_text("4:memory:/mpies-doctor-test\n")
-        assert allocation.find_limits(tmp_path / "cgroup")[0] == 64 * MB
-    finally:
-        folder.rmdir()

@@ -1,0 +1,39 @@
+"""`mpies check`: prints a config with its costs, the schema, the keys."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.support import CARTPOLE, assert_refused
+
+
+def test_check_prints_a_valid_config_and_what_it_costs(run_mpies, write_config):
+    outcome = run_mpies(0, "check", write_config(CARTPOLE), "solver.sigma=0.5")
+    assert outcome.code == 0, outcome.stderr
+    resolved = yaml.safe_load(outcome.stdout.split("\n\n")[0])
+    assert resolved["solver"]["sigma"] == 0.5 and resolved["stop"]["generations"] == 10
+    assert "58" in outcome.stdout and "memory" in outcome.stdout and "broadcast" in outcome.stdout
+
+
+def test_check_prints_how_much_noise_a_generation_reads(run_mpies, write_config):
+    config, sizes = write_config(CARTPOLE), ("policy.hidden=[20]", "solver.population=40")
+    for noise, words in [("full", "11 kB, 142 normals"), ("low_rank", "5,440 B, 68 normals")]:
+        outcome = run_mpies(0, "check", config, f"noise.kind={noise}", *sizes)
+        assert outcome.code == 0 and f"noise of a generation   {words} a direction\n" in outcome.stdout, outcome.stderr
+
+
+def test_the_schema_and_the_keys_name_every_key(run_mpies):
+    schema, keys = run_mpies(0, "check", "--schema"), run_mpies(0, "check", "--keys")
+    assert schema.code == keys.code == 0
+    properties = json.loads(schema.stdout)["properties"]
+    assert {"environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop"} <= properties.keys()
+    for key in ("population", "learning_rate", "observation_clip", "max_steps", "momentum", "target"):
+        assert f'"{key}"' in schema.stdout and f"`{key}`" in keys.stdout
+
+
+@pytest.mark.parametrize("text", ["", "- a list", "a: [", "enviroment: {id: CartPole-v1}"])
+@pytest.mark.parametrize("command", ["check", "train", "verify"])
+def test_a_bad_file_is_refused_by_every_command(command, text, run_mpies, write_config):
+    config = write_config(text)
+    assert_refused(run_mpies(0, command, config), str(config))

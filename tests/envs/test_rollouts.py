@@ -1,0 +1,170 @@
+"""Rollouts of real environments: what an EpisodePlayer makes of them, whatever the backend."""
+
+import re
+import time
+from dataclasses import dataclass
+
+import gymnasium
+import numpy as np
+import pytest
+
+from mpies.config.loading import validate_config
+from mpies.envs import make_env
+from mpies.policies import MLPOptions, make_policy
+from mpies.rollouts.batch import MeanParameters, RolloutBatch
+from mpies.rollouts.player import EpisodePlayer
+from mpies.rollouts.queue import RolloutQueue
+from mpies.training.task import Task
+
+SEED = 100  # of the first two rollouts; two share a seed
+CASES = [
+    *(
+        ("CartPole-v1", "envpool"),
+        ("CartPole-v1", "gymnasium"),
+        ("Pendulum-v1", "envpool"),
+        ("Pendulum-v1", "gymnasium"),
+    ),
+    *(("LunarLander-v3", "envpool"), ("LunarLander-v3", "gymnasium")),
+    *(("BipedalWalker-v3", "envpool"), ("BipedalWalker-v3", "gymnasium")),
+]
+
+
+@dataclass(frozen=True)
+class Members:
+    """The parameters of rollout i are row i.  rows: (r, d) float32."""
+
+    rows: np.ndarray
+
+    def write(self, rollout, out):
+        out[:] = self.rows[rollout]
+        return ()
+
+
+def draw_members(policy, rollouts):
+    return np.random.default_rng(1).standard_normal((rollouts, policy.size)).astype(np.float32)
+
+
+def play_rollouts(env, rollouts=24, sampled=None):
+    """The finished RolloutQueue of rollouts whose members all differ."""
+    policy = make_policy(MLPOptions(hidden=[16]), env.interface)
+    sampled = np.ones(rollouts, bool) if sampled is None else sampled
+    normalization = np.repeat(np.array([[0.1], [0.9]], np.float32), env.interface.observation_size, axis=1)
+    seeds = np.arange(rollouts) // 2 + SEED
+    queue = RolloutQueue(RolloutBatch(seeds, Members(draw_members(policy, rollouts)), sampled, normalization))
+    EpisodePlayer(env, policy, 5.0).play(queue)
+    assert queue.is_finished.all()
+    return queue
+
+
+def observed_of(env, queue):
+    """The observation sums of a queue, in the order of the rollouts."""
+    return np.sort(queue.observations(env.interface.observation_size), order="rollout")
+
+
+@pytest.mark.parametrize(("environment_id", "backend"), CASES)
+def test_results_have_the_same_bits_however_a_rank_arranges_its_rollouts(environment_id, backend, monkeypatch):
+    results = []
+    for slots, largest, low_water in [(64, 256, 16), (1, 1, 0), (3, 2, 1), (8, 24, 7), (5, 7, 4)]:
+        env = make_env(environment_id, backend, max_steps=150)
+        monkeypatch.setattr(env, "slots", slots)
+        monkeypatch.setattr(env, "smallest", min(largest, 2))
+        monkeypatch.setattr(env, "largest", largest)
+        monkeypatch.setattr(env, "low_water", low_water)
+        for _ in range(2):  # the second in an environment that has played
+            queue = play_rollouts(env)
+            assert not queue.failures
+            results.append(queue.results.tobytes() + observed_of(env, queue).tobytes())
+        env.close()
+    assert len(set(queue.results["total"])) > 8
+    assert len(set(results)) == 1
+
+
+def test_return_length_and_observation_sums_are_those_of_gymnasium():
+    env = make_env("CartPole-v1", "gymnasium")
+    queue = play_rollouts(env, rollouts=2)
+    result, observed = queue.results[0], observed_of(env, queue)[0]
+    policy = make_policy(MLPOptions(hidden=[16]), env.interface)
+    act = policy.bind(draw_members(policy, 2)[:1].copy())
+    environment = gymnasium.make("CartPole-v1")
+    observation, total, seen, is_over = environment.reset(seed=SEED)[0], 0.0, [], False
+    while not is_over:
+        seen.append(np.float64(observation))
+        normalized = np.clip((observation - np.float32(0.1)) / np.float32(0.9), -5, 5).astype(np.float32)
+        observation, reward, terminated, truncated, _ = environment.step(int(act(normalized[None])[0]))
+        total, is_over = total + reward, terminated or truncated
+    assert (result["steps"], result["total"], result["signs"]) == (len(seen), total, total)
+    assert observed["count"] == len(seen)
+    np.testing.assert_allclose(observed["total"], np.sum(seen, axis=0))
+    np.testing.assert_allclose(observed["squares"], np.sum(np.square(seen), axis=0))
+
+
+def test_only_sampled_rollouts_feed_the_observation_statistics():
+    env, sampled = make_env("CartPole-v1"), np.arange(24) % 3 == 0
+    queue = play_rollouts(env, sampled=sampled)
+    assert observed_of(env, queue)["rollout"].tolist() == np.flatnonzero(sampled).tolist()
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("step", "ZeroDivisionError: in step 3"),
+        ("reset", "RuntimeError: no reset today"),
+        ("shape", "ValueError: observation has 3 numbers, 2 were promised"),
+        ("tuple", "ValueError: .*"),
+        ("no reward", "return nan"),
+        ("NaN", "return nan"),
+        ("infinite", "return -inf"),
+    ],
+)
+def test_a_failed_episode_costs_its_own_rollout_only_and_is_named(fault, message):
+    env = make_env("tests.envs.faulty:Faulty", fault=fault)
+    for _ in range(2):
+        queue = play_rollouts(env, rollouts=12)
+        is_odd = queue.batch.seeds % 2 == 1
+        assert np.isnan(queue.results["total"][is_odd]).all()
+        assert (queue.results["total"][~is_odd] == 10).all() and (queue.results["steps"][~is_odd] == 10).all()
+        assert sorted(queue.failures) == np.flatnonzero(is_odd).tolist()
+        assert all(re.fullmatch(message, text) for text in queue.failures.values())
+        observed = observed_of(env, queue)
+        assert observed["rollout"].tolist() == np.flatnonzero(~is_odd).tolist()
+        assert np.isfinite(observed["total"]).all()
+    env.close()
+
+
+@pytest.mark.parametrize("fault", ["step hangs", "slow steps", "reset hangs"])
+def test_an_episode_that_outlasts_the_configs_timeout_fails_alone(fault):
+    section = {"id": "tests.envs.faulty:Slow", "kwargs": {"fault": fault}, "episode_timeout": 0.4, "rebuild": "never"}
+    config = {"environment": section, "policy": {"hidden": []}, "noise": {"size": 1000}}
+    task = Task(validate_config(config, "config.yaml"))
+    seeds = np.array([100, 101, 102, 104])
+    mean = MeanParameters(np.zeros(task.dimension, np.float32))
+    for _ in range(2):  # the player goes on
+        began = time.monotonic()
+        queue = RolloutQueue(RolloutBatch(seeds, mean, np.ones(4, bool)))
+        task.player.play(queue)
+        assert time.monotonic() - began < 5
+        assert list(queue.failures) == [1] and "took more than 0.4 s" in queue.failures[1]
+        np.testing.assert_array_equal(queue.results["total"], [5, np.nan, 5, 5])
+        assert sorted(record[0] for record in queue.observed) == [0, 2, 3]
+    task.env.close()
+
+
+@pytest.mark.parametrize("backend", ["envpool", "gymnasium"])
+def test_the_behaviour_of_a_rollout_is_that_of_its_last_step(backend):
+    env = make_env("Hopper-v5", backend, max_steps=30)
+    size = env.measure_behaviour(["x_position", "x_velocity"])
+    policy = make_policy(MLPOptions(hidden=[4]), env.interface)
+    members, seeds = draw_members(policy, 6), np.arange(6)
+    queue = RolloutQueue(RolloutBatch(seeds, Members(members), np.zeros(6, bool), behaviour_size=size))
+    EpisodePlayer(env, policy, 5.0).play(queue)
+    behaviours = queue.results["behaviour"]
+    assert len(np.unique(behaviours, axis=0)) == 6
+    for seed, row in zip(seeds.tolist(), members, strict=True):  # one after the other
+        act, batch, is_over = policy.bind(row[None].copy()), env.open([seed]), [False]
+        observations = batch.observations
+        while not is_over[0]:
+            batch.send(np.zeros(1, np.int32), act(observations.astype(np.float32)))
+            observations, _, is_over = batch.receive()
+        assert batch.behaviours[0].tolist() == behaviours[seed].tolist()
+        batch.close()
+    env.close()

@@ -1,0 +1,128 @@
+"""The overlay of a Job over an MPIJob, as text and as kubectl renders it."""
+
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from mpies.errors import ConfigError
+from mpies.jobs import submit
+from mpies.jobs.kubernetes import overlay, read_mpijob
+from tests.jobs.examples import CONFIG, JOB
+from tests.support import HOME, assert_refused, invoke
+
+BASE = """
+apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {name: mpies}
+spec:
+  slotsPerWorker: 1
+  mpiReplicaSpecs:
+    Launcher:
+      template: {spec: {containers: [{name: launcher, image: mpies, args: [a, b]}]}}
+    Worker:
+      replicas: 2
+      template:
+        spec:
+          containers: [{name: worker, image: mpies, resources: {limits: {cpu: "1"}}}]
+          volumes: [{name: runs}, {name: shared-memory, emptyDir: {medium: Memory, sizeLimit: 512Mi}}]
+"""
+KUSTOMIZATION = "resources: [mpijob.yaml]\nconfigMapGenerator: [{name: mpies-configs, literals: [other.yaml=x]}]\n"
+
+
+def patched(text):
+    """The kustomization of an overlay's text, and its patch as a dict of paths to values."""
+    kustomization = yaml.safe_load(text)
+    (patch,) = kustomization["patches"]
+    changes = yaml.safe_load(patch["patch"])
+    assert {change["op"] for change in changes} == {"replace"}
+    return kustomization, {change["path"]: change["value"] for change in changes}
+
+
+def test_an_overlay_changes_what_the_job_needs():
+    job = replace(JOB, config="configs/pole.yaml")
+    kustomization, values = patched(overlay(job, "../../base", yaml.safe_load(BASE), None))
+    replicas = "/spec/mpiReplicaSpecs"
+    resources = {"cpu": "16", "memory": "5120Mi"}
+    assert values == {
+        "/spec/slotsPerWorker": 16,
+        f"{replicas}/Worker/replicas": 3,
+        f"{replicas}/Worker/template/spec/containers/0/resources": {"requests": resources, "limits": resources},
+        f"{replicas}/Worker/template/spec/volumes/1/emptyDir/sizeLimit": "1088Mi",
+        f"{replicas}/Launcher/template/spec/containers/0/args": ["/runs/pole", "/configs/pole.yaml", *JOB.overrides],
+    }
+    assert kustomization["resources"] == ["../../base"] and "images" not in kustomization
+    (configs,) = kustomization["configMapGenerator"]
+    assert configs == {"name": "mpies-configs", "behavior": "merge", "files": ["pole.yaml"]}
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("registry:5000/us/mpies:2", {"newName": "registry:5000/us/mpies", "newTag": "2"}),
+        ("registry:5000/us/mpies", {"newName": "registry:5000/us/mpies"}),
+        ("mine", {"newName": "mine"}),
+    ],
+)
+def test_an_image_may_have_a_tag(image, expected):
+    kustomization, _ = patched(overlay(JOB, ".", yaml.safe_load(BASE), image))
+    assert kustomization["images"] == [{"name": "mpies", **expected}]
+
+
+def test_the_mpijob_is_found_through_other_folders(tmp_path):
+    for folder in ("base", "empty", "top"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "base" / "all.yaml").write_text(f"kind: Service\n---\n{BASE}")
+    (tmp_path / "base" / "kustomization.yaml").write_text("resources: [all.yaml]\n")
+    (tmp_path / "empty" / "kustomization.yaml").write_text("resources: []\n")
+    (tmp_path / "top" / "kustomization.yaml").write_text("resources: [absent, ../empty, ../base]\n")
+    assert read_mpijob(tmp_path / "top") == yaml.safe_load(BASE)
+    for folder in ("empty", "."):
+        with pytest.raises(ConfigError, match="leads to no MPIJob"):
+            read_mpijob(tmp_path / folder)
+
+
+def test_every_overlay_of_the_repository_has_what_a_job_changes():
+    for folder in ["base", *(f"overlays/{path.name}" for path in (HOME / "k8s/mpi-operator/overlays").iterdir())]:
+        mpijob = read_mpijob(HOME / "k8s/mpi-operator" / folder)
+        assert "slotsPerWorker" in mpijob["spec"]
+        _, values = patched(overlay(JOB, folder, mpijob, None))
+        for path in values:
+            place = mpijob
+            for key in path.strip("/").split("/"):
+                place = place[int(key) if isinstance(place, list) else key]
+
+
+def test_a_config_needs_a_name_that_a_config_map_takes(write_config, tmp_path, monkeypatch):
+    write_config(CONFIG, "my ball.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert_refused(invoke("launch", "k8s", "my ball.yaml", "--dry-run"), "use letters, digits, - . _ only")
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
+def test_an_overlay_renders_to_the_job(run_mpies, write_config, tmp_path):
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "mpijob.yaml").write_text(BASE)
+    (tmp_path / "base" / "kustomization.yaml").write_text(KUSTOMIZATION)
+    write_config(CONFIG, "ball.yaml")
+    size = ["--nodes", 5, "--ranks-per-node", 8, "--image", "registry:5000/us/mpies:2", "--base", "base"]
+    ended = run_mpies(0, "launch", "k8s", "ball.yaml", *size, "--dry-run", "seed=4")
+    assert ended.code == 0, ended.stderr
+    assert ended.stdout.endswith("not run: kubectl apply --kustomize runs/ball_seed=4.k8s\n")
+    rendered = subprocess.run(
+        ["kubectl", "kustomize", "runs/ball_seed=4.k8s"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    parts = {part["kind"]: part for part in yaml.safe_load_all(rendered.stdout)}
+    specs = parts["MPIJob"]["spec"]["mpiReplicaSpecs"]
+    worker = specs["Worker"]["template"]["spec"]
+    assert (specs["Worker"]["replicas"], parts["MPIJob"]["spec"]["slotsPerWorker"]) == (5, 8)
+    expected = submit.plan(tmp_path / "ball.yaml", (), None, 5, 8)
+    memory = f"{-(-expected.memory // 2**20)}Mi"
+    assert worker["containers"][0]["resources"]["limits"] == {"cpu": "8", "memory": memory}
+    assert worker["volumes"][1]["emptyDir"] == {"medium": "Memory", "sizeLimit": "255Mi"}
+    launcher = specs["Launcher"]["template"]["spec"]["containers"][0]
+    assert launcher["args"] == ["/runs/ball_seed=4", "/configs/ball.yaml", "seed=4"]
+    assert launcher["image"] == worker["containers"][0]["image"] == "registry:5000/us/mpies:2"
+    assert parts["ConfigMap"]["data"] == {"ball.yaml": CONFIG, "other.yaml": "x"}

@@ -1,0 +1,72 @@
+"""One rank of a job: its exit codes, and one line for each mistake."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from mpies.jobs.rank import default_out
+from mpies.runs.checkpoint import newest_checkpoint
+from mpies.runs.metrics import read_digests
+from tests.support import CARTPOLE, ENDLESS, assert_refused, read_files
+
+MISTAKES = [
+    (["solver.population=101"], ["solver.population must be even (antithetic pairs), but is 101; use 100 or 102"]),
+    (["noise.size=20"], ["noise.size", "58"]),  # parameters of the policy: 4 * 8 + 8 + 8 * 2 + 2
+    (["environment.id=CartPool-v1"], ["CartPool-v1", "did you mean CartPole-v"]),
+    (["solver.optimizer.learning_rate=.nan"], ["solver.optimizer.learning_rate must be a finite number, but is nan"]),
+    (["environment.kwargs={colour: red}"], ["CartPole-v1", "colour"]),
+    (["--out", "/proc/nowhere"], ["/proc/nowhere", "take another --out"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES)
+def test_a_mistake_ends_training_with_one_line_and_nothing_written(arguments, words, run_mpies, write_config, tmp_path):
+    config, before = write_config(CARTPOLE), read_files(tmp_path)
+    assert_refused(run_mpies(0, "train", config, *arguments), *words)
+    assert read_files(tmp_path) == before
+    if "--out" not in arguments:
+        assert_refused(run_mpies(0, "check", config, *arguments), *words)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_users_mistake_is_one_line_however_many_ranks_there_are(ranks, run_mpies, write_config):
+    outcome = run_mpies(ranks, "train", write_config(ENDLESS), "--out", "run", "solver.population=7")
+    assert outcome.code == 2
+    assert outcome.stderr.count("solver.population must be even (antithetic pairs), but is 7; use 6 or 8") == 1
+    assert "Traceback" not in outcome.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_stops_after_the_generation_with_code_75_and_the_run_goes_on(
+    number, digests_of, start_mpies, run_mpies, write_config, tmp_path
+):
+    config, run = write_config(CARTPOLE.replace("generations: 10", "generations: 1000000")), tmp_path / "run"
+    process = start_mpies(0, "train", config, "--out", "run", "--resume", "auto")
+    while process.stdout.readline() and not (run / "metrics.csv").exists():
+        pass
+    os.kill(process.pid, number)
+    assert process.wait(60) == 75
+    made = len(read_digests(run))
+    assert newest_checkpoint(run, print)[1]["generation"] == made
+    assert f"stopped by a signal after generation {made}; " in process.stderr.read()
+    assert not (run / "finished.yaml").exists() and not (run / "writer.json").exists()
+    outcome = run_mpies(0, "train", config, "--out", "run", f"stop.generations={max(made + 1, 10)}")
+    assert outcome.code == 0, outcome.stderr
+    assert read_digests(run)[:10] == digests_of(CARTPOLE)
+
+
+def test_a_run_without_out_is_named_by_its_config_and_overrides():
+    assert default_out("configs/lander.yaml", []) == Path("runs/lander")
+    overrides = ["solver.sigma=0.05", "environment.id=a/b:C-v1", "policy.hidden=[8, 8]"]
+    assert default_out("lander.yaml", overrides).parent == Path("runs")
+    assert default_out("lander.yaml", overrides).name == (
+        "lander_solver.sigma=0.05_environment.id=a-b-C-v1_policy.hidden=-8,-8-"
+    )
+    assert default_out("lander.yaml", overrides) != default_out("lander.yaml", overrides[:1])
+
+
+def test_a_file_that_is_absent_is_refused(run_mpies):
+    words = "absent.yaml: cannot be read (No such file or directory)"
+    assert_refused(run_mpies(0, "train", "absent.yaml"), words)

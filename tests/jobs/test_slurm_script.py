@@ -1,0 +1,53 @@
+"""The batch script of a Job, as sbatch and bash read it."""
+
+import subprocess
+from dataclasses import replace
+
+from mpies.jobs.slurm import batch_script
+from tests.jobs.examples import CONFIG, CONSTANTS, JOB
+
+
+def test_a_batch_script_asks_for_what_the_job_needs():
+    text = batch_script(JOB, "train() { :; }\n", "/home/u/a venv")
+    options = {line for line in text.splitlines() if line.startswith("#SBATCH")}
+    assert options == {
+        "#SBATCH --job-name=pole",
+        "#SBATCH --nodes=3",
+        "#SBATCH --ntasks-per-node=16",
+        "#SBATCH --cpus-per-task=1",
+        "#SBATCH --mem=5120M",
+        "#SBATCH --time=1-02:01:00",
+        "#SBATCH --signal=B:USR1@120",
+        "#SBATCH --requeue",
+        "#SBATCH --open-mode=append",
+        "#SBATCH --output=runs/pole-%j.out",
+        "#SBATCH --partition=long",
+    }
+    assert text.startswith("#!/bin/bash\n")
+    body = text.splitlines()
+    assert body.index("train() { :; }") > max(body.index(option) for option in options), "sbatch stops at a command"
+    assert batch_script(replace(JOB, account="me"), "", "").count("#SBATCH --account=me\n") == 1
+    assert '#SBATCH --job-name="a pole"\n' in batch_script(replace(JOB, out="runs/a pole"), "", "")
+
+
+def test_a_batch_script_hands_words_on_as_they_are():
+    library = 'train() { printf \'%s\\n\' "$MPIES_VENV" "$MPIES_RUN" "$@"; }'
+    text = batch_script(replace(JOB, overrides=("a=$HOME 'b'",)), library, "/home/u/a venv")
+    printed = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True, env={}).stdout
+    assert printed.splitlines() == ["/home/u/a venv", "runs/pole", "configs/my pole.yaml", "a=$HOME 'b'"]
+
+
+def test_a_dry_run_writes_the_script_beside_the_run_and_submits_nothing(run_mpies, write_config, tmp_path):
+    write_config(CONFIG, "ball.yaml")
+    write_config(CONSTANTS, "constants.yaml")
+    overrides = ["solver.population=12", "seed=4"]
+    arguments = ["--nodes", 2, "--ranks-per-node", 3, "--constants", "constants.yaml", "--dry-run", *overrides]
+    ended = run_mpies(0, "launch", "slurm", "ball.yaml", *arguments)
+    assert ended.code == 0, ended.stderr
+    script = "runs/ball_solver.population=12_seed=4.sbatch"
+    assert ended.stdout.splitlines()[-1] == f"not run: sbatch {script}"
+    assert "its generations take 0.9 h at most" in ended.stdout
+    text = (tmp_path / script).read_text()
+    # 15 minutes, and 1.3 times 500 generations of twice 3 s and half a second: 85.4 minutes.
+    assert "#SBATCH --time=0-01:26:00\n#SBATCH --signal=B:USR1@100\n" in text
+    assert text.endswith("\ntrain ball.yaml solver.population=12 seed=4\n")

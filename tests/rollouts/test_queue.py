@@ -1,0 +1,68 @@
+"""Rollouts that ranks share out, and their results."""
+
+import numpy as np
+import pytest
+
+from mpies.comm.work_counter import WorkCounter, count_alone
+from mpies.rollouts.batch import evaluation_batch, observation_record, rollout_record
+from mpies.rollouts.player import EpisodePlayer
+from mpies.rollouts.queue import RolloutQueue, play_alone
+from tests.rollouts.fakes import POLICY, CountingEnv, make_batch, total_of
+
+
+def test_pending_rollouts_are_handed_out_in_their_order():
+    queue = RolloutQueue(make_batch([1] * 9), np.array([7, 2, 5]))
+    assert not queue.is_exhausted
+    assert queue.take(2).tolist() == [7, 2] and queue.in_flight == 2
+    assert queue.take(2).tolist() == [5] and queue.take(2).tolist() == []
+    assert not queue.is_exhausted  # three are in flight
+    for rollout in (5, 7, 2):
+        queue.finish(rollout, 0.0, 0.0, 1)
+    assert queue.is_exhausted and queue.in_flight == 0
+
+
+def test_results_are_kept_by_rollout_and_returned_in_order():
+    queue = RolloutQueue(make_batch([1] * 4, payload_size=2, behaviour_size=1))
+    queue.take(4)
+    queue.finish(3, 1.5, -2.0, 7)
+    queue.results["payload"][3] = 8, 9
+    queue.finish(1, np.nan, 0.0, 2)
+    finished = queue.finished()
+    assert finished.dtype == rollout_record(2, 1)
+    assert finished["rollout"].tolist() == [1, 3] and finished["steps"].tolist() == [2, 7]
+    assert finished["signs"].tolist() == [0, -2] and finished["payload"].tolist() == [[0, 0], [8, 9]]
+    assert np.isnan(finished["total"][0]) and finished["total"][1] == 1.5
+    assert queue.in_flight == 2 and not queue.is_exhausted
+
+
+def test_a_queue_that_is_reopened_keeps_its_results_and_hands_out_others():
+    queue = RolloutQueue(make_batch([1] * 4))
+    queue.take(1)
+    queue.finish(0, 5.0, 1.0, 1)
+    queue.reopen(np.array([1, 3]), WorkCounter(0, 2, count_alone()))
+    assert queue.take(9).tolist() == [1, 3] and queue.finished()["total"].tolist() == [5.0]
+
+
+def test_observation_sums_are_records_of_their_size():
+    queue = RolloutQueue(make_batch([1] * 4))
+    assert queue.observations(3).dtype == observation_record(3) and len(queue.observations(3)) == 0
+    queue.observed.append((2, 7, np.arange(3.0), np.arange(3.0) ** 2))
+    (sums,) = queue.observations(3)
+    assert (sums["rollout"], sums["count"]) == (2, 7) and sums["squares"].tolist() == [0, 1, 4]
+
+
+@pytest.mark.parametrize("rollouts", [None, [4, 1]])
+def test_a_batch_is_played_alone_in_order(rollouts):
+    lengths = [3, 9, 1, 4, 2]
+    records, failures = play_alone(EpisodePlayer(CountingEnv(), POLICY, 5.0), make_batch(lengths), rollouts)
+    assert failures == {}
+    played = sorted(rollouts or range(5))
+    assert records["rollout"].tolist() == played
+    assert records["total"].tolist() == [total_of(lengths[rollout]) for rollout in played]
+
+
+def test_an_evaluation_plays_the_mean_without_feeding_the_statistics():
+    mean, out = np.arange(3, dtype=np.float32), np.zeros(3, np.float32)
+    batch = evaluation_batch(mean, np.array([5, 6]))
+    assert len(batch) == 2 and not batch.sampled.any() and not batch.is_training and batch.limit is None
+    assert batch.parameters.write(1, out) == () and out.tolist() == [0, 1, 2]

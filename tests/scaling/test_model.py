@@ -1,0 +1,144 @@
+"""Predictions of scaling, against numbers worked out by hand, and the command that prints them."""
+
+import json
+
+import pytest
+import yaml
+
+from mpies.errors import ConfigError
+from mpies.scaling import model
+from tests.support import assert_refused, invoke
+
+# OpenAI-ES on a humanoid of 256-256; see docs/scaling.md.
+HUMANOID = "166673,10000,1,0.5,2"
+
+
+def test_phases_of_an_update_worked_out_by_hand():
+    workload = model.parse_workload("1000000,1000,1,0")
+    machine = model.Machine(
+        cores=4,
+        core_streaming=1e9,
+        node_streaming=2e9,
+        generation=0.5,
+        episode=1e-6,
+        parameter=1e-9,
+        broadcast={"latency": 1e-3, "bandwidth": 1e9},
+        allgather={"latency": 1e-4, "bandwidth": 1e9},
+        gather={"latency": 1e-5, "bandwidth": 1e9},
+    )
+    assert model.update_phases(machine, workload, 8) == pytest.approx(
+        {
+            "results": 3e-4 + 32_000 / 1e9,  # three levels
+            "weights": 1e-3,
+            "moments": 500 * 500_000 / 0.5e9,  # an eighth of each row, at a quarter of what the node streams
+            "blocks": 3e-5 + 4e-3,
+            "step": 0.5 + 1e-3,
+            "proposal": 3e-3 + 4e-3,
+        }
+    )
+    alone = model.update_phases(machine, workload, 1)
+    assert alone["results"] == alone["blocks"] == alone["proposal"] == 0 and alone["moments"] == 500 * 4e6 / 1e9
+    tiny = model.update_phases(machine, model.parse_workload("64,1000,1,0"), 512)
+    assert tiny["moments"] == 500 * 64 / 0.5e9  # no less than a cache line
+
+
+def test_equal_episodes_waste_what_does_not_divide():
+    machine = model.Machine(cores=8, core_streaming=1e30, node_streaming=1e30)
+    prediction = model.predict(machine, model.parse_workload("16,9,1,0"), 8)
+    assert prediction.seconds == pytest.approx(2, rel=1e-3)
+    assert prediction.efficiency == pytest.approx(9 / 16, rel=1e-3)
+    assert prediction.phases["waiting"] == pytest.approx(2 - 9 / 8, rel=1e-3)
+
+
+@pytest.mark.parametrize(("ranks", "alone", "overlapping"), [(144, 0.975, 1.0), (8192, 0.45, 0.83)])
+def test_a_humanoid_on_many_ranks(ranks, alone, overlapping):
+    ((first, second),) = model.predict_pairs(model.Machine(), model.parse_workload(HUMANOID), [ranks])
+    assert first.ranks == second.ranks == ranks
+    assert first.efficiency == pytest.approx(alone, abs=0.03)
+    assert second.efficiency == pytest.approx(overlapping, abs=0.03)
+
+
+def test_a_static_split_is_worse_than_a_shared_counter():
+    workload, machine = model.parse_workload("16,640,1,0.5"), model.Machine(cores=64)
+    shared, static = (model.predict(machine, workload, 64, static=static).efficiency for static in (False, True))
+    assert 0.65 < static < 0.78 < shared < 0.90
+
+
+def test_a_prediction_is_a_function_of_its_seed():
+    workload, machine = model.parse_workload("1000,500,1,1"), model.Machine()
+    assert model.predict(machine, workload, 40) == model.predict(machine, workload, 40)
+    assert model.predict(machine, workload, 40) != model.predict(machine, workload, 40, seed=2)
+
+
+def test_drawn_episodes_have_the_mean_the_variation_and_the_limit_of_the_workload():
+    workload = model.parse_workload("1,100000,2,0.5")
+    times = workload.draw(seed=1, generation=3)
+    assert times.mean() == pytest.approx(2, rel=0.01) and times.std() == pytest.approx(1, rel=0.02)
+    assert times.max() > 5
+    assert model.parse_workload("1,100000,2,0.5,4").draw(1, 3).max() == 4
+
+
+def test_ranks_are_lists_or_powers_of_two():
+    assert model.parse_ranks("3,1,36") == [3, 1, 36]
+    assert model.parse_ranks("1..10") == [1, 2, 4, 8, 10] and model.parse_ranks("36..36") == [36]
+    for wrong in ("0,1", "", "a", "1..b", "0..4"):
+        with pytest.raises(ConfigError, match="--ranks must be like"):
+            model.parse_ranks(wrong)
+
+
+def test_a_file_of_an_older_version_calls_slots_lanes(tmp_path):
+    task = {"parameters": 9, "rows": 4, "episodes": 8, "seconds": 0.5}
+    for name in ("lanes", "slots"):
+        (tmp_path / "constants.yaml").write_text(yaml.safe_dump({"task": {**task, name: 64}}))
+        workload = model.read_constants(tmp_path / "constants.yaml").task
+        assert workload.slots == 64
+        assert workload.model_dump()["slots"] == 64 and "lanes" not in workload.model_dump()
+
+
+def test_a_workload_is_of_numbers_or_of_what_was_measured(write_config, tmp_path):
+    config = write_config("environment: {id: 'function:sphere', dimension: 5}\nsolver: {population: 6, episodes: 2}\n")
+    workload = model.find_workload("10,20,0.5,0.1", (), model.Constants())
+    assert (workload.parameters, workload.rows, workload.episodes, workload.seconds) == (10, 10, 20, 0.5)
+    with pytest.raises(ConfigError, match="measure with mpies bench"):
+        model.find_workload(str(config), (), model.Constants())
+    measured = model.parse_workload("1,1,0.5,0.1").model_copy(update={"environment": "function:sphere", "slots": 3})
+    workload = model.find_workload(str(config), ("solver.population=8",), model.Constants(task=measured))
+    assert (workload.parameters, workload.rows, workload.episodes) == (5, 4, 16)
+    assert (workload.seconds, workload.slots, workload.name) == (0.5, 3, "config (function:sphere)")
+    with pytest.raises(ConfigError, match="its environment is function:rastrigin, but the constants are of"):
+        model.find_workload(str(config), ("environment.id=function:rastrigin",), model.Constants(task=measured))
+
+
+def test_the_table_has_core_hours_or_their_price():
+    workload = model.parse_workload("1000,7200,1,0")
+    pairs = model.predict_pairs(model.Machine(), workload, [1])
+    hours, cost = (model.describe(workload, pairs, 100, price).splitlines()[4].split()[3] for price in (None, 0.5))
+    assert (hours, cost) == ("200", "100")
+
+
+def test_simulate_prints_a_table_a_plot_and_json(run_mpies, tmp_path):
+    command = ("simulate", "1000,200,0.1,0.5", "--ranks", "1,50")
+    shown = run_mpies(0, *command, "--plot", "scaling.png")
+    assert shown.code == 0 and len(shown.stdout.splitlines()) == 8
+    assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
+    (one, _), (many, overlapping) = json.loads(run_mpies(0, *command, "--json").stdout)
+    assert one["ranks"] == 1 and one["efficiency"] > 0.99
+    assert many["efficiency"] < overlapping["efficiency"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("1,2",), "is no task"),
+        (("absent.yaml",), "cannot be read"),
+        (("config.yaml",), "measure with mpies bench"),
+        (("10,10,1,0", "--constants", "broken.yaml"), "machine.cores"),
+        (("10,10,1,0", "--plot", "absent/scaling.png"), "--plot absent/scaling.png: cannot be written"),
+        (("10,10,1,0", "--plot", "scaling.pngg"), "--plot scaling.pngg: cannot be written"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, write_config, tmp_path, monkeypatch):
+    write_config("environment: {id: CartPole-v1}\n")
+    write_config("machine: {cores: 0}\n", "broken.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert_refused(invoke("simulate", *arguments, "--ranks", "1"), message)

@@ -1,0 +1,31 @@
+"""One generation of a solver with given returns, for tests that compare a step with its equations."""
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.solvers.base import Results, Solver
+from mpies.solvers.update import sum_moments
+
+
+def tell_once(
+    solver: Solver, noise: npt.ArrayLike, returns: npt.ArrayLike, steps: npt.ArrayLike | None = None
+) -> np.ndarray:
+    """Start `solver` at 1 and take one step with these noise rows (k, d) and returns (n,).
+
+    Returns the parameters (n, d) of the members.
+    """
+    noise = np.asarray(noise, solver.dtype)
+    solver.start(np.ones(solver.dimension))
+    solver.table, indices, proposal = noise.ravel(), solver.dimension * np.arange(len(noise)), solver.ask()
+    members = np.empty((solver.options.members(solver.dimension), solver.dimension), solver.dtype)
+    payload = [solver.write(proposal, indices, number, member) for number, member in enumerate(members)]
+    results = Results.of(returns, payload)
+    if steps is not None:
+        results = Results(results.returns, results.sign_returns, np.asarray(steps), results.payload, results.behaviours)
+    solver.tell(proposal, results, sum_moments(solver, proposal, results, indices))
+    return members
+
+
+def with_signs(noise: np.ndarray) -> np.ndarray:
+    """The noise (2 k, d) of all members of antithetic pairs, from that of the pairs (k, d)."""
+    return np.stack([noise, -noise], axis=1).reshape(-1, noise.shape[1])

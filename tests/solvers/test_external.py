@@ -1,0 +1,112 @@
+"""The base of external solvers, on an optimiser whose steps can be followed by hand."""
+
+import random
+
+import numpy as np
+import pytest
+
+from mpies.solvers.base import Results
+from mpies.solvers.external import ExternalSolver, seeded_global_generators
+from mpies.solvers.options import WholeCandidates
+
+
+class Best(ExternalSolver):
+    """Draws around the best candidate so far with NumPy's global generator, and remembers all costs."""
+
+    Options = WholeCandidates
+
+    def create_optimizer(self):
+        self.best, self.lowest, self.costs = self.origin.astype(np.float64), np.inf, []
+
+    def draw(self):
+        return list(self.best + np.random.standard_normal((self.rows, self.dimension)) + random.random())
+
+    def learn(self, candidates, costs):
+        self.costs.append(costs)
+        if costs.min() < self.lowest:
+            self.best, self.lowest = candidates[int(np.argmin(costs))], costs.min()
+
+    def recommend(self):
+        return self.best
+
+
+def begin():
+    solver = Best(WholeCandidates(population=3), 2, seed=4)
+    solver.start([1.0, 2.0])
+    return solver
+
+
+def tell(solver, returns):
+    solver.tell(solver.ask(), Results.of(returns), np.zeros((0, 2), np.float32))
+
+
+def test_members_are_the_candidates_and_the_best_becomes_the_mean():
+    solver = begin()
+    proposal = solver.ask()
+    assert proposal.rows.shape == (3, 2) and proposal.rows.dtype == np.float32
+    member = np.empty(2, np.float32)
+    assert solver.write(proposal, solver.population_indices(0, 0), 1, member) == ()
+    np.testing.assert_array_equal(member, proposal.rows[1])
+    tell(solver, [4, 9, 5])
+    np.testing.assert_array_equal(solver.mean, proposal.rows[1])
+
+
+@pytest.mark.parametrize(
+    ("returns", "costs"),
+    [
+        ([4, 9, 5], [-4, -9, -5]),
+        ([4, np.nan, 9], [-4, 2, -9]),  # 2 * 4 - 9 - 1 is -2
+        ([7, 7, np.nan], [-7, -7, -6]),
+        ([np.nan, np.nan, np.nan], [0, 0, 0]),
+        ([4, -np.inf, 9], [-4, 1e300, -9]),
+    ],
+)
+def test_costs_are_negative_returns_and_a_failed_member_costs_more_than_any_other(returns, costs):
+    solver = begin()
+    tell(solver, returns)
+    np.testing.assert_array_equal(solver.costs, [costs])
+
+
+def test_the_state_is_the_returns_and_restoring_tells_them_again():
+    solver = begin()
+    for returns in ([4, 9, 5], [np.nan, 1, 2], [3, 10, 11]):
+        tell(solver, returns)
+    state = solver.state()
+    assert state.keys() == {"generation", "mean", "origin", "told"}
+    np.testing.assert_array_equal(state["told"], [[4, 9, 5], [np.nan, 1, 2], [3, 10, 11]])
+    np.testing.assert_array_equal(state["origin"], [1, 2])
+    again = Best(solver.options, 2, seed=4)
+    again.restore({name: np.array(value) for name, value in state.items()})
+    assert again.generation == 3
+    np.testing.assert_array_equal(again.mean, solver.mean)
+    np.testing.assert_array_equal(again.ask().rows, solver.ask().rows)
+
+
+def test_a_solver_that_was_told_nothing_can_be_saved():
+    state = begin().state()
+    assert state["told"].shape == (0, 3)
+    again = Best(WholeCandidates(population=3), 2)
+    again.restore(state)
+    assert again.generation == 0
+
+
+def test_the_global_generators_are_seeded_inside_and_untouched_outside():
+    np.random.seed(1)
+    random.seed(1)
+    expected = np.random.random(), random.random()
+    np.random.seed(1)
+    random.seed(1)
+    drawn = []
+    for generation in (5, 5, 6):
+        with seeded_global_generators(3, generation):
+            drawn.append((np.random.random(), random.random()))
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert (np.random.random(), random.random()) == expected
+
+
+def test_the_methods_of_a_subclass_are_named_when_missing():
+    class Lazy(ExternalSolver):
+        Options = WholeCandidates
+
+    with pytest.raises(TypeError, match="create_optimizer, draw, learn, recommend"):
+        Lazy(WholeCandidates(), 2)

@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+
+from mpies.solvers.base import Results
+from mpies.solvers.loop import SolverLoop
+from mpies.solvers.noise import build_table
+from mpies.solvers.novelty_es import NoveltyES, Turn, novelty
+
+D = 6
+
+
+def test_novelty_is_the_mean_distance_to_the_nearest():
+    archive = np.array([[0.0, 0.0], [3.0, 4.0], [30.0, 40.0]])
+    np.testing.assert_allclose(novelty([[0.0, 0.0], [3.0, 4.0]], archive, 2), [2.5, 2.5])
+    np.testing.assert_allclose(novelty([[0.0, 0.0]], archive[:0], 2), [0.0])
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (1.0, [0.5 + 1 / 6, -0.5 - 1 / 6]),  # ranks of the returns 3 1 0 2: .5 -1/6 -.5 1/6
+        (0.0, [-1 / 3, -1 / 3]),  # ranks of the novelties 1 2 3 4: -.5 -1/6 1/6 .5
+        (0.5, [1 / 6, -1 / 2]),
+    ],
+)
+def test_weights_blend_the_ranks_of_return_and_novelty(share, expected):
+    solver = NoveltyES(NoveltyES.Options(population=4), D, dtype=np.float64)
+    proposal = Turn(np.zeros(D), np.ones(1), np.zeros(1, np.float32), np.full(1, share, np.float32))
+    results = Results.of([9, 3, 1, 0, 2], behaviours=[[50], [1], [2], [3], [4]])  # member 0 is the mean
+    weights = solver.compute_weights(results, proposal)
+    np.testing.assert_allclose(weights.linear, [expected], atol=1e-7)
+    assert weights.square.shape == (0, 2)
+
+
+def run_novelty(variant, generations, value, **options):
+    options = {
+        "population": 20,
+        "sigma": 0.1,
+        "means": 2,
+        "optimizer": {"kind": "adam", "learning_rate": 0.05},
+    } | options
+    solver = NoveltyES(NoveltyES.Options(variant=variant, weight_decay=0.0, **options), D, seed=2)
+    solver.start(np.zeros(D))
+    loop = SolverLoop(solver, value, build_table(1 << 14), behaviour=lambda x: x[:2])
+    for _ in range(generations):
+        loop.run_generation()
+    return solver
+
+
+def test_novelty_search_spreads_without_any_return():
+    solver = run_novelty("ns", 120, lambda x: 0.0)
+    assert solver.past.shape == (120, 2)
+    assert np.abs(solver.past).max() > 1.0  # it began at 0 with steps of 0.05
+
+
+def test_the_archive_drops_its_oldest():
+    solver = run_novelty("ns", 30, lambda x: 0.0)
+    assert solver.past.shape == (30, 2)
+    assert np.array_equal(run_novelty("ns", 7, lambda x: 0.0, archive=7).past, solver.past[:7])
+    assert run_novelty("ns", 30, lambda x: 0.0, archive=7).past.shape == (7, 2)
+
+
+def test_nsra_turns_to_novelty_when_the_return_stalls():
+    assert run_novelty("nsra", 30, lambda x: 0.0, patience=5).share == pytest.approx(1 - 0.05 * 5)
+    assert run_novelty("nsra", 30, lambda x: -float(np.sum(x * x)), patience=5).share > 0.7
+
+
+def test_the_mean_that_is_reported_had_the_highest_last_return():
+    solver = run_novelty("nsr", 12, lambda x: -float(np.sum((x - 1) ** 2)), means=3)
+    np.testing.assert_array_equal(solver.mean, solver.means[int(np.argmax(solver.last))])
+    assert len(np.unique(solver.last)) == 3

@@ -1,0 +1,118 @@
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from mpies.solvers.options import (
+    Count,
+    Flag,
+    Options,
+    Pairs,
+    Population,
+    Positive,
+    Real,
+    Text,
+    WholeCandidates,
+    WholeNumber,
+    tagged,
+)
+
+
+class Section(Options):
+    number: Real = 0.0
+    positive: Positive = 1.0
+    count: Count = 1
+    whole: WholeNumber = 0
+    text: Text = ""
+    flag: Flag = False
+
+
+class PairsAndMean(Pairs):
+    plays_mean: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "expected"),
+    [
+        ("number", "1e-3", 0.001),  # YAML 1.1 reads it as a text
+        ("number", "-2.5E+2", -250.0),
+        ("number", ".5", 0.5),
+        ("number", 3, 3.0),
+        ("count", "1e3", 1000),
+        ("count", 5.0, 5),
+        ("whole", "1_000", 1000),
+        ("text", "1e-3", "1e-3"),
+    ],
+)
+def test_values_are_converted_by_the_type_of_their_key(key, given, expected):
+    value = getattr(Section(**{key: given}), key)
+    assert value == expected and type(value) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "message"),
+    [
+        ("number", True, "must be a number"),
+        ("number", "fast", "must be a number"),
+        ("number", "0x10", "must be a number"),
+        ("number", float("inf"), "finite number"),
+        ("number", "1e999", "finite number"),
+        ("positive", 0, "greater than 0"),
+        ("count", 0, "greater than or equal to 1"),
+        ("count", 2.5, "must be a whole number"),
+        ("text", 5, "must be a text"),
+        ("flag", 1, "must be true or false"),
+        ("colour", "red", "Extra inputs"),
+    ],
+)
+def test_wrong_values_and_unknown_keys_are_refused(key, given, message):
+    with pytest.raises(ValidationError, match=message):
+        Section(**{key: given})
+
+
+@pytest.mark.parametrize(
+    ("options", "members", "rows"),
+    [
+        (Population(), 12, 12),  # 4 + 3 ln 20 is 12.99
+        (Population(population=7), 7, 7),
+        (Pairs(), 12, 6),
+        (Pairs(population=8), 8, 4),
+        (PairsAndMean(population=8), 9, 4),
+        (WholeCandidates(), 12, 0),
+    ],
+)
+def test_members_and_noise_rows_for_twenty_parameters(options, members, rows):
+    assert options.members(20) == members
+    assert options.noise_rows(20) == rows
+
+
+def test_the_default_population_of_pairs_is_even():
+    assert Population().members(3) == 7  # 4 + 3 ln 3 is 7.3
+    assert Pairs().members(3) == 8
+
+
+def test_the_members_of_a_pair_share_their_seeds_and_the_mean_has_its_own():
+    np.testing.assert_array_equal(Population(population=4).groups(20), [0, 1, 2, 3])
+    np.testing.assert_array_equal(Pairs(population=4).groups(20), [0, 0, 1, 1])
+    np.testing.assert_array_equal(PairsAndMean(population=4).groups(20), [0, 1, 1, 2, 2])
+
+
+def test_an_odd_population_of_pairs_is_refused_with_its_neighbours():
+    with pytest.raises(ValidationError, match=r"population must be even .* but is 101; use 100 or 102"):
+        Pairs(population=101)
+    with pytest.raises(ValidationError, match="but is 1; use 2 or 2"):
+        Pairs(population=1)
+
+
+def test_tagged_options_accept_their_kind_only():
+    class Mine(Population):
+        """What mine does."""
+
+        kind: str = "mine"
+
+    options = tagged(Mine, "mine.py:Mine")
+    assert issubclass(options, Mine) and options.__doc__ == "What mine does."
+    assert options().kind == "mine.py:Mine"
+    with pytest.raises(ValidationError, match=r"Input should be 'mine\.py:Mine'"):
+        options(kind="mine")

@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+
+from mpies.solvers.base import Results
+from mpies.solvers.pepg import PEPG
+from tests.solvers.single_generation import tell_once, with_signs
+
+D, N = 6, 8
+PAIRS = np.random.default_rng(5).standard_normal((N // 2, D))
+RETURNS = np.array([3.0, 1.0, 4.0, 1.5, 9.0, 2.0, 6.0, 5.0])
+RANKS = np.array([3, 0, 4, 1, 7, 2, 6, 5]) / 7 - 0.5
+
+
+def test_elites_of_one_parameter_by_hand():
+    options = PEPG.Options(
+        population=4, elite_ratio=0.5, rank_fitness=False, weight_decay=0, sigma_init=0.5, sigma_decay=0.9
+    )
+    solver = PEPG(options, 1, dtype=np.float64)
+    members = tell_once(solver, [[2.0], [1.0]], [5, 1, 0, 2])
+    np.testing.assert_array_equal(members.ravel(), [2, 0, 1.5, 0.5])
+    # the elites are 2 and 0.5
+    assert solver.mean[0] == pytest.approx(1.25)
+    # mean 2, deviation sqrt(3.5): the pairs have (3 - 2) and (1 - 2), over 4 sqrt(3.5), times z^2 of 4 and 1
+    change = 0.2 * 0.5 * (4 - 1) / (4 * np.sqrt(3.5))
+    assert solver.sigma[0] == pytest.approx(0.9 * (0.5 + change))
+
+
+def test_the_step_follows_the_equations_of_estool():
+    options = PEPG.Options(population=N, weight_decay=0.01, sigma_init=0.2, sigma_decay=0.99)
+    solver = PEPG(options, D, dtype=np.float64)
+    members = tell_once(solver, PAIRS, RETURNS)
+    eps, fitness = 0.2 * PAIRS, RANKS - 0.01 * np.mean(members**2, axis=1)
+    plus, minus = fitness[0::2], fitness[1::2]
+    gradient = (plus - minus) @ eps
+    np.testing.assert_allclose(solver.mean, 1 + 0.01 * np.sign(gradient), rtol=1e-5)  # Adam's first step
+    s = (eps**2 - 0.04) / 0.2
+    change = 0.2 * ((plus + minus) / 2 - fitness.mean()) @ s / N
+    np.testing.assert_allclose(solver.sigma, (0.2 + np.clip(change, -0.04, 0.04)) * 0.99, rtol=1e-6)
+
+
+def test_without_an_average_baseline_the_mean_is_played_and_is_the_baseline():
+    options = PEPG.Options(population=N, elite_ratio=0.25, average_baseline=False, rank_fitness=False, weight_decay=0.1)
+    solver = PEPG(options, D, dtype=np.float64)
+    members, z = tell_once(solver, PAIRS, np.r_[2.5, RETURNS]), with_signs(PAIRS)
+    np.testing.assert_array_equal(members[0], np.ones(D))
+    np.testing.assert_allclose(solver.mean, 1 + 0.1 * (z[4] + z[6]) / 2, rtol=1e-6)
+    fitness = RETURNS - 0.1 * np.mean(members[1:] ** 2, axis=1)
+    plus, minus, baseline = fitness[0::2], fitness[1::2], 2.5 - 0.1
+    change = 0.2 * ((plus + minus) / 2 - baseline) @ (0.1 * (PAIRS**2 - 1)) / (N * fitness.std())
+    np.testing.assert_allclose(solver.sigma, (0.1 + np.clip(change, -0.02, 0.02)) * 0.999, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("forget", "expected"), [(True, [7, 2]), (False, [7, 7])])
+def test_the_best_return_is_that_of_the_generation_or_of_the_run(forget, expected):
+    solver, best = PEPG(PEPG.Options(population=2, forget_best=forget), 1), []
+    solver.start([0.0])
+    for returns in ([7, np.nan], [1, 2]):
+        solver.tell(solver.ask(), Results.of(returns, [[0.0], [0.0]]), np.zeros((2, 1), np.float32))
+        best.append(solver.report()["best_return"])
+    assert best == expected

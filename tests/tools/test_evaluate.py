@@ -1,0 +1,42 @@
+"""`mpies evaluate`: held-out episodes of a saved policy."""
+
+import json
+
+import numpy as np
+import pytest
+
+from mpies.runs.checkpoint import list_checkpoints
+from tests.support import CARTPOLE, assert_refused, invoke
+
+
+@pytest.fixture
+def run(trained):
+    return trained(CARTPOLE)
+
+
+def evaluate(path, *arguments):
+    outcome = invoke("evaluate", path, "--episodes", 20, "--json", *arguments)
+    assert outcome.code == 0, outcome.stderr
+    return json.loads(outcome.stdout)
+
+
+def test_held_out_episodes_are_played_and_reported_in_json(run):
+    result = evaluate(run)
+    assert result["episodes"] == len(result["returns"]) == 20
+    assert result["mean"] == pytest.approx(np.mean(result["returns"]))
+    assert result["std"] == pytest.approx(np.std(result["returns"], ddof=1))
+    assert result["interval"] == pytest.approx(1.96 * np.std(result["returns"], ddof=1) / np.sqrt(20))
+    assert (result["min"], result["max"]) == (min(result["returns"]), max(result["returns"]))
+    assert result["length"] == pytest.approx(result["mean"])  # a reward of 1 a step
+    assert result["failures"] == 0 and result["environment"] == "CartPole-v1"
+    assert evaluate(run / "best.h5")["returns"] == result["returns"]
+    assert evaluate(run, "--seed", 99)["returns"] != result["returns"]
+
+
+def test_a_file_that_is_no_policy_is_refused(run, tmp_path):
+    (tmp_path / "garbage.h5").write_bytes(b"x" * 1000)
+    (tmp_path / "empty").mkdir()
+    assert_refused(invoke("evaluate", tmp_path / "garbage.h5"), "garbage.h5", "not a file of mpies")
+    assert_refused(invoke("evaluate", tmp_path / "empty"), "holds no policy yet")
+    assert_refused(invoke("evaluate", list_checkpoints(run)[0]), "is not a policy")
+    assert_refused(invoke("evaluate", tmp_path / "absent"), "absent: cannot be read")

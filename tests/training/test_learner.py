@@ -1,0 +1,205 @@
+"""The state of a run: told, saved, restored, copied."""
+
+import math
+
+import numpy as np
+import pytest
+
+from mpies.config.loading import validate_config
+from mpies.runs import hdf5
+from mpies.runs.snapshot import Evaluation
+from mpies.solvers.base import Results
+from mpies.training.generation import Population
+from mpies.training.learner import Learner
+from mpies.training.task import Task
+from mpies.training.update import make_solver
+
+ADAPTIVE = {"id": "CartPole-v1", "adaptive": {"start": 10, "threshold": 0.5, "ratio": 1.5}}
+
+
+def make_learner(overlap=0, environment=ADAPTIVE, **solver):
+    sections = {"environment": environment, "policy": {"hidden": []}, "noise": {"size": 20000}, "overlap": overlap}
+    config = validate_config(sections | {"solver": {"population": 16, "episodes": 2} | solver}, "x")
+    task = Task(config)
+    solver = make_solver(config, task.dimension, task.directions)
+    return Learner(config, solver, task.observation_size, {"reference": np.arange(3)})
+
+
+def started(**values):
+    learner = make_learner(**values)
+    learner.start({"parameters": np.linspace(-1, 1, learner.solver.dimension)})
+    return learner
+
+
+def make_population(steps=20, failed=()):
+    """Sixteen members, whose returns are 0 .. 15."""
+    returns = np.arange(16.0)
+    returns[list(failed)] = np.nan
+    steps = np.full(16, steps)
+    results = Results(returns, np.ones(16), steps, np.zeros((16, 0)), np.zeros((16, 0)))
+    sums = np.array([(0, 2.0, np.ones(4), np.ones(4))], [("rollout", "i8"), ("count", "f8"), *VECTORS])
+    return Population(results, np.arange(8), [sums], busy=np.array([0.25, 0.5]))
+
+
+VECTORS = [("total", "f8", (4,)), ("squares", "f8", (4,))]
+
+
+def advance(learner, population=None, seconds=0.5, generations=1):
+    for _ in range(generations):
+        spec, ready = learner.ask(), learner.next_spec
+        random = np.random.default_rng(learner.clock.generation)
+        moments = random.standard_normal((1, learner.solver.dimension)).astype(np.float32)
+        learner.tell(ready or spec, population or make_population(), moments, seconds)
+
+
+def copy_of(arrays):
+    """Names to bits."""
+    return {name: (np.asarray(value).dtype, np.asarray(value).tobytes()) for name, value in arrays.items()}
+
+
+def test_the_clock_counts_generations_episodes_steps_and_seconds():
+    learner = started()
+    advance(learner, generations=3)
+    clock = learner.clock
+    assert (clock.generation, clock.episodes, clock.steps, clock.seconds) == (3, 96, 960, 1.5)
+    assert learner.speed == 640
+    assert learner.idle.tolist() == [0.5, 0.0]
+    assert learner.normalizer.count == 6 and learner.normalizer.total.tolist() == [3, 3, 3, 3]
+
+
+@pytest.mark.parametrize(("reached", "limit"), [(7, 10), (8, 15), (16, 15)])
+def test_the_limit_is_raised_where_enough_members_reach_it_in_all_episodes(reached, limit):
+    learner = started()
+    advance(learner, make_population(steps=np.where(np.arange(16) < reached, 20, 19)))
+    assert learner.limit == limit
+
+
+def test_without_adaptive_there_is_no_limit():
+    learner = started(environment={"id": "CartPole-v1"})
+    advance(learner)
+    assert learner.limit is None and learner.ask().limit is None and "limit" not in learner.state()
+
+
+def test_the_spec_is_what_the_generation_is_sampled_from():
+    learner = started()
+    spec = learner.ask()
+    assert np.array_equal(spec.proposal.mean, learner.solver.mean) and spec.limit == 10
+    assert spec.normalization.tolist() == [[0] * 4, [1] * 4]
+    advance(learner)
+    assert learner.ask().normalization[0].tolist() == [0.5] * 4
+
+
+def test_with_overlap_the_next_spec_was_fixed_before_the_newest_results():
+    learner = started(overlap=1)
+    first = copy_of({str(n): v for n, v in enumerate(learner.next_spec.vectors())})
+    fixed = learner.ask()  # of generation 2, while generation 1 is played
+    before = fixed.proposal.mean.copy()
+    learner.tell(learner.next_spec, make_population(), np.ones((1, learner.solver.dimension), np.float32), 1.0)
+    assert learner.next_spec is fixed
+    assert fixed.proposal.mean.tobytes() == before.tobytes() != learner.solver.mean.tobytes()
+    assert first == copy_of({str(n): v for n, v in enumerate(fixed.vectors())})  # both of the first mean
+    learner.ask()
+    learner.tell(fixed, make_population(), np.ones((1, learner.solver.dimension), np.float32), 1.0)
+    assert not np.array_equal(learner.next_spec.proposal.mean, before)
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_a_loaded_learner_goes_on_with_the_same_bits(overlap):
+    one, other = started(overlap=overlap), make_learner(overlap=overlap)
+    advance(one, generations=3)
+    one.update_best(Evaluation(np.array([3.0, 4.0]), np.array([1, 1])))
+    saved = hdf5.unpack(hdf5.pack(one.state_dict(), {}), "x")[0]
+    other.load_state_dict(saved)
+    assert copy_of(other.state_dict()) == copy_of(one.state_dict())
+    assert other.best == 3.5 and other.clock == one.clock and other.digest() == one.digest()
+    for learner in (one, other):
+        advance(learner, generations=2)
+    assert other.digest() == one.digest() and (other.next_spec is None) == (overlap == 0)
+
+
+def test_a_recorded_generation_brings_the_statistics_of_its_record():
+    live, replayed = started(), started()
+    advance(live)
+    live.update_best(Evaluation(np.array([7.0]), np.array([1])))
+    population = make_population()
+    record = {name: np.asarray(value) for name, value in live.progress().items()}
+    spec = replayed.ask()
+    moments = np.random.default_rng(0).standard_normal((1, replayed.solver.dimension)).astype(np.float32)
+    replayed.tell(spec, Population(population.results, population.indices, record=record), moments, seconds=9.0)
+    assert copy_of(replayed.state_dict()) == copy_of(live.state_dict())
+    assert replayed.best == 7.0 and replayed.clock == live.clock
+
+
+def test_the_digest_changes_with_everything_the_next_generation_depends_on():
+    learner = started(overlap=1)
+    digests = {learner.digest()}
+    learner.limit += 1
+    digests.add(learner.digest())
+    learner.normalizer.count += 1
+    digests.add(learner.digest())
+    learner.solver.mean[3] += 1
+    digests.add(learner.digest())
+    learner.next_spec.proposal.mean[3] += 1
+    digests.add(learner.digest())
+    assert len(digests) == 5
+    learner.clock.seconds += 1  # not on the machine's speed
+    learner.best = 9.0
+    assert learner.digest() in digests
+
+
+def test_the_best_evaluation_is_remembered_and_only_a_confirmed_one_solves():
+    learner = started()
+    means = [(2.0, True), (5.0, True), (5.0, False), (3.0, False), (6.0, True)]
+    assert [learner.update_best(Evaluation(np.array([m]), np.array([1]))) for m, _ in means] == [b for _, b in means]
+    assert learner.best == 6.0 and learner.solved == -math.inf
+    assert not learner.update_best(Evaluation(np.array([math.nan]), np.array([1]))) and learner.best == 6.0
+
+
+def test_a_snapshot_does_not_change_with_the_learner():
+    learner = started(overlap=1)
+    advance(learner, generations=2)
+    population, evaluation = make_population(), Evaluation(np.array([1.0, 2.0]), np.array([5, 5]))
+    snapshot = learner.snapshot(population, evaluation, is_best=True, ranks=2)
+    parts = "state", "progress", "policy", "results"
+    before = {name: copy_of(getattr(snapshot, name)) for name in parts}
+    row, generation, idle = dict(snapshot.row), snapshot.generation, snapshot.idle.copy()
+    advance(learner, generations=3, seconds=0.75)
+    for array in (learner.solver.mean, learner.normalizer.total, learner.normalizer.count, learner.normalizer.squares):
+        array += 1
+    for vector in learner.next_spec.vectors():
+        vector += 1
+    learner.update_best(Evaluation(np.array([99.0]), np.array([1])))
+    learner.limit = 1000
+    assert {name: copy_of(getattr(snapshot, name)) for name in parts} == before
+    assert (snapshot.row, snapshot.generation, snapshot.idle.tolist()) == (row, generation, idle.tolist())
+
+
+def test_a_snapshot_holds_what_a_checkpoint_a_policy_and_the_ledger_need():
+    learner = started()
+    advance(learner)
+    population = make_population(failed=[3])
+    snapshot = learner.snapshot(population, ranks=4)
+    assert copy_of({**snapshot.state, **snapshot.progress}) == copy_of(learner.state_dict())
+    assert hdf5.digest(snapshot.state) == learner.digest()
+    assert copy_of(snapshot.policy) == copy_of(learner.policy())
+    assert snapshot.policy.keys() == {
+        *("parameters", "normalization", "normalizer/count", "normalizer/total", "normalizer/squares"),
+        "constants/reference",
+    }
+    assert snapshot.results["returns"] is population.results.returns and snapshot.evaluation is None
+    row = snapshot.row
+    assert (row["generation"], row["episodes"], row["failures"], row["ranks"]) == (1, 32, 1, 4)
+    assert (row["return_min"], row["return_max"], row["return_mean"]) == (0, 15, (120 - 3) / 15)
+    assert (row["length_mean"], row["observations"], row["eval_mean"]) == (10, 2, None)
+    assert (row["idle_mean"], row["idle_max"]) == (0.25, 0.5)
+    assert "sigma" in row
+    nothing = learner.snapshot()
+    assert nothing.row == {} and nothing.results == {} and nothing.idle is None
+
+
+def test_a_generation_whose_members_all_failed_has_no_returns():
+    learner = started()
+    advance(learner)
+    row = learner.snapshot(make_population(failed=range(16))).row
+    assert row["failures"] == 16
+    assert {row[name] for name in ("return_mean", "return_std", "return_min", "return_max")} == {None}

@@ -1,0 +1,117 @@
+"""What a Config asks to be solved: parameters to begin with, seeds, and changes of rewards and of lengths."""
+
+import numpy as np
+import pytest
+
+from mpies.config.loading import validate_config
+from mpies.errors import ConfigError
+from mpies.runs import hdf5
+from mpies.runs.checkpoint import first_checkpoint
+from mpies.runs.metrics import read_digests, read_metrics
+from mpies.training.task import Task
+from tests.support import CARTPOLE, train
+
+ADAPTIVE = """
+environment: {id: CartPole-v1, adaptive: {start: 10, threshold: 0.5, ratio: 1.5}, reward_shift: 0.25, hide: [1]}
+policy: {hidden: []}
+solver: {population: 16, sigma: 0.3, optimizer: {kind: adam, learning_rate: 0.2}}
+noise: {size: 20000}
+evaluation: {every: 3, episodes: 4}
+checkpoint: {every: 4}
+stop: {generations: 9}
+"""
+
+
+def make_task(**sections):
+    cartpole = {"environment": {"id": "CartPole-v1"}, "solver": {"population": 16}, "noise": {"size": 20000}}
+    return Task(validate_config(cartpole | sections, "x"))
+
+
+def test_limit_and_shift_change_training_alone_and_survive_a_resume_on_other_ranks(run_mpies, write_config, tmp_path):
+    config = write_config(ADAPTIVE)
+    assert run_mpies(0, "train", config, "--out", "complete").code == 0
+    rows = read_metrics(tmp_path / "complete")
+    lengths = [float(row["length_mean"]) for row in rows]
+    assert lengths[0] <= 10 < max(lengths)
+    assert float(rows[0]["return_max"]) == 10 * 0.75  # the shift is subtracted in training
+    assert max(float(row["eval_mean"]) for row in rows if row["eval_mean"]) > 10  # no limit, no shift
+    assert run_mpies(2, "train", config, "--out", "parts", "stop.generations=6").code == 0
+    assert run_mpies(0, "train", config, "--out", "parts").code == 0
+    assert read_digests(tmp_path / "parts") == read_digests(tmp_path / "complete")
+    assert run_mpies(0, "replay", "complete", "--generation", "7").code == 0
+    assert run_mpies(0, "play", "complete", "--member", "7,3").code == 0
+
+
+def test_a_function_begins_at_zero_and_a_policy_where_its_seed_says():
+    assert make_task(environment={"id": "function:sphere", "dimension": 3}).first_policy()["parameters"].tolist() == [
+        0,
+        0,
+        0,
+    ]
+    first, same, other = (make_task(seed=seed).first_policy()["parameters"] for seed in (1, 1, 2))
+    assert first.tobytes() == same.tobytes() != other.tobytes()
+
+
+def test_a_policy_of_another_run_is_where_a_run_begins(trained, tmp_path):
+    saved = hdf5.read(trained(CARTPOLE) / "best.h5")[0]
+    config = CARTPOLE.replace("hidden: [8]", f"hidden: [8], init_from: {trained(CARTPOLE)}")
+    first = first_checkpoint(train(tmp_path, config))[0]
+    assert first["solver/mean"].tobytes() == saved["parameters"].tobytes()
+    assert saved["normalizer/count"] > 0
+    for name in ("count", "total", "squares"):
+        assert first[f"normalizer/{name}"].tobytes() == saved[f"normalizer/{name}"].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("policy", "environment", "message"),
+    [
+        ({"hidden": [9]}, {}, "has 58 parameters, but this policy has 65"),
+        ({"kind": "lstm"}, {}, "has kind mlp, but this policy is of kind lstm"),
+        ({"hidden": [8], "normalize_observations": False}, {}, "has statistics of 4 observations, but 0 are wanted"),
+    ],
+)
+def test_a_policy_that_does_not_fit_is_refused(policy, environment, message, trained):
+    task = make_task(policy=policy | {"init_from": str(trained(CARTPOLE))})
+    with pytest.raises(ConfigError, match=f"policy.init_from: .* {message}; take the same policy and environment"):
+        task.first_policy()
+
+
+def test_seeds_depend_on_seed_generation_and_batch_and_antithetic_pairs_share_theirs():
+    task = make_task(solver={"population": 6, "episodes": 2}, noise={"size": 20000})
+    seeds = task.training_seeds(3, 0)
+    assert seeds.shape == (12,)
+    by_member = seeds.reshape(6, 2)
+    assert np.array_equal(by_member[0::2], by_member[1::2]) and len(np.unique(by_member[0::2])) == 6
+    others = [make_task(solver={"population": 6, "episodes": 2}, seed=2).training_seeds(3, 0)]
+    others += [task.training_seeds(3, 1), task.training_seeds(4, 0)]
+    assert all(not np.array_equal(seeds, other) for other in others)
+    held_out = task.evaluation_seeds(3, 0, 6)
+    assert not set(held_out.tolist()) & set(seeds.tolist())
+    assert not np.array_equal(held_out, task.evaluation_seeds(3, 1, 6))
+    assert not np.array_equal(held_out, task.evaluation_seeds(3, 0, 6, seed=9))
+
+
+def test_with_seeds_of_the_generation_all_members_share_theirs():
+    task = make_task(environment={"id": "CartPole-v1", "seeds": "generation"}, solver={"population": 6, "episodes": 2})
+    by_member = task.training_seeds(3, 0).reshape(6, 2)
+    assert (by_member == by_member[0]).all() and by_member[0, 0] != by_member[0, 1]
+
+
+def test_only_a_policy_that_draws_actions_has_seeds_for_them():
+    assert make_task().action_seeds(0, 0) is None
+    assert make_task(environment={"id": "function:sphere", "dimension": 3}).action_seeds(0, 0) is None
+    seeds = make_task(policy={"sampling": "softmax"}).action_seeds(0, 0)
+    assert seeds.shape == (16,) and len(np.unique(seeds)) == 16
+
+
+@pytest.mark.parametrize(("policy", "fraction"), [({}, 0.1), ({"statistics_fraction": 0.5}, 0.5)])
+def test_the_configured_share_of_rollouts_feeds_the_statistics(policy, fraction):
+    task = make_task(policy=policy, solver={"population": 4000})
+    assert task.training_samples(0, 0).mean() == pytest.approx(fraction, abs=0.03)
+    assert not make_task(policy={"normalize_observations": False}).training_samples(0, 0).any()
+
+
+def test_too_small_a_noise_table_is_refused():
+    with pytest.raises(ConfigError, match=r"noise.size must be at least 4610, .* but is 4609; leave it out"):
+        make_task(noise={"size": 4609})
+    make_task(noise={"size": 4610})
