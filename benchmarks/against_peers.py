@@ -8,7 +8,6 @@ In turn, several times: `mpirun -n 2 mpies train`, then each peer of peers/conte
 median over the repeats of whole generations after the first, and how many times a peer's figure ours is.
 """
 
-from mpies.runs.metrics import read_metrics
 import argparse
 import json
 import os
@@ -19,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 from mpies.comm import mpiexec
+from mpies.runs.metrics import read_metrics
 
 PEERS = Path(__file__).parent / "peers"
 NAMES = ("evotorch", "evotorch-distributed", "pycma", "pycma-diagonal", "nevergrad", "evosax")

@@ -4,28 +4,33 @@
     mpirun -n 2 python -m mpi4py benchmarks/between_rollouts.py --all [--repeats 5]
     OMP_NUM_THREADS=1 mpirun -n 2 python -m mpi4py benchmarks/between_rollouts.py --low-rank [--pairs 720] [--repeats 5]
 
-The loop of `mpies train` as it is (`Trainer.advance` with OpenAI-ES), only that playing is replaced by returns
+The loop of `mpies train` (`Trainer.run_generation` with OpenAI-ES), in which playing is replaced by returns
 made up at once.  Its time on rank 0 is split into phases, each without the phases inside it.  In turn with it, all
-ranks at once copy the same tiles of the same noise rows from the shared table into a scratch that stays in
+ranks at once copy the same tiles of the same noise rows from the shared table into a buffer that stays in
 the cache: bytes of noise read / that rate is the least that any implementation needs.
-Prints medians over the repeats and the ratios; --json FILE keeps them.  Sampling the members, which belongs to the
+Prints medians over the repeats and the ratios; --json FILE keeps them.  Writing the members, which belongs to the
 rollouts, and a checkpoint, which is not written every generation, stand beside the total and not in it.
 """
 
-from mpies.config.loading import validate_config
 import argparse
 import json
 import statistics
 import time
+from collections.abc import Callable
 from operator import truediv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from made_up import MadeUpPlayer
 
-from mpies.training import trainer
-from mpies.scaling.bench import MadeUpPlayer, NoProgress, NoSignals, meet, passing_run
-from mpies.comm import connect
+from mpies.comm import Communicator, connect
+from mpies.config.loading import validate_config
+from mpies.runs.writer import RunWriter
+from mpies.scaling.bench import barrier, temporary_run
 from mpies.solvers.moments import TILE
+from mpies.training.trainer import Trainer
 
 REQUIRED = 1.5
 REQUIRED_SUMS = 1.25
@@ -34,96 +39,96 @@ BESIDE = ("playing", "sampling members", "checkpoint")
 PERCEPTRONS = (256, 822)  # hidden units: 166,673 and 1,000,391 parameters
 ALL = [(d, n) for d in (2804, 166_673, 1_000_000) for n in (256, 1440, 10_000)]  # parameters, members
 
-
-class WritingPlayer(MadeUpPlayer):
-    """Made-up returns, but every member is written, as it must be before it can be played."""
-
-    def __init__(self, comm, dimension):
-        super().__init__(comm)
-        self.out = np.empty(dimension, np.float32)
-
-    def play(self, session, *others):
-        super().play(session, *others)
-        self.write_members(session.work, session.rows["rollout"].tolist())
-
-    def write_members(self, work, rollouts):
-        for rollout in rollouts:
-            work.write(rollout, self.out)
+Seconds = dict[str, float]  # by phase
 
 
 class Stopwatch:
     """Seconds by phase, each without the phases inside it."""
 
-    def __init__(self):
-        self.seconds, self.running = {}, []
+    def __init__(self) -> None:
+        self.seconds: Seconds = {}
+        self._inner: list[float] = []  # of each phase that is running, the seconds of those inside it
+        self._watched: list[tuple[object, str]] = []
 
-    def watch(self, owner, name, phase):
+    def watch(self, owner: object, name: str, phase: str) -> None:
         """Count the calls of owner.name as `phase` from now on."""
-        function = getattr(owner, name)
+        function: Callable[..., Any] = getattr(owner, name)
 
-        def call(*args, **kwargs):
-            self.running.append(0.0)  # spent in phases inside this one
-            start = time.perf_counter()
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._inner.append(0.0)
+            began = time.perf_counter()
             try:
                 return function(*args, **kwargs)
             finally:
-                spent = time.perf_counter() - start
-                self.seconds[phase] = self.seconds.get(phase, 0.0) + spent - self.running.pop()
-                if self.running:
-                    self.running[-1] += spent
+                spent = time.perf_counter() - began
+                self.seconds[phase] = self.seconds.get(phase, 0.0) + spent - self._inner.pop()
+                if self._inner:
+                    self._inner[-1] += spent
 
         setattr(owner, name, call)
+        self._watched.append((owner, name))
 
-    def take(self):
-        """The seconds since the last time, by phase."""
+    def take(self) -> Seconds:
+        """The seconds since the last time."""
         taken, self.seconds = self.seconds, {}
         return taken
 
+    def stop(self) -> None:
+        """Leave what was watched as it was."""
+        for owner, name in self._watched:
+            delattr(owner, name)
 
-def watch_phases(trainer, run):
+
+def watch_phases(trainer: Trainer, run: RunWriter) -> Stopwatch:
     """A Stopwatch on this rank's generations."""
-    watch = Stopwatch()
-    watch.watch(trainer, "advance", "the rest")
-    watch.watch(trainer.task.player, "play", "playing")
-    watch.watch(trainer.task.player, "write_members", "sampling members")
-    watch.watch(trainer, "play_generation", "seeds, indices, results")
-    watch.watch(trainer.solver, "weigh", "weigh")
-    watch.watch(trainer.comm, "broadcast", "broadcast")
-    watch.watch(trainer.comm, "allgather", "allgather of results")
-    watch.watch(trainer.comm, "gather_blocks", "gather of blocks")
-    watch.watch(trainer.solver, "moments", "moments")
-    if trainer.learner:
-        watch.watch(trainer.solver, "ask", "ask")
-        watch.watch(trainer.learner, "update", "tell")
-        watch.watch(trainer.learner, "record", "row")
-        watch.watch(run, "settle", "waiting for the disk")
-        watch.watch(run, "checkpoint", "checkpoint")
-    return watch
+    stopwatch, comm, solver = Stopwatch(), trainer.comm, trainer.solver
+    phases = [
+        (trainer, "run_generation", "the rest"),
+        (trainer.task.player, "play", "playing"),
+        (trainer.task.player, "write_members", "sampling members"),
+        (trainer.evaluator, "evaluate", "seeds, indices, results"),
+        (solver, "compute_weights", "weights"),
+        (comm, "broadcast", "broadcast"),
+        (comm, "allgather", "allgather of results"),
+        (comm, "gather_blocks", "gather of blocks"),
+        (solver, "moments", "moments"),
+    ]
+    if learner := trainer.learner:
+        phases += [
+            (solver, "ask", "ask"),
+            (learner, "tell", "tell"),
+            (learner, "snapshot", "snapshot"),
+            (run, "flush", "waiting for the disk"),
+            (run, "checkpoint", "checkpoint"),
+        ]
+    for owner, name, phase in phases:
+        stopwatch.watch(owner, name, phase)
+    return stopwatch
 
 
-def stream(table, indices, start, stop):
-    """Read what the moments kernel reads, in its order, and do nothing with it."""
-    scratch = np.empty(min(TILE, stop - start), table.dtype)
+def read_rows(table: npt.NDArray[np.float32], indices: list[int], start: int, stop: int) -> None:
+    """Read what the moments read, in the same order, and do nothing with it."""
+    buffer = np.empty(min(TILE, stop - start), table.dtype)
     for low in range(start, stop, TILE):
         high = min(low + TILE, stop)
-        part = scratch[: high - low]
+        part = buffer[: high - low]
         for index in indices:
             np.copyto(part, table[index + low : index + high])
 
 
-def streaming_seconds(trainer):
+def streaming_seconds(trainer: Trainer) -> float:
     """Seconds in which all ranks together have read the noise rows of the coming generation."""
-    comm, dimension = trainer.comm, trainer.task.directions.length
-    start, stop = (dimension * (comm.rank + i) // comm.size for i in (0, 1))
-    indices = trainer.indices(trainer.generation, 0).tolist()
-    meet(comm)
+    comm, length = trainer.comm, trainer.task.directions.length
+    start, stop = (length * (comm.rank + i) // comm.size for i in (0, 1))
+    indices = trainer.solver.population_indices(trainer.updater.generation, 0).tolist()
+    barrier(comm)
     began = time.perf_counter()
-    stream(trainer.table, indices, start, stop)
-    meet(comm)
+    read_rows(trainer.solver.table, indices, start, stop)
+    barrier(comm)
     return time.perf_counter() - began
 
 
-def perceptron(hidden, rank):
+def perceptron(hidden: int, rank: int) -> dict[str, Any]:
     """Sections of a config: a policy with two layers of `hidden` units for Humanoid-v4, and noise of that rank."""
     return {
         "environment": {"id": "Humanoid-v4"},
@@ -132,42 +137,44 @@ def perceptron(hidden, rank):
     }
 
 
-def measure(comm, sections, pairs, repeats):
-    """What is found of one size: on rank 0 a dict, elsewhere None.  sections: of the config, what has parameters."""
+def measure(comm: Communicator, sections: dict[str, Any], pairs: int, repeats: int) -> dict[str, Any] | None:
+    """The results for one size on rank 0; None elsewhere.  sections: of the config, what has parameters."""
     values = sections | {
         "solver": {"population": 2 * pairs},
         "evaluation": {"every": 0},
         "checkpoint": {"every": 10**6},
         "stop": {"generations": 10**6},
     }
-    config = validate_config(values, "between_rollouts")
-    trainer = trainer.Trainer(config, comm, NoSignals())
+    trainer = Trainer(validate_config(values, "between_rollouts"), comm)
     trainer.build_table()
     dimension, length = trainer.task.dimension, trainer.task.directions.length
-    trainer.task.player = WritingPlayer(comm, dimension)
-    with passing_run(trainer) as run:
-        trainer.advance(run, NoProgress())  # pages, caches and buffers are there from now on
-        watch = watch_phases(trainer, run)
+    trainer.task.player = MadeUpPlayer(comm, dimension)
+    with temporary_run(trainer) as run:
+        trainer.run_generation()  # pages, caches and buffers are there from now on
+        stopwatch = watch_phases(trainer, run)
         generations, streams = [], []
         for _ in range(repeats):
             streams.append(streaming_seconds(trainer))
-            watch.take()
-            trainer.advance(run, NoProgress())
-            generations.append(watch.take())
-            meet(comm)
-        for found in generations:  # apart: a checkpoint waits for the generation that is being written
-            trainer.advance(run, NoProgress())
+            stopwatch.take()
+            trainer.run_generation()
+            generations.append(stopwatch.take())
+            barrier(comm)
+        for seconds in generations:  # afterwards: a checkpoint waits for the generation that is being written
+            trainer.run_generation()
             if trainer.learner:
-                run.settle()
-                watch.take()
-                run.checkpoint(trainer.learner)
-                found |= watch.take()
-    if comm.rank:
+                run.flush()
+                snapshot = trainer.learner.snapshot()
+                stopwatch.take()
+                run.checkpoint(snapshot)
+                seconds["checkpoint"] = stopwatch.take()["checkpoint"]
+        stopwatch.stop()
+    comm.free()
+    if not comm.is_root:
         return None
-    phases = sorted({phase for found in generations for phase in found})
-    median = {phase: statistics.median(found.get(phase, 0.0) for found in generations) for phase in phases}
-    totals = [sum(seconds for phase, seconds in found.items() if phase not in BESIDE) for found in generations]
-    sums = [sum(found[phase] for phase in SUMS) for found in generations]
+    phases = sorted({phase for seconds in generations for phase in seconds})
+    median = {phase: statistics.median(seconds.get(phase, 0.0) for seconds in generations) for phase in phases}
+    totals = [sum(spent for phase, spent in seconds.items() if phase not in BESIDE) for seconds in generations]
+    sums = [sum(seconds[phase] for phase in SUMS) for seconds in generations]
     return {
         "dimension": dimension,
         "normals": length,
@@ -185,14 +192,14 @@ def measure(comm, sections, pairs, repeats):
     }
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dimension", type=int, default=166_673, help="parameters; Humanoid's 256-256 by default")
     parser.add_argument("--pairs", type=int, default=720, help="noise rows of a generation")
     parser.add_argument("--all", action="store_true", help="three dimensions and three populations")
     parser.add_argument("--low-rank", action="store_true", help="two perceptrons, with full noise and with low rank")
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--json")
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     comm = connect()
     sizes = [(d, n // 2) for d, n in ALL] if options.all else [(options.dimension, options.pairs)]
@@ -201,33 +208,33 @@ def main():
         cases = [(perceptron(hidden, rank), options.pairs) for hidden in PERCEPTRONS for rank in (0, 1)]
     rows = []
     for sections, pairs in cases:
-        found = measure(comm, sections, pairs, options.repeats)
-        if found:
-            rows.append(found)
-            show(found)
-    if options.json and comm.rank == 0:
-        Path(options.json).write_text(json.dumps(rows if len(rows) > 1 else rows[0], indent=1))
-    comm.leave(0)
+        result = measure(comm, sections, pairs, options.repeats)
+        if result:
+            rows.append(result)
+            show(result)
+    if options.json and comm.is_root:
+        options.json.write_text(json.dumps(rows if len(rows) > 1 else rows[0], indent=1))
+    comm.finalize(0)
 
 
-def show(found):
-    ratios, seconds = found["ratios"], found["seconds"]
-    print(f"d = {found['dimension']:,}, {found['normals']:,} normals a member, {found['pairs']:,} pairs, ", end="")
-    print(f"{found['ranks']} ranks, ", end="")
+def show(result: dict[str, Any]) -> None:
+    ratios, seconds = result["ratios"], result["seconds"]
+    print(f"d = {result['dimension']:,}, {result['normals']:,} normals a member, {result['pairs']:,} pairs, ", end="")
+    print(f"{result['ranks']} ranks, ", end="")
     print(f"medians of {len(ratios)} generations")
     for phase, spent in sorted(seconds.items(), key=lambda item: -item[1]):
         if phase not in BESIDE:
             print(f"  {phase:<26} {1000 * spent:9.2f} ms")
-    fastest = f"(fastest {1000 * found['fastest_seconds']:.2f} ms)"
-    print(f"  {'all between rollouts':<26} {1000 * found['between_seconds']:9.2f} ms {fastest}")
-    read = 4 * found["normals"] * found["pairs"]
-    print(f"  {'reading alone':<26} {1000 * found['streaming_seconds']:9.2f} ms ", end="")
-    print(f"({read / 1e6:,.0f} MB at {found['bytes_per_second'] / 1e9:.1f} GB/s)")
+    fastest = f"(fastest {1000 * result['fastest_seconds']:.2f} ms)"
+    print(f"  {'all between rollouts':<26} {1000 * result['between_seconds']:9.2f} ms {fastest}")
+    read = 4 * result["normals"] * result["pairs"]
+    print(f"  {'reading alone':<26} {1000 * result['streaming_seconds']:9.2f} ms ", end="")
+    print(f"({read / 1e6:,.0f} MB at {result['bytes_per_second'] / 1e9:.1f} GB/s)")
     for phase in BESIDE[1:]:
         print(f"  beside: {phase:<18} {1000 * seconds.get(phase, 0.0):9.2f} ms")
-    print(f"  ratio {found['ratio']:.3f} (min {min(ratios):.3f}, max {max(ratios):.3f}), {REQUIRED} wanted; ", end="")
-    print(f"moments, broadcast and gather {found['ratio_of_sums']:.3f}, {REQUIRED_SUMS} wanted; ", end="")
-    print(f"fastest against fastest {found['ratio_of_fastest']:.3f}", flush=True)
+    print(f"  ratio {result['ratio']:.3f} (min {min(ratios):.3f}, max {max(ratios):.3f}), {REQUIRED} wanted; ", end="")
+    print(f"moments, broadcast and gather {result['ratio_of_sums']:.3f}, {REQUIRED_SUMS} wanted; ", end="")
+    print(f"fastest against fastest {result['ratio_of_fastest']:.3f}", flush=True)
 
 
 if __name__ == "__main__":

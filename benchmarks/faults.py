@@ -9,7 +9,6 @@
 Each prints a line per trial and a summary; --json FILE keeps it.  Victims and moments come from --seed.
 """
 
-from mpies.runs.metrics import read_metrics
 import argparse
 import contextlib
 import json
@@ -26,6 +25,7 @@ import time
 from pathlib import Path
 
 from mpies.comm import mpiexec
+from mpies.runs.metrics import read_metrics
 
 CONFIG = Path(__file__).with_name("faults.yaml")
 RANKS = 4

@@ -1,41 +1,46 @@
-"""Busy share of 64 ranks whose episodes sleep: tickets beside a static split.
+"""Busy share of 64 ranks whose episodes sleep: a shared work counter beside a division of the work beforehand.
 
     mpirun -n 64 python -m mpi4py benchmarks/load_balance.py [--members 10] [--generations 5] [--json FILE]
 
 The loop of `mpies train` as it is, on an environment that sleeps (sleeping.py) instead of computing, so that many
 ranks fit on few cores.  For episodes of coefficient of variation .5 and 1, and with one rank four times slower: in
-turn, generations with tickets and generations in which each rank has its own equal share; then as many generations
-in a row with `overlap: 1`.  The busy share is the time slept by all ranks over ranks x wall time of the generations;
-beside it what `mpies simulate` would say, and how much of the sleep came from waking too late,
+turn, generations whose members are taken from the counter and generations in which each rank has its own equal share;
+then as many generations in a row with `overlap: 1`.  The busy share is the time slept by all ranks over ranks x wall
+time of the generations; beside it what `mpies simulate` predicts, and how much of the sleep came from waking too late,
 which tells whether the cores were free.
 """
 
-from mpies.config.loading import validate_config
 import argparse
 import json
 import statistics
-import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import sleeping
+from made_up import equal_shares
 
+from mpies.comm import Communicator, connect
+from mpies.config.loading import validate_config
+from mpies.envs.base import VectorEnv
 from mpies.envs.gymnasium_env import GymnasiumEnv
-from mpies.scaling.bench import NoSignals, meet
-from mpies.comm.work_counter import WorkCounter
-from mpies.comm import connect
-from mpies.training.learner import Learner
+from mpies.scaling.bench import barrier, play_generation
 from mpies.scaling.model import Machine, Workload, predict
 from mpies.training.trainer import Trainer
 
-CASES = {"CV 0.5": {"variation": 0.5}, "CV 1": {"variation": 1.0}, "one rank 4 times slower": {"slow": 1}}
+CASES: dict[str, dict[str, Any]] = {
+    "CV 0.5": {"variation": 0.5},
+    "CV 1": {"variation": 1.0},
+    "one rank 4 times slower": {"slow": 1},
+}
+Share = tuple[float, float]  # busy, and of the sleep what was too long
 
 
-def make_trainer(comm, members, step, mean, overlap=0, **kwargs):
+def make_trainer(
+    comm: Communicator, members: int, step: float, mean: float, overlap: int = 0, **kwargs: Any
+) -> Trainer:
+    """A Trainer at the beginning of a run.  members: of a rank.  step: seconds.  mean: steps of an episode."""
     values = {
         "environment": {
             "id": "sleeping:Sleeping-v0",
@@ -47,95 +52,78 @@ def make_trainer(comm, members, step, mean, overlap=0, **kwargs):
         "noise": {"size": 100_000},
         "overlap": overlap,
     }
-    trainer = Trainer(validate_config(values, "load_balance"), comm, NoSignals())
+    trainer = Trainer(validate_config(values, "load_balance"), comm)
     trainer.build_table()
-    if comm.rank == 0:
-        trainer.learner = Learner(trainer.solver, trainer.task)
-        trainer.learner.begin(None)
+    trainer.updater.begin(trainer.make_learner(None) if comm.is_root else None)
     return trainer
 
 
-def static_tickets(comm):
-    """As Communicator.tickets, but each rank has an equal share that no other may take."""
-
-    def tickets(total):
-        start, stop = (total * (comm.rank + i) // comm.size for i in (0, 1))
-        taken = 0
-
-        def draw(count):
-            nonlocal taken
-            taken += count
-            return taken - count
-
-        return WorkCounter(start, stop, draw)
-
-    return tickets
-
-
-def busy_share(comm, trainer, generations=1):
-    """Of these generations: seconds slept by all ranks over ranks x seconds, and how much of the sleep was too long."""
-    meet(comm)
+def busy_share(trainer: Trainer, generations: int = 1) -> Share:
+    """The Share of these generations."""
+    comm = trainer.comm
+    barrier(comm)
     before, late, began = sleeping.slept, sleeping.late, time.perf_counter()
     for _ in range(generations):
-        trainer.make_generation()
-    mine = np.array([sleeping.slept - before, sleeping.late - late, time.perf_counter() - began])
-    slept, late, seconds = comm.allgather(mine)[0].reshape(-1, 3).T
+        play_generation(trainer)
+    own = np.array([sleeping.slept - before, sleeping.late - late, time.perf_counter() - began])
+    slept, late, seconds = comm.allgather(own)[0].reshape(-1, 3).T
     return float(slept.sum() / (comm.size * seconds.max())), float(late.sum() / slept.sum())
 
 
-def main():
+def measure(comm: Communicator, options: argparse.Namespace, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The busy shares of a case."""
+    trainer = make_trainer(comm, options.members, options.step, options.mean, **kwargs)
+    counter, shares = comm.work_counter, dict[str, list[Share]](counter=[], static=[])
+    for _ in range(options.generations):
+        shares["counter"].append(busy_share(trainer))
+        comm.work_counter = equal_shares(comm)
+        shares["static"].append(busy_share(trainer))
+        comm.work_counter = counter
+    trainer = make_trainer(comm, options.members, options.step, options.mean, overlap=1, **kwargs)
+    play_generation(trainer)  # from here on the next one is under way
+    shares["overlap"] = [busy_share(trainer, options.generations)]
+    result: dict[str, Any] = {way: statistics.median(busy for busy, _ in values) for way, values in shares.items()}
+    result["late"] = statistics.median(late for values in shares.values() for _, late in values)
+    result["all"] = shares
+    if "variation" in kwargs:
+        result["predicted"] = predicted(comm.size, options, kwargs["variation"], trainer.task.env)
+    return result
+
+
+def predicted(ranks: int, options: argparse.Namespace, variation: float, env: VectorEnv) -> list[float]:
+    """The busy shares that `mpies simulate` predicts: counter, static, overlap."""
+    slots = {key: getattr(env, key) for key in ("slots", "smallest", "largest", "low_water", "divisor")}
+    episodes, seconds = options.members * ranks, options.step * options.mean
+    workload = Workload(parameters=16, rows=1, episodes=episodes, seconds=seconds, variation=variation, **slots)
+    ways: list[dict[str, Any]] = [{}, {"static": True}, {"overlap": 1}]
+    return [predict(Machine(cores=ranks), workload, ranks, **way).efficiency for way in ways]
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--members", type=int, default=10, help="of a rank")
     parser.add_argument("--generations", type=int, default=5, help="of each kind")
     parser.add_argument("--step", type=float, default=0.02, help="seconds")
     parser.add_argument("--mean", type=float, default=25, help="steps of an episode")
     parser.add_argument("--cases", default=",".join(CASES))
-    parser.add_argument("--lanes", type=int, help="episodes side by side on a rank; default the environment's own")
-    parser.add_argument("--json")
+    parser.add_argument("--slots", type=int, help="episodes side by side on a rank; default the environment's own")
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.slots:
         GymnasiumEnv.slots = GymnasiumEnv.largest = options.slots
     comm = connect()
-    dealt, found = comm.tickets, {}
-    for case in options.cases.split(","):
-        kwargs = CASES[case]
-        trainer = make_trainer(comm, options.members, options.step, options.mean, **kwargs)
-        shares = {"tickets": [], "static": []}
-        for _ in range(options.generations):
-            for kind, tickets in (("tickets", dealt), ("static", static_tickets(comm))):
-                comm.tickets = tickets
-                shares[kind].append(busy_share(comm, trainer))
-        comm.tickets = dealt
-        trainer = make_trainer(comm, options.members, options.step, options.mean, overlap=1, **kwargs)
-        trainer.make_generation()  # from here on the next one is under way
-        shares["overlap"] = [busy_share(comm, trainer, options.generations)]
-        found[case] = {kind: statistics.median(busy for busy, _ in values) for kind, values in shares.items()}
-        found[case]["late"] = statistics.median(late for values in shares.values() for _, late in values)
-        found[case]["all"] = shares
-        if "variation" in kwargs:
-            found[case]["predicted"] = predicted(comm.size, options, kwargs["variation"], trainer.task.env)
-    if comm.rank == 0:
+    results = {case: measure(comm, options, CASES[case]) for case in options.cases.split(",")}
+    if comm.is_root:
         print(f"{comm.size} ranks, {options.members} members each, episodes of {options.step * options.mean:g} s")
-        print(f"{'':<26} {'tickets':>8} {'static':>8} {'overlap':>8} {'late':>8}   simulated: tickets, static, overlap")
-        for case, row in found.items():
-            print(
-                f"{case:<26} {row['tickets']:>8.3f} {row['static']:>8.3f} {row['overlap']:>8.3f} {row['late']:>8.3f}",
-                end="",
-            )
-            print("   {:.3f}, {:.3f}, {:.3f}".format(*row["predicted"]) if "predicted" in row else "")
+        print(f"{'':<26} {'counter':>8} {'static':>8} {'overlap':>8} {'late':>8}   simulated: counter, static, overlap")
+        for case, row in results.items():
+            numbers = " ".join(f"{row[name]:>8.3f}" for name in ("counter", "static", "overlap", "late"))
+            simulated = ", ".join(f"{share:.3f}" for share in row.get("predicted", ()))
+            print(f"{case:<26} {numbers}   {simulated}".rstrip())
         if options.json:
-            kept = {"ranks": comm.size, "members": options.members, "busy": found}
-            Path(options.json).write_text(json.dumps(kept, indent=1))
-    comm.leave(0)
-
-
-def predicted(ranks, options, variation, env):
-    """The busy shares that `mpies simulate` predicts: tickets, static, overlap."""
-    slots = {key: getattr(env, key) for key in ("slots", "smallest", "largest", "low_water", "divisor")}
-    episodes, seconds = options.members * ranks, options.step * options.mean
-    work = Workload(parameters=16, rows=1, episodes=episodes, seconds=seconds, variation=variation, **slots)
-    ways = {}, {"static": True}, {"overlap": 1}
-    return [predict(Machine(cores=ranks), work, ranks, **way).efficiency for way in ways]
+            kept = {"ranks": comm.size, "members": options.members, "busy": results}
+            options.json.write_text(json.dumps(kept, indent=1))
+    comm.finalize(0)
 
 
 if __name__ == "__main__":

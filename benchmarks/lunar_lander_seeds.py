@@ -8,7 +8,6 @@ on held-out episodes.  A seed counts when that evaluation's mean reaches 200 and
 A run in FOLDER that is there already is resumed, so the count can be taken up again.  --json FILE keeps the figures.
 """
 
-from mpies.runs.metrics import read_metrics
 import argparse
 import json
 import subprocess
@@ -18,6 +17,7 @@ import time
 from pathlib import Path
 
 from mpies.comm import mpiexec
+from mpies.runs.metrics import read_metrics
 
 TARGET, SECONDS, EPISODES = 200.0, 60.0, 100
 

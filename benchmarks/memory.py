@@ -7,7 +7,6 @@ counts a page that k processes map as 1/k of a page for each, so the sum over th
 RSS counts it whole for each.  --json FILE keeps the figures.  Linux only.
 """
 
-from mpies.runs.metrics import read_metrics
 import argparse
 import json
 import os
@@ -19,6 +18,7 @@ import time
 from pathlib import Path
 
 from mpies.comm import mpiexec
+from mpies.runs.metrics import read_metrics
 
 MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ (\S+) \S+ (\S+) (\d+) *(.*)")  # flags, device, inode, name
 

@@ -3,142 +3,158 @@
     mpirun -n 2 python -m mpi4py benchmarks/rollouts.py benchmarks/rollouts.yaml [--repeats 9] [KEY=VALUE ...]
 
 In one run and in turn, several times: (a) a whole generation as `mpies train` makes it (broadcast, rollouts,
-gather, update, metrics row; no evaluation), and (b) the bare loop: the actions of the same episodes, recorded
-beforehand, stepped by the same backend on the same number of processes, each with the episodes it had played.
+gather, update, row of metrics.csv; no evaluation), and (b) the bare loop: the actions of the same episodes, recorded
+before, stepped by the same backend on the same number of processes, each with the episodes it had played.
 With overlap=1 several generations in a row are measured, beside the bare loops of as many before them.
 Prints steps per second of both and the ratio, medians over the repeats; --json FILE keeps them.
 """
 
-from mpies.config.loading import load_config
-from mpies.runs.writer import RunWriter
-from mpies.runs.writer import open_run
 import argparse
 import json
 import statistics
-import tempfile
 import time
+from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from mpies.scaling.bench import NoSignals, meet
-from mpies.comm import connect
+from mpies.comm import Communicator, connect
+from mpies.config.loading import load_config
+from mpies.envs.base import EpisodeBatch, VectorEnv
+from mpies.scaling.bench import barrier, temporary_run
 from mpies.training.trainer import Trainer
 
-TOGETHER = 5  # generations in a row, where they overlap
+IN_A_ROW = 5  # generations, where they overlap
+# Nothing is evaluated, nothing is saved and nothing ends while it is measured.
+ENDLESS = ["evaluation.every=0", "checkpoint.every=1000000", "stop.generations=1000000", "stop.target=null"]
+
+Episode = tuple[int, list[npt.NDArray[Any]]]  # seed and actions
 
 
-def record_actions(trainer, play):
-    """This rank's episodes in what `play()` plays, which is not timed: (seed, actions) pairs."""
-    env, opened = trainer.task.env, []
-    real_open = env.open
+def record_episodes(env: VectorEnv, play: Callable[[], object]) -> list[Episode]:
+    """The episodes of this rank in what `play` plays; recording takes time."""
+    episodes: list[Episode] = []
+    open_batch = env.open
 
-    def open_and_note(seeds, training=False):
-        batch, actions_of = real_open(seeds, training), [[] for _ in seeds]
-        real_send = batch.send
+    def open_and_record(seeds: list[int], is_training: bool = False) -> EpisodeBatch:
+        batch = open_batch(seeds, is_training)
+        actions_of: list[list[npt.NDArray[Any]]] = [[] for _ in seeds]
+        send = batch.send
 
-        def send(places, actions):
+        def record_and_send(places: npt.NDArray[np.int32], actions: npt.NDArray[Any]) -> None:
             for place, action in zip(places.tolist(), actions, strict=True):
                 actions_of[place].append(np.array(action))
-            real_send(places, actions)
+            send(places, actions)
 
-        batch.send, batch.calls = send, None
-        opened.extend(zip(seeds, actions_of, strict=True))
+        batch.send, batch.calls = record_and_send, None  # the compiled loop would not call `send`
+        episodes.extend(zip(seeds, actions_of, strict=True))
         return batch
 
-    env.open = open_and_note
+    env.open = open_and_record
     try:
         play()
     finally:
         del env.open
-    return opened
+    return episodes
 
 
-def calls_of(episodes):
+def play_next_generation(trainer: Trainer) -> None:
+    """Play the coming generation without taking its step; it is played again."""
+    spec, _ = trainer.updater.next_specs()
+    trainer.evaluator.evaluate(spec, trainer.updater.generation)
+    trainer.evaluator.queues.clear()
+
+
+def calls_of(episodes: list[Episode]) -> list[tuple[npt.NDArray[np.int32], npt.NDArray[Any]]]:
     """The calls of a loop that steps all episodes side by side: (places, actions) until the last is over."""
     longest = max(len(actions) for _, actions in episodes)
-    running = [[i for i, (_, actions) in enumerate(episodes) if len(actions) > t] for t in range(longest)]
-    return [(np.array(p, np.int32), np.stack([episodes[i][1][t] for i in p])) for t, p in enumerate(running)]
+    in_flight = [[i for i, (_, actions) in enumerate(episodes) if len(actions) > t] for t in range(longest)]
+    return [(np.array(p, np.int32), np.stack([episodes[i][1][t] for i in p])) for t, p in enumerate(in_flight)]
 
 
-def bare_speed(comm, env, episodes, generations):
+def bare_speed(comm: Communicator, env: VectorEnv, episodes: list[Episode], generations: int) -> float:
     """Steps per second of all processes that step their recorded episodes, each generation's side by side."""
     bounds = [len(episodes) * place // generations for place in range(generations + 1)]
     parts = [episodes[start:stop] for start, stop in pairwise(bounds) if stop > start]
     loops = [([seed for seed, _ in part], calls_of(part)) for part in parts]
-    meet(comm)
-    start = time.perf_counter()
+    barrier(comm)
+    began = time.perf_counter()
     for seeds, calls in loops:
         batch = env.open(seeds)
         for places, actions in calls:
             batch.send(places, actions)
             batch.receive()
         batch.close()
-    meet(comm)
-    seconds = time.perf_counter() - start
+    barrier(comm)
+    seconds = time.perf_counter() - began
     steps = comm.allgather(np.array([sum(len(actions) for _, actions in episodes)]))[0].sum()
     return float(steps / seconds)
 
 
-def main():
+def whole_speed(trainer: Trainer, generations: int) -> float:
+    """Steps per second of all ranks in whole generations, on rank 0; 0 on the others."""
+    learner = trainer.learner
+    before, began = learner.clock.steps if learner else 0, time.perf_counter()
+    for _ in range(generations):
+        trainer.run_generation()
+    barrier(trainer.comm)
+    return (learner.clock.steps - before) / (time.perf_counter() - began) if learner else 0.0
+
+
+def measure(trainer: Trainer, repeats: int, between: int) -> tuple[list[float], list[float]]:
+    """Steps per second of whole generations (on rank 0) and of the bare loop, for each repeat."""
+    env, whole, bare, overlap = trainer.task.env, [], [], trainer.config.overlap
+    generations = IN_A_ROW if overlap else 1
+    for _ in range(repeats):
+        for _ in range(between):
+            trainer.run_generation()
+        if overlap:
+            episodes = record_episodes(env, lambda: [trainer.run_generation() for _ in range(generations)])
+        else:  # the very episodes that are measured
+            episodes = record_episodes(env, lambda: play_next_generation(trainer))
+        bare.append(bare_speed(trainer.comm, env, episodes, generations))
+        whole.append(whole_speed(trainer, generations))
+    return whole, bare
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("config")
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--between", type=int, default=4, help="generations made between two measurements")
-    parser.add_argument("--json")
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     comm = connect()
-    config = load_config(options.config, [*options.overrides, "checkpoint.every=1000000"])
-    trainer = Trainer(config, comm, NoSignals())
+    config = load_config(options.config, [*options.overrides, *ENDLESS])
+    trainer = Trainer(config, comm)
     trainer.build_table()
-    env, ours, bare, together = trainer.task.env, [], [], TOGETHER if config.overlap else 1
-    with tempfile.TemporaryDirectory() as folder:
-        run = open_run(folder, config, "auto") if comm.rank == 0 else RunWriter(folder, config)
-        trainer.open(run)
-        for _ in range(options.repeats):
-            for _ in range(options.between):
-                trainer.make_generation(run.settle)
-            if config.overlap:
-                episodes = record_actions(trainer, lambda: [trainer.make_generation() for _ in range(together)])
-            else:  # the very episodes that are timed
-                episodes = record_actions(
-                    trainer, lambda: trainer.play_generation(*trainer.share_offers(trainer.learner))
-                )
-                trainer.sessions.clear()
-            bare.append(bare_speed(comm, env, episodes, together))
-            steps, start = 0.0, time.perf_counter()
-            for _ in range(together):
-                steps += trainer.make_generation(run.settle).steps.sum()
-                if comm.rank == 0:
-                    row = trainer.learner.record(None, comm.size)
-                    run.record(trainer.learner, row, None, False, last=False)
-            meet(comm)
-            ours.append(steps / (time.perf_counter() - start))
-        if comm.rank == 0:
-            run.settle()  # the folder goes
-    if comm.rank == 0:
-        ratios = [one / other for one, other in zip(ours, bare, strict=True)]
-        found = {
+    with temporary_run(trainer):
+        whole, bare = measure(trainer, options.repeats, options.between)
+    if comm.is_root:
+        ratios = [one / other for one, other in zip(whole, bare, strict=True)]
+        results = {
             "environment": config.environment.id,
             "backend": type(trainer.task.env).__name__,
             "ranks": comm.size,
             "population": config.solver.population,
             "overlap": config.overlap,
-            "steps_per_second": statistics.median(ours),
+            "steps_per_second": statistics.median(whole),
             "bare_steps_per_second": statistics.median(bare),
             "ratio": statistics.median(ratios),
             "ratios": ratios,
         }
         print(
-            f"{found['environment']} {found['backend']} {comm.size} ranks: whole generations "
-            f"{found['steps_per_second']:,.0f} steps/s, bare loop {found['bare_steps_per_second']:,.0f}, "
-            f"ratio {found['ratio']:.3f} (min {min(ratios):.3f}, max {max(ratios):.3f}, {options.repeats} repeats)"
+            f"{results['environment']} {results['backend']} {comm.size} ranks: whole generations "
+            f"{results['steps_per_second']:,.0f} steps/s, bare loop {results['bare_steps_per_second']:,.0f}, "
+            f"ratio {results['ratio']:.3f} (min {min(ratios):.3f}, max {max(ratios):.3f}, {options.repeats} repeats)"
         )
         if options.json:
-            with open(options.json, "w") as file:
-                json.dump(found, file, indent=1)
-    comm.leave(0)
+            options.json.write_text(json.dumps(results, indent=1))
+    comm.finalize(0)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ count.  Time does not matter here: run it on a machine that does other things, a
 that is there already, only what it lacks is run.
 """
 
-from mpies.runs.metrics import read_metrics
 import argparse
 import json
 import statistics
@@ -21,6 +20,7 @@ from pathlib import Path
 import yaml
 
 from mpies.comm import mpiexec
+from mpies.runs.metrics import read_metrics
 
 WAYS = {"plain": {}, "low_rank": {"noise": {"kind": "low_rank", "rank": 1}}, "overlap": {"overlap": 1}}
 SOLVER = {"kind": "openai_es", "sigma": 0.1, "weight_decay": 0.0}

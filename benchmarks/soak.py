@@ -6,7 +6,6 @@ Samples every rank's private memory and open files from /proc and compares the m
 last quarter of the time (the first minute, when everything is being set up, left out).
 """
 
-from mpies.runs.metrics import read_metrics
 import argparse
 import json
 import re
@@ -18,6 +17,7 @@ import time
 from pathlib import Path
 
 from mpies.comm import mpiexec
+from mpies.runs.metrics import read_metrics
 
 CONFIG = Path(__file__).with_name("faults.yaml")
 RANKS = 4

@@ -7,7 +7,6 @@ row, less the seconds of the generation in that row.  Then one rank's imports by
 a package's own modules, without those of other packages that they import.
 """
 
-from mpies.runs.metrics import read_metrics
 import argparse
 import collections
 import json
@@ -20,6 +19,7 @@ import time
 from pathlib import Path
 
 from mpies.comm import mpiexec
+from mpies.runs.metrics import read_metrics
 
 IMPORT = re.compile(r"import time: +(\d+) \| +(\d+) \| +(\S+)")
 GENERATION = ["stop.generations=1", "evaluation.every=0", "evaluation.episodes=1"]

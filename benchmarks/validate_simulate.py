@@ -7,7 +7,6 @@ Nodes are network namespaces (namespaces.py), episodes sleep (sleeping.py).  `mp
 metrics.csv: steps x seconds of a step over ranks x seconds of the generations after the first.
 """
 
-from mpies.runs.metrics import read_metrics
 import argparse
 import json
 import os
@@ -15,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from mpies.runs.metrics import read_metrics
 from mpies.scaling import model
 
 sys.path.insert(0, str(Path(__file__).parent))

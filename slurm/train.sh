@@ -43,27 +43,27 @@ prepare() { # make mpies, its Python and its MPI found
     fi
 }
 
-ranks_meet() { # whether the launcher starts ranks that find each other; what goes wrong is added to $trouble
-    local said
-    said=$(timeout 120 "${launcher[@]}" "${inside[@]}" python3 -c '
+launcher_works() { # whether the ranks that the launcher starts are connected; what goes wrong is added to $trouble
+    local output
+    output=$(timeout 120 "${launcher[@]}" "${inside[@]}" python3 -c '
 import sys
 from mpi4py import MPI
 sys.exit(MPI.COMM_WORLD.size != int(sys.argv[1]))' "$SLURM_NTASKS" 2>&1) && return # in a rank, MPICH has it changed
-    trouble+=$'\n'"${launcher[*]}: $(tail -n 3 <<<"$said")"
+    trouble+=$'\n'"${launcher[*]}: $(tail -n 3 <<<"$output")"
     return 1
 }
 
-find_launcher() { # PMIx or PMI2 under srun, or mpirun: the first under which the ranks find each other
+find_launcher() { # PMIx or PMI2 under srun, or mpirun: the first one that works
     local type kinds binding trouble=
     kinds=$(srun --mpi=list 2>&1)
     for type in pmix pmi2; do
         [[ $MPIES_LAUNCHER =~ ^(auto|srun|srun:$type)$ && $kinds == *$type* ]] || continue
         # Ranks leave together, each with its exit code; where one does so alone, the others get half a minute.
         launcher=(srun "--mpi=$type" --kill-on-bad-exit=0 --wait=30 --cpu-bind=cores)
-        ranks_meet && return
-        if [ $type = pmix ]; then # where Slurm's PMIx and the MPI's share no other way to know each other
+        launcher_works && return
+        if [ $type = pmix ]; then # where the two PMIx libraries, of Slurm and of the MPI, share no other way to authenticate
             launcher=(env PMIX_MCA_psec=native "${launcher[@]}")
-            ranks_meet && return
+            launcher_works && return
         fi
     done
     if [[ $MPIES_LAUNCHER =~ ^(auto|mpirun)$ ]]; then
@@ -71,17 +71,17 @@ find_launcher() { # PMIx or PMI2 under srun, or mpirun: the first under which th
         for binding in "--bind-to core:overload-allowed:if-supported" "--bind-to core"; do
             # shellcheck disable=SC2206  # options are words
             launcher=(mpirun -n "$SLURM_NTASKS" $binding $MPIES_MPIRUN)
-            ranks_meet && return
+            launcher_works && return
         done
     fi
-    say "no way to start ranks that find each other (MPIES_LAUNCHER=$MPIES_LAUNCHER):$trouble"
+    say "no way to start connected ranks (MPIES_LAUNCHER=$MPIES_LAUNCHER):$trouble"
     exit 1
 }
 
 run_of() { # the run directory that mpies gives a config and its overrides
     "${inside[@]}" python3 -c '
 import sys
-from mpies.launch import default_out
+from mpies.runs.files import default_out
 print(default_out(sys.argv[1], sys.argv[2:]))' "$@"
 }
 
@@ -105,7 +105,7 @@ marker() { stat --format=%i,%Z "$1/finished.yaml" 2>/dev/null; }
 length() { stat --format=%s "$1/metrics.csv" 2>/dev/null || echo 0; }
 
 train() { # returns when $run is complete; else ends the job, or puts it back into the queue
-    local config=$1 code before begun
+    local config=$1 code before length_before
     shift
     trap 'pass_on USR1' USR1
     trap 'pass_on TERM' TERM
@@ -118,7 +118,7 @@ train() { # returns when $run is complete; else ends the job, or puts it back in
     [ "${SLURM_RESTART_COUNT:-0}" = 0 ] && "${inside[@]}" mpies doctor "$config" "$@"
     find_launcher
     say "start ${SLURM_RESTART_COUNT:-0} on $SLURM_JOB_NODELIST: $SLURM_NTASKS ranks by ${launcher[*]} into $run"
-    before=$(marker "$run") begun=$(length "$run")
+    before=$(marker "$run") length_before=$(length "$run")
     [ -n "$stopped" ] && requeue "stopped before it began"
     "${launcher[@]}" "${inside[@]}" mpies train "$config" --out "$run" "$@" &
     child=$!
@@ -135,8 +135,8 @@ train() { # returns when $run is complete; else ends the job, or puts it back in
     [ "$stopped" = TERM ] && { say "$run was stopped by TERM"; exit 75; }
     [ "$code" = 2 ] && exit 2
     [[ $stopped = USR1 || $code = 75 ]] && requeue "$run was stopped after a checkpoint"
-    if [[ $(length "$run") -gt $begun && ${SLURM_RESTART_COUNT:-0} -lt $MPIES_RESTARTS ]]; then
-        requeue "$run ended unexpectedly with code $code, but had gone on"
+    if [[ $(length "$run") -gt $length_before && ${SLURM_RESTART_COUNT:-0} -lt $MPIES_RESTARTS ]]; then
+        requeue "$run ended unexpectedly with code $code, but had made progress"
     fi
     say "$run is not complete (code $code)"
     exit $((code ? code : 1)) # mpirun says 0 after the loss of a node as well

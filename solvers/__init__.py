@@ -1,5 +1,16 @@
 """The mathematics of mpies: solvers, the noise table, fitness shaping.  No MPI and no environments."""
 
-from mpies.solvers.registry import SOLVERS, find_solver
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mpies.solvers.registry import SOLVERS, find_solver
 
 __all__ = ["SOLVERS", "find_solver"]
+
+
+def __getattr__(name: str) -> Any:  # when it is asked for: importing all solvers takes a while
+    if name in __all__:
+        from mpies.solvers import registry
+
+        return getattr(registry, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

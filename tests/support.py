@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import pytest
 
 HOME = Path(__file__).resolve().parent.parent
+
+# The same test on one rank without MPI and on three ranks of a real mpiexec; it takes the number as `ranks`.
+on_one_and_three_ranks = pytest.mark.parametrize("ranks", [1, pytest.param(3, marks=pytest.mark.mpi(3))])
 
 # A few milliseconds a generation; 58 parameters.
 CARTPOLE = """

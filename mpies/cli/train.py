@@ -52,11 +52,9 @@ def train(
     if seeds is not None and any(override.startswith("seed=") for override in overrides):
         raise ConfigError("--seeds and seed= exclude each other; leave one out")
     if ranks is not None:
-        from mpies.jobs.supervisor import Supervisor
+        from mpies.jobs.supervisor import supervise_training
 
-        given = {"--out": out, "--resume": resume, "--log-format": log_format, "--seeds": seeds}
-        flags = [word for flag, value in given.items() if value is not None for word in (flag, value)]
-        sys.exit(Supervisor(["train", *flags, "--", config, *overrides], ranks).run())
+        sys.exit(supervise_training(config, out, resume, overrides, seeds, ranks, log_format))
     from mpies.jobs.rank import train_on_this_rank
 
     sys.exit(train_on_this_rank(config, out, resume, overrides, None if seeds is None else parse_seeds(seeds)))

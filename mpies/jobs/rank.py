@@ -19,6 +19,7 @@ from mpies.config.loading import load_config
 from mpies.config.schema import Config
 from mpies.errors import FAILED, FINISHED, REQUEUE, USER_ERROR, ConfigError, RunError, RunLocked
 from mpies.jobs.logs import LogFile, LoggedProgress, print_error, use_json_if_wanted
+from mpies.runs.files import default_out
 from mpies.runs.writer import RunWriter, open_run
 from mpies.training.control import Signals
 from mpies.training.learner import Learner
@@ -41,12 +42,6 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def default_out(config: str | Path, overrides: Iterable[str]) -> Path:
-    """runs/NAME: the name of the config with the overrides, so that each variant is a run of its own."""
-    name = "_".join([Path(config).stem, *overrides])
-    return Path("runs") / "".join(letter if letter.isalnum() or letter in "-_.=," else "-" for letter in name)
-
-
 def train_on_this_rank(
     path: str, out: str | None, resume: str, overrides: Sequence[str], seeds: Iterable[int] | None = None
 ) -> int:
@@ -59,13 +54,16 @@ def train_on_this_rank(
         signals = Signals()
         use_json_if_wanted(comm)
         if seeds is None:
-            return comm.finalize(_train(comm, signals, path, out, resume, overrides))
+            code = _train(comm, signals, path, out, resume, overrides)
+            signals.close()
+            return comm.finalize(code)
         base = out or default_out(path, overrides)
         for seed in seeds:
             code = _train(comm, signals, path, f"{base}-seed-{seed}", resume, [*overrides, f"seed={seed}"])
             if comm.first_error("this seed's run was not finished" if code else ""):
                 break
             comm.free()
+        signals.close()
         return comm.finalize(code)
 
     return run_on_this_rank(train)

@@ -12,8 +12,7 @@ from pathlib import Path
 from mpies.config.loading import load_config
 from mpies.config.schema import StopSection
 from mpies.errors import ConfigError
-from mpies.jobs.rank import default_out
-from mpies.runs.files import write_atomically
+from mpies.runs.files import default_out, write_atomically
 from mpies.scaling.cost import predict_cost
 from mpies.scaling.model import find_workload, predict, read_constants
 

@@ -1,7 +1,8 @@
-"""Files that can be read at any moment, even when the process that writes them is killed."""
+"""Files that can be read at any moment, even when the process that writes them is killed; where runs are by default."""
 
 import errno
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -51,3 +52,9 @@ class AppendOnlyFile:
             file.seek(self._end)
             file.write(record)
         self._end, self._newest = self._end + len(record), key
+
+
+def default_out(config: str | Path, overrides: Iterable[str]) -> Path:
+    """runs/NAME: the name of the config with the overrides, so that each variant is a run of its own."""
+    name = "_".join([Path(config).stem, *overrides])
+    return Path("runs") / "".join(letter if letter.isalnum() or letter in "-_.=," else "-" for letter in name)

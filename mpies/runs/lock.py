@@ -13,6 +13,7 @@ from typing import Any
 from mpies.comm.processes import process_start
 from mpies.errors import RunLocked
 
+LOCK_FILE = "writer.json"  # in the run directory
 HEARTBEAT = 2.0  # seconds between heartbeats
 STALE = 15.0  # seconds without a heartbeat after which a writer on another host counts as dead
 
@@ -26,7 +27,7 @@ class Lock:
     """
 
     def __init__(self, path: str | Path, job: str | None = None) -> None:
-        self.file = Path(path) / "writer.json"
+        self.file = Path(path) / LOCK_FILE
         self.is_held = False
         token = uuid.uuid4().hex
         self._owner = {

@@ -27,7 +27,9 @@ class GenerationAbandoned(Exception):
 
 
 class Signals:
-    """SIGTERM, SIGINT and SIGUSR1 ask for a stop after this generation; a second one ends the process at once.
+    """SIGTERM, SIGINT and SIGUSR1 ask for a stop after this generation.
+
+    A second SIGTERM or SIGINT ends the process at once; SIGUSR1 may be repeated.
 
     raised: time.monotonic() of the first signal, None before it.
     """
@@ -39,8 +41,14 @@ class Signals:
                 signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        self.raised = time.monotonic()
-        signal.signal(number, signal.SIG_DFL)
+        if self.raised is None:
+            self.raised = time.monotonic()
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGUSR1 else signal.SIG_DFL)
+
+    def close(self) -> None:
+        """Ignore SIGUSR1 from now on: while Python shuts down its default would end the process."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
     def is_expired(self, grace: float) -> bool:
         """Whether the first signal came more than `grace` seconds ago."""

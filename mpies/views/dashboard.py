@@ -10,13 +10,14 @@ import ipaddress
 import json
 import socket
 import socketserver
+import sys
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
 from mpies.errors import ConfigError
 from mpies.views.run_index import DOWNLOADS, RunIndex
@@ -34,6 +35,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+_CLIENT_HAS_LEFT = (ConnectionError, TimeoutError)
 
 
 def serve(folder: str | Path, host: str, port: int) -> "Server":
@@ -51,6 +53,7 @@ class Server(ThreadingHTTPServer):
     """Serves the page and the JSON that it asks for.  is_local: whether only this machine can reach it."""
 
     daemon_threads = True
+    request_queue_size = 1024  # connections that wait to be accepted; at the default of 5, bursts of clients are lost
 
     def __init__(self, address: tuple[str, int], runs: RunIndex) -> None:
         self.runs = runs
@@ -60,6 +63,11 @@ class Server(ThreadingHTTPServer):
 
     def server_bind(self) -> None:
         socketserver.TCPServer.server_bind(self)  # HTTPServer's would look up this machine's name in the network
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report what went wrong in an answer.  A client that leaves, or does not read, is no error."""
+        if not isinstance(sys.exc_info()[1], _CLIENT_HAS_LEFT):
+            super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:
@@ -76,12 +84,31 @@ def _read_page(file: str) -> bytes:
 class _Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
+    default_request_version = "HTTP/1.0"  # at the default of 0.9, a request without a version gets no status line
+    error_message_format, error_content_type = "%(code)d %(message)s\n", "text/plain; charset=utf-8"
     timeout = 60  # seconds that a silent connection is kept
 
     def do_GET(self) -> None:
-        url = urlsplit(self.path)
+        try:
+            url, host = urlsplit(self.path), urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+        except ValueError as error:  # such as an unpaired [
+            self._refuse(HTTPStatus.BAD_REQUEST, f"malformed address or Host: {error}")
+            return
+        try:
+            self._answer(url, host)
+        except _CLIENT_HAS_LEFT:
+            raise
+        except Exception:
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "the dashboard has failed; see where it was started")
+            raise
+
+    def do_HEAD(self) -> None:
+        self.do_GET()  # `_send` leaves the content out
+
+    def _answer(self, url: SplitResult, host: str) -> None:
+        """Answer a request.  host: the name that the client has asked for, without the port."""
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
-        if self.server.is_local and not _is_local(self.headers.get("Host", "")):
+        if self.server.is_local and not _is_local(host):
             # Another site may resolve its own name to this address, and must not read the runs.
             self._refuse(HTTPStatus.FORBIDDEN, "ask for localhost, or start with --host")
         elif url.path in _PAGE:
@@ -129,15 +156,15 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in {**headers, "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: the page asks every two seconds."""
 
 
-def _is_local(host: str) -> bool:
-    """Whether a Host header names this machine by a name or address that only it has."""
-    name = urlsplit(f"//{host}").hostname or ""
+def _is_local(name: str) -> bool:
+    """Whether the name in a Host header, without its port, is one that this machine alone has."""
     try:
         return name == "localhost" or name.endswith(".localhost") or ipaddress.ip_address(name).is_loopback
     except ValueError:

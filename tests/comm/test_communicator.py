@@ -9,8 +9,7 @@ from mpies.comm import Communicator, connect
 from mpies.comm.mpi import MPICommunicator
 from mpies.comm.serial import Serial
 from mpies.errors import NotEnoughSharedMemory
-
-on_one_and_three_ranks = pytest.mark.parametrize("ranks", [1, pytest.param(3, marks=pytest.mark.mpi(3))])
+from tests.support import on_one_and_three_ranks
 
 ROW = np.dtype([("number", "i8"), ("value", "f8")])
 COUNTS = [(2, 0, 3), (0, 0, 0), (0, 0, 1), (1000, 1, 0)]  # rows of each rank

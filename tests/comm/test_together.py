@@ -5,8 +5,7 @@ import pytest
 from mpies.comm import connect
 from mpies.comm.together import CollectiveError, do_together
 from mpies.errors import ConfigError
-
-on_one_and_three_ranks = pytest.mark.parametrize("ranks", [1, pytest.param(3, marks=pytest.mark.mpi(3))])
+from tests.support import on_one_and_three_ranks
 
 
 def raise_on(rank, failing, error):

@@ -5,8 +5,7 @@ import pytest
 
 from mpies.comm import connect
 from mpies.comm.work_counter import SLOTS, WorkCounter, count_alone
-
-on_one_and_three_ranks = pytest.mark.parametrize("ranks", [1, pytest.param(3, marks=pytest.mark.mpi(3))])
+from tests.support import on_one_and_three_ranks
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mpies.jobs.rank import default_out
+from mpies.runs.files import default_out
 from mpies.runs.checkpoint import newest_checkpoint
 from mpies.runs.metrics import read_digests
 from tests.support import CARTPOLE, ENDLESS, assert_refused, read_files

@@ -1,10 +1,13 @@
 """The batch script of a Job, as sbatch and bash read it."""
 
+import os
 import subprocess
+import sys
 from dataclasses import replace
 
 from mpies.jobs.slurm import batch_script
 from tests.jobs.examples import CONFIG, CONSTANTS, JOB
+from tests.support import HOME
 
 
 def test_a_batch_script_asks_for_what_the_job_needs():
@@ -51,3 +54,11 @@ def test_a_dry_run_writes_the_script_beside_the_run_and_submits_nothing(run_mpie
     # 15 minutes, and 1.3 times 500 generations of twice 3 s and half a second: 85.4 minutes.
     assert "#SBATCH --time=0-01:26:00\n#SBATCH --signal=B:USR1@100\n" in text
     assert text.endswith("\ntrain ball.yaml solver.population=12 seed=4\n")
+
+
+def test_the_shell_functions_know_the_default_run_directory(write_config, tmp_path):
+    write_config(CONFIG, "ball.yaml")
+    text = f". {HOME}/slurm/train.sh; prepare; run_of ball.yaml solver.population=12 seed=4"
+    environment = os.environ | {"SLURM_JOB_ID": "7", "MPIES_VENV": sys.prefix}
+    done = subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout == "runs/ball_solver.population=12_seed=4\n", done.stderr

@@ -76,7 +76,8 @@ def test_a_time_limit_can_be_given(text, seconds, write_config):
 def test_commands_run_until_one_fails(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = []
-    commands = [[sys.executable, "-c", f"open('{name}', 'w'); raise SystemExit({code})"] for name, code in FILES]
+    programs = [("first", 0), ("second", 7), ("third", 0)]
+    commands = [[sys.executable, "-c", f"open('{name}', 'w'); raise SystemExit({code})"] for name, code in programs]
     assert submit.submit(commands, False, lines.append) == 0
     assert len(lines) == 3 and all(line.startswith(f"not run: {sys.executable} -c ") for line in lines)
     assert list(tmp_path.iterdir()) == []
@@ -84,9 +85,6 @@ def test_commands_run_until_one_fails(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"first", "second"} and len(lines) == 5
     with pytest.raises(ConfigError, match=r"there is no no-such-program on the path; .* --dry-run"):
         submit.submit([["no-such-program"]], True, lines.append)
-
-
-FILES = [("first", 0), ("second", 7), ("third", 0)]
 
 
 def test_files_of_the_repository_are_found_from_anywhere(tmp_path, monkeypatch):

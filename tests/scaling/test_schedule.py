@@ -71,6 +71,15 @@ def test_episodes_that_were_taken_wait_for_a_slot():
     assert completion_times([[1.0, 1, 1]], [2], Schedule(slots=2), 0) == pytest.approx([2])
 
 
+def test_every_rank_takes_its_first_episodes_as_if_all_were_left():
+    # Both ranks take four at once; the second has 1 + 1 + 5 + 1 seconds to play.
+    eager = Schedule(slots=4, largest=8)
+    assert completion_times([[1.0, 1, 1, 1, 1, 1, 5, 1]], [2], eager, 0) == pytest.approx([8])
+    # Later it is a part of what is left: at 4, rank 0 takes two of four, and each rank one more when it is free.
+    episodes = [[1.0] * 4 + [2.0] * 4 + [3.0] * 4]
+    assert completion_times(episodes, [2], Schedule(slots=4, largest=4), 0) == pytest.approx([13])
+
+
 def test_a_rank_spends_its_share_of_the_update():
     ends = completion_times([[1.0] * 2] * 20, [2], ONE, 0.1, overlap=1, share=0.1)
     assert np.diff(ends)[5:15] == pytest.approx(1.1, rel=0.01)

@@ -1,4 +1,4 @@
-"""Every recipe is a valid config that trains, and says how far it was taken."""
+"""Every recipe is a valid config that trains, and its heading is about what was measured."""
 
 import re
 import shlex
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from mpies.scaling.bench import NoProgress, NoSignals, passing_run
 from mpies.comm.serial import Serial
 from mpies.config.loading import load_config
+from mpies.scaling.bench import temporary_run
 from mpies.scaling.cost import describe_cost
 from mpies.tools.reproduce import describe, list_recipes, read_heading, read_record, recipe_of
 from mpies.training.trainer import Trainer
+from tests.support import HOME
 
-HOME = Path(__file__).resolve().parents[2]
 RECIPES = sorted((HOME / "configs").glob("*.yaml"))
 
 
@@ -21,7 +21,7 @@ def variants():
     """(path, overrides) of every recipe, and of every command in a recipe's heading."""
     for path in RECIPES:
         yield path, []
-        for command in read_heading(path)["variants"]:
+        for command in read_heading(path).variants:
             assert command.split()[2] == f"configs/{path.name}"
             yield path, [word for word in shlex.split(command) if re.match(r"[a-z_.]+=", word)]
 
@@ -43,25 +43,27 @@ def name(value):
 def test_a_recipe_trains_a_generation(path, overrides):
     config = load_config(path, overrides)
     assert "parameters" in describe_cost(config, 2)
-    trainer = Trainer(load_config(path, [*overrides, *shrink(config)]), Serial(), NoSignals())
+    trainer = Trainer(load_config(path, [*overrides, *shrink(config)]), Serial())
     trainer.build_table()
-    with passing_run(trainer) as run:
-        assert trainer.advance(run, NoProgress()) == "generations"
-    assert trainer.learner.clock.generation == 1 and trainer.failed == 0
+    with temporary_run(trainer):
+        trainer.run_generation()
+        assert trainer.control.stop_reason(trainer.learner) == "generations"
+    assert trainer.learner.clock.generation == 1 and trainer.control.failed_share == 0
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=name)
 def test_a_recipe_says_what_was_measured_and_nothing_else(path, monkeypatch):
     monkeypatch.chdir(HOME)
-    told = read_heading(path)
-    assert set(told) == {"task", "variants", "source", "budget", "status"}
+    heading = read_heading(path)
+    assert set(heading.parts) == {"task", "source", "budget", "status"}
+    status = heading.parts["status"]
     record = read_record(path.stem) if (HOME / "results" / path.stem).exists() else None
     if record and record["reached"]:
-        assert told["status"].startswith(f"reached here: {describe(record)}")
+        assert status.startswith(f"reached here: {describe(record)}")
     else:
-        assert told["status"].startswith("settings as published, not yet run to the end here; ")
-        assert "Predicted: " in told["status"]
-        assert (describe(record) if record else "not begun") in told["status"]
+        assert status.startswith("settings as published, not yet run to the end here; ")
+        assert "Predicted: " in status
+        assert (describe(record) if record else "not begun") in status
 
 
 def test_every_record_has_a_recipe(monkeypatch):

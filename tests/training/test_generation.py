@@ -28,8 +28,8 @@ def test_a_copy_has_vectors_of_its_own():
     spec = GenerationSpec(Gaussian(MEAN.copy(), SCALE.copy()), np.ones((2, 4), np.float32), 5)
     copy = spec.copy()
     before = [vector.tolist() for vector in copy.vectors()]
-    spec.proposal.mean += 1
-    spec.normalization += 1
+    for vector in spec.vectors():
+        vector += 1
     assert [vector.tolist() for vector in copy.vectors()] == before and copy.limit == 5
 
 

@@ -1,7 +1,5 @@
 """A job that loses ranks goes on, to the same bits (`mpirun --with-ft ulfm`); a job that is killed is resumed."""
 
-from mpies.runs.checkpoint import newest_checkpoint
-from mpies.runs.metrics import read_metrics
 import os
 import signal
 import subprocess
@@ -10,7 +8,9 @@ import psutil
 import pytest
 
 from mpies.comm import mpiexec
-from tests.mpi.test_survival import digests, ranks_of, wait_for
+from mpies.runs.checkpoint import newest_checkpoint
+from mpies.runs.metrics import read_digests, read_metrics
+from tests.support import ranks_of, wait_for
 
 ULFM = ("--with-ft", "ulfm")
 CONFIGS = {
@@ -70,25 +70,6 @@ def _survivable():
         pytest.skip("this mpiexec has no --with-ft ulfm; Open MPI 5 has")
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """The digests of a config's undisturbed run, of its serial twin."""
-    import sys
-
-    known = {}
-
-    def of(name):
-        if name not in known:
-            folder = tmp_path_factory.mktemp("undisturbed")
-            (folder / "config.yaml").write_text(CONFIGS[name])
-            command = [sys.executable, "-m", "mpies", "train", "config.yaml", "--out", "run"]
-            subprocess.run(command, cwd=folder, check=True, capture_output=True)
-            known[name] = digests(folder / "run")
-        return known[name]
-
-    return of
-
-
 @pytest.mark.parametrize(
     ("name", "victims"),
     [
@@ -103,17 +84,17 @@ def undisturbed(tmp_path_factory):
     ],
 )
 def test_a_job_that_loses_ranks_finishes_with_the_same_bits(
-    name, victims, undisturbed, start_mpies, write_config, tmp_path
+    name, victims, digests_of, start_mpies, write_config, tmp_path
 ):
-    expected, run = undisturbed(name), tmp_path / "run"
+    expected, run = digests_of(CONFIGS[name]), tmp_path / "run"
     job = start_mpies(4, "train", write_config(CONFIGS[name]), "--out", "run", flags=ULFM)
-    wait_for(lambda: len(digests(run)) >= 2, job)
+    wait_for(lambda: len(read_digests(run)) >= 2, job)
     killed = [ranks_of(job)[victim] for victim in victims]
     for rank in killed:
         rank.kill()
     stderr = job.communicate(timeout=60)[1]
     assert (run / "finished.yaml").exists(), stderr[-3000:]
-    assert digests(run) == expected
+    assert read_digests(run) == expected
     assert {row["ranks"] for row in read_metrics(run)} >= {"4", str(4 - len(victims))}
     for rank in killed:
         assert f"process {rank.pid} on " in stderr
@@ -121,48 +102,54 @@ def test_a_job_that_loses_ranks_finishes_with_the_same_bits(
     assert "Traceback" not in stderr
 
 
-SLOW_DISK = "import sys; from mpies import cli, store; store.HEAD_START = 5; cli.main(sys.argv[2:])"
+SLOW_DISK = """
+import sys
+from mpies.cli.main import main
+from mpies.runs import writer
+writer.DELAY = 5
+main(sys.argv[2:])
+"""
 
 
 @pytest.mark.parametrize("name", ["noise table", "overlap"])
 def test_a_rank_0_whose_disk_is_a_generation_behind_loses_nothing(
-    name, undisturbed, start_mpies, write_config, tmp_path
+    name, digests_of, start_mpies, write_config, tmp_path
 ):
-    """The others have begun what comes after the generation at which the next rank 0 goes on."""
-    expected, run = undisturbed(name), tmp_path / "run"
+    """The others have begun generations that come after the one at which the new rank 0 goes on."""
+    expected, run = digests_of(CONFIGS[name]), tmp_path / "run"
     arguments = "train", write_config(CONFIGS[name]), "--out", "run"
     job = start_mpies(4, *arguments, flags=ULFM, program=("-c", SLOW_DISK, "mpies"))
-    wait_for(lambda: len(digests(run)) >= 2, job)
+    wait_for(lambda: len(read_digests(run)) >= 2, job)
     ranks_of(job)[0].kill()
     stderr = job.communicate(timeout=60)[1]
     assert (run / "finished.yaml").exists(), stderr[-3000:]
-    assert digests(run) == expected
+    assert read_digests(run) == expected
     assert {row["ranks"] for row in read_metrics(run)} == {"4", "3"}
     assert "Traceback" not in stderr
 
 
-def test_a_job_killed_whole_is_resumed_on_other_numbers_of_ranks(
-    undisturbed, start_mpies, run_mpies, write_config, tmp_path
+def test_a_job_that_was_killed_is_resumed_on_other_numbers_of_ranks(
+    digests_of, start_mpies, run_mpies, write_config, tmp_path
 ):
     config, run, made = write_config(CONFIGS["noise table"]), tmp_path / "run", 0
     for ranks in (4, 3):
         job = start_mpies(ranks, "train", config, "--out", "run", flags=ULFM)
-        wait_for(lambda made=made: len(digests(run)) >= made + 3, job)
+        wait_for(lambda made=made: len(read_digests(run)) >= made + 3, job)
         for process in (psutil.Process(job.pid), *ranks_of(job)):
             process.kill()
         job.wait()
-        assert made < len(digests(run)) < 60
-        made = len(digests(run))
-        assert digests(run) == undisturbed("noise table")[:made]
-    ended = run_mpies(0, "train", config, "--out", "run", "--resume", "must")
-    assert ended.code == 0, ended.stderr[-3000:]
-    assert digests(run) == undisturbed("noise table")
+        assert made < len(read_digests(run)) < 60
+        made = len(read_digests(run))
+        assert read_digests(run) == digests_of(CONFIGS["noise table"])[:made]
+    outcome = run_mpies(0, "train", config, "--out", "run", "--resume", "must")
+    assert outcome.code == 0, outcome.stderr[-3000:]
+    assert read_digests(run) == digests_of(CONFIGS["noise table"])
 
 
 def test_ranks_whose_mpirun_was_killed_end_within_seconds_and_write_no_more(start_mpies, write_config, tmp_path):
     config, run = write_config(CONFIGS["noise table"]), tmp_path / "run"
     job = start_mpies(4, "train", config, "--out", "run", "stop.generations=1000000", flags=ULFM)
-    wait_for(lambda: len(digests(run)) >= 2, job)
+    wait_for(lambda: len(read_digests(run)) >= 2, job)
     ranks = ranks_of(job)
     assert len(ranks) == 4
     os.kill(job.pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""Contract 1: the same bits on any number of ranks, however often stopped and resumed."""
+"""The same bits on any number of ranks, however often a run is stopped and resumed."""
 
-from mpies.runs.metrics import read_metrics
 import pytest
 
+from mpies.runs.metrics import read_digests, read_metrics
 
 CONFIGS = {
     "cartpole-envpool": """
@@ -53,22 +53,18 @@ stop: {generations: 6}
 """
 
 
-def digests(run):
-    return [row["digest"] for row in read_metrics(run)]
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 def test_digests_are_the_same_on_any_number_of_ranks(name, run_mpies, write_config, tmp_path):
     config, expected = write_config(CONFIGS[name] + COMMON), None
-    # 0 is the serial twin; a single rank under MPI and five ranks are tried where little is computed.
+    # 0 is one rank without MPI.  A single rank under MPI is tried where little is computed.
     for ranks in (0, 1, 2, 3, 5) if name in ("cartpole-envpool", "overlap", "rastrigin") else (0, 2, 3, 5):
-        ended = run_mpies(ranks, "train", config, "--out", f"run-{ranks}")
-        assert ended.code == 0, ended.stderr[-3000:]
+        outcome = run_mpies(ranks, "train", config, "--out", f"run-{ranks}")
+        assert outcome.code == 0, outcome.stderr[-3000:]
         rows = read_metrics(tmp_path / f"run-{ranks}")
         assert [row["ranks"] for row in rows] == [str(ranks or 1)] * 6
-        found = [[row[key] for key in ("digest", "return_mean", "steps", "eval_mean", "failures")] for row in rows]
-        expected = expected or found
-        assert found == expected, f"{ranks} ranks"
+        results = [[row[key] for key in ("digest", "return_mean", "steps", "eval_mean", "failures")] for row in rows]
+        expected = expected or results
+        assert results == expected, f"{ranks} ranks"
     assert len({row[0] for row in expected}) == 6
 
 
@@ -77,10 +73,10 @@ def test_a_run_stopped_on_two_ranks_and_resumed_on_three_is_the_undisturbed_one(
     name, run_mpies, write_config, tmp_path
 ):
     config = write_config(CONFIGS[name] + COMMON)
-    for ranks, run, generations in [(0, "whole", 8), (2, "parts", 5), (3, "parts", 8)]:
-        ended = run_mpies(ranks, "train", config, "--out", run, f"stop.generations={generations}")
-        assert ended.code == 0, ended.stderr[-3000:]
-    assert digests(tmp_path / "parts") == digests(tmp_path / "whole")
+    for ranks, run, generations in [(0, "undisturbed", 8), (2, "parts", 5), (3, "parts", 8)]:
+        outcome = run_mpies(ranks, "train", config, "--out", run, f"stop.generations={generations}")
+        assert outcome.code == 0, outcome.stderr[-3000:]
+    assert read_digests(tmp_path / "parts") == read_digests(tmp_path / "undisturbed")
     assert [row["ranks"] for row in read_metrics(tmp_path / "parts")] == ["2"] * 5 + ["3"] * 3
 
 
@@ -88,14 +84,14 @@ def test_another_seed_gives_other_bits(run_mpies, write_config, tmp_path):
     config = write_config(CONFIGS["rastrigin"] + COMMON)
     for seed in (1, 2):
         assert run_mpies(0, "train", config, "--out", f"run-{seed}", f"seed={seed}", "stop.generations=1").code == 0
-    assert digests(tmp_path / "run-1") != digests(tmp_path / "run-2")
+    assert read_digests(tmp_path / "run-1") != read_digests(tmp_path / "run-2")
 
 
-def test_verify_proves_it_to_a_user(run_mpies, write_config):
+def test_verify_compares_the_digests_of_numbers_of_ranks(run_mpies, write_config):
     config = write_config(CONFIGS["cartpole-envpool"] + COMMON)
-    ended = run_mpies(0, "verify", config, "--ranks", "1,2,3", "--generations", 2)
-    assert ended.code == 0, ended.stdout + ended.stderr
-    assert ended.stdout.count("same") >= 3
+    outcome = run_mpies(0, "verify", config, "--ranks", "1,2,3", "--generations", 2)
+    assert outcome.code == 0, outcome.stdout + outcome.stderr
+    assert outcome.stdout.count("same") >= 3
 
 
 LEAKY = """
@@ -113,9 +109,9 @@ gymnasium.register("Leaky-v0", Leaky)
 """
 
 
-def test_verify_says_where_the_contract_is_not_kept(run_mpies, write_config, tmp_path):
+def test_verify_names_the_first_generation_that_differs(run_mpies, write_config, tmp_path):
     (tmp_path / "leaky.py").write_text(LEAKY)
     config = write_config("environment: {id: 'leaky:Leaky-v0'}\nnoise: {size: 600000}\n" + COMMON)
-    ended = run_mpies(0, "verify", config, "--ranks", "1,2", "--generations", 2)
-    assert ended.code == 1, ended.stdout + ended.stderr
-    assert "differs from generation 1" in ended.stdout
+    outcome = run_mpies(0, "verify", config, "--ranks", "1,2", "--generations", 2)
+    assert outcome.code == 1, outcome.stdout + outcome.stderr
+    assert "differs from generation 1" in outcome.stdout

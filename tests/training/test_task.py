@@ -43,11 +43,8 @@ def test_limit_and_shift_change_training_alone_and_survive_a_resume_on_other_ran
 
 
 def test_a_function_begins_at_zero_and_a_policy_where_its_seed_says():
-    assert make_task(environment={"id": "function:sphere", "dimension": 3}).first_policy()["parameters"].tolist() == [
-        0,
-        0,
-        0,
-    ]
+    function = make_task(environment={"id": "function:sphere", "dimension": 3})
+    assert function.first_policy()["parameters"].tolist() == [0, 0, 0]
     first, same, other = (make_task(seed=seed).first_policy()["parameters"] for seed in (1, 1, 2))
     assert first.tobytes() == same.tobytes() != other.tobytes()
 

@@ -1,0 +1,269 @@
+"""The user's own solver: what its methods raise, return and leave behind is checked and explained in one line."""
+
+import contextlib
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.solvers.base import Gaussian, Proposal, Results, Solver
+from mpies.solvers.external import ExternalSolver
+from mpies.solvers.moments import Weights
+from mpies.solvers.noise import FloatArray
+from mpies.solvers.problem import SolverProblem
+from mpies.solvers.state_check import ONLY_RANK_0, StateCheck, explain_weights
+
+CHECKED = 16  # the first steps of a process, in each of which the state is checked; later ones are at powers of two
+LONGEST = 300  # letters of a user's message in an error
+
+
+class OwnSolver(Solver[Any, Any]):
+    """Comes before the user's class in the method resolution order: class Checked(OwnSolver, Mine).
+
+    Raises SolverProblem for whatever the user's methods raise and for what they return or leave of a wrong type or
+    shape.  On rank 0 some steps are repeated by a copy, to find out whether the state is complete.
+
+    path: of the user's file, as it was given.
+    """
+
+    path: ClassVar[str]
+    _steps = 0  # that this object has taken
+    _is_copy = False  # whether it checks another solver
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        with self._explaining("__init__", args[0].kind if args else "its"):
+            super().__init__(*args, **kwargs)
+
+    def begin(self) -> None:
+        with self._explaining("begin"):
+            super().begin()  # type: ignore[safe-super]  # the user's
+        self._check_state("begin")
+
+    def propose(self) -> Proposal:
+        with self._explaining("propose"):
+            proposal: Proposal = super().propose()  # type: ignore[safe-super]  # the user's
+        self._check_proposal(proposal)
+        return proposal
+
+    def write(
+        self, proposal: Proposal, indices: npt.NDArray[np.int64], member: int, out: FloatArray
+    ) -> Sequence[float]:
+        try:
+            payload = super().write(proposal, indices, member, out)
+            count = len(payload)
+        except (Exception, SystemExit) as error:
+            raise self._raised("write or sample", error) from error
+        if count != self.payload_size:
+            raise self._problem(f"write or sample must return {self.payload_size} numbers, but returned {count}")
+        return payload
+
+    def compute_weights(self, results: Results, proposal: Proposal) -> Weights:
+        with self._explaining("compute_weights"):
+            weights = super().compute_weights(results, proposal)
+        self._check_weights(weights, len(results.returns))
+        if self._is_started and self._is_check_due:
+            problem = explain_weights(self, weights, results, proposal, self._make_copy)
+            if problem:
+                raise self._problem(problem)
+        return weights
+
+    def tell(self, proposal: Proposal, results: Results, moments: FloatArray) -> None:
+        check = None
+        if self._is_check_due:
+            check = StateCheck(self, proposal, results, moments, self._make_copy)
+        super().tell(proposal, results, moments)
+        self._steps += 1
+        if check and (problem := check.explain()):
+            raise self._problem(problem)
+
+    def update(self, proposal: Proposal, results: Results, moments: FloatArray) -> None:
+        with self._explaining("update"):
+            returned: Any = super().update(proposal, results, moments)  # type: ignore[func-returns-value,safe-super]
+        if returned is not None:
+            raise self._problem(f"update must change self.mean and return None, but returned {describe(returned)}")
+        self._check_state("update")
+
+    def state(self) -> dict[str, Any]:
+        with self._explaining("state"):
+            return super().state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        for name in self._names_of_state():
+            if name not in state and not any(key.startswith(f"{name}/") for key in state) and not self._is_copy:
+                raise self._problem(
+                    f"state_fields names `{name}`, which the run to be resumed has not saved; the solver was changed "
+                    "since that run began: take another --out"
+                )
+        with self._explaining("restore"):
+            super().restore(state)
+
+    def report(self) -> dict[str, float]:
+        with self._explaining("report"):
+            numbers = super().report()
+        wanted = "report must return a dict of names to numbers"
+        if not isinstance(numbers, dict):
+            raise self._problem(f"{wanted}, but returned {describe(numbers)}")
+        for name, value in numbers.items():
+            if not isinstance(name, str) or not name.isprintable() or not name or set(name) & set(',"'):
+                raise self._problem(f"{wanted}, but {name!r} cannot be the name of a column")
+            if not isinstance(value, int | float | np.integer | np.floating):
+                raise self._problem(f"{wanted}, but {name} is {describe(value)}")
+        return numbers
+
+    # -- checks ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_started(self) -> bool:
+        return "mean" in vars(self)
+
+    @property
+    def _is_check_due(self) -> bool:
+        """Whether the coming step is to be checked.  Restoring an ExternalSolver takes all earlier steps again."""
+        number = self._steps + 1
+        is_power_of_two = number & (number - 1) == 0
+        return not self._is_copy and (is_power_of_two or (number <= CHECKED and not isinstance(self, ExternalSolver)))
+
+    def _make_copy(self) -> "OwnSolver":
+        """A solver with the same options that was not started."""
+        copied = type(self)(self.options, self.dimension, self.seed, self.dtype, self.directions)
+        copied.table, copied._is_copy = self.table, True
+        return copied
+
+    def _check_proposal(self, proposal: Any) -> None:
+        expected, wanted = type(self).Proposal, f"propose must return a {type(self).Proposal.__name__}"
+        if type(proposal) is not expected:
+            hint = ""
+            if isinstance(proposal, Proposal):
+                hint = f"; or write Proposal = {type(proposal).__name__} into the class"
+            raise self._problem(f"{wanted}, but returned {describe(proposal)}{hint}")
+        self._check_vector("propose must return a mean", proposal.mean, (self.dimension,))
+        if isinstance(proposal, Gaussian):
+            self._check_vector("propose must return a scale", proposal.scale, (1,), (self.dimension,))
+        for entry in fields(proposal):
+            value = getattr(proposal, entry.name)
+            if entry.name == "rows":
+                if value is not None:
+                    self._check_rows(value)
+            elif not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in "biuf":
+                raise self._problem(f"{wanted} of vectors of numbers, but its {entry.name} is {describe(value)}")
+
+    def _check_rows(self, rows: Any) -> None:
+        """Raise SolverProblem for rows that do not fit into the shared memory of a node."""
+        wanted = f"propose must return at most {self.rows} rows (rows in the class) of {self.dimension} numbers"
+        if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.shape[1] != self.dimension:
+            raise self._problem(f"{wanted}, but returned {describe(rows)}")
+        if len(rows) > self.rows:
+            raise self._problem(f"{wanted}, but returned {len(rows)}")
+        if not np.isfinite(rows).all():
+            raise self._problem(f"{wanted}, but {count_bad(rows)} are NaN or infinite")
+
+    def _check_weights(self, weights: Any, members: int) -> None:
+        if not isinstance(weights, Weights):
+            raise self._problem(
+                "compute_weights must return a Weights of mpies.solvers.moments, but returned " + describe(weights)
+            )
+        batch = self.options.members(self.dimension)
+        rows = self.options.noise_rows(self.dimension) * (members // batch)
+        for name, part in vars(weights).items():
+            wanted = f"compute_weights must return {name} weights (orders, {rows}), a column for each noise row"
+            wanted += f" of {members} members, as {np.dtype(self.dtype).name}"
+            is_array = isinstance(part, np.ndarray) and part.ndim == 2 and part.dtype == self.dtype
+            if not is_array or part.shape[1] not in (rows, 0) or part.shape[1] != weights.linear.shape[1]:
+                raise self._problem(f"{wanted}, but they are {describe(part)}")
+            if not np.isfinite(part).all():
+                raise self._problem(f"{wanted}, but {count_bad(part)} are NaN or infinite")
+        if self.directions.has_products and len(weights.square):
+            raise self._problem("compute_weights must return no square weights where the noise is of low rank")
+
+    def _check_state(self, method: str) -> None:
+        """Raise SolverProblem where the method has left a state that cannot be saved or is not a number."""
+        for name in self._names_of_state():
+            if not hasattr(self, name):
+                raise self._problem(f"{method} must set `{name}`, which state_fields names, but there is none")
+            value = getattr(self, name)
+            if not hasattr(value, "state") and _kind_of(value) not in "biuf":
+                raise self._problem(
+                    f"state_fields names `{name}`, which must be an array, a number or an optimizer, but after {method} "
+                    f"is {describe(value)}"
+                )
+        self._check_vector(f"{method} must leave a mean", self.mean, (self.dimension,))
+
+    def _names_of_state(self) -> tuple[str, ...]:
+        with self._explaining("state_fields"):
+            names: Any = self.state_fields
+        wanted = 'state_fields must be a tuple of names such as ("mean", "sigma")'
+        if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+            comma = "; a tuple of one name needs a comma" if isinstance(names, str) else ""
+            raise self._problem(f"{wanted}, but is {names!r}{comma}")
+        if "mean" not in names:
+            raise self._problem(f'{wanted} and must have "mean" among them, but is {names!r}')
+        return tuple(names)
+
+    def _check_vector(self, wanted: str, value: Any, *shapes: tuple[int, ...]) -> None:
+        """Raise SolverProblem unless the value is an array of one of the shapes, of the solver's dtype, and finite."""
+        wanted += f", {np.dtype(self.dtype).name} of shape {' or '.join(map(str, shapes))}"
+        if not isinstance(value, np.ndarray) or value.shape not in shapes or value.dtype != self.dtype:
+            raise self._problem(f"{wanted}, but it is {describe(value)}")
+        if not np.isfinite(value).all():
+            raise self._problem(f"{wanted}, but {count_bad(value)} are NaN or infinite")
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def _problem(self, text: str, kind: str = "") -> SolverProblem:
+        when = f" (generation {self.generation + 1})" if "generation" in vars(self) else ""
+        return SolverProblem(f"solver.kind {kind or self.options.kind}: {text}{when}")
+
+    @contextlib.contextmanager
+    def _explaining(self, method: str, kind: str = "") -> Iterator[None]:
+        """A context in which whatever the user's method raises becomes a SolverProblem."""
+        try:
+            yield
+        except SolverProblem:
+            raise
+        except (Exception, SystemExit, GeneratorExit) as error:
+            raise self._raised(method, error, kind) from error
+
+    def _raised(self, method: str, error: BaseException, kind: str = "") -> SolverProblem:
+        """The SolverProblem for what the user's method has raised."""
+        if isinstance(error, AttributeError) and error.obj is self and not self._is_started and error.name:
+            return self._problem(f"{method} reads `{error.name}`{ONLY_RANK_0}", kind)
+        frames = traceback.extract_tb(error.__traceback__)
+        own = Path(self.path).resolve()
+        frame = next((frame for frame in reversed(frames) if Path(frame.filename) == own), frames[-1])
+        text = "".join(letter if letter.isprintable() else " " for letter in " ".join(_text_of(error).split()))
+        text = f": {text[:LONGEST]}" if text else ""
+        place = f"{Path(frame.filename).name}, line {frame.lineno}"
+        return self._problem(f"{method} raised {type(error).__name__}{text} ({place})", kind)
+
+
+def describe(value: Any) -> str:
+    """What a value is, in a few words."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype.name} of shape {value.shape}"
+    if value is None or isinstance(value, bool | int | float):
+        return repr(value)
+    return f"a {type(value).__name__}"
+
+
+def count_bad(values: npt.NDArray[Any]) -> str:
+    """How many of the numbers are NaN or infinite, as `3 of 8`."""
+    return f"{int((~np.isfinite(values)).sum())} of {values.size}"
+
+
+def _kind_of(value: Any) -> str:
+    """The letter of NumPy for the type of a value: b, i, u and f are numbers, O anything."""
+    try:
+        return np.asarray(value).dtype.kind
+    except ValueError:  # a list of lists of different lengths
+        return "O"
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # a user's exception may be anything
+        return ""

@@ -1,0 +1,80 @@
+"""How ranks are started: the command, its variables, and what happens when mpiexec starts none."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpies.comm import mpiexec
+
+
+def test_the_command_runs_mpies_with_this_python_on_so_many_ranks():
+    command = mpiexec.command("/opt/mpiexec", 3, ["train", "a.yaml"])
+    assert command == ["/opt/mpiexec", "-n", "3", sys.executable, "-m", "mpies", "train", "a.yaml"]
+
+
+def test_the_mpiexec_beside_this_python_comes_before_the_path(tmp_path, monkeypatch):
+    for folder in ("python", "path"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mpiexec").write_text("#!/bin/sh\n")
+        (tmp_path / folder / "mpiexec").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python" / "python3"))
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    assert mpiexec.find() == str(tmp_path / "python" / "mpiexec")
+    (tmp_path / "python" / "mpiexec").unlink()
+    assert mpiexec.find() == str(tmp_path / "path" / "mpiexec")
+    (tmp_path / "path" / "mpiexec").unlink()
+    assert mpiexec.find() is None
+
+
+def test_variables_of_the_user_come_before_our_own(monkeypatch):
+    monkeypatch.delenv("OMPI_MCA_osc", raising=False)
+    monkeypatch.setenv("OMPI_MCA_mpi_yield_when_idle", "0")
+    monkeypatch.setenv("MINE", "here")
+    environment = mpiexec.environment()
+    assert environment["OMPI_MCA_osc"] == "^ucx"
+    assert environment["OMPI_MCA_mpi_yield_when_idle"] == "0" and environment["MINE"] == "here"
+
+
+def test_ranks_use_one_thread_for_linear_algebra_unless_the_user_wants_more(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert mpiexec.environment()["OMP_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    assert mpiexec.environment()["OMP_NUM_THREADS"] == "4"
+
+
+@pytest.mark.parametrize(("user", "is_allowed"), [(0, True), (1000, False)])
+def test_only_root_needs_leave_to_run_as_root(user, is_allowed, monkeypatch):
+    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(mpiexec.os, "geteuid", lambda: user)
+    assert ("OMPI_ALLOW_RUN_AS_ROOT" in mpiexec.environment()) == is_allowed
+
+
+# Counts its runs in the file `runs`, and fails like Open MPI while there are fewer than the argument says.
+PROGRAM = """
+import sys
+count = open("runs", "a+").tell() + 1
+open("runs", "a").write("x")
+if count < int(sys.argv[1]):
+    sys.exit("PMIx: the listener thread failed to start")
+print("ran as number", count, repr(sys.stdin.read()))
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize(("first_good", "expected"), [(1, 1), (2, 2), (3, 3), (9, 3)])
+def test_a_command_is_started_again_while_mpiexec_starts_no_rank(first_good, expected, tmp_path):
+    done = mpiexec.run([sys.executable, "-c", PROGRAM, str(first_good)], cwd=tmp_path)
+    assert Path(tmp_path / "runs").read_text() == "x" * expected
+    if first_good <= 3:
+        assert done.returncode == 7 and done.stdout == f"ran as number {expected} ''\n"
+    else:
+        assert done.returncode == 1 and mpiexec.never_began(done.stderr)
+
+
+def test_a_command_has_the_variables_that_it_is_given(monkeypatch):
+    monkeypatch.delenv("OMPI_MCA_osc", raising=False)
+    program = [sys.executable, "-c", "import os; print(os.environ.get('OMPI_MCA_osc'))"]
+    assert mpiexec.run(program).stdout == "^ucx\n"
+    assert mpiexec.run(program, env={"OMPI_MCA_osc": "mine"}).stdout == "mine\n"

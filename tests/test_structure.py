@@ -1,0 +1,192 @@
+"""The shape of the code, read from the code itself: directions of imports, sizes, annotations, and one update."""
+
+import ast
+from collections import defaultdict
+from functools import cache
+
+import pytest
+
+from tests.support import HOME
+
+# Packages from the top down; one imports only those below it.  solvers and envs import nothing of mpies but themselves.
+LAYERS = [
+    *("cli", "jobs", "sweeps", "scaling", "views", "tools", "training", "runs", "rollouts", "config", "policies"),
+    *("kernels", "comm", "errors", "threads"),
+]
+BOTTOM = ("solvers", "envs")
+LONGEST_MODULE, LONGEST_FUNCTION = 400, 80  # lines
+
+
+@cache
+def modules():
+    """Dotted name to path of every module of mpies, solvers and envs."""
+    found = {}
+    for folder, prefix in (
+        (HOME / "mpies", "mpies"),
+        (HOME / "solvers", "mpies.solvers"),
+        (HOME / "envs", "mpies.envs"),
+    ):
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            if prefix == "mpies" and parts[0] in BOTTOM:  # the links to ../solvers and ../envs
+                continue
+            found[".".join([prefix, *parts]).removesuffix(".__init__")] = path
+    return found
+
+
+@cache
+def tree_of(name):
+    return ast.parse(modules()[name].read_text())
+
+
+@cache
+def imports_of(name):
+    """(module, line) of each import in a module, also inside its functions; of `from a import b`, a.b if it is one."""
+    found = []
+    for node in ast.walk(tree_of(name)):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = name.split(".") if modules()[name].stem == "__init__" else name.split(".")[:-1]
+                base = ".".join(package[: len(package) - node.level + 1] + ([base] if base else []))
+            for alias in node.names:
+                whole = f"{base}.{alias.name}"
+                found.append((whole if whole in modules() else base, node.lineno))
+    return found
+
+
+def package_of(module):
+    """The package, or module right below mpies, that a module is part of; '' for mpies itself."""
+    return module.partition(".")[2].partition(".")[0]
+
+
+def functions():
+    """(module, function) of every function and method."""
+    for name in modules():
+        for node in ast.walk(tree_of(name)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield name, node
+
+
+def find_circles(arrows):
+    """Groups of nodes, each of which reaches the others and itself.  arrows: node to the set of its successors."""
+
+    def reach(start):
+        reached, waiting = set(), [start]
+        while waiting:
+            for successor in arrows.get(waiting.pop(), ()):
+                if successor not in reached:
+                    reached.add(successor)
+                    waiting.append(successor)
+        return reached
+
+    reached = {node: reach(node) for node in arrows}
+    return {
+        frozenset(other for other in reached[node] if node in reached.get(other, ()))
+        for node in arrows
+        if node in reached[node]
+    }
+
+
+def package_arrows():
+    """Package to the packages that it imports, and one place of each such import."""
+    arrows, places = defaultdict(set), {}
+    for name in modules():
+        for target, line in imports_of(name):
+            source, destination = package_of(name), package_of(target)
+            if target.split(".")[0] == "mpies" and source != destination:
+                arrows[source].add(destination)
+                places[source, destination] = f"{name}:{line} imports {target}"
+    return arrows, places
+
+
+def test_the_imports_of_all_modules_were_read():
+    assert len(modules()) > 90
+    assert {package_of(name) for name in modules()} - {"", "__main__"} <= {*LAYERS, *BOTTOM}
+    assert "mpies.training.update" in {target for target, _ in imports_of("mpies.training.trainer")}
+    inside = {target for target, _ in imports_of("mpies.comm")}
+    assert "mpies.comm.mpi" in inside  # which is imported in a function
+
+
+def test_imports_of_packages_go_down():
+    order = ["", "__main__", *LAYERS, *BOTTOM]
+    _, places = package_arrows()
+    upward = [place for (source, target), place in places.items() if order.index(target) <= order.index(source)]
+    assert upward == [], "imports against the order"
+
+
+@pytest.mark.parametrize("package", BOTTOM)
+def test_solvers_and_envs_import_nothing_of_mpies_but_themselves(package):
+    arrows, places = package_arrows()
+    assert [places[package, other] for other in arrows[package]] == []
+
+
+def test_packages_do_not_import_each_other_in_a_circle():
+    arrows, _ = package_arrows()
+    assert find_circles(arrows) == set()
+
+
+def test_modules_do_not_import_each_other_in_a_circle():
+    arrows = {}
+    for name in modules():
+        arrows[name] = {target for target, _ in imports_of(name) if target in modules()}
+    assert find_circles(arrows) == set()
+
+
+def test_no_module_has_two_names():
+    bare = [
+        f"{name}:{line} imports {target}"
+        for name in modules()
+        for target, line in imports_of(name)
+        if target.split(".")[0] in BOTTOM
+    ]
+    assert bare == []
+
+
+def test_tests_and_benchmarks_do_not_import_each_other():
+    wrong = []
+    for folder, other in (("tests", "benchmarks"), ("benchmarks", "tests")):
+        for path in (HOME / folder).rglob("*.py"):
+            if ".venv" in path.parts:
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                wrong += [f"{path.relative_to(HOME)}:{node.lineno}" for name in names if name.split(".")[0] == other]
+    assert wrong == []
+
+
+def test_every_function_is_annotated():
+    bare = []
+    for name, function in functions():
+        arguments = function.args
+        given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        given += [extra for extra in (arguments.vararg, arguments.kwarg) if extra]
+        missing = [a.arg for a in given if a.annotation is None and a.arg not in ("self", "cls")]
+        if missing or function.returns is None:
+            bare.append(f"{name}:{function.lineno} {function.name}({', '.join(missing)})")
+    assert bare == [], f"{len(bare)} functions lack annotations"
+
+
+def test_no_module_is_too_long():
+    lengths = {name: len(path.read_text().splitlines()) for name, path in modules().items()}
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_MODULE} == {}
+
+
+def test_no_function_is_too_long():
+    lengths = {f"{name}.{f.name}": f.end_lineno - f.lineno + 1 for name, f in functions()}
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_FUNCTION} == {}
+
+
+def test_the_update_of_a_generation_is_written_once():
+    """`compute_weights` is called in one place, besides solvers that call their own and the estimate of costs."""
+    callers = []
+    for name, function in functions():
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                is_own = name.startswith("mpies.solvers.") and ast.unparse(node.func.value) in ("self", "super()")
+                if node.func.attr == "compute_weights" and not is_own and name != "mpies.scaling.cost":
+                    callers.append(f"{name}.{function.name}")
+    assert callers == ["mpies.solvers.update.sum_moments"]

@@ -1,0 +1,143 @@
+"""Why and when a run stops."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from mpies.comm import connect
+from mpies.comm.serial import Serial
+from mpies.config.schema import StopSection
+from mpies.training.control import ABANDON, CONTINUE, STOP, Control, GenerationAbandoned, Signals
+from mpies.training.learner import Clock
+
+
+class FakeLearner:
+    """What the stop rules look at."""
+
+    def __init__(self, solved=-np.inf, **clock):
+        self.solved, self.clock = solved, Clock(**clock)
+
+
+class FakeSignals:
+    def __init__(self, raised=None, expired=False):
+        self.raised, self.expired = raised, expired
+
+    def is_expired(self, grace):
+        return self.expired
+
+
+@pytest.fixture
+def handlers():
+    """The process's signal handlers are the same after the test."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    before = [signal.getsignal(number) for number in numbers]
+    yield numbers
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+STOP_RULES = StopSection(target=10.0, generations=100, steps=1000, seconds=60.0)
+
+
+@pytest.mark.parametrize(
+    ("learner", "reason"),
+    [
+        (FakeLearner(generation=99, steps=999, seconds=59.9, solved=9.9), ""),
+        (FakeLearner(generation=100), "generations"),
+        (FakeLearner(steps=1000), "steps"),
+        (FakeLearner(seconds=60.0), "seconds"),
+        (FakeLearner(solved=10.0, generation=100), "solved"),
+        (FakeLearner(generation=100, steps=1000, seconds=60), "generations"),
+    ],
+)
+def test_the_first_rule_that_holds_is_the_reason(learner, reason):
+    assert Control(STOP_RULES, Serial()).stop_reason(learner) == reason
+
+
+def test_without_a_rule_for_steps_seconds_and_target_generations_alone_count():
+    learner = FakeLearner(generation=3, steps=10**9, seconds=1e9, solved=1e9)
+    assert Control(StopSection(generations=4), Serial()).stop_reason(learner) == ""
+
+
+def test_failures_come_before_rules_signals_before_failures_and_solved_before_signals():
+    control = Control(STOP_RULES, Serial())
+    control.failed_share = STOP_RULES.max_failures
+    assert control.stop_reason(FakeLearner(generation=100)) == "generations"  # no more than allowed
+    control.failed_share += 0.01
+    assert control.stop_reason(FakeLearner(generation=100)) == "failures"
+    control.agree(np.array([CONTINUE, STOP]))
+    assert control.stop_reason(FakeLearner(generation=100)) == "signal"
+    control.failed_share = 0.0
+    assert control.stop_reason(FakeLearner(solved=10.0)) == "solved"
+    assert control.stop_reason(FakeLearner()) == "signal"
+
+
+def test_a_stop_that_was_requested_once_holds():
+    control = Control(STOP_RULES, Serial())
+    control.agree(np.array([CONTINUE, CONTINUE]))
+    assert control.stop_reason(FakeLearner()) == ""
+    control.agree(np.array([STOP, CONTINUE]))
+    control.agree(np.array([CONTINUE, CONTINUE]))
+    assert control.stop_reason(FakeLearner()) == "signal"
+
+
+def test_a_rank_that_abandons_ends_the_generation_on_all():
+    control = Control(STOP_RULES, Serial())
+    with pytest.raises(GenerationAbandoned):
+        control.agree(np.array([CONTINUE, ABANDON, STOP]))
+    assert control.stop_reason(FakeLearner()) == "signal"
+
+
+@pytest.mark.parametrize(
+    ("signals", "request_made", "abandons"),
+    [
+        (None, CONTINUE, False),
+        (FakeSignals(), CONTINUE, False),
+        (FakeSignals(raised=1.0), STOP, False),
+        (FakeSignals(raised=1.0, expired=True), ABANDON, True),
+    ],
+)
+def test_a_rank_requests_what_its_signals_say(signals, request_made, abandons):
+    comm = Serial()
+    control = Control(STOP_RULES, comm, signals)
+    assert control.request() == request_made
+    assert control.must_abandon() == comm.abandon_requested == abandons
+
+
+def test_a_rank_abandons_with_another_of_its_node():
+    comm = Serial()
+    comm.request_abandon()
+    assert Control(STOP_RULES, comm, FakeSignals()).request() == ABANDON
+
+
+@pytest.mark.mpi(2)
+def test_rank_0_decides_for_all():
+    comm = connect()
+    control = Control(STOP_RULES, comm)
+    for values, reason in (({}, ""), ({"steps": 1000}, "steps"), ({"solved": 11.0}, "solved")):
+        learner = FakeLearner(**values)
+        assert control.stop_reason(learner if comm.is_root else None) == reason
+
+
+def test_the_first_signal_is_remembered_and_the_second_one_has_its_default_effect(handlers):
+    signals = Signals()
+    assert signals.raised is None and not signals.is_expired(0.0)
+    before = time.monotonic()
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert before <= signals.raised <= time.monotonic()
+    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.default_int_handler)
+    time.sleep(0.02)
+    assert signals.is_expired(0.01) and not signals.is_expired(60)
+
+
+def test_outside_the_main_thread_no_handler_is_set(handlers):
+    before = [signal.getsignal(number) for number in handlers]
+    thread = threading.Thread(target=Signals)
+    thread.start()
+    thread.join()
+    assert [signal.getsignal(number) for number in handlers] == before

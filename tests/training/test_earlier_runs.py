@@ -1,0 +1,87 @@
+"""Run directories that earlier versions wrote: they resume and replay.  tests/data holds one of 0.1 of each kind."""
+
+import shutil
+
+import pytest
+
+from mpies.config.loading import as_yaml
+from mpies.runs import hdf5
+from mpies.runs.checkpoint import newest_checkpoint
+from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.reader import RunView, read_config
+from mpies.tools.replay import Replay
+from tests.support import HOME, invoke
+
+RUNS = ["run-0.1-overlap-0", "run-0.1-overlap-1"]
+
+
+@pytest.fixture(params=RUNS)
+def run(request, tmp_path):
+    """A copy of the run."""
+    return shutil.copytree(HOME / "tests" / "data" / request.param, tmp_path / "run")
+
+
+@pytest.fixture
+def config(run, tmp_path):
+    """The path of its config."""
+    path = tmp_path / "config.yaml"
+    path.write_text(as_yaml(read_config(run)))
+    return path
+
+
+@pytest.fixture
+def fresh_digests(run, trained):
+    """The digests of the same config, trained for eight generations by this version on this machine.
+
+    Skips where the machine computes other bits than the one that made the run.
+    """
+    values = read_config(run)
+    values["stop"]["generations"] = 8
+    digests = read_digests(trained(as_yaml(values)))
+    if digests[0] != read_digests(run)[0]:
+        pytest.skip("this machine, or a package on it, computes other bits than those that were recorded")
+    return digests
+
+
+def test_training_gives_the_recorded_digests(run, fresh_digests):
+    assert fresh_digests[:6] == read_digests(run)
+
+
+@pytest.mark.parametrize("lost", [None, "generation-00000006.h5"], ids=["complete", "from the ledger"])
+def test_it_resumes(lost, run, config, fresh_digests, run_mpies):
+    before = read_metrics(run)
+    if lost:
+        (run / "checkpoints" / lost).unlink()
+    outcome = run_mpies(0, "train", config, "--out", run, "--resume", "must", "stop.generations=8")
+    assert outcome.code == 0, outcome.stderr
+    assert "going on from generation 6" in outcome.stderr and "WARNING" not in outcome.stderr
+    assert read_metrics(run)[:6] == before
+    assert read_digests(run) == fresh_digests
+    assert newest_checkpoint(run, print)[1]["generation"] == 8
+
+
+@pytest.mark.parametrize("generation", [0, 3, 6])
+def test_it_replays(generation, run, fresh_digests, tmp_path):
+    replay = Replay(run, generation)
+    assert replay.is_faithful()
+    if generation:
+        assert replay.digest == read_digests(run)[generation - 1]
+    outcome = invoke("replay", run, "--generation", generation, "--out", tmp_path / "policy.h5")
+    assert outcome.code == 0 and "the recorded one" in outcome.stdout
+    if generation == 6:
+        saved = hdf5.read(tmp_path / "policy.h5")[0]
+        assert hdf5.digest(saved) == hdf5.digest(hdf5.read(run / "policy.h5")[0])
+
+
+def test_its_members_are_played_again(run, fresh_digests):
+    outcome = invoke("play", run, "--member", "5,3")
+    assert outcome.code == 0, outcome.stdout + outcome.stderr
+
+
+def test_it_is_read_and_its_policy_is_played(run):
+    """On every machine."""
+    view = RunView(run)
+    assert view.state() == "finished" and view.metrics.refresh().columns["generation"].tolist() == [1, 2, 3, 4, 5, 6]
+    for policy in (run, run / "best.h5", run / "policy.h5"):
+        outcome = invoke("evaluate", policy, "--episodes", 3)
+        assert outcome.code == 0, outcome.stderr

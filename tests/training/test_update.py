@@ -1,0 +1,144 @@
+"""The update on all ranks: the same live and replayed, on one rank and on three."""
+
+import numpy as np
+import pytest
+
+from mpies.comm import connect
+from mpies.comm.serial import Serial
+from mpies.config.loading import validate_config
+from mpies.runs import hdf5
+from mpies.solvers import noise
+from mpies.solvers.base import Results
+from mpies.training.generation import Population, results_to_arrays
+from mpies.training.learner import Learner
+from mpies.training.update import Updater, make_solver
+from tests.support import on_one_and_three_ranks
+
+KINDS = {
+    "openai_es": {"kind": "openai_es", "population": 8},
+    "batches": {"kind": "openai_es", "population": 8, "timesteps_per_batch": 100},
+    "cma_es": {"kind": "cma_es", "population": 8},
+    "snes": {"kind": "snes", "population": 8},
+}
+DIMENSION = 1003
+
+
+def make_config(kind="openai_es", overlap=0):
+    sections = {"environment": {"id": "function:sphere", "dimension": DIMENSION}, "noise": {"size": 5000}}
+    return validate_config(sections | {"solver": KINDS[kind], "overlap": overlap}, "x")
+
+
+def make_updater(comm, **values):
+    """An Updater of a run that begins at 0."""
+    config = make_config(**values)
+    updater = Updater(config, make_solver(config, DIMENSION), comm)
+    updater.build_table()
+    learner = None
+    if comm.is_root:
+        learner = Learner(config, updater.solver, observation_size=2)
+        learner.start({"parameters": np.zeros(DIMENSION)})
+    updater.begin(learner)
+    return updater
+
+
+def play(updater, batches=1):
+    """The population of the coming generation, whose returns are made up."""
+    members = batches * updater.config.solver.members(DIMENSION)
+    results = Results.of(np.random.default_rng(updater.generation).standard_normal(members))
+    indices = [updater.solver.population_indices(updater.generation, batch) for batch in range(batches)]
+    return Population(results, np.concatenate(indices))
+
+
+def apply_generations(updater, generations=3, batches=1):
+    """Take some steps.  Returns the digest after each on rank 0 and the ledger's records of them."""
+    digests, records = [], []
+    for _ in range(generations):
+        spec, _ = updater.next_specs()
+        population = play(updater, batches)
+        updater.apply(spec, population)
+        if learner := updater.learner:
+            digests.append(learner.digest())
+            record = {"generation": learner.clock.generation, **results_to_arrays(population.results)}
+            records.append({name: np.asarray(value) for name, value in (record | learner.progress()).items()})
+    return digests, records
+
+
+@on_one_and_three_ranks
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_have_the_same_bits_on_any_number_of_ranks_and_replayed(kind, ranks):
+    comm, batches = connect(), 2 if kind == "batches" else 1
+    updater = make_updater(comm, kind=kind)
+    digests, records = apply_generations(updater, batches=batches)
+    assert updater.generation == 3
+    alone = make_updater(Serial(), kind=kind)
+    expected, alone_records = apply_generations(alone, batches=batches)
+    assert len(set(expected)) == 3
+    replayed = make_updater(comm, kind=kind)
+    for number in range(3):
+        replayed.replay(records[number] if comm.is_root else None)
+    assert replayed.generation == 3
+    if comm.is_root:
+        assert digests == expected
+        assert replayed.learner.digest() == digests[-1]
+        assert replayed.learner.clock == updater.learner.clock
+        assert [record["clock/generation"] for record in alone_records] == [1, 2, 3]
+
+
+@on_one_and_three_ranks
+def test_with_overlap_a_step_is_that_of_the_spec_which_was_played(ranks):
+    comm = connect()
+    updater, alone = make_updater(comm, overlap=1), make_updater(Serial(), overlap=1)
+    for _ in range(3):
+        spec, upcoming = updater.next_specs()
+        expected, expected_upcoming = alone.next_specs()
+        assert spec.proposal.mean.tobytes() == expected.proposal.mean.tobytes()
+        assert upcoming.proposal.mean.tobytes() == expected_upcoming.proposal.mean.tobytes()
+        previous_upcoming = upcoming
+        updater.apply(spec, play(updater))
+        alone.apply(expected, play(alone))
+        assert updater.next_specs()[0] is previous_upcoming  # what was announced is what is played
+        alone.next_specs()
+    if comm.is_root:
+        assert updater.learner.digest() == alone.learner.digest()
+
+
+@on_one_and_three_ranks
+def test_the_noise_table_is_filled_by_all_ranks_of_a_node(ranks, monkeypatch):
+    monkeypatch.setattr(noise, "BLOCK", 100)
+    comm = connect()
+    updater = make_updater(comm)
+    expected = np.empty(5000, np.float32)
+    for block in range(noise.blocks(5000)):
+        noise.fill(expected, updater.config.seed, block)
+    assert noise.blocks(5000) == 50 and updater.solver.table.tobytes() == expected.tobytes()
+
+
+@on_one_and_three_ranks
+def test_every_rank_gets_the_newest_mean_and_normalization(ranks):
+    comm = connect()
+    updater = make_updater(comm)
+    apply_generations(updater)
+    if comm.is_root:
+        updater.learner.normalizer.add(np.array([10.0]), np.array([[20.0, 30.0]]), np.array([[100.0, 200.0]]))
+    mean, normalization = updater.broadcast_mean()
+    digest = np.frombuffer(hdf5.digest({"mean": mean}).encode(), np.uint8)
+    assert comm.broadcast([digest])[0].tobytes() == digest.tobytes()
+    assert mean.any() and mean.dtype == np.float32
+    assert normalization.shape == (2, 2) and normalization[0].tolist() == [2, 3]
+
+
+def test_without_statistics_there_is_no_normalization():
+    updater = make_updater(Serial())
+    updater.learner = Learner(updater.config, updater.solver, observation_size=0)
+    assert updater.broadcast_mean()[1] is None
+    assert updater.learner.ask().normalization is None
+
+
+@pytest.mark.mpi(2)
+def test_ranks_go_on_from_the_generation_of_rank_0():
+    comm = connect()
+    updater = make_updater(comm)
+    apply_generations(updater, 2)
+    updater.generation = 7 if comm.rank else updater.generation  # a rank that is behind, or new
+    updater.begin(updater.learner)
+    assert updater.generation == 2 and updater.next_spec is None

@@ -1,0 +1,138 @@
+"""The dashboard and clients that leave, dawdle or send nonsense: everyone is answered, and nothing is printed."""
+
+import http.client
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+PATHS = ["/", "/uPlot.js", "/api/runs", "/api/run?name=group/long", "/download?run=first&file=best.h5", "/absent"]
+
+
+@pytest.fixture
+def dashboard(run_folder):
+    """The port of `mpies dashboard` over `run_folder`.  It must end at Ctrl-C with nothing on standard error."""
+    (run_folder / "first" / "best.h5").write_bytes(bytes(30_000_000))  # more than the buffers of a connection hold
+    command = [sys.executable, "-m", "mpies", "dashboard", str(run_folder), "--port", "0"]
+    heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **heeding)
+    try:
+        yield int(process.stdout.readline().rpartition(":")[2].strip(" /\n"))
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 0 and errors == ""
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def make_request(path="/", method="GET", host="localhost"):
+    return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+
+
+def exchange(port, content, pause=0.0):
+    """Send `content`, with a pause after each byte if one is given.  Returns the answer's head and body."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        for part in [content[i : i + 1] for i in range(len(content))] if pause else [content]:
+            connection.sendall(part)
+            time.sleep(pause)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head.decode(), body
+
+
+def leave(port, content, wait):
+    """Send `content` and close the connection after a while with a reset, whatever has been answered."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+    connection.sendall(content)
+    time.sleep(wait)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def test_clients_that_leave_at_any_moment_are_no_error(dashboard):
+    random_ = random.Random(1)
+    cuts = []
+    for _ in range(120):
+        content = make_request(random_.choice(PATHS))
+        cuts.append((content[: random_.choice([0, 7, len(content), len(content)])], random_.uniform(0, 0.1)))
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda cut: leave(dashboard, *cut), cuts))
+    head, body = exchange(dashboard, make_request("/api/runs"))
+    assert " 200 " in head and b"group/long" in body
+
+
+def test_200_slow_clients_are_answered_and_hold_up_nobody(dashboard):
+    answers = Counter()
+    lock = threading.Lock()
+
+    def dawdle():
+        head, _ = exchange(dashboard, make_request("/page.css"), pause=0.02)
+        with lock:
+            answers[head.partition("\r\n")[0]] += 1
+
+    threads = [threading.Thread(target=dawdle) for _ in range(200)]
+    for thread in threads:
+        thread.start()
+    began = time.monotonic()
+    assert " 200 " in exchange(dashboard, make_request("/api/runs"))[0]
+    assert time.monotonic() - began < 5  # a fraction of the time that the others take, also on a busy machine
+    for thread in threads:
+        thread.join()
+    assert answers == {"HTTP/1.1 200 OK": 200}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_head_answers_like_get_without_the_content(path, server):
+    answers = []
+    for method in ("GET", "HEAD"):
+        connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
+        for _ in range(2):  # a second request on the same connection: nothing is left over from the first
+            connection.request(method, path, headers={"Accept-Encoding": "gzip"})
+            answer = connection.getresponse()
+            content = answer.read()
+        connection.close()
+        headers = {name: value for name, value in answer.getheaders() if name != "Date"}
+        answers.append((answer.status, headers, content))
+    (status, headers, content), (head_status, head_headers, nothing) = answers
+    assert (status, headers) == (head_status, head_headers) and nothing == b""
+    assert int(headers["Content-Length"]) == len(content) > 0
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "words"),
+    [
+        (make_request(host="["), 400, "malformed address or Host: Invalid IPv6 URL"),
+        (make_request(host="[::1"), 400, "malformed address or Host: Invalid IPv6 URL"),
+        (make_request("http://[/"), 400, "malformed address or Host: Invalid IPv6 URL"),
+        (make_request(method="POST"), 501, "Unsupported method"),
+        (b"\x16\x03\x01\x02\x00\r\n\r\n", 400, "Bad request syntax"),
+        (b"GET / HTTP/9.9\r\n\r\n", 505, "Invalid HTTP version"),
+        (b"GET / HTTP/1.1\r\n" + b"X: 1\r\n" * 200 + b"\r\n", 431, "Too many headers"),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 414, "Request-URI Too Long"),
+        (b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", 403, "ask for localhost"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(content, status, words, dashboard):
+    head, body = exchange(dashboard, content)
+    assert head.startswith(f"HTTP/1.1 {status} ")
+    assert words in body.decode() and body.count(b"\n") == 1 and body.endswith(b"\n")
+
+
+def test_a_mistake_of_the_dashboard_is_an_answer_and_is_reported(server, monkeypatch, capsys):
+    monkeypatch.setattr(server.runs, "summaries", lambda: 1 // 0)
+    head, body = exchange(server.server_address[1], make_request("/api/runs"))
+    assert " 500 " in head and body.count(b"\n") == 1
+    until = time.monotonic() + 10
+    while "ZeroDivisionError" not in (report := capsys.readouterr().err):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert "Traceback" in report
