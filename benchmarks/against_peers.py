@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from mpies.comm import mpiexec
@@ -39,12 +40,13 @@ OURS = {  # solver, its keys, generations that overlap
 }
 
 
-def rate(seconds, steps, first=1):
+def rate(seconds: Sequence[float], steps: Sequence[float], first: int = 1) -> float:
     """Steps per second of the generations from the second on; from the first where it plays some of the second."""
     return sum(steps[first:]) / sum(seconds[first:])
 
 
-def play_ours(name, environment, options):
+def play_ours(name: str, environment: str, options: argparse.Namespace) -> float:
+    """Steps per second of `mpies train`.  name: a key of OURS."""
     solver, keys, overlap = OURS[name]
     with tempfile.TemporaryDirectory() as folder:
         config, out = Path(folder) / "config.yaml", Path(folder) / "run"
@@ -59,7 +61,8 @@ def play_ours(name, environment, options):
     return rate(*zip(*pairs, strict=True), first=0 if overlap else 1)
 
 
-def play_peer(name, environment, options):
+def play_peer(name: str, environment: str, options: argparse.Namespace) -> float:
+    """Steps per second of a peer.  name: one of NAMES."""
     command = [options.python, PEERS / "contestant.py", name, environment, "--population", options.population]
     command += ["--workers", options.processes, "--generations", options.generations]
     # One thread of arithmetic per process, as our ranks have.
@@ -68,11 +71,11 @@ def play_peer(name, environment, options):
     done = subprocess.run(list(map(str, command)), env=os.environ | single, **pipes)
     if done.returncode:
         sys.exit(f"{name} on {environment} ended with code {done.returncode}:\n{done.stderr[-2000:]}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    return rate(found["seconds"], found["steps"])
+    results = json.loads(done.stdout.splitlines()[-1])
+    return rate(results["seconds"], results["steps"])
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("environments", nargs="+")
     parser.add_argument(
@@ -89,7 +92,7 @@ def main():
     if not Path(options.python).exists():
         sys.exit(f"{options.python} does not exist: run make benchmark-peers, or name it with --python")
     ours, peers = options.ours.split(","), [name for name in options.peers.split(",") if name]
-    found = {}
+    results = {}
     for environment in options.environments:
         rates = {name: [] for name in [*ours, *peers]}
         for _ in range(options.repeats):
@@ -97,7 +100,7 @@ def main():
                 play = play_ours if name in OURS else play_peer
                 rates[name].append(play(name, environment, options))
         median = {name: statistics.median(values) for name, values in rates.items()}
-        found[environment] = {"median": median, "all": rates}
+        results[environment] = {"median": median, "all": rates}
         print(f"{environment}, population {options.population}, {options.processes} processes")
         for name, value in median.items():
             print(
@@ -105,7 +108,7 @@ def main():
             )
         if options.json:  # after each: all of them take long
             kept = {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()}
-            Path(options.json).write_text(json.dumps({"options": kept, "environments": found}, indent=1))
+            Path(options.json).write_text(json.dumps({"options": kept, "environments": results}, indent=1))
 
 
 if __name__ == "__main__":

@@ -22,13 +22,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mpies.comm import mpiexec
-from mpies.runs.metrics import read_metrics
+from mpies.runs.metrics import read_digests, read_metrics
 
 CONFIG = Path(__file__).with_name("faults.yaml")
 RANKS = 4
+Trials = Iterator[tuple[bool, str]]  # whether each was right, and a line about it
 ULFM = ["--with-ft", "ulfm"]
 DETECTOR = [
     *("--mca", "mpi_ft_detector", "true", "--mca", "mpi_ft_detector_thread", "true"),
@@ -36,7 +38,7 @@ DETECTOR = [
 ]
 
 
-def start(out, flags=(), ranks=RANKS):
+def start(out: Path, flags: Sequence[str] = (), ranks: int = RANKS) -> subprocess.Popen:
     """A job on `ranks` ranks, in a process group of its own."""
     program, *rest = mpiexec.command(mpiexec.find(), ranks, ["train", str(CONFIG), "--out", str(out)])
     return subprocess.Popen(
@@ -49,24 +51,24 @@ def start(out, flags=(), ranks=RANKS):
     )
 
 
-def ranks_of(job):
+def ranks_of(job: subprocess.Popen) -> list[int]:
     """Process ids of the job's ranks."""
     return [int(p) for p in Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()]
 
 
-def wait_for_rows(job, out, count=1, limit=60):
+def wait_for_rows(job: subprocess.Popen, out: Path, count: int = 1, limit: float = 60) -> None:
     """Wait until metrics.csv has `count` rows, or the job is over."""
     end = time.monotonic() + limit
     while time.monotonic() < end and job.poll() is None and len(read_metrics(out)) < count:
         time.sleep(0.02)
 
 
-def half_written(out):
-    """Checkpoints that are not under their final name yet."""
+def half_written(out: Path) -> list[Path]:
+    """Checkpoints that do not have their final name yet."""
     return list((out / "checkpoints").glob(".generation-*.tmp"))
 
 
-def wait_for_a_checkpoint(job, out, limit=10):
+def wait_for_a_checkpoint(job: subprocess.Popen, out: Path, limit: float = 10) -> bool:
     """Wait until a checkpoint is being written.  Returns whether one is."""
     end = time.monotonic() + limit
     left = set(half_written(out))  # by jobs that were killed
@@ -76,8 +78,8 @@ def wait_for_a_checkpoint(job, out, limit=10):
     return False
 
 
-def kill_all(job):
-    """SIGKILL mpirun and its ranks at once."""
+def kill_all(job: subprocess.Popen) -> list[int]:
+    """SIGKILL mpirun and its ranks at once.  Returns their process ids."""
     victims = [*ranks_of(job), job.pid] if job.poll() is None else []
     for victim in victims:
         with contextlib.suppress(ProcessLookupError):
@@ -86,19 +88,16 @@ def kill_all(job):
     return victims
 
 
-def digests(out):
-    return [row["digest"] for row in read_metrics(out)]
-
-
-def undisturbed(folder):
+def undisturbed(folder: Path) -> tuple[list[str], float]:
+    """The digests of a run that nothing is done to, and its seconds."""
     out = folder / "undisturbed"
     began = time.monotonic()
     output = start(out).communicate()[0]
     assert (out / "finished.yaml").exists(), output
-    return digests(out), time.monotonic() - began
+    return read_digests(out), time.monotonic() - began
 
 
-def job_trials(folder, reference, trials, draw):
+def job_trials(folder: Path, reference: list[str], trials: int, draw: random.Random) -> Trials:
     """Kill the whole job `trials` times, resuming it each time; a finished run makes room for a new one."""
     out, number, repeated, kills = folder / "job-0", 0, [], 0
     while kills < trials:
@@ -106,7 +105,7 @@ def job_trials(folder, reference, trials, draw):
         before = len(read_metrics(out))
         job, writing = start(out, ranks=ranks), draw.random() < 0.5
         time.sleep(draw.uniform(0.5, 5.0))
-        torn = writing and wait_for_a_checkpoint(job, out)
+        was_writing = writing and wait_for_a_checkpoint(job, out)
         if job.poll() is None:
             kill_all(job)
             kills += 1
@@ -117,23 +116,31 @@ def job_trials(folder, reference, trials, draw):
             if not (out / "finished.yaml").exists():
                 yield False, f"ended by itself: {output[-500:]}"
                 return
-        rows = read_metrics(out)
-        found = [row["digest"] for row in rows]
-        same = found == reference[: len(found)] and len(found) >= before
-        repeated.append(len(found) - before)
-        moment = ", a checkpoint half written" if torn and half_written(out) else ""
-        yield same, f"{ranks} ranks, generation {before} -> {len(found)}{moment}"
+        digests = read_digests(out)
+        same = digests == reference[: len(digests)] and len(digests) >= before
+        repeated.append(len(digests) - before)
+        moment = ", a checkpoint half written" if was_writing and half_written(out) else ""
+        yield same, f"{ranks} ranks, generation {before} -> {len(digests)}{moment}"
         if (out / "finished.yaml").exists():
-            if found != reference:
+            if digests != reference:
                 yield False, "finished with other digests"
             shutil.rmtree(out)
             number += 1
             out = folder / f"job-{number}"
     output = start(out, ranks=2).communicate()[0]
-    yield digests(out) == reference, "the last one, run to its end"
+    yield read_digests(out) == reference, "the last one, run to its end"
 
 
-def rank_trials(folder, reference, trials, draw, victims=1, number=signal.SIGKILL, flags=ULFM):
+def rank_trials(
+    folder: Path,
+    reference: list[str],
+    trials: int,
+    draw: random.Random,
+    victims: int = 1,
+    number: signal.Signals = signal.SIGKILL,
+    flags: Sequence[str] = ULFM,
+) -> Trials:
+    """Send a signal to random ranks of a run, `trials` times; the others must finish it."""
     done = 0
     while done < trials:
         out = folder / f"rank-{done}"
@@ -155,23 +162,23 @@ def rank_trials(folder, reference, trials, draw, victims=1, number=signal.SIGKIL
             os.killpg(job.pid, signal.SIGKILL)
             yield False, f"ranks {chosen} at generation {generation}: hung"
             continue
-        same = digests(out) == reference and (out / "finished.yaml").exists()
+        same = read_digests(out) == reference and (out / "finished.yaml").exists()
         seconds = [float(s) for s in re.findall(r"go on after ([0-9.]+) s", output)]
         line = f"ranks {chosen} at generation {generation}: repaired in {seconds} s"
         yield same, line if same else f"{line}\n{output[-2000:]}"
         shutil.rmtree(out)
 
 
-def damage_trials(folder, reference, trials, draw):
+def damage_trials(folder: Path, reference: list[str], trials: int, draw: random.Random) -> Trials:
     """Damage one file of a stopped run in one place and resume it (on one rank): never wrong, never a traceback."""
-    whole = folder / "whole"
-    job = start(whole)
-    wait_for_rows(job, whole, len(reference) // 2)
+    undamaged = folder / "undamaged"
+    job = start(undamaged)
+    wait_for_rows(job, undamaged, len(reference) // 2)
     kill_all(job)
     arguments = [sys.executable, "-m", "mpies"]
     for _ in range(trials):
         out = folder / "damaged"
-        shutil.copytree(whole, out)
+        shutil.copytree(undamaged, out)
         file = draw.choice([p for p in out.rglob("*") if p.suffix in (".h5", ".bin", ".csv") and p.stat().st_size])
         content = bytearray(file.read_bytes())
         place = draw.randrange(len(content))
@@ -188,9 +195,9 @@ def damage_trials(folder, reference, trials, draw):
         if command[3] == "evaluate":
             right &= done.returncode == 2
         else:
-            found = digests(out)
-            right &= done.returncode == 0 and found[-1] == reference[-1]
-            right &= file.name == "metrics.csv" or found == reference  # lost rows of the table stay lost
+            digests = read_digests(out)
+            right &= done.returncode == 0 and digests[-1] == reference[-1]
+            right &= file.name == "metrics.csv" or digests == reference  # rows that were lost stay lost
         yield (
             right,
             f"{how} at byte {place} of {file.relative_to(out)}: exit {done.returncode}"
@@ -199,7 +206,7 @@ def damage_trials(folder, reference, trials, draw):
         shutil.rmtree(out)
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("campaign", choices=["job", "rank", "two", "frozen", "damage"])
     parser.add_argument("--trials", type=int, default=10)

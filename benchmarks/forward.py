@@ -7,6 +7,7 @@ import argparse
 import json
 import statistics
 import time
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from mpies.envs.base import Continuous, Discrete, Interface
 from mpies.policies import POLICIES, aligned_stack, make_policy
 
 
-def box(numbers):
+def box(numbers: int) -> Continuous:
     return Continuous(-np.ones(numbers, np.float32), np.ones(numbers, np.float32))
 
 
@@ -29,8 +30,10 @@ CASES = [  # name, kind, options, interface, members
 ]
 
 
-def measure(kind, options, interface, members, seconds=0.2):
-    """Microseconds per member and step (median of nine), and milliseconds of beginning an episode."""
+def measure(
+    kind: str, options: dict[str, Any], interface: Interface, members: int, seconds: float = 0.2
+) -> tuple[float, float, int]:
+    """Microseconds per member and step (median of nine), and milliseconds of beginning an episode; and d."""
     random = np.random.default_rng(1)
     constants = {"reference": random.integers(256, size=(64, interface.observation_size)).astype(np.uint8)}
     policy = make_policy(POLICIES[kind].Options(**options), interface, constants if kind == "conv" else None)
@@ -41,31 +44,31 @@ def measure(kind, options, interface, members, seconds=0.2):
     for slot in range(members):
         actor.begin(slot)
     beginning = (time.perf_counter() - began) / members
-    seen = random.random((members, interface.observation_size)).astype(np.float32)
-    actor(seen)
-    took = []
+    observations = random.random((members, interface.observation_size)).astype(np.float32)
+    actor(observations)
+    seconds_each = []
     for _ in range(9):
         began, steps = time.perf_counter(), 0
         while time.perf_counter() - began < seconds / 9:
-            actor(seen)
+            actor(observations)
             steps += 1
-        took.append((time.perf_counter() - began) / steps / members)
-    return 1e6 * statistics.median(took), 1e3 * beginning, policy.size
+        seconds_each.append((time.perf_counter() - began) / steps / members)
+    return 1e6 * statistics.median(seconds_each), 1e3 * beginning, policy.size
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json")
     options = parser.parse_args()
-    found = {}
+    results = {}
     print(f"{'policy':<36} {'members':>7} {'parameters':>10} {'us/member/step':>15} {'ms/episode':>11}")
     for name, kind, settings, interface, members in CASES:
         step, beginning, size = measure(kind, settings, interface, members)
-        found[name] = {"members": members, "parameters": size, "step_us": step, "episode_ms": beginning}
+        results[name] = {"members": members, "parameters": size, "step_us": step, "episode_ms": beginning}
         print(f"{name:<36} {members:>7} {size:>10,} {step:>15.2f} {beginning:>11.2f}")
     if options.json:
         with open(options.json, "w") as file:
-            json.dump(found, file, indent=1)
+            json.dump(results, file, indent=1)
 
 
 if __name__ == "__main__":

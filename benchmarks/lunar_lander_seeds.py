@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from mpies.comm import mpiexec
 from mpies.runs.metrics import read_metrics
@@ -22,15 +23,15 @@ from mpies.runs.metrics import read_metrics
 TARGET, SECONDS, EPISODES = 200.0, 60.0, 100
 
 
-def run(command):
-    """Standard output of a command; where it fails, its words end the benchmark."""
+def run(command: list[str]) -> str:
+    """Standard output of a command.  The benchmark ends with its output where it fails."""
     done = subprocess.run(command, env=mpiexec.environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
         sys.exit(f"{' '.join(command)} ended with code {done.returncode}:\n{(done.stderr or done.stdout)[-2000:]}")
     return done.stdout
 
 
-def measure(options, folder, seed):
+def measure(options: argparse.Namespace, folder: Path, seed: int) -> dict[str, Any]:
     """The figures of one seed."""
     path = folder / f"seed-{seed}"
     words = ["train", options.config, "--out", str(path), f"seed={seed}", *options.overrides]
@@ -38,7 +39,7 @@ def measure(options, folder, seed):
     run(mpiexec.command(mpiexec.find(), options.ranks, words))
     wall = time.perf_counter() - start
     words = ["evaluate", str(path), "--episodes", str(EPISODES), "--json"]
-    found = json.loads(run([sys.executable, "-m", "mpies", *words]))
+    evaluation = json.loads(run([sys.executable, "-m", "mpies", *words]))
     last = read_metrics(path)[-1]
     figures = {
         "seed": seed,
@@ -46,13 +47,13 @@ def measure(options, folder, seed):
         "steps": int(last["steps"]),
         "training_seconds": float(last["seconds"]),
         "wall_seconds": wall,
-        "mean": found["mean"],
-        "interval": found["interval"],
+        "mean": evaluation["mean"],
+        "interval": evaluation["interval"],
     }
     return figures | {"counts": figures["mean"] >= TARGET and figures["training_seconds"] <= SECONDS}
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--config", default="configs/lunar_lander.yaml")

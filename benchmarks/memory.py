@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from mpies.comm import mpiexec
 from mpies.runs.metrics import read_metrics
@@ -23,7 +24,7 @@ from mpies.runs.metrics import read_metrics
 MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ (\S+) \S+ (\S+) (\d+) *(.*)")  # flags, device, inode, name
 
 
-def ranks_below(parent):
+def ranks_below(parent: int) -> list[int]:
     """Processes started, directly or not, by `parent` that run `mpies train`."""
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -32,32 +33,32 @@ def ranks_below(parent):
         except (OSError, IndexError):
             continue  # it has ended meanwhile
 
-    def descends(process):
+    def descends(process: int) -> bool:
         while process in parents and process != parent:
             process = parents[process]
         return process == parent
 
-    found = []
+    ranks = []
     for process in parents:
         words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0") if descends(process) else []
         if process != parent and words[1:4] == [b"-m", b"mpies", b"train"]:
-            found.append(process)
-    return sorted(found)
+            ranks.append(process)
+    return sorted(ranks)
 
 
-def mappings(process):
+def mappings(process: int) -> list[tuple[str, str, dict[str, int]]]:
     """(inode, name, {field: bytes}) of each mapping of a process."""
-    found = []
+    entries: list[tuple[str, str, dict[str, int]]] = []
     for line in Path(f"/proc/{process}/smaps").read_text().splitlines():
         if match := MAPPING.fullmatch(line):
-            found.append((f"{match[2]}/{match[3]}", match[4], {}))
+            entries.append((f"{match[2]}/{match[3]}", match[4], {}))
         elif line.endswith(" kB"):
             name, value = line.split(":")
-            found[-1][2][name] = 1024 * int(value.split()[0])
-    return found
+            entries[-1][2][name] = 1024 * int(value.split()[0])
+    return entries
 
 
-def measure(process, table):
+def measure(process: int, table: int) -> dict[str, Any]:
     """Of one rank: bytes of RSS and PSS, and of the mapping that is as large as the table (its inode, RSS, PSS)."""
     every = mappings(process)
     large = [entry for entry in every if table <= entry[2]["Size"] <= table + 2**21 and not entry[0].endswith("/0")]
@@ -73,7 +74,7 @@ def measure(process, table):
     }
 
 
-def train_and_measure(options, folder):
+def train_and_measure(options: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
     """The `measure` of each rank of a run that has made some generations."""
     config, run = Path(folder) / "sphere.yaml", Path(folder) / "run"
     config.write_text(
@@ -104,7 +105,7 @@ def train_and_measure(options, folder):
                     job.wait()
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--size", type=int, default=100_000_000, help="normals in the table")
@@ -130,8 +131,8 @@ def main():
         f"which hold(s) {totals['table_pss'] / table:.2f} tables: {'one table' if one else 'NOT one table'}"
     )
     if options.json:
-        found = {"ranks": ranks, "table": table, **totals, "tables": totals["table_pss"] / table, "one": one}
-        Path(options.json).write_text(json.dumps(found, indent=1))
+        results = {"ranks": ranks, "table": table, **totals, "tables": totals["table_pss"] / table, "one": one}
+        Path(options.json).write_text(json.dumps(results, indent=1))
     sys.exit(0 if one else os.EX_SOFTWARE)
 
 

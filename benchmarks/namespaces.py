@@ -4,7 +4,7 @@
         nodes.run(16, ["python", "-m", "mpies", "train", ...])
 
 Needs root and the `ip` command.  Without a delay the nodes hang on a bridge by pairs of virtual interfaces; with one
-they are connected by a switch in this process that hands each frame on so many seconds after it came.
+they are connected by a switch in this process that forwards each frame so many seconds after it came.
 """
 
 import collections
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from mpies.comm import mpiexec
@@ -34,18 +35,19 @@ exec ip netns exec {prefix}${{node##*.}} unshare --uts sh -c "hostname {prefix}$
 """
 
 
-def ip(*words):
+def ip(*words: object) -> str:
+    """Standard output of the `ip` command."""
     return subprocess.run(["ip", *map(str, words)], check=True, capture_output=True, text=True).stdout
 
 
 class Nodes:
     """`count` nodes.  delay: seconds that a frame takes from one to another; 0 for what the machine takes."""
 
-    def __init__(self, count, delay=0.0):
+    def __init__(self, count: int, delay: float = 0.0) -> None:
         self.count, self.delay, self.prefix = count, delay, f"mpies{os.getpid() % 10000}-"
         self._taps, self._ended = [], False
 
-    def __enter__(self):
+    def __enter__(self) -> "Nodes":
         self._folder = tempfile.TemporaryDirectory()
         self.agent = Path(self._folder.name) / "agent"
         self.agent.write_text(AGENT.format(prefix=self.prefix))
@@ -57,7 +59,7 @@ class Nodes:
             raise
         return self
 
-    def _build(self):
+    def _build(self) -> None:
         bridge = f"mpies{os.getpid() % 10000}"
         if not self.delay:
             ip("link", "add", bridge, "type", "bridge")
@@ -80,7 +82,7 @@ class Nodes:
             self._switch = threading.Thread(target=self._forward, daemon=True)
             self._switch.start()
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self._ended = True
         if self._taps:
             self._switch.join()
@@ -91,11 +93,12 @@ class Nodes:
         subprocess.run(["ip", "link", "del", f"mpies{os.getpid() % 10000}"], capture_output=True)
         self._folder.cleanup()
 
-    def name(self, node):
+    def name(self, node: int) -> str:
+        """Of a node's namespace; nodes count from 1."""
         return f"{self.prefix}{node}"
 
-    def _forward(self):
-        """Hand frames on until the end, each `delay` after it came."""
+    def _forward(self) -> None:
+        """Forward frames until the end, each `delay` seconds after it came."""
         queue, homes = collections.deque(), {}
         while not self._ended:
             now = time.monotonic()
@@ -118,8 +121,10 @@ class Nodes:
                 except BlockingIOError:
                     continue
 
-    def run(self, ranks, arguments, timeout=600, **variables):
-        """Run a command on `ranks` ranks, as many on each node.  Returns its CompletedProcess."""
+    def run(
+        self, ranks: int, arguments: Sequence[object], timeout: float = 600, **variables: object
+    ) -> subprocess.CompletedProcess:
+        """Run a command on `ranks` ranks, the same number on each node.  variables: of the environment."""
         each, rest = divmod(ranks, min(ranks, self.count))
         if rest:
             raise ValueError(f"{ranks} ranks do not spread evenly over {self.count} nodes")
@@ -138,7 +143,7 @@ class Nodes:
             stdin=subprocess.DEVNULL,
         )
 
-    def sent(self):
+    def sent(self) -> list[int]:
         """Bytes that each node's interface has sent so far, headers included."""
         return [
             json.loads(ip("-n", self.name(node), "-j", "-s", "link", "show", "eth0"))[0]["stats64"]["tx"]["bytes"]
@@ -146,14 +151,14 @@ class Nodes:
         ]
 
 
-def open_tap(name):
+def open_tap(name: str) -> int:
     """The file descriptor of a new TAP device."""
     tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH22x", name.encode(), TAP))
     return tap
 
 
-def usable():
+def usable() -> bool:
     """Whether this process may make namespaces."""
     return os.geteuid() == 0 and subprocess.run(["ip", "netns", "list"], capture_output=True).returncode == 0
 

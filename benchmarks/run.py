@@ -4,7 +4,7 @@
 
 Each benchmark measures all its contestants in turn on the same cores, prints its table, and can be run alone with
 the command shown.  Do nothing else on the machine meanwhile.  Those that need root or the peers' environment are left
-out, with a word, where there is none.  Ranks for which there are cores are bound to them, so nothing moves meanwhile.
+out with a line that says so.  Ranks are bound to cores where there is a core for each.
 """
 
 import argparse
@@ -44,7 +44,8 @@ BENCHMARKS = {
 }
 
 
-def command_of(name):
+def command_of(name: str) -> list[str]:
+    """The command line of a benchmark."""
     ranks, _, (script, *arguments) = BENCHMARKS[name]
     words = [sys.executable, *(["-m", "mpi4py"] if ranks else []), HERE / script, *arguments]
     words += ["--json", HERE / "results" / f"{name.replace('-', '_')}.json"]
@@ -54,8 +55,8 @@ def command_of(name):
     return list(map(str, [*start, *words]))
 
 
-def lacking(name):
-    """What a benchmark needs and is not there, in words; ''."""
+def missing_for(name: str) -> str:
+    """What a benchmark needs and this machine lacks, in words; '' where nothing is missing."""
     needs = BENCHMARKS[name][1]
     if needs == "root" and os.geteuid():
         return "it makes network namespaces, which takes root"
@@ -64,7 +65,7 @@ def lacking(name):
     return ""
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--list", action="store_true", help="print the commands and run nothing")
@@ -76,7 +77,7 @@ def main():
     for name in options.names or BENCHMARKS:
         if options.list:
             print(f"{name}: {' '.join(command_of(name))}")
-        elif missing := lacking(name):
+        elif missing := missing_for(name):
             print(f"== {name}: left out, since {missing}", flush=True)
         else:
             print(f"== {name}", flush=True)

@@ -2,8 +2,8 @@
 
     python benchmarks/sample_cost.py [TASK ...] [--ways low_rank overlap] [--seeds 10] [--json FILE]
 
-For each seed in turn `mpies train` plainly, with noise of low rank and with overlapping generations, all else equal.
-Solved is a mean return over 100 held-out episodes at the task's target, and again over 100 fresh ones, asked for after
+For each seed in turn `mpies train` without either, with noise of low rank and with overlapping generations.
+Solved is a mean return over 100 held-out episodes at the task's target, and again over 100 fresh ones, evaluated after
 every second generation, or every fifth of the walker.  Evaluations are episodes of members; those of the mean do not
 count.  Time does not matter here: run it on a machine that does other things, at low priority.  With a file of figures
 that is there already, only what it lacks is run.
@@ -15,7 +15,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -64,7 +66,7 @@ TASKS = {
 }
 
 
-def train(task, way, seed):
+def train(task: str, way: str, seed: int) -> dict[str, Any]:
     """The figures of one run."""
     config = {"evaluation": {"every": 2}} | TASKS[task] | WAYS[way] | {"seed": seed}
     with tempfile.TemporaryDirectory() as folder:
@@ -88,17 +90,17 @@ def train(task, way, seed):
     }
 
 
-def summary(rows, task):
+def summary(rows: list[dict[str, Any]], task: str) -> Iterator[str]:
     """Lines on a task: evaluations in each way, and how they compare."""
-    ways = {}
+    ways: dict[str, dict[int, dict[str, Any]]] = {}
     for row in rows:
         if row["task"] == task:
             ways.setdefault(row["way"], {})[row["seed"]] = row
-    for way, found in ways.items():
-        counts = [row["evaluations"] for row in found.values()]
-        solved = sum(row["solved"] for row in found.values())
+    for way, by_seed in ways.items():
+        counts = [row["evaluations"] for row in by_seed.values()]
+        solved = sum(row["solved"] for row in by_seed.values())
         spread = statistics.stdev(counts) if len(counts) > 1 else 0.0
-        ratios = [row["evaluations"] / ways["plain"][seed]["evaluations"] for seed, row in found.items()]
+        ratios = [row["evaluations"] / ways["plain"][seed]["evaluations"] for seed, row in by_seed.items()]
         yield (
             f"{task:<18} {way:<9} {solved:>3} of {len(counts)} solved, evaluations: "
             f"mean {statistics.mean(counts):,.0f}, median {statistics.median(counts):,.0f}, deviation {spread:,.0f}; "
@@ -106,7 +108,7 @@ def summary(rows, task):
         )
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tasks", nargs="*", metavar="TASK", help=", ".join(TASKS))
     parser.add_argument("--seeds", type=int, default=10)

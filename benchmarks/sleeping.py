@@ -8,6 +8,7 @@ import hashlib
 import math
 import os
 import time
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or 0)
 
 slept = 0.0  # seconds of this process
-late = 0.0  # seconds of them after it should have been woken: its core was taken
+late = 0.0  # seconds of them after it should have woken up, since its core was busy
 
 
 class Sleeping(gymnasium.Env):
@@ -24,7 +25,14 @@ class Sleeping(gymnasium.Env):
     slow: the rank whose steps take `slowness` times as long; None is no rank.
     """
 
-    def __init__(self, step=0.02, mean=10.0, variation=0.5, slow=None, slowness=4.0):
+    def __init__(
+        self,
+        step: float = 0.02,
+        mean: float = 10.0,
+        variation: float = 0.5,
+        slow: int | None = None,
+        slowness: float = 4.0,
+    ) -> None:
         self.observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
         self.action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
         self.seconds = step * (slowness if slow == RANK else 1)
@@ -32,11 +40,11 @@ class Sleeping(gymnasium.Env):
         self.mean = mean
         self.observation = np.ones(2, np.float32)
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
         self.seed, self.left = seed, 0
         return self.observation, {}
 
-    def step(self, action):
+    def step(self, action: Any) -> Any:
         global slept, late
         if not self.left:
             words = hashlib.sha256(np.float32(action).tobytes() + str(self.seed).encode()).digest()[:8]

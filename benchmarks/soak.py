@@ -23,13 +23,13 @@ CONFIG = Path(__file__).with_name("faults.yaml")
 RANKS = 4
 
 
-def private_kilobytes(pid):
-    """Memory that this process alone has: what a leak would show in."""
+def private_kilobytes(pid: str) -> int:
+    """Memory that a process has for itself, in which a leak would show."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return sum(int(kilobytes) for kilobytes in re.findall(r"^Private_\w+: +(\d+) kB", text, re.M))
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--json")
@@ -52,14 +52,14 @@ def main():
         job.terminate()
         job.wait()
     quarter = max(1, len(samples) // 4)
-    found = {"minutes": options.minutes, "ranks": RANKS, "generations": generations, "ended_early": ended_early}
+    results = {"minutes": options.minutes, "ranks": RANKS, "generations": generations, "ended_early": ended_early}
     for column, name in enumerate(("private_kB", "open_files")):
         first, last = (statistics.median(s[column] for s in part) for part in (samples[:quarter], samples[-quarter:]))
-        found |= {f"{name}_first_quarter": first, f"{name}_last_quarter": last, f"{name}_growth": last / first - 1}
-    print(json.dumps(found, indent=1))
+        results |= {f"{name}_first_quarter": first, f"{name}_last_quarter": last, f"{name}_growth": last / first - 1}
+    print(json.dumps(results, indent=1))
     if options.json:
-        Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
-    sys.exit(ended_early or found["private_kB_growth"] > 0.02 or found["open_files_growth"] > 0.02)
+        Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
+    sys.exit(ended_early or results["private_kB_growth"] > 0.02 or results["open_files_growth"] > 0.02)
 
 
 if __name__ == "__main__":

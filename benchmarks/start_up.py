@@ -25,11 +25,13 @@ IMPORT = re.compile(r"import time: +(\d+) \| +(\d+) \| +(\S+)")
 GENERATION = ["stop.generations=1", "evaluation.every=0", "evaluation.episodes=1"]
 
 
-def train(config, overrides, out):
+def train(config: str | Path, overrides: list[str], out: Path) -> list[str]:
+    """Arguments of mpies for one generation."""
     return ["train", str(config), "--out", str(out), *overrides, *GENERATION]
 
 
-def seconds_to_first_member(ranks, config, overrides):
+def seconds_to_first_member(ranks: int, config: str | Path, overrides: list[str]) -> float:
+    """Seconds from the start of mpirun until the first member is played."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         began = time.perf_counter()
@@ -39,25 +41,25 @@ def seconds_to_first_member(ranks, config, overrides):
         while not (rows := read_metrics(out)) and job.poll() is None:
             time.sleep(0.005)
         seconds = time.perf_counter() - began
-        _, said = job.communicate()
+        _, stderr = job.communicate()
         if job.returncode or not rows:
-            sys.exit(f"mpies train ended with code {job.returncode}: {said.decode()[-2000:]}")
+            sys.exit(f"mpies train ended with code {job.returncode}: {stderr.decode()[-2000:]}")
         return seconds - float(rows[0]["seconds"])
 
 
-def imports(config, overrides):
+def imports(config: str | Path, overrides: list[str]) -> dict[str, float]:
     """Milliseconds of each package's own modules in one rank, the largest first."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = train(config, overrides, Path(folder) / "run")
         command = [sys.executable, "-X", "importtime", "-m", "mpies", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-    spent = collections.Counter()
+    spent: collections.Counter = collections.Counter()
     for own, _, name in IMPORT.findall(done.stderr):
         spent[name.split(".")[0]] += int(own) / 1000
     return dict(spent.most_common())
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("config", nargs="?", default=Path(__file__).parent.parent / "configs/lunar_lander.yaml")
     parser.add_argument("overrides", nargs="*")
@@ -65,10 +67,10 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json")
     options = parser.parse_args()
-    found = {}
+    results = {}
     for ranks in map(int, options.ranks.split(",")):
         seconds = [seconds_to_first_member(ranks, options.config, options.overrides) for _ in range(options.repeats)]
-        found[ranks] = seconds
+        results[ranks] = seconds
         print(f"{ranks:>3} ranks: {statistics.median(seconds):6.2f} s to the first member ", end="")
         print(f"(min {min(seconds):.2f}, max {max(seconds):.2f}, {options.repeats} repeats)", flush=True)
     spent = imports(options.config, options.overrides)
@@ -76,7 +78,7 @@ def main():
     for name, milliseconds in list(spent.items())[:12]:
         print(f"  {name:<24} {milliseconds:7.0f} ms")
     if options.json:
-        Path(options.json).write_text(json.dumps({"seconds": found, "import_milliseconds": spent}, indent=1))
+        Path(options.json).write_text(json.dumps({"seconds": results, "import_milliseconds": spent}, indent=1))
 
 
 if __name__ == "__main__":

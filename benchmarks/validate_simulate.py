@@ -35,7 +35,8 @@ stop: {{generations: {generations}}}
 """
 
 
-def mpies(nodes, ranks, folder, *arguments):
+def mpies(nodes: Nodes, ranks: int, *arguments: object) -> str:
+    """Standard output of mpies on so many ranks of the nodes."""
     done = nodes.run(
         ranks,
         [sys.executable, "-m", "mpies", *map(str, arguments)],
@@ -47,14 +48,15 @@ def mpies(nodes, ranks, folder, *arguments):
     return done.stdout
 
 
-def write_config(folder, options, ranks, generations):
+def write_config(folder: Path, options: argparse.Namespace, ranks: int, generations: int) -> Path:
+    """The path of a new config for so many ranks."""
     path = folder / f"sleeping-{ranks}.yaml"
     values = vars(options) | {"population": options.members * ranks, "generations": generations}
     path.write_text(CONFIG.format(**values))
     return path
 
 
-def measured(run, ranks, step):
+def measured(run: Path, ranks: int, step: float) -> float:
     """Efficiency of the generations of a run after the first, for steps of so many seconds."""
     rows = read_metrics(run)
     first, last = rows[0], rows[-1]
@@ -62,7 +64,7 @@ def measured(run, ranks, step):
     return steps * step / (ranks * seconds)
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", default="1,4,16,64")
     parser.add_argument("--bench-ranks", type=int, default=16)
@@ -76,23 +78,24 @@ def main():
     parser.add_argument("--json", type=os.path.abspath)
     options = parser.parse_args()
     rows = []
-    with tempfile.TemporaryDirectory() as folder, Nodes(options.nodes, options.delay) as nodes:
-        folder = Path(folder)
+    with tempfile.TemporaryDirectory() as temporary, Nodes(options.nodes, options.delay) as nodes:
+        folder = Path(temporary)
         os.chdir(folder)
         config = write_config(folder, options, options.bench_ranks, options.generations)
-        print(mpies(nodes, options.bench_ranks, folder, "bench", config, "--out", "constants.yaml", "--repeats", 3))
+        print(mpies(nodes, options.bench_ranks, "bench", config, "--out", "constants.yaml", "--repeats", 3))
         constants = model.read_constants("constants.yaml")
         print(f"{'ranks':>6} {'measured':>10} {'predicted':>10} {'apart':>8}")
         for ranks in model.parse_ranks(options.ranks):
             config = write_config(folder, options, ranks, options.generations)
-            mpies(nodes, ranks, folder, "train", config, "--out", f"run-{ranks}")
-            work = model.work_of(str(config), (), constants)
+            mpies(nodes, ranks, "train", config, "--out", f"run-{ranks}")
+            workload = model.find_workload(str(config), (), constants)
             cores = -(-ranks // min(ranks, options.nodes))
-            found = model.predict(constants.machine.model_copy(update={"cores": cores}), work, ranks)
-            real = measured(folder / f"run-{ranks}", ranks, work.step)
-            apart = found.efficiency / real - 1
-            rows.append({"ranks": ranks, "measured": real, "predicted": found.efficiency, "apart": apart})
-            print(f"{ranks:>6} {real:>10.3f} {found.efficiency:>10.3f} {apart:>+8.1%}", flush=True)
+            machine = constants.machine.model_copy(update={"cores": cores})
+            predicted = model.predict(machine, workload, ranks).efficiency
+            real = measured(folder / f"run-{ranks}", ranks, workload.step)
+            apart = predicted / real - 1
+            rows.append({"ranks": ranks, "measured": real, "predicted": predicted, "apart": apart})
+            print(f"{ranks:>6} {real:>10.3f} {predicted:>10.3f} {apart:>+8.1%}", flush=True)
         kept = {"options": vars(options), "constants": constants.model_dump(mode="json"), "rows": rows}
     if options.json:
         Path(options.json).write_text(json.dumps(kept, indent=1))

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mpies.rollouts.batch import ROLLOUT
+from mpies.rollouts.batch import rollout_record
 
 sys.path.insert(0, str(Path(__file__).parent))
 from namespaces import Nodes
@@ -31,7 +31,7 @@ checkpoint: {{every: 1000000}}
 """
 
 
-def train(nodes, ranks, config, generations):
+def train(nodes: Nodes, ranks: int, config: Path, generations: int) -> int:
     """Bytes sent by all nodes in a run."""
     before = sum(nodes.sent())
     arguments = ["train", config, "--out", f"{config.stem}-{generations}", f"stop.generations={generations}"]
@@ -41,7 +41,7 @@ def train(nodes, ranks, config, generations):
     return sum(nodes.sent()) - before
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--ranks", type=int, default=4)
@@ -62,7 +62,7 @@ def main():
             wire = (many - few) / (options.many - options.few)
             others = options.nodes - 1
             payload = others * 4 * dimension + 4 * dimension * others / options.nodes
-            payload += others * members * ROLLOUT.itemsize
+            payload += others * members * rollout_record().itemsize
             rows.append({"parameters": dimension, "members": members, "wire": wire, "payload": payload})
             print(f"{dimension:>10,} {members:>8,} {wire:>14,.0f} {payload:>14,.0f} {wire / payload:>7.2f}", flush=True)
     if options.json:

@@ -1,6 +1,7 @@
 """Environments: adapters that turn them into batches of seeded episodes.  They know nothing of MPI or solvers."""
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,8 @@ def make_env(
     timeout: float | None = None,
     rebuild_every: int | None = None,
     frame_skip: int | None = None,
+    instances: int | None = None,
+    start_folder: Path | None = None,
     **kwargs: Any,
 ) -> VectorEnv:
     """The VectorEnv of an environment id.
@@ -51,6 +54,8 @@ def make_env(
     max_steps: time limit, in steps; None for the environment's own.
     rebuild, rebuild_every, timeout: as of GymnasiumEnv; EnvPool has no use for them.
     frame_skip: Atari frames for each step; None for the environment's own.
+    instances: how many objects of it may exist at a time, as of GymnasiumEnv; not for EnvPool.
+    start_folder: where the relative path of your own file begins; None for the working directory.
     kwargs: for the environment's constructor.
     Raises EnvironmentProblem if there is no such environment or it cannot be used.
     """
@@ -69,36 +74,45 @@ def make_env(
     if backend == "envpool":
         from mpies.envs.envpool_env import EnvPoolEnv
 
+        if instances is not None:
+            raise EnvironmentProblem(
+                f"environment.instances limits Python objects, but EnvPool runs {environment_id}; "
+                "use backend: gymnasium, or leave instances out"
+            )
         return EnvPoolEnv(environment_id, max_steps, **kwargs)
     from mpies.envs import gym_env, gymnasium_registry
     from mpies.envs.gymnasium_env import GymnasiumEnv
 
     if is_own:
-        backend, make = "your own", own.make
+        backend, make = "your own", functools.partial(own.make, environment_id, own.find(environment_id, start_folder))
     elif backend == "gym" or (
         backend == "auto" and not gymnasium_registry.offers(environment_id) and gym_env.offers(environment_id)
     ):
-        backend, make = "gym", gym_env.make
+        backend, make = "gym", functools.partial(gym_env.make, environment_id)
     else:
-        backend, make = "gymnasium", gymnasium_registry.make
-    build = functools.partial(make, environment_id, max_steps, **kwargs)
-    if rebuild is None and environment_id in CARRY_HISTORY | NO_HISTORY:
+        backend, make = "gymnasium", functools.partial(gymnasium_registry.make, environment_id)
+    build = functools.partial(make, max_steps, **kwargs)
+    is_known = environment_id in CARRY_HISTORY | NO_HISTORY
+    if rebuild is None and is_known:
         rebuild = environment_id in CARRY_HISTORY
-    one_at_a_time = environment_id in ONE_AT_A_TIME
-    return GymnasiumEnv(environment_id, build, rebuild, rebuild_every, timeout, backend, one_at_a_time)
+    if environment_id in ONE_AT_A_TIME:
+        instances = 1
+    return GymnasiumEnv(environment_id, build, rebuild, rebuild_every, timeout, backend, instances, is_known)
 
 
-def make_function_env(name: str, dimension: int, offset: npt.NDArray[np.float64]) -> FunctionEnv:
+def make_function_env(
+    name: str, dimension: int, offset: npt.NDArray[np.float64], start_folder: Path | None = None
+) -> FunctionEnv:
     """The FunctionEnv of a key of FUNCTIONS, or of the user's own path/to/file.py:name or module:callable.
 
-    dimension: d.  offset: (d,), by which the optimum is moved.
+    dimension: d.  offset: (d,), by which the optimum is moved.  start_folder: as of make_env.
     Raises EnvironmentProblem if there is no such function.
     """
     from mpies.envs import own
 
     if name in FUNCTIONS:
         return BenchmarkFunctionEnv(name, dimension, offset)
-    return OwnFunctionEnv(name, dimension, offset, own.find(name))
+    return OwnFunctionEnv(name, dimension, offset, own.find(name, start_folder))
 
 
 __all__ = [

@@ -122,6 +122,7 @@ class VectorEnv(ABC):
     divisor: the number to open is the rank's fair share of the remaining episodes divided by this.
     behaviour: names of entries of the environment's info; set by `measure_behaviour`.
     timeout: seconds after which the environment itself ends an episode as failed; None if it does not.
+    instances: how many environment objects may exist at a time; None for no limit.
     watch: called with the environment's object after each reset and step, to record or show it; None for nobody.
     Backends in compiled code have no such object and never call it.
     """
@@ -135,6 +136,7 @@ class VectorEnv(ABC):
     divisor: int = 1
     behaviour: tuple[str, ...] = ()
     timeout: float | None = None
+    instances: int | None = None
     watch: Callable[[Any], None] | None = None
 
     @abstractmethod
@@ -163,6 +165,9 @@ class VectorEnv(ABC):
         if batch.failures:
             raise EnvironmentProblem(f"environment.behaviour: {batch.failures[0]}")
         return len(batch.behaviours[0])
+
+    def try_out(self) -> None:  # noqa: B027 (optional: a library's own environments need no trial)
+        """Play the beginning of an episode.  Raises EnvironmentProblem, in one line, where the environment is wrong."""
 
     def close(self) -> None:  # noqa: B027 (optional: not every environment holds resources)
         """Free the resources of the environment."""

@@ -1,11 +1,20 @@
 """Functions of the parameters in place of an environment: test functions of optimisation, and the user's own."""
 
+import contextlib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from mpies.envs.base import EnvironmentProblem
+from mpies.envs.interrupt import is_interrupt
+from mpies.envs.messages import describe_error, describe_value
+
+ATTEMPTS = 5  # a function is refused when all of these calls fail
 
 Vector = npt.NDArray[np.float64]
 
@@ -60,6 +69,9 @@ class FunctionEnv(ABC):
         """b, how many numbers `behaviour` returns: at most eight."""
         return min(self.dimension, 8)
 
+    def try_out(self) -> None:  # noqa: B027 (optional: the test functions need no trial)
+        """Evaluate the function once.  Raises EnvironmentProblem, in one line, where no value of it can be used."""
+
     def behaviour(self, parameters: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """What novelty search compares: the first b of the parameters (d,)."""
         return parameters[: self.behaviour_size]
@@ -80,4 +92,43 @@ class OwnFunctionEnv(FunctionEnv):
     function: Callable[[Vector], float]
 
     def value(self, parameters: npt.NDArray[np.float32]) -> float:
-        return float(self.function(parameters.astype(np.float64) - self.offset))
+        return as_number(self.function(parameters.astype(np.float64) - self.offset))
+
+    def try_out(self) -> None:
+        self._check_signature()
+        random = np.random.default_rng(self.dimension)
+        for attempt in range(ATTEMPTS):  # it may be undefined at some points, and raise there
+            point = random.standard_normal(self.dimension) if attempt else np.zeros(self.dimension)
+            try:
+                value = self.value(point.astype(np.float32))
+                if np.isfinite(value):
+                    return
+                message = f"the value {value}"
+            except EnvironmentProblem as error:
+                raise EnvironmentProblem(f"{self.name}: {error}") from error
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
+                message = describe_error(error)
+        raise EnvironmentProblem(f"{self.name}: each of {ATTEMPTS} calls fails, the last by {message}")
+
+    def _check_signature(self) -> None:
+        try:
+            signature = inspect.signature(self.function)
+        except (TypeError, ValueError):  # compiled functions have none
+            return
+        try:
+            signature.bind(self.offset)
+        except TypeError:
+            raise EnvironmentProblem(
+                f"{self.name}: the function must take one argument, a vector of {self.dimension} numbers, "
+                f"but takes {signature}"
+            ) from None
+
+
+def as_number(value: Any) -> float:
+    """What a function returned, as a number.  Raises EnvironmentProblem where it is none."""
+    if value is not None and not isinstance(value, str):
+        with contextlib.suppress(TypeError, ValueError):
+            return float(value)
+    raise EnvironmentProblem(f"the value of the function must be a number, but is {describe_value(value)}")

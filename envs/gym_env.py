@@ -20,7 +20,7 @@ import gymnasium
 import numpy as np
 
 from mpies.envs.base import EnvironmentProblem
-from mpies.envs.messages import explain_build_errors, suggest_ids
+from mpies.envs.messages import describe_value, explain_build_errors, suggest_ids
 
 
 @contextlib.contextmanager
@@ -160,8 +160,12 @@ class GymAdapter(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         with self._own_random_state():
             result = self.environment.step(action)
+        if not isinstance(result, (tuple, list)) or len(result) not in (4, 5):
+            raise EnvironmentProblem(
+                f"step must return observation, reward, done, info, but returns {describe_value(result)}"
+            )
         if len(result) == 5:
-            return result
+            return result  # type: ignore[return-value]  # checked by whoever unpacks it
         observation, reward, done, info = result
         truncated = bool(info.get("TimeLimit.truncated", False))
         return observation, reward, bool(done) and not truncated, truncated, info

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,12 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.envs.base import EnvironmentProblem, EpisodeBatch, VectorEnv
-from mpies.envs.messages import one_line
+from mpies.envs.interrupt import is_interrupt
+from mpies.envs.messages import describe_error, explain_build_errors
 from mpies.envs.probe import carries_history
 from mpies.envs.spaces import interface_of
+from mpies.envs.trial import SEEDS, play_one_step
 
 if TYPE_CHECKING:
     import gymnasium
+
+log = logging.getLogger(__name__)
 
 
 class GymnasiumEnv(VectorEnv):
@@ -32,7 +37,8 @@ class GymnasiumEnv(VectorEnv):
     for no limit.
     timeout: seconds that the reset and the steps of one episode may take together; None for no limit.  It needs the
     main thread and the signal SIGALRM.
-    one_at_a_time: whether two objects in one process disturb each other.
+    instances: how many objects may exist at a time, for instance because each takes a licence; None for no limit.
+    is_known: whether its episodes were seen to work, so that `try_out` need not play one.
     Raises EnvironmentProblem if no policy can serve its spaces, and whatever `build` raises.
     """
 
@@ -48,14 +54,18 @@ class GymnasiumEnv(VectorEnv):
         rebuild_every: int | None = None,
         timeout: float | None = None,
         backend: str = "gymnasium",
-        one_at_a_time: bool = False,
+        instances: int | None = None,
+        is_known: bool = False,
     ) -> None:
         self.name, self.build, self.timeout, self.backend = name, build, timeout, backend
+        self.instances, self._is_known = instances, is_known
         self._rebuild_every = 1 if rebuild else rebuild_every
-        if one_at_a_time:
-            self.slots, self.smallest, self.largest, self.low_water = 1, 1, 1, 0
+        self._has_close_failed = False
+        if instances is not None:
+            self.slots = self.largest = min(self.slots, instances)
         first = build()
-        self.observation_space, self.action_space = first.observation_space, first.action_space
+        with explain_build_errors(name):
+            self.observation_space, self.action_space = first.observation_space, first.action_space
         self.interface = interface_of(name, self.observation_space, self.action_space)
         self._idle = [(first, 0)]  # each with the number of episodes it has played
         if rebuild is None and carries_history(self):
@@ -72,14 +82,53 @@ class GymnasiumEnv(VectorEnv):
     def give_back(self, environment: gymnasium.Env[Any, Any], played: int) -> None:
         """Keep an object for later episodes, or close it once it has played enough.  played: how many by now."""
         if played == self._rebuild_every:
-            environment.close()
+            self._close(environment)
         else:
             self._idle.append((environment, played))
 
+    def try_out(self) -> None:
+        """Play one step of an episode, and of up to four others while they fail.
+
+        Raises EnvironmentProblem when an episode shows what is wrong in all of them, or when every episode fails.
+        """
+        if self._is_known:
+            return
+        for seed in SEEDS:
+            environment, played = self.take()
+            try:
+                with _limit_time(self.timeout, np.zeros(1), 0):
+                    play_one_step(environment, self.interface, seed)
+            except BaseException as error:  # a user's environment may raise anything
+                self._close(environment)
+                if is_interrupt(error):
+                    raise
+                if isinstance(error, EnvironmentProblem):
+                    raise EnvironmentProblem(f"{self.name}: {error}") from error
+                if self.timeout and isinstance(error, TimeoutError):  # others would take as long; the run will show it
+                    return
+                message = describe_error(error)
+            else:
+                self.give_back(environment, played + 1)
+                return
+        raise EnvironmentProblem(
+            f"{self.name}: each of {len(SEEDS)} episodes fails within one step, the last by {message}"
+        )
+
     def close(self) -> None:
         for environment, _ in self._idle:
-            environment.close()
+            self._close(environment)
         self._idle = []
+
+    def _close(self, environment: gymnasium.Env[Any, Any]) -> None:
+        """Close an object.  What that raises harms no episode, so it is only logged, once."""
+        try:
+            environment.close()
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            if not self._has_close_failed:
+                log.warning("%s: close raises %s; its episodes are not affected", self.name, describe_error(error))
+            self._has_close_failed = True
 
 
 @contextlib.contextmanager
@@ -132,23 +181,33 @@ class _GymnasiumBatch(EpisodeBatch):
                 self._write_observation(observation, self.observations[place])
                 if env.watch:
                     env.watch(environment)
-            except Exception as error:  # a user's environment may raise anything
+            except BaseException as error:  # a user's environment may raise anything
                 self._fail(place, error)
 
-    def _fail(self, place: int, error: Exception) -> None:
-        """End an episode as failed.  Its object is in an unknown state and is not used again."""
-        has_own_text = isinstance(error, EnvironmentProblem)
-        self.failures[place] = one_line(error) if has_own_text else f"{type(error).__name__}: {one_line(error)}"
+    def _fail(self, place: int, error: BaseException) -> None:
+        """End an episode as failed; raises the error again where it is a person's Ctrl-C.
+
+        The episode's object is in an unknown state and is not used again.
+        """
+        if is_interrupt(error):
+            raise error
+        self.failures[place] = describe_error(error)
         if place in self._environments:
             environment, _ = self._environments.pop(place)
-            with contextlib.suppress(Exception):
+            try:
                 environment.close()
+            except BaseException as failure:  # nobody expects it to work
+                if is_interrupt(failure):
+                    raise
 
     def _write_observation(self, observation: Any, out: npt.NDArray[np.float32]) -> None:
         """Write an observation into `out` (o,), flat or one-hot.  Raises ValueError if it has another size."""
         if self._is_one_hot:
             out[:] = 0
-            out[int(observation) - self._observation_start] = 1
+            index = int(observation) - self._observation_start
+            if index < 0:  # NumPy would count from the end
+                raise ValueError(f"observation {observation} is below the smallest, {self._observation_start}")
+            out[index] = 1
             return
         flat = np.asarray(observation).ravel()
         if flat.shape != out.shape:
@@ -189,7 +248,7 @@ class _GymnasiumBatch(EpisodeBatch):
                 over[row] = terminated or truncated
                 if self._env.watch:
                     self._env.watch(environment)
-            except Exception as error:
+            except BaseException as error:
                 self._fail(place, error)
                 rewards[row], over[row] = np.nan, True
                 continue

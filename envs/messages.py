@@ -3,8 +3,12 @@
 import contextlib
 import difflib
 from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
 
 from mpies.envs.base import EnvironmentProblem
+from mpies.envs.interrupt import is_interrupt
 
 # Packages that gymnasium's environments import, and the extra of mpies that installs each.
 _EXTRAS = {
@@ -16,10 +20,40 @@ _EXTRAS = {
     "cv2": "atari",
 }
 
+LONGEST = 500  # characters of a message
+
 
 def one_line(error: BaseException) -> str:
-    """The message of an exception, its line breaks replaced by spaces."""
-    return " ".join(str(error).split())
+    """The message of an exception on one line: without control characters, and cut where it is very long."""
+    try:
+        words = " ".join(str(error).split())
+    except BaseException as failure:  # __str__ is the user's code, too
+        if is_interrupt(failure):
+            raise
+        return "(its message cannot be shown)"
+    text = words[:LONGEST] + (" ..." if len(words) > LONGEST else "")
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def describe_error(error: BaseException) -> str:
+    """What a user's code raised, on one line: its type and its message."""
+    text = one_line(error)
+    if isinstance(error, EnvironmentProblem):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def describe_value(value: Any) -> str:
+    """A value as a message shows it, with its type or shape."""
+    if value is None or isinstance(value, (bool, int, float, np.generic)):
+        return str(value)
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, str):
+        return f"the text {value[:40]!r}"
+    return f"a {type(value).__name__}"
 
 
 def suggest_ids(environment_id: str, known: Iterable[str]) -> str:
@@ -45,9 +79,9 @@ def explain_build_errors(environment_id: str) -> Iterator[None]:
         raise
     except ModuleNotFoundError as error:
         raise missing_package(environment_id, error) from error
-    except TypeError as error:
-        raise EnvironmentProblem(f"{environment_id} does not take these kwargs: {one_line(error)}") from error
-    except Exception as error:  # a constructor may raise anything
-        raise EnvironmentProblem(
-            f"{environment_id} cannot be built: {type(error).__name__}: {one_line(error)}"
-        ) from error
+    except BaseException as error:  # a constructor may raise anything
+        if is_interrupt(error):
+            raise
+        if isinstance(error, TypeError) and "argument" in one_line(error):
+            raise EnvironmentProblem(f"{environment_id} does not take these kwargs: {one_line(error)}") from error
+        raise EnvironmentProblem(f"{environment_id} cannot be built: {describe_error(error)}") from error

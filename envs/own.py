@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mpies.envs.base import EnvironmentProblem
-from mpies.envs.messages import explain_build_errors, one_line
+from mpies.envs.interrupt import is_interrupt
+from mpies.envs.messages import describe_error, explain_build_errors
 
 if TYPE_CHECKING:
     import gymnasium
@@ -30,10 +31,13 @@ def _is_module_name(source: str) -> bool:
     return all(part.isidentifier() for part in source.split("."))
 
 
-def find(environment_id: str) -> Callable[..., Any]:
-    """The callable of that name.  Raises EnvironmentProblem if there is none."""
+def find(environment_id: str, folder: Path | None = None) -> Callable[..., Any]:
+    """The callable of that name.  Raises EnvironmentProblem if there is none.
+
+    folder: where a relative path begins; None for the working directory.
+    """
     source, _, name = environment_id.rpartition(":")
-    module = _load(environment_id, source)
+    module = _load(environment_id, source, folder or Path.cwd())
     if not hasattr(module, name):
         has = [known for known, value in vars(module).items() if callable(value) and not known.startswith("_")]
         raise EnvironmentProblem(f"{environment_id}: {source} has no {name}; it has {', '.join(has) or 'no callable'}")
@@ -43,15 +47,15 @@ def find(environment_id: str) -> Callable[..., Any]:
     return value
 
 
-def _load(environment_id: str, source: str) -> ModuleType:
+def _load(environment_id: str, source: str, folder: Path) -> ModuleType:
     """The module of a file or of a module's name, imported once.  Raises EnvironmentProblem if that fails."""
+    path = (folder / source).resolve()
+    key = f"_environment_{path}"
     try:
         if not source.endswith(".py"):
             return importlib.import_module(source)
-        path = Path(source).resolve()
         if not path.is_file():
-            raise EnvironmentProblem(f"{environment_id}: there is no file {source} in {Path.cwd()}")
-        key = f"_environment_{path}"
+            raise EnvironmentProblem(f"{environment_id}: there is no file {source} in {folder}")
         if key not in sys.modules:
             spec = importlib.util.spec_from_file_location(key, path)
             assert spec is not None and spec.loader is not None  # Python has a loader for every .py file
@@ -60,29 +64,32 @@ def _load(environment_id: str, source: str) -> ModuleType:
         return sys.modules[key]
     except EnvironmentProblem:
         raise
-    except (Exception, SystemExit) as error:  # the user's file may do anything
-        sys.modules.pop(f"_environment_{Path(source).resolve()}", None)
-        raise EnvironmentProblem(
-            f"{environment_id}: {source} cannot be imported ({type(error).__name__}: {one_line(error)})"
-        ) from error
+    except BaseException as error:  # the user's file may do anything
+        sys.modules.pop(key, None)
+        if is_interrupt(error):
+            raise
+        raise EnvironmentProblem(f"{environment_id}: {source} cannot be imported ({describe_error(error)})") from error
 
 
-def make(environment_id: str, max_steps: int | None = None, **kwargs: Any) -> gymnasium.Env[Any, Any]:
+def make(
+    environment_id: str, factory: Callable[..., Any], max_steps: int | None = None, /, **kwargs: Any
+) -> gymnasium.Env[Any, Any]:
     """Build the user's environment.
 
-    environment_id: of a class or factory, which is called with `kwargs`.  It may have gymnasium's or gym's interface.
+    environment_id: for messages.
+    factory: a class or function, which is called with `kwargs`.  What it returns may have gymnasium's or gym's
+    interface.
     max_steps: time limit; None for no limit.
-    Raises EnvironmentProblem if it cannot be imported or built, or is no environment.
+    Raises EnvironmentProblem if it cannot be built or is no environment.
     """
     import gymnasium
 
     from mpies.envs.gym_env import GymAdapter
 
-    factory = find(environment_id)
+    needed = ("observation_space", "action_space", "reset", "step")
     with explain_build_errors(environment_id):
         environment = factory(**kwargs)
-    needed = ("observation_space", "action_space", "reset", "step")
-    missing = [name for name in needed if not hasattr(environment, name)]
+        missing = [name for name in needed if not hasattr(environment, name)]
     if missing:
         hint = "; a plain function needs environment.dimension" if isinstance(environment, (int, float)) else ""
         raise EnvironmentProblem(
@@ -90,5 +97,6 @@ def make(environment_id: str, max_steps: int | None = None, **kwargs: Any) -> gy
             f"has no {' and no '.join(missing)}{hint}"
         )
     if not isinstance(environment, gymnasium.Env):
-        environment = GymAdapter(environment)
+        with explain_build_errors(environment_id):
+            environment = GymAdapter(environment)
     return gymnasium.wrappers.TimeLimit(environment, max_steps) if max_steps else environment

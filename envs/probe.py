@@ -38,10 +38,13 @@ class ProbePolicy:
         return np.clip((low + high) / 2 + scores * (high - low) / 2, low, high)[None].astype(np.float32)
 
 
-def trace(env: VectorEnv, seed: int, steps: int, neighbours: Sequence[int] = ()) -> str:
+def trace(
+    env: VectorEnv, seed: int, steps: int, neighbours: Sequence[int] = (), failures: list[str] | None = None
+) -> str:
     """Play an episode of at most `steps` steps.  Returns its trace: the SHA-256 (hex) of observations and rewards.
 
     neighbours: seeds of episodes that are played beside it in the same batch, until it is over.
+    failures: a list that gets the message of the episode if it fails.
     """
     seeds = [seed, *neighbours]
     batch = env.open(seeds)
@@ -59,17 +62,19 @@ def trace(env: VectorEnv, seed: int, steps: int, neighbours: Sequence[int] = ())
         if over[0]:
             break
     batch.close()
+    if failures is not None and 0 in batch.failures:
+        failures.append(batch.failures[0])
     return sha.hexdigest()
 
 
-def trace_used(env: VectorEnv, seed: int, steps: int) -> str:
+def trace_used(env: VectorEnv, seed: int, steps: int, failures: list[str] | None = None) -> str:
     """The trace of an episode after two others, the second of which was left unfinished.
 
-    It has neighbours as far as `env` has slots for them.
+    It has neighbours as far as `env` has slots for them.  failures: as of `trace`.
     """
     trace(env, EARLIER_SEEDS[0], steps)
     trace(env, EARLIER_SEEDS[1], steps // 3)
-    return trace(env, seed, steps, EARLIER_SEEDS[: env.slots - 1])
+    return trace(env, seed, steps, EARLIER_SEEDS[: env.slots - 1], failures)
 
 
 def carries_history(env: VectorEnv, steps: int = 50) -> bool:

@@ -64,7 +64,7 @@ class TaskEnv(VectorEnv):
         self.interface = dataclasses.replace(env.interface, observation_size=size - len(set(hide)))
         self.slots, self.smallest, self.largest = env.slots, env.smallest, env.largest
         self.low_water, self.divisor = env.low_water, env.divisor
-        self.timeout, self.backend = env.timeout, env.backend
+        self.timeout, self.backend, self.instances = env.timeout, env.backend, env.instances
 
     def open(self, seeds: Sequence[int], is_training: bool = False) -> _TaskBatch:
         change_rewards = self._change_rewards if is_training else lambda rewards: rewards
@@ -72,6 +72,9 @@ class TaskEnv(VectorEnv):
 
     def measure_behaviour(self, names: Sequence[str]) -> int:
         return self._env.measure_behaviour(names)
+
+    def try_out(self) -> None:
+        self._env.try_out()
 
     def _change_rewards(self, rewards: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         if len(self._ignored):

@@ -4,6 +4,7 @@ Each error's message is one line: where, what was expected, what was found, how 
 """
 
 from mpies.envs.base import EnvironmentProblem
+from mpies.solvers.problem import SolverProblem
 
 # Exit codes of the process; 75 tells a scheduler to requeue the job.
 FINISHED, FAILED, USER_ERROR, REQUEUE = 0, 1, 2, 75
@@ -34,4 +35,4 @@ class NotEnoughSharedMemory(UserError):
 
 
 # What the command line prints as one line and ends with USER_ERROR.
-USER_ERRORS: tuple[type[Exception], ...] = (UserError, EnvironmentProblem)
+USER_ERRORS: tuple[type[Exception], ...] = (UserError, EnvironmentProblem, SolverProblem)

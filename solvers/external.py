@@ -72,7 +72,8 @@ class ExternalSolver(Solver[OptionsT, base.Proposal]):
         failed = np.isnan(fitness)
         if failed.any():  # as far below the worst as that is below the best, and one more
             finite = fitness[np.isfinite(fitness)]
-            worst = 2 * finite.min() - finite.max() - 1 if len(finite) else 0.0
+            # Of a generation without returns no member may ever count as the best: the package would keep it.
+            worst = 2 * finite.min() - finite.max() - 1 if len(finite) else -np.inf
             fitness = np.where(failed, worst, fitness)
         self.history.append(results.returns)
         with seeded_global_generators(self.seed, 2 * self.generation + 2):

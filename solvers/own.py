@@ -18,6 +18,7 @@ from mpies.solvers.problem import SolverProblem
 from mpies.solvers.state_check import ONLY_RANK_0, StateCheck, explain_weights
 
 CHECKED = 16  # the first steps of a process, in each of which the state is checked; later ones are at powers of two
+ON_EVERY_RANK = ("compute_weights", "write")  # the methods that other ranks call, on a solver that was not started
 LONGEST = 300  # letters of a user's message in an error
 
 
@@ -27,15 +28,17 @@ class OwnSolver(Solver[Any, Any]):
     Raises SolverProblem for whatever the user's methods raise and for what they return or leave of a wrong type or
     shape.  On rank 0 some steps are repeated by a copy, to find out whether the state is complete.
 
-    path: of the user's file, as it was given.
+    _kind: `solver.kind`, path/to/file.py:Class.  _file: absolute path of that file.
     """
 
-    path: ClassVar[str]
-    _steps = 0  # that this object has taken
-    _is_copy = False  # whether it checks another solver
+    _kind: ClassVar[str]
+    _file: ClassVar[str]
+    _steps = 0  # that this object has taken since it was started or restored
+    _is_checked = True  # False for a copy that checks another solver, and while a state is restored
+    _has_written = False  # whether a member was written since the last step
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        with self._explaining("__init__", args[0].kind if args else "its"):
+        with self._explaining("__init__"):
             super().__init__(*args, **kwargs)
 
     def begin(self) -> None:
@@ -54,21 +57,28 @@ class OwnSolver(Solver[Any, Any]):
     ) -> Sequence[float]:
         try:
             payload = super().write(proposal, indices, member, out)
-            count = len(payload)
         except (Exception, SystemExit) as error:
-            raise self._raised("write or sample", error) from error
-        if count != self.payload_size:
-            raise self._problem(f"write or sample must return {self.payload_size} numbers, but returned {count}")
+            raise self._raised("write", error) from error
+        if payload is None and not self.payload_size:
+            payload = ()
+        if not isinstance(payload, tuple | list | np.ndarray) or len(payload) != self.payload_size:
+            raise self._problem(
+                f"write and sample must return {self.payload_size} numbers (payload_size in the class), but returned "
+                f"{describe(payload)}"
+            )
+        if not self._has_written:
+            self._has_written = True
+            if self._is_started and self._is_check_due:
+                self._check_member(proposal, indices, member, out, payload)
         return payload
 
     def compute_weights(self, results: Results, proposal: Proposal) -> Weights:
         with self._explaining("compute_weights"):
             weights = super().compute_weights(results, proposal)
         self._check_weights(weights, len(results.returns))
-        if self._is_started and self._is_check_due:
-            problem = explain_weights(self, weights, results, proposal, self._make_copy)
-            if problem:
-                raise self._problem(problem)
+        is_due = self._is_started and self._is_check_due
+        if is_due and (problem := explain_weights(self, weights, results, proposal, self._make_copy)):
+            raise self._problem(problem)
         return weights
 
     def tell(self, proposal: Proposal, results: Results, moments: FloatArray) -> None:
@@ -76,13 +86,13 @@ class OwnSolver(Solver[Any, Any]):
         if self._is_check_due:
             check = StateCheck(self, proposal, results, moments, self._make_copy)
         super().tell(proposal, results, moments)
-        self._steps += 1
+        self._steps, self._has_written = self._steps + 1, False
         if check and (problem := check.explain()):
             raise self._problem(problem)
 
     def update(self, proposal: Proposal, results: Results, moments: FloatArray) -> None:
         with self._explaining("update"):
-            returned: Any = super().update(proposal, results, moments)  # type: ignore[func-returns-value,safe-super]
+            returned: Any = super().update(proposal, results, moments)  # type: ignore[safe-super]
         if returned is not None:
             raise self._problem(f"update must change self.mean and return None, but returned {describe(returned)}")
         self._check_state("update")
@@ -93,13 +103,15 @@ class OwnSolver(Solver[Any, Any]):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         for name in self._names_of_state():
-            if name not in state and not any(key.startswith(f"{name}/") for key in state) and not self._is_copy:
+            if name not in state and not any(key.startswith(f"{name}/") for key in state):
                 raise self._problem(
-                    f"state_fields names `{name}`, which the run to be resumed has not saved; the solver was changed "
-                    "since that run began: take another --out"
+                    f"state_fields names `{name}`, which was not saved; a run that was begun before the solver was "
+                    "changed cannot go on: take another --out, or remove it"
                 )
+        was_checked, self._is_checked = self._is_checked, False
         with self._explaining("restore"):
             super().restore(state)
+        self._is_checked, self._steps = was_checked, 0
 
     def report(self) -> dict[str, float]:
         with self._explaining("report"):
@@ -125,13 +137,31 @@ class OwnSolver(Solver[Any, Any]):
         """Whether the coming step is to be checked.  Restoring an ExternalSolver takes all earlier steps again."""
         number = self._steps + 1
         is_power_of_two = number & (number - 1) == 0
-        return not self._is_copy and (is_power_of_two or (number <= CHECKED and not isinstance(self, ExternalSolver)))
+        is_early = number <= CHECKED and not isinstance(self, ExternalSolver)
+        return self._is_checked and (is_power_of_two or is_early)
 
     def _make_copy(self) -> "OwnSolver":
         """A solver with the same options that was not started."""
         copied = type(self)(self.options, self.dimension, self.seed, self.dtype, self.directions)
-        copied.table, copied._is_copy = self.table, True
+        copied.table, copied._is_checked = self.table, False
         return copied
+
+    def _check_member(
+        self,
+        proposal: Proposal,
+        indices: npt.NDArray[np.int64],
+        member: int,
+        out: FloatArray,
+        payload: Sequence[float],
+    ) -> None:
+        """Raise SolverProblem where a rank without the state would write another member."""
+        again = np.empty_like(out)
+        numbers = self._make_copy().write(proposal, indices, member, again)
+        if again.tobytes() != out.tobytes() or np.array(numbers).tobytes() != np.array(payload).tobytes():
+            raise self._problem(
+                "write or sample gives two results for the same arguments; they must be pure functions of these, the "
+                "options, the dimension and the noise table: put what they need into the proposal"
+            )
 
     def _check_proposal(self, proposal: Any) -> None:
         expected, wanted = type(self).Proposal, f"propose must return a {type(self).Proposal.__name__}"
@@ -153,10 +183,12 @@ class OwnSolver(Solver[Any, Any]):
 
     def _check_rows(self, rows: Any) -> None:
         """Raise SolverProblem for rows that do not fit into the shared memory of a node."""
-        wanted = f"propose must return at most {self.rows} rows (rows in the class) of {self.dimension} numbers"
+        is_exact = isinstance(self, ExternalSolver)
+        count = f"{self.rows}" if is_exact else f"at most {self.rows} (rows in the class)"
+        wanted = f"propose must return {count} rows of {self.dimension} numbers"
         if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.shape[1] != self.dimension:
             raise self._problem(f"{wanted}, but returned {describe(rows)}")
-        if len(rows) > self.rows:
+        if len(rows) > self.rows or (is_exact and len(rows) < self.rows):
             raise self._problem(f"{wanted}, but returned {len(rows)}")
         if not np.isfinite(rows).all():
             raise self._problem(f"{wanted}, but {count_bad(rows)} are NaN or infinite")
@@ -187,8 +219,8 @@ class OwnSolver(Solver[Any, Any]):
             value = getattr(self, name)
             if not hasattr(value, "state") and _kind_of(value) not in "biuf":
                 raise self._problem(
-                    f"state_fields names `{name}`, which must be an array, a number or an optimizer, but after {method} "
-                    f"is {describe(value)}"
+                    f"state_fields names `{name}`, which must be an array, a number or an optimizer, "
+                    f"but after {method} is {describe(value)}"
                 )
         self._check_vector(f"{method} must leave a mean", self.mean, (self.dimension,))
 
@@ -213,31 +245,29 @@ class OwnSolver(Solver[Any, Any]):
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
-    def _problem(self, text: str, kind: str = "") -> SolverProblem:
-        when = f" (generation {self.generation + 1})" if "generation" in vars(self) else ""
-        return SolverProblem(f"solver.kind {kind or self.options.kind}: {text}{when}")
+    def _problem(self, text: str) -> SolverProblem:
+        return SolverProblem(f"solver.kind {self._kind}: {text}")
 
     @contextlib.contextmanager
-    def _explaining(self, method: str, kind: str = "") -> Iterator[None]:
+    def _explaining(self, method: str) -> Iterator[None]:
         """A context in which whatever the user's method raises becomes a SolverProblem."""
         try:
             yield
         except SolverProblem:
             raise
         except (Exception, SystemExit, GeneratorExit) as error:
-            raise self._raised(method, error, kind) from error
+            raise self._raised(method, error) from error
 
-    def _raised(self, method: str, error: BaseException, kind: str = "") -> SolverProblem:
+    def _raised(self, method: str, error: BaseException) -> SolverProblem:
         """The SolverProblem for what the user's method has raised."""
-        if isinstance(error, AttributeError) and error.obj is self and not self._is_started and error.name:
-            return self._problem(f"{method} reads `{error.name}`{ONLY_RANK_0}", kind)
+        if method in ON_EVERY_RANK and not self._is_started and isinstance(error, AttributeError) and error.obj is self:
+            return self._problem(f"{method} reads `{error.name}`{ONLY_RANK_0}")
         frames = traceback.extract_tb(error.__traceback__)
-        own = Path(self.path).resolve()
-        frame = next((frame for frame in reversed(frames) if Path(frame.filename) == own), frames[-1])
+        frame = next((frame for frame in reversed(frames) if frame.filename == self._file), frames[-1])
         text = "".join(letter if letter.isprintable() else " " for letter in " ".join(_text_of(error).split()))
         text = f": {text[:LONGEST]}" if text else ""
         place = f"{Path(frame.filename).name}, line {frame.lineno}"
-        return self._problem(f"{method} raised {type(error).__name__}{text} ({place})", kind)
+        return self._problem(f"{method} raised {type(error).__name__}{text} ({place})")
 
 
 def describe(value: Any) -> str:
@@ -246,6 +276,8 @@ def describe(value: Any) -> str:
         return f"{value.dtype.name} of shape {value.shape}"
     if value is None or isinstance(value, bool | int | float):
         return repr(value)
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
     return f"a {type(value).__name__}"
 
 

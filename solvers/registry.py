@@ -16,6 +16,7 @@ from mpies.solvers.from_pycma import CMAES
 from mpies.solvers.novelty_es import NoveltyES
 from mpies.solvers.openai_es import OpenAIES
 from mpies.solvers.options import Population, tagged
+from mpies.solvers.own import OwnSolver
 from mpies.solvers.pepg import PEPG
 from mpies.solvers.pgpe import PGPE
 from mpies.solvers.sep_cma import SepCMA
@@ -30,9 +31,10 @@ SOLVERS: dict[str, SolverClass] = {
 }
 
 
-def find_solver(kind: str) -> SolverClass:
+def find_solver(kind: str, folder: Path | None = None) -> SolverClass:
     """The Solver class of `kind`: a key of SOLVERS, nevergrad:NAME or path/to/file.py:Class.
 
+    folder: where a relative path begins; None for the working directory.
     Its Options accept this kind only.  Raises ValueError, in one sentence, if there is no such solver.
     """
     if kind in SOLVERS:
@@ -41,7 +43,7 @@ def find_solver(kind: str) -> SolverClass:
     if kind.startswith("nevergrad:"):
         return nevergrad_solver(kind)
     if colon and path.endswith(".py"):
-        return _load_solver(kind, Path(path), name)
+        return _load_solver(kind, Path(path), name, folder or Path.cwd())
     close = difflib.get_close_matches(kind, SOLVERS, n=1)
     hint = f"did you mean {close[0]}?" if close else "use openai_es, for instance"
     raise ValueError(
@@ -49,11 +51,12 @@ def find_solver(kind: str) -> SolverClass:
     )
 
 
-def _load_solver(kind: str, path: Path, name: str) -> SolverClass:
-    """The solver class `name` of a user's file."""
-    if not path.is_file():
-        raise ValueError(f"must name a file that exists, but there is no {path} in {Path.cwd()}")
-    solver = getattr(_import_file(path), name, None)
+def _load_solver(kind: str, path: Path, name: str, folder: Path) -> SolverClass:
+    """The solver class `name` of a user's file.  path: begins in `folder` if it is relative."""
+    location = (folder / path).resolve()
+    if not location.is_file():
+        raise ValueError(f"must name a file that exists, but there is no {path} in {folder}")
+    solver = getattr(_import_file(path, location), name, None)
     if not (isinstance(solver, type) and issubclass(solver, Solver)):
         raise ValueError(f"must name a subclass of mpies.solvers.base.Solver, but {name} in {path} is {solver!r}")
     options = getattr(solver, "Options", None)
@@ -64,12 +67,13 @@ def _load_solver(kind: str, path: Path, name: str) -> SolverClass:
     missing = sorted(solver.__abstractmethods__)
     if missing:
         raise ValueError(f"must name a complete solver, but {name} in {path} lacks {', '.join(missing)}")
-    return type(name, (solver,), {"Options": tagged(options, kind)})
+    members = {"Options": tagged(options, kind), "_kind": kind, "_file": str(location)}
+    return type(name, (OwnSolver, solver), members)
 
 
-def _import_file(path: Path) -> ModuleType:
-    """The module of a file, imported once."""
-    name, location = f"_solver_{path.stem}", path.resolve()
+def _import_file(path: Path, location: Path) -> ModuleType:
+    """The module of a file, imported once.  path: for messages.  location: its absolute path."""
+    name = f"_solver_{path.stem}"
     module = sys.modules.get(name)
     if module is not None and module.__file__ == str(location):
         return module

@@ -1,8 +1,8 @@
 """Find out, by doing, whether a solver's state is complete and whether its weights need no state.
 
-A run that is stopped and resumed has nothing but the state, and a rank other than 0 has not even that.  So a copy of the
-solver that is restored from the state must take the same step, and a copy that was never started must compute the same
-weights.  Where they do not, the attributes that make the difference are found by leaving one out at a time.
+A run that is stopped and resumed has nothing but the state, and a rank other than 0 has not even that.  So a copy of
+the solver that is restored from the state must take the same step, and a copy that was never started must compute the
+same weights.  Where they do not, the attributes that make the difference are found by leaving one out at a time.
 """
 
 import copy
@@ -17,7 +17,8 @@ from mpies.solvers.noise import FloatArray
 from mpies.solvers.problem import SolverProblem
 
 # Attributes of every solver that no user's method computes.
-OURS = {"options", "dimension", "seed", "dtype", "directions", "table", "generation", "_asked", "_steps", "_is_copy"}
+OURS = {"options", "dimension", "seed", "dtype", "directions", "table", "generation", "_asked"}
+OURS |= {"_steps", "_is_checked", "_has_written"}
 
 Bits = dict[str, tuple[Any, ...]]  # names to (dtype, shape, bytes): equal only for the same bits
 AnySolver = Solver[Any, Any]
@@ -120,7 +121,7 @@ def explain_weights(
 
 
 # Ends the line that names what compute_weights reads.
-ONLY_RANK_0 = ", which rank 0 alone has; put what the weights need into the proposal, which every rank gets"
+ONLY_RANK_0 = ", which rank 0 alone has; put what it needs into the proposal, which every rank gets"
 
 
 def needed(names: Sequence[str], is_same: Callable[[Sequence[str]], bool]) -> list[str]:

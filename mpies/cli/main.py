@@ -6,14 +6,17 @@ Commands import what they need when they run, so that `mpies --help` is fast and
 import click
 
 from mpies.cli import checks, launch, policies, results, scaling, train
+from mpies.paths import fixed_start_folder
 from mpies.threads import limit_threads
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="mpies")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Train policies by evolution strategies: one YAML file, any number of ranks, the same bits."""
     limit_threads()
+    context.with_resource(fixed_start_folder())
 
 
 for command in (

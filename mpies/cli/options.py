@@ -13,14 +13,19 @@ OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE ...]")
 
 
 def user_errors(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
-    """A command that prints a user's error as one line on standard error and ends with exit code 2."""
+    """A command that prints a user's error as one line on standard error and ends with exit code 2.
+
+    Ctrl-C ends it, whatever the environment makes of KeyboardInterrupt.
+    """
 
     @functools.wraps(command)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        from mpies.envs.interrupt import interruptible
         from mpies.errors import USER_ERROR, USER_ERRORS
 
         try:
-            command(*args, **kwargs)
+            with interruptible():
+                command(*args, **kwargs)
         except USER_ERRORS as error:
             click.echo(f"mpies: {error}", err=True)
             sys.exit(USER_ERROR)

@@ -18,11 +18,12 @@ SEED = click.option(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @user_errors
 def evaluate(policy: str, episodes: int, seed: int | None, as_json: bool) -> None:
-    """Play POLICY (a run directory or a policy file) on held-out episodes."""
+    """Play POLICY (a run directory or a policy file) on held-out episodes.  Exit 1 where episodes fail."""
     from mpies.tools.evaluate import describe_evaluation, evaluate_policy
 
     result = evaluate_policy(policy, episodes, seed)
     click.echo(json.dumps(result) if as_json else describe_evaluation(result))
+    end(not result["failures"])
 
 
 @click.command()

@@ -12,8 +12,9 @@ import yaml
 from pydantic import Field, ValidationError, create_model
 
 from mpies.config.messages import explain, one_line, quoted
-from mpies.config.schema import FREE_SECTIONS, Config, any_solver, kinds_of
+from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, any_solver, kinds_of
 from mpies.errors import ConfigError
+from mpies.paths import absolute, start_folder
 from mpies.solvers import find_solver
 from mpies.solvers.options import Options
 
@@ -60,7 +61,7 @@ def read_yaml(path: str | Path) -> Values:
     """The mapping in a YAML file, as plain values.  Raises ConfigError."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = absolute(path).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); give the path of a YAML file") from None
     except UnicodeDecodeError:
@@ -84,7 +85,7 @@ def resolved(config: Config) -> Values:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """(key, old, new) of each key that two resolved configs differ in, besides those of FREE_SECTIONS."""
+    """(key, old, new) of each key that two resolved configs differ in, besides FREE_KEYS and FREE_SECTIONS."""
 
     def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
         for key, value in values.items():
@@ -101,7 +102,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[st
     return [
         (key, one.get(key, missing), two.get(key, missing))
         for key in sorted(one.keys() | two.keys())
-        if one.get(key, missing) != two.get(key, missing)
+        if key not in FREE_KEYS and one.get(key, missing) != two.get(key, missing)
     ]
 
 
@@ -114,7 +115,7 @@ def _find_model(values: Mapping[str, Any]) -> type[Config]:
     kind = section.get("kind") if isinstance(section, dict) else None
     if not isinstance(kind, str) or ":" not in kind:
         return Config
-    own, field = find_solver(kind), Config.model_fields["solver"]
+    own, field = find_solver(kind, start_folder()), Config.model_fields["solver"]
     return create_model(
         "Config", __base__=Config, solver=(any_solver(own), Field(field.default, description=field.description))
     )

@@ -29,7 +29,7 @@ from mpies.solvers.options import (
 _NOT_KWARGS = {
     *("id", "environment_id", "task_id", "backend", "max_steps", "max_episode_steps", "rebuild", "seed"),
     *("rebuild_every", "frame_skip", "timeout", "num_envs", "batch_size", "num_threads", "env_type"),
-    "disable_env_checker",
+    *("instances", "start_folder", "disable_env_checker"),
 }
 
 
@@ -67,6 +67,15 @@ class EnvironmentSection(Options):
     )
     episode_timeout: Positive | None = Field(
         None, description="seconds of wall time after which an episode counts as failed; default never"
+    )
+    instances: Count | None = Field(
+        None,
+        description="how many objects of the environment may exist at a time, such as 1 where each takes a licence; "
+        "default no limit; not for EnvPool",
+    )
+    instances_per: Literal["rank", "node"] = Field(
+        "rank",
+        description="what instances counts: the objects of a rank, or of a node; of a node's ranks only so many play",
     )
     max_steps: Count | None = Field(
         None, description="time limit of an episode, in steps of the environment; default the environment's"
@@ -124,6 +133,12 @@ class EnvironmentSection(Options):
             cure = f"use environment.{name}" if name in type(self).model_fields else "mpies sets it itself"
             cure = "use environment.max_steps" if "max" in name else cure
             raise ValueError(f"kwargs.{name} is not for kwargs: {cure}; remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _instances_are_counted(self) -> Self:
+        if self.instances_per != "rank" and self.instances is None:
+            raise ValueError("instances_per counts instances, which is missing: add instances: 1, or remove it")
         return self
 
     @model_validator(mode="after")
@@ -213,12 +228,15 @@ class StopSection(Options):
         30.0, description="seconds that a generation may still take after a signal before it is abandoned"
     )
     max_failures: Fraction = Field(
-        0.5, description="share of a generation's members that may fail before the run stops with exit code 1"
+        0.5,
+        description="share of a generation's members, or of an evaluation's episodes, that may fail before the run "
+        "stops with exit code 1; of the last evaluation none may fail",
     )
 
 
 # Sections that a resumed run may change: they change how long it runs and what is written, not what it computes.
 FREE_SECTIONS = ("evaluation", "checkpoint", "tracking", "stop")
+FREE_KEYS = ("environment.instances", "environment.instances_per")  # likewise
 
 
 def any_solver(*own: type[Solver]) -> Any:

@@ -13,6 +13,14 @@ from mpies.runs.snapshot import Evaluation
 from mpies.views.progress import Progress, describe_generation, format_entry, is_json_wanted
 
 
+class StandardErrorHandler(logging.Handler):
+    """Log records on standard error, wherever that leads at the moment: above a live bar while there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):  # nobody may read it any more
+            print(self.format(record), file=sys.stderr, flush=True)
+
+
 class LogFile(logging.Handler):
     """A run's log.txt, which all ranks append to.  What cannot be written is left out: a rank may not see the disk."""
 
@@ -38,7 +46,7 @@ class LoggedProgress(Progress):
 
     def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
         """Show the last line of a run.  values: what the message says, as names and values of a JSON object."""
-        print(format_entry("INFO", message, values) if is_json_wanted() else message, flush=True)
+        print_message(message, values)
         self._append(message)
 
     def close(self) -> None:
@@ -64,6 +72,11 @@ def use_json_if_wanted(comm: Communicator) -> None:
     if is_json_wanted():
         for handler in logging.getLogger().handlers:
             handler.setFormatter(JsonFormatter(comm))
+
+
+def print_message(message: str, values: Mapping[str, Any]) -> None:
+    """Print a line on standard output.  values: what it says, as names and values of a JSON object."""
+    print(format_entry("INFO", message, values) if is_json_wanted() else message, flush=True)
 
 
 def print_error(message: str) -> None:

@@ -27,8 +27,8 @@ from mpies.runs.lock import LOCK_FILE
 PATIENCE = 5.0  # seconds that mpirun has to end after SIGTERM
 POLL = 0.1  # seconds between two looks whether a signal has arrived
 _DASHES = re.compile(r"-{60,}\s*")
-# How mpirun reports an exit code that is not 0; the ranks have printed why they end.
-_NOISE = "processes exited with non-zero status"
+# How mpirun reports an exit code that is not 0, and a rank that ended the job; the ranks have printed why they end.
+_NOISE = ("processes exited with non-zero status", "MPI_ABORT was invoked", '"abort". This may have caused')
 
 
 class Supervisor:
@@ -124,11 +124,12 @@ class _Forwarder(threading.Thread):
     def run(self) -> None:
         block: list[str] = []  # lines of a report that is not complete yet
         for line in self._stream:
+            line = line.replace("\0", "")  # mpirun ends its report of an abort with one
             self.never_began |= mpiexec.never_began(line)
             if _DASHES.fullmatch(line) or block:
                 block.append(line)
                 if len(block) > 1 and _DASHES.fullmatch(line):
-                    self._write([] if any(_NOISE in part for part in block) else block)
+                    self._write([] if any(noise in part for noise in _NOISE for part in block) else block)
                     block = []
             else:
                 self._write([line])

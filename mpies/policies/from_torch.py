@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from mpies.paths import start_folder
 from mpies.policies.base import Block, Network, Policy, PolicyOptions, PolicyProblem
 from mpies.solvers.options import Text
 
@@ -41,16 +42,20 @@ class Torch(Policy):
             import torch
         except ImportError:
             raise PolicyProblem('policy.kind torch needs PyTorch; pip install "mpies[torch]"') from None
+        from mpies.envs.interrupt import is_interrupt
+        from mpies.envs.messages import describe_error
         from mpies.envs.own import find
 
         torch.set_num_threads(1)
-        factory = find(self.options.module)
+        factory = find(self.options.module, start_folder())
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             try:
                 module = factory(self.inputs, self.outputs, **self.options.kwargs)
-            except Exception as error:  # the user's function may raise anything
-                raise PolicyProblem(f"{self.options.module} raises {type(error).__name__}: {error}") from error
+            except BaseException as error:  # the user's function may raise anything
+                if is_interrupt(error):
+                    raise
+                raise PolicyProblem(f"{self.options.module} raises {describe_error(error)}") from error
         if not isinstance(module, torch.nn.Module):
             raise PolicyProblem(
                 f"{self.options.module} must return a torch.nn.Module, but returned a {type(module).__name__}"

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import numpy as np
 
 from mpies.envs.functions import FunctionEnv
+from mpies.envs.interrupt import is_interrupt
+from mpies.envs.messages import describe_error
 from mpies.rollouts.queue import RolloutQueue
 
 
@@ -39,9 +41,11 @@ class FunctionPlayer:
                 queue.results["payload"][rollout] = payload
             try:
                 value = self.env.value(self._parameters)
-            except Exception as error:  # a user's function may raise anything
+            except BaseException as error:  # a user's function may raise anything
+                if is_interrupt(error):
+                    raise
                 value = np.nan
-                queue.failures[rollout] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                queue.failures[rollout] = describe_error(error)
             if batch.behaviour_size:
                 queue.results["behaviour"][rollout] = self.env.behaviour(self._parameters)
             if not np.isfinite(value):

@@ -146,7 +146,9 @@ class EpisodePlayer:
                 if opened.waiting and opened.queue is queue:
                     return opened
             in_flight += queue.in_flight
-            if ranks and in_flight <= env.low_water and (left := queue.counter.left):
+            # Every open batch holds environment objects, of its finished episodes too.
+            may_open = ranks and in_flight <= env.low_water and not (env.instances and self.opened)
+            if may_open and (left := queue.counter.left):
                 # A part of this rank's fair share of what is left: large batches first, a short wait at the end.
                 share = -(-left // (env.divisor * ranks))
                 rollouts = queue.take(min(max(share, env.smallest), env.largest))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-def write_atomically(path: str | Path, content: bytes, sync: bool = True) -> None:
+def write_atomically(path: str | Path, content: bytes | bytearray, sync: bool = True) -> None:
     """Write a file under another name and rename it when it is complete.  sync: also wait until it is on disk."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -27,6 +27,9 @@ def write_atomically(path: str | Path, content: bytes, sync: bool = True) -> Non
             os.close(folder)
 
 
+TAIL = 256  # bytes at the end of a file by which it is recognised
+
+
 class AppendOnlyFile:
     """A file that grows by whole records; a record that was cut off is removed before the next one is added.
 
@@ -37,6 +40,22 @@ class AppendOnlyFile:
         self._path = path
         self._end = path.stat().st_size if end is None else end
         self._newest: int | str | None = None
+        self._tail = self._read_tail(min(self._end, TAIL))
+
+    def _read_tail(self, length: int) -> bytes:
+        """The last bytes of the part to keep."""
+        if not length:
+            return b""
+        with open(self._path, "rb") as file:
+            file.seek(self._end - length)
+            return file.read(length)
+
+    def is_intact(self) -> bool:
+        """Whether the file still ends as this object left it: nobody has removed, shortened or replaced it."""
+        try:
+            return self._read_tail(len(self._tail)) == self._tail
+        except FileNotFoundError:
+            return False
 
     def append(self, record: bytes, key: int | str | None = None) -> None:
         """Add a record.  key: its name; the record that was added last is not added twice.
@@ -52,6 +71,7 @@ class AppendOnlyFile:
             file.seek(self._end)
             file.write(record)
         self._end, self._newest = self._end + len(record), key
+        self._tail = (self._tail + record)[-TAIL:]
 
 
 def default_out(config: str | Path, overrides: Iterable[str]) -> Path:

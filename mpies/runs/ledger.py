@@ -43,14 +43,27 @@ def _unpack(body: bytes) -> Arrays:
 def read(path: str | Path, after: int = 0) -> Iterator[tuple[Arrays, int]]:
     """The records of the generations after `after`, in order, each with the byte that it ends at.
 
-    Stops at the first record that is cut off, damaged or out of order.  Yields nothing where there is no file.
+    Stops at the first record that is cut off, damaged or out of order.  Yields nothing where there is no file, and
+    where the ledger begins later, because what was before is lost.
     """
+    expected = after + 1
+    for arrays, end in _read_all(path):
+        generation = int(arrays["generation"])
+        if generation > expected:
+            return
+        if generation == expected:
+            yield arrays, end
+            expected += 1
+
+
+def _read_all(path: str | Path) -> Iterator[tuple[Arrays, int]]:
+    """The complete records of consecutive generations at the beginning of the file, whatever the first of them is."""
     path = Path(path)
     if not path.exists():
         return
     size = path.stat().st_size
+    expected = None
     with open(path, "rb") as file:
-        generation = 0
         while True:
             head = file.read(_HEAD.size)
             if len(head) < _HEAD.size:
@@ -62,18 +75,28 @@ def read(path: str | Path, after: int = 0) -> Iterator[tuple[Arrays, int]]:
             if zlib.crc32(body) != crc:
                 return
             arrays = _unpack(body)
-            generation += 1
-            if int(arrays["generation"]) != generation:
+            generation = int(arrays["generation"])
+            if generation < 1 or generation != (expected or generation):
                 return
-            if generation > after:
-                yield arrays, file.tell()
+            yield arrays, file.tell()
+            expected = generation + 1
+
+
+def first_generation(path: str | Path) -> int:
+    """The generation of the first record: 1 unless an earlier part was lost.  Also 1 where there is no record."""
+    return next((int(arrays["generation"]) for arrays, _ in _read_all(path)), 1)
 
 
 def end(path: str | Path, generation: int) -> int:
     """The byte behind the record of `generation`, or behind the last complete one before it; 0 without any."""
     last = 0
-    for arrays, stop in read(path):
+    for arrays, stop in _read_all(path):
         if arrays["generation"] > generation:
             break
         last = stop
     return last
+
+
+def has(path: str | Path, generation: int) -> bool:
+    """Whether the record of `generation` can be read."""
+    return next(read(path, after=generation - 1), None) is not None

@@ -1,12 +1,14 @@
 """The lock of a run directory: one job writes it at a time."""
 
 import contextlib
+import fcntl
 import json
 import os
 import socket
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ from mpies.comm.processes import process_start
 from mpies.errors import RunLocked
 
 LOCK_FILE = "writer.json"  # in the run directory
+GUARD_FILE = ".writer.lock"  # in the run directory, while a job takes or releases the lock
 HEARTBEAT = 2.0  # seconds between heartbeats
 STALE = 15.0  # seconds without a heartbeat after which a writer on another host counts as dead
+GUARD_PATIENCE = 5.0  # seconds that a job waits for another that takes or releases the lock; it takes milliseconds
 
 
 class Lock:
@@ -46,14 +50,15 @@ class Lock:
 
     def acquire(self) -> None:
         """Take the lock.  Raises RunLocked while another job holds it and is alive."""
-        owner = self._read()
-        if owner and owner["job"] != self._owner["job"] and is_alive(owner):
-            ago = time.time() - owner["beat"]
-            raise RunLocked(
-                f"{self.file.parent}: is being written by process {owner['pid']} on {owner['host']}, whose last "
-                f"heartbeat was {ago:.0f} s ago; wait for it, stop it, or take another --out"
-            )
-        self._write()
+        with _guard(self.file.with_name(GUARD_FILE)):
+            owner = self._read()
+            if owner and owner["job"] != self._owner["job"] and is_alive(owner):
+                ago = time.time() - owner["beat"]
+                raise RunLocked(
+                    f"{self.file.parent}: is being written by process {owner['pid']} on {owner['host']}, whose last "
+                    f"heartbeat was {ago:.0f} s ago; wait for it, stop it, or take another --out"
+                )
+            self._write()
         if not self.is_held:
             self.is_held = True
             self._stop = threading.Event()
@@ -65,9 +70,10 @@ class Lock:
             self.is_held = False
             self._stop.set()
             self._thread.join(HEARTBEAT)  # a heartbeat that is being written would bring the file back
-            owner = self._read()
-            if owner and owner["token"] == self.token:
-                self.file.unlink(missing_ok=True)
+            with _guard(self.file.with_name(GUARD_FILE)):
+                owner = self._read()
+                if owner and owner["token"] == self.token:
+                    self.file.unlink(missing_ok=True)
 
     def check(self) -> None:
         """Raise RunLocked when another job has taken the lock."""
@@ -100,11 +106,53 @@ class Lock:
         return owner if is_owner(owner) else None
 
 
+@contextlib.contextmanager
+def _guard(path: Path) -> Iterator[None]:
+    """Only one process at a time runs the code in the `with` block.  path: of a file that exists in the meantime.
+
+    Where the file system cannot lock files, or a process that holds the guard is frozen, the code runs all the same.
+    """
+    guard = None
+    with contextlib.suppress(OSError):
+        guard = _lock_file(path)
+    try:
+        yield
+    finally:
+        if guard is not None:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            os.close(guard)
+
+
+def _lock_file(path: Path) -> int:
+    """The descriptor of a file that this process has locked.  Raises OSError where that is not possible in time."""
+    deadline = time.monotonic() + GUARD_PATIENCE
+    while time.monotonic() < deadline:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        except (BlockingIOError, FileNotFoundError):  # another process has locked it, or has just removed it
+            pass
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        time.sleep(0.002)
+    raise TimeoutError
+
+
 def _boot() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+def is_lock_file(name: str) -> bool:
+    """Whether a file of this name, in a run directory, is the lock or what is used to take it."""
+    return name in (LOCK_FILE, GUARD_FILE) or name.startswith(f".{LOCK_FILE}.")
 
 
 def is_owner(values: Any) -> bool:

@@ -66,6 +66,10 @@ class TensorBoardEvents:
         for row in rows[newest:]:
             self.append(row, now - total + (_float(row["seconds"]) or 0.0))
 
+    def is_intact(self) -> bool:
+        """Whether nobody else has removed, shortened or replaced the file."""
+        return self._file.is_intact()
+
     def append(self, row: Mapping[str, Cell], when: float | None = None) -> None:
         """Add a row of metrics.csv.  when: seconds since 1970; default now."""
         from tensorboardX.proto.summary_pb2 import Summary

@@ -2,12 +2,17 @@
 
 The order in which a generation is written: the best policy, the ledger's record, the row of metrics.csv, and when it
 is due a checkpoint.  A generation is on disk when its row is complete.
+
+What somebody else removes or damages meanwhile is made again, but for the ledger: it is too large to be kept in memory,
+so a new one begins at a checkpoint of the newest generation.
 """
 
 import contextlib
+import errno
 import json
 import logging
 import math
+import os
 import sys
 import threading
 import time
@@ -22,11 +27,12 @@ import numpy.typing as npt
 from mpies.config.loading import as_yaml, differences, resolved, validate_config
 from mpies.config.schema import Config
 from mpies.errors import ConfigError
+from mpies.paths import absolute
 from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import checkpoint_path, list_checkpoints, newest_checkpoint, remove_old_checkpoints
 from mpies.runs.files import AppendOnlyFile, write_atomically
 from mpies.runs.hdf5 import Arrays, Attributes
-from mpies.runs.lock import HEARTBEAT, Lock
+from mpies.runs.lock import HEARTBEAT, Lock, is_lock_file
 from mpies.runs.metrics import COLUMNS, Row, format_header, format_row, read_metrics
 from mpies.runs.reader import read_config
 from mpies.runs.snapshot import Evaluation, Snapshot
@@ -42,9 +48,10 @@ class RunWriter:
 
     A thread hashes and writes a Snapshot while the next generation is played; `flush` waits for it.  Where the disk
     is full, read-only or gone, training continues: the writer warns once, keeps what could not be written and tries
-    again with the next generation.
+    again with the next generation.  Where somebody else damages or removes files, it writes them again.
 
-    path: the run directory.  config: of the run.  job: a name that all ranks of the job share.
+    path: the run directory, as an absolute path.  name: the same as it was given, for messages.
+    config: of the run.  job: a name that all ranks of the job share.
     warn: called with a line where something goes wrong.
     on_evaluation: called by the writing thread when an evaluation is on disk.
     seconds: that training has waited for the disk.  checkpoint_seconds: that the newest checkpoint took.
@@ -53,8 +60,8 @@ class RunWriter:
     def __init__(
         self, path: str | Path, config: Config, job: str | None = None, warn: Callable[[str], object] = log.warning
     ) -> None:
-        self.path, self.config, self.warn = Path(path), config, warn
-        self.lock = Lock(path, job)
+        self.path, self.name, self.config, self.warn = absolute(path), str(path), config, warn
+        self.lock = Lock(self.path, job)
         self.on_evaluation: Callable[[], object] = lambda: None
         self.seconds = 0.0
         self.checkpoint_seconds = 0.0
@@ -64,14 +71,25 @@ class RunWriter:
         self._writing: Future[None] | None = None  # of the newest snapshot
         self._is_failing = False  # whether the last attempt to write failed
         self._backlog: list[tuple[bytes, Row]] = []  # ledger record and row of generations that are not on disk
-        self._best: bytes | None = None  # content of best.h5 that is not on disk
+        self._best: bytes | None = None  # content of best.h5
+        self._is_best_written = True
+        self._table = bytearray()  # content of metrics.csv; about 300 bytes a generation
         self._first: tuple[Path, bytes] | None = None  # a run's first checkpoint that is not on disk
+        self._replay_start = 0  # generation of the checkpoint where replays begin
+        self._ledger_loss = ""  # what has happened to the ledger, '' while it is intact
+        self._has_warned_of_metrics = False
         self._is_open = False  # whether the files are ready to be appended to
         self._checkpoint_due = False
         self._saved_at = time.monotonic()
         self._idle: list[npt.NDArray[np.float64]] = []  # of each generation since ranks.json was written
         self._idle_written_at = -math.inf
         self._events = TensorBoardEvents(self.path) if config.tracking.tensorboard else None
+
+    def write_config(self) -> None:
+        """Write config.yaml, with the versions of the packages in use, and make the folder of checkpoints."""
+        values = {**resolved(self.config), "versions": versions()}
+        write_atomically(self.path / "config.yaml", as_yaml(values).encode())
+        (self.path / "checkpoints").mkdir(exist_ok=True)
 
     def load(self) -> tuple[tuple[Arrays, Attributes] | None, list[Arrays]]:
         """Take the lock and read where the run stands.
@@ -83,11 +101,13 @@ class RunWriter:
         checkpoint = newest_checkpoint(self.path, self.warn)
         start = int(checkpoint[1]["generation"]) if checkpoint else 0
         rows = {int(row["generation"]) for row in read_metrics(self.path)}
-        records = []
+        records: list[Arrays] = []
         for record, _ in ledger.read(self.path / "ledger.bin", after=start):
             if int(record["generation"]) not in rows:
                 break
             records.append(record)
+        if rows and not (checkpoint or records):
+            self.warn(f"{self.name}: has no checkpoint that can be read; it begins again at generation 0")
         return checkpoint, records
 
     def begin(self, snapshot: Snapshot) -> None:
@@ -96,6 +116,8 @@ class RunWriter:
         self._saved = snapshot.generation
         if not list_checkpoints(self.path):  # the first one is kept for ever: replays begin there
             self._first = self._checkpoint_of(snapshot)
+        with contextlib.suppress(OSError):
+            self._best = (self.path / "best.h5").read_bytes()
         with self._retrying():
             self._open()
 
@@ -105,21 +127,45 @@ class RunWriter:
         for unfinished in self.path.rglob(".*.tmp"):
             unfinished.unlink(missing_ok=True)
         rows = [row for row in read_metrics(self.path) if int(row["generation"]) <= generation]
+        if len(rows) < generation:
+            missing = generation - len(rows)
+            self.warn(f"{self.name}/metrics.csv: lacks {missing} of the first {generation} rows; they are lost")
         metrics = self.path / "metrics.csv"
         self._columns = list(rows[0]) if rows else None
         if self._columns:
             lines = [format_header(self._columns), *(format_row(self._columns, row) for row in rows)]
-            write_atomically(metrics, "".join(lines).encode())
+            self._table = bytearray("".join(lines).encode())
+            write_atomically(metrics, self._table)
         else:
             metrics.unlink(missing_ok=True)
-        self._ledger = AppendOnlyFile(self.path / "ledger.bin", ledger.end(self.path / "ledger.bin", generation))
         self._metrics = AppendOnlyFile(metrics, None if rows else 0)
+        self._device = self.path.stat().st_dev
+        self._open_ledger(generation)
         if self._first:
             write_atomically(*self._first)
             self._first = None
         if self._events:
             self._events.resume(rows)
         self._is_open = True
+
+    def _open_ledger(self, generation: int) -> None:
+        """Go on with the ledger after `generation`.  Where it lacks that one, a new ledger begins behind it."""
+        path = self.path / "ledger.bin"
+        end = ledger.end(path, generation)
+        self._replay_start = ledger.first_generation(path) - 1
+        if generation != self._replay_start and not ledger.has(path, generation):
+            is_new = path.exists() and not path.stat().st_size  # it was to begin behind this generation
+            if generation and not is_new:
+                self._warn_of_loss(f"{path}: lacks generation {generation}", generation)
+            end, self._replay_start = 0, generation
+        self._ledger = AppendOnlyFile(path, end)
+
+    def _warn_of_loss(self, what: str, generation: int) -> None:
+        """Warn that there are no replays of the generations before this one.  what: happened."""
+        self.warn(
+            f"{what}; training is not affected, but a new ledger begins with generation {generation + 1}, so replays "
+            f"cannot reach generations before {generation}"
+        )
 
     def record(self, snapshot: Snapshot, is_last: bool) -> None:
         """Write a generation, in the background unless it is the run's last one."""
@@ -148,7 +194,7 @@ class RunWriter:
         is_time = section.seconds is not None and time.monotonic() - self._saved_at >= section.seconds
         self._checkpoint_due |= is_last or is_time or generation % section.every == 0
         if snapshot.is_best:
-            self._best = self._policy_of(snapshot)
+            self._best, self._is_best_written = self._policy_of(snapshot), False
         with self._retrying():
             self._write_backlog(snapshot, now=is_last)
             self._write_idle(snapshot.idle, generation, now=is_last)
@@ -170,26 +216,82 @@ class RunWriter:
         """Write all that is not on disk yet, and a checkpoint when one is due.  now: even if it takes its time."""
         if not self._is_open:
             self._open()
-        if self._best:
+        self._repair()
+        if self._best and not self._is_best_written:
             write_atomically(self.path / "best.h5", self._best)
-            self._best = None
+            self._is_best_written = True
         while self._backlog:
             record, row = self._backlog[0]
             generation = int(row["generation"] or 0)
             if self._columns is None:
                 columns = [*COLUMNS, *(name for name in row if name not in COLUMNS)]
-                self._metrics.append(format_header(columns).encode())
+                self._table = bytearray(format_header(columns).encode())
+                self._metrics.append(bytes(self._table))
                 self._columns = columns
-            self._ledger.append(record, key=generation)
-            self._metrics.append(format_row(self._columns, row).encode(), key=generation)
+            if not self._ledger_loss:
+                self._ledger.append(record, key=generation)
+            line = format_row(self._columns, row).encode()
+            self._metrics.append(line, key=generation)
             if self._events:
                 self._events.append(row)
+            self._table += line
             del self._backlog[0]
+        if self._ledger_loss:
+            self._begin_ledger(snapshot)
         share, elapsed = self.config.checkpoint.share, time.monotonic() - self._saved_at
         if self._checkpoint_due and (now or self.checkpoint_seconds * (1 - share) <= elapsed * share):
             if snapshot:
                 self._write_checkpoint(snapshot)
             self._checkpoint_due = False
+
+    def _repair(self) -> None:
+        """Make again what somebody else has removed, shortened or replaced; notice where the ledger is lost."""
+        is_intact = self._metrics.is_intact() and self._ledger.is_intact()
+        if self._events:
+            is_intact = is_intact and self._events.is_intact()
+        has_config = (self.path / "config.yaml").exists()
+        if is_intact and has_config:
+            return
+        if not self._is_disk_there():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.lock.acquire()  # in case another job has begun a run here
+        if not has_config:
+            self.write_config()
+            self._is_best_written = False
+        is_removed = not has_config and not checkpoint_path(self.path, self._replay_start).exists()
+        if is_removed:
+            self._ledger_loss = f"{self.name}: was removed or moved, and is made again"
+        elif not (self._ledger.is_intact() or self._ledger_loss):
+            self._ledger_loss = f"{self.name}/ledger.bin: was removed, shortened or replaced"
+        if not (has_config or is_removed):
+            self.warn(f"{self.name}/config.yaml: was removed; it is written again")
+        if not self._metrics.is_intact():
+            metrics = self.path / "metrics.csv"
+            write_atomically(metrics, self._table)
+            self._metrics = AppendOnlyFile(metrics, None)
+            if not (is_removed or self._has_warned_of_metrics):
+                self._has_warned_of_metrics = True
+                self.warn(f"{metrics}: was removed, shortened or replaced; it is written again, nothing is missing")
+        if self._events and not self._events.is_intact():
+            self._events.resume(read_metrics(self.path))
+
+    def _is_disk_there(self) -> bool:
+        """Whether the run directory, or else what is left above it, is on the disk that the run was begun on."""
+        left = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
+        return left.stat().st_dev == self._device
+
+    def _begin_ledger(self, snapshot: Snapshot | None) -> None:
+        """Begin a new ledger behind the newest generation, whose checkpoint is written first."""
+        if snapshot is None:
+            raise OSError(errno.ESTALE, "its ledger is lost, and the newest generation was not completed")
+        self._saved = -1
+        self._write_checkpoint(snapshot)
+        write_atomically(self.path / "ledger.bin", b"")
+        self._ledger = AppendOnlyFile(self.path / "ledger.bin", 0)
+        self._replay_start = snapshot.generation
+        self._warn_of_loss(self._ledger_loss, snapshot.generation)
+        self._ledger_loss = ""
 
     def _write_idle(self, idle: npt.NDArray[np.float64] | None, generation: int, now: bool) -> None:
         """Refresh ranks.json every few seconds: the idle share of each rank since it was written last."""
@@ -210,12 +312,13 @@ class RunWriter:
         if snapshot.generation == self._saved:
             return
         began = time.monotonic()
+        (self.path / "checkpoints").mkdir(exist_ok=True)
         # Not synced: the checkpoint holds the same parameters.
         write_atomically(self.path / "policy.h5", self._policy_of(snapshot), sync=False)
         write_atomically(*self._checkpoint_of(snapshot))
         self._saved, self._saved_at = snapshot.generation, time.monotonic()
         self.checkpoint_seconds = self._saved_at - began
-        remove_old_checkpoints(self.path, self.config.checkpoint.keep)
+        remove_old_checkpoints(self.path, self.config.checkpoint.keep, self._replay_start)
 
     def finish(self, reason: str, snapshot: Snapshot, steps: int) -> bool:
         """Write finished.yaml, which tells that the run is complete; mpirun's exit code does not.
@@ -240,11 +343,12 @@ class RunWriter:
             yield
         except OSError as error:
             if not self._is_failing:
-                self.warn(f"{self.path}: cannot be written ({error.strerror}); training goes on and tries again")
+                self.warn(f"{self.name}: cannot be written ({error.strerror}); training goes on and tries again")
             self._is_failing = True
         else:
             if self._is_failing:
-                self.warn(f"{self.path}: can be written again; nothing is missing")
+                rest = "" if self._replay_start else "; nothing is missing"
+                self.warn(f"{self.name}: can be written again{rest}")
             self._is_failing = False
 
     def _checkpoint_of(self, snapshot: Snapshot) -> tuple[Path, bytes]:
@@ -273,33 +377,41 @@ def open_run(path: str | Path, config: Config, resume: str = "auto", job: str | 
     job: as for RunWriter.  Raises ConfigError when the directory holds a run of another config or cannot be written,
     RunLocked when another job writes it.
     """
-    path = Path(path)
-    exists = (path / "config.yaml").exists()
-    if exists and resume == "never":
-        raise ConfigError(f"{path}: holds a run already; take --resume auto, another --out, or remove it")
-    if not exists and resume == "must":
-        raise ConfigError(f"{path}: holds no run to resume; take --resume auto, or give the run's directory")
-    new = resolved(config)
-    if exists:
+    run = RunWriter(path, config, job)
+    try:
+        _check_directory(run, resume)
+        run.path.mkdir(parents=True, exist_ok=True)
+        run.lock.acquire()  # before anything else is made: of several jobs only one makes the run
+        _check_directory(run, resume)  # another job may have made it in the meantime
+        run.write_config()
+        (run.path / "finished.yaml").unlink(missing_ok=True)
+    except OSError as error:
+        run.close()
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); take another --out") from None
+    except BaseException:
+        run.close()
+        raise
+    return run
+
+
+def _check_directory(run: RunWriter, resume: str) -> None:
+    """Raise ConfigError or RunError where this run must not be written to its directory.  resume: as for open_run."""
+    path, name, new = run.path, run.name, resolved(run.config)
+    if (path / "config.yaml").exists():
+        if resume == "never":
+            raise ConfigError(f"{name}: holds a run already; take --resume auto, another --out, or remove it")
         old = read_config(path)
         with contextlib.suppress(ConfigError):  # fills in keys that are newer than the run
-            old = resolved(validate_config(old, f"{path}/config.yaml"))
+            old = resolved(validate_config(old, f"{name}/config.yaml"))
         changed = differences(old, new)
         if changed:
             listed = "; ".join(f"{key}: {before!r} there, {now!r} now" for key, before, now in changed[:5])
             more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
-            raise ConfigError(f"{path}: holds a run of another config ({listed}{more}); take another --out")
-    elif path.is_dir() and any(path.iterdir()):
-        raise ConfigError(f"{path}: is neither empty nor a run; take another --out")
-    run = RunWriter(path, config, job)
-    try:
-        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-        run.lock.acquire()
-        write_atomically(path / "config.yaml", as_yaml({**new, "versions": versions()}).encode())
-        (path / "finished.yaml").unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); take another --out") from None
-    return run
+            raise ConfigError(f"{name}: holds a run of another config ({listed}{more}); take another --out")
+    elif resume == "must":
+        raise ConfigError(f"{name}: holds no run to resume; take --resume auto, or give the run's directory")
+    elif path.is_dir() and not all(is_lock_file(entry.name) for entry in path.iterdir()):
+        raise ConfigError(f"{name}: is neither empty nor a run; take another --out")
 
 
 def versions() -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Play a saved policy on held-out episodes."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -20,33 +21,47 @@ def held_out_batch(policy: PolicyFile, task: Task, episodes: int, seed: int | No
 
 
 def evaluate_policy(path: str | Path, episodes: int, seed: int | None = None) -> dict[str, Any]:
-    """Play held-out episodes of a policy file or a run's best policy.  Returns the results, ready for JSON."""
+    """Play held-out episodes of a policy file or a run's best policy.
+
+    Returns the results, ready for JSON.  Where episodes failed, mean and the like are those of the others; `failures`
+    counts them, `reasons` has their messages, and `returns` has None in their places.
+    """
     policy = load_policy(path)
     task = Task(policy.config, policy.constants)
     records, failures = play_alone(task.player, held_out_batch(policy, task, episodes, seed))
-    evaluation = Evaluation(records["total"], records["steps"])
+    evaluation = Evaluation.of(records["total"], records["steps"])
+    returns = evaluation.returns
+    has_any = len(returns) > 0
     return {
         "environment": policy.config.environment.id,
         "policy": str(policy.path),
         "generation": policy.generation,
         "episodes": episodes,
-        "mean": evaluation.mean,
-        "std": evaluation.deviation,
-        "interval": evaluation.interval,
-        "min": float(evaluation.returns.min()),
-        "max": float(evaluation.returns.max()),
-        "length": evaluation.length,
-        "failures": len(failures),
-        "returns": evaluation.returns.tolist(),
+        "mean": evaluation.mean if has_any else None,
+        "std": evaluation.deviation if has_any else None,
+        "interval": evaluation.interval if has_any else None,
+        "min": float(returns.min()) if has_any else None,
+        "max": float(returns.max()) if has_any else None,
+        "length": evaluation.length if has_any else None,
+        "failures": evaluation.failures,
+        "reasons": sorted(set(failures.values())),
+        "returns": [total if math.isfinite(total) else None for total in records["total"].tolist()],
     }
 
 
 def describe_evaluation(result: dict[str, Any]) -> str:
     """The results of `evaluate_policy` in one line."""
+    failures, episodes, reasons = result["failures"], result["episodes"], result["reasons"]
+    subject = f"{result['environment']}, {result['policy']}, generation {result['generation']}"
+    if failures:
+        more = f", and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
+        subject += f": {failures} of {episodes} held-out episodes failed ({reasons[0]}{more})"
+        if failures == episodes:
+            return subject
+        subject += "; of the others"
     low, high = result["mean"] - result["interval"], result["mean"] + result["interval"]
     return (
-        f"{result['environment']}, {result['policy']}, generation {result['generation']}: mean return "
-        f"{result['mean']:.2f} over {result['episodes']} held-out episodes "
+        f"{subject}: mean return {result['mean']:.2f} over {episodes - failures} held-out episodes "
         f"(95 % confidence {low:.2f} to {high:.2f}; min {result['min']:.2f}, max {result['max']:.2f}, "
         f"mean length {result['length']:.0f})"
     )

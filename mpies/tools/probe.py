@@ -3,6 +3,7 @@
 Episodes are played in a new instance, in a used one, in one that is rebuilt for each episode, and in another process.
 """
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -13,16 +14,18 @@ import click
 
 from mpies.config.loading import load_config, validate_config
 from mpies.config.schema import EnvironmentSection
-from mpies.envs.base import VectorEnv
+from mpies.envs.base import EnvironmentProblem, VectorEnv
 from mpies.envs.probe import SEED, memory_growth, trace, trace_used
 from mpies.errors import ConfigError
+from mpies.paths import start_folder
 from mpies.training.task import make_task_env
 
 SEEDS = (SEED, SEED + 1)
 SHORT = 20  # steps of the episodes over which the memory is watched: leaks happen at resets
 REPRODUCIBLE, WHEN_REBUILT, NOT_REPRODUCIBLE = "reproducible", "reproducible when rebuilt", "not reproducible"
+FAILING = "every episode fails"
 
-PlayTrace = Callable[[VectorEnv, int, int], str]  # of (environment, seed, steps)
+PlayTrace = Callable[[VectorEnv, int, int, list[str]], str]  # of (environment, seed, steps, failures)
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Probe:
     fresh, elsewhere, used, rebuilt: traces of the same episodes in a new instance, in another process, after other
     episodes, and after other episodes in an instance that is rebuilt for each.
     growth: bytes by which the memory grew, None if it was not measured.
+    failures: the messages of episodes that failed, of the three lists `fresh`, `used` and `rebuilt`.
+    problem: what makes every episode fail; '' where one works.
     """
 
     backend: str
@@ -40,10 +45,14 @@ class Probe:
     used: list[str]
     rebuilt: list[str]
     growth: int | None
+    failures: Sequence[str] = ()
+    problem: str = ""
 
     @property
     def verdict(self) -> str:
-        """REPRODUCIBLE, WHEN_REBUILT or NOT_REPRODUCIBLE."""
+        """REPRODUCIBLE, WHEN_REBUILT, NOT_REPRODUCIBLE or FAILING."""
+        if self.problem:
+            return FAILING
         if not self.fresh == self.elsewhere == self.rebuilt:
             return NOT_REPRODUCIBLE
         return REPRODUCIBLE if self.used == self.fresh else WHEN_REBUILT
@@ -58,14 +67,36 @@ def section_of(environment: str) -> EnvironmentSection:
     return config.environment
 
 
-def play_traces(section: EnvironmentSection, play: PlayTrace, steps: int, rebuild: bool) -> list[str]:
-    """The trace of each of SEEDS, each in an environment of its own.  steps: of an episode, at most."""
+def play_traces(
+    section: EnvironmentSection, play: PlayTrace, steps: int, rebuild: bool, failures: list[str]
+) -> list[str]:
+    """The trace of each of SEEDS, each in an environment of its own.
+
+    steps: of an episode, at most.  failures: gets the messages of those that fail.
+    """
     traces = []
     for seed in SEEDS:
         env = make_task_env(section, rebuild)
-        traces.append(play(env, seed, steps))
+        traces.append(play(env, seed, steps, failures))
         env.close()
     return traces
+
+
+def trace_fresh(env: VectorEnv, seed: int, steps: int, failures: list[str]) -> str:
+    """The trace of an episode in an environment that was not used before."""
+    return trace(env, seed, steps, (), failures)
+
+
+def try_out(section: EnvironmentSection) -> tuple[str, str]:
+    """The name of the backend, and what makes every episode of an environment fail; '' where nothing does."""
+    env = make_task_env(section, rebuild=False)
+    problem = ""
+    try:
+        env.try_out()
+    except EnvironmentProblem as error:
+        problem = str(error).removeprefix(f"{section.id}: ")
+    env.close()
+    return env.backend, problem
 
 
 def probe(environment: str, steps: int, episodes: int) -> Probe:
@@ -75,38 +106,50 @@ def probe(environment: str, steps: int, episodes: int) -> Probe:
     episodes: over which the memory is watched; 0 does not measure it.
     """
     section = section_of(environment)
+    backend, problem = try_out(section)
+    if problem:
+        return Probe(backend, [], [], [], [], None, problem=problem)
     command = [sys.executable, "-m", "mpies", "probe", "--fresh", "--steps", str(steps), environment]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
-        fresh = play_traces(section, trace, steps, rebuild=False)
-        used = play_traces(section, trace_used, steps, rebuild=False)
-        rebuilt = play_traces(section, trace_used, steps, rebuild=True)
-        elsewhere = other.communicate()[0].split()
+    failures: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=start_folder()) as other:
+        if section.instances_per == "node":  # the two processes must not play at the same time
+            other.wait()
+        fresh = play_traces(section, trace_fresh, steps, False, failures)
+        used = play_traces(section, trace_used, steps, False, failures)
+        rebuilt = play_traces(section, trace_used, steps, True, failures)
+        # The environment may print, too.
+        elsewhere = re.findall(r"\b[0-9a-f]{64}\b", other.communicate()[0])[-len(SEEDS) :]
+    if len(failures) == len(fresh + used + rebuilt):
+        return Probe(backend, fresh, elsewhere, used, rebuilt, None, failures, problem=failures[0])
     env = make_task_env(section.model_copy(update={"rebuild_every": None}), rebuild=used != fresh)
     growth = memory_growth(env, episodes, min(steps, SHORT)) if episodes else None
     env.close()
-    return Probe(env.backend, fresh, elsewhere, used, rebuilt, growth)
+    return Probe(backend, fresh, elsewhere, used, rebuilt, growth, failures)
 
 
 def print_probes(environments: Sequence[str], steps: int, episodes: int, markdown: bool, fresh: bool) -> bool:
     """Probe environments and print a line for each.
 
     markdown: print a table.  fresh: print the traces of a new instance only, for the other process of `probe`.
-    Returns whether all are reproducible, at least when rebuilt.
+    Returns whether all are reproducible, at least when rebuilt, and can be played.
     """
     if markdown:
         click.echo(f"| environment | backend | episodes are | memory, {episodes:,} episodes |\n|---|---|---|---|")
     are_reproducible = True
     for environment in environments:
         if fresh:
-            click.echo(" ".join(play_traces(section_of(environment), trace, steps, rebuild=False)))
+            click.echo("\n" + " ".join(play_traces(section_of(environment), trace_fresh, steps, False, [])))
             continue
         result = probe(environment, steps, episodes)
-        are_reproducible = are_reproducible and result.verdict != NOT_REPRODUCIBLE
+        are_reproducible = are_reproducible and result.verdict not in (NOT_REPRODUCIBLE, FAILING)
         growth = "not measured" if result.growth is None else f"{result.growth / 2**20:+.1f} MB"
         if markdown:
             click.echo(f"| `{environment}` | {result.backend} | {result.verdict} | {growth} |")
+        elif result.problem:
+            click.echo(f"{environment} ({result.backend}): {result.verdict}: {result.problem}")
         else:
+            some = f"; {len(result.failures)} of its episodes fail: {result.failures[0]}" if result.failures else ""
             click.echo(
-                f"{environment} ({result.backend}): {result.verdict}; memory over {episodes:,} episodes {growth}"
+                f"{environment} ({result.backend}): {result.verdict}; memory over {episodes:,} episodes {growth}{some}"
             )
     return are_reproducible

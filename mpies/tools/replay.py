@@ -1,4 +1,7 @@
-"""Recompute any generation of a run from its first checkpoint and its ledger, and play its members again."""
+"""Recompute any generation of a run from its first checkpoint and its ledger, and play its members again.
+
+Where an earlier part of the ledger was lost, replays begin at the checkpoint of the generation before its first one.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,14 +28,21 @@ from mpies.training.update import Updater, make_solver
 class Replay:
     """The learner of a run as it was after `generation`; needs no environment.
 
+    generation: None for the one where replays begin.
     config: of the run.  learner: the state.  digest: of the state, as it was recorded.
     Raises RunError when the run lacks what is needed.
     """
 
-    def __init__(self, path: str | Path, generation: int = 0) -> None:
+    def __init__(self, path: str | Path, generation: int | None = None) -> None:
         self.path = Path(path)
         self.config: Config = validate_config(read_config(path), f"{path}/config.yaml")
-        arrays, attributes = first_checkpoint(self.path)
+        start = ledger.first_generation(self.path / "ledger.bin") - 1
+        if generation is not None and generation < start:
+            raise RunError(
+                f"{path}: generation {generation} cannot be replayed, since its ledger begins with generation "
+                f"{start + 1} and what was before is lost; give {start} or a later one"
+            )
+        arrays, attributes = first_checkpoint(self.path, start)
         self.digest = str(attributes["digest"])
         dimension, observation_size = len(arrays["solver/mean"]), len(arrays["normalizer/total"])
         solver = make_solver(self.config, dimension)
@@ -41,8 +51,9 @@ class Replay:
         self.learner = Learner(self.config, solver, observation_size, self._constants())
         self.learner.load_state_dict(arrays)
         self._updater.begin(self.learner)
-        self._records = ledger.read(self.path / "ledger.bin")
-        self.run_until(generation)
+        self._records = ledger.read(self.path / "ledger.bin", after=start)
+        if generation is not None:
+            self.run_until(generation)
 
     def _constants(self) -> Arrays:
         """The constants of the run's policy, which no generation changes; {} where no policy is saved yet."""

@@ -1,10 +1,19 @@
 """Train in processes of their own, as a user does on the command line."""
 
+import itertools
 import sys
 from collections.abc import Sequence
 
 from mpies.comm import mpiexec
 from mpies.errors import ConfigError
+
+
+class TrainingFailed(ConfigError):
+    """Training on a number of ranks has ended with another exit code than 0.  reason: its last error, in one line."""
+
+    def __init__(self, ranks: int, code: int, reason: str) -> None:
+        super().__init__(f"training on {ranks} ranks ended with code {code}: {reason}")
+        self.code, self.reason = code, reason
 
 
 def require_mpiexec() -> str:
@@ -16,15 +25,23 @@ def require_mpiexec() -> str:
 
 
 def train(ranks: int, arguments: Sequence[str]) -> None:
-    """Run `mpies train` with these arguments to its end, without MPI on one rank.
-
-    Raises ConfigError if it fails, with the beginning of its messages.
-    """
+    """Run `mpies train` with these arguments to its end, without MPI on one rank.  Raises TrainingFailed."""
     command = [sys.executable, "-m", "mpies", "train", *arguments]
     if ranks > 1:
         command = mpiexec.command(require_mpiexec(), ranks, ["train", *arguments])
     done = mpiexec.run(command)
     if done.returncode:
-        lines = done.stderr.splitlines()
-        messages = [line for line in lines if line.startswith("mpies: ")][:3] or lines[-3:]
-        raise ConfigError(f"training on {ranks} ranks ended with code {done.returncode}: {' '.join(messages)}")
+        raise TrainingFailed(ranks, done.returncode, find_reason(done.stderr))
+
+
+def find_reason(output: str) -> str:
+    """The last error that the standard error of `mpies train` tells of, in one line; without one, its last lines."""
+    lines = [line for line in output.replace("\0", "").splitlines() if line.strip()]
+    for number in reversed(range(len(lines))):
+        message = lines[number]
+        if message.startswith("mpies: "):
+            if message.endswith(":"):  # a traceback follows, and behind it perhaps a report of mpirun
+                traceback = itertools.takewhile(lambda line: not line.startswith("---"), lines[number + 1 :])
+                message += f" {[line for line in traceback if not line.startswith(' ')][-1]}"
+            return message
+    return " ".join(lines[-3:])

@@ -1,4 +1,4 @@
-"""Verify that a config gives the same bits on different numbers of ranks."""
+"""Verify that a config gives the same bits on different numbers of ranks, and after a stop."""
 
 import tempfile
 from collections.abc import Sequence
@@ -8,31 +8,64 @@ import click
 
 from mpies.config.loading import load_config
 from mpies.runs.metrics import read_digests
-from mpies.tools.train_process import require_mpiexec, train
+from mpies.tools.train_process import TrainingFailed, require_mpiexec, train
+
+# Training ends after a number of generations, and for no other reason.
+ONLY_GENERATIONS = ("stop.target=null", "stop.steps=null", "stop.seconds=null", "evaluation.every=0")
 
 
 def verify_ranks(path: str | Path, counts: Sequence[int], generations: int, overrides: Sequence[str]) -> bool:
     """Train this many generations on each number of ranks, compare the digests, and print a line for each number.
 
-    Returns whether all digests are equal.  Raises ConfigError for a bad config, or if several ranks are wanted and
-    there is no mpiexec.
+    On the first number of ranks it is also stopped after half of the generations and resumed.
+    Returns whether all digests are equal.  Raises ConfigError for a bad config, if several ranks are wanted and there
+    is no mpiexec, and if training fails on the first number of ranks.
     """
-    overrides = [*overrides, f"stop.generations={generations}", "evaluation.every=0"]
+    overrides = [*overrides, *ONLY_GENERATIONS]
     config = load_config(path, overrides)
     if max(counts) > 1:
         require_mpiexec()
     click.echo(f"{path}: {config.environment.id}, {generations} generations")
-    digests: dict[int, list[str]] = {}
     with tempfile.TemporaryDirectory(prefix="mpies-verify-") as folder:
-        for ranks in counts:
-            out = Path(folder) / f"ranks-{ranks}"
-            train(ranks, [str(path), "--out", str(out), *overrides])
-            digests[ranks] = read_digests(out)
-            verdict = compare_digests(digests[counts[0]], digests[ranks])
-            click.echo(f"{ranks:>4} ranks  {digests[ranks][-1][:16]}  {verdict}")
-    are_equal = all(each == digests[counts[0]] for each in digests.values())
-    click.echo("the same bits on all" if are_equal else "NOT the same bits: look at the environment with mpies probe")
-    return are_equal
+
+        def train_until(generation: int, ranks: int, out: str) -> list[str]:
+            """The digests of a run that is trained up to a generation."""
+            run = Path(folder) / out
+            train(ranks, [str(path), "--out", str(run), *overrides, f"stop.generations={generation}"])
+            return read_digests(run)
+
+        expected, differing, failed = train_until(generations, counts[0], "first"), [], []
+        print_row(counts[0], expected, "same")
+        for ranks in counts[1:]:
+            try:
+                digests = train_until(generations, ranks, f"ranks-{ranks}")
+            except TrainingFailed as error:
+                click.echo(f"{ranks:>4} ranks  failed with code {error.code}: {error.reason}")
+                failed.append(ranks)
+                continue
+            print_row(ranks, digests, compare_digests(expected, digests))
+            if digests != expected:
+                differing.append(ranks)
+        resumed = expected
+        if half := generations // 2:
+            train_until(half, counts[0], "resumed")
+            resumed = train_until(generations, counts[0], "resumed")
+            verdict = compare_digests(expected, resumed)
+            print_row(counts[0], resumed, f"{verdict}, stopped after generation {half} and resumed")
+    if differing:
+        click.echo("NOT the same bits: look at the environment with mpies probe")
+    elif resumed != expected:
+        click.echo("NOT the same bits after a stop: does the environment or the solver keep something of its own?")
+    elif failed:
+        click.echo(f"NOT proven: training failed on {' and on '.join(map(str, failed))} ranks")
+    else:
+        click.echo("the same bits on all")
+    return not differing and not failed and resumed == expected
+
+
+def print_row(ranks: int, digests: Sequence[str], verdict: str) -> None:
+    """Print the line of a number of ranks."""
+    click.echo(f"{ranks:>4} ranks  {digests[-1][:16]}  {verdict}")
 
 
 def compare_digests(first: Sequence[str], second: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mpies.comm import Communicator
 from mpies.config.schema import StopSection
-from mpies.training.learner import Learner
+from mpies.training.learner import Clock, Learner
 
 log = logging.getLogger(__name__)
 
@@ -90,21 +90,25 @@ class Control:
         """Why to stop now, '' to go on; the same on all ranks.  learner: on rank 0."""
         reason = ""
         if learner:
-            reason = self._rule_that_holds(learner)
+            reason = rule_that_holds(self.stop, learner.clock, learner.solved)
             if self.failed_share > self.stop.max_failures:
                 reason = "failures"
             if self._request != CONTINUE and reason != "solved":
                 reason = "signal"
         return STOP_REASONS[self.comm.broadcast_int(STOP_REASONS.index(reason))]
 
-    def _rule_that_holds(self, learner: Learner) -> str:
-        stop, clock = self.stop, learner.clock
-        if stop.target is not None and learner.solved >= stop.target:
-            return "solved"
-        if clock.generation >= stop.generations:
-            return "generations"
-        if stop.steps is not None and clock.steps >= stop.steps:
-            return "steps"
-        if stop.seconds is not None and clock.seconds >= stop.seconds:
-            return "seconds"
-        return ""
+
+def rule_that_holds(stop: StopSection, clock: Clock, solved: float) -> str:
+    """The first stop rule that holds, one of STOP_REASONS; '' for none.
+
+    solved: the mean of the newest evaluation if it was confirmed, else -inf.
+    """
+    if stop.target is not None and solved >= stop.target:
+        return "solved"
+    if clock.generation >= stop.generations:
+        return "generations"
+    if stop.steps is not None and clock.steps >= stop.steps:
+        return "steps"
+    if stop.seconds is not None and clock.seconds >= stop.seconds:
+        return "seconds"
+    return ""

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,10 +16,18 @@ from mpies.rollouts.queue import RolloutQueue
 from mpies.runs.snapshot import Evaluation
 from mpies.solvers.base import Proposal, Results, Solver
 from mpies.training.control import Control
+from mpies.training.failures import FailureGroup, gather_failures
 from mpies.training.generation import GenerationSpec, Population
 from mpies.training.task import Task
 
 log = logging.getLogger(__name__)
+
+
+MOST_LINES = 5  # for the failures of a generation
+
+
+class EvaluationFailed(Exception):
+    """Too many episodes of an evaluation failed.  Its message on rank 0 is one line that says why."""
 
 
 class QueueKey(NamedTuple):
@@ -49,6 +57,8 @@ class Evaluator:
     queues: what is being played, and what has been played of the generations in flight.
     recovered: the queues of this rank when another was lost; what they hold is not played again.
     is_recovering: whether a rank was lost since the last generation was recorded.
+    on_play: called on every rank when it begins to play a queue.
+    failures: on rank 0, of the rollouts that were played last.
     """
 
     def __init__(
@@ -58,6 +68,8 @@ class Evaluator:
         self.queues: dict[QueueKey, RolloutQueue] = {}
         self.recovered: dict[QueueKey, RolloutQueue] = {}
         self.is_recovering = False
+        self.failures: list[FailureGroup] = []
+        self.on_play: Callable[[QueueKey, RolloutQueue], object] = lambda key, queue: None
 
     def evaluate(self, spec: GenerationSpec, generation: int, prefetch: GenerationSpec | None = None) -> Population:
         """Play the members of a generation; batches of whole populations until the solver has enough.
@@ -88,19 +100,37 @@ class Evaluator:
         return Population(results, np.concatenate(indices), observations, np.asarray(played_for))
 
     def evaluate_mean(
-        self, mean: npt.NDArray[np.float32], normalization: npt.NDArray[np.float32] | None, generation: int
+        self,
+        mean: npt.NDArray[np.float32],
+        normalization: npt.NDArray[np.float32] | None,
+        generation: int,
+        is_last: bool = False,
     ) -> Evaluation:
-        """Play held-out episodes of the mean, and as many fresh ones when they reach the target."""
-        target = self.config.stop.target
-        first = self._play_mean(mean, normalization, generation, attempt=0)
-        if target is None or not first.mean >= target:
+        """Play held-out episodes of the mean, and as many fresh ones when they reach the target.
+
+        is_last: whether this is the result of the run.
+        Raises EvaluationFailed when more than stop.max_failures of the episodes fail, or any of the last evaluation.
+        """
+        target, tolerated = self.config.stop.target, 0.0 if is_last else self.config.stop.max_failures
+        first = self._play_mean(mean, normalization, generation, 0, tolerated)
+        if target is None or first.failures or not first.mean >= target:
             return first
-        second = self._play_mean(mean, normalization, generation, attempt=1)
+        second = self._play_mean(mean, normalization, generation, 1, tolerated)
         return Evaluation(
             np.concatenate([first.returns, second.returns]),
             np.concatenate([first.lengths, second.lengths]),
-            confirmed=second.mean >= target,
+            confirmed=second.mean >= target and not second.failures,
+            failures=second.failures,
         )
+
+    def describe_failures(self, generation: int) -> str:
+        """Why too many members of a generation failed, in one line; on rank 0."""
+        share = f"{self.control.failed_share:.0%} of generation {generation} failed{self._main_reason()}"
+        return f"{share}, more than stop.max_failures; the same command goes on from there"
+
+    def _main_reason(self) -> str:
+        """The most frequent message, in brackets."""
+        return f" ({self.failures[0].message})" if self.failures else ""
 
     def keep_finished(self) -> None:
         """Keep what this rank has played, because another rank was lost."""
@@ -119,13 +149,24 @@ class Evaluator:
         normalization: npt.NDArray[np.float32] | None,
         generation: int,
         attempt: int,
+        tolerated: float,
     ) -> Evaluation:
-        """An Evaluation on seeds that are a function of (run seed, generation, attempt)."""
+        """An Evaluation on seeds that are a function of (run seed, generation, attempt).
+
+        tolerated: share of the episodes that may fail.
+        """
         episodes = 1 if self.task.policy is None else self.config.evaluation.episodes  # a function has one value
         batch = evaluation_batch(mean, self.task.evaluation_seeds(generation, attempt, episodes), normalization)
         key = QueueKey(generation, "evaluation", attempt)
         records, _, _ = self._play(self._open_queue(batch, key), key)
-        return Evaluation(records["total"], records["steps"])
+        evaluation = Evaluation.of(records["total"], records["steps"])
+        if evaluation.failed_share > tolerated or not len(evaluation.returns):
+            raise EvaluationFailed(
+                f"{evaluation.failures} of the {episodes} episodes that evaluate generation {generation} failed"
+                f"{self._main_reason()}, so the run has no result; the same command goes on from generation "
+                f"{generation - 1}"
+            )
+        return evaluation
 
     def _open_training(self, spec: GenerationSpec, generation: int, batch: int) -> RolloutQueue:
         """The queue of a batch of a generation's members."""
@@ -158,13 +199,18 @@ class Evaluator:
         self.queues = {name: kept for name, kept in self.queues.items() if name.generation >= key.generation}
         next_generation = key.generation + (key.kind == "training")
         prefetch = self.queues.get(QueueKey(next_generation, "training", 0))
+        self.on_play(key, queue)
         barrier, began = self.comm.nonblocking_barrier(), time.perf_counter_ns()
-        self.task.player.play(queue, self.comm.node_size, prefetch, barrier.is_over, self.control.must_abandon)
+        players = self.task.count_players(self.comm.node_size)
+        if self.comm.node_rank < players:
+            self.task.player.play(queue, players, prefetch, barrier.is_over, self.control.must_abandon)
         busy = time.perf_counter_ns() - began
-        self._log_failures(queue, key)
         if prefetch:
             barrier.wait()
-        records, numbers = self.comm.allgather(queue.finished(), (self.control.request(), busy))
+        numbers_sent = self.control.request(), busy, len(queue.failures)
+        records, numbers = self.comm.allgather(queue.finished(), numbers_sent)
+        self.failures = gather_failures(self.comm, queue.failures) if numbers[:, 2].any() else []
+        self._log_failures(queue, key)
         self.control.agree(numbers[:, 0])
         sums = None
         if self.task.observation_size and queue.batch.sampled.any():
@@ -172,23 +218,32 @@ class Evaluator:
         return in_order(records), None if sums is None else in_order(sums), numbers[:, 1] / 1e9
 
     def _log_failures(self, queue: RolloutQueue, key: QueueKey) -> None:
-        """Log the rollouts of a queue that failed on this rank."""
+        """Log the failures of a queue, on rank 0: a line for all that failed with the same message."""
         solver, environment = self.config.solver, self.config.environment.id
-        for rollout, message in queue.failures.items():
-            member, episode = divmod(rollout, solver.episodes)
+        for group in self.failures[:MOST_LINES]:
+            member, episode = divmod(group.first, solver.episodes)
             number = key.batch * solver.members(self.task.dimension) + member
-            what, generation, effect = f"member {number}, episode {episode}", key.generation + 1, "it ranks worst"
+            what, generation = f"member {number}, episode {episode}", key.generation + 1
+            effects = "it ranks worst", "their members rank worst"
             if key.kind == "evaluation":
-                what, generation, effect = f"evaluation, episode {rollout}", key.generation, "there is no mean"
+                what, generation = f"evaluation, episode {group.first}", key.generation
+                effects = "the mean leaves it out", "the mean leaves them out"
+            place = f", rank {group.ranks[0]}" if self.comm.size > 1 and len(group.ranks) == 1 else ""
+            others = f" and {group.count - 1} more" if group.count > 1 else ""
             log.warning(
-                "%s, generation %d, %s (environment seed %d) failed: %s; %s",
+                "%s, generation %d, %s (environment seed %d%s)%s failed: %s; %s",
                 environment,
                 generation,
                 what,
-                queue.batch.seeds[rollout],
-                message,
-                effect,
+                queue.batch.seeds[group.first],
+                place,
+                others,
+                group.message,
+                effects[group.count > 1],
             )
+        if rest := self.failures[MOST_LINES:]:
+            count = sum(group.count for group in rest)
+            log.warning("%s: %d more episodes failed, for %d other reasons", environment, count, len(rest))
 
 
 def training_batch(

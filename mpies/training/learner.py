@@ -11,10 +11,11 @@ import numpy.typing as npt
 from mpies.config.schema import Config
 from mpies.runs import hdf5
 from mpies.runs.hdf5 import Arrays
-from mpies.runs.metrics import Row
+from mpies.runs.metrics import COLUMNS, Row
 from mpies.runs.policy_file import select
 from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.solvers.base import Solver
+from mpies.solvers.problem import SolverProblem
 from mpies.training.generation import GenerationSpec, Population, results_to_arrays
 from mpies.training.normalizer import Normalizer
 
@@ -108,8 +109,9 @@ class Learner:
 
     def update_best(self, evaluation: Evaluation) -> bool:
         """Remember the best evaluation.  Returns whether it is this one."""
-        is_best = evaluation.mean > self.best
-        self.best = max(self.best, evaluation.mean)
+        is_best = not evaluation.failures and evaluation.mean > self.best
+        if is_best:
+            self.best = evaluation.mean
         return is_best
 
     def state(self) -> dict[str, Any]:
@@ -166,6 +168,11 @@ class Learner:
     def row(self, population: Population, evaluation: Evaluation | None, ranks: int) -> Row:
         """The newest generation's row of metrics.csv, without the digest."""
         results, report = population.results, self.solver.report()
+        if taken := sorted(report.keys() & set(COLUMNS)):
+            raise SolverProblem(
+                f"solver.kind {self.config.solver.kind}: report must name columns of its own, "
+                f"but every run has {', '.join(taken)}; choose another name"
+            )
         returns = results.returns[~np.isnan(results.returns)]
         has_any = len(returns) > 0
         return {

@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mpies.comm import Communicator
 from mpies.config.schema import Config, EnvironmentSection
 from mpies.envs import change_task, make_env, make_function_env
 from mpies.envs.base import Discrete, VectorEnv
 from mpies.envs.functions import FunctionEnv
-from mpies.errors import ConfigError
+from mpies.errors import USER_ERRORS, ConfigError
+from mpies.paths import absolute, start_folder
 from mpies.policies import PolicyProblem, make_policy
 from mpies.policies.base import Policy
 from mpies.rollouts.functions import FunctionPlayer
@@ -23,8 +25,14 @@ from mpies.solvers.streams import ACTIONS, EPISODES, EVALUATION, REFERENCE, STAT
 Seeds = npt.NDArray[np.int64]
 
 
-def make_task_env(section: EnvironmentSection, rebuild: bool | None = None) -> VectorEnv:
-    """The VectorEnv of a section that names no function.  rebuild: takes the place of the section's own."""
+def make_task_env(section: EnvironmentSection, rebuild: bool | None = None, node_size: int = 1) -> VectorEnv:
+    """The VectorEnv of a section that names no function.
+
+    rebuild: takes the place of the section's own.  node_size: ranks of this node, which share its instances.
+    """
+    instances = section.instances
+    if instances is not None and section.instances_per == "node":
+        instances = max(1, instances // node_size)
     env = make_env(
         section.id,
         section.backend,
@@ -33,6 +41,8 @@ def make_task_env(section: EnvironmentSection, rebuild: bool | None = None) -> V
         section.episode_timeout,
         section.rebuild_every,
         section.frame_skip,
+        instances,
+        start_folder(),
         **section.kwargs,
     )
     changes = section.hide, section.action_repeat, section.ignored_rewards, section.reward_shift
@@ -44,8 +54,9 @@ def draw_reference(env: VectorEnv, count: int, random: np.random.Generator) -> n
     action, interval = env.interface.action, 8
     frames: list[npt.NDArray[np.uint8]] = []
     while len(frames) < count:
-        batch = env.open(random.integers(2**31, size=8).tolist())
-        places, observations = np.arange(8, dtype=np.int32), batch.observations
+        episodes = min(8, env.largest)
+        batch = env.open(random.integers(2**31, size=episodes).tolist())
+        places, observations = np.arange(episodes, dtype=np.int32), batch.observations
         for step in range(100 * interval):
             if step % interval == 0:
                 frames += list(observations.astype(np.uint8))
@@ -62,6 +73,31 @@ def draw_reference(env: VectorEnv, count: int, random: np.random.Generator) -> n
     return np.stack(frames[:count])
 
 
+def build_task(config: Config, comm: Communicator) -> "Task":
+    """The Task of this rank.  Collective.
+
+    Where a node holds a limited number of environments, its ranks take turns to build theirs.  Those that will not play
+    close it again, and the others come last.
+    """
+    task, error = None, None
+    players = config.environment.instances if config.environment.instances_per == "node" else None
+    turns = -(-comm.node_size // players) if players else 1
+    for turn in reversed(range(turns)):
+        if players is None or comm.node_rank // players == turn:
+            try:
+                task = Task(config, node_size=comm.node_size)
+                if turn and isinstance(task.env, VectorEnv):
+                    task.env.close()
+            except USER_ERRORS as problem:
+                error = problem
+        if turns > 1:
+            comm.node_barrier()
+    if error:
+        raise error
+    assert task
+    return task
+
+
 class Task:
     """The task of a Config.
 
@@ -72,6 +108,7 @@ class Task:
     directions: how members' directions are cut from the noise table.
 
     constants: arrays that a saved policy has besides its parameters; None makes those of the run's seed.
+    node_size: ranks of this node.
     Raises EnvironmentProblem when the environment cannot be built, and ConfigError when the policy does not fit it or
     the solver cannot have so many parameters.
     """
@@ -80,8 +117,10 @@ class Task:
     policy: Policy | None
     player: Player
 
-    def __init__(self, config: Config, constants: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
-        self.config = config
+    def __init__(
+        self, config: Config, constants: Mapping[str, npt.NDArray[Any]] | None = None, node_size: int = 1
+    ) -> None:
+        self.config, self.node_size = config, node_size
         self.observation_size = 0
         if config.environment.function is not None:
             self._build_function(config.environment, config.environment.function)
@@ -102,7 +141,8 @@ class Task:
     def _build_function(self, section: EnvironmentSection, function: str) -> None:
         assert section.dimension is not None
         offset = section.shift * stream(self.config.seed, TASK).standard_normal(section.dimension)
-        self.env = env = make_function_env(function, section.dimension, offset)
+        self.env = env = make_function_env(function, section.dimension, offset, start_folder())
+        env.try_out()
         self.policy = None
         self.dimension = section.dimension
         self.behaviour_size = env.behaviour_size
@@ -110,7 +150,8 @@ class Task:
 
     def _build_episodes(self, config: Config, constants: Mapping[str, npt.NDArray[Any]] | None) -> None:
         section = config.environment
-        self.env = env = make_task_env(section)
+        self.env = env = make_task_env(section, node_size=self.node_size)
+        env.try_out()
         if config.policy.kind == "conv" and not constants:
             random = stream(config.seed, REFERENCE)
             constants = {"reference": draw_reference(env, config.policy.reference, random)}
@@ -128,6 +169,13 @@ class Task:
         if config.policy.normalize_observations:
             self.observation_size = env.interface.observation_size
 
+    def count_players(self, node_size: int) -> int:
+        """How many of the `node_size` ranks of a node play: as many as its instances of the environment serve."""
+        section = self.config.environment
+        if section.instances is None or section.instances_per == "rank":
+            return node_size
+        return min(section.instances, node_size)
+
     def first_policy(self) -> dict[str, npt.NDArray[Any]]:
         """Names to arrays that a run begins with: parameters (d,) float32, and observation statistics if known.
 
@@ -138,7 +186,7 @@ class Task:
         path = self.config.policy.init_from
         if path is None:
             return {"parameters": self.policy.initial(self.config.seed)}
-        saved = load_policy(path)
+        saved = load_policy(absolute(path))
         parameters, normalization = saved.arrays["parameters"], saved.arrays["normalization"]
         wrong = None
         if saved.config.policy.kind != self.config.policy.kind:

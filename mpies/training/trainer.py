@@ -11,11 +11,12 @@ from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.metrics import Row
 from mpies.runs.snapshot import Evaluation
 from mpies.runs.writer import RunWriter
+from mpies.solvers.problem import SolverProblem
 from mpies.training.control import Control, GenerationAbandoned, Signals
-from mpies.training.evaluator import Evaluator
+from mpies.training.evaluator import EvaluationFailed, Evaluator
 from mpies.training.generation import Population
 from mpies.training.learner import Learner
-from mpies.training.task import Task
+from mpies.training.task import build_task
 from mpies.training.update import Updater, make_solver
 
 log = logging.getLogger(__name__)
@@ -40,12 +41,13 @@ class Trainer:
         on_generation: Callback = lambda row, evaluation: None,
     ) -> None:
         self.config, self.comm, self.run, self.on_generation = config, comm, run, on_generation
-        self.task = Task(config)
+        self.task = build_task(config, comm)
         self.solver = make_solver(config, self.task.dimension, self.task.directions)
         self.control = Control(config.stop, comm, signals)
         self.updater = Updater(config, self.solver, comm)
         self.evaluator = Evaluator(config, self.task, self.solver, comm, self.control)
         self.has_learner = False  # whether this rank is rank 0 and has read the run
+        self.failure = ""  # on rank 0: why the run stops, in one line, where the reason is "failures"
         self.unrecorded: Population | None = None  # on rank 0: of a generation that is applied and not recorded
 
     @property
@@ -64,12 +66,21 @@ class Trainer:
                 self.restore()
                 while not (reason := self.control.stop_reason(self.learner)):
                     self.run_generation()
+                if reason == "failures":
+                    self.failure = self.evaluator.describe_failures(self.updater.generation)
                 break
             except GenerationAbandoned:
                 reason = "signal"
                 break
+            except EvaluationFailed as error:
+                reason, self.failure = "failures", str(error)
+                break
             except RankLost:
                 self.recover()
+            except SolverProblem:
+                if self.learner and self.run:
+                    self.run.flush()  # what is complete is on disk before this ends
+                raise
         self.task.player.drop()
         return reason
 
@@ -83,10 +94,10 @@ class Trainer:
 
     def finish_generation(self) -> None:
         """Evaluate the mean when that is due, and record the generation."""
-        evaluation = None
-        if self.evaluation_is_due():
+        evaluation, reason = None, self.control.stop_reason(self.learner)
+        if self.evaluation_is_due(reason):
             mean, normalization = self.updater.broadcast_mean()
-            evaluation = self.evaluator.evaluate_mean(mean, normalization, self.updater.generation)
+            evaluation = self.evaluator.evaluate_mean(mean, normalization, self.updater.generation, bool(reason))
             if self.learner:
                 self.learner.note_solved(evaluation)
         is_last = bool(self.control.stop_reason(self.learner))
@@ -98,9 +109,12 @@ class Trainer:
         self.unrecorded = None
         self.evaluator.forget_recovered()
 
-    def evaluation_is_due(self) -> bool:
-        """Whether to evaluate the mean now: every few generations, and at the end unless the run was interrupted."""
-        reason, every = self.control.stop_reason(self.learner), self.config.evaluation.every
+    def evaluation_is_due(self, reason: str) -> bool:
+        """Whether to evaluate the mean now: every few generations, and at the end unless the run was interrupted.
+
+        reason: why the run stops; '' while it goes on.
+        """
+        every = self.config.evaluation.every
         if reason in ("signal", "failures"):
             return False
         return bool(reason or (every and self.updater.generation % every == 0))
@@ -127,11 +141,11 @@ class Trainer:
         if learner and run:
             if records and learner.digest() != records[-1]["digest"].item():
                 log.warning(
-                    "the ledger of %s gives another state than recorded; going back to the checkpoint", run.path
+                    "the ledger of %s gives another state than recorded; going back to the checkpoint", run.name
                 )
                 learner = self.updater.learner = self.make_learner(checkpoint)
             if learner.clock.generation:
-                log.info("%s: going on from generation %d", run.path, learner.clock.generation)
+                log.info("%s: going on from generation %d", run.name, learner.clock.generation)
             run.begin(learner.snapshot())
 
     def make_learner(self, checkpoint: tuple[Arrays, Attributes] | None) -> Learner:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from mpies.comm import Communicator
 from mpies.config.schema import Config
+from mpies.paths import start_folder
 from mpies.solvers import find_solver, noise
 from mpies.solvers.base import Results, Solver
 from mpies.solvers.directions import Directions
@@ -19,7 +20,7 @@ from mpies.training.learner import Learner
 
 def make_solver(config: Config, dimension: int, directions: Directions | None = None) -> Solver[Any, Any]:
     """The solver of a config for `dimension` parameters.  directions: how members are cut from the noise table."""
-    return find_solver(config.solver.kind)(config.solver, dimension, config.seed, directions=directions)
+    return find_solver(config.solver.kind, start_folder())(config.solver, dimension, config.seed, directions=directions)
 
 
 class Updater:

@@ -58,7 +58,8 @@ def read_trajectory(path: str | Path) -> Trajectory:
     """
     path = Path(path)
     replay = Replay(path)
-    records = [record for record, _ in ledger.read(path / "ledger.bin")]
+    start = replay.generation
+    records = [record for record, _ in ledger.read(path / "ledger.bin", after=start)]
     if len(records) < 3:
         raise ConfigError(f"{path}: a trajectory needs at least 3 generations, but the ledger has {len(records)}")
     shown = sorted(set(np.linspace(0, len(records) - 1, min(len(records), MAX_MEANS), dtype=int).tolist()))
@@ -68,9 +69,9 @@ def read_trajectory(path: str | Path) -> Trajectory:
     mean_returns: list[float] = []
     members: list[Parameters] = []
     returns: list[float] = []
-    for generation in shown:
+    for number in shown:
+        generation, record = start + number, records[number]
         replay.run_until(generation)
-        record = records[generation]
         means.append(solver.mean.copy())
         mean_returns.append(float(np.nanmean(record["returns"])))
         candidates = record["returns"][: config.solver.members(solver.dimension)]  # the first population
@@ -80,10 +81,10 @@ def read_trajectory(path: str | Path) -> Trajectory:
             members.append(np.empty(solver.dimension, np.float32))
             solver.write(spec.proposal, indices, int(member), members[-1])
             returns.append(float(candidates[member]))
-    replay.run_until(len(records))
+    replay.run_until(start + len(records))
     means.append(solver.mean.copy())
     mean_returns.append(np.nan)
-    generations = np.array([*shown, len(records)])
+    generations = start + np.array([*shown, len(records)])
     return Trajectory(
         replay, generations, np.array(means), np.array(mean_returns), np.array(members), np.array(returns)
     )

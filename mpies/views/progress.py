@@ -3,31 +3,95 @@
 import json
 import os
 import sys
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from mpies.comm import LAUNCHED
-from mpies.config.schema import Config, StopSection
+from mpies.config.schema import StopSection
 from mpies.runs.metrics import Cell, Row
 from mpies.runs.snapshot import Evaluation
 
+PATIENCE = 2.0  # seconds after which a phase is worth a line
+SILENCE = 60.0  # seconds without a line after which the phase is named again
+START_UP, GENERATIONS, EVALUATIONS, PLOTS = "start-up", "generations", "evaluations", "plots"  # kinds of phases
+
+
+@dataclass(eq=False)
+class Phase:
+    """What a run is doing.
+
+    name: such as "building the noise table".  kind: START_UP, GENERATIONS, EVALUATIONS or PLOTS.
+    generation: how many were made before it; None but for a generation that is being played.
+    played: returns the share of its episodes that is finished; None for a phase without episodes.
+    began: time.monotonic() of its beginning.
+    """
+
+    name: str
+    kind: str = START_UP
+    generation: int | None = None
+    played: Callable[[], float] | None = None
+    began: float = field(default_factory=time.monotonic)
+
+    def describe(self) -> str:
+        """Its name, the share of its episodes that is finished, and its seconds so far."""
+        share = f" {self.played():.0%}," if self.played else ""
+        return f"{self.name}:{share} {time.monotonic() - self.began:.0f} s"
+
 
 class Progress(ABC):
-    """Shows the generations of a run as they are made."""
+    """Shows the generations of a run as they are made, and what the run is doing in between."""
 
     @abstractmethod
     def show(self, row: Row, evaluation: Evaluation | None) -> None:
         """Show a generation.  row: of metrics.csv.  evaluation: of this generation, None where none was due."""
 
+    def show_phase(self, phase: Phase) -> None:  # noqa: B027 (not all show it)
+        """Show what the run is doing.  A thread calls this a few times a second."""
+
+    def set_stop(self, stop: StopSection) -> None:  # noqa: B027 (most do without)
+        """Set when the run ends, once the config has been read."""
+
     def close(self) -> None:  # noqa: B027 (most have nothing to restore)
         """Leave the terminal as it was."""
 
 
-class TextProgress(Progress):
+class LineProgress(Progress):
+    """Lines: one for each phase that takes long, and one when nothing has been printed for a minute."""
+
+    def __init__(self) -> None:
+        self._has_generation = False  # whether one was shown; from then on their lines come by themselves
+        self._printed_at = time.monotonic()
+        self._phase: Phase | None = None  # the newest that was printed
+
+    def show_phase(self, phase: Phase) -> None:
+        now = time.monotonic()
+        is_new = phase is not self._phase and not (phase.kind == GENERATIONS and self._has_generation)
+        if is_new and now - phase.began > PATIENCE:
+            self._print_phase(phase, f"{phase.name} ...")
+        elif now - max(self._printed_at, phase.began) > SILENCE:
+            self._print_phase(phase, phase.describe())
+
+    def _print_phase(self, phase: Phase, message: str) -> None:
+        self._phase, self._printed_at = phase, time.monotonic()
+        self._print(message, {"phase": phase.name})
+
+    def _print_generation(self, message: str, values: Mapping[str, Any]) -> None:
+        self._has_generation, self._printed_at = True, time.monotonic()
+        self._print(message, values)
+
+    def _print(self, message: str, values: Mapping[str, Any]) -> None:
+        """Print a line.  values: what it says, as names and values."""
+        print(message, flush=True)
+
+
+class TextProgress(LineProgress):
     """One line a generation, for log files."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._has_header = False
 
     def show(self, row: Row, evaluation: Evaluation | None) -> None:
@@ -38,40 +102,65 @@ class TextProgress(Progress):
                 flush=True,
             )
             self._has_header = True
-        print(
+        self._print_generation(
             f"{row['generation']:>10} {_format_number(row['return_mean']):>10} {_format_number(row['return_max']):>10} "
             f"{_format_number(row['length_mean']):>8} {_format_evaluation(evaluation):>18} {row['steps']:>12,} "
             f"{row['steps_per_second']:>9,.0f} {row['seconds']:>8.1f}",
-            flush=True,
+            {},
         )
 
 
-class JsonProgress(Progress):
+class JsonProgress(LineProgress):
     """One JSON object a line, for log viewers: the numbers of a generation under their names in metrics.csv."""
 
     def show(self, row: Row, evaluation: Evaluation | None) -> None:
         numbers = {name: value for name, value in row.items() if value is not None and value == value}  # no NaN
-        print(format_entry("INFO", describe_generation(row, evaluation), numbers), flush=True)
+        self._print_generation(describe_generation(row, evaluation), numbers)
+
+    def _print(self, message: str, values: Mapping[str, Any]) -> None:
+        print(format_entry("INFO", message, values), flush=True)
 
 
-class ProgressBar(Progress):
-    """A live line on a terminal: generation, return, speed and the time left.
+class ProgressBar(LineProgress):
+    """A live line on a terminal: what the run is doing, return, speed and the time left.  Once closed, plain lines."""
 
-    stop: when the run ends.
-    """
-
-    def __init__(self, stop: StopSection) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         from rich import progress
 
         text = progress.TextColumn
-        self._stop = stop
-        self._bar = progress.Progress(text("{task.description}"), progress.BarColumn(), text("{task.fields[state]}"))
-        self._task = self._bar.add_task("starting", total=stop.generations, state="")
+        columns = text("{task.description}"), progress.BarColumn(), text("{task.fields[state]}")
+        # Where standard error leads elsewhere, what is printed on it must not appear above the bar.
+        self._bar = progress.Progress(*columns, auto_refresh=False, redirect_stderr=sys.stderr.isatty())
+        self._task = self._bar.add_task("starting", total=None, state="")
+        self._stop = StopSection()
+        self._is_closed = False
         self._evaluations: list[tuple[float, float]] = []  # seconds of training, mean return
 
-    def show(self, row: Row, evaluation: Evaluation | None) -> None:
+    def set_stop(self, stop: StopSection) -> None:
+        self._stop = stop
+        self._bar.update(self._task, total=stop.generations)
+
+    def show_phase(self, phase: Phase) -> None:
+        if self._is_closed:
+            super().show_phase(phase)
+            return
+        self._start()
+        completed = self._bar.tasks[0].completed
+        if phase.generation is not None and phase.played:
+            completed = max(completed, phase.generation + phase.played())  # a second batch begins from 0 again
+        is_shown = phase.kind != GENERATIONS or phase.played
+        self._bar.update(
+            self._task, completed=completed, description=phase.describe() if is_shown else phase.name, refresh=True
+        )
+
+    def _start(self) -> None:
         if not self._bar.live.is_started:
             self._bar.start()
+
+    def show(self, row: Row, evaluation: Evaluation | None) -> None:
+        self._start()
+        self._has_generation = True
         generation, seconds = _as_float(row["generation"]), _as_float(row["seconds"])
         if evaluation:
             self._evaluations.append((seconds, evaluation.mean))
@@ -85,17 +174,20 @@ class ProgressBar(Progress):
             completed=generation,
             description=f"generation {row['generation']}",
             state=f"return {_format_number(row['return_mean'])}  {row['steps_per_second']:,.0f} steps/s  {left}",
+            refresh=True,
         )
 
     def close(self) -> None:
-        self._bar.stop()
+        if not self._is_closed:
+            self._is_closed, self._printed_at = True, time.monotonic()
+            self._bar.stop()
 
 
-def make_progress(config: Config) -> Progress:
+def make_progress() -> Progress:
     """JsonProgress where JSON is wanted, else a ProgressBar on a terminal and TextProgress elsewhere."""
     if is_json_wanted():
         return JsonProgress()
-    return ProgressBar(config.stop) if _is_shown_on_terminal() else TextProgress()
+    return ProgressBar() if _is_shown_on_terminal() else TextProgress()
 
 
 def is_json_wanted() -> bool:
@@ -168,4 +260,9 @@ def _format_number(value: Cell) -> str:
 
 
 def _format_evaluation(evaluation: Evaluation | None) -> str:
-    return f"{_format_number(evaluation.mean)} +- {_format_number(evaluation.interval)}" if evaluation else ""
+    return format_mean(evaluation.mean, evaluation.interval) if evaluation else ""
+
+
+def format_mean(mean: float, interval: float) -> str:
+    """A mean with half the width of its confidence interval."""
+    return f"{_format_number(mean)} +- {_format_number(interval)}"

@@ -23,7 +23,8 @@ def test_with_json_every_line_of_a_run_is_an_object(run_mpies, write_config, mon
     monkeypatch.setenv("MPIES_LOG", "json")
     path = write_config(CONFIG)
     outcome = run_mpies(0, "train", path, "--out", "run")
-    *entries, last = [json.loads(line) for line in outcome.stdout.splitlines()]
+    lines = [json.loads(line) for line in outcome.stdout.splitlines()]
+    *entries, last = [line for line in lines if "phase" not in line]  # a busy machine takes its time
     assert [entry["generation"] for entry in entries] == [1, 2, 3]
     assert all(entry["severity"] == "INFO" and "return_mean" in entry for entry in entries)
     assert last["severity"] == "INFO" and last["message"].startswith("run: all generations done; generation 3, ")

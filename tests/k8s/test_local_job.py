@@ -3,7 +3,6 @@
 Whatever is lost on the way, the run comes to the digests of an undisturbed one on this machine.
 """
 
-from mpies.runs.metrics import read_metrics
 import contextlib
 import json
 import os
@@ -15,15 +14,12 @@ import urllib.request
 import pytest
 import yaml
 
+from mpies.runs.metrics import read_digests, read_metrics
 from tests.k8s.conftest import HOME, rendered
 from tests.k8s.local_job import LocalJob, podman, run
 
 pytestmark = pytest.mark.k8s
 CONFIG = HOME / "configs/cartpole.yaml"
-
-
-def digests(path):
-    return [row["digest"] for row in read_metrics(path)]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +28,7 @@ def undisturbed(tmp_path_factory):
     out = tmp_path_factory.mktemp("workstation") / "run"
     command = [sys.executable, "-m", "mpies", "train", str(CONFIG), "--out", str(out)]
     subprocess.run(command, check=True, capture_output=True, timeout=600)
-    return digests(out)
+    return read_digests(out)
 
 
 @pytest.fixture
@@ -78,7 +74,7 @@ def wait_for_generation(job, number):
 def assert_complete(job, expected):
     path = job.claim("mpies-runs") / "cartpole"
     assert yaml.safe_load((path / "finished.yaml").read_text())["reason"] == "solved", job.log
-    assert digests(path) == expected
+    assert read_digests(path) == expected
 
 
 def test_the_image_is_small_and_not_root(image):
@@ -214,4 +210,4 @@ def test_the_dashboard_follows_a_run_and_hands_out_copies(start_job, undisturbed
     with open(archive, "wb") as file:
         subprocess.run(podman("exec", name, "tar", "cf", "-", "-C", "/", "runs"), stdout=file, check=True)
     run("tar", "xf", archive, "-C", tmp_path)
-    assert digests(tmp_path / "runs/cartpole") == undisturbed
+    assert read_digests(tmp_path / "runs/cartpole") == undisturbed

@@ -1,6 +1,5 @@
 """One cluster of real daemons for all tests here; make test-slurm runs them."""
 
-from mpies.runs.metrics import read_metrics
 import re
 import shutil
 import subprocess
@@ -133,10 +132,6 @@ def submit(cluster):
         cluster.run("scancel", job.number)
     for job in jobs:
         job.wait_for(lambda job=job: not cluster.run("squeue", "--noheader", f"--jobs={job.number}").strip())
-
-
-def digests(run):
-    return [row["digest"] for row in read_metrics(run)]
 
 
 def launcher(job):

@@ -3,8 +3,6 @@
 Every run must come to the digests of the same config on one rank without Slurm.
 """
 
-from mpies.runs.checkpoint import newest_checkpoint
-from mpies.runs.metrics import read_metrics
 import shutil
 import subprocess
 import sys
@@ -12,8 +10,10 @@ import sys
 import pytest
 import yaml
 
+from mpies.runs.checkpoint import newest_checkpoint
+from mpies.runs.metrics import read_digests, read_metrics
 from tests.slurm.cluster import HOME
-from tests.slurm.conftest import digests, launcher
+from tests.slurm.conftest import launcher
 
 TO_TARGET = """
 environment: {id: CartPole-v1}
@@ -41,12 +41,12 @@ def undisturbed(tmp_path_factory):
 
     def of(text, generations, *overrides):
         folder = known.setdefault((text, overrides), tmp_path_factory.mktemp("undisturbed"))
-        if len(digests(folder / "run")) < generations:  # it goes on from a shorter one
+        if len(read_digests(folder / "run")) < generations:  # it goes on from a shorter one
             (folder / "config.yaml").write_text(text)
             stop = f"stop.generations={generations}"
             command = [sys.executable, "-m", "mpies", "train", "config.yaml", "--out", "run", *overrides, stop]
             subprocess.run(command, cwd=folder, check=True, capture_output=True)
-        return digests(folder / "run")[:generations]
+        return read_digests(folder / "run")[:generations]
 
     return of
 
@@ -70,7 +70,7 @@ def test_a_run_is_trained_to_its_target(mpi, way, expected, submit, undisturbed,
     assert expected in launcher(job)[0]
     assert ("MPICH" if mpi else "Open MPI") in job.log()
     assert {row["ranks"] for row in read_metrics(run)} == {"6"}
-    found = digests(run)
+    found = read_digests(run)
     assert found == undisturbed(TO_TARGET, len(found))
     # Before its first start a job lets the doctor look.
     for finding in (
@@ -89,7 +89,7 @@ def start_endless(submit):
     def start(**more):
         (submit.folder / "endless.yaml").write_text(ENDLESS)
         job, run = submit("train.sbatch", "endless.yaml", **more), submit.folder / "runs" / "endless"
-        job.wait_for(lambda: len(digests(run)) >= 3)
+        job.wait_for(lambda: len(read_digests(run)) >= 3)
         return job, run
 
     return start
@@ -101,7 +101,7 @@ def check_resumed(job, run, undisturbed, mend=lambda: None):
     mend: what must be done before it can start again.
     """
     job.wait_for(job.is_back_in_the_queue)
-    made = len(digests(run))
+    made = len(read_digests(run))
     end = made + 10  # now that it was broken off, let it have an end
     (job.folder / "endless.yaml").write_text(ENDLESS.replace("generations: 1000000", f"generations: {end}"))
     job.start_again()
@@ -111,7 +111,7 @@ def check_resumed(job, run, undisturbed, mend=lambda: None):
     assert f"going on from generation {made}" in job.log()
     assert len(launcher(job)) == 2, "the log of the first start is lost"
     assert yaml.safe_load((run / "finished.yaml").read_text())["generation"] == end
-    assert digests(run) == undisturbed(ENDLESS, end)
+    assert read_digests(run) == undisturbed(ENDLESS, end)
 
 
 def test_the_time_limit_ends_in_a_resumed_run(start_endless, undisturbed, cluster):
@@ -155,7 +155,7 @@ def test_a_cancelled_job_stays_ended_and_loses_nothing(start_endless, undisturbe
     cluster.run("scancel", job.number)
     assert job.finish() == "CANCELLED"
     assert job.restarts() == 0 and not (run / "finished.yaml").exists()
-    found = digests(run)
+    found = read_digests(run)
     assert found == undisturbed(ENDLESS, len(found))
     assert newest_checkpoint(run, print)[1]["generation"] == len(found)
 
@@ -180,7 +180,7 @@ def test_an_array_of_seeds_is_trained_evaluated_and_compared(submit, undisturbed
     job.wait_for(lambda: len(list(pictures.glob("*.png"))) == 3)
     assert job.log().count("held-out episodes") >= 3
     for seed, run in runs.items():
-        found = digests(run)
+        found = read_digests(run)
         assert found == undisturbed(TO_TARGET, len(found), f"seed={seed}")
         assert f"CartPole-v1, runs/{run.name}/best.h5" in job.log()
 
@@ -189,7 +189,7 @@ def test_a_task_of_an_array_comes_back_alone(submit, cluster):
     (submit.folder / "endless.yaml").write_text(ENDLESS)
     job = submit("seeds.sbatch", "endless.yaml", options=["--array=1-2", *ONE_NODE])
     runs = [submit.folder / "runs" / f"endless_seed={seed}" for seed in (1, 2)]
-    job.wait_for(lambda: all(len(digests(run)) >= 3 for run in runs))
+    job.wait_for(lambda: all(len(read_digests(run)) >= 3 for run in runs))
     last = cluster.job(f"{job.number}_2")  # this one has the number of the whole array
     assert last["JobId"] == job.number
     cluster.run("scancel", "--batch", "--signal=USR1", f"{job.number}_2")
@@ -206,7 +206,7 @@ def test_an_array_trains_the_lines_of_a_grid(submit, undisturbed):
     job.wait_for(lambda: job.log().count("is complete") == 2 and "nothing on line 3" in job.log())
     for line in grid:
         run = submit.folder / "runs" / "_".join(["pole", overrides, *line.split()])
-        assert digests(run) == undisturbed(TO_TARGET, 4, *line.split())
+        assert read_digests(run) == undisturbed(TO_TARGET, 4, *line.split())
 
 
 def test_launch_submits_a_script_that_trains(submit, undisturbed, cluster):
@@ -219,7 +219,7 @@ def test_launch_submits_a_script_that_trains(submit, undisturbed, cluster):
     assert cluster.job(job.number)["NumNodes"] == "3"
     run = submit.folder / "runs" / "pole_stop.generations=6"
     assert {row["ranks"] for row in read_metrics(run)} == {"6"}
-    assert digests(run) == undisturbed(TO_TARGET, 6)
+    assert read_digests(run) == undisturbed(TO_TARGET, 6)
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="there is no shellcheck")

@@ -44,6 +44,11 @@ def test_without_mpiexec_one_rank_works_and_several_are_refused(started, monkeyp
     [
         ("noise\nmpies: a.yaml: is empty\nTraceback\n", "mpies: a.yaml: is empty"),
         ("one\ntwo\nthree\nValueError: four\n", "two three ValueError: four"),
+        ("mpies: a: one\nmpies: b: two\n", "mpies: b: two"),
+        (
+            "mpies: rank 1 on a failed:\nTraceback (most recent call last):\n  File x\nValueError: five\n\n---\nMPI_ABORT\n",
+            "mpies: rank 1 on a failed: ValueError: five",
+        ),
     ],
 )
 def test_a_failure_is_told_in_one_line(stderr, expected, started):

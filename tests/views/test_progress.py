@@ -61,7 +61,8 @@ def test_a_generation_without_evaluation_is_described_without_one():
 
 
 def test_the_bar_shows_evaluations_and_the_target(capsys):
-    bar = ProgressBar(config(target=10).stop)
+    bar = ProgressBar()
+    bar.set_stop(config(target=10).stop)
     bar.show(ROW, EVALUATION)
     bar.close()
     shown = capsys.readouterr().out
@@ -88,13 +89,13 @@ def test_json_is_made_where_it_is_wanted_and_a_bar_on_a_terminal(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     is_terminal = False
     monkeypatch.setattr(progress.sys, "stdout", SimpleNamespace(isatty=lambda: is_terminal, write=len, flush=int))
-    assert isinstance(make_progress(config()), TextProgress)
+    assert isinstance(make_progress(), TextProgress)
     is_terminal = True
-    assert isinstance(make_progress(config()), ProgressBar)
+    assert isinstance(make_progress(), ProgressBar)
     monkeypatch.setenv("PMIX_RANK", "0")  # now mpirun's standard output decides
     monkeypatch.setattr(progress.os, "readlink", lambda path: "/tmp/log.txt")
-    assert isinstance(make_progress(config()), TextProgress)
+    assert isinstance(make_progress(), TextProgress)
     monkeypatch.setattr(progress.os, "readlink", lambda path: "/dev/pts/3")
-    assert isinstance(make_progress(config()), ProgressBar)
+    assert isinstance(make_progress(), ProgressBar)
     monkeypatch.setenv("MPIES_LOG", "json")
-    assert isinstance(make_progress(config()), JsonProgress)
+    assert isinstance(make_progress(), JsonProgress)
