@@ -172,20 +172,20 @@ def measure_bytes(dimension=2804, members=256, generations=3):
     """What each table solver hands to the communicator per generation: {kind: {verb: bytes}}."""
     from mpies.comm.serial import Serial
     from mpies.config.loading import validate_config
-    from mpies.training.learner import Learner
     from mpies.training.trainer import Trainer
 
     class Counting(Serial):
         def __init__(self):
+            super().__init__()
             self.sent = {"broadcast": 0, "gathered": 0, "moments": 0}
 
         def broadcast(self, arrays):
             self.sent["broadcast"] += sum(a.nbytes for a in arrays)
-            return arrays
+            return super().broadcast(arrays)
 
-        def share_rows(self, rows, window):
+        def broadcast_rows(self, rows, window):
             self.sent["broadcast"] += 0 if rows is None else rows.nbytes
-            super().share_rows(rows, window)
+            super().broadcast_rows(rows, window)
 
         def allgather(self, rows, numbers=()):
             self.sent["gathered"] += rows.nbytes
@@ -194,12 +194,6 @@ def measure_bytes(dimension=2804, members=256, generations=3):
         def gather_blocks(self, block, bounds):
             self.sent["moments"] += block.nbytes
             return block
-
-    class Signals:
-        raised = False
-
-        def expired(self, grace):
-            return False
 
     found = {}
     for kind in ("openai_es", "pepg", "pgpe", "ars", "snes", "sep_cma", "cr_fm_nes", "novelty_es", "deep_ga", "cma_es"):
@@ -215,13 +209,14 @@ def measure_bytes(dimension=2804, members=256, generations=3):
             },
             "benchmark",
         )
-        trainer = Trainer(config, comm := Counting(), Signals())
+        trainer = Trainer(config, comm := Counting())
         trainer.build_table()
-        trainer.learner = Learner(trainer.solver, trainer.task)
-        trainer.learner.begin(None)
-        for _ in range(generations + 1):
-            trainer.make_generation()
-            if trainer.generation == 1:  # the first sends what later ones need not
+        updater = trainer.updater
+        updater.begin(trainer.make_learner(None))
+        for generation in range(generations + 1):
+            spec, next_spec = updater.next_specs()
+            updater.apply(spec, trainer.evaluator.evaluate(spec, generation, prefetch=next_spec))
+            if generation == 0:  # the first sends what later ones need not
                 comm.sent = dict.fromkeys(comm.sent, 0)
         found[kind] = {verb: round(count / generations) for verb, count in comm.sent.items()}
     return found

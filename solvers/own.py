@@ -17,7 +17,7 @@ from mpies.solvers.noise import FloatArray
 from mpies.solvers.problem import SolverProblem
 from mpies.solvers.state_check import ONLY_RANK_0, StateCheck, explain_weights
 
-CHECKED = 16  # the first steps of a process, in each of which the state is checked; later ones are at powers of two
+CHECKED = 16  # steps at the start of a process that are all checked; later those whose number is a power of two
 ON_EVERY_RANK = ("compute_weights", "write")  # the methods that other ranks call, on a solver that was not started
 LONGEST = 300  # letters of a user's message in an error
 
@@ -40,6 +40,8 @@ class OwnSolver(Solver[Any, Any]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         with self._explaining("__init__"):
             super().__init__(*args, **kwargs)
+        if not hasattr(self, "options"):
+            raise self._problem("__init__ must call super().__init__ with all the arguments that it was given")
 
     def begin(self) -> None:
         with self._explaining("begin"):
@@ -83,7 +85,7 @@ class OwnSolver(Solver[Any, Any]):
 
     def tell(self, proposal: Proposal, results: Results, moments: FloatArray) -> None:
         check = None
-        if self._is_check_due:
+        if self._asked is not None and self._is_check_due:
             check = StateCheck(self, proposal, results, moments, self._make_copy)
         super().tell(proposal, results, moments)
         self._steps, self._has_written = self._steps + 1, False
@@ -102,15 +104,15 @@ class OwnSolver(Solver[Any, Any]):
             return super().state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        for name in self._names_of_state():
-            if name not in state and not any(key.startswith(f"{name}/") for key in state):
-                raise self._problem(
-                    f"state_fields names `{name}`, which was not saved; a run that was begun before the solver was "
-                    "changed cannot go on: take another --out, or remove it"
-                )
         was_checked, self._is_checked = self._is_checked, False
         with self._explaining("restore"):
-            super().restore(state)
+            try:
+                super().restore(state)
+            except KeyError as error:
+                raise self._problem(
+                    f"the state has no {error}; a run that was begun before the solver was changed cannot go on: take "
+                    "another --out, or remove it"
+                ) from error
         self._is_checked, self._steps = was_checked, 0
 
     def report(self) -> dict[str, float]:
@@ -135,10 +137,11 @@ class OwnSolver(Solver[Any, Any]):
     @property
     def _is_check_due(self) -> bool:
         """Whether the coming step is to be checked.  Restoring an ExternalSolver takes all earlier steps again."""
-        number = self._steps + 1
+        if not self._is_checked:
+            return False
+        number = self.generation + 1
         is_power_of_two = number & (number - 1) == 0
-        is_early = number <= CHECKED and not isinstance(self, ExternalSolver)
-        return self._is_checked and (is_power_of_two or is_early)
+        return is_power_of_two or (self._steps < CHECKED and not isinstance(self, ExternalSolver))
 
     def _make_copy(self) -> "OwnSolver":
         """A solver with the same options that was not started."""

@@ -6,6 +6,7 @@ same weights.  Where they do not, the attributes that make the difference are fo
 """
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from mpies.solvers.problem import SolverProblem
 OURS = {"options", "dimension", "seed", "dtype", "directions", "table", "generation", "_asked"}
 OURS |= {"_steps", "_is_checked", "_has_written"}
 
-Bits = dict[str, tuple[Any, ...]]  # names to (dtype, shape, bytes): equal only for the same bits
+Bits = dict[str, tuple[Any, ...]]  # names to (dtype, shape, hash): equal only for the same bits
 AnySolver = Solver[Any, Any]
 
 
@@ -44,7 +45,7 @@ class StateCheck:
     ) -> None:
         self.solver, self.make_copy = solver, make_copy
         self.state = {name: np.array(value) for name, value in solver.state().items()}
-        self.asked = _bits_of_proposal(solver.ask())
+        self.asked = _bits_of_proposal(solver.ask())  # what it asked for in this state
         self.told = copy.deepcopy((proposal, results, moments))
         hidden = {name: value for name, value in vars(solver).items() if name not in {*OURS, *solver.state_fields}}
         self.hidden = _copy_attributes(hidden)
@@ -155,8 +156,12 @@ def _is_savable(value: Any) -> bool:
 
 
 def _bits_of(arrays: Mapping[str, Any]) -> Bits:
-    values = {name: np.asarray(value) for name, value in arrays.items()}
-    return {name: (value.dtype.name, value.shape, value.tobytes()) for name, value in values.items()}
+    bits = {}
+    for name, value in arrays.items():
+        array = np.asarray(value)
+        content = hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        bits[name] = (array.dtype.name, array.shape, content.digest())
+    return bits
 
 
 def _bits_of_proposal(proposal: Proposal) -> Bits:

@@ -67,7 +67,7 @@ def doctor(config: str | None, out: str, overrides: tuple[str, ...]) -> None:
 def probe(environments: tuple[str, ...], steps: int, episodes: int, markdown: bool, fresh: bool) -> None:
     """Find out whether an episode of each ENVIRONMENT (an id, or a config) depends on its seed and actions alone.
 
-    Exit 1 where one is not reproducible.
+    Exit 1 where one is not reproducible, or where every episode fails.
     """
     from mpies.tools.probe import print_probes
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from mpies import kernels
 from mpies.comm import LAUNCHED, mpiexec
@@ -173,15 +173,12 @@ def check_threads(environment: Mapping[str, str] = os.environ) -> Findings:
         yield Finding("ok", "threads", "one per rank for linear algebra")
 
 
-def check_kernels(library: Any = kernels.LIBRARY) -> Findings:
-    """Whether the inner loop of rollouts was compiled.  library: the compiled one, or None."""
-    if library is None:
+def check_kernels(compiled: ModuleType | None = kernels.compiled) -> Findings:
+    """Whether the inner loop of rollouts was compiled.  compiled: its module, or None."""
+    if compiled is None:
         text = "the inner loop is not compiled, so perceptrons are several times slower (to the same bits)"
-        cure = "install a C compiler (Debian: gcc libc6-dev python3-dev), then mpies again"
+        cure = "install a C compiler and Python's headers (Debian: gcc libc6-dev python3-dev), then mpies again"
         yield Finding("note", "inner loop", text, cure)
-    elif library.play is None:
-        text = "compiled without Python's headers, so EnvPool's cheap environments are up to 40 % slower (same bits)"
-        yield Finding("note", "inner loop", text, "install them (Debian: python3-dev), then mpies again")
     else:
         yield Finding("ok", "inner loop", "compiled")
 

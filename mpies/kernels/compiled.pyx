@@ -2,7 +2,8 @@
 """Python classes around the functions of kernels.h: the inner loop of rollouts.
 
 A class takes its NumPy arrays once, checks their types and shapes, and keeps them alive; a call then passes pointers.
-compiled.pyi describes the same classes to type checkers.
+The C compiler compares the structures below with those of kernels.h, and stops where they differ.  compiled.pyi
+describes the same classes to type checkers.
 """
 
 cimport cython

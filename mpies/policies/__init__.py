@@ -1,17 +1,32 @@
-"""Policies in NumPy, many members at a time: from a member's flat parameters and observations to actions."""
+"""Policies in NumPy: from the flat parameters of many members, and an observation for each, to their actions."""
 
-from typing import Annotated, Literal, Union
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Union
 
+import numpy.typing as npt
 from pydantic import Field
 
-from mpies.policies.base import Policy, PolicyProblem, aligned_stack
+from mpies.envs.base import Interface
+from mpies.policies.base import Actor, Policy, PolicyProblem, aligned_stack
 from mpies.policies.convolutional import Convolutional
 from mpies.policies.from_torch import Torch
 from mpies.policies.mlp import ACTIVATIONS, MLP, MLPOptions
+from mpies.policies.options import PolicyOptions
 from mpies.policies.recurrent import GRU, LSTM, Elman
 from mpies.solvers.options import Options
 
-__all__ = ["ACTIVATIONS", "POLICIES", "MLPOptions", "PolicyProblem", "aligned_stack", "any_policy", "make_policy"]
+__all__ = [
+    "ACTIVATIONS",
+    "POLICIES",
+    "Actor",
+    "MLPOptions",
+    "Policy",
+    "PolicyOptions",
+    "PolicyProblem",
+    "aligned_stack",
+    "any_policy",
+    "make_policy",
+]
 
 
 class NoPolicyOptions(Options):
@@ -20,17 +35,25 @@ class NoPolicyOptions(Options):
     kind: Literal["none"] = "none"
 
 
+# policy.kind -> class
 POLICIES: dict[str, type[Policy]] = {
     policy.Options.model_fields["kind"].default: policy for policy in (MLP, LSTM, GRU, Elman, Convolutional, Torch)
 }
 
 
-def any_policy():
-    """The type of the policy section: the Options of every kind."""
+def any_policy() -> Any:
+    """The type of the policy section: the union of all Options, told apart by `kind`."""
     options = (*(policy.Options for policy in POLICIES.values()), NoPolicyOptions)
     return Annotated[Union[options], Field(discriminator="kind")]  # noqa: UP007
 
 
-def make_policy(options, interface, constants=None):
-    """The policy that `options` asks for.  constants: arrays besides the parameters that a saved one came with."""
-    return POLICIES[options.kind](options, interface, constants)
+def make_policy(
+    options: PolicyOptions, interface: Interface, constants: Mapping[str, npt.NDArray[Any]] | None = None
+) -> Policy:
+    """The policy that the options ask for, for an environment with this interface.
+
+    constants: arrays that a saved policy has besides its parameters.  Raises PolicyProblem if the two do not fit.
+    """
+    return next(policy for policy in POLICIES.values() if isinstance(options, policy.Options))(
+        options, interface, constants
+    )

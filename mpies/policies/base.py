@@ -1,100 +1,69 @@
-"""What all policies share: keys, flat parameters, and how a rank acts for many members at a time.
+"""The abstract Policy, and the Actor that acts with it for many members at once.
 
-All parameters of a policy are one flat float32 vector, and a row of a stack of such vectors is one member.  A member
-acts the same to the bit whatever the company: each row of a stack is computed by itself.
+All parameters of a policy are one flat float32 vector.  The vectors of several members are the rows of a stack.  Each
+row is computed by itself, so a member's actions have the same bits whichever other members are in the stack.
 """
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from pydantic import Field, field_validator
+import numpy.typing as npt
 
-from mpies.policies.outputs import Head, parse_bins
-from mpies.solvers.options import Flag, Fraction, NonNegative, Options, Positive, Text
+from mpies.envs.base import Interface
+from mpies.policies.network import Network
+from mpies.policies.options import PolicyOptions
+from mpies.policies.outputs import Head
 from mpies.solvers.streams import INITIAL_MEAN, stream
 
-_LINE = 16  # float32 per cache line: members start on one, so all see the same alignment
+if TYPE_CHECKING:
+    from mpies.kernels.compiled import Perceptrons
+
+_CACHE_LINE = 16  # float32 numbers
 
 
 class PolicyProblem(ValueError):
-    """The policy cannot serve the environment, or not be loaded; the message says why and how to mend it."""
-
-
-class PolicyOptions(Options):
-    """Keys of every policy."""
-
-    output: Literal["clip", "scale"] = Field(
-        "clip",
-        description="continuous actions: clip the output to the bounds, or tanh and scale it to them; "
-        "discrete actions take the largest output",
-    )
-    bins: Text | None = Field(
-        None,
-        description="continuous actions as a choice of values, the same for each number of an action: uniform:N from "
-        "bound to bound, or custom:v1,v2,... (OpenAI's ac_bins)",
-    )
-    sampling: Literal["none", "gaussian", "softmax"] = Field(
-        "none",
-        description="in training: gaussian draws continuous actions around the output, with one learnt log deviation "
-        "for each number, softmax draws discrete ones or bins; evaluations take the most likely",
-    )
-    action_noise: NonNegative = Field(
-        0.0, description="standard deviation of normals added to continuous actions in training (OpenAI's ac_noise_std)"
-    )
-    time_input: Positive | None = Field(
-        None, description="one more input: the steps of the episode so far, divided by this number"
-    )
-    init_from: Text | None = Field(
-        None, description="start from this run or policy file, observation statistics included, whatever `initial` says"
-    )
-    initial: Literal["scaled", "zeros"] = Field(
-        "scaled", description="first parameters: columns of unit-norm normals (last layer 0.01), or zeros"
-    )
-    normalize_observations: Flag = Field(
-        True, description="subtract the mean and divide by the standard deviation of the observations seen"
-    )
-    observation_clip: Positive = Field(5.0, description="normalised observations are clipped to +- this")
-    statistics_fraction: Fraction = Field(
-        0.1, description="share of training episodes that feed the statistics (OpenAI's calc_obstat_prob)"
-    )
-
-    @field_validator("bins")
-    @classmethod
-    def _bins_are_known(cls, bins):
-        if bins is not None:
-            parse_bins(bins)
-        return bins
+    """The policy does not fit the environment or cannot be loaded; the message says why and how to mend it."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A part of the parameters: weights (rows, columns), each column of norm `start`, or (k,) that begin at it."""
+    """Consecutive parameters with a meaning of their own: a matrix of weights, or a vector.
 
-    shape: tuple
+    shape: (rows, columns) or (k,).
+    start: what they are at first: the norm of each column of a matrix, the value of each number of a vector.
+    """
+
+    shape: tuple[int, ...]
     start: float
 
 
-def aligned_stack(count, size):
-    """A (count, size) float32 array whose rows start on cache lines."""
-    stride = -(-size // _LINE) * _LINE
-    memory = np.zeros(count * stride + _LINE, np.float32)
-    skip = (-memory.ctypes.data // 4) % _LINE
+def aligned_stack(count: int, size: int) -> npt.NDArray[np.float32]:
+    """Zeros (count, size) whose rows begin on cache lines, so that all members have the same alignment."""
+    stride = -(-size // _CACHE_LINE) * _CACHE_LINE
+    memory = np.zeros(count * stride + _CACHE_LINE, np.float32)
+    skip = (-memory.ctypes.data // 4) % _CACHE_LINE
     return memory[skip : skip + count * stride].reshape(count, stride)[:, :size]
 
 
 class Policy(ABC):
-    """A policy for an Interface.  size: number of parameters.  inputs, outputs: widths of the network.
+    """A policy for environments with an Interface.
 
-    constants: names to arrays that are no parameters, but part of the policy all the same.
-    Raises PolicyProblem where the two do not fit.
+    size: d, number of parameters.  inputs, outputs: widths of the network.
+    blocks: the Blocks that the parameters consist of, in order.
+    constants: arrays by name that are part of the policy, but are not trained.
+
+    Raises PolicyProblem if the options do not fit the interface.
     """
 
-    Options: type[PolicyOptions]
+    Options: ClassVar[type[PolicyOptions]]
 
-    def __init__(self, options, interface, constants=None):
+    def __init__(
+        self, options: PolicyOptions, interface: Interface, constants: Mapping[str, npt.NDArray[Any]] | None = None
+    ) -> None:
         self.options, self.interface, self.constants = options, interface, constants or {}
         try:
             self.head = Head(options, interface.action)
@@ -106,15 +75,25 @@ class Policy(ABC):
         self.size = sum(math.prod(block.shape) for block in self.blocks)
 
     @abstractmethod
-    def layout(self):
+    def layout(self) -> Sequence[Block]:
         """The Blocks of the network, in order."""
 
     @abstractmethod
-    def network(self, views):
-        """The Network of members whose blocks are `views`, arrays (n, *shape)."""
+    def network(self, views: Sequence[npt.NDArray[np.float32]]) -> Network:
+        """The Network of the members whose blocks are `views`, arrays (n, *shape)."""
 
-    def initial(self, seed):
-        """First parameters (size,) float32, a function of the run's seed."""
+    @property
+    def matrices(self) -> tuple[tuple[int, int, int], ...]:
+        """(first parameter, rows, columns) of each matrix of weights."""
+        found, start = [], 0
+        for block in self.blocks:
+            if len(block.shape) == 2:
+                found.append((start, *block.shape))
+            start += math.prod(block.shape)
+        return tuple(found)
+
+    def initial(self, seed: int) -> npt.NDArray[np.float32]:
+        """The first parameters (size,), a function of the run's seed."""
         parameters = aligned_stack(1, self.size)
         random = stream(seed, INITIAL_MEAN)
         for block, view in zip(self.blocks, self.views(parameters), strict=True):
@@ -125,8 +104,8 @@ class Policy(ABC):
                 view[0] = block.start * normals / np.sqrt(np.sum(normals * normals, axis=0))
         return parameters[0].copy()
 
-    def views(self, stack):
-        """The blocks of a stack (n, size) of members: arrays (n, *shape) that share its memory."""
+    def views(self, stack: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
+        """The blocks of a stack (n, size): arrays (n, *shape) that share its memory."""
         views, start = [], 0
         for block in self.blocks:
             stop = start + math.prod(block.shape)
@@ -134,56 +113,57 @@ class Policy(ABC):
             start = stop
         return views
 
-    def bind(self, stack):
-        """An Actor for the members in `stack` (n, size), which may be rewritten between calls."""
+    def bind(self, stack: npt.NDArray[np.float32]) -> "Actor":
+        """An Actor for the members in `stack` (n, size).  The stack may be rewritten between calls."""
         return Actor(self, stack)
 
 
-class Network:
-    """The network of many members.  states: arrays whose first axis is slots, what an episode carries along."""
-
-    states: tuple = ()
-
-    def begin(self, slot):
-        """Get ready for an episode on a slot whose parameters are in the stack."""
-
-    def __call__(self, inputs):
-        """Outputs (m, outputs) float32 of the first m members for inputs (m, inputs); may be written to."""
-        raise NotImplementedError
-
-
 class Actor:
-    """Acts for a stack of members, each on a slot.  states: arrays to move along when a slot moves.
+    """Acts for the members of a stack, each in its slot: the whole way from observations to actions.
 
-    compiled: the kernels.Perceptrons that do all of it; None where there is more to do.
+    states: what episodes carry from step to step, arrays whose first axis is slots.  If a member moves to another slot,
+    its rows of them must move along.
+    wants_steps: whether calls need the steps of each episode so far.
+    compiled: the compiled network if it does everything that a call does; else None.
     """
 
-    def __init__(self, policy, stack):
+    states: tuple[npt.NDArray[Any], ...]
+    wants_steps: bool
+    compiled: "Perceptrons | None"
+
+    def __init__(self, policy: Policy, stack: npt.NDArray[np.float32]) -> None:
         views = policy.views(stack)
-        networks = views[: len(views) - len(policy.head.deviations)]
+        parameters = len(views) - len(policy.head.deviations)  # blocks of the network
+        self._network = policy.network(views[:parameters])
+        self._finish = policy.head.bind(len(stack), *views[parameters:])
+        compiled = policy.head.delegate(self._network)
+        self._returns_actions = compiled is not None
         self._horizon = policy.options.time_input
-        self._network = policy.network(networks)
-        self._finish = policy.head.bind(len(stack), *views[len(networks) :])
-        self._is_whole = policy.head.leave_to(self._network)
-        self.compiled = self._network if self._is_whole and not self._horizon else None
-        self._timed = np.zeros((len(stack), policy.inputs), np.float32) if self._horizon else None
         self.wants_steps = self._horizon is not None
+        self.compiled = None if self.wants_steps else compiled
+        self._timed_inputs = np.zeros((len(stack), policy.inputs if self.wants_steps else 0), np.float32)
         self.states = (*self._network.states, *self._finish.states)
 
-    def begin(self, slot, seed=None):
-        """Begin an episode.  seed: of its action noise; None for none, as in evaluations."""
+    def begin(self, slot: int, seed: int | None = None) -> None:
+        """Begin an episode in a slot.
+
+        seed: of what the policy leaves to chance; None in evaluations, which take the most likely action.
+        """
         self._network.begin(slot)
         self._finish.begin(slot, seed)
 
-    def __call__(self, observations, steps=None):
-        """Actions of the first m members, (m,) int32 or (m, a) float32.
+    def __call__(
+        self, observations: npt.NDArray[np.float32], steps: npt.NDArray[np.int64] | None = None
+    ) -> npt.NDArray[Any]:
+        """Actions of the first m members, (m,) int32 or (m, a) float32.  The next call may overwrite them.
 
-        observations: (m, o) float32.  steps: (m,) of each slot's episode so far, where `wants_steps`.
+        observations: (m, o).  steps: (m,) steps of each episode so far, needed if `wants_steps`.
         """
-        if self._timed is not None:
-            inputs = self._timed[: len(observations)]
+        if self._horizon is not None:
+            inputs = self._timed_inputs[: len(observations)]
             inputs[:, :-1] = observations
+            assert steps is not None
             np.divide(steps, self._horizon, out=inputs[:, -1], casting="unsafe")
             observations = inputs
         outputs = self._network(observations)
-        return outputs if self._is_whole else self._finish(outputs)
+        return outputs if self._returns_actions else self._finish(outputs)

@@ -1,21 +1,27 @@
 """Policies for images: convolutions with virtual batch normalisation (Salimans et al. 2016, 2017).
 
-Each layer's units are normalised with the mean and deviation that they have on a reference batch: images that random
-actions lead to, drawn once from the run's seed, the same on every rank and saved with the policy.  What a member's
-units are on it is worked out when an episode begins.
+The units of each layer are normalised with the mean and standard deviation that they have on a reference batch of
+images.  Random actions lead to these images; they are drawn once from the run's seed, are the same on every rank and
+are saved with the policy.  A member's units on them are computed when an episode begins.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from mpies.policies.base import Block, Network, Policy, PolicyOptions, PolicyProblem
+from mpies.policies.base import Block, Policy, PolicyProblem
 from mpies.policies.mlp import ACTIVATIONS
+from mpies.policies.network import Network
+from mpies.policies.options import PolicyOptions
 from mpies.solvers.options import Count, Flag
 
-_FRAMES = 16  # reference images at a time
+_FRAMES = 16  # reference images that are computed at a time
 _EPSILON = np.float32(1e-5)  # added to variances
+
+Array = npt.NDArray[np.float32]
 
 Convolution = Annotated[list[Count], Field(min_length=3, max_length=3)]
 
@@ -35,74 +41,85 @@ class ConvolutionalOptions(PolicyOptions):
 
 
 class Convolutional(Policy):
-    """Layers as matrix products: a convolution's rows are its patches of the image."""
+    """Convolutions and dense layers, both computed as matrix products.
+
+    A convolution multiplies the patches of its images, one in each row, by its weights.  Dense layers have one patch.
+
+    images: (height, width, channels) of what each convolution sees.  patches: number of patches of each hidden layer.
+    """
 
     Options = ConvolutionalOptions
+    options: ConvolutionalOptions
+    images: list[tuple[int, int, int]]
+    patches: list[int]
 
-    def layout(self):
+    def layout(self) -> list[Block]:
         if self.interface.shape is None or self.options.time_input:
             raise PolicyProblem(
                 "policy.kind conv is for images of shape (channels, height, width) and no time_input, but "
                 f"observations have shape {self.interface.shape or (self.interface.observation_size,)}; use kind: mlp"
             )
         channels, height, width = self.interface.shape
-        self.images, widths = [], []  # (height, width, channels) of what each convolution sees
-        self.places = []  # of each layer, where its units are applied: pixels, or 1
+        self.images, self.patches, matrices = [], [], []
         for filters, size, stride in self.options.convolutions:
             self.images.append((height, width, channels))
-            widths.append((channels * size * size, filters))
+            matrices.append((channels * size * size, filters))
             channels, height, width = filters, (height - size) // stride + 1, (width - size) // stride + 1
             if min(height, width) < 1:
                 raise PolicyProblem(
                     f"policy.convolutions: size {size} does not fit into {self.images[-1][0]} x {self.images[-1][1]} "
                     "pixels; use a smaller one"
                 )
-            self.places.append(height * width)
+            self.patches.append(height * width)
         inputs = channels * height * width
         for units in self.options.hidden:
-            widths.append((inputs, units))
-            self.places.append(1)
+            matrices.append((inputs, units))
+            self.patches.append(1)
             inputs = units
-        offsets = 2 if self.options.batch_normalization else 1
         blocks = []
-        for rows, columns in widths:
-            blocks += [Block((rows, columns), 1.0), Block((columns,), 0.0), Block((columns,), 1.0)][: 1 + offsets]
+        for rows, columns in matrices:
+            blocks += [Block((rows, columns), 1.0), Block((columns,), 0.0)]
+            if self.options.batch_normalization:
+                blocks.append(Block((columns,), 1.0))
         return [*blocks, Block((inputs, self.outputs), 0.01), Block((self.outputs,), 0.0)]
 
-    def network(self, views):
-        return _Images(self, views)
+    def network(self, views: Sequence[Array]) -> Network:
+        return _ImageNetwork(self, views)
 
 
-class _Images(Network):
-    """Images are laid out as (height, width, channels), and so are the weights of a patch: copies run long that way.
+class _ImageNetwork(Network):
+    """Convolutions and dense layers of many members.
 
-    states: for each layer (n, 2, places x units), what virtual batch normalisation multiplies by and adds.
+    Images are laid out as (height, width, channels), and so are the weights of a patch, so that copies run long.
+
+    states: with virtual batch normalisation, for each hidden layer an array (n, 2, patches * units): the factors and
+    the offsets that normalise the layer's outputs; else ().
     """
 
-    def __init__(self, policy, views):
+    def __init__(self, policy: Convolutional, views: Sequence[Array]) -> None:
         self._policy, options = policy, policy.options
         self._activation = ACTIVATIONS[options.activation]
-        per_layer = 3 if options.batch_normalization else 2
-        hidden, (self._out, self._out_bias) = views[:-2], views[-2:]
+        self._is_normalized = options.batch_normalization
+        per_layer = 3 if self._is_normalized else 2  # weights, shifts, and scales
+        hidden, (self._out_weights, self._out_biases) = views[:-2], views[-2:]
         self._layers = [hidden[k : k + per_layer] for k in range(0, len(hidden), per_layer)]
-        self._normal = options.batch_normalization
-        if self._normal:
+        if self._is_normalized:
             self._reference = policy.constants["reference"]
             self.states = tuple(
-                np.zeros((len(weights), 2, places * weights.shape[2]), np.float32)
-                for (weights, *_), places in zip(self._layers, policy.places, strict=True)
+                np.zeros((len(weights), 2, patches * weights.shape[2]), np.float32)
+                for (weights, *_), patches in zip(self._layers, policy.patches, strict=True)
             )
 
-    def _pixels(self, observations):
-        """Observations (k, o), channels first, as images (k, height, width, channels) from 0 to 1."""
+    def _images(self, observations: npt.NDArray[np.float32 | np.uint8]) -> Array:
+        """Images (k, height, width, channels) from 0 to 1, of observations (k, o) that have channels first."""
         height, width, channels = self._policy.images[0]
         images = np.empty((len(observations), height, width, channels), np.float32)
         for channel, plane in enumerate(observations.reshape(-1, channels, height, width).swapaxes(0, 1)):
             np.divide(plane, np.float32(255), out=images[..., channel])
         return images
 
-    def _rows(self, number, x):
-        """What layer `number` multiplies: (k, rows, in) of the values x (k, ...) of the one before."""
+    def _patches(self, number: int, x: Array) -> Array:
+        """The rows (k, patches, in) that layer `number` multiplies, of the outputs x (k, ...) of the layer before."""
         if number >= len(self._policy.images):
             return x.reshape(len(x), 1, -1)
         _, size, stride = self._policy.options.convolutions[number]
@@ -112,36 +129,36 @@ class _Images(Network):
         patches = np.ascontiguousarray(windows.transpose(0, 1, 2, 4, 5, 3))
         return patches.reshape(len(x), rows * columns, size * size * channels)
 
-    def begin(self, slot):
-        """Normalise by the reference batch, seen through the slot's own parameters."""
-        if not self._normal:
+    def begin(self, slot: int) -> None:
+        """Find the factors and offsets that normalise each layer of the slot's member on the reference batch."""
+        if not self._is_normalized:
             return
         x = self._reference
-        for number, (weights, shift, scale) in enumerate(self._layers):
+        for number, (weights, shifts, scales) in enumerate(self._layers):
             parts = []
             for start in range(0, len(x), _FRAMES):
                 part = x[start : start + _FRAMES]
-                parts.append(np.matmul(self._rows(number, part if number else self._pixels(part)), weights[slot]))
+                parts.append(np.matmul(self._patches(number, part if number else self._images(part)), weights[slot]))
             x = np.concatenate(parts)
             mean, variance = (of(axis=(0, 1), dtype=np.float64) for of in (x.mean, x.var))
-            factor = (scale[slot] / np.sqrt(variance + _EPSILON)).astype(np.float32)
-            offset = (shift[slot] - mean * factor).astype(np.float32)
-            state = self.states[number][slot].reshape(2, -1, len(factor))
-            state[0], state[1] = factor, offset
-            x *= factor
-            x += offset
+            factors = (scales[slot] / np.sqrt(variance + _EPSILON)).astype(np.float32)
+            offsets = (shifts[slot] - mean * factors).astype(np.float32)
+            state = self.states[number][slot].reshape(2, -1, len(factors))
+            state[0], state[1] = factors, offsets
+            x *= factors
+            x += offsets
             self._activation(x)
 
-    def __call__(self, inputs):
+    def __call__(self, inputs: Array) -> Array:
         count = len(inputs)
-        x = self._pixels(inputs)
-        for number, (weights, shift, *_) in enumerate(self._layers):
-            x = np.matmul(self._rows(number, x), weights[:count])
-            if self._normal:
+        x = self._images(inputs)
+        for number, (weights, shifts, *_) in enumerate(self._layers):
+            x = np.matmul(self._patches(number, x), weights[:count])
+            if self._is_normalized:
                 x, state = x.reshape(count, -1), self.states[number]
                 x *= state[:count, 0]
                 x += state[:count, 1]
             else:
-                x += shift[:count, None]
+                x += shifts[:count, None]
             self._activation(x)
-        return np.matmul(x.reshape(count, 1, -1), self._out[:count])[:, 0] + self._out_bias[:count]
+        return np.matmul(x.reshape(count, 1, -1), self._out_weights[:count])[:, 0] + self._out_biases[:count]

@@ -1,17 +1,23 @@
 """A PyTorch module of the user's as a policy: path/to/file.py:make_policy returns an nn.Module.
 
-Its parameters are flattened in their own order; it is evaluated without gradients, on one thread, an observation
-at a time, so that a member acts the same in any company.
+The parameters of the policy are the module's, flattened in the module's order.  The module is evaluated without
+gradients, on one thread and one observation at a time, so a member's actions do not depend on other members.
 """
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from mpies.paths import start_folder
-from mpies.policies.base import Block, Network, Policy, PolicyOptions, PolicyProblem
+from mpies.policies.base import Block, Policy, PolicyProblem
+from mpies.policies.network import Network
+from mpies.policies.options import PolicyOptions
 from mpies.solvers.options import Text
+
+if TYPE_CHECKING:
+    import torch
 
 
 class TorchOptions(PolicyOptions):
@@ -28,72 +34,76 @@ class TorchOptions(PolicyOptions):
 
 
 class Torch(Policy):
-    """A module's parameters, flat."""
+    """A PyTorch module.  Each of its parameters is a Block of one dimension."""
 
     Options = TorchOptions
+    options: TorchOptions
 
-    def layout(self):
+    def layout(self) -> list[Block]:
         self._module = self._build(0)
         self._shapes = {name: tuple(value.shape) for name, value in self._module.named_parameters()}
         return [Block((int(np.prod(shape)),), 0.0) for shape in self._shapes.values()]
 
-    def _build(self, seed):
+    def _build(self, seed: int) -> "torch.nn.Module":
+        """The user's module, with PyTorch's seed set to `seed`.  Raises PolicyProblem if it cannot be used."""
         try:
             import torch
         except ImportError:
             raise PolicyProblem('policy.kind torch needs PyTorch; pip install "mpies[torch]"') from None
-        from mpies.envs.interrupt import is_interrupt
-        from mpies.envs.messages import describe_error
         from mpies.envs.own import find
 
         torch.set_num_threads(1)
-        factory = find(self.options.module, start_folder())
+        factory = find(self.options.module)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             try:
                 module = factory(self.inputs, self.outputs, **self.options.kwargs)
-            except BaseException as error:  # the user's function may raise anything
-                if is_interrupt(error):
-                    raise
-                raise PolicyProblem(f"{self.options.module} raises {describe_error(error)}") from error
+            except Exception as error:  # the user's function may raise anything
+                raise PolicyProblem(f"{self.options.module} raises {type(error).__name__}: {error}") from error
         if not isinstance(module, torch.nn.Module):
             raise PolicyProblem(
                 f"{self.options.module} must return a torch.nn.Module, but returned a {type(module).__name__}"
             )
         with torch.no_grad():
-            found = tuple(module.eval()(torch.zeros(1, self.inputs)).shape)
-        if found != (1, self.outputs):
+            shape = tuple(module.eval()(torch.zeros(1, self.inputs)).shape)
+        if shape != (1, self.outputs):
             raise PolicyProblem(
                 f"{self.options.module}: the module must give shape {(1, self.outputs)} for an observation of shape "
-                f"{(1, self.inputs)}, but gives {found}"
+                f"{(1, self.inputs)}, but gives {shape}"
             )
         return module
 
-    def initial(self, seed):
+    def initial(self, seed: int) -> npt.NDArray[np.float32]:
         if self.options.initial == "zeros":
             return super().initial(seed)
         values = [value.detach().numpy().ravel() for value in self._build(seed).parameters()]
         deviations = [np.full(count, -1.0) for count in self.head.deviations]
         return np.concatenate([*values, *deviations]).astype(np.float32)
 
-    def network(self, views):
-        return _Modules(self._module, self._shapes, views)
+    def network(self, views: Sequence[npt.NDArray[np.float32]]) -> Network:
+        return _ModuleNetwork(self._module, self._shapes, views)
 
 
-class _Modules(Network):
-    def __init__(self, module, shapes, views):
+class _ModuleNetwork(Network):
+    """A module evaluated with the parameters of each member.  shapes: of the module's parameters, by name."""
+
+    def __init__(
+        self,
+        module: "torch.nn.Module",
+        shapes: Mapping[str, tuple[int, ...]],
+        views: Sequence[npt.NDArray[np.float32]],
+    ) -> None:
         import torch
 
         self._torch, self._module = torch, module
         named = zip(shapes.items(), views, strict=True)
         self._tensors = {name: torch.from_numpy(view).view(len(view), *shape) for (name, shape), view in named}
-        self._outputs = None
 
-    def __call__(self, inputs):
+    def __call__(self, inputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         torch, call = self._torch, self._torch.func.functional_call
-        inputs, found = torch.from_numpy(np.ascontiguousarray(inputs)), []
+        rows, outputs = torch.from_numpy(np.ascontiguousarray(inputs)), []
         with torch.inference_mode():
-            for slot in range(len(inputs)):
+            for slot in range(len(rows)):
                 parameters = {name: tensor[slot] for name, tensor in self._tensors.items()}
-                found.append(call(self._module, parameters, (inputs[slot : slot + 1],)))
-            return torch.cat(found).numpy()
+                outputs.append(call(self._module, parameters, (rows[slot : slot + 1],)))
+            return torch.cat(outputs).numpy()

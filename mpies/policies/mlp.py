@@ -1,14 +1,18 @@
-"""Perceptrons, many members at a time: compiled, or in NumPy to the same bits."""
+"""Multi-layer perceptrons, many members at a time: compiled, or in NumPy with the same bits."""
 
 import itertools
-import math
+from collections.abc import Callable, Sequence
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
+from mpies import kernels
+from mpies.policies.base import Block, Policy
 from mpies.policies.exported_mlp import ACTIVATIONS, dense
-from mpies.kernels import Perceptrons
-from mpies.policies.base import Block, Network, Policy, PolicyOptions
+from mpies.policies.network import Network
+from mpies.policies.options import PolicyOptions
 from mpies.solvers.options import Count, Flag
 
 
@@ -25,8 +29,10 @@ class MLP(Policy):
     """A perceptron.  layers: (inputs, outputs) of each."""
 
     Options = MLPOptions
+    options: MLPOptions
+    layers: list[tuple[int, int]]
 
-    def layout(self):
+    def layout(self) -> list[Block]:
         self.layers = list(itertools.pairwise([self.inputs, *self.options.hidden, self.outputs]))
         blocks = []
         for number, (rows, columns) in enumerate(self.layers):
@@ -35,32 +41,34 @@ class MLP(Policy):
                 blocks.append(Block((columns,), 0.0))
         return blocks
 
-    @property
-    def matrices(self):
-        """(first parameter, rows, columns) of the weights of each layer."""
-        starts = itertools.accumulate((math.prod(block.shape) for block in self.blocks), initial=0)
-        placed = zip(starts, self.blocks, strict=False)
-        return tuple((start, *block.shape) for start, block in placed if len(block.shape) == 2)
-
-    def network(self, views):
-        widths = [self.inputs, *self.options.hidden, self.outputs]
-        if Perceptrons.serve(views[0], widths):
-            return Perceptrons(views[0], widths, self.options.bias, self.options.activation)
-        step = 2 if self.options.bias else 1
-        biases = views[1::2] if self.options.bias else [None] * len(self.layers)
-        return Layers(views[::step], biases, ACTIVATIONS[self.options.activation])
+    def network(self, views: Sequence[npt.NDArray[np.float32]]) -> Network:
+        widths, has_biases = [self.inputs, *self.options.hidden, self.outputs], self.options.bias
+        if kernels.compiled and kernels.compiled.Perceptrons.can_compute(views[0], widths):
+            return kernels.compiled.Perceptrons(views[0], widths, has_biases, self.options.activation)
+        if has_biases:
+            return NumPyPerceptrons(views[::2], views[1::2], ACTIVATIONS[self.options.activation])
+        return NumPyPerceptrons(views, [None] * len(views), ACTIVATIONS[self.options.activation])
 
 
-class Layers(Network):
-    """Dense layers in NumPy.  weights: (n, in, out) of each.  biases: (n, out) or None.  activation: but the last's."""
+class NumPyPerceptrons(Network):
+    """What kernels.compiled.Perceptrons computes, where that is missing or its layers are too wide for it.
 
-    def __init__(self, weights, biases, activation):
+    weights: (n, in, out) of each layer.  biases: (n, out) of each, or None.
+    activation: applied in place to the outputs of all layers but the last.
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[npt.NDArray[np.float32]],
+        biases: Sequence[npt.NDArray[np.float32] | None],
+        activation: Callable[[npt.NDArray[np.float32]], None],
+    ) -> None:
         self._activation = activation
-        self._arrays = list(zip(weights, biases, strict=True))
+        self._layers = list(zip(weights, biases, strict=True))
 
-    def __call__(self, inputs):
+    def __call__(self, inputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         count, x = len(inputs), inputs
-        for number, (weights, biases) in enumerate(self._arrays):
+        for number, (weights, biases) in enumerate(self._layers):
             if number:
                 self._activation(x)
             x = dense(x, weights[:count], None if biases is None else biases[:count])

@@ -1,39 +1,38 @@
-"""From the outputs of a network to actions: bounds, bins, and what is left to chance."""
+"""From the outputs of a network to actions: bounds, bins, sampling and noise."""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from mpies.envs.base import Discrete
-from mpies.kernels import Perceptrons
+from mpies import kernels
+from mpies.envs.base import Continuous, Discrete
+from mpies.policies.network import Network
+from mpies.policies.options import PolicyOptions, parse_bins
 
-_STEPS = 64  # of noise that a slot draws at a time
+if TYPE_CHECKING:
+    from mpies.kernels.compiled import Perceptrons
 
+_STEPS = 64  # steps whose noise a slot draws at a time
 
-def parse_bins(text):
-    """The number of uniform bins, or an array of custom values, of `uniform:N` or `custom:v1,v2,...`."""
-    form, _, rest = text.partition(":")
-    try:
-        if form == "uniform" and int(rest) >= 2:
-            return int(rest)
-        if form == "custom":
-            values = np.array([float(value) for value in rest.split(",")], np.float32)
-            if len(values) >= 2 and np.isfinite(values).all():
-                return values
-    except ValueError:
-        pass
-    raise ValueError(f"must be uniform:N or custom:v1,v2,... with at least two values, but is {text!r}")
+Array = npt.NDArray[np.float32]
 
 
 class Head:
-    """What an action takes.  width: outputs of the network.  deviations: () or (a,), learnt besides.
+    """The last part of a policy, which turns outputs into actions.
 
-    Raises ValueError where the options do not fit the action.
+    width: number of outputs.  deviations: (a,) if it has so many log deviations as parameters of its own, else ().
+    is_choice: whether an action is chosen among values, each with an output of its own.
+    is_random: whether actions are drawn in training.
+
+    Raises ValueError if the options do not fit the action.
     """
 
-    def __init__(self, options, action):
+    def __init__(self, options: PolicyOptions, action: Discrete | Continuous) -> None:
         self.options, self.action = options, action
         self.is_choice = isinstance(action, Discrete) or options.bins is not None
-        wrong = {"gaussian": self.is_choice, "softmax": not self.is_choice}.get(options.sampling, False)
-        if wrong:
+        if options.sampling == ("gaussian" if self.is_choice else "softmax"):
             other = "softmax" if self.is_choice else "gaussian, or bins"
             raise ValueError(
                 f"policy.sampling {options.sampling} is not for {'discrete' if self.is_choice else 'continuous'} "
@@ -43,7 +42,8 @@ class Head:
             raise ValueError("policy.action_noise is for continuous actions, but these are discrete; remove it")
         if options.action_noise and options.sampling != "none":
             raise ValueError(f"policy.action_noise and sampling {options.sampling} exclude each other; remove one")
-        self.deviations = ()
+        self.deviations: tuple[int, ...] = ()
+        self.shape: tuple[int, ...]  # of a member's outputs, as the head reads them
         if isinstance(action, Discrete):
             if options.bins:
                 raise ValueError("policy.bins is for continuous actions, but these are discrete; remove it")
@@ -52,128 +52,170 @@ class Head:
             self.shape = action.low.shape
             self.deviations = (len(action.low),) if options.sampling == "gaussian" else ()
         else:
-            self.values = self._values(parse_bins(options.bins))  # (a, bins)
-            self.shape = self.values.shape
+            self._values = _bin_values(parse_bins(options.bins), action)
+            self.shape = self._values.shape
         self.width = int(np.prod(self.shape))
         self.is_random = options.sampling != "none" or options.action_noise > 0
 
-    def _values(self, bins):
-        low, high = self.action.low, self.action.high
-        if not isinstance(bins, int):
-            return np.tile(bins, (len(low), 1))
-        if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            raise ValueError("policy.bins uniform:N needs bounded actions, and these have none; use custom:v1,v2,...")
-        return np.linspace(low, high, bins, axis=1, dtype=np.float32)
-
-    def leave_to(self, network):
-        """Let a compiled network end in actions by itself; returns whether it can."""
-        if self.is_random or self.options.bins or not isinstance(network, Perceptrons):
-            return False
-        if self.is_choice:
-            network.choose()
+    def delegate(self, network: Network) -> "Perceptrons | None":
+        """Let a compiled network return actions itself.  Returns that network, or None if it cannot."""
+        if not kernels.compiled or not isinstance(network, kernels.compiled.Perceptrons):
+            return None
+        if self.is_random or self.options.bins:
+            return None
+        if isinstance(self.action, Discrete):
+            network.choose_largest()
         elif self.options.output == "clip":
-            network.clip(self.action.low, self.action.high)
-        return self.is_choice or self.options.output == "clip"
+            network.clip_outputs(self.action.low, self.action.high)
+        else:
+            return None
+        return network
 
-    def bind(self, slots, log_deviations=None):
-        """A function from outputs (m, width) to actions, for up to `slots` slots; see Noise for its states."""
-        noise = NoNoise()
+    def bind(self, slots: int, log_deviations: Array | None = None) -> "ActionRule":
+        """The ActionRule for members in so many slots.  log_deviations: (slots, a) parameters where there are any."""
+        noise: _NoNoise | Noise = _NoNoise()
         if self.options.sampling != "none":
-            noise = Noise(slots, self.shape, gumbel=self.is_choice)
-        elif self.options.action_noise:
+            noise = Noise(slots, self.shape, is_gumbel=self.is_choice)
+        elif isinstance(self.action, Continuous) and self.options.action_noise:
             noise = Noise(slots, self.action.low.shape)
+        if isinstance(self.action, Discrete):
+            return _Index(noise, self.options)
         if self.is_choice:
-            return _Choice(self, noise)
-        return _Numbers(self, noise, slots, log_deviations)
+            return _BinValues(noise, self.options, self.action, self._values)
+        return _Numbers(noise, self.options, self.action, slots, log_deviations)
 
 
-class NoNoise:
-    """Where nothing is left to chance."""
+def _bin_values(bins: int | Array, action: Continuous) -> Array:
+    """The values (a, k) that each number of an action may take."""
+    low, high = action.low, action.high
+    if not isinstance(bins, int):
+        return np.tile(bins, (len(low), 1))
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise ValueError("policy.bins uniform:N needs bounded actions, and these have none; use custom:v1,v2,...")
+    return np.linspace(low, high, bins, axis=1, dtype=np.float32)
 
-    states: tuple = ()
 
-    def begin(self, slot, seed):
-        pass
+class _NoNoise:
+    """For deterministic policies."""
 
-    def __call__(self, count):
+    states: tuple[npt.NDArray[Any], ...] = ()
+
+    def begin(self, slot: int, seed: int | None) -> None:
+        """Nothing to do."""
+
+    def __call__(self, count: int) -> None:
         return None
 
 
 class Noise:
-    """Normals, or Gumbel numbers, for each slot and step: a function of the slot's seed and the step alone."""
+    """Standard normal, or Gumbel, numbers for each slot and step: a function of the episode's seed and the step alone.
 
-    def __init__(self, slots, shape, gumbel=False):
-        self._gumbel = gumbel
-        self._block = np.zeros((slots, _STEPS, *shape), np.float32)
-        self._next = np.zeros(slots, np.int64)
+    shape: of the numbers of a step.
+    """
+
+    def __init__(self, slots: int, shape: tuple[int, ...], is_gumbel: bool = False) -> None:
+        self._is_gumbel = is_gumbel
+        self._drawn = np.zeros((slots, _STEPS, *shape), np.float32)
+        self._next = np.zeros(slots, np.int64)  # index of the next step in `_drawn`
         self._generators = np.empty(slots, object)
         self._slots = np.arange(slots)
-        self.states = (self._block, self._next, self._generators)
+        self.states: tuple[npt.NDArray[Any], ...] = (self._drawn, self._next, self._generators)
 
-    def begin(self, slot, seed):
-        """Begin an episode; without a seed its noise is 0."""
+    def begin(self, slot: int, seed: int | None) -> None:
+        """Begin an episode.  Without a seed its numbers are 0."""
         self._generators[slot] = None if seed is None else np.random.Generator(np.random.Philox(int(seed)))
         self._next[slot] = _STEPS
 
-    def __call__(self, count):
+    def __call__(self, count: int) -> Array:
         """The next numbers (count, *shape) of the first `count` slots."""
         steps = self._next[:count]
         for slot in np.flatnonzero(steps == _STEPS):
-            self._fill(self._block[slot], self._generators[slot])
+            self._draw(self._drawn[slot], self._generators[slot])
         steps %= _STEPS
-        found = self._block[self._slots[:count], steps]
+        numbers = self._drawn[self._slots[:count], steps]
         steps += 1
-        return found
+        return numbers
 
-    def _fill(self, block, generator):
+    def _draw(self, out: Array, generator: np.random.Generator | None) -> None:
         if generator is None:
-            block[:] = 0
-        elif self._gumbel:
-            block[:] = generator.gumbel(size=block.shape)
+            out[:] = 0
+        elif self._is_gumbel:
+            out[:] = generator.gumbel(size=out.shape)
         else:
-            generator.standard_normal(out=block, dtype=np.float32)
+            generator.standard_normal(out=out, dtype=np.float32)
 
 
-class _Choice:
-    """The largest output, or a draw by their softmax (the largest after adding Gumbel numbers); and noise on values."""
+class ActionRule(ABC):
+    """How outputs become actions, in each slot.  states: as of Network."""
 
-    def __init__(self, head, noise):
-        self._head, self._noise = head, noise
+    def __init__(self, noise: _NoNoise | Noise, options: PolicyOptions) -> None:
+        self._noise, self._options = noise, options
         self.states, self.begin = noise.states, noise.begin
-        self._draws = head.options.sampling == "softmax"
-        self._numbers = None if isinstance(head.action, Discrete) else np.arange(len(head.action.low))
 
-    def __call__(self, outputs):
-        head, noise = self._head, self._noise(len(outputs))
-        if self._numbers is not None:
-            outputs = outputs.reshape(len(outputs), *head.shape)
-        best = (outputs + noise if self._draws else outputs).argmax(axis=-1)
-        if self._numbers is None:
-            return best.astype(np.int32)
-        values = head.values[self._numbers, best]
-        if noise is None or self._draws:
-            return values
-        return np.clip(values + np.float32(head.options.action_noise) * noise, head.action.low, head.action.high)
+    @abstractmethod
+    def __call__(self, outputs: Array) -> npt.NDArray[Any]:
+        """Actions of the first m slots, (m,) int32 or (m, a) float32, for outputs (m, width), which it may change."""
 
 
-class _Numbers:
-    """Outputs clipped or scaled to the bounds, and noise on them."""
+def _largest(outputs: Array, noise: Array | None) -> npt.NDArray[np.intp]:
+    """Indices of the largest outputs along the last axis.
 
-    def __init__(self, head, noise, slots, log_deviations):
-        self._head, self._noise, self._log_deviations = head, noise, log_deviations
-        self.states, self.begin = noise.states, noise.begin
-        low, high = head.action.low, head.action.high
+    noise: Gumbel numbers; adding them makes the index a draw from the softmax of the outputs.  None takes the largest.
+    """
+    return (outputs if noise is None else outputs + noise).argmax(axis=-1)
+
+
+class _Index(ActionRule):
+    """Discrete actions: the index of the largest output, or a draw."""
+
+    def __call__(self, outputs: Array) -> npt.NDArray[np.int32]:
+        return _largest(outputs, self._noise(len(outputs))).astype(np.int32)
+
+
+class _BinValues(ActionRule):
+    """Continuous actions in bins: each number takes the value of its largest output, or a draw; or noise is added."""
+
+    def __init__(self, noise: _NoNoise | Noise, options: PolicyOptions, action: Continuous, values: Array) -> None:
+        super().__init__(noise, options)
+        self._action, self._values, self._numbers = action, values, np.arange(len(action.low))
+        self._is_drawn = options.sampling == "softmax"
+
+    def __call__(self, outputs: Array) -> Array:
+        noise = self._noise(len(outputs))
+        outputs = outputs.reshape(len(outputs), *self._values.shape)
+        chosen = self._values[self._numbers, _largest(outputs, noise if self._is_drawn else None)]
+        if noise is None or self._is_drawn:
+            return chosen
+        return np.clip(chosen + np.float32(self._options.action_noise) * noise, self._action.low, self._action.high)
+
+
+class _Numbers(ActionRule):
+    """Continuous actions: outputs clipped or scaled to the bounds, with noise in training."""
+
+    def __init__(
+        self,
+        noise: _NoNoise | Noise,
+        options: PolicyOptions,
+        action: Continuous,
+        slots: int,
+        log_deviations: Array | None,
+    ) -> None:
+        super().__init__(noise, options)
+        self._log_deviations = log_deviations
+        low, high = action.low, action.high
         self._middle, self._half = (low + high) / 2, (high - low) / 2
-        self._low, self._high = (np.tile(bound, (slots, 1)) for bound in (low, high))  # one pass over all slots
+        # A row for each slot: clipping to arrays of the same shape is faster than broadcasting.
+        self._low, self._high = (np.tile(bound, (slots, 1)) for bound in (low, high))
 
-    def __call__(self, outputs):
+    def __call__(self, outputs: Array) -> Array:
+        actions: npt.NDArray[Any] = outputs
         noise = self._noise(len(outputs))
         if noise is not None and self._log_deviations is not None:
-            outputs = outputs + np.exp(self._log_deviations[: len(outputs)]) * noise
-        if self._head.options.output == "scale":
-            outputs = self._middle + self._half * np.tanh(outputs)
+            actions = actions + np.exp(self._log_deviations[: len(outputs)]) * noise
+        if self._options.output == "scale":
+            actions = self._middle + self._half * np.tanh(actions)
         if noise is not None and self._log_deviations is None:
-            outputs = outputs + np.float32(self._head.options.action_noise) * noise
-        elif self._head.options.output == "scale":
-            return outputs
-        return outputs.clip(self._low[: len(outputs)], self._high[: len(outputs)], outputs)
+            actions = actions + np.float32(self._options.action_noise) * noise
+        elif self._options.output == "scale":
+            return actions
+        return actions.clip(self._low[: len(outputs)], self._high[: len(outputs)], actions)

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from mpies.policies import aligned_stack
 from mpies.policies.base import Policy
 from mpies.rollouts.batch import NEVER
 from mpies.rollouts.queue import RolloutQueue
+
+if TYPE_CHECKING:
+    from mpies.kernels.compiled import StepLoop
 
 COMPILED_STEPS = 16  # steps that the compiled loop makes at most before Python looks for signals
 
@@ -72,7 +75,7 @@ class EpisodePlayer:
         self.sampled = np.zeros(slots, bool)
         self.open_batches = np.empty(slots, object)
         self.places = np.zeros(slots, np.int32)
-        self.per_slot = (
+        self.per_slot: tuple[npt.NDArray[Any], ...] = (
             *(self.stack, self.observations, self.centres, self.scales, self.sums, self.totals, self.signs),
             *(self.begun, self.rollouts, self.limits, self.since, self.sampled, self.open_batches, self.places),
             *self.actor.states,
@@ -80,16 +83,19 @@ class EpisodePlayer:
         self.active, self.step, self.paused = 0, 0, 0.0
         self.opened: list[_OpenBatch] = []
         self.stepped: list[_OpenBatch] = []  # those of `opened` that have episodes in slots
-        self._look: Callable[[int, bool], Any] = self._look_by_numpy
-        self._score: Callable[[int, int], Any] = self._score_by_numpy
-        self._loop: Any = None
-        if kernels.LIBRARY:
-            looked_at = self.observations, self.centres, self.scales, self.inputs, self.sums, self.sampled
-            self._look = kernels.Sight(*looked_at, clip)
-            counted = self.signs if counts_signs else None
-            self._score = kernels.Score(self.rewards, self.totals, counted, self.begun, self.limits, self.over)
-            if self.actor.compiled and kernels.LIBRARY.play:
-                self._loop = kernels.Loop(self._look, self.actor.compiled, self._score)
+        self._look: Callable[[int, bool], None] = self._look_by_numpy
+        self._score: Callable[[int, int], int] = self._score_by_numpy
+        self._loop: StepLoop | None = None
+        if kernels.compiled:
+            observed = self.observations, self.centres, self.scales, self.inputs, self.sums, self.sampled
+            observation_pass = kernels.compiled.ObservationPass(*observed, clip)
+            signs = self.signs if counts_signs else None
+            reward_pass = kernels.compiled.RewardPass(
+                self.rewards, self.totals, signs, self.begun, self.limits, self.over
+            )
+            self._look, self._score = observation_pass, reward_pass
+            if self.actor.compiled:
+                self._loop = kernels.compiled.StepLoop(observation_pass, self.actor.compiled, reward_pass)
 
     def play(
         self,
@@ -194,7 +200,7 @@ class EpisodePlayer:
                 opened.batch.close()
                 self.opened.remove(opened)
         self._samples = True in self.sampled[: self.active].tolist()
-        self._is_compiled = self._loop is not None and self._loop.serve(self.stepped)
+        self._is_compiled = self._loop is not None and self._loop.prepare(self.stepped)
 
     def _look_by_numpy(self, slots: int, normalizes: bool) -> None:
         """Sum the observations of the first `slots` slots where they are sampled; normalise and clip them all."""
@@ -219,7 +225,7 @@ class EpisodePlayer:
     def _step(self, normalizes: bool, most: int) -> list[int]:
         """Step all slots until an episode is over, at most `most` times.  Returns the slots that are over, in order."""
         active = self.active
-        if self._is_compiled:
+        if self._is_compiled and self._loop:
             self.step += self._loop(active, self.step, most, self._samples, normalizes)
             any_over = True
         else:

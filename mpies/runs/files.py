@@ -5,10 +5,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from mpies.paths import absolute
+
 
 def write_atomically(path: str | Path, content: bytes | bytearray, sync: bool = True) -> None:
     """Write a file under another name and rename it when it is complete.  sync: also wait until it is on disk."""
-    path = Path(path)
+    path = absolute(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:

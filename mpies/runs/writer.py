@@ -70,6 +70,7 @@ class RunWriter:
         sys.setswitchinterval(1e-4)  # seconds; at Python's 5 ms the thread would hold training up
         self._writing: Future[None] | None = None  # of the newest snapshot
         self._is_failing = False  # whether the last attempt to write failed
+        self._has_warned_of_refusal = False
         self._backlog: list[tuple[bytes, Row]] = []  # ledger record and row of generations that are not on disk
         self._best: bytes | None = None  # content of best.h5
         self._is_best_written = True
@@ -156,7 +157,7 @@ class RunWriter:
         if generation != self._replay_start and not ledger.has(path, generation):
             is_new = path.exists() and not path.stat().st_size  # it was to begin behind this generation
             if generation and not is_new:
-                self._warn_of_loss(f"{path}: lacks generation {generation}", generation)
+                self._warn_of_loss(f"{self.name}/ledger.bin: lacks generation {generation}", generation)
             end, self._replay_start = 0, generation
         self._ledger = AppendOnlyFile(path, end)
 
@@ -272,7 +273,8 @@ class RunWriter:
             self._metrics = AppendOnlyFile(metrics, None)
             if not (is_removed or self._has_warned_of_metrics):
                 self._has_warned_of_metrics = True
-                self.warn(f"{metrics}: was removed, shortened or replaced; it is written again, nothing is missing")
+                what = "was removed, shortened or replaced; it is written again, nothing is missing"
+                self.warn(f"{self.name}/metrics.csv: {what}")
         if self._events and not self._events.is_intact():
             self._events.resume(read_metrics(self.path))
 
@@ -338,18 +340,23 @@ class RunWriter:
 
     @contextlib.contextmanager
     def _retrying(self) -> Iterator[None]:
-        """Warn once where the disk refuses something, and leave it for the next time."""
+        """Warn once where the disk refuses something, and leave it for the next time.
+
+        Files that somebody else removes at this moment are made again the next time, so their absence is no refusal.
+        """
         try:
             yield
         except OSError as error:
-            if not self._is_failing:
-                self.warn(f"{self.name}: cannot be written ({error.strerror}); training goes on and tries again")
+            is_refused = self._is_failing or not isinstance(error, FileNotFoundError)
             self._is_failing = True
+            if is_refused and not self._has_warned_of_refusal:
+                self._has_warned_of_refusal = True
+                self.warn(f"{self.name}: cannot be written ({error.strerror}); training goes on and tries again")
         else:
-            if self._is_failing:
+            if self._has_warned_of_refusal:
                 rest = "" if self._replay_start else "; nothing is missing"
                 self.warn(f"{self.name}: can be written again{rest}")
-            self._is_failing = False
+            self._is_failing = self._has_warned_of_refusal = False
 
     def _checkpoint_of(self, snapshot: Snapshot) -> tuple[Path, bytes]:
         """Path and content of a checkpoint."""

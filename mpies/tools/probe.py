@@ -3,6 +3,7 @@
 Episodes are played in a new instance, in a used one, in one that is rebuilt for each episode, and in another process.
 """
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -112,13 +113,14 @@ def probe(environment: str, steps: int, episodes: int) -> Probe:
     command = [sys.executable, "-m", "mpies", "probe", "--fresh", "--steps", str(steps), environment]
     failures: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=start_folder()) as other:
+        printed = ""
         if section.instances_per == "node":  # the two processes must not play at the same time
-            other.wait()
+            printed = other.communicate()[0]
         fresh = play_traces(section, trace_fresh, steps, False, failures)
         used = play_traces(section, trace_used, steps, False, failures)
         rebuilt = play_traces(section, trace_used, steps, True, failures)
-        # The environment may print, too.
-        elsewhere = re.findall(r"\b[0-9a-f]{64}\b", other.communicate()[0])[-len(SEEDS) :]
+        printed = printed or other.communicate()[0]
+    elsewhere = re.findall(r"\b[0-9a-f]{64}\b", printed)[-len(SEEDS) :]  # the environment may print, too
     if len(failures) == len(fresh + used + rebuilt):
         return Probe(backend, fresh, elsewhere, used, rebuilt, None, failures, problem=failures[0])
     env = make_task_env(section.model_copy(update={"rebuild_every": None}), rebuild=used != fresh)
@@ -138,7 +140,8 @@ def print_probes(environments: Sequence[str], steps: int, episodes: int, markdow
     are_reproducible = True
     for environment in environments:
         if fresh:
-            click.echo("\n" + " ".join(play_traces(section_of(environment), trace_fresh, steps, False, [])))
+            with contextlib.suppress(KeyboardInterrupt):  # the process that started this one reports it
+                click.echo("\n" + " ".join(play_traces(section_of(environment), trace_fresh, steps, False, [])))
             continue
         result = probe(environment, steps, episodes)
         are_reproducible = are_reproducible and result.verdict not in (NOT_REPRODUCIBLE, FAILING)

@@ -15,6 +15,7 @@ from mpies.errors import USER_ERRORS, ConfigError
 from mpies.paths import absolute, start_folder
 from mpies.policies import PolicyProblem, make_policy
 from mpies.policies.base import Policy
+from mpies.policies.convolutional import ConvolutionalOptions
 from mpies.rollouts.functions import FunctionPlayer
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import Player
@@ -152,7 +153,7 @@ class Task:
         section = config.environment
         self.env = env = make_task_env(section, node_size=self.node_size)
         env.try_out()
-        if config.policy.kind == "conv" and not constants:
+        if isinstance(config.policy, ConvolutionalOptions) and not constants:
             random = stream(config.seed, REFERENCE)
             constants = {"reference": draw_reference(env, config.policy.reference, random)}
         try:

@@ -98,7 +98,7 @@ class Trainer:
         if self.evaluation_is_due(reason):
             mean, normalization = self.updater.broadcast_mean()
             evaluation = self.evaluator.evaluate_mean(mean, normalization, self.updater.generation, bool(reason))
-            if self.learner:
+            if self.learner and evaluation:
                 self.learner.note_solved(evaluation)
         is_last = bool(self.control.stop_reason(self.learner))
         if self.learner and self.run:  # no communication from here on: no loss of a rank can interrupt it

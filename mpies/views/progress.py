@@ -33,7 +33,7 @@ class Phase:
     kind: str = START_UP
     generation: int | None = None
     played: Callable[[], float] | None = None
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=lambda: time.monotonic())
 
     def describe(self) -> str:
         """Its name, the share of its episodes that is finished, and its seconds so far."""

@@ -14,6 +14,7 @@ from mpies.config.schema import Config
 from mpies.envs import EnvironmentProblem
 from mpies.envs.base import VectorEnv
 from mpies.errors import ConfigError
+from mpies.paths import absolute
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import play_alone
 from mpies.runs.hdf5 import Arrays
@@ -42,7 +43,7 @@ class Video:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path, self.name = absolute(path), str(path)
         if self.path.suffix not in SUFFIXES:
             raise ConfigError(f"--video must end in {' or '.join(SUFFIXES)}, but is {str(path)!r}")
         try:
@@ -79,7 +80,7 @@ class Video:
         try:
             self._writer = self._imageio.get_writer(self._unfinished, mode="I", **options)
         except OSError as error:
-            raise ConfigError(f"{self.path}: cannot be written ({error.strerror}); give another --video") from None
+            raise ConfigError(f"{self.name}: cannot be written ({error.strerror}); give another --video") from None
 
     def close(self, is_complete: bool) -> None:
         """End the file.  One that is complete is renamed to `path`, another one is removed."""
@@ -174,6 +175,8 @@ def show_member(
     with recording(video) as recorder:
         recorded = load_member(path, generation, member)
         replayed, failures = recorded.replay()
+        if isinstance(recorded.task.env, VectorEnv):
+            recorded.task.env.close()  # there may be no licence for a second object
         if recorder and not failures:
             with visible_task(recorded.config, recorder) as task:
                 show_episodes(task, recorded.batch, recorded.rollouts)

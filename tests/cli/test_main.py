@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from mpies.cli.main import main
-from mpies.cli.threads import VARIABLES
+from mpies.threads import VARIABLES
 
 COMMANDS = [
     *("bench", "check", "compare", "dashboard", "doctor", "evaluate", "export", "launch", "play", "plot", "probe"),

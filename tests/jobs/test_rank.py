@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mpies.runs.files import default_out
 from mpies.runs.checkpoint import newest_checkpoint
+from mpies.runs.files import default_out
 from mpies.runs.metrics import read_digests
 from tests.support import CARTPOLE, ENDLESS, assert_refused, read_files
 

@@ -30,6 +30,13 @@ def test_every_rollout_is_played_once_to_its_end(shape):
     assert all(batch.is_closed for batch in env.batches)
 
 
+def test_episodes_in_the_last_slots_that_end_together_leave_the_others_in_place():
+    for lengths in ([1, 5, 1], [2, 2, 2, 7, 2, 9, 2], [3, 4, 3, 3]):
+        queue = RolloutQueue(make_batch(lengths))
+        make_player(CountingEnv(slots=9, largest=9)).play(queue)
+        assert queue.is_finished.all() and queue.results["steps"].tolist() == lengths
+
+
 def test_signs_of_rewards_are_summed_where_they_are_counted():
     signs = [-(-length // 2) - length // 2 for length in LENGTHS]  # rewards change their sign with each step
     for counts, expected in ((True, signs), (False, [0] * len(LENGTHS))):

@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from mpies.solvers import find_solver
 from mpies.solvers.base import Results
 from mpies.solvers.external import ExternalSolver, seeded_global_generators
 from mpies.solvers.options import WholeCandidates
@@ -57,7 +58,8 @@ def test_members_are_the_candidates_and_the_best_becomes_the_mean():
         ([4, 9, 5], [-4, -9, -5]),
         ([4, np.nan, 9], [-4, 2, -9]),  # 2 * 4 - 9 - 1 is -2
         ([7, 7, np.nan], [-7, -7, -6]),
-        ([np.nan, np.nan, np.nan], [0, 0, 0]),
+        ([np.nan, np.nan, np.nan], [1e300, 1e300, 1e300]),
+        ([np.nan, -np.inf, np.nan], [1e300, 1e300, 1e300]),
         ([4, -np.inf, 9], [-4, 1e300, -9]),
     ],
 )
@@ -65,6 +67,31 @@ def test_costs_are_negative_returns_and_a_failed_member_costs_more_than_any_othe
     solver = begin()
     tell(solver, returns)
     np.testing.assert_array_equal(solver.costs, [costs])
+
+
+@pytest.mark.parametrize("kind", ["nevergrad:DE", "nevergrad:OnePlusOne", "cma_es"])
+def test_of_a_generation_without_returns_nothing_is_kept_as_the_best(kind):
+    """Real returns are negative: they must beat those that are missing."""
+    if kind.startswith("nevergrad"):
+        pytest.importorskip("nevergrad", reason="nevergrad is not installed")
+    cls = find_solver(kind)
+    options = {"restarts": "ipop"} if kind == "cma_es" else {}
+    solver = cls(cls.Options(population=10, sigma=0.5, **options), 4, seed=1)
+    solver.start(np.full(4, 5.0))
+
+    def tell_distances(failed):
+        """Tell returns of -100 minus the squared distance to 0; none where they failed."""
+        rows = solver.ask().rows.astype(float)
+        returns = np.full(10, np.nan) if failed else -100 - (rows * rows).sum(axis=1)
+        solver.tell(solver.ask(), Results.of(returns), np.zeros((0, 4), np.float32))
+
+    tell_distances(failed=True)
+    for _ in range(150):
+        tell_distances(failed=False)
+    assert np.isfinite(solver.mean).all()
+    assert np.sum(solver.mean**2) < 0.05 * 100  # it began at 100
+    tell_distances(failed=True)
+    assert np.sum(solver.mean**2) < 0.05 * 100
 
 
 def test_the_state_is_the_returns_and_restoring_tells_them_again():

@@ -1,4 +1,4 @@
-"""Own solvers that are wrong in one way each: what the user of `mpies train` sees is one line that says what to mend."""
+"""Own solvers that are wrong in one way each: `mpies train` says in one line what to mend."""
 
 import re
 import textwrap
@@ -316,6 +316,10 @@ WRONG = {
         "def __init__(self, options): pass",
         "__init__ raised TypeError: ... (own.py, line ...)",
     ),
+    "the constructor does not call that of Solver": (
+        "def __init__(self, *arguments, **keywords): pass",
+        "__init__ must call super().__init__ with all the arguments that it was given",
+    ),
     "update raises": (
         """
         def update(self, proposal, results, moments):
@@ -425,7 +429,7 @@ def test_a_run_from_before_a_state_field_was_added_does_not_go_on(run_mpies, tmp
     config = write_solver(tmp_path, "Wrong", body)
     assert run_mpies(0, "train", config, "--out", "run").code == 2
     write_solver(tmp_path, "Wrong", 'state_fields = ("mean", "sigma", "momentum")\n' + textwrap.dedent(body))
-    assert_line(run_mpies(0, "train", config, "--out", "run"), "state_fields names `momentum`, which was not saved;...")
+    assert_line(run_mpies(0, "train", config, "--out", "run"), "the state has no 'momentum';...")
     assert run_mpies(0, "train", config, "--out", "other").code == 0
 
 

@@ -46,7 +46,7 @@ def test_without_mpiexec_one_rank_works_and_several_are_refused(started, monkeyp
         ("one\ntwo\nthree\nValueError: four\n", "two three ValueError: four"),
         ("mpies: a: one\nmpies: b: two\n", "mpies: b: two"),
         (
-            "mpies: rank 1 on a failed:\nTraceback (most recent call last):\n  File x\nValueError: five\n\n---\nMPI_ABORT\n",
+            "mpies: rank 1 on a failed:\nTraceback (most recent call last):\n  File x\nValueError: five\n\n---\nx\n",
             "mpies: rank 1 on a failed: ValueError: five",
         ),
     ],

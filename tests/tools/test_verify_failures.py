@@ -58,8 +58,7 @@ def test_the_reason_is_the_users_mistake_that_training_told_of(write_config, tmp
     )
     outcome = invoke("verify", "config.yaml", "--ranks", "1,2", "--generations", "1")
     assert outcome.code == 1, outcome.stderr
-    _, one, two, last = outcome.stdout.splitlines()
-    assert two == (
+    assert outcome.stdout.splitlines()[2] == (
         "   2 ranks  failed with code 2: mpies: solver.kind mine.py:Mine: update raised AssertionError: one rank only "
         "(mine.py, line 7)"
     )

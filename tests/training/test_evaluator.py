@@ -11,6 +11,7 @@ from mpies.config.loading import validate_config
 from mpies.rollouts.batch import rollout_record
 from mpies.training.control import Control, GenerationAbandoned
 from mpies.training.evaluator import Evaluator, QueueKey, in_order, results_of_members
+from mpies.training.failures import FailureGroup
 from mpies.training.learner import Learner
 from mpies.training.task import Task
 from mpies.training.update import Updater, make_solver
@@ -162,7 +163,7 @@ def test_failures_are_logged_with_generation_member_episode_and_seed(caplog):
     rig = Rig(Serial(), solver={"population": 4, "episodes": 2}, noise={"size": 20000})
     spec, _ = rig.updater.next_specs()
     queue, key = rig.evaluator._open_training(spec, 6, 1), QueueKey(6, "training", 1)
-    queue.failures[5] = "out of balance"
+    rig.evaluator.failures = [FailureGroup("out of balance", 1, 5, [0])]
     with caplog.at_level(logging.WARNING):
         rig.evaluator._log_failures(queue, key)
         rig.evaluator._log_failures(queue, QueueKey(7, "evaluation", 0))
@@ -172,7 +173,7 @@ def test_failures_are_logged_with_generation_member_episode_and_seed(caplog):
         f"CartPole-v1, generation 7, member 6, episode 1 (environment seed {seed}) failed: out of balance; "
         "it ranks worst"
     )
-    assert "generation 7, evaluation, episode 5 " in evaluation and evaluation.endswith("; there is no mean")
+    assert "generation 7, evaluation, episode 5 " in evaluation and evaluation.endswith("; the mean leaves it out")
 
 
 def test_the_share_of_failed_members_reaches_the_control(monkeypatch):

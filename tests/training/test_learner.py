@@ -74,6 +74,12 @@ def test_the_limit_is_raised_where_enough_members_reach_it_in_all_episodes(reach
     assert learner.limit == limit
 
 
+def test_the_limit_is_raised_by_a_step_at_least():
+    learner = started(environment=ADAPTIVE | {"adaptive": {"start": 10, "ratio": 1.01}})
+    advance(learner)
+    assert learner.limit == 11
+
+
 def test_without_adaptive_there_is_no_limit():
     learner = started(environment={"id": "CartPole-v1"})
     advance(learner)

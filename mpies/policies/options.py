@@ -1,0 +1,70 @@
+"""The keys that every kind of policy has."""
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, field_validator
+
+from mpies.solvers.options import Flag, Fraction, NonNegative, Options, Positive, Text
+
+
+class PolicyOptions(Options):
+    """Keys of every policy."""
+
+    output: Literal["clip", "scale"] = Field(
+        "clip",
+        description="continuous actions: clip the output to the bounds, or tanh and scale it to them; "
+        "discrete actions take the largest output",
+    )
+    bins: Text | None = Field(
+        None,
+        description="continuous actions as a choice of values, the same for each number of an action: uniform:N from "
+        "bound to bound, or custom:v1,v2,... (OpenAI's ac_bins)",
+    )
+    sampling: Literal["none", "gaussian", "softmax"] = Field(
+        "none",
+        description="in training: gaussian draws continuous actions around the output, with one learnt log deviation "
+        "for each number, softmax draws discrete ones or bins; evaluations take the most likely",
+    )
+    action_noise: NonNegative = Field(
+        0.0, description="standard deviation of normals added to continuous actions in training (OpenAI's ac_noise_std)"
+    )
+    time_input: Positive | None = Field(
+        None, description="one more input: the steps of the episode so far, divided by this number"
+    )
+    init_from: Text | None = Field(
+        None, description="start from this run or policy file, observation statistics included, whatever `initial` says"
+    )
+    initial: Literal["scaled", "zeros"] = Field(
+        "scaled", description="first parameters: columns of unit-norm normals (last layer 0.01), or zeros"
+    )
+    normalize_observations: Flag = Field(
+        True, description="subtract the mean and divide by the standard deviation of the observations seen"
+    )
+    observation_clip: Positive = Field(5.0, description="normalised observations are clipped to +- this")
+    statistics_fraction: Fraction = Field(
+        0.1, description="share of training episodes that feed the statistics (OpenAI's calc_obstat_prob)"
+    )
+
+    @field_validator("bins")
+    @classmethod
+    def _bins_are_valid(cls, bins: str | None) -> str | None:
+        if bins is not None:
+            parse_bins(bins)
+        return bins
+
+
+def parse_bins(text: str) -> int | npt.NDArray[np.float32]:
+    """The number of bins of `uniform:N`, or the values of `custom:v1,v2,...`.  Raises ValueError for anything else."""
+    form, _, rest = text.partition(":")
+    try:
+        if form == "uniform" and int(rest) >= 2:
+            return int(rest)
+        if form == "custom":
+            values = np.array([float(value) for value in rest.split(",")], np.float32)
+            if len(values) >= 2 and np.isfinite(values).all():
+                return values
+    except ValueError:
+        pass
+    raise ValueError(f"must be uniform:N or custom:v1,v2,... with at least two values, but is {text!r}")

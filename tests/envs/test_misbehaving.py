@@ -1,0 +1,239 @@
+"""What a user sees of environments and functions that are wrong in one way: one line, and the right exit code."""
+
+import re
+import shutil
+import signal
+import time
+
+import pytest
+
+from mpies.envs.interrupt import Interrupted, interruptible, is_interrupt
+from mpies.runs.metrics import read_digests, read_metrics
+from tests.support import HOME, assert_refused, invoke, wait_for
+
+# Refused before the first generation.  Name in misbehaving.py, what the one line says.
+REFUSED_ENVIRONMENTS = {
+    "FourValues": "step must return the five values .*, but returns a tuple of 4",
+    "NoStepValues": "step must return the five values .*, but returns None",
+    "NoInfo": r"reset must return the two values observation, info, but returns an array of shape \(2,\)",
+    "NoOptions": r"reset must take seed and options, .*, but takes \(\*, seed=None\)",
+    "NoSeed": r"reset must take seed and options, .*, but takes \(\)",
+    "NoAction": r"each of 5 episodes fails .*TypeError: NoAction.step\(\) takes 1 positional argument but 2 were given",
+    "NoReward": "the reward of step must be a number, but is None",
+    "RewardInArray": r"the reward of step must be a number, but is an array of shape \(1,\)",
+    "RewardInText": "the reward of step must be a number, but is the text '1.0'",
+    "RewardNaN": "each of 5 episodes fails .*the reward of step is nan",
+    "NoObservation": "the observation of reset must hold numbers, but is None",
+    "ObservationNaN": "each of 5 episodes fails .*number 1 of the observation of reset is nan",
+    "ObservationInfinite": "each of 5 episodes fails .*number 0 of the observation of reset is inf",
+    "ObservationTooLong": "the observation of reset must have 2 numbers, .* but has 3",
+    "ObservationRagged": "the observation of reset must hold numbers, but is a list of 2",
+    "ObservationInDict": "the observation of reset must hold numbers, but is a dict",
+    "ObservationOutside": r"the observation of reset must be a whole number of Discrete\(3\), but is 7",
+    "NoTerminated": "terminated must be True or False, but is None",
+    "StepRaises": "each of 5 episodes fails .*KeyError: 'no such joint'",
+    "ResetExits": "each of 5 episodes fails .*SystemExit: 0",
+    "ConstructorExits": "cannot be built: SystemExit: no display",
+    "ConstructorInterrupts": "cannot be built: KeyboardInterrupt",
+    "ConstructorMistaken": r"cannot be built: TypeError: object of type 'NoneType' has no len\(\)",
+    "SpaceRaises": "cannot be built: RuntimeError: not connected",
+    "DictSpace": "has observations of kind Dict; a Box or Discrete is needed",
+    "not_an_environment": "must make a gymnasium.Env, but what it returned, a dict, has no observation_space",
+}
+REFUSED_FUNCTIONS = {
+    "returns_nothing": "the value of the function must be a number, but is None",
+    "returns_array": r"the value of the function must be a number, but is an array of shape \(3,\)",
+    "returns_text": "the value of the function must be a number, but is the text '1.0'",
+    "returns_complex": "the value of the function must be a number, but is a complex",
+    "returns_nan": "each of 5 calls fails, the last by the value nan",
+    "takes_two": r"the function must take one argument, a vector of 3 numbers, but takes \(x, y\)",
+    "always_raises": "each of 5 calls fails, the last by OSError: no data",
+}
+
+# The members whose episodes fail rank worst and are named; the run goes on.  What the log says of them.
+COSTS_MEMBERS = {
+    "Exits": "SystemExit: 0;",
+    "Interrupts": "KeyboardInterrupt;",
+    "EndsGenerator": "GeneratorExit: at an end;",
+    "RaisesOwn": "Own: of its own kind;",
+    "RaisesMuch": r"ValueError: much .{480,500} \.\.\.;",
+    "RaisesControls": r"ValueError: \\x1b\[31mred\\x07 \\udcff;",
+    "RaisesUnspeakable": r"Unspeakable: \(its message cannot be shown\);",
+    "ResetSometimesExits": "SystemExit: 3;",
+    "Hangs": r"TimeoutError: it took more than 0\.3 s;",
+    "sometimes_exits": "SystemExit: 0;",
+    "sometimes_interrupts": "KeyboardInterrupt;",
+}
+# The episodes work, and give the bits of Good or good.  What the log says of it, None for nothing.
+HARMLESS = {
+    "CloseRaises": "close raises SystemExit: cannot be closed; its episodes are not affected",
+    "ChangesFolder": None,
+    "Prints": None,
+    "TakesSignals": None,
+    "changes_argument": None,
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory, with misbehaving.py as a file of the user's."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(HOME / "tests" / "envs" / "misbehaving.py", tmp_path / "own.py")
+    return tmp_path
+
+
+def config_of(name):
+    """YAML text that trains an environment or a function of own.py."""
+    if name[0].islower() and name != "not_an_environment":
+        task = f"environment: {{id: 'own.py:{name}', dimension: 3}}\nsolver: {{kind: snes, population: 12}}\n"
+    else:
+        limits = {"NoOptions": ", max_steps: 9", "NoSeed": ", max_steps: 9", "Hangs": ", episode_timeout: 0.3"}
+        rebuild = ", rebuild: always" if name == "CloseRaises" else ""
+        task = (
+            f"environment: {{id: 'own.py:{name}'{limits.get(name, '')}{rebuild}}}\npolicy: {{hidden: []}}\n"
+            "solver: {population: 12}\n"
+        )
+    return task + "noise: {size: 1000}\nevaluation: {every: 2, episodes: 3}\nstop: {generations: 3}\nseed: 7\n"
+
+
+@pytest.mark.parametrize("name", [*REFUSED_ENVIRONMENTS, *REFUSED_FUNCTIONS])
+def test_what_is_wrong_in_every_episode_is_refused_in_one_line(name, folder, write_config):
+    message = (REFUSED_ENVIRONMENTS | REFUSED_FUNCTIONS)[name]
+    refused = invoke("check", write_config(config_of(name)))
+    assert_refused(refused, f"own.py:{name}")
+    assert re.search(message, refused.stderr), refused.stderr
+
+
+def test_train_refuses_the_same_before_it_makes_a_run(folder, write_config, run_mpies):
+    for ranks in (0, 2):
+        refused = run_mpies(ranks, "train", write_config(config_of("NoReward")), "--out", "run")
+        assert refused.code == 2 and refused.stderr.count("mpies: ") == 1, refused.stderr
+        assert "own.py:NoReward: the reward of step must be a number, but is None" in refused.stderr
+        assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["FourValues", "NoInfo", "RewardInArray", "NoReward", "StepRaises", "ResetExits"])
+def test_probe_says_what_is_wrong_and_is_not_content(name, folder):
+    outcome = invoke("probe", f"own.py:{name}", "--episodes", 0)
+    assert outcome.code == 1 and outcome.stderr == ""
+    assert outcome.stdout.startswith(f"own.py:{name} (your own): every episode fails: ")
+    assert re.search(REFUSED_ENVIRONMENTS[name], outcome.stdout) and outcome.stdout.count("\n") == 1
+
+
+def test_probe_counts_the_episodes_that_fail_later(folder):
+    outcome = invoke("probe", "own.py:Exits", "--episodes", 0)  # one of the two seeds of the probe
+    assert outcome.code == 0
+    assert outcome.stdout.endswith("; 3 of its episodes fail: SystemExit: 0\n")
+
+
+def test_probe_is_not_misled_by_what_an_environment_prints(folder, run_mpies):
+    outcome = run_mpies(0, "probe", "own.py:Prints", "--episodes", 0)
+    assert outcome.code == 0
+    assert outcome.stdout.endswith("own.py:Prints (your own): reproducible; memory over 0 episodes not measured\n")
+
+
+@pytest.mark.parametrize("name", COSTS_MEMBERS)
+def test_what_is_raised_costs_its_member_and_is_named(name, folder, write_config, run_mpies):
+    outcome = run_mpies(0, "train", write_config(config_of(name)), "--out", "run", "stop.max_failures=0.9")
+    rows = read_metrics(folder / "run")
+    assert sum(int(row["failures"]) for row in rows) > 0 and int(rows[0]["failures"]) < 12
+    lines = outcome.stderr.splitlines()
+    assert all(line.startswith(("WARNING rank 0: own.py:", "ERROR rank 0: ")) for line in lines), outcome.stderr
+    assert re.search(COSTS_MEMBERS[name], outcome.stderr), outcome.stderr
+    assert re.search(COSTS_MEMBERS[name], (folder / "run" / "log.txt").read_text())
+    assert outcome.code == (len(rows) < 3), outcome.stderr  # 1 where an episode of the last evaluation fails
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_harms_no_episode_changes_no_bit(name, folder, write_config, run_mpies):
+    good = "good" if name[0].islower() else "Good"
+    assert run_mpies(0, "train", write_config(config_of(good)), "--out", "good").code == 0
+    outcome = run_mpies(0, "train", write_config(config_of(name)), "--out", "run")
+    assert outcome.code == 0, outcome.stderr
+    assert read_digests(folder / "run") == read_digests(folder / "good") != []
+    assert re.search(HARMLESS[name], outcome.stderr) if HARMLESS[name] else outcome.stderr == ""
+    assert len(list(folder.glob("**/metrics.csv"))) == 2
+
+
+def test_arrays_that_an_environment_reuses_are_copied(folder, write_config, run_mpies):
+    assert run_mpies(2, "train", write_config(config_of("ReusesArrays")), "--out", "two").code == 0
+    assert run_mpies(0, "train", write_config(config_of("ReusesArrays")), "--out", "one").code == 0
+    assert read_digests(folder / "one") == read_digests(folder / "two") != []
+
+
+def test_a_file_that_exits_is_one_line(folder, write_config):
+    (folder / "own.py").write_text("import sys; sys.exit(0)")
+    assert_refused(invoke("check", write_config(config_of("Good"))), "own.py cannot be imported (SystemExit: 0)")
+    (folder / "own.py").write_text("raise GeneratorExit")
+    assert_refused(invoke("check", write_config(config_of("Good"))), "own.py cannot be imported (GeneratorExit)")
+
+
+@pytest.fixture
+def trained(folder, write_config, run_mpies):
+    """A run of own.py:Good, which tests make another environment of."""
+    assert run_mpies(0, "train", write_config(config_of("Good")), "--out", "run").code == 0
+    return folder / "run"
+
+
+@pytest.mark.parametrize("name", ["Exits", "Interrupts", "RaisesOwn"])
+def test_evaluate_and_play_name_what_an_episode_raises(name, trained, folder, run_mpies):
+    own = folder / "own.py"
+    own.write_text(own.read_text() + f"\nGood = {name}\n")
+    message = COSTS_MEMBERS[name].rstrip(";")
+    evaluated = run_mpies(0, "evaluate", "run", "--episodes", 20)
+    assert evaluated.code == 1 and evaluated.stderr == ""
+    assert re.search(rf"\d of 20 held-out episodes failed \({message}\); of the others: mean return", evaluated.stdout)
+    played = run_mpies(0, "play", "run", "--video", "film.gif", "--episodes", 20)
+    assert played.code == 2 and f"own.py:Good cannot be shown: {message}" in played.stderr
+    member = run_mpies(0, "play", "run", "--member", "1,0")
+    assert member.code in (0, 1) and "member 0 of generation 1: recorded" in member.stdout
+
+
+def test_an_evaluation_without_any_episode_that_works_has_no_mean(trained, folder, run_mpies):
+    own = folder / "own.py"
+    own.write_text(own.read_text().replace("self.seed % 4 == 1 and", "") + "\nGood = RaisesOwn\n")
+    evaluated = run_mpies(0, "evaluate", "run", "--episodes", 6)
+    assert evaluated.code == 1
+    assert evaluated.stdout.endswith(": 6 of 6 held-out episodes failed (Own: of its own kind)\n")
+    in_json = run_mpies(0, "evaluate", "run", "--episodes", 6, "--json")
+    assert in_json.code == 1 and '"mean": null' in in_json.stdout and "NaN" not in in_json.stdout
+
+
+SLOW = """
+class Good(Good):
+    def step(self, action):
+        time.sleep(0.05)
+        open("stepped", "w").close()
+        return *super().step(action)[:2], False, False, {}
+"""
+
+
+@pytest.mark.parametrize(
+    "command", [("evaluate", "run"), ("play", "run", "--video", "film.gif"), ("probe", "own.py:Good")]
+)
+def test_ctrl_c_ends_a_command_at_once(command, trained, folder, start_mpies):
+    own = folder / "own.py"
+    own.write_text(own.read_text() + SLOW)
+    process = start_mpies(0, *command)
+    wait_for((folder / "stepped").exists, process)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    stdout, stderr = process.communicate(timeout=30)
+    assert time.monotonic() - began < 10 and process.returncode == 1
+    assert (stdout, stderr.strip()) == ("", "Aborted!")
+    assert not list(folder.glob(".film*"))
+
+
+def test_ctrl_c_is_told_from_what_a_user_raises():
+    assert is_interrupt(KeyboardInterrupt())  # Python's own handler is in place
+    assert not is_interrupt(SystemExit())
+    with interruptible():
+        assert not is_interrupt(KeyboardInterrupt()) and is_interrupt(Interrupted())
+        with pytest.raises(Interrupted):
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL  # a second one ends the process
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    with interruptible():
+        pass
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

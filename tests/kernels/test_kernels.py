@@ -1,0 +1,383 @@
+"""The compiled inner loop gives the bits of NumPy, whatever vectors the processor has."""
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from mpies import kernels
+from mpies.envs import make_env
+from mpies.envs.base import Continuous, Discrete, Interface
+from mpies.envs.envpool_env import EnvPoolEnv
+from mpies.policies import ACTIVATIONS, MLPOptions, aligned_stack, make_policy
+from mpies.rollouts.batch import NEVER, RolloutBatch
+from mpies.rollouts.player import EpisodePlayer
+from mpies.rollouts.queue import RolloutQueue
+from mpies.runs.metrics import read_metrics
+from tests.support import HOME
+
+compiled = pytest.mark.skipif(not kernels.compiled, reason="the kernels could not be built when mpies was installed")
+BOX = Continuous(np.full(3, -1e9, np.float32), np.full(3, 1e9, np.float32))
+EXTREMES = np.array([0, -0.0, 1e-45, 1e30, -1e30, np.inf, -np.inf, np.nan], np.float32)
+
+
+def test_they_are_built_where_a_compiler_and_pythons_headers_are():
+    if shutil.which("cc") is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
+        pytest.skip("there is no C compiler, or Python.h is missing")
+    assert kernels.compiled
+
+
+@compiled
+def test_the_stub_describes_the_compiled_module():
+    pytest.importorskip("mypy")
+    command = [sys.executable, "-m", "mypy.stubtest", "mpies.kernels.compiled"]
+    checked = subprocess.run(command, cwd=HOME, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
+
+
+def build_networks(widths, activation="tanh", bias=True, members=5):
+    """The compiled network of some members, the one in NumPy, their stack, and inputs."""
+    outputs = Continuous(np.full(widths[-1], -1, np.float32), np.full(widths[-1], 1, np.float32))
+    options = MLPOptions(hidden=widths[1:-1], activation=activation, bias=bias)
+    policy = make_policy(options, Interface(widths[0], outputs))
+    random = np.random.default_rng(sum(widths))
+    stack = aligned_stack(members, policy.size)
+    stack[:] = random.standard_normal(stack.shape) * random.choice([0.1, 1, 4], stack.shape)
+    fast = policy.network(policy.views(stack))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "compiled", None)
+        plain = policy.network(policy.views(stack))
+    assert isinstance(fast, kernels.compiled.Perceptrons) and not isinstance(plain, kernels.compiled.Perceptrons)
+    return fast, plain, stack, random.standard_normal((members, widths[0])).astype(np.float32)
+
+
+@pytest.fixture(params=[4, 8, 16])
+def vectors(request):
+    """The widest vectors that are used, for networks of any size."""
+    before = kernels.compiled.use_vectors(request.param, 0)
+    yield request.param
+    assert kernels.compiled.use_vectors(*before) == (request.param, 0)
+
+
+@compiled
+def test_any_number_of_units_gives_the_bits_of_numpy(vectors):
+    for units in (*range(1, 70), 127, 128, 129, 200, 1024):
+        fast, plain, _, inputs = build_networks([3, units, 1 + units % 21])
+        assert fast(inputs).tobytes() == plain(inputs).tobytes(), units
+
+
+@compiled
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_any_activation_gives_the_bits_of_numpy(activation, bias, vectors):
+    fast, plain, _, inputs = build_networks([24, 40, 40, 4], activation, bias)
+    inputs[3:] *= 100
+    for count in (1, 3, 5):
+        assert fast(inputs[:count]).tobytes() == plain(inputs[:count]).tobytes()
+    inputs[:, :8] = EXTREMES
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(fast(inputs), plain(inputs))
+
+
+@compiled
+def test_negative_zeros_keep_their_sign():
+    fast, plain, stack, inputs = build_networks([3, 2], "linear")
+    stack[:, :6], stack[:, 6:], inputs[:] = 0, -0.0, -1  # products and biases are -0.0
+    assert np.signbit(fast(inputs)).all() and fast(inputs).tobytes() == plain(inputs).tobytes()
+
+
+@compiled
+def test_a_layer_too_wide_for_it_is_left_to_numpy():
+    policy = make_policy(MLPOptions(hidden=[1025]), Interface(1, BOX))
+    assert not isinstance(policy.network(policy.views(aligned_stack(1, policy.size))), kernels.compiled.Perceptrons)
+
+
+@compiled
+def test_inputs_may_have_any_layout_and_type_but_not_another_shape():
+    fast, plain, _, inputs = build_networks([6, 4, 2])
+    strided = np.repeat(inputs, 2, axis=1)[:, ::2]
+    assert not strided.flags.c_contiguous
+    assert fast(strided).tobytes() == fast(inputs.astype(np.float64)).tobytes() == plain(inputs).tobytes()
+    assert fast(inputs[:0]).shape == (0, 2)
+    for wrong in (inputs[:, :5], np.tile(inputs, (2, 1))):
+        with pytest.raises(ValueError, match="must have 6 columns and at most 5 rows"):
+            fast(wrong)
+
+
+EXTREME_OUTPUTS = np.array([[1, 1, 0], [0, -0.0, 0.0], [np.nan, 2, 3], [1, np.nan, np.nan], [-np.inf, np.inf, np.inf]])
+
+
+@compiled
+@pytest.mark.parametrize("action", [Discrete(3), Continuous(*np.array([[-1, 0, -2], [0.5, 1, np.inf]], np.float32))])
+def test_actions_are_those_of_numpy(action):
+    policy, actions = make_policy(MLPOptions(hidden=[], bias=False), Interface(3, action)), []
+    for module in (kernels.compiled, None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "compiled", module)
+            stack = aligned_stack(5, policy.size)
+            policy.views(stack)[0][:] = EXTREME_OUTPUTS[:, None, :]
+            actor = policy.bind(stack)
+            assert bool(actor.compiled) == bool(module)
+            inputs = np.tile(np.eye(3, dtype=np.float32)[0], (5, 1))
+            with np.errstate(all="ignore"):
+                actions.append([actor(inputs[:count]).copy() for count in (5, 2)])
+    for fast, plain in zip(*actions, strict=True):
+        assert fast.dtype == plain.dtype
+        np.testing.assert_array_equal(fast, plain)
+
+
+@compiled
+@pytest.mark.parametrize("options", [{"output": "scale"}, {"action_noise": 0.1}, {"bins": "uniform:3"}])
+def test_actions_that_take_more_than_clipping_are_left_to_numpy(options):
+    bounded = Continuous(np.full(3, -1, np.float32), np.full(3, 1, np.float32))
+    policy = make_policy(MLPOptions(**options), Interface(3, bounded))
+    assert policy.bind(aligned_stack(2, policy.size)).compiled is None
+
+
+def make_players(**options):
+    """A player with compiled passes, then one in NumPy."""
+    env = make_env("Hopper-v5", "gymnasium")
+    for module in (kernels.compiled, None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "compiled", module)
+            player = EpisodePlayer(env, make_policy(MLPOptions(), env.interface), 5.0, **options)
+        yield player
+    env.close()
+
+
+@compiled
+@pytest.mark.parametrize("normalizes", [True, False])
+def test_the_observation_pass_gives_the_bits_of_numpy(normalizes):
+    results = []
+    for player in make_players():
+        random = np.random.default_rng(1)
+        player.sampled[::2] = True
+        player.centres[:] = random.standard_normal(player.centres.shape)
+        player.scales[:] = random.uniform(0.1, 2, player.scales.shape)
+        for _ in range(3):
+            player.observations[:] = 3 * random.standard_normal(player.observations.shape)
+            player.observations[1, :8] = EXTREMES
+            with np.errstate(all="ignore"):
+                player._look(player.env.slots - 1, normalizes)
+        results.append((player.sums.copy(), player.inputs.copy()))
+    for fast, plain in zip(*results, strict=True):
+        np.testing.assert_array_equal(fast, plain)
+    assert results[0][0].any() and results[0][1].any() == normalizes
+
+
+@compiled
+@pytest.mark.parametrize("counts_signs", [True, False])
+def test_the_reward_pass_gives_the_bits_of_numpy(counts_signs):
+    results = []
+    for player in make_players(counts_signs=counts_signs):
+        random, any_over = np.random.default_rng(1), []
+        player.limits[:] = NEVER
+        player.limits[3:6], player.begun[4] = 2, 1
+        for step in range(1, 5):
+            player.rewards[:] = random.standard_normal(player.env.slots).astype(np.float32)
+            player.rewards[: len(EXTREMES)] = EXTREMES if step % 2 else 0
+            player.over[:] = random.random(player.env.slots) < 0.2 * (step > 2)
+            with np.errstate(all="ignore"):
+                any_over.append(bool(player._score(player.env.slots - 1, step)))
+        results.append((player.totals.copy(), player.signs.copy(), player.over.copy(), any_over))
+    for fast, plain in zip(*results, strict=True):
+        np.testing.assert_array_equal(fast, plain)
+    assert results[0][3] == [False, True, True, True] and results[0][1].any() == counts_signs
+
+
+@compiled
+def test_arrays_of_another_type_shape_or_layout_are_refused():
+    def observations(slots=4, dtype=np.float32):
+        return np.ones((slots, 3), dtype)
+
+    floats = [observations() for _ in range(4)]
+    sums, sampled = np.zeros((4, 2, 3)), np.zeros(4, bool)
+    compiled_pass = kernels.compiled.ObservationPass(*floats, sums, sampled, 5.0)
+    for slots in (-1, 5):
+        with pytest.raises(ValueError, match=f"there are 4 slots, not {slots}"):
+            compiled_pass(slots, True)
+    for number, wrong in enumerate([observations(dtype=np.float64), observations(5), observations(8)[::2]]):
+        with pytest.raises(ValueError, match=["dtype mismatch", r"shape \(5, 3\)", "contiguous"][number]):
+            kernels.compiled.ObservationPass(*floats[:3], wrong, sums, sampled, 5.0)
+    rewards, numbers, over = (
+        [np.zeros(4) for _ in range(3)],
+        [np.zeros(4, np.int64) for _ in range(2)],
+        np.zeros(4, bool),
+    )
+    assert kernels.compiled.RewardPass(*rewards, *numbers, over)(4, 1) == 4  # a limit of 0 steps
+    with pytest.raises(ValueError, match=r"shape \(3,\), but \(4,\) was expected"):
+        kernels.compiled.RewardPass(*rewards, *numbers, over[:3])
+
+
+TYPES = {"LunarLander-v3": np.int32, "BipedalWalker-v3": np.float32, "Hopper-v5": np.float64}
+
+
+class Normals:
+    """Parameters of thirty members."""
+
+    def __init__(self, size):
+        self._stack = np.random.default_rng(3).standard_normal((30, size)).astype(np.float32)
+
+    def write(self, rollout, out):
+        out[:] = self._stack[rollout % 30]
+        return ()
+
+
+def play_many(environment_id, module, **options):
+    """The results of a hundred episodes of thirty members, the sums of their observations, and the player.
+
+    module: what kernels.compiled is for the player.
+    """
+    pytest.importorskip("envpool")
+    env = make_env(environment_id, "envpool", max_steps=120)
+    policy = make_policy(MLPOptions(hidden=[8]), env.interface)
+    assert env.open([1]).calls.action_type == TYPES[environment_id]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "compiled", module)
+        player = EpisodePlayer(env, policy, 5.0, **options)
+    statistics = np.repeat(np.array([[0], [2]], np.float32), env.interface.observation_size, axis=1)
+    batch = RolloutBatch(
+        np.arange(100), Normals(policy.size), np.arange(100) % 3 == 0, statistics, limit=None if options else 110
+    )
+    queue = RolloutQueue(batch)
+    player.play(queue)
+    assert queue.is_finished.all()
+    return queue.results, np.sort(queue.observations(env.interface.observation_size), order="rollout"), player
+
+
+@compiled
+@pytest.mark.parametrize("options", [{}, {"timeout": 60}], ids=["limited", "timed"])
+@pytest.mark.parametrize("environment_id", TYPES)
+def test_the_step_loop_gives_the_bits_of_steps_in_python(environment_id, options):
+    steps, real_loop = [], kernels.compiled.StepLoop
+
+    class CountingLoop:
+        """A StepLoop that counts the steps of each call."""
+
+        def __init__(self, *passes):
+            self.loop = real_loop(*passes)
+            self.prepare = self.loop.prepare
+
+        def __call__(self, *arguments):
+            steps.append(self.loop(*arguments))
+            return steps[-1]
+
+    counting = SimpleNamespace(**vars(kernels.compiled) | {"StepLoop": CountingLoop})
+    results, observed, player = play_many(environment_id, counting, **options)
+    assert sum(steps) == player.step and max(steps) > 1  # nothing was stepped in another way
+    assert player._loop.loop.calls is None  # it no longer holds the environment
+    expected = play_many(environment_id, None, **options)
+    assert results["steps"].min() < results["steps"].max()
+    assert results.tobytes() == expected[0].tobytes() and observed.tobytes() == expected[1].tobytes()
+
+
+def change_receive(monkeypatch, change):
+    """Let `change(arrays, at)` replace what EnvPool returns to the step loop; at: of Calls."""
+    real = EnvPoolEnv.open
+
+    def open_changed(env, seeds, training=False):
+        batch = real(env, seeds, training)
+        receive, at = batch.calls.receive, batch.calls.at
+        batch.calls = dataclasses.replace(batch.calls, receive=lambda: change(receive(), at))
+        return batch
+
+    monkeypatch.setattr(EnvPoolEnv, "open", open_changed)
+
+
+@compiled
+def test_results_in_another_order_get_to_their_slots(monkeypatch):
+    """EnvPool with several threads returns environments as they finish."""
+
+    def shuffle(arrays, at):
+        order = np.random.default_rng(1).permutation(len(arrays[at[3]]))
+        return [part[order] if len(part) == len(order) else part for part in arrays]
+
+    expected = play_many("LunarLander-v3", kernels.compiled)
+    change_receive(monkeypatch, shuffle)
+    results = play_many("LunarLander-v3", kernels.compiled)
+    assert results[0].tobytes() == expected[0].tobytes() and results[1].tobytes() == expected[1].tobytes()
+
+
+@compiled
+@pytest.mark.parametrize(
+    ("part", "change", "error", "message"),
+    [
+        (
+            1,
+            lambda x: x.astype(np.int64),
+            TypeError,
+            "512 bytes of type l, but 64 numbers of type f or d were expected",
+        ),
+        (0, lambda x: x[:, :4].copy(), TypeError, "1024 bytes of type f, but 512 numbers"),
+        (2, lambda x: x.astype(np.uint8), TypeError, "64 bytes of type B"),
+        (3, lambda x: x + np.int32(1000), RuntimeError, "environment 10.., which was not sent"),
+    ],
+)
+def test_results_of_another_type_size_or_place_are_an_error(part, change, error, message, monkeypatch):
+    def spoil(arrays, at):
+        arrays[at[part]] = change(arrays[at[part]])
+        return arrays
+
+    change_receive(monkeypatch, spoil)
+    with pytest.raises(error, match=message):
+        play_many("LunarLander-v3", kernels.compiled)
+
+
+@compiled
+def test_errors_of_the_environment_reach_the_caller(monkeypatch):
+    def fail(arrays, at):
+        raise KeyError("the simulator is broken")
+
+    change_receive(monkeypatch, fail)
+    with pytest.raises(KeyError, match="the simulator is broken"):
+        play_many("LunarLander-v3", kernels.compiled)
+
+
+@compiled
+def test_a_loop_steps_only_what_it_was_prepared_for():
+    player = play_many("LunarLander-v3", kernels.compiled)[2]
+    for slots in (0, 3):
+        with pytest.raises(RuntimeError, match="call prepare"):
+            player._loop(slots, 0, 1, False, False)
+
+
+OTHER_PROCESSORS = {
+    "without AVX-512": {"OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": "X86_V4"},
+    "without AVX": {"OPENBLAS_CORETYPE": "Prescott", "NPY_DISABLE_CPU_FEATURES": "X86_V4 X86_V3"},
+}
+WITHOUT_KERNELS = """
+import sys
+sys.modules["mpies.kernels.compiled"] = None  # importing it raises ImportError
+from mpies import kernels
+from mpies.cli.main import main
+assert kernels.compiled is None
+main(sys.argv[1:])
+"""
+CONFIG = """
+environment: {id: Pendulum-v1, max_steps: 40}
+policy: {hidden: [16, 16]}
+solver: {population: 8}
+evaluation: {every: 0}
+stop: {generations: 3}
+"""
+
+
+def test_training_gives_the_same_bits_on_other_processors_and_without_kernels(tmp_path):
+    """Libraries are told to do as on a processor with fewer instructions; features that this one lacks are ignored."""
+    config, digests = tmp_path / "config.yaml", {}
+    config.write_text(CONFIG)
+    ways = {"here": ({}, ["-m", "mpies"]), "without kernels": ({}, ["-c", WITHOUT_KERNELS])}
+    ways |= {name: (environment, ["-m", "mpies"]) for name, environment in OTHER_PROCESSORS.items()}
+    for name, (environment, program) in ways.items():
+        command = [sys.executable, *program, "train", str(config), "--out", str(tmp_path / name)]
+        subprocess.run(command, env=os.environ | environment, check=True, capture_output=True)
+        digests[name] = [row["digest"] for row in read_metrics(tmp_path / name)]
+    assert len(digests["here"]) == 3
+    assert digests == dict.fromkeys(digests, digests["here"])

@@ -1,0 +1,78 @@
+"""A small policy of every kind, and what acts and is seen in the tests of policies."""
+
+import numpy as np
+import pytest
+
+from mpies.envs.base import Continuous, Interface
+from mpies.policies import POLICIES, aligned_stack, make_policy
+
+BOX = Continuous(np.array([-1, -0.5], np.float32), np.array([1, 2], np.float32))
+WIDE = Continuous(np.full(2, -999, np.float32), np.full(2, 999, np.float32))  # nothing is clipped
+IMAGE = (2, 12, 10)
+MODULE = """
+import torch
+def make_policy(inputs, outputs, units=5):
+    return torch.nn.Sequential(torch.nn.Linear(inputs, units), torch.nn.Tanh(), torch.nn.Linear(units, outputs))
+"""
+OPTIONS = {
+    "mlp": {"hidden": [7]},
+    "lstm": {"hidden": 5},
+    "gru": {"hidden": 5},
+    "elman": {"hidden": 5},
+    "conv": {"convolutions": [[3, 4, 2], [4, 2, 1]], "hidden": [6], "reference": 20},
+    "torch": {},
+}
+
+
+def torch_or_skip():
+    return pytest.importorskip("torch", reason="PyTorch is not installed: pip install mpies[torch]")
+
+
+def build_policy(kind, folder, action=BOX, **more):
+    """A policy of this kind for observations of 6 numbers, or images; more: options besides those above.
+
+    folder: where the PyTorch module is written.
+    """
+    options = {**OPTIONS[kind], **more}
+    if kind == "torch":
+        torch_or_skip()
+        (folder / "own.py").write_text(MODULE)
+        options["module"] = f"{folder}/own.py:make_policy"
+    shape = IMAGE if kind == "conv" else None
+    constants = {"reference": draw_images(20, 8).astype(np.uint8)} if kind == "conv" else None
+    size = int(np.prod(IMAGE)) if kind == "conv" else 6
+    return make_policy(POLICIES[kind].Options(**options), Interface(size, action, shape), constants)
+
+
+def draw_images(count, seed):
+    return np.random.default_rng(seed).integers(256, size=(count, int(np.prod(IMAGE)))).astype(np.float32)
+
+
+def draw_observations(policy, steps, members):
+    """Observations (steps, members, o) float32."""
+    if policy.interface.shape:
+        return np.stack([draw_images(members, step) for step in range(steps)])
+    random = np.random.default_rng(3)
+    return random.standard_normal((steps, members, policy.interface.observation_size)).astype(np.float32)
+
+
+def draw_members(policy, count=9, scale=0.5):
+    """A stack (count, size)."""
+    stack = aligned_stack(count, policy.size)
+    stack[:] = scale * np.random.default_rng(1).standard_normal(stack.shape)
+    return stack
+
+
+def act(policy, stack, observations, slots=None, seeds=None, actor=None):
+    """Actions (steps, slots, ...) of an episode in which slot k has member slots[k]; default all members.
+
+    observations: (steps, members, o).  seeds: of each member's noise.  actor: default one for the chosen members.
+    """
+    slots = np.arange(len(stack)) if slots is None else np.asarray(slots)
+    chosen = aligned_stack(len(slots), policy.size)
+    chosen[:] = stack[slots]
+    actor = actor or policy.bind(chosen)
+    for slot, member in enumerate(slots):
+        actor.begin(slot, None if seeds is None else seeds[member])
+    steps = enumerate(observations)
+    return np.stack([actor(now[slots], np.full(len(slots), step)).copy() for step, now in steps])

@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+
+from mpies.envs.base import Interface
+from mpies.policies import POLICIES, PolicyProblem, make_policy
+from tests.policies.examples import BOX, IMAGE, WIDE, act, draw_members, draw_observations, torch_or_skip
+
+
+def convolve(images, weights, size, stride):
+    """Outputs (k, rows, columns, filters) of images (k, h, w, channels), number by number."""
+    rows, columns = ((length - size) // stride + 1 for length in images.shape[1:3])
+    out = np.empty((len(images), rows, columns, weights.shape[1]))
+    for row in range(rows):
+        for column in range(columns):
+            top, left = row * stride, column * stride
+            patch = images[:, top : top + size, left : left + size]
+            out[:, row, column] = patch.reshape(len(images), -1) @ weights
+    return out
+
+
+def as_images(observations):
+    return observations.astype(np.float64).reshape(-1, *IMAGE).transpose(0, 2, 3, 1) / 255
+
+
+@pytest.mark.parametrize("batch_normalization", [True, False])
+def test_layers_are_those_of_a_float64_forward_pass(batch_normalization, build):
+    policy = build("conv", action=WIDE, activation="tanh", batch_normalization=batch_normalization)
+    stack, observations = draw_members(policy, 1), draw_observations(policy, 6, 1)
+    views = [view[0].astype(np.float64) for view in policy.views(stack)]
+    per_layer = 3 if batch_normalization else 2
+    x, reference = as_images(observations[:, 0]), as_images(policy.constants["reference"])
+
+    def finish_layer(number, x, reference):
+        shift = views[per_layer * number + 1]
+        if not batch_normalization:
+            return np.tanh(x + shift), reference
+        axes = tuple(range(reference.ndim - 1))
+        mean, deviation = reference.mean(axes), np.sqrt(reference.var(axes) + 1e-5)
+        scale = views[per_layer * number + 2]
+        return [np.tanh((values - mean) / deviation * scale + shift) for values in (x, reference)]
+
+    for number, (size, stride) in enumerate([(4, 2), (2, 1)]):
+        weights = views[per_layer * number]
+        x, reference = finish_layer(number, *(convolve(v, weights, size, stride) for v in (x, reference)))
+    x, _ = finish_layer(2, *(v.reshape(len(v), -1) @ views[2 * per_layer] for v in (x, reference)))
+    np.testing.assert_allclose(act(policy, stack, observations)[:, 0], x @ views[-2] + views[-1], atol=1e-5)
+
+
+def test_convolutions_are_those_of_pytorch(build):
+    torch = torch_or_skip()
+    policy = build("conv", action=WIDE, activation="tanh")
+    stack, observations = draw_members(policy, 1), draw_observations(policy, 6, 1)
+    views = [torch.from_numpy(view[0].copy()) for view in policy.views(stack)]
+    reference = torch.from_numpy(policy.constants["reference"].astype("f4")).reshape(-1, *IMAGE) / 255
+    x = torch.from_numpy(observations[:, 0]).reshape(-1, *IMAGE) / 255
+
+    def normalise(y, r, shift, scale):
+        axes = [axis for axis in range(r.ndim) if axis != 1]
+        form = [1, -1] + [1] * (r.ndim - 2)
+        mean, deviation = r.mean(axes).reshape(form), (r.var(axes, correction=0) + 1e-5).sqrt().reshape(form)
+        return [torch.tanh((v - mean) / deviation * scale.reshape(form) + shift.reshape(form)) for v in (y, r)]
+
+    for number, (size, stride, channels) in enumerate([(4, 2, 2), (2, 1, 3)]):
+        weights, shift, scale = views[3 * number : 3 * number + 3]
+        kernel = weights.T.reshape(-1, size, size, channels).permute(0, 3, 1, 2)
+        y, r = (torch.nn.functional.conv2d(v, kernel, stride=stride) for v in (x, reference))
+        x, reference = normalise(y, r, shift, scale)
+    x, reference = (v.permute(0, 2, 3, 1).flatten(1) @ views[6] for v in (x, reference))
+    x, _ = normalise(x, reference, views[7], views[8])
+    np.testing.assert_allclose(act(policy, stack, observations)[:, 0], (x @ views[9] + views[10]).numpy(), atol=1e-5)
+
+
+def test_the_reference_batch_is_computed_alike_however_it_is_split(build, monkeypatch):
+    """Its size, 20, is no multiple of the number of images that are computed at a time."""
+    policy = build("conv", action=WIDE)
+    stack, observations = draw_members(policy, 2), draw_observations(policy, 3, 2)
+    expected = act(policy, stack, observations)
+    monkeypatch.setattr("mpies.policies.convolutional._FRAMES", 20)
+    np.testing.assert_allclose(act(policy, stack, observations), expected, rtol=1e-5)
+
+
+def test_observations_other_than_images_are_refused(build):
+    with pytest.raises(PolicyProblem, match=r"images of shape .* have shape \(6,\); use kind: mlp"):
+        make_policy(POLICIES["conv"].Options(), Interface(6, BOX), {})
+    with pytest.raises(PolicyProblem, match="no time_input"):
+        build("conv", time_input=100)
+
+
+def test_convolutions_that_are_larger_than_the_image_are_refused(build):
+    with pytest.raises(PolicyProblem, match="size 13 does not fit into 12 x 10 pixels"):
+        build("conv", convolutions=[[3, 13, 2]])
+    with pytest.raises(PolicyProblem, match="size 5 does not fit into 5 x 4 pixels"):
+        build("conv", convolutions=[[3, 4, 2], [4, 5, 1]])

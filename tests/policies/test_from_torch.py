@@ -1,0 +1,76 @@
+import sys
+
+import numpy as np
+import pytest
+
+from mpies.policies import PolicyProblem
+from tests.policies.examples import MODULE, WIDE, act, build_policy, draw_members, draw_observations, torch_or_skip
+from tests.support import HOME
+
+RUN = """
+environment: {id: Pendulum-v1, max_steps: 30}
+POLICY
+solver: {population: 8, sigma: 0.1}
+noise: {size: 100000}
+evaluation: {every: 1, episodes: 3}
+stop: {generations: 2}
+"""
+
+
+def test_members_act_as_the_module_does_with_their_parameters(build):
+    torch = torch_or_skip()
+    policy = build("torch", action=WIDE)
+    stack, observations = draw_members(policy, 3), draw_observations(policy, 4, 3)
+    actions = act(policy, stack, observations)
+    scope = {}
+    exec(MODULE, scope)
+    for member in range(3):
+        module = scope["make_policy"](6, 2)
+        torch.nn.utils.vector_to_parameters(torch.from_numpy(stack[member].copy()), module.parameters())
+        with torch.no_grad():
+            expected = module(torch.from_numpy(observations[:, member])).numpy()
+        np.testing.assert_allclose(actions[:, member], expected, atol=1e-6)
+
+
+def test_first_parameters_are_the_modules_own_or_zeros(build):
+    torch = torch_or_skip()
+    before = torch.random.get_rng_state()
+    assert build("torch").initial(3).any()
+    assert torch.equal(torch.random.get_rng_state(), before)  # the user's own random numbers stay as they were
+    assert not build("torch", initial="zeros").initial(3).any()
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        (MODULE, {"kwargs": {"units": "many"}}, "raises TypeError"),
+        ("def make_policy(inputs, outputs): return 5", {}, "must return a torch.nn.Module, but returned a int"),
+        (
+            "import torch\ndef make_policy(inputs, outputs): return torch.nn.Linear(inputs, 9)",
+            {},
+            r"must give shape \(1, 2\) for an observation of shape \(1, 6\), but gives \(1, 9\)",
+        ),
+    ],
+)
+def test_modules_that_cannot_be_used_are_refused(source, options, message, tmp_path, monkeypatch):
+    torch_or_skip()
+    monkeypatch.setattr("tests.policies.examples.MODULE", source)
+    with pytest.raises(PolicyProblem, match=message):
+        build_policy("torch", tmp_path, **options)
+
+
+def test_without_pytorch_the_message_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.policies.examples.torch_or_skip", lambda: None)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(PolicyProblem, match=r'pip install "mpies\[torch\]"'):
+        build_policy("torch", tmp_path)
+
+
+def test_the_page_on_policies_shows_a_module_that_works(run_mpies, write_config, tmp_path):
+    torch_or_skip()
+    page = (HOME / "docs" / "policies.md").read_text()
+    (tmp_path / "my_policy.py").write_text(page.partition("```python\n")[2].partition("```")[0])
+    line = next(line for line in page.splitlines() if "my_policy.py:make_policy" in line)
+    ended = run_mpies(0, "train", write_config(RUN.replace("POLICY", line.strip())), "--out", "run")
+    assert ended.code == 0, ended.stderr
+    assert run_mpies(0, "evaluate", "run", "--episodes", "2").code == 0

@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+
+from mpies.policies import aligned_stack
+from mpies.policies.recurrent import _sigmoid
+from tests.policies.examples import WIDE, act, draw_members, draw_observations, torch_or_skip
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def run_elman(inputs, weights, recurrent, bias, _):
+    h, outputs = np.zeros(5), []
+    for x in inputs:
+        h = np.tanh(x @ weights + bias + h @ recurrent)
+        outputs.append(h)
+    return np.array(outputs)
+
+
+def run_lstm(inputs, weights, recurrent, bias, _):
+    h, c, outputs = np.zeros(5), np.zeros(5), []
+    for x in inputs:
+        i, f, g, o = np.split(x @ weights + bias + h @ recurrent, 4)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        outputs.append(h)
+    return np.array(outputs)
+
+
+def run_gru(inputs, weights, recurrent, bias, more):
+    h, outputs = np.zeros(5), []
+    for x in inputs:
+        (r, z, n), (hr, hz, hn) = np.split(x @ weights + bias, 3), np.split(h @ recurrent, 3)
+        n = np.tanh(n + sigmoid(r + hr) * (hn + more[0]))
+        h = (1 - sigmoid(z + hz)) * n + sigmoid(z + hz) * h
+        outputs.append(h)
+    return np.array(outputs)
+
+
+@pytest.mark.parametrize(("kind", "run"), [("elman", run_elman), ("lstm", run_lstm), ("gru", run_gru)])
+def test_units_follow_their_published_equations(kind, run, build):
+    policy = build(kind, action=WIDE)
+    stack, observations = draw_members(policy, 1), draw_observations(policy, 30, 1)
+    weights, recurrent, bias, *more, out, out_bias = (view[0].astype(np.float64) for view in policy.views(stack))
+    expected = run(observations[:, 0].astype(np.float64), weights, recurrent, bias, more) @ out + out_bias
+    np.testing.assert_allclose(act(policy, stack, observations)[:, 0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "elman"])
+def test_units_are_those_of_pytorch(kind, build):
+    torch = torch_or_skip()
+    policy = build(kind, action=WIDE)
+    stack, observations = draw_members(policy, 1), draw_observations(policy, 30, 1)
+    weights, recurrent, bias, *more, out, out_bias = (torch.from_numpy(view[0].copy()) for view in policy.views(stack))
+    units = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU, "elman": torch.nn.RNN}[kind](6, 5)
+    with torch.no_grad():
+        units.weight_ih_l0[:], units.weight_hh_l0[:], units.bias_ih_l0[:] = weights.T, recurrent.T, bias
+        units.bias_hh_l0[:] = 0
+        if more:
+            units.bias_hh_l0[10:] = more[0]
+        expected = units(torch.from_numpy(observations))[0] @ out + out_bias
+    np.testing.assert_allclose(act(policy, stack, observations), expected.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "elman"])
+def test_units_remember_the_past(kind, build):
+    policy = build(kind, action=WIDE)
+    stack = draw_members(policy, 1)
+    observations = np.zeros((2, 1, 6), np.float32)
+    blank = act(policy, stack, observations)[1]
+    observations[0] = 1
+    assert not np.array_equal(act(policy, stack, observations)[1], blank)
+
+
+def test_the_sigmoid_of_large_numbers_does_not_overflow():
+    values = _sigmoid(np.array([-200, 0, 200], np.float32))
+    assert values.tolist() == [0, 0.5, 1]
+
+
+def test_sizes_are_those_of_the_gates(build):
+    for kind, gates, more in [("elman", 1, 0), ("lstm", 4, 0), ("gru", 3, 5)]:
+        policy = build(kind)
+        assert policy.size == 6 * 5 * gates + 5 * 5 * gates + 5 * gates + more + 5 * 2 + 2
+        assert aligned_stack(1, policy.size).shape == (1, policy.initial(1).size)

@@ -1,0 +1,120 @@
+"""A rank is lost, or the process dies, at every point where ranks communicate: nothing is lost or played twice."""
+
+import pytest
+
+from mpies.comm import RankLost
+from mpies.comm.serial import Serial
+from mpies.config.loading import validate_config
+from mpies.runs import ledger
+from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.writer import open_run
+from mpies.training.trainer import Trainer
+
+CONFIGS = {
+    "plain": {"solver": {"population": 8, "sigma": 0.2}},
+    "overlap": {"solver": {"kind": "pepg", "population": 8}, "overlap": 1},
+    "batches": {"solver": {"population": 8, "sigma": 0.2, "timesteps_per_batch": 12}},
+    "candidates": {"solver": {"kind": "cma_es", "population": 8}},
+}
+COMMON = {
+    "environment": {"id": "function:rosenbrock", "dimension": 6, "shift": 1},
+    "noise": {"size": 1000},
+    "evaluation": {"every": 2},
+    "checkpoint": {"every": 2, "share": 1},
+    "stop": {"generations": 4},
+}
+
+
+class Death(Exception):
+    """The process ends."""
+
+
+class InterruptedSerial(Serial):
+    """One rank; its collective operation number `at` raises an error."""
+
+    def __init__(self, at=None, error=RankLost):
+        super().__init__()
+        self.at, self.error, self.count = at, error, 0
+
+    def _interrupt(self):
+        self.count += 1
+        if self.count == self.at:
+            raise self.error("interrupted")
+
+    def broadcast(self, arrays):
+        self._interrupt()
+        return super().broadcast(arrays)
+
+    def broadcast_rows(self, rows, window):
+        self._interrupt()
+        super().broadcast_rows(rows, window)
+
+    def allgather(self, rows, numbers=()):
+        self._interrupt()
+        return super().allgather(rows, numbers)
+
+    def gather(self, rows):
+        self._interrupt()
+        return super().gather(rows)
+
+    def gather_blocks(self, block, bounds):
+        self._interrupt()
+        return super().gather_blocks(block, bounds)
+
+    def repair(self):
+        return "process 1 on another host"
+
+
+def train(name, folder, comm):
+    """Train in this process.  Returns the run's path, the rollouts that were played, and the rows shown."""
+    config = validate_config(COMMON | CONFIGS[name], name)
+    run, played, shown = open_run(folder, config, job="this job"), [], []
+    trainer = Trainer(config, comm, run, on_generation=lambda row, evaluation: shown.append(row["generation"]))
+    trainer.build_table()
+    play = trainer.task.player.play
+    trainer.task.player.play = lambda queue, *rest: played.append(len(queue.pending)) or play(queue, *rest)
+    comm.count = 0  # what is collective before is for the process to survive, not for the trainer
+    try:
+        assert trainer.train() == "generations"
+    finally:
+        run.flush()
+        run.close()
+    return folder, sum(played), shown
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def undisturbed(request, tmp_path_factory):
+    """Name of a config, digests of its run, rollouts that it plays, and how many collective operations it takes."""
+    comm = InterruptedSerial()
+    run, played, shown = train(request.param, tmp_path_factory.mktemp("undisturbed") / "run", comm)
+    assert shown == [1, 2, 3, 4] and comm.count > 20
+    return request.param, read_digests(run), played, comm.count
+
+
+def assert_complete(run, digests):
+    assert read_digests(run) == digests
+    assert [int(record["generation"]) for record, _ in ledger.read(run / "ledger.bin")] == [1, 2, 3, 4]
+    assert [bool(row["eval_mean"]) for row in read_metrics(run)] == [False, True] * 2
+
+
+def test_a_rank_that_is_lost_anywhere_costs_no_rollout_and_changes_no_bit(undisturbed, tmp_path):
+    name, digests, expected, operations = undisturbed
+    for at in range(1, operations + 1):
+        run, played, shown = train(name, tmp_path / f"run-{at}", InterruptedSerial(at))
+        assert_complete(run, digests)
+        assert played == expected, f"operation {at}"
+        assert shown == [1, 2, 3, 4], f"operation {at}"
+
+
+def test_a_process_that_dies_anywhere_is_resumed_with_the_same_bits(undisturbed, tmp_path):
+    name, digests, expected, operations = undisturbed
+    for at in range(1, operations + 1):
+        folder = tmp_path / f"run-{at}"
+        with pytest.raises(Death):
+            train(name, folder, InterruptedSerial(at, Death))
+        on_disk = read_digests(folder)
+        assert on_disk == digests[: len(on_disk)]
+        run, played, shown = train(name, folder, InterruptedSerial())
+        assert_complete(run, digests)
+        assert shown == [1, 2, 3, 4][len(on_disk) :], f"operation {at}"
+        assert played <= expected, f"operation {at}"
