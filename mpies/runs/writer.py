@@ -404,6 +404,9 @@ def open_run(path: str | Path, config: Config, resume: str = "auto", job: str | 
 def _check_directory(run: RunWriter, resume: str) -> None:
     """Raise ConfigError or RunError where this run must not be written to its directory.  resume: as for open_run."""
     path, name, new = run.path, run.name, resolved(run.config)
+    # Listed first: where config.yaml is still absent afterwards, a job that makes the run has made nothing but this.
+    entries = [entry.name for entry in path.iterdir()] if path.is_dir() else []
+    has_others = not all(is_lock_file(entry) or entry.startswith(".config.yaml.") for entry in entries)
     if (path / "config.yaml").exists():
         if resume == "never":
             raise ConfigError(f"{name}: holds a run already; take --resume auto, another --out, or remove it")
@@ -417,7 +420,7 @@ def _check_directory(run: RunWriter, resume: str) -> None:
             raise ConfigError(f"{name}: holds a run of another config ({listed}{more}); take another --out")
     elif resume == "must":
         raise ConfigError(f"{name}: holds no run to resume; take --resume auto, or give the run's directory")
-    elif path.is_dir() and not all(is_lock_file(entry.name) for entry in path.iterdir()):
+    elif has_others:
         raise ConfigError(f"{name}: is neither empty nor a run; take another --out")
 
 

@@ -105,7 +105,8 @@ def export_policy(path: str | Path, to: str | Path) -> str:
 def as_npz(arrays: Arrays) -> bytes:
     """The arrays as the content of an .npz file."""
     out = io.BytesIO()
-    np.savez_compressed(out, **arrays)  # type: ignore[arg-type]  # the stub takes the names for its own options
+    named: dict[str, Any] = dict(arrays)  # the stub takes the names for options of its own
+    np.savez_compressed(out, **named)
     return out.getvalue()
 
 

@@ -7,7 +7,7 @@ import contextlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,6 +100,17 @@ def try_out(section: EnvironmentSection) -> tuple[str, str]:
     return env.backend, problem
 
 
+@contextlib.contextmanager
+def other_process(environment: str, steps: int) -> Iterator["subprocess.Popen[str]"]:
+    """A process that prints the traces of a new instance; it ends with the `with` block."""
+    command = [sys.executable, "-m", "mpies", "probe", "--fresh", "--steps", str(steps), environment]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=start_folder()) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def probe(environment: str, steps: int, episodes: int) -> Probe:
     """Probe an environment.
 
@@ -110,9 +121,8 @@ def probe(environment: str, steps: int, episodes: int) -> Probe:
     backend, problem = try_out(section)
     if problem:
         return Probe(backend, [], [], [], [], None, problem=problem)
-    command = [sys.executable, "-m", "mpies", "probe", "--fresh", "--steps", str(steps), environment]
     failures: list[str] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=start_folder()) as other:
+    with other_process(environment, steps) as other:
         printed = ""
         if section.instances_per == "node":  # the two processes must not play at the same time
             printed = other.communicate()[0]

