@@ -1,0 +1,48 @@
+"""metrics.csv: a row for each generation."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+# The columns that every metrics.csv has; what the solver reports follows behind them.
+COLUMNS = [
+    *("generation", "seconds", "episodes", "steps"),
+    *("return_mean", "return_std", "return_min", "return_max", "length_mean"),
+    *("eval_mean", "eval_std", "failures", "ranks", "digest", "steps_per_second"),
+    *("eval_episodes", "eval_length", "eval_rank", "idle_mean", "idle_max", "observations"),
+]
+Cell = str | int | float | None
+Row = dict[str, Cell]  # column names to values; None is an empty cell
+
+
+def format_header(columns: Sequence[str]) -> str:
+    """The first line of the file."""
+    return ",".join(columns) + "\n"
+
+
+def format_row(columns: Sequence[str], row: Mapping[str, Cell]) -> str:
+    """A line of the file."""
+    return ",".join(_format_cell(row.get(name)) for name in columns) + "\n"
+
+
+def _format_cell(value: Cell) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return str(int(value)) if isinstance(value, (int, np.integer)) else f"{value:.9g}"
+
+
+def read_metrics(run: str | Path) -> list[dict[str, str]]:
+    """The rows of a run's metrics.csv as text; [] without a file.  Lines that are cut off or damaged are left out."""
+    path = Path(run) / "metrics.csv"
+    if not path.exists():
+        return []
+    lines = path.read_text(errors="replace").split("\n")
+    rows = list(csv.DictReader(lines[:-1]))  # what follows the last newline is cut off or empty
+    return [row for row in rows if None not in [*row, *row.values()] and row.get("generation", "").isdecimal()]
+
+
+def read_digests(run: str | Path) -> list[str]:
+    """The digest of each generation on record."""
+    return [row["digest"] for row in read_metrics(run)]

@@ -1,0 +1,64 @@
+"""Policy files: the mean of a run with its config, for other programs and later runs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mpies.config.loading import validate_config
+from mpies.config.schema import Config
+from mpies.errors import RunError
+from mpies.runs import hdf5
+from mpies.runs.hdf5 import Arrays
+
+
+@dataclass(frozen=True)
+class PolicyFile:
+    """A policy as it was saved.
+
+    arrays: `parameters` (d,) float32, `normalization` (2, o) float32, `normalizer/*` (the statistics behind it) and
+    `constants/*`.  attributes: `generation`, `config`, and of the best policy `eval_mean` and `eval_episodes`.
+    """
+
+    path: Path
+    config: Config
+    arrays: Arrays
+    attributes: dict[str, Any]
+
+    @property
+    def generation(self) -> int:
+        return int(self.attributes["generation"])
+
+    @property
+    def constants(self) -> Arrays:
+        """Names to arrays that are no parameters, but part of the policy all the same."""
+        return select(self.arrays, "constants/")
+
+
+def find_policy(path: str | Path) -> Path:
+    """The policy file of a run directory (the best so far, else the newest), or the file itself.
+
+    Raises RunError where the run has none yet.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return path
+    for name in ("best.h5", "policy.h5"):
+        if (path / name).exists():
+            return path / name
+    raise RunError(f"{path}: holds no policy yet; the first is saved at the first evaluation or checkpoint")
+
+
+def load_policy(path: str | Path) -> PolicyFile:
+    """The policy of a file, or the best one of a run directory.  Raises RunError or ConfigError."""
+    file = find_policy(path)
+    arrays, attributes = hdf5.read(file)
+    if "parameters" not in arrays:
+        raise RunError(f"{file}: is not a policy; give a run directory, best.h5 or policy.h5")
+    return PolicyFile(file, validate_config(yaml.safe_load(attributes["config"]), str(file)), arrays, attributes)
+
+
+def select(arrays: Arrays, prefix: str) -> Arrays:
+    """The arrays whose names begin with `prefix`, without it."""
+    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}

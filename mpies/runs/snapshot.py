@@ -1,0 +1,86 @@
+"""What training hands to the run directory: values that do not change any more."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.runs.metrics import Row
+
+CONFIDENCE = 1.96  # standard errors on either side of a mean that make its 95 % confidence interval
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Held-out episodes of the mean.
+
+    returns: (episodes,) float64, of the episodes that worked.  lengths: (episodes,) int64, in steps.
+    confirmed: whether the mean return reaches the target, and again over as many fresh episodes.
+    failures: how many episodes failed; the mean leaves them out, so it is neither the best nor confirmed.
+    """
+
+    returns: npt.NDArray[np.float64]
+    lengths: npt.NDArray[np.int64]
+    confirmed: bool = False
+    failures: int = 0
+
+    @classmethod
+    def of(cls, totals: npt.NDArray[np.float64], steps: npt.NDArray[np.int64]) -> "Evaluation":
+        """The Evaluation of these episodes.  totals: (k,) returns, not finite where one failed.  steps: (k,)."""
+        works = np.isfinite(totals)
+        return cls(totals[works], steps[works], failures=int(len(totals) - works.sum()))
+
+    @property
+    def failed_share(self) -> float:
+        """The share of the episodes that failed."""
+        return self.failures / (self.failures + len(self.returns))
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.returns))
+
+    @property
+    def length(self) -> float:
+        """Mean length in steps."""
+        return float(np.mean(self.lengths))
+
+    @property
+    def deviation(self) -> float:
+        """Sample standard deviation of the returns."""
+        return float(np.std(self.returns, ddof=1)) if len(self.returns) > 1 else 0.0
+
+    @property
+    def interval(self) -> float:
+        """Half the width of the 95 % confidence interval of the mean."""
+        return CONFIDENCE * self.deviation / math.sqrt(len(self.returns))
+
+    def rank_among(self, returns: npt.NDArray[np.float64]) -> float:
+        """The share of a generation's `returns` (n,) below an episode of the mean: 0.5 where noise changes nothing."""
+        return float(np.searchsorted(np.sort(returns), self.returns).mean() / max(len(returns), 1))
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The learner after a generation, copied, so that training may go on while it is written.
+
+    state: names to arrays, all that the next generation depends on; the digest covers it.
+    progress: what a checkpoint holds besides: statistics, clock, limit and the best evaluation.
+    results: what the members returned, as the ledger records it; {} where no generation has been made.
+    policy: names to arrays of a portable policy.
+    row: of metrics.csv, without its digest.  evaluation: of this generation, None where none was due.
+    is_best: whether that evaluation is the best so far.
+    idle: (ranks,) share of the generation's time in which a rank played nothing.
+    """
+
+    generation: int
+    state: Mapping[str, Any]
+    progress: Mapping[str, Any]
+    policy: Mapping[str, Any]
+    results: Mapping[str, Any]
+    row: Row
+    evaluation: Evaluation | None = None
+    is_best: bool = False
+    idle: npt.NDArray[np.float64] | None = None

@@ -1,0 +1,75 @@
+"""Files that are never half-written."""
+
+import os
+
+import pytest
+
+from mpies.runs.files import AppendOnlyFile, write_atomically
+
+
+def test_a_write_that_fails_leaves_the_old_content_and_no_other_file(tmp_path, monkeypatch):
+    path = tmp_path / "x.h5"
+    write_atomically(path, b"old")
+    for step in ("fsync", "replace"):
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
+            patch.setattr(os, step, lambda *args: (_ for _ in ()).throw(OSError("disk full")))
+            write_atomically(path, b"new")
+        assert path.read_bytes() == b"old"
+        assert [file.name for file in tmp_path.iterdir()] == ["x.h5"]
+    write_atomically(path, b"new")
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize(("sync", "expected"), [(True, ["sync", "rename", "sync"]), (False, ["rename"])])
+def test_a_file_is_synced_before_it_is_renamed(sync, expected, tmp_path, monkeypatch):
+    calls, fsync, replace = [], os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda number: calls.append("sync") or fsync(number))
+    monkeypatch.setattr(os, "replace", lambda *names: calls.append("rename") or replace(*names))
+    write_atomically(tmp_path / "x", b"1", sync)
+    assert calls == expected
+
+
+def test_records_are_added_behind_the_part_to_keep(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"one,two,cut o")
+    file = AppendOnlyFile(path, len(b"one,two,"))
+    file.append(b"three,")
+    file.append(b"four,")
+    assert path.read_bytes() == b"one,two,three,four,"
+    AppendOnlyFile(path, None).append(b"five")
+    assert path.read_bytes() == b"one,two,three,four,five"
+    AppendOnlyFile(path, 0).append(b"new")
+    assert path.read_bytes() == b"new"
+
+
+def test_a_file_that_is_to_be_empty_need_not_exist(tmp_path):
+    AppendOnlyFile(tmp_path / "log", 0).append(b"first")
+    assert (tmp_path / "log").read_bytes() == b"first"
+
+
+def test_a_record_of_the_same_name_is_added_once(tmp_path):
+    file = AppendOnlyFile(tmp_path / "log", 0)
+    for key in (1, 1, 2, 2, None, None):
+        file.append(b"%s;" % str(key).encode(), key)
+    assert (tmp_path / "log").read_bytes() == b"1;2;None;None;"
+
+
+def test_half_a_record_that_another_attempt_left_is_removed(tmp_path):
+    file = AppendOnlyFile(tmp_path / "log", 0)
+    file.append(b"first;")
+    with open(tmp_path / "log", "ab") as other:
+        other.write(b"sec")
+    file.append(b"second;")
+    assert (tmp_path / "log").read_bytes() == b"first;second;"
+
+
+def test_a_file_that_was_replaced_is_not_appended_to(tmp_path):
+    file = AppendOnlyFile(tmp_path / "log", 0)
+    file.append(b"first record")
+    (tmp_path / "log").write_bytes(b"other")
+    with pytest.raises(OSError, match="another file stands in its place"):
+        file.append(b"second record")
+    assert (tmp_path / "log").read_bytes() == b"other"
+    (tmp_path / "log").unlink()
+    with pytest.raises(FileNotFoundError):
+        file.append(b"second record")

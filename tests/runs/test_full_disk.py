@@ -1,0 +1,147 @@
+"""A disk that is full, read-only or gone: training goes on where it can, and no file is ever half-written."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from mpies.runs import hdf5, ledger
+from mpies.runs.checkpoint import list_checkpoints
+from mpies.runs.metrics import read_digests
+from tests.support import assert_refused, wait_for
+
+CONFIG = """
+environment: {id: CartPole-v1, max_steps: 50}
+policy: {hidden: [8]}
+solver: {population: 16, sigma: 0.1}
+noise: {size: 100000}
+evaluation: {every: 0, episodes: 5}
+checkpoint: {every: 2, keep: 2, share: 1}
+stop: {generations: 200}
+"""
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk of half a megabyte."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", path]).returncode:
+        pytest.skip("only root can mount a small disk")
+    yield path
+    subprocess.run(["umount", "--lazy", path], check=True)
+
+
+def fill(path):
+    """Write to the last byte of the disk."""
+    with open(path / "ballast", "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            pass
+
+
+def remount(path, how):
+    """Returns whether that was possible: a file that is being written keeps the disk writable."""
+    return not subprocess.run(["mount", "-o", f"remount,{how}", path]).returncode
+
+
+# How a disk is made to refuse (False: try again), how that is ended, and the system's message.
+REFUSALS = {
+    "full": (fill, lambda path: (path / "ballast").unlink(), "No space left on device"),
+    "read-only": (lambda path: remount(path, "ro"), lambda path: remount(path, "rw"), "Read-only file system"),
+}
+
+
+def assert_complete(run, expected):
+    """Every file under its final name is complete.  Returns the number of rows and the generations of the ledger."""
+    for path in [*list_checkpoints(run), *run.glob("*.h5")]:
+        hdf5.read(path)
+    digests = read_digests(run)
+    assert digests == expected[: len(digests)]
+    return len(digests), [int(arrays["generation"]) for arrays, _ in ledger.read(run / "ledger.bin")]
+
+
+@pytest.mark.parametrize("how", REFUSALS)
+def test_training_goes_on_while_the_disk_refuses_and_nothing_is_missing_at_the_end(
+    how, digests_of, disk, start_mpies, write_config
+):
+    refuse, allow, reason = REFUSALS[how]
+    run = disk / "run"
+    job = start_mpies(0, "train", write_config(CONFIG), "--out", run)
+    wait_for(lambda: len(read_digests(run)) >= 3, job)
+    job.send_signal(signal.SIGSTOP)
+    while refuse(disk) is False:
+        job.send_signal(signal.SIGCONT)
+        time.sleep(0.002)
+        assert job.poll() is None
+        job.send_signal(signal.SIGSTOP)
+    job.send_signal(signal.SIGCONT)
+    stderr = ""
+    while "cannot be written" not in stderr:
+        stderr += job.stderr.readline()
+    for _ in range(20):  # generations, none of which can be written
+        assert job.stdout.readline()
+    job.send_signal(signal.SIGSTOP)
+    rows, records = assert_complete(run, digests_of(CONFIG))
+    assert rows < 200 and len(records) in (rows, rows + 1)
+    allow(disk)
+    job.send_signal(signal.SIGCONT)
+    stderr += job.communicate(timeout=60)[1]
+    assert job.returncode == 0, stderr
+    assert f"{run}: cannot be written ({reason}); training goes on and tries again" in stderr
+    assert stderr.count("cannot be written") == stderr.count("can be written again") == 1
+    assert assert_complete(run, digests_of(CONFIG)) == (200, list(range(1, 201)))
+    assert [path.name for path in list_checkpoints(run)] == [f"generation-{n:08d}.h5" for n in (200, 198, 0)]
+    assert (run / "finished.yaml").exists() and (run / "best.h5").exists()
+    assert not list(run.rglob("*.tmp"))
+
+
+def put_a_file_in_place_of(run, moved):
+    run.rename(moved)
+    run.write_text("not a run")
+
+
+def test_a_directory_that_cannot_be_made_again_is_one_line_at_the_end_and_code_1(
+    digests_of, start_mpies, run_mpies, write_config, tmp_path
+):
+    config, run, moved = write_config(CONFIG), tmp_path / "run", tmp_path / "moved"
+    job = start_mpies(0, "train", config, "--out", "run")
+    wait_for(lambda: len(read_digests(run)) >= 3, job)
+    job.send_signal(signal.SIGSTOP)
+    put_a_file_in_place_of(run, moved)
+    job.send_signal(signal.SIGCONT)
+    stdout, stderr = job.communicate(timeout=60)
+    assert job.returncode == 1, stderr
+    assert "Traceback" not in stderr and stderr.count("cannot be written") == 1
+    assert stderr.splitlines()[-1].endswith("run: the end of the run could not be written")
+    assert f"{200:>10} " in stdout  # it went on to the last generation
+    assert run.read_text() == "not a run"
+    rows, _ = assert_complete(moved, digests_of(CONFIG))
+    assert rows >= 3
+    outcome = run_mpies(0, "train", config, "--out", "moved", "--resume", "must")
+    assert outcome.code == 0, outcome.stderr
+    assert read_digests(moved) == digests_of(CONFIG)
+
+
+def test_a_signal_ends_with_code_1_where_the_state_cannot_be_saved(start_mpies, write_config, tmp_path):
+    config, run = write_config(CONFIG), tmp_path / "run"
+    job = start_mpies(0, "train", config, "--out", "run", "stop.generations=1000000")
+    wait_for(lambda: len(read_digests(run)) >= 3, job)
+    job.send_signal(signal.SIGSTOP)
+    put_a_file_in_place_of(run, tmp_path / "moved")
+    job.send_signal(signal.SIGUSR1)
+    job.send_signal(signal.SIGCONT)
+    stderr = job.communicate(timeout=60)[1]
+    assert job.returncode == 1, stderr
+    assert "Traceback" not in stderr
+
+
+def test_a_disk_that_is_full_from_the_start_is_a_users_mistake(disk, run_mpies, write_config):
+    (disk / "run").mkdir()
+    fill(disk)
+    outcome = run_mpies(0, "train", write_config(CONFIG), "--out", disk / "run")
+    assert_refused(outcome, "No space left on device", "take another --out")

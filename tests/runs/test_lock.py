@@ -1,0 +1,189 @@
+"""One writer to a run directory: who is refused, and who takes over."""
+
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from mpies.errors import RunLocked
+from mpies.runs import lock
+from mpies.runs.lock import HEARTBEAT, STALE, Lock, is_owner
+from tests.support import assert_refused, wait_for
+
+HOLDER = """
+import sys
+from mpies.runs.lock import Lock
+Lock(sys.argv[1]).acquire()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the lock of tmp_path until its standard input is closed."""
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def owner(path):
+    return json.loads((path / "writer.json").read_text())
+
+
+def edit(path, **values):
+    """Change values of the owner in the lock file."""
+    (path / "writer.json").write_text(json.dumps(owner(path) | values))
+
+
+def test_while_a_writer_lives_another_is_refused_with_its_host_process_and_heartbeat(holder, tmp_path):
+    with pytest.raises(RunLocked) as refusal:
+        Lock(tmp_path).acquire()
+    message = str(refusal.value)
+    assert "\n" not in message and message.startswith(f"{tmp_path}: is being written by process {holder.pid}")
+    assert f"on {socket.gethostname()}" in message and "take another --out" in message
+    assert int(re.search(r"last heartbeat was (\d+) s ago", message)[1]) <= 2 * HEARTBEAT + 5
+    assert owner(tmp_path)["pid"] == holder.pid
+
+
+def test_the_lock_of_a_process_that_has_ended_is_taken_over(holder, tmp_path):
+    holder.kill()
+    holder.wait()
+    Lock(tmp_path).acquire()
+    assert owner(tmp_path)["pid"] == os.getpid()
+
+
+def test_the_lock_of_a_zombie_is_taken_over(holder, tmp_path):
+    holder.kill()
+    os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # it has ended, but its parent has not collected it
+    Lock(tmp_path).acquire()
+    assert owner(tmp_path)["pid"] == os.getpid()
+
+
+def test_a_later_process_with_the_number_of_the_writer_does_not_hold_the_lock(holder, tmp_path):
+    edit(tmp_path, start=owner(tmp_path)["start"] - 1)
+    Lock(tmp_path).acquire()
+
+
+@pytest.mark.parametrize("elsewhere", [{"host": "node17"}, {"boot": "before the crash"}])
+def test_a_writer_on_another_host_counts_as_dead_only_after_a_time_without_heartbeat(elsewhere, holder, tmp_path):
+    holder.kill()
+    holder.wait()
+    edit(tmp_path, **elsewhere, beat=time.time() - 7)
+    host = elsewhere.get("host", socket.gethostname())
+    with pytest.raises(RunLocked, match=f"on {host}, .* heartbeat was [78] s ago"):
+        Lock(tmp_path).acquire()
+    edit(tmp_path, beat=time.time() - STALE - 1)
+    Lock(tmp_path).acquire()
+    assert owner(tmp_path)["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize(("job", "refused"), [("a", False), ("b", True)])
+def test_a_rank_of_the_same_job_takes_over_from_one_that_was_lost_on_another_host(job, refused, tmp_path):
+    Lock(tmp_path, "a").acquire()
+    edit(tmp_path, host="elsewhere", token="of another rank")
+    with pytest.raises(RunLocked) if refused else contextlib.nullcontext():
+        Lock(tmp_path, job).acquire()
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"token": "x"', "\0\0"])
+def test_a_damaged_lock_file_locks_nothing(content, tmp_path):
+    (tmp_path / "writer.json").write_text(content)
+    Lock(tmp_path).acquire()
+    assert owner(tmp_path)["pid"] == os.getpid()
+
+
+def test_a_writer_that_was_taken_over_notices_and_writes_no_more(monkeypatch, tmp_path):
+    monkeypatch.setattr(lock, "HEARTBEAT", 0.02)
+    first, second = Lock(tmp_path), Lock(tmp_path)
+    first.acquire()
+    beat = owner(tmp_path)["beat"]
+    wait_for(lambda: owner(tmp_path)["beat"] > beat)
+    first.check()
+    second._write()
+    wait_for(lambda: not first.is_held)
+    time.sleep(0.1)
+    with pytest.raises(RunLocked, match=f"was taken over by process {os.getpid()} on {socket.gethostname()}"):
+        first.check()
+    taken = owner(tmp_path)
+    assert taken["token"] == second.token
+    first.release()
+    assert owner(tmp_path) == taken
+
+
+def test_a_released_lock_leaves_no_file_however_often_it_was_acquired(monkeypatch, tmp_path):
+    monkeypatch.setattr(lock, "HEARTBEAT", 0.02)
+    mine = Lock(tmp_path)
+    mine.acquire()
+    mine.acquire()  # a rank 0 does so when it opens the run and when it loads it
+    mine.release()
+    time.sleep(0.2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_heartbeat_that_is_being_written_does_not_bring_a_released_lock_back(monkeypatch, tmp_path):
+    monkeypatch.setattr(lock, "HEARTBEAT", 0.02)
+    own, is_writing, write = Lock(tmp_path), threading.Event(), Lock._write
+    own.acquire()
+    monkeypatch.setattr(lock, "HEARTBEAT", 10.0)  # release waits so long at most
+
+    def write_slowly(self):
+        is_writing.set()
+        time.sleep(0.2)
+        write(self)
+
+    monkeypatch.setattr(Lock, "_write", write_slowly)
+    assert is_writing.wait(10)
+    own.release()
+    time.sleep(0.4)
+    assert not own.file.exists()
+
+
+def test_heartbeats_go_on_when_a_vanished_directory_is_back(monkeypatch, tmp_path):
+    monkeypatch.setattr(lock, "HEARTBEAT", 0.02)
+    (tmp_path / "run").mkdir()
+    mine = Lock(tmp_path / "run")
+    mine.acquire()
+    (tmp_path / "run").rename(tmp_path / "moved")
+    time.sleep(0.1)
+    mine.check()
+    (tmp_path / "moved").rename(tmp_path / "run")
+    beat = owner(tmp_path / "run")["beat"]
+    wait_for(lambda: owner(tmp_path / "run")["beat"] > beat)
+    mine.release()
+
+
+def test_a_second_job_is_refused_and_one_that_was_taken_over_ends_with_one_line(
+    start_mpies, run_mpies, write_config, tmp_path
+):
+    config = write_config(
+        "environment: {id: 'function:sphere', dimension: 10}\nsolver: {population: 16}\nnoise: {size: 1000}\n"
+        "evaluation: {every: 0}\nstop: {generations: 1000000}\n"
+    )
+    run = tmp_path / "run"
+    first = start_mpies(0, "train", config, "--out", "run")
+    wait_for(lambda: (run / "metrics.csv").exists(), first)
+    assert_refused(run_mpies(0, "train", config, "--out", "run"), f"is being written by process {first.pid}")
+    Lock(run)._write()
+    stderr = first.communicate(timeout=60)[1]
+    assert first.returncode == 1 and "Traceback" not in stderr
+    assert stderr.count(f"was taken over by process {os.getpid()}") == 1
+    assert owner(run)["pid"] == os.getpid()
+
+
+def test_only_the_content_of_a_lock_file_is_an_owner(tmp_path):
+    own = Lock(tmp_path)
+    own.acquire()
+    assert is_owner(owner(tmp_path))
+    own.release()
+    assert not is_owner({"pid": 1}) and not is_owner([]) and not is_owner(None)

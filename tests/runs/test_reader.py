@@ -1,0 +1,113 @@
+"""Reading a run while it is written: files that are cut off, replaced, linked or absent."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from mpies.errors import RunError
+from mpies.runs.lock import Lock
+from mpies.runs.reader import RunView, find_runs, intervals, open_inside, read_config
+from tests.support import CARTPOLE
+
+HEADER = "generation,seconds,return_mean,eval_std,eval_episodes,digest\n"
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "config.yaml").write_text("seed: 3\nversions: {numpy: 2.0.0}\n")
+    (tmp_path / "a" / "metrics.csv").write_text(HEADER + "1,0.5,-3,,,ab\n2,1.0,nan,4,100,cd\n3,1.5,2")
+    return RunView(tmp_path, "a")
+
+
+def test_complete_lines_are_columns_and_one_that_is_cut_off_waits_for_its_end(run, tmp_path):
+    columns = run.metrics.refresh().columns
+    assert list(columns) == HEADER.strip().split(",")[:-1]
+    np.testing.assert_array_equal(columns["return_mean"], [-3, np.nan])
+    np.testing.assert_array_equal(intervals(columns), [np.nan, 1.96 * 4 / 10])
+    with open(tmp_path / "a" / "metrics.csv", "a") as file:
+        file.write(",,,ef\n4,2.0,garbage\n5,2.5,oops,,,ef\n")
+    columns = run.metrics.refresh().columns
+    np.testing.assert_array_equal(columns["generation"], [1, 2, 3, 5])
+    np.testing.assert_array_equal(columns["return_mean"], [-3, np.nan, 2, np.nan])
+    assert run.metrics.version == 0
+
+
+def test_only_new_lines_are_read_unless_the_file_was_replaced(run, tmp_path):
+    file = tmp_path / "a" / "metrics.csv"
+    run.metrics.refresh()
+    complete = HEADER + "1,0.5,-3,,,ab\n2,1.0,nan,4,100,cd\n"
+    other = file.with_name("other")
+    other.write_text(complete + "3,9,9,,,ef\n")
+    os.replace(other, file)  # as a resume writes it
+    assert len(run.metrics.refresh()) == 3 and run.metrics.version == 0
+    file.write_text(HEADER + "1,0.7,-4,,,xy\n")
+    assert len(run.metrics.refresh()) == 1 and run.metrics.version == 1
+    assert run.metrics.columns["return_mean"][0] == -4
+
+
+def test_an_empty_or_damaged_run_can_be_read_too(tmp_path):
+    for name in ("config.yaml", "finished.yaml", "writer.json", "ranks.json", "metrics.csv"):
+        (tmp_path / name).write_bytes(b"\xff{[: \0")
+    view = RunView(tmp_path)
+    assert (view.config(), view.finished(), view.writer(), view.ranks()) == ({}, {}, {}, {})
+    assert len(view.metrics.refresh()) == 0 and view.state() == "stopped" and view.silence() is None
+
+
+def test_the_state_follows_the_writer(run, tmp_path):
+    assert run.state() == "stopped"
+    writer = Lock(tmp_path / "a")
+    writer.acquire()
+    assert run.state() == "running" and run.silence() < 5
+    writer.release()
+    (tmp_path / "a" / "finished.yaml").write_text("reason: solved\n")
+    assert run.state() == "finished"
+    (tmp_path / "a" / "finished.yaml").unlink()
+    gone = {"job": "", "token": "", "host": "elsewhere", "boot": "", "pid": 1, "start": 1, "beat": 0}
+    (tmp_path / "a" / "writer.json").write_text(json.dumps(gone))
+    assert run.state() == "stale"
+
+
+def test_runs_are_found_in_folders_and_not_through_links(run, tmp_path):
+    (tmp_path / "group" / "b").mkdir(parents=True)
+    (tmp_path / "group" / "b" / "config.yaml").write_text("")
+    (tmp_path / "linked").symlink_to(tmp_path / "a")
+    assert find_runs(tmp_path) == ["a", "group/b"]
+    assert find_runs(tmp_path / "a") == ["."]
+
+
+def test_nothing_outside_of_the_folder_is_opened(run, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    inside = tmp_path / "a"
+    (inside / "link").symlink_to(secret)
+    (inside / "folder").symlink_to(tmp_path)
+    os.mkfifo(inside / "pipe")
+    for name in ("link", "folder/secret", "../secret", "x/../../secret", str(secret), "pipe", "", ".", "absent"):
+        with pytest.raises(OSError):
+            open_inside(inside, name)
+    assert open_inside(inside, "config.yaml").read().startswith(b"seed")
+
+
+def test_a_run_has_a_log_its_ranks_and_its_columns(trained):
+    run = RunView(trained(CARTPOLE))
+    assert run.text("log.txt").count("INFO rank 0: generation ") == 10
+    assert run.ranks()["last"] == 10 and len(run.ranks()["idle"]) == 1 and 0 <= run.ranks()["idle"][0] <= 1
+    columns = run.metrics.refresh().columns
+    assert ((columns["idle_mean"] >= 0) & (columns["idle_mean"] <= columns["idle_max"])).all()
+    assert columns["eval_episodes"][1] == 5 and columns["eval_length"][1] > 1 and 0 <= columns["eval_rank"][1] <= 1
+    assert run.state() == "finished"
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "a: [", "\x00"])
+def test_a_config_that_cannot_be_read_is_one_line(content, tmp_path):
+    if content is not None:
+        (tmp_path / "config.yaml").write_text(content)
+    with pytest.raises(RunError, match=r"config\.yaml: cannot be read \([^\n]*\); is .* a run\?$"):
+        read_config(tmp_path)
+
+
+def test_the_config_of_a_run_is_read_without_its_versions(run, tmp_path):
+    assert read_config(tmp_path / "a") == {"seed": 3}

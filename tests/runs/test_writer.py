@@ -1,0 +1,299 @@
+"""The order and completeness of what a RunWriter puts on disk, also where the disk refuses."""
+
+import csv
+import json
+import shutil
+import threading
+
+import numpy as np
+import pytest
+import yaml
+
+from mpies.config.loading import validate_config
+from mpies.errors import ConfigError, RunError, RunLocked
+from mpies.runs import hdf5, ledger, writer
+from mpies.runs.checkpoint import list_checkpoints
+from mpies.runs.files import AppendOnlyFile, write_atomically
+from mpies.runs.lock import Lock
+from mpies.runs.metrics import COLUMNS, read_digests, read_metrics
+from mpies.runs.reader import RunView
+from mpies.runs.snapshot import Evaluation, Snapshot
+from mpies.runs.writer import RunWriter, open_run, versions
+from tests.support import CARTPOLE, read_files
+
+CONFIG = validate_config({"environment": {"id": "function:sphere", "dimension": 2}}, "x")
+
+
+def with_checkpoints(**values):
+    """CONFIG with other values in its section `checkpoint`."""
+    return CONFIG.model_copy(update={"checkpoint": CONFIG.checkpoint.model_copy(update=values)})
+
+
+def make_snapshot(generation, **values):
+    row = {"generation": generation, "seconds": 0.5 * generation}
+    arrays = {"solver/mean": np.full(2, generation, np.float32)}
+    given = {"generation": generation, "state": arrays, "progress": {"best": 1.0}, "policy": {"parameters": np.ones(2)}}
+    given |= {"row": row, "results": {"returns": np.ones(4)}, "idle": np.zeros(1)}
+    return Snapshot(**(given | values))
+
+
+def record(run, snapshot, is_last=False):
+    run.record(snapshot, is_last)
+    run.flush()
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A new run whose writer has begun."""
+    run = open_run(tmp_path / "run", CONFIG)
+    run.begin(make_snapshot(0))
+    yield run
+    run.close()
+
+
+@pytest.fixture
+def refusals(monkeypatch):
+    """A list of file names: the next write to the first of them is refused, and the name removed."""
+    names = []
+    append, write = AppendOnlyFile.append, write_atomically
+
+    def refuse(name):
+        if names and name == names[0]:
+            raise OSError(28, f"no room for {names.pop(0)}")
+
+    def append_or_refuse(file, *args, **kwargs):
+        refuse(file._path.name)
+        append(file, *args, **kwargs)
+
+    def write_or_refuse(path, *args, **kwargs):
+        refuse(path.name)
+        write(path, *args, **kwargs)
+
+    monkeypatch.setattr(AppendOnlyFile, "append", append_or_refuse)
+    monkeypatch.setattr(writer, "write_atomically", write_or_refuse)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("since", "refused"),
+    [
+        (1, ["metrics.csv"]),  # its header
+        (1, ["metrics.csv", "metrics.csv", "ledger.bin", "metrics.csv"]),
+        (1, ["best.h5"]),
+        (4, ["metrics.csv"]),
+        (4, ["policy.h5", "policy.h5"]),
+        (4, ["generation-00000004.h5", "finished.yaml"]),
+        (0, ["generation-00000000.h5", "generation-00000000.h5"]),  # before the first generation
+    ],
+)
+def test_whatever_was_refused_is_written_later(since, refused, refusals, tmp_path):
+    warnings = []
+    run = open_run(tmp_path / "run", CONFIG)
+    run.warn = warnings.append
+    unfinished = run.path / "checkpoints" / ".generation-00000001.h5.123.tmp"
+    unfinished.touch()  # by a job that was killed
+    refusals += refused if since == 0 else []
+    run.begin(make_snapshot(0))
+    for generation in (1, 2, 3, 4):
+        if generation == since:
+            refusals += refused
+        record(run, make_snapshot(generation, is_best=generation == 1), is_last=generation == 4)
+    while not run.finish("generations", make_snapshot(4), steps=99):
+        assert len(warnings) < 9
+    run.close()
+    assert not refusals and not unfinished.exists()
+    assert warnings[-1].endswith("can be written again; nothing is missing")
+    assert [row["generation"] for row in read_metrics(run.path)] == ["1", "2", "3", "4"]
+    assert [int(arrays["generation"]) for arrays, _ in ledger.read(run.path / "ledger.bin")] == [1, 2, 3, 4]
+    expected = {"best.h5": 1, "policy.h5": 4, "checkpoints/generation-00000000.h5": 0}
+    for name, generation in (expected | {"checkpoints/generation-00000004.h5": 4}).items():
+        assert hdf5.read(run.path / name)[1]["generation"] == generation
+    outcome = yaml.safe_load((run.path / "finished.yaml").read_text())
+    assert outcome == {"reason": "generations", "generation": 4, "steps": 99}
+
+
+def test_checkpoints_that_would_take_too_long_are_postponed(monkeypatch, tmp_path):
+    now = [0.0]
+    monkeypatch.setattr(writer.time, "monotonic", lambda: now[0])
+
+    def write_slowly(path, content, sync=True):
+        write_atomically(path, content, sync)
+        now[0] += path.parent.name == "checkpoints"
+
+    monkeypatch.setattr(writer, "write_atomically", write_slowly)
+    run, seen = open_run(tmp_path / "run", with_checkpoints(every=1)), set()
+    run.begin(make_snapshot(0))
+    for generation in range(1, 120):
+        now[0] += 1
+        record(run, make_snapshot(generation))
+        seen |= {int(path.name[11:19]) for path in list_checkpoints(run.path)}
+    run.close()
+    assert seen == {0, 1, 50, 99}  # one second in fifty
+
+
+def test_a_checkpoint_is_due_every_few_generations_or_seconds(monkeypatch, tmp_path):
+    now, seen = [0.0], set()
+    monkeypatch.setattr(writer.time, "monotonic", lambda: now[0])
+    run = open_run(tmp_path / "run", with_checkpoints(every=10, seconds=3.0, share=1, keep=2))
+    run.begin(make_snapshot(0))
+    for generation in range(1, 12):
+        now[0] += 1
+        record(run, make_snapshot(generation))
+        seen |= {int(path.name[11:19]) for path in list_checkpoints(run.path)}
+    run.close()
+    assert seen == {0, 3, 6, 9, 10}
+    assert [path.name for path in list_checkpoints(run.path)] == [f"generation-{n:08d}.h5" for n in (10, 9, 0)]
+
+
+def test_the_ledger_is_written_before_the_row(refusals, run):
+    run.warn = lambda line: None
+    record(run, make_snapshot(1))
+    refusals += ["metrics.csv"]
+    record(run, make_snapshot(2))
+    assert [row["generation"] for row in read_metrics(run.path)] == ["1"]
+    assert [int(arrays["generation"]) for arrays, _ in ledger.read(run.path / "ledger.bin")] == [1, 2]
+    assert [int(arrays["generation"]) for arrays in run.load()[1]] == [1]  # without its row 2 is not on disk
+
+
+def test_a_loaded_run_is_the_newest_checkpoint_and_the_records_behind_it(run):
+    for generation in range(1, 14):
+        record(run, make_snapshot(generation))
+    (arrays, attributes), records = run.load()
+    assert attributes["generation"] == 10
+    assert arrays["solver/mean"].tolist() == [10, 10] and arrays["best"] == 1.0
+    assert [int(record["generation"]) for record in records] == [11, 12, 13]
+    assert str(records[0]["digest"]) == read_digests(run.path)[10]
+
+
+def test_what_lies_behind_the_generation_that_a_run_goes_on_from_is_removed(run):
+    for generation in (1, 2, 3):
+        record(run, make_snapshot(generation))
+    run.lock.release()
+    other = RunWriter(run.path, CONFIG)
+    other.lock.acquire()
+    other.begin(make_snapshot(2))
+    assert [row["generation"] for row in read_metrics(run.path)] == ["1", "2"]
+    record(other, make_snapshot(3, results={"returns": np.zeros(9)}))
+    assert [row["generation"] for row in read_metrics(run.path)] == ["1", "2", "3"]
+    records = [arrays for arrays, _ in ledger.read(run.path / "ledger.bin")]
+    assert len(records) == 3 and records[2]["returns"].shape == (9,)
+    other.close()
+
+
+def test_the_row_has_the_digest_of_the_state_and_the_columns_in_their_order(run):
+    snapshot = make_snapshot(1, row={"generation": 1, "sigma": 0.1, "return_mean": None, "seconds": 0.25})
+    record(run, snapshot)
+    with open(run.path / "metrics.csv") as file:
+        header, row = csv.reader(file)
+    assert header == [*COLUMNS, "sigma"]
+    cells = dict(zip(header, row, strict=True))
+    assert cells["digest"] == hdf5.digest(snapshot.state) and "digest" not in snapshot.row
+    assert (cells["generation"], cells["seconds"], cells["sigma"], cells["return_mean"]) == ("1", "0.25", "0.1", "")
+
+
+def test_a_checkpoint_of_a_generation_that_was_not_recorded_is_not_written(run):
+    record(run, make_snapshot(1))
+    assert run.checkpoint(None)
+    assert len(list_checkpoints(run.path)) == 1 and not (run.path / "policy.h5").exists()
+    assert run.checkpoint(make_snapshot(1))
+    assert [path.name[11:19] for path in list_checkpoints(run.path)] == ["00000001", "00000000"]
+    assert hdf5.read(list_checkpoints(run.path)[0])[1]["digest"] == hdf5.digest(make_snapshot(1).state)
+
+
+def test_a_policy_names_the_evaluation_of_its_generation(run):
+    calls = []
+    run.on_evaluation = lambda: calls.append(hdf5.read(run.path / "best.h5")[1])
+    record(run, make_snapshot(1))
+    evaluation = Evaluation(np.array([1.0, 4.0]), np.array([5, 6]))
+    record(run, make_snapshot(2, evaluation=evaluation, is_best=True))
+    (attributes,) = calls  # called once, when the policy is on disk
+    assert (attributes["generation"], attributes["eval_mean"], attributes["eval_episodes"]) == (2, 2.5, 2)
+    assert yaml.safe_load(attributes["config"])["environment"]["dimension"] == 2
+    assert set(yaml.safe_load(attributes["versions"])) >= {"python", "numpy", "mpies"}
+
+
+def test_training_goes_on_while_a_generation_is_written(monkeypatch, run):
+    """`record` returns before the digest is computed; `flush` waits for it."""
+    go_on, digest = threading.Event(), hdf5.digest
+    monkeypatch.setattr(hdf5, "digest", lambda arrays: go_on.wait(60) and digest(arrays))
+    run.record(make_snapshot(1), is_last=False)
+    assert read_metrics(run.path) == []
+    go_on.set()
+    run.flush()
+    assert len(read_metrics(run.path)) == 1
+    assert run.seconds > 0
+
+
+def test_the_idle_shares_are_means_over_the_generations_since_they_were_written(run):
+    for generation, idle in ((1, [0.5]), (2, [0.0, 0.25]), (3, [0.5, 0.75])):  # the number of ranks changes after 1
+        run._idle_written_at = np.inf  # too recently to be written again
+        record(run, make_snapshot(generation, idle=np.array(idle)), is_last=generation == 3)
+    values = json.loads((run.path / "ranks.json").read_text())
+    assert values == {"first": 2, "last": 3, "idle": [0.25, 0.5]}
+
+
+def test_a_writer_that_was_taken_over_writes_no_more(run):
+    record(run, make_snapshot(1))
+    Lock(run.path)._write()
+    with pytest.raises(RunLocked, match="was taken over by process"):
+        record(run, make_snapshot(2))
+    assert [row["generation"] for row in read_metrics(run.path)] == ["1"]
+
+
+def test_the_versions_of_packages_that_change_bits_are_kept():
+    assert {"python", "mpies", "numpy", "gymnasium", "mpi4py", "cma"} <= versions().keys()
+
+
+def test_a_folder_of_something_else_is_not_written_to(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(ConfigError, match="is neither empty nor a run; take another --out"):
+        open_run(tmp_path, CONFIG)
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("out", ["file", "file/below", "/proc/mpies", "/dev/null"])
+def test_a_path_that_cannot_be_a_run_directory_is_refused_in_one_line(tmp_path, out):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="take another --out") as caught:
+        open_run(tmp_path / out, CONFIG)
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / "file").read_text() == "x"
+
+
+@pytest.mark.parametrize("content", ["", "[]", "a: [", "seed: 1", "\x00", "solver: 5\nseed: {a: 1}"])
+def test_a_run_whose_config_is_damaged_is_refused_in_one_line(tmp_path, content):
+    (tmp_path / "config.yaml").write_text(content)
+    with pytest.raises((ConfigError, RunError)) as caught:
+        open_run(tmp_path, CONFIG)
+    assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
+    assert (tmp_path / "config.yaml").read_text() == content
+
+
+def test_a_run_is_reopened_as_resume_says(tmp_path):
+    with pytest.raises(ConfigError, match="holds no run to resume"):
+        open_run(tmp_path / "run", CONFIG, "must")
+    assert not (tmp_path / "run").exists()
+    for resume in ("never", "must", "auto"):
+        run = open_run(tmp_path / "run", CONFIG, resume)
+        (run.path / "finished.yaml").touch()  # which a run that goes on must not have
+        run.close()
+    before = read_files(tmp_path)
+    with pytest.raises(ConfigError, match="holds a run already"):
+        open_run(tmp_path / "run", CONFIG, "never")
+    assert read_files(tmp_path) == before
+    open_run(tmp_path / "run", CONFIG).close()
+    assert not (tmp_path / "run" / "finished.yaml").exists()
+
+
+def test_a_run_from_before_some_columns_keeps_its_own(trained, run_mpies, write_config, tmp_path):
+    run = shutil.copytree(trained(CARTPOLE), tmp_path / "run")
+    new = ("eval_episodes", "eval_length", "eval_rank", "idle_mean", "idle_max", "observations")
+    rows = [{name: cell for name, cell in row.items() if name not in new} for row in read_metrics(run)]
+    with open(run / "metrics.csv", "w", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+    outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", run, "stop.generations=12")
+    assert outcome.code == 0, outcome.stderr
+    columns = RunView(run).metrics.refresh().columns
+    assert columns["generation"].tolist() == list(range(1, 13)) and not set(new) & columns.keys()
