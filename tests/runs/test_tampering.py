@@ -14,8 +14,9 @@ from mpies.runs.checkpoint import checkpoint_path, list_checkpoints
 from mpies.runs.files import AppendOnlyFile
 from mpies.runs.lock import Lock
 from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.opening import open_run
 from mpies.runs.snapshot import Snapshot
-from mpies.runs.writer import RunWriter, open_run
+from mpies.runs.writer import RunWriter
 from mpies.tools.replay import Replay
 from mpies.views.landscape import read_trajectory
 from tests.support import assert_refused, wait_for

@@ -16,9 +16,11 @@ from mpies.runs.checkpoint import list_checkpoints
 from mpies.runs.files import AppendOnlyFile, write_atomically
 from mpies.runs.lock import Lock
 from mpies.runs.metrics import COLUMNS, read_digests, read_metrics
+from mpies.runs.opening import open_run
 from mpies.runs.reader import RunView
 from mpies.runs.snapshot import Evaluation, Snapshot
-from mpies.runs.writer import RunWriter, open_run, versions
+from mpies.runs.versions import versions
+from mpies.runs.writer import RunWriter
 from tests.support import CARTPOLE, read_files
 
 CONFIG = validate_config({"environment": {"id": "function:sphere", "dimension": 2}}, "x")

@@ -7,7 +7,7 @@ from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.runs import ledger
 from mpies.runs.metrics import read_digests, read_metrics
-from mpies.runs.writer import open_run
+from mpies.runs.opening import open_run
 from mpies.training.trainer import Trainer
 
 CONFIGS = {

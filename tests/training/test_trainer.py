@@ -15,7 +15,7 @@ from mpies.config.loading import validate_config
 from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import list_checkpoints, newest_checkpoint
 from mpies.runs.metrics import COLUMNS, read_digests, read_metrics
-from mpies.runs.writer import open_run
+from mpies.runs.opening import open_run
 from mpies.tools.replay import Replay
 from mpies.training.control import STOP
 from mpies.training.trainer import Trainer

