@@ -35,24 +35,24 @@ train: install ## train CONFIG (default: the lunar lander) on all cores until it
 	$(BIN)/mpies train $(CONFIG) --ranks $(RANKS)
 
 test: install ## run the tests
-	$(BIN)/python -m pytest -q -m 'not browser' tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(PYTEST_FLAGS) -m 'not browser' tests
 
 test-page: install ## run the tests of the live page in a headless Chromium, installing one if need be
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev,page]'
 	command -v chromium >/dev/null || $(BIN)/playwright install --with-deps --only-shell chromium \
 		|| { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core; } \
 		|| echo "make: no Chromium could be installed; the tests say so and are skipped" >&2
-	$(BIN)/python -m pytest -q -rs -m browser tests/page
+	$(BIN)/python -m pytest -q -rs $(PYTEST_FLAGS) -m browser tests/page
 
 test-k8s: install ## build the image and run the manifests as real containers (root; else what can be)
 	sh tests/k8s/install.sh
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[k8s]' \
 		|| echo "make: the checkers of manifests cannot be installed; their tests are skipped"
-	MPIES_TEST_K8S=1 $(BIN)/python -m pytest -q -rs -m k8s tests/k8s
+	MPIES_TEST_K8S=1 $(BIN)/python -m pytest -q -rs $(PYTEST_FLAGS) -m k8s tests/k8s
 
 test-slurm: install ## run the batch scripts on a Slurm cluster of real daemons (root on Debian; else skipped)
 	sh tests/slurm/install.sh
-	$(BIN)/python -m pytest -q -rs -m slurm tests/slurm
+	$(BIN)/python -m pytest -q -rs $(PYTEST_FLAGS) -m slurm tests/slurm
 
 check: install ## ruff and mypy
 	$(BIN)/ruff check .

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 # Families of environments that import fast.  `import envpool` would import them all, and Matplotlib with them: 1.5 s.
 _FAST_FAMILIES = ("box2d", "classic_control", "mujoco.gym", "toy_text", "atari")
 
+# Arguments of EnvPool's constructor that no user gives.
+_FIXED_ARGUMENTS = ("task_id", "env_type", "num_threads")
+
 
 @functools.cache
 def _import_envpool() -> Any:
@@ -44,6 +47,11 @@ def _import_envpool() -> Any:
         if is_absent:
             del sys.modules[all_families]
     return envpool
+
+
+def is_installed() -> bool:
+    """Whether EnvPool can be imported."""
+    return _import_envpool() is not None
 
 
 @functools.cache
@@ -97,9 +105,14 @@ class EnvPoolEnv(VectorEnv):
             try:
                 return _import_envpool().make(num_envs=len(seeds), seed=list(seeds), **self._arguments)
             except Exception as error:
-                raise EnvironmentProblem(
-                    f"EnvPool cannot build {self._arguments['task_id']}: {one_line(error)}"
-                ) from error
+                reason = one_line(error)
+                if "incompatible constructor arguments" in reason:  # and hundreds of characters of types
+                    reason = "a number is too large for it, or a value of another type than it expects"
+                given = {name: value for name, value in self._arguments.items() if name not in _FIXED_ARGUMENTS}
+                values = "".join(f", {name}={value!r}" for name, value in given.items())
+                cure = "; mend max_steps, frame_skip or kwargs of the environment" if given else ""
+                name = self._arguments["task_id"]
+                raise EnvironmentProblem(f"EnvPool cannot build {name}{values}: {reason}{cure}") from error
 
     def open(self, seeds: Sequence[int], is_training: bool = False) -> _EnvPoolBatch:
         pool = self._make_pool([int(seed) for seed in seeds])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from mpies.envs import envpool_env
 from mpies.envs.base import EnvironmentProblem
 from mpies.envs.messages import explain_build_errors, missing_package, one_line, suggest_ids
 
@@ -47,8 +48,11 @@ def make(environment_id: str, max_steps: int | None = None, **kwargs: Any) -> gy
         except gymnasium.error.DependencyNotInstalled as error:
             raise missing_package(environment_id, error) from error
         except gymnasium.error.Error as error:
+            hint = suggest_ids(environment_id, known)
+            if not envpool_env.is_installed():
+                hint += '; EnvPool, which has more environments, is not installed: pip install "mpies[envpool]"'
             raise EnvironmentProblem(
-                f"{environment_id!r} is not known to gymnasium ({one_line(error)}){suggest_ids(environment_id, known)}"
+                f"{environment_id!r} is not known to gymnasium ({one_line(error)}){hint}"
             ) from error
 
 

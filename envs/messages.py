@@ -58,7 +58,9 @@ def describe_value(value: Any) -> str:
 
 def suggest_ids(environment_id: str, known: Iterable[str]) -> str:
     """`; did you mean A or B?` for the ids among `known` that look like this one; empty if none does."""
-    close = difflib.get_close_matches(environment_id, list(known), n=2, cutoff=0.6)
+    name = environment_id.partition("-v")[0]  # Pong-v5 is not like Ant-v5
+    alike = [other for other in known if difflib.SequenceMatcher(None, name, other.partition("-v")[0]).ratio() >= 0.6]
+    close = difflib.get_close_matches(environment_id, alike, n=2, cutoff=0.6)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 

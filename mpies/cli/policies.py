@@ -39,10 +39,11 @@ def play(run: str, video: str | None, episodes: int, seed: int | None, member: s
     With --member, play a recorded member again; exit 1 where its return differs from the recorded one.
     """
     if member is None:
+        from mpies.runs.metrics import format_return
         from mpies.views.video import play_policy
 
         generation, returns = play_policy(run, episodes, seed, video)
-        listed = ", ".join(f"{value:.2f}" for value in returns)
+        listed = ", ".join(map(format_return, returns))
         click.echo(f"{video or run}: generation {generation}, return {listed}")
         return
     generation, number = parse_member(member)

@@ -106,7 +106,8 @@ def _describe(problem: ErrorDetails, section: type[Options], field: FieldInfo | 
         expected = message
     else:
         expected = _EXPECTED.get(kind, "must be of another type").format_map(problem.get("ctx", {}))
-    return f"{name} {expected}, but is {quoted(value)}; {_cure(field, name)}"
+    found = "" if ", but is " in expected else f", but is {quoted(value)}"
+    return f"{name} {expected}{found}; {_cure(field, name)}"
 
 
 def _describe_choice(name: str, choices: list[str], value: Any) -> str:

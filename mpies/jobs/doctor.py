@@ -16,9 +16,10 @@ from types import ModuleType
 
 from mpies import kernels
 from mpies.comm import LAUNCHED, mpiexec
+from mpies.comm.limits import available_memory, find_limits
 from mpies.config.loading import load_config
 from mpies.errors import ConfigError
-from mpies.jobs.allocation import Allocation, available_memory, find_allocation, find_limits, output_of
+from mpies.jobs.allocation import Allocation, find_allocation, output_of
 from mpies.runs.lock import STALE
 from mpies.scaling.cost import SMALL_RUN, NodeMemory, predict_cost
 from mpies.threads import VARIABLES

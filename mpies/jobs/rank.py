@@ -27,6 +27,7 @@ from mpies.jobs.logs import (
     use_json_if_wanted,
 )
 from mpies.runs.files import default_out
+from mpies.runs.metrics import format_return
 from mpies.runs.opening import open_run
 from mpies.runs.writer import RunWriter
 from mpies.solvers.problem import SolverProblem
@@ -206,7 +207,7 @@ def finish_run(trainer: Trainer, reason: str, progress: LoggedProgress, phases: 
         return False
     outcome = f"all {reason} done"
     if reason == "solved":
-        outcome = f"solved: {learner.solved:.2f}, target {learner.config.stop.target:g}"
+        outcome = f"solved: {format_return(learner.solved)}, target {learner.config.stop.target:g}"
     progress.show_outcome(
         f"{run.name}: {outcome}; generation {clock.generation}, {clock.steps:,} steps, {clock.seconds:.1f} s of "
         f"training ({run.seconds / max(clock.seconds, 1e-9):.1%} more for writing it down; a checkpoint takes "

@@ -8,6 +8,8 @@ from pydantic import Field, field_validator
 
 from mpies.solvers.options import Flag, Fraction, NonNegative, Options, Positive, Text
 
+MOST_BINS = 1_000_000
+
 
 class PolicyOptions(Options):
     """Keys of every policy."""
@@ -56,10 +58,13 @@ class PolicyOptions(Options):
 
 
 def parse_bins(text: str) -> int | npt.NDArray[np.float32]:
-    """The number of bins of `uniform:N`, or the values of `custom:v1,v2,...`.  Raises ValueError for anything else."""
+    """The number of bins of `uniform:N`, or the values of `custom:v1,v2,...`.
+
+    Raises ValueError, which says what it must be, for anything else.
+    """
     form, _, rest = text.partition(":")
     try:
-        if form == "uniform" and int(rest) >= 2:
+        if form == "uniform" and 2 <= int(rest) <= MOST_BINS:
             return int(rest)
         if form == "custom":
             values = np.array([float(value) for value in rest.split(",")], np.float32)
@@ -67,4 +72,4 @@ def parse_bins(text: str) -> int | npt.NDArray[np.float32]:
                 return values
     except ValueError:
         pass
-    raise ValueError(f"must be uniform:N or custom:v1,v2,... with at least two values, but is {text!r}")
+    raise ValueError(f"must be uniform:N or custom:v1,v2,... with 2 to {MOST_BINS:,} values")

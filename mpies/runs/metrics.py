@@ -33,6 +33,15 @@ def _format_cell(value: Cell) -> str:
     return str(int(value)) if isinstance(value, (int, np.integer)) else f"{value:.9g}"
 
 
+def format_return(value: float) -> str:
+    """A return for people: with two decimals, or with three digits where these would show little of it."""
+    if value == 0:
+        return "0.00"
+    if abs(value) < 0.1 or abs(value) >= 1e15:
+        return f"{value:.3g}"
+    return f"{value:.2f}"
+
+
 def read_metrics(run: str | Path) -> list[dict[str, str]]:
     """The rows of a run's metrics.csv as text; [] without a file.  Lines that are cut off or damaged are left out."""
     path = Path(run) / "metrics.csv"

@@ -6,6 +6,7 @@ from typing import Any
 
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import play_alone
+from mpies.runs.metrics import format_return
 from mpies.runs.policy_file import PolicyFile, load_policy
 from mpies.runs.snapshot import Evaluation
 from mpies.training.task import Task
@@ -61,7 +62,8 @@ def describe_evaluation(result: dict[str, Any]) -> str:
         subject += "; of the others"
     low, high = result["mean"] - result["interval"], result["mean"] + result["interval"]
     return (
-        f"{subject}: mean return {result['mean']:.2f} over {episodes - failures} held-out episodes "
-        f"(95 % confidence {low:.2f} to {high:.2f}; min {result['min']:.2f}, max {result['max']:.2f}, "
+        f"{subject}: mean return {format_return(result['mean'])} over {episodes - failures} held-out episodes "
+        f"(95 % confidence {format_return(low)} to {format_return(high)}; min {format_return(result['min'])}, "
+        f"max {format_return(result['max'])}, "
         f"mean length {result['length']:.0f})"
     )

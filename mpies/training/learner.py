@@ -101,7 +101,7 @@ class Learner:
         if adaptive and self.limit is not None:
             at_limit = results.steps >= self.limit * episodes  # (n,) members that reached it in all their episodes
             if at_limit.mean() >= adaptive.threshold:
-                self.limit = max(self.limit + 1, int(self.limit * adaptive.ratio))
+                self.limit = int(min(max(self.limit + 1, self.limit * adaptive.ratio), NEVER))
 
     def note_solved(self, evaluation: Evaluation) -> None:
         """Remember the mean of an evaluation if it is confirmed, for the stop rule."""

@@ -22,6 +22,7 @@ from mpies.rollouts.queue import Player
 from mpies.runs.policy_file import load_policy
 from mpies.solvers.directions import Directions
 from mpies.solvers.streams import ACTIONS, EPISODES, EVALUATION, REFERENCE, STATISTICS, TASK, stream
+from mpies.training.memory import require_memory, require_memory_for_reference
 
 Seeds = npt.NDArray[np.int64]
 
@@ -136,11 +137,12 @@ class Task:
         if config.solver.noise_rows(self.dimension) and config.noise.size < self.directions.length:
             raise ConfigError(
                 f"noise.size must be at least {self.directions.length}, the noise of one member, "
-                f"but is {config.noise.size}; leave it out for {type(config.noise)().size}"
+                f"but is {config.noise.size}; use {max(type(config.noise)().size, 2 * self.directions.length)}"
             )
 
     def _build_function(self, section: EnvironmentSection, function: str) -> None:
         assert section.dimension is not None
+        require_memory(self.config, section.dimension, 1)
         offset = section.shift * stream(self.config.seed, TASK).standard_normal(section.dimension)
         self.env = env = make_function_env(function, section.dimension, offset, start_folder())
         env.try_out()
@@ -154,6 +156,7 @@ class Task:
         self.env = env = make_task_env(section, node_size=self.node_size)
         env.try_out()
         if isinstance(config.policy, ConvolutionalOptions) and not constants:
+            require_memory_for_reference(config.policy.reference, env.interface.observation_size)
             random = stream(config.seed, REFERENCE)
             constants = {"reference": draw_reference(env, config.policy.reference, random)}
         try:
@@ -161,6 +164,7 @@ class Task:
         except PolicyProblem as error:
             raise ConfigError(str(error)) from None
         self.dimension = self.policy.size
+        require_memory(config, self.dimension, env.slots)
         self.behaviour_size = env.interface.observation_size
         if section.behaviour:
             self.behaviour_size = env.measure_behaviour(section.behaviour)

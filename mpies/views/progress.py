@@ -11,7 +11,7 @@ from typing import Any
 
 from mpies.comm import LAUNCHED
 from mpies.config.schema import StopSection
-from mpies.runs.metrics import Cell, Row
+from mpies.runs.metrics import Cell, Row, format_return
 from mpies.runs.snapshot import Evaluation
 
 PATIENCE = 2.0  # seconds after which a phase is worth a line
@@ -248,7 +248,7 @@ def _as_float(cell: Cell) -> float:
 
 
 def _format_duration(seconds: float) -> str:
-    seconds = max(0, round(seconds))
+    seconds = max(0, round(min(seconds, 3.6e9)))
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
@@ -256,7 +256,7 @@ def _format_number(value: Cell) -> str:
     if value is None:
         return "-"
     number = float(value)
-    return f"{number:.2f}" if abs(number) < 1e5 else f"{number:.3e}"
+    return format_return(number) if abs(number) < 1e5 else f"{number:.3e}"
 
 
 def _format_evaluation(evaluation: Evaluation | None) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from mpies.config.loading import as_yaml
+from mpies.runs.metrics import format_return
 from mpies.views.curves import Curves, read_curves
 from mpies.views.plots import AXES, NARROW, WIDE, draw_return, render, write_file
 
@@ -78,7 +79,8 @@ def _facts(curves: Curves) -> Iterator[tuple[str, str]]:
         episodes = curves["eval_episodes"][at] if "eval_episodes" in last else curves.config["evaluation"]["episodes"]
         yield (
             "final evaluation" if curves.reason else "newest evaluation",
-            f"mean return {mean:.2f}, 95 % confidence {mean - interval:.2f} to {mean + interval:.2f}, over "
+            f"mean return {format_return(mean)}, 95 % confidence {format_return(mean - interval)} to "
+            f"{format_return(mean + interval)}, over "
             f"{episodes:.0f} held-out episodes of the search distribution's mean, generation {generation:.0f}",
         )
     if curves.target is not None:

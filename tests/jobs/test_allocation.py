@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mpies.comm import limits
 from mpies.jobs import allocation
 
 MB = 2**20
@@ -66,11 +67,11 @@ def test_limits_of_control_groups_are_read_in_both_versions(group, files, expect
     for name, text in files.items():
         (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "root" / name).write_text(text)
-    assert allocation.find_limits(tmp_path / "cgroup", tmp_path / "root") == expected
+    assert limits.find_limits(tmp_path / "cgroup", tmp_path / "root") == expected
 
 
 def test_without_control_groups_there_is_no_limit(tmp_path):
-    assert allocation.find_limits(tmp_path / "none", tmp_path) == (None, None)
+    assert limits.find_limits(tmp_path / "none", tmp_path) == (None, None)
 
 
 @pytest.mark.skipif(not os.access("/sys/fs/cgroup/memory/cgroup.procs", os.W_OK), reason="no control groups to make")
@@ -80,7 +81,7 @@ def test_the_limit_of_a_real_control_group_is_found(tmp_path):
     try:
         (folder / "memory.limit_in_bytes").write_text(str(64 * MB))
         (tmp_path / "cgroup").write_text("4:memory:/mpies-allocation-test\n")
-        assert allocation.find_limits(tmp_path / "cgroup")[0] == 64 * MB
+        assert limits.find_limits(tmp_path / "cgroup")[0] == 64 * MB
     finally:
         folder.rmdir()
 
@@ -96,4 +97,4 @@ def test_a_command_has_an_output_unless_it_fails_hangs_or_is_absent(monkeypatch)
 
 def test_available_memory_is_less_than_what_the_machine_has():
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert total / 1000 < allocation.available_memory() < total
+    assert total / 1000 < limits.available_memory() < total

@@ -1,0 +1,56 @@
+"""What the machine and the control groups of its container allow this process."""
+
+from pathlib import Path
+
+
+def find_limits(
+    groups: str | Path = "/proc/self/cgroup", root: str | Path = "/sys/fs/cgroup"
+) -> tuple[int | None, float | None]:
+    """Bytes of memory, and number of processors, that control groups allow; None where they set no limit.
+
+    groups: the file that names this process's group.  Limits of the group and of all groups above it count, as far as
+    they can be read below `root`, in versions 1 and 2 of the interface.
+    """
+    try:
+        lines = [line.split(":", 2) for line in Path(groups).read_text().splitlines()]
+    except OSError:
+        return None, None
+    memory: list[int] = []
+    processors: list[float] = []
+    for _, controllers, path in lines:
+        for controller in controllers.split(",") if controllers else [""]:
+            base = Path(root) / controller
+            group = base / path.lstrip("/")
+            for folder in (group, *group.parents):
+                if not folder.is_relative_to(base):
+                    break
+                memory += _read_numbers(folder / "memory.max") + _read_numbers(folder / "memory.limit_in_bytes")
+                quota = _read_numbers(folder / "cpu.max")  # microseconds in each period, and its length
+                quota = quota or _read_numbers(folder / "cpu.cfs_quota_us") + _read_numbers(
+                    folder / "cpu.cfs_period_us"
+                )
+                if len(quota) == 2 and quota[0] > 0:
+                    processors.append(quota[0] / quota[1])
+    memory = [bound for bound in memory if bound < 2**60]  # version 1 writes "no limit" as a huge number
+    return min(memory, default=None), min(processors, default=None)
+
+
+def _read_numbers(path: Path) -> list[int]:
+    """The whole numbers in a file of the kernel; none where it is absent or holds the word max."""
+    try:
+        return [int(word) for word in path.read_text().split()]
+    except (OSError, ValueError):
+        return []
+
+
+def available_memory() -> int:
+    """Bytes of memory that the machine could give to a new process."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(lines["MemAvailable"].split()[0]) * 1024
+
+
+def usable_memory() -> int:
+    """Bytes of memory that this process may use: what is available, or less where a container has a limit."""
+    limit, _ = find_limits()
+    available = available_memory()
+    return available if limit is None else min(limit, available)
