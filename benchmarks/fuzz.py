@@ -30,9 +30,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import yaml
+from pydantic.fields import FieldInfo
 
 from mpies.cli.main import main as mpies
 from mpies.config.schema import walk_sections
@@ -193,8 +194,15 @@ class Climb(OpenAIES):
 }
 
 
-def all_keys() -> list[tuple[list[str], dict[str, str]]]:
-    """Every key as its path, and the kinds of sections that it needs."""
+class Key(NamedTuple):
+    """A key: its path, the kinds of sections that it needs, and its field."""
+
+    path: list[str]
+    kinds: dict[str, str]
+    field: FieldInfo
+
+
+def all_keys() -> list[Key]:
     keys = []
     for path, _, model in walk_sections():
         sections, kinds = [], {}
@@ -203,11 +211,27 @@ def all_keys() -> list[tuple[list[str], dict[str, str]]]:
             sections.append(name)
             if kind:
                 kinds[name] = kind.rstrip(")")
-        keys += [([*sections, key], kinds) for key in model.model_fields]
+        keys += [Key([*sections, key], kinds, field) for key, field in model.model_fields.items()]
     return keys
 
 
 KEYS = all_keys()
+
+
+def plausible(r: Random, field: FieldInfo) -> Any:
+    """A value of the type that a key has."""
+    if get_origin(field.annotation) is Literal:
+        return r.choice(get_args(field.annotation))
+    text = str(field.annotation)
+    if "list" in text:
+        return [r.randint(0, 9) for _ in range(r.randint(0, 3))]
+    if "bool" in text:
+        return r.choice([True, False])
+    if "int" in text:
+        return r.choice([1, 2, 3, 4, 6, 10, 20])
+    if "float" in text:
+        return r.choice([0, 0.01, 0.1, 0.5, 1, 2, 10])
+    return r.choice([None, r.choice(TEXTS)])
 
 
 def put(config: Values, path: Sequence[str], new: Any) -> None:
@@ -228,14 +252,15 @@ def misspell(r: Random, key: str) -> str:
 
 def change(r: Random, config: Values) -> None:
     """One change of a config: another value, a key that is absent, unknown or of another section."""
-    path, kinds = r.choice(KEYS)
+    path, kinds, field = r.choice(KEYS)
     what = r.random()
     if what < 0.75:
         if r.random() < 0.8:
             for section, kind in kinds.items():
                 if not isinstance(config.get(section), dict) or config[section].get("kind") != kind:
                     config[section] = {"kind": kind}
-        put(config, path, value(r) if r.random() < 0.6 else whole_number(r))
+        kind = r.random()
+        put(config, path, plausible(r, field) if kind < 0.6 else value(r) if kind < 0.85 else whole_number(r))
     elif what < 0.85:
         section = config
         for part in path[:-1]:
@@ -309,9 +334,10 @@ def override(r: Random) -> str:
         return r.choice(
             ["", "=", "x", "=1", "a=", ".=1", "a..b=1", "seed", "environment.=x", "noise=", "seed=[", "a.b.c.d=1"]
         )
-    path, _ = r.choice(KEYS)
+    path, _, field = r.choice(KEYS)
     key = ".".join(path) if r.random() < 0.9 else misspell(r, ".".join(path))
-    new = r.choice(TEXTS) if r.random() < 0.4 else str(value(r))
+    kind = r.random()
+    new = plausible(r, field) if kind < 0.6 else r.choice(TEXTS) if kind < 0.8 else value(r)
     return f"{key}={new}"
 
 

@@ -34,5 +34,15 @@ class NotEnoughSharedMemory(UserError):
     """The shared memory of a node cannot hold what was asked for."""
 
 
+def escape(text: str) -> str:
+    """The text with escapes such as \\x1b for control characters, which a user's file may hold; lines are kept."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
+
+
+def printable(text: str) -> str:
+    """The text on one line, with escapes for control characters."""
+    return escape(" ".join(text.split()))
+
+
 # What the command line prints as one line and ends with USER_ERROR.
 USER_ERRORS: tuple[type[Exception], ...] = (UserError, EnvironmentProblem, SolverProblem)

@@ -3,14 +3,38 @@
 Commands import what they need when they run, so that `mpies --help` is fast and `limit_threads` comes before NumPy.
 """
 
+import sys
+from typing import Any
+
 import click
 
 from mpies.cli import checks, launch, policies, results, scaling, train
+from mpies.cli.options import end_with_error
 from mpies.paths import fixed_start_folder
 from mpies.threads import limit_threads
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class OneLineErrors(click.Group):
+    """A group of commands that explains a wrong use in one line, as commands explain a user's other mistakes."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # whatever click passes
+        if not kwargs.pop("standalone_mode", True):
+            return super().main(*args, standalone_mode=False, **kwargs)
+        try:
+            sys.exit(super().main(*args, standalone_mode=False, **kwargs))  # the exit code of --help, otherwise None
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except click.ClickException as error:
+            context = getattr(error, "ctx", None)
+            name = context.command_path if context else "mpies"
+            message = error.format_message().rstrip(".")
+            end_with_error(f"{message[:1].lower()}{message[1:]}; see {name} --help", error.exit_code)
+        except click.Abort:
+            sys.exit(1)
+
+
+@click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="mpies")
 @click.pass_context
 def main(context: click.Context) -> None:

@@ -21,16 +21,31 @@ def user_errors(command: Callable[Arguments, None]) -> Callable[Arguments, None]
     @functools.wraps(command)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         from mpies.envs.interrupt import interruptible
-        from mpies.errors import USER_ERROR, USER_ERRORS
+        from mpies.errors import FAILED, USER_ERROR, USER_ERRORS
 
         try:
             with interruptible():
                 command(*args, **kwargs)
         except USER_ERRORS as error:
-            click.echo(f"mpies: {error}", err=True)
-            sys.exit(USER_ERROR)
+            end_with_error(str(error), USER_ERROR)
+        except MemoryError as error:
+            end_with_error(f"there is not enough memory ({error}); see mpies check for what a run needs", FAILED)
+        except OSError as error:
+            if error.filename is None or isinstance(error, BrokenPipeError):
+                raise
+            end_with_error(
+                f"{error.filename}: cannot be read or written ({error.strerror}); give another path", USER_ERROR
+            )
 
     return run
+
+
+def end_with_error(message: str, code: int) -> NoReturn:
+    """End the process with this exit code and a line on standard error."""
+    from mpies.errors import printable
+
+    click.echo(f"mpies: {printable(message)}", err=True)
+    sys.exit(code)
 
 
 def end(is_good: bool) -> NoReturn:

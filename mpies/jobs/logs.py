@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mpies.comm import Communicator
+from mpies.errors import escape
 from mpies.runs.metrics import Row
 from mpies.runs.snapshot import Evaluation
 from mpies.views.progress import Progress, describe_generation, format_entry, is_json_wanted
@@ -18,7 +19,7 @@ class StandardErrorHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError):  # nobody may read it any more
-            print(self.format(record), file=sys.stderr, flush=True)
+            print(escape(self.format(record)), file=sys.stderr, flush=True)
 
 
 class LogFile(logging.Handler):
@@ -31,7 +32,7 @@ class LogFile(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError), open(self._path, "a") as file:
-            file.write(self.format(record) + "\n")
+            file.write(escape(self.format(record)) + "\n")
 
 
 class LoggedProgress(Progress):
@@ -81,4 +82,5 @@ def print_message(message: str, values: Mapping[str, Any]) -> None:
 
 def print_error(message: str) -> None:
     """Print on standard error why this process ends."""
+    message = escape(message)
     print(format_entry("ERROR", message, {}) if is_json_wanted() else f"mpies: {message}", file=sys.stderr, flush=True)

@@ -1,5 +1,6 @@
 """One rank of a job: from the command line into the training loop, and out again with the right exit code."""
 
+import contextlib
 import functools
 import logging
 import os
@@ -16,7 +17,7 @@ import numpy as np
 from mpies.comm import Communicator, connect
 from mpies.comm.together import CollectiveError, do_together
 from mpies.config.loading import load_config
-from mpies.errors import FAILED, FINISHED, REQUEUE, USER_ERROR, ConfigError, RunError, RunLocked
+from mpies.errors import FAILED, FINISHED, REQUEUE, USER_ERROR, ConfigError, RunError, RunLocked, printable
 from mpies.jobs.finished_run import find_finished_run
 from mpies.jobs.logs import (
     LogFile,
@@ -94,15 +95,17 @@ def run_on_this_rank(work: Callable[[Communicator], int]) -> int:
         return work(comm)
     except CollectiveError as error:
         if comm.is_root:
-            print_error(str(error))
+            print_error(printable(str(error)))
         return comm.finalize(USER_ERROR)
     except RunLocked as error:
-        print_error(f"{error}; this job ends")
+        print_error(printable(f"{error}; this job ends"))
     except (ConfigError, RunError, SolverProblem) as error:
         if not comm.is_root:
             time.sleep(ROOT_FIRST)
-        print_error(str(error))
+        print_error(printable(str(error)))
         code = USER_ERROR
+    except MemoryError as error:
+        print_error(f"rank {comm.rank} on {socket.gethostname()}: there is not enough memory ({printable(str(error))})")
     except BaseException:
         print_error(f"rank {comm.rank} on {socket.gethostname()} failed:\n{traceback.format_exc()}")
     comm.abort(code)  # the other ranks would wait for ever
@@ -145,6 +148,8 @@ def _train(
         if comm.broadcast_int(finished is not None):
             if finished:
                 phases.close()
+                with contextlib.suppress(OSError):  # launchers tell by its time that this job found the run complete
+                    (folder / "finished.yaml").touch()
                 print_message(finished.describe(config, out), finished.values())
             return FINISHED
         phases.set_stop(config.stop)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.config.schema import Config
+from mpies.rollouts.batch import NEVER
 from mpies.runs import hdf5
 from mpies.runs.hdf5 import Arrays
 from mpies.runs.metrics import COLUMNS, Row

@@ -135,9 +135,11 @@ class Task:
         if config.noise.rank and self.policy:
             self.directions = Directions(self.dimension, tuple(self.policy.matrices), config.noise.rank)
         if config.solver.noise_rows(self.dimension) and config.noise.size < self.directions.length:
+            default = type(config.noise)().size
+            is_enough = default >= self.directions.length
             raise ConfigError(
-                f"noise.size must be at least {self.directions.length}, the noise of one member, "
-                f"but is {config.noise.size}; use {max(type(config.noise)().size, 2 * self.directions.length)}"
+                f"noise.size must be at least {self.directions.length}, the noise of one member, but is "
+                f"{config.noise.size}; {f'leave it out for {default}' if is_enough else 'make the policy smaller'}"
             )
 
     def _build_function(self, section: EnvironmentSection, function: str) -> None:
