@@ -3,7 +3,9 @@
 Commands import what they need when they run, so that `mpies --help` is fast and `limit_threads` comes before NumPy.
 """
 
+import functools
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -17,11 +19,19 @@ from mpies.threads import limit_threads
 class OneLineErrors(click.Group):
     """A group of commands that explains a wrong use in one line, as commands explain a user's other mistakes."""
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # whatever click passes
-        if not kwargs.pop("standalone_mode", True):
-            return super().main(*args, standalone_mode=False, **kwargs)
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        run = functools.partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
+        if not standalone_mode:
+            return run()
         try:
-            sys.exit(super().main(*args, standalone_mode=False, **kwargs))  # the exit code of --help, otherwise None
+            sys.exit(run())  # the exit code of --help, otherwise None
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             sys.exit(error.exit_code)
