@@ -13,6 +13,7 @@ import argparse
 import collections
 import contextlib
 import faulthandler
+import io
 import json
 import logging
 import os
@@ -195,22 +196,23 @@ class Climb(OpenAIES):
 
 
 class Key(NamedTuple):
-    """A key: its path, the kinds of sections that it needs, and its field."""
+    """A key: its path, the kinds that its sections must have (paths and values), and its field."""
 
     path: list[str]
-    kinds: dict[str, str]
+    kinds: list[tuple[list[str], str]]
     field: FieldInfo
 
 
 def all_keys() -> list[Key]:
     keys = []
     for path, _, model in walk_sections():
-        sections, kinds = [], {}
+        sections: list[str] = []
+        kinds = []
         for part in filter(None, path.split(".")):
             name, _, kind = part.partition(" (kind: ")
             sections.append(name)
             if kind:
-                kinds[name] = kind.rstrip(")")
+                kinds.append(([*sections, "kind"], kind.rstrip(")")))
         keys += [Key([*sections, key], kinds, field) for key, field in model.model_fields.items()]
     return keys
 
@@ -232,6 +234,14 @@ def plausible(r: Random, field: FieldInfo) -> Any:
     if "float" in text:
         return r.choice([0, 0.01, 0.1, 0.5, 1, 2, 10])
     return r.choice([None, r.choice(TEXTS)])
+
+
+def find(config: Values, path: Sequence[str]) -> Any:
+    """The value of a key; None where it is absent."""
+    found: Any = config
+    for part in path:
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
 
 
 def put(config: Values, path: Sequence[str], new: Any) -> None:
@@ -256,15 +266,13 @@ def change(r: Random, config: Values) -> None:
     what = r.random()
     if what < 0.75:
         if r.random() < 0.8:
-            for section, kind in kinds.items():
-                if not isinstance(config.get(section), dict) or config[section].get("kind") != kind:
-                    config[section] = {"kind": kind}
+            for place, kind in kinds:
+                if find(config, place) != kind:
+                    put(config, place[:-1], {"kind": kind})
         kind = r.random()
         put(config, path, plausible(r, field) if kind < 0.6 else value(r) if kind < 0.85 else whole_number(r))
     elif what < 0.85:
-        section = config
-        for part in path[:-1]:
-            section = section.get(part) if isinstance(section, dict) else {}
+        section = find(config, path[:-1]) if path[1:] else config
         if isinstance(section, dict):
             section.pop(path[-1], None)
     elif what < 0.93:
@@ -468,7 +476,7 @@ def slow_command(r: Random) -> Case:
             Case(["doctor", "--out", r.choice(["absent", "c.yaml", "o" * 300])], files),
             Case(["dashboard", r.choice(["absent", "c.yaml", "o" * 300])], files),
             Case(["dashboard", ".", "--port", r.choice(["99999", "x", "-1"])], {}),
-            Case(["dashboard", ".", "--host", r.choice(["", "999.1.1.1", "no such host", "\x00"]), "--port", "0"], {}),
+            Case(["dashboard", ".", "--host", r.choice(["999.1.1.1", "no such host", "a" * 300]), "--port", "0"], {}),
             Case(["probe", r.choice(TEXTS), "--episodes", "0", "--steps", "5"], OWN_FILES),
             Case(["probe", path, "--episodes", r.choice(["0", "x"]), "--steps", r.choice(["3", "0"])], files),
             Case(["train", path, "--ranks", r.choice(["0", "x", "-1"])], files),
@@ -483,7 +491,12 @@ def make_case(number: int) -> Case:
     r = Random(number)
     kind: Callable[[Random], Case] = r.choices([check, train, any_command, slow_command], [45, 35, 17, 3])[0]
     case = kind(r)
-    return Case([word.replace("\x00", "") for word in case.arguments], case.files)  # the system allows no other
+    return Case([as_argument(word) for word in case.arguments], case.files)
+
+
+def as_argument(word: str) -> str:
+    """The word as the system hands it to a process: without NUL, and with bytes that are no character."""
+    return word.replace("\x00", "").replace("\ud800", "\udcff")
 
 
 # Running a case
@@ -594,7 +607,7 @@ def run_case(number: int, runs: Path, folder: Path) -> Ending:
     return Ending(number, command, code, find_problem(code, stdout, stderr), f"{stdout}\n{stderr}"[-5000:])
 
 
-LOG_LINE = re.compile(r"(DEBUG|INFO|WARNING|ERROR) rank \d+: |\{")
+LOG_LINE = re.compile(r"(DEBUG|INFO|WARNING|ERROR) rank \d+: |\{\"severity\": \"(?!ERROR)")
 
 
 def find_problem(code: int, stdout: str, stderr: str) -> str:
@@ -607,7 +620,10 @@ def find_problem(code: int, stdout: str, stderr: str) -> str:
         return f"exit code {code}"
     if found := re.search(r"[^\n\t -~\x80-\U0010ffff]|[\x80-\x9f\u2028\u2029]", both):
         return f"control character {found[0]!r}"
+    if stderr.startswith("Usage: "):  # of a group without a command
+        return ""
     lines = [line for line in stderr.splitlines() if line and not LOG_LINE.match(line)]
+    lines = [f"mpies: {json.loads(line)['message']}" if line.startswith("{") else line for line in lines]
     if code == 2 and len(lines) != 1:
         return f"{len(lines)} lines where one was expected"
     if code == 2 and not lines[0].startswith("mpies: "):
@@ -685,6 +701,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    assert isinstance(sys.stdout, io.TextIOWrapper)
+    sys.stdout.reconfigure(errors="backslashreplace")
     if options.work:
         first, last, runs, folder = options.work
         work(int(first), int(last), Path(runs), Path(folder))

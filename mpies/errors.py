@@ -34,6 +34,11 @@ class NotEnoughSharedMemory(UserError):
     """The shared memory of a node cannot hold what was asked for."""
 
 
+def explain_os_error(error: OSError) -> str:
+    """What the system refused, in one line.  error: about a file."""
+    return f"{error.filename}: cannot be read or written ({error.strerror}); give another path"
+
+
 def escape(text: str) -> str:
     """The text with escapes such as \\x1b for control characters, which a user's file may hold; lines are kept."""
     return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)

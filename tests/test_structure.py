@@ -123,6 +123,12 @@ def test_solvers_and_envs_import_nothing_of_mpies_but_themselves(package):
     assert [places[package, other] for other in arrows[package]] == []
 
 
+def test_circles_are_found():
+    arrows = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"e"}, "e": {"e"}}
+    assert find_circles(arrows) == {frozenset("abc"), frozenset("e")}
+    assert find_circles({"a": {"b", "c"}, "b": {"c"}}) == set()
+
+
 def test_packages_do_not_import_each_other_in_a_circle():
     arrows, _ = package_arrows()
     assert find_circles(arrows) == set()

@@ -4,6 +4,7 @@ Commands import what they need when they run, so that `mpies --help` is fast and
 """
 
 import functools
+import io
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -50,6 +51,9 @@ class OneLineErrors(click.Group):
 def main(context: click.Context) -> None:
     """Train policies by evolution strategies: one YAML file, any number of ranks, the same bits."""
     limit_threads()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files may hold what is no character
     context.with_resource(fixed_start_folder())
 
 

@@ -21,7 +21,7 @@ def user_errors(command: Callable[Arguments, None]) -> Callable[Arguments, None]
     @functools.wraps(command)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         from mpies.envs.interrupt import interruptible
-        from mpies.errors import FAILED, USER_ERROR, USER_ERRORS
+        from mpies.errors import FAILED, USER_ERROR, USER_ERRORS, explain_os_error
 
         try:
             with interruptible():
@@ -33,9 +33,7 @@ def user_errors(command: Callable[Arguments, None]) -> Callable[Arguments, None]
         except OSError as error:
             if error.filename is None or isinstance(error, BrokenPipeError):
                 raise
-            end_with_error(
-                f"{error.filename}: cannot be read or written ({error.strerror}); give another path", USER_ERROR
-            )
+            end_with_error(explain_os_error(error), USER_ERROR)
 
     return run
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from mpies.comm.communicator import Communicator
-from mpies.errors import USER_ERRORS
+from mpies.errors import USER_ERRORS, explain_os_error
 
 T = TypeVar("T")
 
@@ -20,6 +20,10 @@ def do_together(comm: Communicator, step: Callable[[], T]) -> T:
         result = step()
     except USER_ERRORS as error:
         message = str(error)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        message = explain_os_error(error)
     message = comm.first_error(message)
     if message:
         raise CollectiveError(message)

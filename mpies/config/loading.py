@@ -160,7 +160,13 @@ def _apply(values: Values, override: str) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, which also refuses a key that appears twice in a mapping."""
+    """YAML's safe loader, which also refuses a key that appears twice in a mapping, and texts that no file can hold."""
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        value = super().construct_scalar(node)
+        if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise yaml.constructor.ConstructorError(None, None, "half a character; mend or remove it", node.start_mark)
+        return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()

@@ -14,6 +14,8 @@ from mpies.training.update import make_solver
 
 PROCESS = 130 * 2**20  # bytes: Python with NumPy, EnvPool and MPI, measured as the PSS of an idle rank
 
+MADE_UP = 10_000  # members of a made-up generation at most: how many vectors a solver wants does not hang on it
+
 
 @dataclass(frozen=True)
 class NodeMemory:
@@ -103,7 +105,7 @@ def predict_traffic(config: Config, task: Task) -> Traffic:
     if not options.noise_rows(dimension):  # whole candidates; the solver's state may be too large to make it here
         return Traffic(4 * dimension * (1 + solver.rows), 0, solver.payload_size, behaviour, solver.rows)
     solver.start(np.zeros(dimension, np.float32))
-    proposal, members = solver.ask(), options.members(dimension)
+    proposal, members = solver.ask(), min(options.members(dimension), MADE_UP + options.plays_mean)
     payload, behaviours = np.ones((members, solver.payload_size)), np.zeros((members, behaviour))
     weights = solver.compute_weights(Results.of(np.arange(members), payload, behaviours), proposal)
     sent = sum(vector.nbytes for vector in proposal.vectors())

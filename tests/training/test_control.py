@@ -123,16 +123,30 @@ def test_rank_0_decides_for_all():
         assert control.stop_reason(learner if comm.is_root else None) == reason
 
 
-def test_the_first_signal_is_remembered_and_the_second_one_has_its_default_effect(handlers):
+def test_the_first_signal_is_remembered_and_a_second_sigterm_has_its_default_effect(handlers):
     signals = Signals()
     assert signals.raised is None and not signals.is_expired(0.0)
     before = time.monotonic()
-    os.kill(os.getpid(), signal.SIGUSR1)
-    assert before <= signals.raised <= time.monotonic()
-    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
-    assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.default_int_handler)
+    os.kill(os.getpid(), signal.SIGTERM)
+    first = signals.raised
+    assert before <= first <= time.monotonic()
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) not in (signal.SIG_DFL, signal.default_int_handler)
     time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGINT)
+    assert signals.raised == first and signal.getsignal(signal.SIGINT) == signal.SIG_DFL
     assert signals.is_expired(0.01) and not signals.is_expired(60)
+
+
+def test_sigusr1_may_be_repeated_and_is_ignored_at_the_end(handlers):
+    signals = Signals()
+    for _ in range(3):
+        os.kill(os.getpid(), signal.SIGUSR1)
+    assert signals.raised is not None
+    other = Signals()
+    other.close()
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert other.raised is None
 
 
 def test_outside_the_main_thread_no_handler_is_set(handlers):
