@@ -264,18 +264,18 @@ def change(r: Random, config: Values) -> None:
     """One change of a config: another value, a key that is absent, unknown or of another section."""
     path, kinds, field = r.choice(KEYS)
     what = r.random()
-    if what < 0.75:
+    if what < 0.85:
         if r.random() < 0.8:
             for place, kind in kinds:
                 if find(config, place) != kind:
                     put(config, place[:-1], {"kind": kind})
         kind = r.random()
-        put(config, path, plausible(r, field) if kind < 0.6 else value(r) if kind < 0.85 else whole_number(r))
-    elif what < 0.85:
+        put(config, path, plausible(r, field) if kind < 0.75 else value(r) if kind < 0.9 else whole_number(r))
+    elif what < 0.9:
         section = find(config, path[:-1]) if path[1:] else config
         if isinstance(section, dict):
             section.pop(path[-1], None)
-    elif what < 0.93:
+    elif what < 0.95:
         put(config, [*path[:-1], misspell(r, path[-1])], value(r))
     else:
         config[path[0]] = value(r)
@@ -356,8 +356,8 @@ def config_file(r: Random) -> tuple[str, dict[str, str | bytes]]:
     """The path of a config and the files that it needs; seldom a path that is none."""
     if r.random() < 0.05:
         return r.choice(["absent.yaml", ".", "run", "run/metrics.csv", "a" * 300 + ".yaml", "x\ud800", ""]), {}
-    text: str | bytes = as_text(make_config(r, r.choice([0, 1, 1, 1, 2, 2, 3, 5])))
-    if r.random() < 0.12:
+    text: str | bytes = as_text(make_config(r, r.choice([0, 1, 1, 1, 1, 2, 2, 3, 5])))
+    if r.random() < 0.08:
         text = damage(r, str(text))
     return "c.yaml", {"c.yaml": text, **OWN_FILES}
 
@@ -384,6 +384,8 @@ def train(r: Random) -> Case:
 
 
 def policy(r: Random) -> str:
+    if r.random() < 0.6:
+        return "run"
     return r.choice(
         ["run", "run/best.h5", "run/policy.h5", "damaged", "damaged/best.h5", "absent", ".", r.choice(TEXTS)]
     )
@@ -412,7 +414,7 @@ def argument(r: Random, name: str) -> str:
     if name in ("run", "runs", "policy"):
         return policy(r)
     if name in ("out", "to", "plot", "video", "constants", "base"):
-        return r.choice([*PATHS, r.choice(TEXTS)])
+        return r.choice([*PATHS, *PATHS, r.choice(TEXTS)])
     if name == "task":
         return r.choice(
             ["c.yaml", "1000,16,0.1,0.5", "1,1,1,1", "0,0,0,0", "1,2,3", "nan,1,1,1", "1e30,8,1,1", "a,b,c,d", ""]
@@ -423,6 +425,8 @@ def argument(r: Random, name: str) -> str:
         )
     if name == "member":
         return r.choice(["1,0", "2,3", "99,0", "1,99999999999999999999", "0,0", "1", "x,y", "", "1,-1"])
+    if r.random() < 0.6:
+        return str(r.randint(1, 4))
     return r.choice([*NUMBERS, r.choice(TEXTS)])
 
 
@@ -444,7 +448,7 @@ def any_command(r: Random) -> Case:
                 path, more = config_file(r)
                 words, files = [*words, path], files | more
             else:
-                words += [argument(r, parameter.name) for _ in range(r.choice([0, 1, 1, 1, 1, 1, 2]))]
+                words += [argument(r, parameter.name) for _ in range(r.choice([0, *[1] * 9, 2]))]
         elif parameter.required or r.random() < 0.15:
             words.append(parameter.opts[0])
             if not parameter.is_flag:

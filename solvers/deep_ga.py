@@ -45,7 +45,7 @@ class DeepGAOptions(Population):
         return self
 
     def memory(self, dimension: int) -> int:
-        return 2 * 4 * dimension * self.parents
+        return (2 * 4 * dimension + 12 * self.snapshot) * self.parents
 
 
 @dataclass(frozen=True)

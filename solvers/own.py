@@ -267,7 +267,8 @@ class OwnSolver(Solver[Any, Any]):
             return self._problem(f"{method} reads `{error.name}`{ONLY_RANK_0}")
         frames = traceback.extract_tb(error.__traceback__)
         frame = next((frame for frame in reversed(frames) if frame.filename == self._file), frames[-1])
-        text = "".join(letter if letter.isprintable() else " " for letter in " ".join(_text_of(error).split()))
+        text = " ".join(_text_of(error).split())
+        text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
         text = f": {text[:LONGEST]}" if text else ""
         place = f"{Path(frame.filename).name}, line {frame.lineno}"
         return self._problem(f"{method} raised {type(error).__name__}{text} ({place})")

@@ -41,7 +41,8 @@ class OneLineErrors(click.Group):
             name = context.command_path if context else "mpies"
             message = error.format_message().rstrip(".")
             end_with_error(f"{message[:1].lower()}{message[1:]}; see {name} --help", error.exit_code)
-        except click.Abort:
+        except click.Abort:  # Ctrl-C
+            click.echo("Aborted!", err=True)
             sys.exit(1)
 
 

@@ -1,13 +1,25 @@
 """What several commands share: arguments, values of options, how a command ends."""
 
 import functools
+import math
 import sys
 from collections.abc import Callable
-from typing import NoReturn, ParamSpec
+from typing import Any, NoReturn, ParamSpec
 
 import click
 
 Arguments = ParamSpec("Arguments")
+
+
+class NumberRange(click.FloatRange):
+    """A number in a range, and not NaN, which click takes to be in every one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
 
 OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE ...]")
 

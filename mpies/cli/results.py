@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from mpies.cli.options import end, user_errors
+from mpies.cli.options import NumberRange, end, user_errors
 
 WIDTH = click.option(
-    "--width", default=8.0, show_default=True, type=click.FloatRange(3, 40), help="Width of a plot in inches."
+    "--width", default=8.0, show_default=True, type=NumberRange(3, 40), help="Width of a plot in inches."
 )
 
 

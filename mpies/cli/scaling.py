@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mpies.cli.options import OVERRIDES, user_errors
+from mpies.cli.options import OVERRIDES, NumberRange, user_errors
 
 if TYPE_CHECKING:
     from mpies.comm import Communicator
@@ -43,7 +43,7 @@ def bench(config: str | None, out: str | None, repeats: int, generations: int, o
 @click.option(
     "--generations", default=1000, show_default=True, type=click.IntRange(1), help="Generations of a run, for its cost."
 )
-@click.option("--price", type=click.FloatRange(0), help="Price of a core hour; the cost is in its currency.")
+@click.option("--price", type=NumberRange(0), help="Price of a core hour; the cost is in its currency.")
 @click.option("--plot", metavar="FILE", help="Draw efficiency against ranks.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list on standard output.")
 @OVERRIDES

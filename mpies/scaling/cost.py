@@ -9,6 +9,7 @@ from mpies.config.schema import Config, NoiseSection
 from mpies.envs.base import VectorEnv
 from mpies.rollouts.batch import observation_record, rollout_record
 from mpies.solvers.base import Results
+from mpies.training.memory import PARAMETERS, SOLVER, require_memory
 from mpies.training.task import Task
 from mpies.training.update import make_solver
 
@@ -74,6 +75,8 @@ class Cost:
 def predict_cost(config: Config, ranks: int) -> Cost:
     """The Cost of a run on `ranks` ranks.  Builds the environment to learn its sizes."""
     task = Task(config)
+    needs = task.training_needs()
+    require_memory({name: needs[name] for name in (PARAMETERS, SOLVER)})  # they are used to predict the traffic
     solver, dimension, observations = config.solver, task.dimension, task.observation_size
     rollouts = solver.members(dimension) * solver.episodes
     sampled = rollouts * config.policy.statistics_fraction if observations else 0
@@ -107,7 +110,8 @@ def predict_traffic(config: Config, task: Task) -> Traffic:
     solver.start(np.zeros(dimension, np.float32))
     proposal, members = solver.ask(), min(options.members(dimension), MADE_UP + options.plays_mean)
     payload, behaviours = np.ones((members, solver.payload_size)), np.zeros((members, behaviour))
-    weights = solver.compute_weights(Results.of(np.arange(members), payload, behaviours), proposal)
+    with np.errstate(all="ignore"):  # a huge learning rate, for instance
+        weights = solver.compute_weights(Results.of(np.arange(members), payload, behaviours), proposal)
     sent = sum(vector.nbytes for vector in proposal.vectors())
     moments = len(weights.linear) + len(weights.square)
     return Traffic(sent, moments, solver.payload_size, behaviour, solver.rows)

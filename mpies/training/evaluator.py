@@ -186,13 +186,14 @@ class Evaluator:
         After a rank was lost, rollouts that the others have finished are not played again.
         """
         if key not in self.queues:
-            queue = self.recovered.pop(key, None) or RolloutQueue(batch)
+            queue = self.recovered.get(key) or RolloutQueue(batch)
             pending = np.arange(len(batch))
             if self.is_recovering:
                 finished, _ = self.comm.allgather(np.flatnonzero(queue.is_finished))
                 pending = np.setdiff1d(pending, finished)
             queue.reopen(pending, self.comm.work_counter(len(pending)))
             self.queues[key] = queue
+            self.recovered.pop(key, None)  # not before: another rank may be lost in the allgather
         return self.queues[key]
 
     def _play(

@@ -22,9 +22,11 @@ from mpies.rollouts.queue import Player
 from mpies.runs.policy_file import load_policy
 from mpies.solvers.directions import Directions
 from mpies.solvers.streams import ACTIONS, EPISODES, EVALUATION, REFERENCE, STATISTICS, TASK, stream
-from mpies.training.memory import require_memory, require_memory_for_reference
+from mpies.training.memory import PARAMETERS, SOLVER, require_memory
 
 Seeds = npt.NDArray[np.int64]
+
+ROLLOUT = 150  # bytes that a rank keeps of a rollout: its seed, its result, and what all ranks send of theirs
 
 
 def make_task_env(section: EnvironmentSection, rebuild: bool | None = None, node_size: int = 1) -> VectorEnv:
@@ -144,7 +146,7 @@ class Task:
 
     def _build_function(self, section: EnvironmentSection, function: str) -> None:
         assert section.dimension is not None
-        require_memory(self.config, section.dimension, 1)
+        require_memory({"environment.dimension": 3 * 8 * section.dimension})
         offset = section.shift * stream(self.config.seed, TASK).standard_normal(section.dimension)
         self.env = env = make_function_env(function, section.dimension, offset, start_folder())
         env.try_out()
@@ -158,7 +160,7 @@ class Task:
         self.env = env = make_task_env(section, node_size=self.node_size)
         env.try_out()
         if isinstance(config.policy, ConvolutionalOptions) and not constants:
-            require_memory_for_reference(config.policy.reference, env.interface.observation_size)
+            require_memory({"policy.reference": config.policy.reference * env.interface.observation_size})
             random = stream(config.seed, REFERENCE)
             constants = {"reference": draw_reference(env, config.policy.reference, random)}
         try:
@@ -166,15 +168,33 @@ class Task:
         except PolicyProblem as error:
             raise ConfigError(str(error)) from None
         self.dimension = self.policy.size
-        require_memory(config, self.dimension, env.slots)
         self.behaviour_size = env.interface.observation_size
         if section.behaviour:
             self.behaviour_size = env.measure_behaviour(section.behaviour)
         timeout = None if env.timeout else section.episode_timeout
         counts_signs = "sign" in getattr(config.solver, "fitness", "")  # few solvers need them, and they cost time
-        self.player = EpisodePlayer(env, self.policy, config.policy.observation_clip, timeout, counts_signs)
+        try:
+            self.player = EpisodePlayer(env, self.policy, config.policy.observation_clip, timeout, counts_signs)
+        except MemoryError:  # no memory is used yet, but no machine would give so much
+            require_memory({f"the policy ({self.dimension:,} parameters)": 4 * self.dimension * env.slots})
+            raise
         if config.policy.normalize_observations:
             self.observation_size = env.interface.observation_size
+
+    def training_needs(self) -> dict[str, int]:
+        """What a single rank cannot do without to train this task: what needs the memory, and bytes."""
+        config, dimension = self.config, self.dimension
+        solver = config.solver
+        members = solver.members(dimension)
+        rollouts = members * solver.episodes
+        slots = min(self.env.slots, rollouts) if isinstance(self.env, VectorEnv) else 1
+        return {
+            "noise.size": 4 * config.noise.size if solver.noise_rows(dimension) else 0,
+            PARAMETERS: 4 * dimension * (slots + 2),
+            SOLVER: solver.memory(dimension),
+            "solver.population" if solver.episodes < members else "solver.episodes": ROLLOUT * rollouts,
+            "evaluation.episodes": ROLLOUT * config.evaluation.episodes if self.policy else 0,
+        }
 
     def count_players(self, node_size: int) -> int:
         """How many of the `node_size` ranks of a node play: as many as its instances of the environment serve."""

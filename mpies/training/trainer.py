@@ -16,6 +16,7 @@ from mpies.training.control import Control, GenerationAbandoned, Signals
 from mpies.training.evaluator import EvaluationFailed, Evaluator
 from mpies.training.generation import Population
 from mpies.training.learner import Learner
+from mpies.training.memory import require_memory
 from mpies.training.task import build_task
 from mpies.training.update import Updater, make_solver
 
@@ -42,6 +43,7 @@ class Trainer:
     ) -> None:
         self.config, self.comm, self.run, self.on_generation = config, comm, run, on_generation
         self.task = build_task(config, comm)
+        require_memory(self.task.training_needs())
         self.solver = make_solver(config, self.task.dimension, self.task.directions)
         self.control = Control(config.stop, comm, signals)
         self.updater = Updater(config, self.solver, comm)

@@ -340,7 +340,7 @@ WRONG = {
         def propose(self):
             raise RuntimeError("one\n\n  two \x1b[31m three")
         """,
-        "propose raised RuntimeError: one two  [31m three (wrong.py, line 62)",
+        r"propose raised RuntimeError: one two \x1b[31m three (wrong.py, line 62)",
     ),
     "propose ends Python": (
         "def propose(self): sys.exit()",

@@ -78,15 +78,20 @@ gymnasium.register("Raising-v0", Raising, max_episode_steps=50)
 """
 
 
-@pytest.mark.parametrize(("fault", "message"), [("bug", "ZeroDivisionError"), ("exit", "the environment leaves")])
-def test_a_rank_that_raises_ends_the_job_within_seconds_with_its_traceback(
-    fault, message, run_mpies, write_config, tmp_path
-):
+def test_a_rank_that_raises_ends_the_job_within_seconds_with_its_traceback(run_mpies, write_config, tmp_path):
     (tmp_path / "raising.py").write_text(RAISING)
-    environment = f"id: 'raising:Raising-v0', kwargs: {{fault: {fault}}}"
+    environment = "id: 'raising:Raising-v0', kwargs: {fault: bug}"
     outcome = run_mpies(3, "train", write_config(ENDLESS.replace("id: CartPole-v1", environment)), timeout=25)
     assert outcome.code not in (0, 2, 75)
-    assert "rank 1" in outcome.stderr and "Traceback" in outcome.stderr and message in outcome.stderr
+    assert "rank 1" in outcome.stderr and "Traceback" in outcome.stderr and "ZeroDivisionError" in outcome.stderr
+
+
+def test_an_environment_that_exits_on_one_rank_ends_all_with_one_line(run_mpies, write_config, tmp_path):
+    (tmp_path / "raising.py").write_text(RAISING)
+    environment = "id: 'raising:Raising-v0', kwargs: {fault: exit}"
+    outcome = run_mpies(3, "train", write_config(ENDLESS.replace("id: CartPole-v1", environment)), timeout=25)
+    assert outcome.code == 2 and "Traceback" not in outcome.stderr
+    assert outcome.stderr.count("SystemExit: the environment leaves") == 1
 
 
 def test_four_ranks_hold_one_noise_table(start_mpies, write_config, tmp_path):
