@@ -10,15 +10,18 @@ PARAMETERS, SOLVER = "the number of parameters", "solver.kind"
 
 
 def require_memory(needs: Mapping[str, int]) -> None:
-    """Raise ConfigError where the needs together exceed what this process may use.  needs: what
-    needs memory, and bytes."""
+    """Raise ConfigError where the needs together exceed what this process may use.
+
+    needs: what needs the memory, and bytes.
+    """
     usable, total = usable_memory(), sum(needs.values())
     if total > usable:
         largest = max(needs, key=lambda name: needs[name])
-        share = f", {describe_size(needs[largest])} of it" if needs[largest] < total else ""
+        whole, part = describe_size(total), describe_size(needs[largest])
+        share = f", {part} of it" if part != whole else ""
         raise ConfigError(
-            f"a rank needs at least {describe_size(total)} of memory{share} for {largest}, but {describe_size(usable)} "
-            "can be used here; make that smaller, or take another machine"
+            f"a rank needs at least {whole} of memory{share} for {largest}, but {describe_size(usable)} can be used "
+            "here; make that smaller, or take another machine"
         )
 
 

@@ -82,10 +82,11 @@ class Updater:
 
     def apply(self, spec: GenerationSpec, population: Population) -> None:
         """Take the step of a generation: each rank sums its block of the moments, rank 0 tells the solver."""
-        moments = sum_moments(self.solver, spec.proposal, population.results, population.indices, self.comm)
-        if self.learner:
-            assert moments is not None
-            self.learner.tell(spec, population, moments, time.perf_counter() - self._began)
+        with np.errstate(all="ignore"):  # a step may overflow; the returns of its members show it
+            moments = sum_moments(self.solver, spec.proposal, population.results, population.indices, self.comm)
+            if self.learner:
+                assert moments is not None
+                self.learner.tell(spec, population, moments, time.perf_counter() - self._began)
         self.generation += 1
 
     def replay(self, record: Mapping[str, Any] | None) -> None:
