@@ -94,7 +94,9 @@ class EnvPoolEnv(VectorEnv):
         pool = self._make_pool([0])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # gymnasium warns of bounds that lose precision
-            self.interface = interface_of(environment_id, _join_parts(pool.observation_space), pool.action_space)
+            space = pool.observation_space
+            self.interface = interface_of(environment_id, _join_parts(space), pool.action_space)
+        self._has_numbers = type(space).__name__ == "Discrete"
         if self.interface.shape:  # an emulator takes much memory, and a step much longer than a call
             self.slots, self.smallest, self.largest, self.low_water = 8, 1, 8, 6
 
@@ -116,7 +118,7 @@ class EnvPoolEnv(VectorEnv):
 
     def open(self, seeds: Sequence[int], is_training: bool = False) -> _EnvPoolBatch:
         pool = self._make_pool([int(seed) for seed in seeds])
-        return _EnvPoolBatch(pool, self.interface.observation_size, self.behaviour)
+        return _EnvPoolBatch(pool, self.interface.observation_size, self.behaviour, self._has_numbers)
 
 
 def _join_parts(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
@@ -133,17 +135,25 @@ def _flatten_rows(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values if values.ndim == 2 else values.reshape(len(values), -1)
 
 
+def _one_hot(numbers: npt.NDArray[Any], size: int) -> npt.NDArray[np.float32]:
+    """Rows (m, size) that are 1 in the place of each of the numbers (m,) and 0 elsewhere."""
+    rows = np.zeros((len(numbers), size), np.float32)
+    rows[np.arange(len(numbers)), numbers] = 1
+    return rows
+
+
 class _EnvPoolBatch(EpisodeBatch):
     """A pool whose environments play one episode each; an environment's id in the pool is the episode's place.
 
     It calls EnvPool's own `_send` and `_recv`: the public `step` builds dicts, which takes 20 us for each call.
 
     size: o, of an observation.  behaviour: names of entries of the info.
+    has_numbers: whether EnvPool returns an observation as a single number, which becomes a one-hot vector here.
     Raises EnvironmentProblem if the info lacks one of them.
     """
 
-    def __init__(self, pool: Any, size: int, behaviour: Sequence[str] = ()) -> None:
-        self._pool = pool
+    def __init__(self, pool: Any, size: int, behaviour: Sequence[str] = (), has_numbers: bool = False) -> None:
+        self._pool, self._size, self._has_numbers = pool, size, has_numbers
         self.failures, self.behaviours = {}, {}
         self._action_type = pool.spec.action_array_spec["action"].dtype
         # A state is a list of arrays; these are the positions in it.  `done` is true of truncated episodes too.
@@ -166,6 +176,8 @@ class _EnvPoolBatch(EpisodeBatch):
 
     def _read_observations(self, state: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """The observations (m, o) in a state."""
+        if self._has_numbers:
+            return _one_hot(state[self._parts[0]].ravel(), self._size)
         if len(self._parts) == 1:
             return _flatten_rows(state[self._parts[0]])
         return np.concatenate([_flatten_rows(state[part]) for part in self._parts], axis=1, dtype=np.float32)

@@ -50,6 +50,13 @@ def user_errors(command: Callable[Arguments, None]) -> Callable[Arguments, None]
     return run
 
 
+def echo(text: object) -> None:
+    """Print a text on standard output, with escapes for control characters, which the name of a file may hold."""
+    from mpies.errors import escape
+
+    click.echo(escape(str(text)))
+
+
 def end_with_error(message: str, code: int) -> NoReturn:
     """End the process with this exit code and a line on standard error."""
     from mpies.errors import printable

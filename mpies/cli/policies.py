@@ -4,7 +4,7 @@ import json
 
 import click
 
-from mpies.cli.options import end, parse_member, user_errors
+from mpies.cli.options import echo, end, parse_member, user_errors
 
 SEED = click.option(
     "--seed", type=click.IntRange(0), help="Seed of the episodes; default the run's, never used in training."
@@ -22,7 +22,7 @@ def evaluate(policy: str, episodes: int, seed: int | None, as_json: bool) -> Non
     from mpies.tools.evaluate import describe_evaluation, evaluate_policy
 
     result = evaluate_policy(policy, episodes, seed)
-    click.echo(json.dumps(result) if as_json else describe_evaluation(result))
+    echo(json.dumps(result) if as_json else describe_evaluation(result))
     end(not result["failures"])
 
 
@@ -44,17 +44,15 @@ def play(run: str, video: str | None, episodes: int, seed: int | None, member: s
 
         generation, returns = play_policy(run, episodes, seed, video)
         listed = ", ".join(map(format_return, returns))
-        click.echo(f"{video or run}: generation {generation}, return {listed}")
+        echo(f"{video or run}: generation {generation}, return {listed}")
         return
     generation, number = parse_member(member)
     from mpies.views.video import show_member
 
     recorded, replayed, failures = show_member(run, generation, number, video)
-    click.echo(
-        f"{run}: member {number} of generation {generation}: recorded {recorded:.6g}, played again {replayed:.6g}"
-    )
+    echo(f"{run}: member {number} of generation {generation}: recorded {recorded:.6g}, played again {replayed:.6g}")
     for episode, message in failures.items():
-        click.echo(f"episode {episode}: {message}")
+        echo(f"episode {episode}: {message}")
     end(recorded == replayed or (recorded != recorded and replayed != replayed))  # NaN, where episodes failed
 
 
@@ -66,4 +64,4 @@ def export(policy: str, to: str) -> None:
     """Write POLICY (a run directory or a policy file) for other programs."""
     from mpies.tools.export import export_policy
 
-    click.echo(f"{to}: {export_policy(policy, to)}")
+    echo(f"{to}: {export_policy(policy, to)}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mpies.cli.options import NumberRange, end, user_errors
+from mpies.cli.options import NumberRange, echo, end, user_errors
 
 WIDTH = click.option(
     "--width", default=8.0, show_default=True, type=NumberRange(3, 40), help="Width of a plot in inches."
@@ -40,7 +40,7 @@ def plot(runs: tuple[str, ...], width: float, trajectory: bool, umap: bool, grid
             curves = read_curves(run)
             paths = write_plots(curves.path, curves, width)
         for path in paths:
-            click.echo(path)
+            echo(path)
 
 
 @click.command()
@@ -51,7 +51,7 @@ def report(run: str, out: str | None) -> None:
     """Write one HTML file about RUN that opens anywhere: config, curves, result, how to reproduce it."""
     from mpies.views.report import write_report
 
-    click.echo(write_report(run, out))
+    echo(write_report(run, out))
 
 
 @click.command()
@@ -67,7 +67,7 @@ def compare(runs: tuple[str, ...], out: str, width: float) -> None:
     groups = group_runs([read_curves(run) for run in runs])
     print_table(groups)
     for path in write_comparison(groups, out, width):
-        click.echo(path)
+        echo(path)
 
 
 @click.command()
@@ -82,7 +82,7 @@ def dashboard(folder: str, host: str, port: int) -> None:
     from mpies.views.dashboard import serve
 
     with serve(folder, host, port) as server:
-        click.echo(f"the runs of {folder} are on {server.url}")
+        echo(f"the runs of {folder} are on {server.url}")
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
         click.echo("")
@@ -105,9 +105,7 @@ def replay(run: str, generation: int, out: str | None) -> None:
         replayed.save(out)
     same = replayed.is_faithful()
     verdict = "the recorded one" if same else "NOT the recorded one: other package builds or processor?"
-    click.echo(
-        f"{run}: generation {generation}, {replayed.dimension} parameters, digest {replayed.digest[:16]}: {verdict}"
-    )
+    echo(f"{run}: generation {generation}, {replayed.dimension} parameters, digest {replayed.digest[:16]}: {verdict}")
     end(same)
 
 
@@ -127,10 +125,10 @@ def reproduce(recipe: str | None, listed: bool, out: str | None, ranks: int, gen
     from mpies.tools.reproduce import list_recipes, reproduce_recipe
 
     if listed:
-        click.echo(list_recipes())
+        echo(list_recipes())
         return
     if recipe is None:
         raise ConfigError("reproduce needs the name of a recipe under results/, or --list")
     outcome = reproduce_recipe(recipe, out, ranks, generations)
-    click.echo(outcome)
+    echo(outcome)
     end(outcome.is_reproduced)

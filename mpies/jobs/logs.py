@@ -77,7 +77,7 @@ def use_json_if_wanted(comm: Communicator) -> None:
 
 def print_message(message: str, values: Mapping[str, Any]) -> None:
     """Print a line on standard output.  values: what it says, as names and values of a JSON object."""
-    print(format_entry("INFO", message, values) if is_json_wanted() else message, flush=True)
+    print(format_entry("INFO", message, values) if is_json_wanted() else escape(message), flush=True)
 
 
 def print_error(message: str) -> None:

@@ -6,7 +6,7 @@ from mpies.comm.limits import usable_memory
 from mpies.errors import ConfigError
 
 # What needs memory, in the words of the message.
-PARAMETERS, SOLVER = "the number of parameters", "solver.kind"
+PARAMETERS, SOLVER = "the parameters", "the state of the solver"
 
 
 def require_memory(needs: Mapping[str, int]) -> None:

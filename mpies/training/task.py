@@ -175,7 +175,7 @@ class Task:
         counts_signs = "sign" in getattr(config.solver, "fitness", "")  # few solvers need them, and they cost time
         try:
             self.player = EpisodePlayer(env, self.policy, config.policy.observation_clip, timeout, counts_signs)
-        except MemoryError:  # no memory is used yet, but no machine would give so much
+        except (MemoryError, ValueError):  # the stack is not in use yet, but no machine would give so much
             require_memory({f"the policy ({self.dimension:,} parameters)": 4 * self.dimension * env.slots})
             raise
         if config.policy.normalize_observations:

@@ -1,0 +1,121 @@
+"""Whatever is wrong with a command line is one line that begins with `mpies:`, and exit code 2."""
+
+import os
+
+import pytest
+
+from mpies.runs.metrics import format_return
+from tests.support import assert_refused, invoke
+
+LONG = "o" * 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tain"], ["no such command 'tain'", "--help"]),
+        (["train"], ["missing argument 'CONFIG'"]),
+        (["train", "c.yaml", "--resume", "x"], ["invalid value for '--resume'", "'auto', 'never', 'must'"]),
+        (["train", "c.yaml", "--ranks", "0"], ["invalid value for '--ranks': 0 is not in the range x>=1; see"]),
+        (["train", "c.yaml", "--no-such-option"], ["no such option"]),
+        (["--no-such-option"], ["no such option", "--help"]),
+        (["launch", "slrum"], ["no such command 'slrum'", "launch --help"]),
+        (["replay", "run"], ["missing option '--generation'"]),
+        (["replay", "run", "--generation", "x"], ["invalid value for '--generation': 'x'"]),
+        (["compare", "run", "--width", "nan"], ["invalid value for '--width': 'nan' is not a number; see"]),
+        (["simulate", "1,1,1,1", "--price", "nan"], ["invalid value for '--price': 'nan' is not a number"]),
+        (["evaluate", "a", "b"], ["got unexpected extra argument (b)"]),
+        (["check", LONG], ["cannot be read (File name too long); give the path of a YAML file"]),
+        (["evaluate", LONG], ["cannot be read or written (File name too long); give another path"]),
+        (["export", "\x1b[31m\x07"], [r"missing option '--to'"]),
+        (["check", "\x1b[31mred\n\x07"], [r"mpies: \x1b[31mred \x07: cannot be read"]),
+        (["evaluate", "\x1b[31m"], [r"\x1b[31m: cannot be read"]),
+    ],
+)
+def test_a_wrong_use_is_one_line(arguments, words):
+    outcome = invoke(*arguments)
+    assert_refused(outcome, *words)
+    assert outcome.stderr.rstrip("\n").isprintable()
+
+
+def test_without_a_command_the_commands_are_listed():
+    for arguments in ([], ["launch"]):
+        outcome = invoke(*arguments)
+        assert outcome.code == 2 and outcome.stderr.startswith("Usage: ")
+    assert invoke("--version").code == invoke("--help").code == invoke("train", "-h").code == 0
+
+
+@pytest.mark.parametrize("out", [LONG, f"{LONG}/below"])
+def test_a_run_directory_with_too_long_a_name_is_refused(out, run_mpies, write_config):
+    config = write_config("environment: {id: 'function:sphere', dimension: 2}\nnoise: {size: 1000}\n")
+    assert_refused(run_mpies(0, "train", config, "--out", out), "File name too long", "another")
+    overrides = ["environment.dimension=2"] * 30  # are part of the default name
+    assert_refused(run_mpies(0, "train", config, *overrides), "File name too long", "another")
+
+
+def test_a_file_whose_name_is_no_text_is_named_all_the_same(run_mpies, tmp_path):
+    name = os.fsdecode(b"\xff.yaml")
+    assert_refused(run_mpies(0, "check", name), r"\udcff.yaml: cannot be read (No such file or directory)")
+
+
+HALF = 'environment: {id: CartPole-v1, kwargs: {a: "\\ud800"}}\n'
+
+
+def test_half_a_character_in_a_config_is_refused(tmp_path):
+    (tmp_path / "c.yaml").write_text(HALF)
+    assert_refused(invoke("check", tmp_path / "c.yaml"), "c.yaml: line 1 is not YAML (half a character; mend")
+
+
+OWN = """
+import gymnasium, numpy as np
+class Rude(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    count = 0
+    def reset(self, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+    def step(self, action):
+        Rude.count += 1
+        if Rude.count > 5:
+            raise RuntimeError("\\x1b[2J\\x07bell\\r\\n\\x00")
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+def broken():
+    raise ValueError("\\x1b[31mred\\x07")
+"""
+
+
+def test_control_characters_of_a_users_exception_are_shown_as_escapes(run_mpies, write_config, tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    config = write_config(
+        "environment: {id: 'own.py:Rude', max_steps: 2, rebuild: never}\nsolver: {population: 4}\n"
+        "noise: {size: 10000}\nstop: {generations: 3, max_failures: 1}\nevaluation: {every: 0, episodes: 1}\n"
+    )
+    outcome = run_mpies(0, "train", config, "--out", "run")
+    assert r"RuntimeError: \x1b[2J\x07bell \x00" in outcome.stderr
+    for text in (outcome.stderr, outcome.stdout, (tmp_path / "run" / "log.txt").read_text()):
+        assert all(letter.isprintable() or letter == "\n" for letter in text), text
+    outcome = run_mpies(0, "check", config, "environment.id=own.py:broken")
+    assert_refused(outcome, r"own.py:broken cannot be built: ValueError: \x1b[31mred\x07")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *((0.0, "0.00"), (-0.0, "0.00"), (-1e-6, "-1e-06"), (-0.0012345, "-0.00123"), (0.05, "0.05"), (0.1, "0.10")),
+        *((-123.456, "-123.46"), (1234567.891, "1234567.89"), (1e20, "1e+20"), (float("nan"), "nan")),
+    ],
+)
+def test_a_return_has_as_many_digits_as_it_needs(value, text):
+    assert format_return(value) == text
+
+
+def test_small_returns_are_shown_while_training_at_the_end_and_by_evaluate(run_mpies, write_config):
+    config = write_config(
+        "environment: {id: 'function:sphere', dimension: 4}\nsolver: {kind: cma_es, sigma: 0.001}\n"
+        "stop: {generations: 300, target: -1.0e-10}\nevaluation: {every: 5}\n"
+    )
+    outcome = run_mpies(0, "train", config, "--out", "run")
+    assert outcome.code == 0, outcome.stderr
+    assert "-0.00" not in outcome.stdout.replace("-0.000", "")
+    solved = outcome.stdout.split("solved: ")[1].split(", target")[0]
+    assert -1e-10 <= float(solved) < 0
+    assert f"mean return {solved} over 3 held-out" in run_mpies(0, "evaluate", "run", "--episodes", "3").stdout

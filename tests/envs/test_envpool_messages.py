@@ -1,0 +1,75 @@
+"""What is said where EnvPool is absent or refuses a value, and observations that it returns as numbers."""
+
+import numpy as np
+import pytest
+
+from mpies.envs import EnvironmentProblem, envpool_env, make_env
+from mpies.envs.messages import suggest_ids
+
+
+@pytest.fixture
+def no_envpool(monkeypatch):
+    """EnvPool as if it were not installed."""
+    monkeypatch.setattr(envpool_env, "_import_envpool", lambda: None)
+    envpool_env.offers.cache_clear()
+    yield
+    envpool_env.offers.cache_clear()
+
+
+def test_without_envpool_an_id_that_it_may_have_names_the_extra(no_envpool):
+    with pytest.raises(EnvironmentProblem) as caught:
+        make_env("Pong-v5")
+    message = str(caught.value)
+    assert "'Pong-v5' is not known to gymnasium" in message and 'pip install "mpies[envpool]"' in message
+    assert "did you mean" not in message and "\n" not in message
+
+
+def test_a_misspelt_id_is_still_corrected_without_envpool(no_envpool):
+    with pytest.raises(EnvironmentProblem, match=r"did you mean CartPole-v1.*mpies\[envpool\]"):
+        make_env("CartPoel-v1")
+
+
+def test_with_envpool_it_is_not_mentioned():
+    pytest.importorskip("envpool")
+    with pytest.raises(EnvironmentProblem) as caught:
+        make_env("NoSuchThing-v5")
+    assert "mpies[envpool]" not in str(caught.value)
+
+
+def test_an_id_is_compared_by_its_name_and_not_by_its_version():
+    known = ["Ant-v5", "Pusher-v5", "LunarLander-v3", "LunarLander-v2", "HalfCheetah-v5"]
+    assert suggest_ids("Pong-v5", known) == ""
+    assert suggest_ids("HalfCheetah-v9", known) == "; did you mean HalfCheetah-v5?"
+    assert suggest_ids("LunarLandr-v3", known) == "; did you mean LunarLander-v3 or LunarLander-v2?"
+
+
+@pytest.mark.parametrize("steps", [2**31, 10**11, 10**18])
+def test_a_time_limit_that_is_too_large_for_envpool_is_one_short_line(steps):
+    pytest.importorskip("envpool")
+    with pytest.raises(EnvironmentProblem) as caught:
+        make_env("CartPole-v1", max_steps=steps)
+    message = str(caught.value)
+    assert f"EnvPool cannot build CartPole-v1, max_episode_steps={steps}: a number is too large" in message
+    assert "mend max_steps" in message and len(message) < 250 and "\n" not in message
+    assert make_env("CartPole-v1", max_steps=2**31 - 1).interface.observation_size == 4
+
+
+@pytest.mark.parametrize("name", ["FrozenLake-v1", "Taxi-v3"])
+def test_an_observation_that_is_a_number_becomes_a_one_hot_vector(name):
+    pytest.importorskip("envpool")
+    env = make_env(name, "envpool")
+    batch = env.open([1, 2, 3])
+    places = np.arange(3, dtype=np.int32)
+    numbers = [batch.observations.argmax(axis=1)]
+    observations = batch.observations
+    for _ in range(4):
+        assert observations.shape == (3, env.interface.observation_size)
+        assert (observations.sum(axis=1) == 1).all() and (observations.max(axis=1) == 1).all()
+        batch.send(places, np.ones(3, np.int32))
+        observations, _, over = batch.receive()
+        numbers.append(observations.argmax(axis=1))
+        if over.any():
+            break
+    batch.close()
+    assert len({tuple(row) for row in numbers}) > 1
+    assert batch.calls is None  # the compiled loop does without Python, and would see the numbers

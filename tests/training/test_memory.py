@@ -1,0 +1,118 @@
+"""What cannot fit into memory is refused in one line before any of it is asked for."""
+
+import pytest
+
+from mpies.comm.limits import usable_memory
+from mpies.comm.serial import Serial
+from mpies.config.loading import validate_config
+from mpies.errors import ConfigError
+from mpies.training import memory
+from mpies.training.memory import describe_size, require_memory
+from mpies.training.task import Task
+from mpies.training.trainer import Trainer
+from tests.support import assert_refused, invoke
+
+CARTPOLE = {"environment": {"id": "CartPole-v1"}}
+SPHERE = {"environment": {"id": "function:sphere", "dimension": 10}}
+
+# Huge but valid: config, what the message names.
+HUGE = {
+    "hidden": (CARTPOLE | {"policy": {"hidden": [10**8]}}, r"the policy \(700,000,002 parameters\)"),
+    "two layers": (CARTPOLE | {"policy": {"hidden": [10**15, 10**15]}}, "the policy"),
+    "lstm": (CARTPOLE | {"policy": {"kind": "lstm", "hidden": 10**8}}, "the policy"),
+    "population": (
+        CARTPOLE | {"solver": {"population": 10**18}},
+        r"139,698,386,192 GB of memory for solver\.population",
+    ),
+    "episodes": (CARTPOLE | {"solver": {"episodes": 10**15}}, r"solver\.episodes"),
+    "evaluation": (CARTPOLE | {"evaluation": {"episodes": 10**12}}, r"evaluation\.episodes"),
+    "noise": (
+        SPHERE | {"noise": {"size": 10**12}},
+        r"3,725 GB of memory for noise\.size",
+    ),
+    "dimension": ({"environment": {"id": "function:sphere", "dimension": 10**15}}, r"environment\.dimension"),
+    "parents": (
+        SPHERE | {"solver": {"kind": "deep_ga", "population": 10**9, "parents": 10**9}},
+        "the state of the solver",
+    ),
+    "chains": (SPHERE | {"solver": {"kind": "deep_ga", "snapshot": 10**15}}, "the state of the solver"),
+    "means": (SPHERE | {"solver": {"kind": "novelty_es", "means": 10**15}}, "the state of the solver"),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_training_is_refused_with_the_size_its_cause_and_what_there_is(name):
+    values, cause = HUGE[name]
+    with pytest.raises(ConfigError, match=cause) as caught:
+        Trainer(validate_config(values, "x"), Serial())
+    message = str(caught.value)
+    assert message.startswith("a rank needs at least ") and "\n" not in message
+    assert "can be used here; make that smaller" in message
+
+
+def test_numbers_beyond_64_bits_are_refused_as_such():
+    with pytest.raises(ConfigError, match=r"solver\.population must be less than 9223372036854775808, but is 1000"):
+        validate_config(CARTPOLE | {"solver": {"population": 10**22}}, "x")
+    assert validate_config(CARTPOLE | {"seed": 10**40}, "x").seed == 10**40
+
+
+def test_the_commands_refuse_it_in_one_line(run_mpies, write_config):
+    config = write_config("environment: {id: CartPole-v1}\npolicy: {hidden: [100000000]}\n")
+    for command in (["check", config], ["train", config, "--out", "run"]):
+        assert_refused(run_mpies(0, *command), "a rank needs at least", "the policy (700,000,002 parameters)")
+
+
+def test_observations_of_reference_are_refused_before_they_are_played():
+    pytest.importorskip("envpool")
+    values = {"environment": {"id": "Pong-v5"}, "policy": {"kind": "conv", "reference": 10**12}}
+    with pytest.raises(ConfigError, match=r"for policy\.reference, but"):
+        Task(validate_config(values, "x"))
+
+
+def test_bins_are_at_most_a_million():
+    values = {"environment": {"id": "Pendulum-v1"}, "policy": {"bins": "uniform:1000000000000"}}
+    with pytest.raises(ConfigError, match=r"custom:v1,v2,\.\.\. with 2 to 1,000,000 values, but is the text"):
+        validate_config(values, "x")
+
+
+def test_a_policy_can_be_evaluated_where_it_could_not_be_trained():
+    task = Task(validate_config(CARTPOLE | {"solver": {"population": 10**18}}, "x"))
+    assert task.training_needs()["solver.population"] > usable_memory()
+
+
+def test_what_is_needed_is_compared_with_what_may_be_used(monkeypatch):
+    monkeypatch.setattr(memory, "usable_memory", lambda: 1000 * 2**20)
+    require_memory({"a": 600 * 2**20, "b": 400 * 2**20})
+    with pytest.raises(ConfigError, match=r"at least 1\.5 GB of memory, 1\.0 GB of it for b, but 1\.0 GB can be used"):
+        require_memory({"a": 500 * 2**20, "b": 1024 * 2**20})
+    with pytest.raises(ConfigError, match=r"at least 11 GB of memory for b, but"):
+        require_memory({"a": 1, "b": 11 * 2**30})
+
+
+def test_sizes_are_whole_where_they_are_large():
+    assert [describe_size(count) for count in (2**29, 15 * 2**30, 10**30)] == [
+        "0.5 GB",
+        "15 GB",
+        "931,322,574,615,478,515,625 GB",
+    ]
+
+
+def test_a_command_that_runs_out_of_memory_says_so_in_one_line(monkeypatch, tmp_path):
+    def fail(*_):
+        raise MemoryError("Unable to allocate 9. TiB")
+
+    monkeypatch.setattr("mpies.scaling.cost.describe_cost", fail)
+    (tmp_path / "c.yaml").write_text("environment: {id: CartPole-v1}")
+    outcome = invoke("check", tmp_path / "c.yaml")
+    assert outcome.code == 1
+    assert outcome.stderr.startswith("mpies: there is not enough memory (Unable to allocate 9. TiB)")
+    assert outcome.stderr.count("\n") == 1
+
+
+def test_a_limit_of_episodes_grows_no_further_than_numbers_go(run_mpies, write_config):
+    config = write_config(
+        "environment: {id: CartPole-v1, max_steps: 5, adaptive: {start: 1, threshold: 0, ratio: 1.0e+308}}\n"
+        "solver: {population: 4}\nnoise: {size: 100000}\nstop: {generations: 4}\nevaluation: {every: 0, episodes: 1}\n"
+    )
+    outcome = run_mpies(0, "train", config, "--out", "run")
+    assert outcome.code == 0, outcome.stderr
