@@ -10,7 +10,7 @@ from tests.support import HOME
 
 # Packages from the top down; one imports only those below it.  solvers and envs import nothing of mpies but themselves.
 LAYERS = [
-    *("cli", "jobs", "sweeps", "scaling", "views", "tools", "training", "runs", "rollouts", "config", "policies"),
+    *("cli", "api", "jobs", "sweeps", "scaling", "views", "tools", "training", "runs", "rollouts", "config", "policies"),
     *("kernels", "comm", "errors", "threads", "paths"),
 ]
 BOTTOM = ("solvers", "envs")

@@ -1,0 +1,1 @@
+"""The Python API.  `mpies/__init__.py` exports its names; users import those."""
