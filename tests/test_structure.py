@@ -10,8 +10,8 @@ from tests.support import HOME
 
 # Packages from the top down; one imports only those below it.  solvers and envs import nothing of mpies but themselves.
 LAYERS = [
-    *("cli", "api", "jobs", "sweeps", "scaling", "views", "tools", "training", "runs", "rollouts", "config", "policies"),
-    *("kernels", "comm", "errors", "threads", "paths"),
+    *("cli", "api", "jobs", "sweeps", "scaling", "views", "tools", "training", "runs", "rollouts", "config"),
+    *("policies", "kernels", "comm", "errors", "threads", "paths"),
 ]
 BOTTOM = ("solvers", "envs")
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 80  # lines
