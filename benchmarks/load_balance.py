@@ -5,9 +5,9 @@
 The loop of `mpies train` as it is, on an environment that sleeps (sleeping.py) instead of computing, so that many
 ranks fit on few cores.  For episodes of coefficient of variation .5 and 1, and with one rank four times slower: in
 turn, generations whose members are taken from the counter and generations in which each rank has its own equal share;
-then as many generations in a row with `overlap: 1`.  The busy share is the time slept by all ranks over ranks x wall
-time of the generations; beside it what `mpies simulate` predicts, and how much of the sleep came from waking too late,
-which tells whether the cores were free.
+then as many generations in a row for each share of overlap.  The busy share is the time slept by all ranks over ranks x
+wall time of the generations; beside it what `mpies simulate` predicts, and how much of the sleep came from waking too
+late, which tells whether the cores were free.
 """
 
 import argparse
@@ -28,17 +28,19 @@ from mpies.envs.gymnasium_env import GymnasiumEnv
 from mpies.scaling.bench import barrier, play_generation
 from mpies.scaling.model import Machine, Workload, predict
 from mpies.training.trainer import Trainer
+from mpies.training.update import FIRST_EARLY
 
 CASES: dict[str, dict[str, Any]] = {
     "CV 0.5": {"variation": 0.5},
     "CV 1": {"variation": 1.0},
     "one rank 4 times slower": {"slow": 1},
 }
+OVERLAPS = 0.25, 0.5, 1.0
 Share = tuple[float, float]  # busy, and of the sleep what was too long
 
 
 def make_trainer(
-    comm: Communicator, members: int, step: float, mean: float, overlap: int = 0, **kwargs: Any
+    comm: Communicator, members: int, step: float, mean: float, overlap: float = 0.0, **kwargs: Any
 ) -> Trainer:
     """A Trainer at the beginning of a run.  members: of a rank.  step: seconds.  mean: steps of an episode."""
     values = {
@@ -79,9 +81,11 @@ def measure(comm: Communicator, options: argparse.Namespace, kwargs: dict[str, A
         comm.work_counter = equal_shares(comm)
         shares["static"].append(busy_share(trainer))
         comm.work_counter = counter
-    trainer = make_trainer(comm, options.members, options.step, options.mean, overlap=1, **kwargs)
-    play_generation(trainer)  # from here on the next one is under way
-    shares["overlap"] = [busy_share(trainer, options.generations)]
+    for overlap in OVERLAPS:
+        trainer = make_trainer(comm, options.members, options.step, options.mean, overlap, **kwargs)
+        for _ in range(FIRST_EARLY):
+            play_generation(trainer)  # from here on the next one is under way
+        shares[f"overlap {overlap:g}"] = [busy_share(trainer, options.generations)]
     result: dict[str, Any] = {way: statistics.median(busy for busy, _ in values) for way, values in shares.items()}
     result["late"] = statistics.median(late for values in shares.values() for _, late in values)
     result["all"] = shares
@@ -91,11 +95,11 @@ def measure(comm: Communicator, options: argparse.Namespace, kwargs: dict[str, A
 
 
 def predicted(ranks: int, options: argparse.Namespace, variation: float, env: VectorEnv) -> list[float]:
-    """The busy shares that `mpies simulate` predicts: counter, static, overlap."""
+    """The busy shares that `mpies simulate` predicts: counter, static, and each share of overlap."""
     slots = {key: getattr(env, key) for key in ("slots", "smallest", "largest", "low_water", "divisor")}
     episodes, seconds = options.members * ranks, options.step * options.mean
     workload = Workload(parameters=16, rows=1, episodes=episodes, seconds=seconds, variation=variation, **slots)
-    ways: list[dict[str, Any]] = [{}, {"static": True}, {"overlap": 1}]
+    ways: list[dict[str, Any]] = [{}, {"static": True}, *({"overlap": share} for share in OVERLAPS)]
     return [predict(Machine(cores=ranks), workload, ranks, **way).efficiency for way in ways]
 
 
@@ -115,9 +119,10 @@ def main() -> None:
     results = {case: measure(comm, options, CASES[case]) for case in options.cases.split(",")}
     if comm.is_root:
         print(f"{comm.size} ranks, {options.members} members each, episodes of {options.step * options.mean:g} s")
-        print(f"{'':<26} {'counter':>8} {'static':>8} {'overlap':>8} {'late':>8}   simulated: counter, static, overlap")
+        ways = "counter", "static", *(f"overlap {share:g}" for share in OVERLAPS)
+        print(f"{'':<26}" + "".join(f" {way:>12}" for way in (*ways, "late")) + f"   simulated: {', '.join(ways)}")
         for case, row in results.items():
-            numbers = " ".join(f"{row[name]:>8.3f}" for name in ("counter", "static", "overlap", "late"))
+            numbers = " ".join(f"{row[name]:>12.3f}" for name in (*ways, "late"))
             simulated = ", ".join(f"{share:.3f}" for share in row.get("predicted", ()))
             print(f"{case:<26} {numbers}   {simulated}".rstrip())
         if options.json:

@@ -1,7 +1,7 @@
 """Stand-ins for what a benchmark leaves out: returns that are made up, and work that is divided beforehand."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ class MadeUpPlayer:
 
     def play(
         self,
-        queue: RolloutQueue,
+        queues: Sequence[RolloutQueue],
         ranks: int = 1,
         prefetch: RolloutQueue | None = None,
         others_are_done: Callable[[], bool] = lambda: True,
@@ -34,12 +34,13 @@ class MadeUpPlayer:
     ) -> None:
         time.sleep(NAP)
         self.comm.node_barrier()  # a rank that slept longer must not make the others wait in what is measured
-        rollouts = queue.pending[self.comm.rank :: self.comm.size]
-        # Multiplication by an odd number is a permutation modulo 2**32, so no two returns are equal.
-        queue.results["total"][rollouts] = -(rollouts * 2654435761 % 2**32).astype(np.float64)
-        queue.results["steps"][rollouts] = 1
-        queue.is_finished[rollouts] = True
-        self.write_members(queue.batch, rollouts)
+        for queue in queues:
+            rollouts = queue.pending[self.comm.rank :: self.comm.size]
+            # Multiplication by an odd number is a permutation modulo 2**32, so no two returns are equal.
+            queue.results["total"][rollouts] = -(rollouts * 2654435761 % 2**32).astype(np.float64)
+            queue.results["steps"][rollouts] = 1
+            queue.is_finished[rollouts] = True
+            self.write_members(queue.batch, rollouts)
 
     def write_members(self, batch: RolloutBatch, rollouts: npt.NDArray[np.int64]) -> None:
         """Write the parameters of each rollout's member, as it must be done before it can be played."""

@@ -63,8 +63,8 @@ def record_episodes(env: VectorEnv, play: Callable[[], object]) -> list[Episode]
 
 def play_next_generation(trainer: Trainer) -> None:
     """Play the coming generation without taking its step; it is played again."""
-    spec, _ = trainer.updater.next_specs()
-    trainer.evaluator.evaluate(spec, trainer.updater.generation)
+    parts, _ = trainer.updater.next_parts()
+    trainer.evaluator.evaluate(parts, trainer.updater.generation)
     trainer.evaluator.queues.clear()
 
 

@@ -1,8 +1,8 @@
 """What a way of training costs in samples: evaluations until a task is solved, beside training without it.
 
-    python benchmarks/sample_cost.py [TASK ...] [--ways low_rank overlap] [--seeds 10] [--json FILE]
+    python benchmarks/sample_cost.py [TASK ...] [--ways low_rank overlap_0.25 ...] [--seeds 10] [--json FILE]
 
-For each seed in turn `mpies train` without either, with noise of low rank and with overlapping generations.
+For each seed in turn `mpies train` with neither, with noise of low rank, and with a share of overlap.
 Solved is a mean return over 100 held-out episodes at the task's target, and again over 100 fresh ones, evaluated after
 every second generation, or every fifth of the walker.  Evaluations are episodes of members; those of the mean do not
 count.  Time does not matter here: run it on a machine that does other things, at low priority.  With a file of figures
@@ -24,7 +24,8 @@ import yaml
 from mpies.comm import mpiexec
 from mpies.runs.metrics import read_metrics
 
-WAYS = {"plain": {}, "low_rank": {"noise": {"kind": "low_rank", "rank": 1}}, "overlap": {"overlap": 1}}
+WAYS: dict[str, dict[str, Any]] = {"plain": {}, "low_rank": {"noise": {"kind": "low_rank", "rank": 1}}}
+WAYS |= {f"overlap_{share:g}": {"overlap": share} for share in (0.25, 0.5, 1)}
 SOLVER = {"kind": "openai_es", "sigma": 0.1, "weight_decay": 0.0}
 TASKS = {
     "cartpole": {
@@ -112,9 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tasks", nargs="*", metavar="TASK", help=", ".join(TASKS))
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument(
-        "--ways", nargs="+", default=["low_rank", "overlap"], choices=[way for way in WAYS if WAYS[way]]
-    )
+    parser.add_argument("--ways", nargs="+", default=list(WAYS)[1:], choices=[way for way in WAYS if WAYS[way]])
     parser.add_argument("--json")
     options = parser.parse_args()
     rows = json.loads(Path(options.json).read_text()) if options.json and Path(options.json).exists() else []

@@ -214,8 +214,8 @@ def measure_bytes(dimension=2804, members=256, generations=3):
         updater = trainer.updater
         updater.begin(trainer.make_learner(None))
         for generation in range(generations + 1):
-            spec, next_spec = updater.next_specs()
-            updater.apply(spec, trainer.evaluator.evaluate(spec, generation, prefetch=next_spec))
+            parts, upcoming = updater.next_parts()
+            updater.apply(parts, trainer.evaluator.evaluate(parts, generation, prefetch=upcoming))
             if generation == 0:  # the first sends what later ones need not
                 comm.sent = dict.fromkeys(comm.sent, 0)
         found[kind] = {verb: round(count / generations) for verb, count in comm.sent.items()}

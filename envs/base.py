@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,11 @@ class Discrete:
 
     count: int
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers an action has as a part of a composite one."""
+        return 1
+
 
 @dataclass(frozen=True)
 class Continuous:
@@ -26,6 +31,70 @@ class Continuous:
 
     low: npt.NDArray[np.float32]
     high: npt.NDArray[np.float32]
+
+    @property
+    def numbers(self) -> int:
+        """a, how many numbers an action has."""
+        return len(self.low)
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A part of an action: so many numbers that are 0 or 1."""
+
+    count: int
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers the part has."""
+        return self.count
+
+
+@dataclass(frozen=True)
+class Composite:
+    """Actions of several parts: vectors (a,) float32 of the parts' numbers, one part after the other.
+
+    A Discrete part is one number, from 0 to count - 1; a Continuous or Binary part is as many as it has.
+    """
+
+    parts: tuple[Discrete | Continuous | Binary, ...]
+
+    @property
+    def low(self) -> npt.NDArray[np.float32]:
+        """The smallest value of each number, (a,)."""
+        return np.concatenate([_bounds(part)[0] for part in self.parts])
+
+    @property
+    def high(self) -> npt.NDArray[np.float32]:
+        """The largest value of each number, (a,)."""
+        return np.concatenate([_bounds(part)[1] for part in self.parts])
+
+
+Action = Discrete | Continuous | Composite
+
+
+def _bounds(part: Discrete | Continuous | Binary) -> npt.NDArray[np.float32]:
+    """The smallest and the largest values (2, a) of the numbers of a part."""
+    if isinstance(part, Continuous):
+        return np.stack([part.low, part.high])
+    if isinstance(part, Discrete):
+        return np.array([[0], [part.count - 1]], np.float32)
+    return np.stack([np.zeros(part.count, np.float32), np.ones(part.count, np.float32)])
+
+
+def draw_actions(action: Action, count: int, random: np.random.Generator) -> npt.NDArray[Any]:
+    """`count` random actions, (count,) int32 if discrete, else (count, a) float32; uniform, and between the bounds."""
+    if isinstance(action, Discrete):
+        return random.integers(action.count, size=count).astype(np.int32)
+    if isinstance(action, Continuous):
+        return random.uniform(action.low, action.high, (count, len(action.low))).astype(np.float32)
+    columns: list[npt.NDArray[Any]] = []
+    for part in action.parts:
+        if isinstance(part, Binary):
+            columns.append(random.integers(2, size=(count, part.count)))
+        else:
+            columns.append(draw_actions(part, count, random).reshape(count, -1))
+    return np.concatenate(columns, axis=1, dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -35,11 +104,15 @@ class Interface:
     observation_size: o; an observation is a vector of so many numbers.
     shape: of observations that are images with values 0 .. 255, such as (4, 84, 84) for four grey frames; its product
     is observation_size.  None for other observations.
+    observation_space, action_space: the environment's own, of gymnasium, before `environment.hide`; None where nobody
+    asks for them.  mpies.envs.spaces translates between their form and vectors.
     """
 
     observation_size: int
-    action: Discrete | Continuous
+    action: Action
     shape: tuple[int, ...] | None = None
+    observation_space: Any = field(default=None, compare=False, repr=False)
+    action_space: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -79,7 +152,7 @@ class EpisodeBatch(ABC):
     def send(self, places: npt.NDArray[np.int32], actions: npt.NDArray[Any]) -> None:
         """Start a step of some episodes.  An episode that is over must not be sent again.
 
-        places: (m,) of the episodes.  actions: (m,) int32 if discrete, (m, a) float32 if continuous.
+        places: (m,) of the episodes.  actions: (m,) int32 if discrete, (m, a) float32 if continuous or composite.
         """
 
     @abstractmethod

@@ -12,7 +12,7 @@ import importlib
 import sys
 import types
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from mpies.envs.base import Calls, EnvironmentProblem, EpisodeBatch, VectorEnv
 from mpies.envs.messages import one_line, suggest_ids
-from mpies.envs.spaces import interface_of
+from mpies.envs.spaces import interface_of, named_parts
 
 if TYPE_CHECKING:
     import gymnasium
@@ -94,9 +94,8 @@ class EnvPoolEnv(VectorEnv):
         pool = self._make_pool([0])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # gymnasium warns of bounds that lose precision
-            space = pool.observation_space
-            self.interface = interface_of(environment_id, _join_parts(space), pool.action_space)
-        self._has_numbers = type(space).__name__ == "Discrete"
+            self.interface = interface_of(environment_id, pool.observation_space, pool.action_space)
+        self._counts = dict(_find_counts(pool.observation_space, "obs"))
         if self.interface.shape:  # an emulator takes much memory, and a step much longer than a call
             self.slots, self.smallest, self.largest, self.low_water = 8, 1, 8, 6
 
@@ -118,16 +117,21 @@ class EnvPoolEnv(VectorEnv):
 
     def open(self, seeds: Sequence[int], is_training: bool = False) -> _EnvPoolBatch:
         pool = self._make_pool([int(seed) for seed in seeds])
-        return _EnvPoolBatch(pool, self.interface.observation_size, self.behaviour, self._has_numbers)
+        return _EnvPoolBatch(pool, self.interface.observation_size, self.behaviour, self._counts)
 
 
-def _join_parts(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
-    """One Box for the named parts of dm_control's observations, in EnvPool's order; other spaces are returned as is."""
+def _find_counts(space: gymnasium.Space[Any], name: str) -> Iterator[tuple[str, int]]:
+    """The names of the Discrete parts of an observation with their counts.
+
+    space, name: of the observation or a part of it, such as obs:position:row.
+    """
     from gymnasium import spaces
 
-    if not isinstance(space, spaces.Dict) or not all(isinstance(part, spaces.Box) for part in space.values()):
-        return space
-    return spaces.Box(-np.inf, np.inf, (spaces.flatdim(space),), np.float32)
+    if isinstance(space, spaces.Discrete):
+        yield name, int(space.n)
+    elif isinstance(space, spaces.Dict):
+        for key, part in named_parts(space):
+            yield from _find_counts(part, f"{name}:{key}")
 
 
 def _flatten_rows(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -142,24 +146,30 @@ def _one_hot(numbers: npt.NDArray[Any], size: int) -> npt.NDArray[np.float32]:
     return rows
 
 
+def _read_part(state: list[npt.NDArray[Any]], at: int, count: int | None) -> npt.NDArray[Any]:
+    """The part (m, n) of observations at this position of a state.  count: of a Discrete part; None for others."""
+    return _flatten_rows(state[at]) if count is None else _one_hot(state[at].ravel(), count)
+
+
 class _EnvPoolBatch(EpisodeBatch):
     """A pool whose environments play one episode each; an environment's id in the pool is the episode's place.
 
     It calls EnvPool's own `_send` and `_recv`: the public `step` builds dicts, which takes 20 us for each call.
 
     size: o, of an observation.  behaviour: names of entries of the info.
-    has_numbers: whether EnvPool returns an observation as a single number, which becomes a one-hot vector here.
+    counts: of the parts of an observation that EnvPool returns as single numbers, which become one-hot vectors here.
     Raises EnvironmentProblem if the info lacks one of them.
     """
 
-    def __init__(self, pool: Any, size: int, behaviour: Sequence[str] = (), has_numbers: bool = False) -> None:
-        self._pool, self._size, self._has_numbers = pool, size, has_numbers
+    def __init__(self, pool: Any, size: int, behaviour: Sequence[str], counts: Mapping[str, int]) -> None:
+        self._pool, self._size = pool, size
         self.failures, self.behaviours = {}, {}
         self._action_type = pool.spec.action_array_spec["action"].dtype
         # A state is a list of arrays; these are the positions in it.  `done` is true of truncated episodes too.
         names: list[str] = pool._state_keys
         self._env_id, self._reward, self._done = (names.index(name) for name in ("info:env_id", "reward", "done"))
-        self._parts = [position for position, name in enumerate(names) if name == "obs" or name.startswith("obs:")]
+        parts = [(at, name) for at, name in enumerate(names) if name == "obs" or name.startswith("obs:")]
+        self._parts = [(at, counts.get(name.replace(".", ":"))) for at, name in parts]  # EnvPool uses both
         info = [name.removeprefix("info:") for name in names if name.startswith("info:")]
         for name in behaviour:
             if name not in info:
@@ -169,18 +179,16 @@ class _EnvPoolBatch(EpisodeBatch):
         pool._reset(pool.all_env_ids)
         state = pool._recv()
         self.observations[state[self._env_id]] = self._read_observations(state)
-        first = state[self._parts[0]]
+        first = state[parts[0][0]]
         if len(self._parts) == 1 and first.ndim == 2 and first.dtype.kind == "f" and not behaviour:
-            at = self._parts[0], self._reward, self._done, self._env_id
+            at = parts[0][0], self._reward, self._done, self._env_id
             self.calls = Calls(pool._send, pool._recv, at, self._action_type)
 
     def _read_observations(self, state: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """The observations (m, o) in a state."""
-        if self._has_numbers:
-            return _one_hot(state[self._parts[0]].ravel(), self._size)
         if len(self._parts) == 1:
-            return _flatten_rows(state[self._parts[0]])
-        return np.concatenate([_flatten_rows(state[part]) for part in self._parts], axis=1, dtype=np.float32)
+            return _read_part(state, *self._parts[0])
+        return np.concatenate([_read_part(state, *part) for part in self._parts], axis=1, dtype=np.float32)
 
     def send(self, places: npt.NDArray[np.int32], actions: npt.NDArray[Any]) -> None:
         self._places = places

@@ -20,7 +20,8 @@ import gymnasium
 import numpy as np
 
 from mpies.envs.base import EnvironmentProblem
-from mpies.envs.messages import describe_value, explain_build_errors, suggest_ids
+from mpies.envs.legacy_imports import provide_pkg_resources
+from mpies.envs.messages import describe_value, explain_build_errors, suggest_ids, suggest_pybullet
 
 
 @contextlib.contextmanager
@@ -60,7 +61,7 @@ def load_registry() -> dict[str, Any]:
                 return self
 
         registration.registry = Registry(registration.registry)
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(ImportError), provide_pkg_resources():
             importlib.import_module("pybullet_envs")
         return registration.registry
 
@@ -84,9 +85,10 @@ def make(
     if not known:
         raise EnvironmentProblem(f'gym:{environment_id} needs gym, which is not installed; pip install "gym==0.26.2"')
     if environment_id not in known:
-        raise EnvironmentProblem(f"{environment_id!r} is not known to gym{suggest_ids(environment_id, known)}")
+        hint = suggest_ids(environment_id, known) + suggest_pybullet(environment_id)
+        raise EnvironmentProblem(f"{environment_id!r} is not known to gym{hint}")
     spec = known[environment_id]
-    with explain_build_errors(environment_id), silence():
+    with explain_build_errors(environment_id), silence(), provide_pkg_resources():
         module, _, name = spec.entry_point.partition(":")
         constructor = getattr(importlib.import_module(module), name)
         arguments = render_arguments(constructor, render_mode) | spec.kwargs | kwargs
@@ -179,10 +181,18 @@ class GymAdapter(gymnasium.Env[Any, Any]):
 
 
 def _convert_space(space: Any) -> Any:
-    """gymnasium's Box or Discrete for gym's.  Other spaces are returned as they are: no policy can serve them."""
-    kinds = gymnasium.spaces
-    if type(space).__name__ == "Box":
+    """gymnasium's space for gym's.  Spaces that no policy can serve are returned as they are."""
+    kinds, kind = gymnasium.spaces, type(space).__name__
+    if kind == "Box":
         return kinds.Box(np.asarray(space.low), np.asarray(space.high), space.shape, space.dtype.type)
-    if type(space).__name__ == "Discrete":
+    if kind == "Discrete":
         return kinds.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
+    if kind == "MultiDiscrete":
+        return kinds.MultiDiscrete(np.asarray(space.nvec), start=getattr(space, "start", None))
+    if kind == "MultiBinary":
+        return kinds.MultiBinary(space.n)
+    if kind == "Tuple":
+        return kinds.Tuple([_convert_space(part) for part in space.spaces])
+    if kind == "Dict":
+        return kinds.Dict([(key, _convert_space(part)) for key, part in space.spaces.items()])
     return space

@@ -16,7 +16,7 @@ from mpies.envs.base import EnvironmentProblem, EpisodeBatch, VectorEnv
 from mpies.envs.interrupt import is_interrupt
 from mpies.envs.messages import describe_error, explain_build_errors
 from mpies.envs.probe import carries_history
-from mpies.envs.spaces import interface_of
+from mpies.envs.spaces import action_maker, interface_of, observation_writer
 from mpies.envs.trial import SEEDS, play_one_step
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class GymnasiumEnv(VectorEnv):
         with explain_build_errors(name):
             self.observation_space, self.action_space = first.observation_space, first.action_space
         self.interface = interface_of(name, self.observation_space, self.action_space)
+        self.write_observation = observation_writer(self.observation_space)
+        self.make_action = action_maker(self.action_space)
         self._idle = [(first, 0)]  # each with the number of episodes it has played
         if rebuild is None and carries_history(self):
             self._rebuild_every = 1
@@ -159,15 +161,8 @@ class _GymnasiumBatch(EpisodeBatch):
     """An EpisodeBatch that steps its objects one after the other, in `receive`."""
 
     def __init__(self, env: GymnasiumEnv, seeds: Sequence[int]) -> None:
-        from gymnasium import spaces
-
         self._env = env
         self.failures, self.behaviours = {}, {}
-        self._is_one_hot = isinstance(env.observation_space, spaces.Discrete)
-        # gymnasium's Discrete may count from another number than 0.
-        self._observation_start = int(getattr(env.observation_space, "start", 0))
-        self._action_start = int(getattr(env.action_space, "start", 0))
-        self._action_shape, self._action_type = env.action_space.shape, env.action_space.dtype
         size = env.interface.observation_size
         self.observations = np.zeros((len(seeds), size), np.float32)
         # Place to the object and the number of episodes it has played, of the episodes that are not over.
@@ -178,7 +173,7 @@ class _GymnasiumBatch(EpisodeBatch):
                 self._environments[place] = environment, _ = env.take()
                 with _limit_time(env.timeout, self._spent, place):
                     observation, _ = environment.reset(seed=int(seed))
-                self._write_observation(observation, self.observations[place])
+                env.write_observation(observation, self.observations[place])
                 if env.watch:
                     env.watch(environment)
             except BaseException as error:  # a user's environment may raise anything
@@ -200,20 +195,6 @@ class _GymnasiumBatch(EpisodeBatch):
                 if is_interrupt(failure):
                     raise
 
-    def _write_observation(self, observation: Any, out: npt.NDArray[np.float32]) -> None:
-        """Write an observation into `out` (o,), flat or one-hot.  Raises ValueError if it has another size."""
-        if self._is_one_hot:
-            out[:] = 0
-            index = int(observation) - self._observation_start
-            if index < 0:  # NumPy would count from the end
-                raise ValueError(f"observation {observation} is below the smallest, {self._observation_start}")
-            out[index] = 1
-            return
-        flat = np.asarray(observation).ravel()
-        if flat.shape != out.shape:
-            raise ValueError(f"observation has {flat.size} numbers, {out.size} were promised")
-        out[:] = flat
-
     def _read_behaviour(self, info: dict[str, Any]) -> npt.NDArray[np.float64]:
         names = self._env.behaviour
         for name in names:
@@ -229,19 +210,15 @@ class _GymnasiumBatch(EpisodeBatch):
         observations = np.zeros((len(places), self._env.interface.observation_size), np.float32)
         rewards = np.full(len(places), np.nan)
         over = np.ones(len(places), bool)
-        is_discrete = actions.ndim == 1
         for row, place in enumerate(places.tolist()):
             if place not in self._environments:  # it failed in its reset
                 continue
             environment, played = self._environments[place]
             try:
-                if is_discrete:
-                    action = int(actions[row]) + self._action_start
-                else:
-                    action = actions[row].reshape(self._action_shape).astype(self._action_type, copy=False)
+                action = self._env.make_action(actions[row])
                 with _limit_time(self._env.timeout, self._spent, place):
                     observation, reward, terminated, truncated, info = environment.step(action)
-                self._write_observation(observation, observations[row])
+                self._env.write_observation(observation, observations[row])
                 if self._env.behaviour:
                     self.behaviours[place] = self._read_behaviour(info)
                 rewards[row] = reward

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpies.envs import envpool_env
 from mpies.envs.base import EnvironmentProblem
-from mpies.envs.messages import explain_build_errors, missing_package, one_line, suggest_ids
+from mpies.envs.messages import explain_build_errors, missing_package, one_line, suggest_ids, suggest_pybullet
 
 if TYPE_CHECKING:
     import gymnasium
@@ -48,7 +48,7 @@ def make(environment_id: str, max_steps: int | None = None, **kwargs: Any) -> gy
         except gymnasium.error.DependencyNotInstalled as error:
             raise missing_package(environment_id, error) from error
         except gymnasium.error.Error as error:
-            hint = suggest_ids(environment_id, known)
+            hint = suggest_ids(environment_id, known) + suggest_pybullet(environment_id)
             if not envpool_env.is_installed():
                 hint += '; EnvPool, which has more environments, is not installed: pip install "mpies[envpool]"'
             raise EnvironmentProblem(

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import importlib.util
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -62,6 +63,15 @@ def suggest_ids(environment_id: str, known: Iterable[str]) -> str:
     alike = [other for other in known if difflib.SequenceMatcher(None, name, other.partition("-v")[0]).ratio() >= 0.6]
     close = difflib.get_close_matches(environment_id, alike, n=2, cutoff=0.6)
     return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def suggest_pybullet(environment_id: str) -> str:
+    """`; it needs pybullet ...` for an id of pybullet's where that is not installed, else empty."""
+    if "Bullet" not in environment_id or importlib.util.find_spec("pybullet"):
+        return ""
+    return (
+        "; pybullet, which has such environments, is not installed: it has wheels for CPython 3.11, not for later ones"
+    )
 
 
 def missing_package(environment_id: str, error: Exception) -> EnvironmentProblem:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,12 @@ from mpies.envs.messages import describe_error, explain_build_errors
 
 if TYPE_CHECKING:
     import gymnasium
+
+
+_PREFIX = "_environment_"  # of the name in sys.modules that a file of the user's gets
+
+# Folder to the modules that files in it have imported from beside them, by name.
+_neighbours: dict[Path, dict[str, ModuleType]] = {}
 
 
 def is_own(environment_id: str) -> bool:
@@ -50,7 +57,7 @@ def find(environment_id: str, folder: Path | None = None) -> Callable[..., Any]:
 def _load(environment_id: str, source: str, folder: Path) -> ModuleType:
     """The module of a file or of a module's name, imported once.  Raises EnvironmentProblem if that fails."""
     path = (folder / source).resolve()
-    key = f"_environment_{path}"
+    key = f"{_PREFIX}{path}"
     try:
         if not source.endswith(".py"):
             return importlib.import_module(source)
@@ -60,7 +67,8 @@ def _load(environment_id: str, source: str, folder: Path) -> ModuleType:
             spec = importlib.util.spec_from_file_location(key, path)
             assert spec is not None and spec.loader is not None  # Python has a loader for every .py file
             sys.modules[key] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(sys.modules[key])
+            with _importing_from(path.parent):
+                spec.loader.exec_module(sys.modules[key])
         return sys.modules[key]
     except EnvironmentProblem:
         raise
@@ -69,6 +77,38 @@ def _load(environment_id: str, source: str, folder: Path) -> ModuleType:
         if is_interrupt(error):
             raise
         raise EnvironmentProblem(f"{environment_id}: {source} cannot be imported ({describe_error(error)})") from error
+
+
+@contextlib.contextmanager
+def _importing_from(folder: Path) -> Iterator[None]:
+    """Let imports in the `with` block find the modules of a folder first.
+
+    Afterwards sys.path is as before, and these modules are out of sys.modules: they are kept for the next time, and
+    modules of the same names in another folder are others.
+    """
+    known = _neighbours.setdefault(folder, {})
+    before = set(sys.modules)
+    sys.modules.update((name, module) for name, module in known.items() if name not in before)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()  # a file may be younger than what Python remembers of its folder
+    has_worked = False  # else they are imported again once the user has mended what is wrong
+    try:
+        yield
+        has_worked = True
+    finally:
+        with contextlib.suppress(ValueError):  # the user's code may have changed it, too
+            sys.path.remove(str(folder))
+        new = set(sys.modules) - before
+        top = {name for name in new if "." not in name and _is_in(sys.modules[name], folder)}
+        mine = {name: sys.modules.pop(name) for name in new if name.partition(".")[0] in top}
+        if has_worked:
+            known.update(mine)
+
+
+def _is_in(module: ModuleType, folder: Path) -> bool:
+    """Whether a module is a file or a package right in this folder."""
+    places = [*getattr(module, "__path__", ()), getattr(module, "__file__", None) or ""]
+    return any(Path(place).parent == folder for place in places)
 
 
 def make(
@@ -87,7 +127,9 @@ def make(
     from mpies.envs.gym_env import GymAdapter
 
     needed = ("observation_space", "action_space", "reset", "step")
-    with explain_build_errors(environment_id):
+    file = getattr(factory, "__module__", None) or ""
+    folder = Path(file.removeprefix(_PREFIX)).parent if file.startswith(_PREFIX) else None
+    with explain_build_errors(environment_id), _importing_from(folder) if folder else contextlib.nullcontext():
         environment = factory(**kwargs)
         missing = [name for name in needed if not hasattr(environment, name)]
     if missing:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.envs.base import Discrete, Interface, VectorEnv
+from mpies.envs.base import Binary, Composite, Continuous, Discrete, Interface, VectorEnv
 
 SEED = 20_240  # of the episode that is compared
 EARLIER_SEEDS = (7, 8)  # of the episodes played before it
@@ -23,19 +23,35 @@ class ProbePolicy:
 
     def __init__(self, interface: Interface, seed: int) -> None:
         self._random = np.random.default_rng(seed)
-        self._action = interface.action
-        outputs = self._action.count if isinstance(self._action, Discrete) else len(self._action.low)
+        action = interface.action
+        self._is_discrete = isinstance(action, Discrete)
+        self._parts = action.parts if isinstance(action, Composite) else (action,)
+        outputs = sum(len(part.low) if isinstance(part, Continuous) else part.count for part in self._parts)
         size = interface.observation_size
         self._weights = self._random.standard_normal((size, outputs)).astype(np.float32) / np.float32(np.sqrt(size))
 
     def act(self, observation: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """An action for an observation (o,), as a batch of one: (1,) int32 or (1, a) float32."""
+        """An action for an observation (o,), as a batch of one: (1,) int32, or (1, a) float32 if it is not Discrete."""
         scores = np.nan_to_num(observation) @ self._weights
         scores = scores + 2 * self._random.standard_normal(len(scores)).astype(np.float32)
-        if isinstance(self._action, Discrete):
+        if self._is_discrete:
             return scores.argmax()[None].astype(np.int32)
-        low, high = (np.clip(bound, -10, 10) for bound in (self._action.low, self._action.high))
-        return np.clip((low + high) / 2 + scores * (high - low) / 2, low, high)[None].astype(np.float32)
+        numbers, start = [], 0
+        for part in self._parts:
+            stop = start + (len(part.low) if isinstance(part, Continuous) else part.count)
+            numbers.append(_choose(part, scores[start:stop]))
+            start = stop
+        return np.concatenate(numbers)[None].astype(np.float32)
+
+
+def _choose(part: Discrete | Continuous | Binary, scores: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
+    """The numbers of a part of an action, for the scores of its outputs."""
+    if isinstance(part, Discrete):
+        return np.array([scores.argmax()])
+    if isinstance(part, Binary):
+        return scores > 0
+    low, high = (np.clip(bound, -10, 10) for bound in (part.low, part.high))
+    return np.clip((low + high) / 2 + scores * (high - low) / 2, low, high)
 
 
 def trace(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mpies.envs.base import EnvironmentProblem, Interface
 from mpies.envs.messages import describe_value
 from mpies.envs.probe import SEED, ProbePolicy
+from mpies.envs.spaces import flatten_observation, make_action, named_parts
 
 if TYPE_CHECKING:
     import gymnasium
@@ -40,13 +43,13 @@ def play_one_step(environment: gymnasium.Env[Any, Any], interface: Interface, se
         raise EnvironmentProblem(
             f"reset must return the two values observation, info, but returns {describe_value(result)}"
         )
-    observation = _check_observation(result[0], inner.observation_space, interface, "reset")
+    observation = _check_observation(result[0], inner.observation_space, "reset")
     action = ProbePolicy(interface, seed).act(observation)[0]
-    result = inner.step(_as_action(action, inner.action_space))
+    result = inner.step(make_action(inner.action_space, action))
     if not isinstance(result, (tuple, list)) or len(result) != 5:
         raise EnvironmentProblem(f"step must return {_STEP}, but returns {describe_value(result)}")
     observation, reward, terminated, truncated, _ = result
-    _check_observation(observation, inner.observation_space, interface, "step")
+    _check_observation(observation, inner.observation_space, "step")
     _check_reward(reward)
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if flag is None or isinstance(flag, str) or np.shape(flag) != ():
@@ -66,18 +69,25 @@ def _check_signature(method: Callable[..., Any], requirement: str, **arguments: 
         raise EnvironmentProblem(f"{requirement}, but takes {signature}") from None
 
 
-def _as_action(action: Any, space: gymnasium.Space[Any]) -> Any:
-    """An action of the ProbePolicy as a batch gives it to the environment."""
-    if np.ndim(action) == 0:
-        return int(action) + int(getattr(space, "start", 0))
-    return action.reshape(space.shape).astype(space.dtype, copy=False)
-
-
-def _check_observation(value: Any, space: gymnasium.Space[Any], interface: Interface, method: str) -> Any:
+def _check_observation(value: Any, space: Any, method: str) -> npt.NDArray[np.float32]:
     """The observation as a vector (o,) float32."""
+    subject = f"the observation of {method}"
+    _check_numbers(value, space, subject)
+    try:
+        return flatten_observation(space, value)
+    except ValueError as error:  # a Dict or Tuple lacks a part
+        raise EnvironmentProblem(f"{error}, in {subject}") from None
+
+
+def _check_numbers(value: Any, space: Any, subject: str) -> None:
+    """Check the numbers of an observation, of each part of a Dict or Tuple that it has."""
     from gymnasium import spaces
 
-    subject = f"the observation of {method}"
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        for key, part in named_parts(space):
+            with contextlib.suppress(KeyError, IndexError, TypeError):
+                _check_numbers(value[key], part, f"part {key!r} of {subject}")
+        return
     try:
         flat = np.asarray(value).ravel()
     except ValueError:  # lists of different lengths
@@ -87,15 +97,13 @@ def _check_observation(value: Any, space: gymnasium.Space[Any], interface: Inter
     if isinstance(space, spaces.Discrete):
         if flat.shape != (1,) or flat.dtype.kind == "f" or not 0 <= int(flat[0]) - int(space.start) < space.n:
             raise EnvironmentProblem(f"{subject} must be a whole number of {space}, but is {describe_value(value)}")
-        return np.eye(int(space.n), dtype=np.float32)[int(flat[0]) - int(space.start)]
-    if flat.shape != (interface.observation_size,):
-        raise EnvironmentProblem(
-            f"{subject} must have {interface.observation_size} numbers, as observation_space says, but has {flat.size}"
-        )
+        return
+    size = int(np.prod(space.shape))
+    if flat.shape != (size,):
+        raise EnvironmentProblem(f"{subject} must have {size} numbers, as observation_space says, but has {flat.size}")
     wrong = np.flatnonzero(~np.isfinite(flat))
     if len(wrong):
         raise ValueError(f"number {wrong[0]} of {subject} is {flat[wrong[0]]}, and must be finite")
-    return flat.astype(np.float32)
 
 
 def _check_reward(reward: Any) -> None:

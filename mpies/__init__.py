@@ -8,26 +8,72 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mpies.api.ask_tell import AskTell
+    from mpies.api.optimize import OptimizeResult, maximize, minimize
+    from mpies.api.policy import Policy
+    from mpies.api.run import Run, load
+    from mpies.api.run import list_runs as runs
+    from mpies.api.training import train
     from mpies.config.schema import Config
-    from mpies.errors import ConfigError, RunError, RunLocked, UserError
+    from mpies.errors import (
+        ConfigError,
+        EnvironmentProblem,
+        RunError,
+        RunLocked,
+        SolverProblem,
+        TrainingFailed,
+        UserError,
+    )
 
 __version__ = "0.1.0"
 
 _MODULES = {
+    "AskTell": "mpies.api.ask_tell",
+    "OptimizeResult": "mpies.api.optimize",
+    "maximize": "mpies.api.optimize",
+    "minimize": "mpies.api.optimize",
+    "Policy": "mpies.api.policy",
+    "Run": "mpies.api.run",
+    "list_runs": "mpies.api.run",
+    "load": "mpies.api.run",
+    "runs": "mpies.runs",  # the package itself can be called
     "Config": "mpies.config.schema",
     "ConfigError": "mpies.errors",
     "RunError": "mpies.errors",
     "RunLocked": "mpies.errors",
+    "EnvironmentProblem": "mpies.errors",
+    "SolverProblem": "mpies.errors",
+    "TrainingFailed": "mpies.errors",
     "UserError": "mpies.errors",
+    "train": "mpies.api.training",
 }
 
-__all__ = ["Config", "ConfigError", "RunError", "RunLocked", "UserError"]
+__all__ = [
+    "AskTell",
+    "Config",
+    "ConfigError",
+    "EnvironmentProblem",
+    "OptimizeResult",
+    "Policy",
+    "Run",
+    "RunError",
+    "RunLocked",
+    "SolverProblem",
+    "TrainingFailed",
+    "UserError",
+    "load",
+    "maximize",
+    "minimize",
+    "runs",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'mpies' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_MODULES[name]), name)
+    module = importlib.import_module(_MODULES[name])
+    value = module if module.__name__ == f"mpies.{name}" else getattr(module, name)
     globals()[name] = value
     return value
 

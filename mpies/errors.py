@@ -34,6 +34,10 @@ class NotEnoughSharedMemory(UserError):
     """The shared memory of a node cannot hold what was asked for."""
 
 
+class TrainingFailed(UserError):
+    """A run has ended, and neither is it finished nor was it stopped."""
+
+
 def explain_os_error(error: OSError) -> str:
     """What the system refused, in one line.  error: about a file."""
     return f"{error.filename}: cannot be read or written ({error.strerror}); give another path"
@@ -51,3 +55,11 @@ def printable(text: str) -> str:
 
 # What the command line prints as one line and ends with USER_ERROR.
 USER_ERRORS: tuple[type[Exception], ...] = (UserError, EnvironmentProblem, SolverProblem)
+
+_KINDS = (ConfigError, RunError, NewerFormat, RunLocked, NotEnoughSharedMemory, EnvironmentProblem, SolverProblem)
+
+
+def error_of_kind(name: str, message: str) -> Exception:
+    """The error that another process has met.  name: of its class; one that is not known here is a TrainingFailed."""
+    kinds: dict[str, type[Exception]] = {kind.__name__: kind for kind in _KINDS}
+    return kinds.get(name, TrainingFailed)(message)

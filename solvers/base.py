@@ -228,12 +228,12 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
         self.generation += 1
 
     def state(self) -> dict[str, Any]:
-        """Names to arrays: all that later generations depend on."""
+        """Names to arrays, copies of all that later generations depend on."""
         state = {"generation": np.int64(self.generation)} | self.directions.state()
         for name in self.state_fields:
             value = getattr(self, name)
             if hasattr(value, "state"):
-                state |= {f"{name}/{key}": part for key, part in value.state().items()}
+                state |= {f"{name}/{key}": np.array(part) for key, part in value.state().items()}
             else:
                 state[name] = np.array(value)
         return state
@@ -258,6 +258,13 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
     @abstractmethod
     def propose(self) -> ProposalT:
         """The proposal of generation number `generation`.  Must not change the state."""
+
+    def predict_mean(self) -> FloatArray:
+        """Where the mean (d,) is expected to be after the coming step.  By default where it is now.
+
+        Members that begin before the step is known are sampled around it; see `overlap`.
+        """
+        return self.mean
 
     def compute_weights(self, results: Results, proposal: ProposalT) -> Weights:
         """The weights of the moments; by default none.  A pure function of its arguments, the options and d."""

@@ -35,6 +35,10 @@ class DeepGAOptions(Population):
     )
     snapshot: Count = Field(10, description="mutations of a chain before parents are sent as parameters again")
 
+    @property
+    def rows_last(self) -> int:
+        return self.snapshot
+
     @model_validator(mode="after")
     def _check_parents(self) -> Self:
         if self.parents > self.population:

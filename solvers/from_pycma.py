@@ -9,7 +9,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from mpies.solvers.external import Candidates, ExternalSolver
-from mpies.solvers.options import Count, NonNegative, Positive, WholeCandidates
+from mpies.solvers.options import Count, NonNegative, Positive, WholeCandidates, WholeNumber
 from mpies.solvers.streams import SOLVER, stream
 
 
@@ -34,6 +34,10 @@ class CMAESOptions(WholeCandidates):
         description="when pycma's stop criteria hold: go on, start again with twice the population (ipop), "
         "or with large and small ones in turn (bipop)",
     )
+    integers: list[WholeNumber] = Field(
+        [],
+        description="indices of parameters that are whole numbers: pycma rounds them and bounds their step",
+    )
     memory_limit: Positive = Field(8.0, description="gigabytes that the covariance may take before it is refused")
 
     def memory(self, dimension: int) -> int:
@@ -42,6 +46,10 @@ class CMAESOptions(WholeCandidates):
         return members + (5 * 8 * dimension**2 if self.covariance == "full" else 40 * 8 * dimension)
 
     def refusal(self, dimension: int) -> str:
+        if max(self.integers, default=0) >= dimension:
+            return (
+                f"solver.integers must be indices below {dimension}, the number of parameters, but is {self.integers}"
+            )
         needed = self.memory(dimension) / 1e9
         if needed <= self.memory_limit:
             return ""
@@ -80,6 +88,7 @@ class CMAES(ExternalSolver[CMAESOptions]):
             "seed": math.nan,  # pycma would seed NumPy's global generator
             "verbose": -9,
             "verb_log": 0,
+            "integer_variables": list(self.options.integers),
         }
         if self.options.covariance == "diagonal":
             options["CMA_diagonal"] = True

@@ -1,4 +1,4 @@
-"""Generations in one process, without MPI and environments: to try, test and compare solvers."""
+"""Generations in one process, without MPI and environments: to try, test and compare solvers, and for ask and tell."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +10,11 @@ import numpy.typing as npt
 from mpies.solvers.base import Results, Solver
 from mpies.solvers.noise import FloatArray, build_table
 from mpies.solvers.update import sum_moments
+
+
+def no_value(x: FloatArray) -> float:
+    """In place of the value where a SolverLoop is driven by `ask` and `tell`."""
+    raise TypeError("this SolverLoop has no value; evaluate the members of `ask`, and `tell` their returns")
 
 
 class SolverLoop:
@@ -28,7 +33,7 @@ class SolverLoop:
     def __init__(
         self,
         solver: Solver[Any, Any],
-        value: Callable[[FloatArray], float],
+        value: Callable[[FloatArray], float] = no_value,
         table: FloatArray | None = None,
         behaviour: Callable[[FloatArray], npt.ArrayLike] | None = None,
     ) -> None:
@@ -36,24 +41,41 @@ class SolverLoop:
         self.rows: FloatArray | None = None  # (r, d), those of the last proposal that had any
         solver.table = build_table(1 << 20, dtype=solver.dtype) if table is None else table
 
-    def run_generation(self) -> Results:
-        """Evaluate the members of one generation and take the step.  Returns their results."""
+    def ask(self) -> FloatArray:
+        """The parameters (n, d) of the members of the coming generation; the same until `tell`."""
         solver, options = self.solver, self.solver.options
         proposal = solver.ask()
         if proposal.rows is not None:
             self.rows = proposal.rows
-        proposal = replace(proposal, rows=self.rows)
+        self._proposal = proposal = replace(proposal, rows=self.rows)
         batches: list[npt.NDArray[np.int64]] = []  # noise indices
-        members: list[tuple[float, npt.ArrayLike, npt.ArrayLike]] = []  # return, payload, behaviour
+        members: list[FloatArray] = []
+        payload: list[npt.ArrayLike] = []
         while not batches or not options.is_complete(len(members) * options.episodes, len(members)):
             indices = solver.population_indices(solver.generation, len(batches))
             for member in range(options.members(solver.dimension)):
-                x = np.empty(solver.dimension, solver.dtype)
-                payload = solver.write(proposal, indices, member, x)
-                members.append((self.value(x), payload, () if self.behaviour is None else self.behaviour(x)))
+                members.append(np.empty(solver.dimension, solver.dtype))
+                payload.append(solver.write(proposal, indices, member, members[-1]))
             batches.append(indices)
-        results = Results.of(*(np.array(column, np.float64) for column in zip(*members, strict=True)))
-        moments = sum_moments(solver, proposal, results, np.concatenate(batches))
+        self._indices, self._payload = np.concatenate(batches), np.array(payload, np.float64)
+        return np.stack(members)
+
+    def tell(self, returns: npt.ArrayLike, behaviours: npt.ArrayLike | None = None) -> Results:
+        """Take the step.  returns: (n,) of the members of `ask`, NaN where one failed.  behaviours: (n, b).
+
+        Raises RuntimeError before `ask`, and ValueError for wrong shapes.
+        """
+        if not hasattr(self, "_proposal"):
+            raise RuntimeError("tell before ask: a solver is told about what it proposed")
+        results = Results.of(returns, self._payload, behaviours)
+        moments = sum_moments(self.solver, self._proposal, results, self._indices)
         assert moments is not None  # a single process is rank 0
-        solver.tell(proposal, results, moments)
+        self.solver.tell(self._proposal, results, moments)
+        del self._proposal, self._indices, self._payload
         return results
+
+    def run_generation(self) -> Results:
+        """Evaluate the members of one generation and take the step.  Returns their results."""
+        evaluated = [(self.value(x), () if self.behaviour is None else self.behaviour(x)) for x in self.ask()]
+        returns, behaviours = zip(*evaluated, strict=True)
+        return self.tell(returns, np.array(behaviours, np.float64))

@@ -65,6 +65,9 @@ class OpenAIES(Solver[OpenAIESOptions, Gaussian]):
     def propose(self) -> Gaussian:
         return Gaussian(self.mean, np.full(1, self.sigma, np.float32))
 
+    def predict_mean(self) -> FloatArray:
+        return self.mean + self.optimizer.expected_step(self.learning_rate)
+
     def compute_weights(self, results: Results, proposal: Gaussian) -> Weights:
         shaped = shape(self.options.fitness, results.returns, results.sign_returns)  # (n,)
         return fold_pairs(shaped[None], no_square(len(shaped)))  # (1, n / 2)

@@ -56,6 +56,10 @@ class Optimizer(ABC):
         """The step (d,) to add to the mean.  gradient: (d,) of what is maximised."""
 
     @abstractmethod
+    def expected_step(self, learning_rate: float) -> FloatArray:
+        """The step (d,) that the momentum alone would make now; the state does not change."""
+
+    @abstractmethod
     def state(self) -> dict[str, Any]:
         """Names to arrays: all that later steps depend on."""
 
@@ -89,6 +93,13 @@ class Adam(Optimizer):
         step *= np.float32(learning_rate / (1 - beta1**self.updates))
         return step
 
+    def expected_step(self, learning_rate: float) -> FloatArray:
+        if not self.updates:
+            return np.zeros_like(self.first)
+        correction1, correction2 = (1 - b**self.updates for b in (self.options.beta1, self.options.beta2))
+        root = np.sqrt(self.second) / np.float32(np.sqrt(correction2)) + np.float32(self.options.epsilon)
+        return self.first / root * np.float32(learning_rate / correction1)
+
     def state(self) -> dict[str, Any]:
         return {"first": self.first, "second": self.second, "updates": np.int64(self.updates)}
 
@@ -107,6 +118,9 @@ class SGD(Optimizer):
         momentum = self.options.momentum
         self.velocity *= np.float32(momentum)
         self.velocity += np.float32(1 - momentum) * gradient
+        return np.float32(learning_rate) * self.velocity
+
+    def expected_step(self, learning_rate: float) -> FloatArray:
         return np.float32(learning_rate) * self.velocity
 
     def state(self) -> dict[str, Any]:
@@ -134,6 +148,9 @@ class ClipUp(Optimizer):
         speed = norm(self.velocity)
         if speed > options.max_speed:
             self.velocity *= np.float32(options.max_speed / speed)
+        return self.velocity.copy()
+
+    def expected_step(self, learning_rate: float) -> FloatArray:
         return self.velocity.copy()
 
     def state(self) -> dict[str, Any]:

@@ -75,6 +75,11 @@ class Population(Options):
         """Whether member 0 is the mean itself, in addition to the population."""
         return False
 
+    @property
+    def rows_last(self) -> int:
+        """For how many generations the rows of a proposal are in use, at least, before rank 0 sends new ones."""
+        return 1
+
     @model_validator(mode="after")
     def _check_pairs(self) -> Self:
         if self.antithetic and self.population and self.population % 2:
@@ -92,6 +97,14 @@ class Population(Options):
     def noise_rows(self, dimension: int) -> int:
         """Number of rows of the noise table that these members need: one for each, or for each pair."""
         return (self.members(dimension) - self.plays_mean) // (2 if self.antithetic else 1)
+
+    def early_members(self, share: float, dimension: int) -> int:
+        """How many members, the first ones, a share of a population is: whole pairs, and the mean with them."""
+        if share >= 1:
+            return self.members(dimension)
+        size = 2 if self.antithetic else 1
+        groups = int(share * self.noise_rows(dimension))
+        return groups and groups * size + self.plays_mean
 
     def groups(self, dimension: int) -> npt.NDArray[np.int64]:
         """The group (n,) of each member; members of a group share their environment seeds."""

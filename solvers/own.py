@@ -1,10 +1,8 @@
 """The user's own solver: what its methods raise, return and leave behind is checked and explained in one line."""
 
 import contextlib
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,12 +12,12 @@ from mpies.solvers.base import Gaussian, Proposal, Results, Solver
 from mpies.solvers.external import ExternalSolver
 from mpies.solvers.moments import Weights
 from mpies.solvers.noise import FloatArray
-from mpies.solvers.problem import SolverProblem
+from mpies.solvers.problem import RAISED, SolverProblem, describe, explain_raised
 from mpies.solvers.state_check import ONLY_RANK_0, StateCheck, explain_weights
 
 CHECKED = 16  # steps at the start of a process that are all checked; later those whose number is a power of two
-ON_EVERY_RANK = ("compute_weights", "write")  # the methods that other ranks call, on a solver that was not started
-LONGEST = 300  # letters of a user's message in an error
+# The methods that other ranks call, on a solver that was not started.
+ON_EVERY_RANK = ("compute_weights", "write", "rows", "population_indices", "moments")
 
 
 class OwnSolver(Solver[Any, Any]):
@@ -42,6 +40,40 @@ class OwnSolver(Solver[Any, Any]):
             super().__init__(*args, **kwargs)
         if not hasattr(self, "options"):
             raise self._problem("__init__ must call super().__init__ with all the arguments that it was given")
+        with self._explaining("payload_size and wants_behaviour"):
+            payload_size, wants_behaviour = self.payload_size, self.wants_behaviour
+        if not is_count(payload_size):
+            raise self._problem(f"payload_size must be a whole number, but is {describe(payload_size)}")
+        if not isinstance(wants_behaviour, bool):
+            raise self._problem(f"wants_behaviour must be True or False, but is {describe(wants_behaviour)}")
+
+    @property
+    def rows(self) -> int:
+        with self._explaining("rows"):
+            rows = super().rows
+        if not is_count(rows):
+            raise self._problem(f"rows must be a whole number, but is {describe(rows)}")
+        return rows
+
+    def population_indices(self, generation: int, batch: int) -> npt.NDArray[np.int64]:
+        with self._explaining("population_indices"):
+            indices = super().population_indices(generation, batch)
+        count, end = self.options.noise_rows(self.dimension), len(self.table) - self.directions.length
+        wanted = f"population_indices must return {count} whole numbers, int64 of shape ({count},)"
+        if not isinstance(indices, np.ndarray) or indices.shape != (count,) or indices.dtype != np.int64:
+            raise self._problem(f"{wanted}, but returned {describe(indices)}")
+        if count and not 0 <= indices.min() <= indices.max() <= end:
+            raise self._problem(f"{wanted}, from 0 to {end}, but one is {indices[(indices < 0) | (indices > end)][0]}")
+        return indices
+
+    def moments(self, indices: npt.NDArray[np.int64], weights: Weights, start: int, stop: int) -> FloatArray:
+        with self._explaining("moments"):
+            moments = super().moments(indices, weights, start, stop)
+        is_array = isinstance(moments, np.ndarray) and moments.ndim == 2 and moments.dtype == self.dtype
+        if not is_array or moments.shape[1] != stop - start:
+            wanted = f"moments must return {np.dtype(self.dtype).name} of shape (orders, {stop - start})"
+            raise self._problem(f"{wanted}, a column for each coordinate, but returned {describe(moments)}")
+        return moments
 
     def begin(self) -> None:
         with self._explaining("begin"):
@@ -258,31 +290,19 @@ class OwnSolver(Solver[Any, Any]):
             yield
         except SolverProblem:
             raise
-        except (Exception, SystemExit, GeneratorExit) as error:
+        except RAISED as error:
             raise self._raised(method, error) from error
 
     def _raised(self, method: str, error: BaseException) -> SolverProblem:
         """The SolverProblem for what the user's method has raised."""
         if method in ON_EVERY_RANK and not self._is_started and isinstance(error, AttributeError) and error.obj is self:
             return self._problem(f"{method} reads `{error.name}`{ONLY_RANK_0}")
-        frames = traceback.extract_tb(error.__traceback__)
-        frame = next((frame for frame in reversed(frames) if frame.filename == self._file), frames[-1])
-        text = " ".join(_text_of(error).split())
-        text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-        text = f": {text[:LONGEST]}" if text else ""
-        place = f"{Path(frame.filename).name}, line {frame.lineno}"
-        return self._problem(f"{method} raised {type(error).__name__}{text} ({place})")
+        return self._problem(explain_raised(method, error, self._file))
 
 
-def describe(value: Any) -> str:
-    """What a value is, in a few words."""
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype.name} of shape {value.shape}"
-    if value is None or isinstance(value, bool | int | float):
-        return repr(value)
-    if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
-    return f"a {type(value).__name__}"
+def is_count(value: Any) -> bool:
+    """Whether a value is a whole number that is not negative."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 0)
 
 
 def count_bad(values: npt.NDArray[Any]) -> str:
@@ -296,10 +316,3 @@ def _kind_of(value: Any) -> str:
         return np.asarray(value).dtype.kind
     except ValueError:  # a list of lists of different lengths
         return "O"
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # a user's exception may be anything
-        return ""

@@ -72,6 +72,9 @@ class PEPG(Solver[PEPGOptions, Gaussian]):
         super().write(proposal, indices, member, out)
         return (dot(out, out) / self.dimension,) if self.options.weight_decay else (0.0,)
 
+    def predict_mean(self) -> FloatArray:
+        return self.mean if self.options.elite_ratio else self.mean + self.optimizer.expected_step(self.learning_rate)
+
     def compute_weights(self, results: Results, proposal: Gaussian) -> Weights:
         options = self.options
         fitness = (centred_ranks if options.rank_fitness else bounded)(results.returns).astype(np.float64)

@@ -63,6 +63,9 @@ class PGPE(Solver[PGPEOptions, Gaussian]):
     def propose(self) -> Gaussian:
         return Gaussian(self.mean, self.sigma)
 
+    def predict_mean(self) -> FloatArray:
+        return self.mean + self.optimizer.expected_step(self.options.optimizer.learning_rate)
+
     def compute_weights(self, results: Results, proposal: Gaussian) -> Weights:
         fitness = shape(self.options.fitness, results.returns, results.sign_returns).astype(np.float64)
         centred = fitness - fitness.mean()

@@ -1,5 +1,44 @@
-"""The error that a user's own solver causes."""
+"""The error that a user's own solver causes, and what its message says of what the user's code did."""
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+LONGEST = 300  # letters of a user's message in an error
+
+# What a user's code may raise and a message explains; KeyboardInterrupt is the user's wish to end.
+RAISED = (Exception, SystemExit, GeneratorExit)
 
 
 class SolverProblem(ValueError):
     """The user's own solver cannot go on; the message is one line that says why and how to mend it."""
+
+
+def explain_raised(method: str, error: BaseException, file: str) -> str:
+    """What a method raised, on one line, and where.  file: absolute path of the user's file."""
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = next((frame for frame in reversed(frames) if frame.filename == file), frames[-1])
+    text = " ".join(_text_of(error).split())
+    text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    text = f": {text[:LONGEST]}" if text else ""
+    return f"{method} raised {type(error).__name__}{text} ({Path(frame.filename).name}, line {frame.lineno})"
+
+
+def describe(value: Any) -> str:
+    """What a value is, in a few words."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype.name} of shape {value.shape}"
+    if value is None or isinstance(value, bool | int | float):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # a user's exception may be anything
+        return ""

@@ -15,8 +15,9 @@ from mpies.solvers.from_nevergrad import nevergrad_solver
 from mpies.solvers.from_pycma import CMAES
 from mpies.solvers.novelty_es import NoveltyES
 from mpies.solvers.openai_es import OpenAIES
-from mpies.solvers.options import Population, tagged
+from mpies.solvers.options import Population
 from mpies.solvers.own import OwnSolver
+from mpies.solvers.own_options import check_options
 from mpies.solvers.pepg import PEPG
 from mpies.solvers.pgpe import PGPE
 from mpies.solvers.sep_cma import SepCMA
@@ -67,7 +68,7 @@ def _load_solver(kind: str, path: Path, name: str, folder: Path) -> SolverClass:
     missing = sorted(solver.__abstractmethods__)
     if missing:
         raise ValueError(f"must name a complete solver, but {name} in {path} lacks {', '.join(missing)}")
-    members = {"Options": tagged(options, kind), "_kind": kind, "_file": str(location)}
+    members = {"Options": check_options(options, kind, str(location)), "_kind": kind, "_file": str(location)}
     return type(name, (OwnSolver, solver), members)
 
 

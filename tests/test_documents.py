@@ -41,7 +41,8 @@ def commands(page):
     return [line.strip()[2:].split("  #")[0] for line in page.read_text().splitlines() if line.strip().startswith("$ ")]
 
 
-SHOWN = {"README.md": 5, "docs/how_it_works.md": 3, "docs/reproducibility.md": 4}  # page to its least commands
+# Page to its least commands.
+SHOWN = {"README.md": 5, "docs/command_line.md": 4, "docs/how_it_works.md": 3, "docs/reproducibility.md": 4}
 
 
 @pytest.mark.parametrize("page", SHOWN)

@@ -4,18 +4,22 @@ import json
 
 import click
 
-from mpies.cli.options import OVERRIDES, end, parse_counts, user_errors
+from mpies.cli import completion
+from mpies.cli.options import CONFIG, OPTIONAL_CONFIG, OVERRIDES, end, parse_counts, user_errors
 
 
 @click.command()
-@click.argument("config", required=False)
+@OPTIONAL_CONFIG
 @click.option("--schema", is_flag=True, help="Print the JSON schema of config files, for editors.")
 @click.option("--keys", is_flag=True, help="Print every key with its default and meaning, as Markdown.")
 @click.option("--ranks", default=2, show_default=True, help="Number of ranks to predict the cost for.")
 @OVERRIDES
 @user_errors
 def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: tuple[str, ...]) -> None:
-    """Validate CONFIG and print it with all defaults and the cost of the run; needs no MPI."""
+    """Validate CONFIG and show its defaults and the cost of the run.
+
+    It needs no MPI.
+    """
     from mpies.config.loading import as_yaml, load_config, resolved
     from mpies.config.reference import describe_keys
     from mpies.config.schema import Config
@@ -37,14 +41,15 @@ def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: t
 
 
 @click.command()
-@click.argument("config", required=False)
+@OPTIONAL_CONFIG
 @click.option("--out", default=".", show_default=True, help="Folder that runs will be written to.")
 @OVERRIDES
 @user_errors
 def doctor(config: str | None, out: str, overrides: tuple[str, ...]) -> None:
-    """Examine this shell, Slurm job or pod for what a run needs; exit 1 where something would break it.
+    """Examine this shell, Slurm job or pod for what a run needs.
 
-    The memory is checked against what CONFIG needs, or without CONFIG against what a small policy needs.
+    Exit 1 where something would break a run.  The memory is checked against what CONFIG needs, or without CONFIG
+    against what a small policy needs.
     """
     from mpies.jobs.doctor import examine_config
 
@@ -56,7 +61,13 @@ def doctor(config: str | None, out: str, overrides: tuple[str, ...]) -> None:
 
 
 @click.command()
-@click.argument("environments", nargs=-1, required=True, metavar="ENVIRONMENT ...")
+@click.argument(
+    "environments",
+    nargs=-1,
+    required=True,
+    metavar="ENVIRONMENT ...",
+    shell_complete=completion.complete_config,
+)
 @click.option("--steps", default=300, show_default=True, type=click.IntRange(1), help="Largest length of an episode.")
 @click.option(
     "--episodes", default=1000, show_default=True, type=click.IntRange(0), help="Episodes to watch the memory over."
@@ -65,9 +76,9 @@ def doctor(config: str | None, out: str, overrides: tuple[str, ...]) -> None:
 @click.option("--fresh", is_flag=True, hidden=True, help="Print the traces of a fresh instance only.")
 @user_errors
 def probe(environments: tuple[str, ...], steps: int, episodes: int, markdown: bool, fresh: bool) -> None:
-    """Find out whether an episode of each ENVIRONMENT (an id, or a config) depends on its seed and actions alone.
+    """Find out whether episodes hang on their seed and actions alone.
 
-    Exit 1 where one is not reproducible, or where every episode fails.
+    ENVIRONMENT is an id, or a config.  Exit 1 where one is not reproducible, or where every episode fails.
     """
     from mpies.tools.probe import print_probes
 
@@ -75,7 +86,7 @@ def probe(environments: tuple[str, ...], steps: int, episodes: int, markdown: bo
 
 
 @click.command()
-@click.argument("config")
+@CONFIG
 @click.option("--ranks", default="1,2,3", show_default=True, help="Numbers of ranks to compare.")
 @click.option(
     "--generations", default=5, show_default=True, type=click.IntRange(1), help="Generations to train on each."
@@ -83,7 +94,10 @@ def probe(environments: tuple[str, ...], steps: int, episodes: int, markdown: bo
 @OVERRIDES
 @user_errors
 def verify(config: str, ranks: str, generations: int, overrides: tuple[str, ...]) -> None:
-    """Prove that CONFIG gives the same bits on different numbers of ranks; exit 1 where it does not."""
+    """Prove that CONFIG gives the same bits on any number of ranks.
+
+    Exit 1 where it does not.
+    """
     from mpies.tools.verify import verify_ranks
 
     end(verify_ranks(config, parse_counts(ranks), generations, overrides))

@@ -5,20 +5,32 @@ Commands import what they need when they run, so that `mpies --help` is fast and
 
 import functools
 import io
+import itertools
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from mpies.cli import checks, launch, policies, results, scaling, train
+from mpies.cli import checks, completion, launch, policies, results, runs, scaling, train
 from mpies.cli.options import end_with_error
 from mpies.paths import fixed_start_folder
 from mpies.threads import limit_threads
 
 
-class OneLineErrors(click.Group):
-    """A group of commands that explains a wrong use in one line, as commands explain a user's other mistakes."""
+class Commands(click.Group):
+    """The commands, under the headings of SECTIONS.
+
+    A wrong use is explained in one line, as commands explain a user's other mistakes.
+    """
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.commands))
+        for heading, commands in SECTIONS.items():
+            with formatter.section(heading):
+                limit = formatter.width - 6 - width
+                formatter.write_dl([(f"{c.name:{width}}", c.get_short_help_str(limit)) for c in commands])
 
     def main(
         self,
@@ -28,6 +40,8 @@ class OneLineErrors(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
+        if "_MPIES_COMPLETE" in os.environ:
+            completion.register()
         run = functools.partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()
@@ -40,13 +54,15 @@ class OneLineErrors(click.Group):
             context = getattr(error, "ctx", None)
             name = context.command_path if context else "mpies"
             message = error.format_message().rstrip(".")
+            message = message.replace("is not a valid integer range", "is not a whole number")  # click's words
+            message = message.replace("is not a valid float range", "is not a number")
             end_with_error(f"{message[:1].lower()}{message[1:]}; see {name} --help", error.exit_code)
         except click.Abort:  # Ctrl-C
             click.echo("Aborted!", err=True)
             sys.exit(1)
 
 
-@click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="mpies")
 @click.pass_context
 def main(context: click.Context) -> None:
@@ -58,12 +74,12 @@ def main(context: click.Context) -> None:
     context.with_resource(fixed_start_folder())
 
 
-for command in (
-    *(train.train,),
-    *(checks.check, checks.doctor, checks.probe, checks.verify),
-    *(policies.evaluate, policies.play, policies.export),
-    *(results.plot, results.report, results.compare, results.dashboard, results.replay, results.reproduce),
-    *(scaling.bench, scaling.simulate),
-    *(launch.launch,),
-):
+SECTIONS = {
+    "Train": (train.train, checks.check),
+    "Look at runs": (runs.runs, results.dashboard, results.plot, results.compare, results.report),
+    "Use a policy": (policies.evaluate, policies.play, policies.export),
+    "Check what is reproducible": (checks.probe, checks.verify, results.replay, results.reproduce),
+    "Machines and clusters": (checks.doctor, scaling.bench, scaling.simulate, launch.launch),
+}
+for command in itertools.chain(*SECTIONS.values()):
     main.add_command(command)

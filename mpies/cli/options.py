@@ -8,6 +8,8 @@ from typing import Any, NoReturn, ParamSpec
 
 import click
 
+from mpies.cli import completion
+
 Arguments = ParamSpec("Arguments")
 
 
@@ -21,7 +23,14 @@ class NumberRange(click.FloatRange):
         return number
 
 
-OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE ...]")
+CONFIG = click.argument("config", shell_complete=completion.complete_config)
+OPTIONAL_CONFIG = click.argument("config", required=False, shell_complete=completion.complete_config)
+RUN = click.argument("run", shell_complete=completion.complete_run)
+RUNS = click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=completion.complete_run)
+POLICY = click.argument("policy", shell_complete=completion.complete_run)
+OVERRIDES = click.argument(
+    "overrides", nargs=-1, metavar="[KEY=VALUE ...]", shell_complete=completion.complete_override
+)
 
 
 def user_errors(command: Callable[Arguments, None]) -> Callable[Arguments, None]:

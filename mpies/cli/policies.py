@@ -4,7 +4,7 @@ import json
 
 import click
 
-from mpies.cli.options import echo, end, parse_member, user_errors
+from mpies.cli.options import POLICY, RUN, echo, end, parse_member, user_errors
 
 SEED = click.option(
     "--seed", type=click.IntRange(0), help="Seed of the episodes; default the run's, never used in training."
@@ -12,13 +12,16 @@ SEED = click.option(
 
 
 @click.command()
-@click.argument("policy")
+@POLICY
 @click.option("--episodes", default=100, show_default=True, type=click.IntRange(1), help="Number of held-out episodes.")
 @SEED
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @user_errors
 def evaluate(policy: str, episodes: int, seed: int | None, as_json: bool) -> None:
-    """Play POLICY (a run directory or a policy file) on held-out episodes.  Exit 1 where episodes fail."""
+    """Play a policy on held-out episodes and print its mean return.
+
+    POLICY is a run directory or a policy file.  Exit 1 where episodes fail.
+    """
     from mpies.tools.evaluate import describe_evaluation, evaluate_policy
 
     result = evaluate_policy(policy, episodes, seed)
@@ -27,16 +30,17 @@ def evaluate(policy: str, episodes: int, seed: int | None, as_json: bool) -> Non
 
 
 @click.command()
-@click.argument("run")
+@RUN
 @click.option("--video", help="Record to this .mp4 or .gif; without it, a window shows the episodes.")
 @click.option("--episodes", default=1, show_default=True, type=click.IntRange(1), help="Number of episodes to show.")
 @SEED
 @click.option("--member", metavar="G,K", help="Instead, play member K (from 0) of generation G (from 1) again.")
 @user_errors
 def play(run: str, video: str | None, episodes: int, seed: int | None, member: str | None) -> None:
-    """Show or record the best policy of RUN (a run directory, also of a run in progress, or a policy file).
+    """Show or record episodes of the best policy of RUN.
 
-    With --member, play a recorded member again; exit 1 where its return differs from the recorded one.
+    RUN is a run directory, also of a run in progress, or a policy file.  With --member, play a recorded member again;
+    exit 1 where its return differs from the recorded one.
     """
     if member is None:
         from mpies.runs.metrics import format_return
@@ -57,11 +61,14 @@ def play(run: str, video: str | None, episodes: int, seed: int | None, member: s
 
 
 @click.command()
-@click.argument("policy")
+@POLICY
 @click.option("--to", required=True, help="policy.npz, policy.onnx, or policy.py, which needs NumPy alone.")
 @user_errors
 def export(policy: str, to: str) -> None:
-    """Write POLICY (a run directory or a policy file) for other programs."""
+    """Write a policy for other programs.
+
+    POLICY is a run directory or a policy file.
+    """
     from mpies.tools.export import export_policy
 
     echo(f"{to}: {export_policy(policy, to)}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mpies.cli.options import NumberRange, echo, end, user_errors
+from mpies.cli.options import RUN, RUNS, NumberRange, echo, end, user_errors
 
 WIDTH = click.option(
     "--width", default=8.0, show_default=True, type=NumberRange(3, 40), help="Width of a plot in inches."
@@ -14,7 +14,7 @@ WIDTH = click.option(
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@RUNS
 @WIDTH
 @click.option("--trajectory", is_flag=True, help="Draw where the search went instead: trajectory.png, landscape.png.")
 @click.option("--umap", is_flag=True, help="With --trajectory: also trajectory_umap.png, by umap-learn.")
@@ -26,7 +26,10 @@ WIDTH = click.option(
 )
 @user_errors
 def plot(runs: tuple[str, ...], width: float, trajectory: bool, umap: bool, grid: int, episodes: int) -> None:
-    """Draw the return of each RUN against time, generations and steps: reward_vs_*.png in its directory."""
+    """Draw the return of runs against time, generations and steps.
+
+    The pictures are reward_vs_*.png in the directory of each RUN.
+    """
     from mpies.views.curves import read_curves
     from mpies.views.plots import write_plots
 
@@ -44,23 +47,29 @@ def plot(runs: tuple[str, ...], width: float, trajectory: bool, umap: bool, grid
 
 
 @click.command()
-@click.argument("run")
+@RUN
 @click.option("--out", help="The file; default RUN/report.html.")
 @user_errors
 def report(run: str, out: str | None) -> None:
-    """Write one HTML file about RUN that opens anywhere: config, curves, result, how to reproduce it."""
+    """Write one HTML file about RUN that opens anywhere.
+
+    It holds the config, the curves, the result and how to reproduce it.
+    """
     from mpies.views.report import write_report
 
     echo(write_report(run, out))
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@RUNS
 @click.option("--out", default=".", show_default=True, help="Folder for comparison_vs_*.png.")
 @WIDTH
 @user_errors
 def compare(runs: tuple[str, ...], out: str, width: float) -> None:
-    """Compare configs over their seeds: RUNs that differ in the seed alone are one group."""
+    """Compare configs over their seeds.
+
+    RUNs that differ in the seed alone are one group.
+    """
     from mpies.views.compare import group_runs, print_table, write_comparison
     from mpies.views.curves import read_curves
 
@@ -78,7 +87,10 @@ def compare(runs: tuple[str, ...], out: str, width: float) -> None:
 )
 @user_errors
 def dashboard(folder: str, host: str, port: int) -> None:
-    """Show the runs below DIR on a page that follows them.  It only reads.  Ctrl-C ends it."""
+    """Show the runs below DIR on a page that follows them.
+
+    It only reads.  Ctrl-C ends it.
+    """
     from mpies.views.dashboard import serve
 
     with serve(folder, host, port) as server:
@@ -89,14 +101,14 @@ def dashboard(folder: str, host: str, port: int) -> None:
 
 
 @click.command()
-@click.argument("run")
+@RUN
 @click.option("--generation", required=True, type=click.IntRange(0), help="The generation to recompute.")
 @click.option("--out", help="Write it as a policy file, for evaluate.")
 @user_errors
 def replay(run: str, generation: int, out: str | None) -> None:
-    """Recompute the mean of any generation of RUN from its ledger, without an environment.
+    """Recompute the mean of any generation of RUN from its ledger.
 
-    Exit 1 where a bit differs from the recorded state.
+    It needs no environment.  Exit 1 where a bit differs from the recorded state.
     """
     from mpies.tools.replay import Replay
 
@@ -117,9 +129,9 @@ def replay(run: str, generation: int, out: str | None) -> None:
 @click.option("--generations", type=click.IntRange(1), help="Train only this many; default all that were recorded.")
 @user_errors
 def reproduce(recipe: str | None, listed: bool, out: str | None, ranks: int, generations: int | None) -> None:
-    """Train RECIPE (a name under results/) again and compare its learning curve with the recorded one.
+    """Train a recipe again and compare it with the recorded run.
 
-    Exit 1 where it differs by more than the recorded tolerance.
+    RECIPE is a name under results/.  Exit 1 where the learning curves differ by more than the recorded tolerance.
     """
     from mpies.errors import ConfigError
     from mpies.tools.reproduce import list_recipes, reproduce_recipe

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mpies.cli.options import OVERRIDES, NumberRange, user_errors
+from mpies.cli import completion
+from mpies.cli.options import OPTIONAL_CONFIG, OVERRIDES, NumberRange, user_errors
 
 if TYPE_CHECKING:
     from mpies.comm import Communicator
 
 
 @click.command()
-@click.argument("config", required=False)
+@OPTIONAL_CONFIG
 @click.option("--out", help="Write the constants to this YAML file, for simulate.")
 @click.option("--repeats", default=7, show_default=True, type=click.IntRange(1), help="Repeats of each measurement.")
 @click.option(
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 )
 @OVERRIDES
 def bench(config: str | None, out: str | None, repeats: int, generations: int, overrides: tuple[str, ...]) -> None:
-    """Measure the constants of this machine, and of the episodes of CONFIG where one is given.
+    """Measure this machine, and the episodes of CONFIG if given.
 
     Under mpirun or srun it measures the allocation, otherwise one rank.
     """
@@ -37,7 +38,7 @@ def bench(config: str | None, out: str | None, repeats: int, generations: int, o
 
 
 @click.command()
-@click.argument("task", metavar="CONFIG|D,N,T,CV[,LONGEST]")
+@click.argument("task", metavar="CONFIG|D,N,T,CV[,LONGEST]", shell_complete=completion.complete_config)
 @click.option("--constants", metavar="FILE", help="What bench wrote; default an assumed cluster of 36 cores a node.")
 @click.option("--ranks", default="1..10000", show_default=True, help="Numbers of ranks, like 1,2,36 or 1..10000.")
 @click.option(
@@ -58,7 +59,10 @@ def simulate(
     as_json: bool,
     overrides: tuple[str, ...],
 ) -> None:
-    """Predict how a generation scales: of CONFIG, or of D parameters, N episodes of T seconds with variation CV."""
+    """Predict how a generation scales with the number of ranks.
+
+    The generation is of CONFIG, or of D parameters and N episodes of T seconds with variation CV.
+    """
     from mpies.scaling import model
 
     known = model.read_constants(constants) if constants else model.Constants()

@@ -3,16 +3,30 @@
 import os
 
 from mpies.comm.communicator import LAUNCHED, ROOT, Communicator, RankLost
+from mpies.errors import ConfigError
 
 __all__ = ["LAUNCHED", "ROOT", "Communicator", "RankLost", "connect"]
 
+SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # how many ranks Open MPI's or MPICH's mpirun has started
+RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")  # which of them this one is
+
 
 def connect() -> Communicator:
-    """The communicator of this process: MPICommunicator when a process manager started it, else Serial."""
+    """The communicator of this process: MPICommunicator when a process manager started it, else Serial.
+
+    Raises ConfigError where the process manager is of another MPI than mpi4py's, so that each rank would be alone.
+    """
     if any(name in os.environ for name in LAUNCHED):
+        started = next((os.environ[name] for name in SIZES if os.environ.get(name, "").isdecimal()), "1")
         from mpies.comm.mpi import MPICommunicator
 
-        return MPICommunicator()
+        comm = MPICommunicator()
+        if comm.size == 1 < int(started):
+            raise ConfigError(
+                f"mpirun started {started} ranks, but each is alone: it is of another MPI than mpi4py's, which is "
+                f"{comm.library()}; take that one's mpirun, or: pip install --force-reinstall --no-binary mpi4py mpi4py"
+            )
+        return comm
     from mpies.comm.serial import Serial
 
     return Serial()

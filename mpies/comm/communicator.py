@@ -121,5 +121,9 @@ class Communicator(ABC):
         """Free all shared memory."""
 
     @abstractmethod
+    def close(self) -> None:
+        """Free all that this object holds, in a process that goes on."""
+
+    @abstractmethod
     def finalize(self, code: int) -> int:
         """End this rank's part of the job.  Returns its exit code."""

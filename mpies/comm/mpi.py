@@ -45,11 +45,15 @@ def _survivable(
     return call
 
 
-class MPICommunicator(Communicator):
-    """The ranks of MPI_COMM_WORLD, or those of them that are left."""
+_OSC = "OMPI_MCA_osc"  # which of Open MPI's ways to share memory; UCX complains on machines without the hardware
 
-    def __init__(self) -> None:
-        os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # it complains on machines without the hardware
+
+class MPICommunicator(Communicator):
+    """The ranks of an mpi4py communicator, by default MPI_COMM_WORLD, or those of them that are left."""
+
+    def __init__(self, world: Any = None) -> None:
+        self._has_set_osc = _OSC not in os.environ
+        os.environ.setdefault(_OSC, "^ucx")
         from mpi4py import MPI
 
         self._mpi: Any = MPI
@@ -57,8 +61,14 @@ class MPICommunicator(Communicator):
         self._repaired = False
         self._windows: list[Any] = []
         self._counters: NodeCounters | None = None
-        MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
-        self._use(MPI.COMM_WORLD.Dup())
+        if world is None:
+            world = MPI.COMM_WORLD
+            world.Set_errhandler(MPI.ERRORS_RETURN)
+        self._use(world.Dup())
+
+    def library(self) -> str:
+        """The MPI library's name and version."""
+        return str(self._mpi.Get_library_version()).splitlines()[0].split(", package")[0].rstrip(", \0")
 
     @_survivable
     def _use(self, world: Any) -> None:
@@ -228,6 +238,16 @@ class MPICommunicator(Communicator):
         self.free()
         self._mpi.Finalize()
         return code
+
+    def close(self) -> None:
+        if not self._repaired:  # the lost would be waited for
+            self.free()
+            for comm in (*([self._leaders] if self.node_rank == 0 else []), self._node, self._world):
+                comm.Free()
+        if self._counters:
+            self._counters.close()
+        if self._has_set_osc:
+            os.environ.pop(_OSC, None)
 
     def free(self) -> None:
         for window in self._windows:

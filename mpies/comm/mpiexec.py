@@ -1,13 +1,15 @@
 """How this machine starts MPI ranks: the command and the environment variables it needs."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mpies.threads import limit_threads
+from mpies.threads import VARIABLES, limit_threads
 
 SSH_ARGUMENTS = "PRTE_MCA_plm_ssh_args"  # the variable with Open MPI 5's arguments for ssh
 # Variables that name a default hostfile: Open MPI 5 and 4, MPICH.
@@ -21,9 +23,17 @@ def find() -> str | None:
     return str(beside) if beside.exists() else shutil.which("mpiexec")
 
 
-def command(mpiexec: str, ranks: int, arguments: Sequence[str]) -> list[str]:
-    """The command line that runs `mpies` with these arguments on `ranks` ranks."""
-    return [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpies", *arguments]
+def command(mpiexec: str, ranks: int, arguments: Sequence[str], flags: Sequence[str] = ()) -> list[str]:
+    """The command line that runs `mpies` with these arguments on `ranks` ranks.  flags: further ones of mpiexec."""
+    return [mpiexec, "-n", str(ranks), *flags, sys.executable, "-m", "mpies", *arguments]
+
+
+def forwarded(variables: Mapping[str, str]) -> list[str]:
+    """Names of those variables that ranks on other hosts need, where neither ssh nor Open MPI hands them on."""
+    exact = {*VARIABLES, "LD_LIBRARY_PATH", "MPLCONFIGDIR"}
+    return sorted(
+        name for name, value in variables.items() if value and (name in exact or name.startswith(("MPIES_", "PYTHON")))
+    )
 
 
 def environment() -> dict[str, str]:
@@ -35,12 +45,28 @@ def environment() -> dict[str, str]:
         "OMPI_MCA_osc": "^ucx",  # complains on machines without the hardware
         "OMPI_MCA_mpi_yield_when_idle": "1",  # more ranks than cores must not spin
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        # A host that vanishes without a word ends the job after 5 seconds; by default nobody would ask for it.
+        "PRTE_MCA_oob_tcp_keepalive_time": "3",
+        "PRTE_MCA_oob_tcp_keepalive_intvl": "1",
+        "PRTE_MCA_oob_tcp_keepalive_probes": "2",
     }
     if os.geteuid() == 0:
         added |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     variables = added | dict(os.environ)
     limit_threads(variables)
     return variables
+
+
+def remove_leftovers(folder: str | Path | None = None) -> None:
+    """Remove what killed mpiexecs of this user have left, so that none is refused that gets the number of one of them.
+
+    folder: None for the one of temporary files.
+    """
+    for path in Path(folder or tempfile.gettempdir()).glob("ompi.*"):
+        with contextlib.suppress(OSError):
+            number = path.suffix[1:]
+            if number.isdecimal() and not Path("/proc", number).exists() and path.stat().st_uid == os.geteuid():
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def never_began(output: str) -> bool:

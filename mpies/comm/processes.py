@@ -1,6 +1,24 @@
 """Processes of this host, told apart even when the kernel reuses a process number."""
 
+import contextlib
+import os
+import signal
 from pathlib import Path
+
+
+def kill_with_variable(name: str, value: str) -> list[int]:
+    """Kill this user's processes on this host that were started with an environment variable of this value.
+
+    Returns their process numbers.
+    """
+    wanted, killed = f"{name}={value}".encode(), []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        pid = int(path.parent.name)
+        with contextlib.suppress(OSError):
+            if pid != os.getpid() and wanted in path.read_bytes().split(b"\0"):
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+    return killed
 
 
 def process_start(pid: int) -> int | None:

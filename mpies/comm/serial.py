@@ -71,5 +71,8 @@ class Serial(Communicator):
     def free(self) -> None:
         return None
 
+    def close(self) -> None:
+        return None
+
     def finalize(self, code: int) -> int:
         return code

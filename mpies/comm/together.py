@@ -4,27 +4,35 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from mpies.comm.communicator import Communicator
-from mpies.errors import USER_ERRORS, explain_os_error
+from mpies.errors import USER_ERRORS, ConfigError, error_of_kind, explain_os_error
 
 T = TypeVar("T")
 
 
 class CollectiveError(Exception):
-    """A user's mistake that some rank met; every rank raises it with the same message."""
+    """A user's mistake that some rank met; every rank raises it with the same message.
+
+    mistake: as an error of the class that it had on that rank.
+    """
+
+    def __init__(self, mistake: Exception) -> None:
+        super().__init__(str(mistake))
+        self.mistake = mistake
 
 
 def do_together(comm: Communicator, step: Callable[[], T]) -> T:
     """The result of `step` on this rank.  Raises CollectiveError on all ranks when a user's mistake ends it on any."""
-    message, result = "", None
+    mistake, result = None, None
     try:
         result = step()
     except USER_ERRORS as error:
-        message = str(error)
+        mistake = error
     except OSError as error:
         if error.filename is None:
             raise
-        message = explain_os_error(error)
-    message = comm.first_error(message)
-    if message:
-        raise CollectiveError(message)
+        mistake = ConfigError(explain_os_error(error))
+    first = comm.first_error(f"{type(mistake).__name__}\n{mistake}" if mistake else "")
+    if first:
+        kind, _, message = first.partition("\n")
+        raise CollectiveError(error_of_kind(kind, message))
     return result  # type: ignore[return-value]  # a step that failed has raised

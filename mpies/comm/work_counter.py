@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-SLOTS = 8  # counters of a node: half may be in use, since one rank may be ahead of another; half are recycled
+SLOTS = 1024  # counters of a node: the newest half may be in use; the older half is recycled
 
 
 class WorkCounter:

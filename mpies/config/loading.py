@@ -12,6 +12,7 @@ import yaml
 from pydantic import Field, ValidationError, create_model
 
 from mpies.config.messages import explain, one_line, quoted
+from mpies.config.recipes import find_config
 from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, any_solver, kinds_of
 from mpies.errors import ConfigError
 from mpies.paths import absolute, start_folder
@@ -24,11 +25,20 @@ _EXAMPLE = "environment: {id: CartPole-v1}"
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """The Config of a YAML file, with overrides such as "solver.sigma=0.05" applied.  Raises ConfigError."""
-    values = read_yaml(path)
+    """The Config of a YAML file, with overrides such as "solver.sigma=0.05" applied.  Raises ConfigError.
+
+    path: of the file, or a recipe's name.
+    """
+    path = find_config(path)
+    return make_config(read_yaml(path), overrides, str(path))
+
+
+def make_config(values: Mapping[str, Any], overrides: Sequence[str], where: str) -> Config:
+    """The Config of a mapping, with overrides applied.  Raises ConfigError, whose line begins with `where`."""
+    values = dict(values)
     for override in overrides:
         _apply(values, override)
-    return validate_config(values, str(path), [override.partition("=")[0] for override in overrides])
+    return validate_config(values, where, [override.partition("=")[0] for override in overrides])
 
 
 def validate_config(values: Mapping[str, Any], where: str, overridden: Sequence[str] = ()) -> Config:

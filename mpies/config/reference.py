@@ -1,8 +1,11 @@
-"""The page of all keys, docs/keys.md, generated from the schema."""
+"""The keys of a config, read from the schema: the page docs/keys.md, and a list for shells to complete."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin
 
-from mpies.config.schema import walk_sections
+from pydantic.fields import FieldInfo
+
+from mpies.config.schema import Config, kinds_of, walk_sections
 from mpies.solvers.options import Options
 
 
@@ -26,3 +29,34 @@ def _describe_default(default: Any, path: str, key: str) -> str:
     if default is None:
         return "none"
     return f"`{str(default).lower()}`" if isinstance(default, bool) else str(default)
+
+
+def list_keys(config: Config | None = None) -> dict[str, list[str]]:
+    """The dotted keys that a config may have, each with its values where these are few, else [].
+
+    config: tells the kind of each section; None lists the keys of every kind.
+    """
+
+    def walk(model: type[Options], section: Options | None, prefix: str) -> Iterator[tuple[str, list[str]]]:
+        for name, field in model.model_fields.items():
+            kinds, inner = kinds_of(field), getattr(section, name, None)
+            models = [type(inner)] if isinstance(inner, Options) else list(kinds.values())
+            if not kinds:
+                yield prefix + name, _choices(field)
+            elif None not in kinds:
+                yield f"{prefix}{name}.kind", [str(kind) for kind in kinds]
+            for one in models:
+                yield from walk(one, inner, f"{prefix}{name}.")
+
+    keys: dict[str, list[str]] = {}
+    for key, values in walk(type(config) if config else Config, config, ""):
+        keys.setdefault(key, values)
+    return keys
+
+
+def _choices(field: FieldInfo) -> list[str]:
+    """The values that a key may have, where these are few."""
+    annotation = field.annotation
+    if annotation is bool:
+        return ["true", "false"]
+    return [str(value) for value in get_args(annotation)] if get_origin(annotation) is Literal else []

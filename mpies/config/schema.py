@@ -1,5 +1,6 @@
 """The keys of a run's configuration, one class for each section: type, default and meaning of each key."""
 
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union, cast
 
@@ -208,10 +209,40 @@ class CheckpointSection(Options):
     )
 
 
-class TrackingSection(Options):
-    """What else is written for other tools to follow a run."""
+class WandbSection(Options):
+    """Weights & Biases.  Whatever else it offers is set by its own variables, such as WANDB_MODE=offline."""
 
-    tensorboard: Flag = Field(False, description="TensorBoard events in the run, under the names of OpenAI's starter")
+    project: Text = Field(description="the project that the run appears in")
+    entity: Text | None = Field(None, description="user or team that owns the project; default your own")
+    name: Text | None = Field(None, description="name of the run; default that of its directory")
+    group: Text | None = Field(None, description="what runs of an experiment have in common, such as its name")
+    tags: list[Text] = Field([], description="tags of the run")
+
+
+class MLflowSection(Options):
+    """MLflow."""
+
+    experiment: Text = Field("mpies", description="the experiment that the run appears in; made where it is missing")
+    uri: Text | None = Field(
+        None, description="where runs are stored, such as sqlite:///mlflow.db; default MLFLOW_TRACKING_URI or MLflow's"
+    )
+    name: Text | None = Field(None, description="name of the run; default that of its directory")
+
+
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", 'Field name "json"')  # hides an old method of pydantic's that nobody calls
+
+    class TrackingSection(Options):
+        """What else is written for other tools to follow a run.  Of these none can stop or slow training."""
+
+        tensorboard: Flag = Field(
+            False, description="TensorBoard events in the run, under the names of OpenAI's starter"
+        )
+        json: Flag = Field(  # type: ignore[assignment]
+            False, description="metrics.jsonl in the run: the rows of metrics.csv as JSON objects, one a line"
+        )
+        wandb: WandbSection | None = Field(None, description="the run also in Weights & Biases")
+        mlflow: MLflowSection | None = Field(None, description="the run also in MLflow")
 
 
 class StopSection(Options):
@@ -267,8 +298,8 @@ class Config(Options):
     solver: SolverSection = Field(
         cast("SolverSection", SOLVERS["openai_es"].Options()), description="the algorithm that trains the policy"
     )
-    overlap: Annotated[WholeNumber, Field(le=1)] = Field(
-        0, description="generations that may begin before the results of an older one are complete: 0 or 1"
+    overlap: Fraction = Field(
+        0.0, description="share of a generation's members that may begin before the generation before it is complete"
     )
     noise: Annotated[NoiseSection | LowRankSection, Field(discriminator="kind")] = Field(
         NoiseSection(), description="the random numbers that members are made of"

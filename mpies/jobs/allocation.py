@@ -57,13 +57,24 @@ def read_hostfile(path: str | Path) -> tuple[list[str], int]:
     Without such a file there are no hosts and 0 slots.
     """
     try:
-        lines = [line.partition("#")[0].split() for line in Path(path).read_text().splitlines()]
+        hosts = parse_hosts(Path(path).read_text())
     except OSError:
         return [], 0
-    lines = [words for words in lines if words]
-    hosts = [words[0].partition(":")[0] for words in lines]
-    slots = [_leading_number(" ".join(words).partition("slots=")[2] or words[0].partition(":")[2]) for words in lines]
-    return hosts, slots[0] if slots else 0
+    return list(hosts), next(iter(hosts.values()), 0)
+
+
+def parse_hosts(text: str) -> dict[str, int]:
+    """The hosts and slots of a hostfile's text, as for `read_hostfile`; 0 slots where a line says none.
+
+    The slots of lines with the same name are added up.
+    """
+    hosts: dict[str, int] = {}
+    for line in text.splitlines():
+        if words := line.partition("#")[0].split():
+            name, _, number = words[0].partition(":")
+            slots = _leading_number(" ".join(words).partition("slots=")[2] or number)
+            hosts[name] = hosts.get(name, 0) + slots
+    return hosts
 
 
 def _leading_number(text: str) -> int:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -77,6 +78,7 @@ def examine(needed: NodeMemory, folder: str) -> Findings:
     yield from check_processors(allocation.ranks, pinned, total, quota)
     yield from check_threads()
     yield from check_kernels()
+    yield from check_pybullet()
     yield from check_hosts(allocation, folder, ask_host)
     yield from check_clock(folder)
     yield from check_disk(folder)
@@ -182,6 +184,18 @@ def check_kernels(compiled: ModuleType | None = kernels.compiled) -> Findings:
         yield Finding("note", "inner loop", text, cure)
     else:
         yield Finding("ok", "inner loop", "compiled")
+
+
+def check_pybullet(is_installed: bool | None = None) -> Findings:
+    """Whether pybullet's environments can be played.  is_installed: None looks for the package."""
+    if is_installed is None:
+        is_installed = find_spec("pybullet") is not None
+    if is_installed:
+        yield Finding("ok", "pybullet", "installed")
+    else:
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        text = f"not installed in this Python {version}: AntBulletEnv-v0 and its like cannot be played"
+        yield Finding("note", "pybullet", text, "its wheels are for CPython 3.11; the other environments do without")
 
 
 def check_hosts(allocation: Allocation, folder: str, ask: AskHost) -> Findings:

@@ -28,13 +28,15 @@ def overlay(job: Job, base: str, mpijob: Mapping[str, Any], image: str | None) -
     resources = {"cpu": str(job.ranks_per_node), "memory": _mebibytes(job.memory)}
     name = Path(job.config).name
     values = {
+        "/metadata/name": job_name(job),
         "/spec/slotsPerWorker": job.ranks_per_node,
         f"{workers}/replicas": job.nodes,
         f"{workers}/template/spec/containers/0/resources": {"requests": resources, "limits": dict(resources)},
         f"{workers}/{shared_memory}/emptyDir/sizeLimit": _mebibytes(job.shared + SLACK),
         f"{launcher}/template/spec/containers/0/args": [
-            f"/runs/{Path(job.out).name}",
             f"/configs/{name}",
+            "--out",
+            f"/runs/{Path(job.out).name}",
             *job.overrides,
         ],
     }
@@ -44,13 +46,25 @@ def overlay(job: Job, base: str, mpijob: Mapping[str, Any], image: str | None) -
         "kind": "Kustomization",
         "resources": [base],
         "configMapGenerator": [{"name": "mpies-configs", "behavior": "merge", "files": [name]}],
-        "patches": [{"target": {"kind": "MPIJob", "name": "mpies"}, "patch": _to_yaml(patch)}],
+        "patches": [
+            {
+                "target": {"kind": "MPIJob", "name": "mpies"},
+                "patch": _to_yaml(patch),
+                "options": {"allowNameChange": True},
+            }
+        ],
     }
     if image:
         new, _, tag = image.rpartition(":")
         new_name = {"newName": new, "newTag": tag} if new and "/" not in tag else {"newName": image}
         kustomization["images"] = [{"name": "mpies", **new_name}]
     return _to_yaml(kustomization)
+
+
+def job_name(job: Job) -> str:
+    """The MPIJob's name, from its run directory: jobs of different runs go on beside each other."""
+    name = re.sub("[^a-z0-9]+", "-", Path(job.out).name.lower()).strip("-")
+    return f"mpies-{name}"[:40].rstrip("-")  # pods are called NAME-worker-N, which must be a name of DNS
 
 
 class _BlockDumper(yaml.SafeDumper):
@@ -88,7 +102,7 @@ def launch(job: Job, base: str | None, image: str | None, is_wanted: bool, echo:
     write_file(folder / Path(job.config).name, Path(job.config).read_text())
     write_file(folder / "kustomization.yaml", text)
     echo(f"{folder}: {describe(job)}")
-    delete = ["kubectl", "delete", "mpijob", "mpies", "--ignore-not-found"]  # its pods cannot be changed in place
+    delete = ["kubectl", "delete", "mpijob", job_name(job), "--ignore-not-found"]  # its pods cannot be changed in place
     return submit([delete, ["kubectl", "apply", "--kustomize", str(folder)]], is_wanted, echo)
 
 

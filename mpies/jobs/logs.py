@@ -1,16 +1,17 @@
 """Where the log records of a rank go: standard error as text or JSON, and the run's log.txt."""
 
 import contextlib
+import functools
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from mpies.comm import Communicator
 from mpies.errors import escape
 from mpies.runs.metrics import Row
-from mpies.runs.snapshot import Evaluation
+from mpies.runs.services import THREADS
 from mpies.views.progress import Progress, describe_generation, format_entry, is_json_wanted
 
 
@@ -20,6 +21,19 @@ class StandardErrorHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError):  # nobody may read it any more
             print(escape(self.format(record)), file=sys.stderr, flush=True)
+
+
+def is_wanted(comm: Communicator, record: logging.LogRecord) -> bool:
+    """Whether to log the record: INFO from rank 0, WARNING from all.  Notes the rank in the record.
+
+    What the package of a tracker logs in the tracker's thread is left out: where it fails, mpies warns once.
+
+    comm: of this rank, whose number may change when another is lost.
+    """
+    record.rank = comm.rank
+    if (record.threadName or "").startswith(THREADS) and not record.name.startswith("mpies."):
+        return False
+    return record.levelno >= (logging.INFO if comm.is_root else logging.WARNING)
 
 
 class LogFile(logging.Handler):
@@ -35,19 +49,29 @@ class LogFile(logging.Handler):
             file.write(escape(self.format(record)) + "\n")
 
 
+@contextlib.contextmanager
+def log_to(comm: Communicator, handler: logging.Handler) -> Iterator[None]:
+    """In the `with` block the root logger has this handler, too.  comm: of this rank."""
+    handler.addFilter(functools.partial(is_wanted, comm))
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
 class LoggedProgress(Progress):
     """Shows generations on a Progress and appends a line of each to a LogFile."""
 
     def __init__(self, progress: Progress, log_file: LogFile) -> None:
         self._progress, self._log_file = progress, log_file
 
-    def show(self, row: Row, evaluation: Evaluation | None) -> None:
-        self._progress.show(row, evaluation)
-        self._append(describe_generation(row, evaluation))
+    def show(self, row: Row) -> None:
+        self._progress.show(row)
+        self._append(describe_generation(row))
 
     def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
-        """Show the last line of a run.  values: what the message says, as names and values of a JSON object."""
-        print_message(message, values)
+        self._progress.show_outcome(message, values)
         self._append(message)
 
     def close(self) -> None:
@@ -75,12 +99,20 @@ def use_json_if_wanted(comm: Communicator) -> None:
             handler.setFormatter(JsonFormatter(comm))
 
 
-def print_message(message: str, values: Mapping[str, Any]) -> None:
-    """Print a line on standard output.  values: what it says, as names and values of a JSON object."""
-    print(format_entry("INFO", message, values) if is_json_wanted() else escape(message), flush=True)
+def print_error(message: str, error: Exception | None = None) -> None:
+    """Print on standard error why this process ends.  error: a user's mistake; a line of JSON names its class."""
+    message, values = escape(message), {"error": type(error).__name__} if error else {}
+    line = format_entry("ERROR", message, values) if is_json_wanted() else f"mpies: {message}"
+    print(line, file=sys.stderr, flush=True)
 
 
-def print_error(message: str) -> None:
-    """Print on standard error why this process ends."""
+def report(severity: str, message: str, run: Path | None) -> None:
+    """Print what a supervisor has to say on standard error, and append it to the log.txt of a run that is there."""
     message = escape(message)
-    print(format_entry("ERROR", message, {}) if is_json_wanted() else f"mpies: {message}", file=sys.stderr, flush=True)
+    line = format_entry(severity, message, {}) if is_json_wanted() else f"{severity} supervisor: {message}"
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+    if run and run.is_dir():
+        moment = logging.Formatter().formatTime(logging.makeLogRecord({}))
+        with contextlib.suppress(OSError), open(run / "log.txt", "a") as file:
+            file.write(f"{moment} {severity} supervisor: {message}\n")

@@ -34,6 +34,7 @@ def batch_script(job: Job, library: str, environment: str) -> str:
             f"# Made by mpies launch slurm for {job.config}; it may be changed and submitted again.",
             *header,
             "#SBATCH --requeue",
+            "#SBATCH --no-kill",
             "set -uo pipefail",
             f"MPIES_VENV=${{MPIES_VENV:-{shlex.quote(environment)}}}",
             f"MPIES_RUN=${{MPIES_RUN:-{shlex.quote(job.out)}}}",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mpies.config.loading import load_config
+from mpies.config.recipes import find_config
 from mpies.config.schema import StopSection
 from mpies.errors import ConfigError
 from mpies.runs.files import default_out, write_atomically
@@ -72,7 +73,7 @@ def plan(
     memory = predict_cost(config, nodes * ranks_per_node).memory
     longest = longest_run(path, overrides, constants, nodes, ranks_per_node) if constants else None
     return Job(
-        config=str(path),
+        config=str(find_config(path)),
         overrides=tuple(overrides),
         out=str(out or default_out(path, overrides)),
         nodes=nodes,

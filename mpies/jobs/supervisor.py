@@ -1,8 +1,9 @@
-"""Start ranks with mpirun, and end them the way a user expects.
+"""Start ranks with mpirun or srun, start them again where hosts are lost or come back, and end them as a user expects.
 
 mpirun kills its ranks half a second after Ctrl-C or SIGTERM, in the middle of a generation.  The supervisor is one
 process that is no rank.  It keeps mpirun in a process group of its own, where a terminal's Ctrl-C does not reach it,
 and hands signals on as SIGUSR1, which mpirun forwards to every rank: they finish the generation and write a checkpoint.
+It judges by the run directory how a start has ended, as mpirun may say 0 after it has lost a host.
 """
 
 import contextlib
@@ -14,112 +15,320 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import IO
 
 from mpies.comm import LAUNCHED, mpiexec
-from mpies.errors import FAILED, REQUEUE, ConfigError
+from mpies.config.loading import load_config
+from mpies.config.schema import StopSection
+from mpies.errors import FAILED, FINISHED, REQUEUE, USER_ERROR, ConfigError, UserError
+from mpies.jobs import logs
+from mpies.jobs.answers import JOB, names_of
+from mpies.jobs.hosts import Host, find_source
+from mpies.jobs.launcher import Launcher, Mpirun, find_slurm_launcher
+from mpies.jobs.placement import Placement, TooFewHosts, count_ranks
+from mpies.jobs.progress import RunProgress, growth_pays, measure_pace, newest_generation
 from mpies.runs.files import default_out
-from mpies.runs.lock import LOCK_FILE
 
+RESTARTS = 100  # how often ranks that ended unexpectedly are started again, unless told otherwise
 PATIENCE = 5.0  # seconds that mpirun has to end after SIGTERM
-POLL = 0.1  # seconds between two looks whether a signal has arrived
+POLL = 0.1  # seconds between two looks at signals and at the run
+LOOK = 10.0  # seconds between two looks for hosts that have come back
 _DASHES = re.compile(r"-{60,}\s*")
-# How mpirun reports an exit code that is not 0, and a rank that ended the job; the ranks have printed why they end.
-_NOISE = ("processes exited with non-zero status", "MPI_ABORT was invoked", '"abort". This may have caused')
+# How mpirun reports an exit code that is not 0, a rank that ended the job, and a lost host, which is reported better
+# here; and what it warns of where ranks may be lost.
+_NOISE = (
+    *("processes exited with non-zero status", "MPI_ABORT was invoked", '"abort". This may have caused'),
+    *("lost communication with a remote daemon", "is not tested for post-failure", "help-mpi-ft.txt"),
+    "plm:ssh: Warning: setpgid",
+)
+
+
+@dataclass
+class Start:
+    """One start of the ranks.
+
+    hosts: None for this host alone.  began: time.time().  generation, writer, finished: of the runs before it.
+    cause: why there is a start after the first one, '' for the first.  stopped_at: time.time() of the last generation
+    before it.  length: of the runs when its rank 0 began to write; None before.  first_row: time.time() of its first
+    generation; 0 before.
+    """
+
+    hosts: list[Host] | None
+    ranks: int
+    began: float
+    generation: int
+    writer: str
+    finished: dict[Path, tuple[int, int]]
+    cause: str = ""
+    stopped_at: float = 0.0
+    length: int | None = None
+    first_row: float = 0.0
+
+    def describe(self) -> str:
+        """Its size in words."""
+        nodes = f" on {len(self.hosts)} node{'s' * (len(self.hosts) > 1)}" if self.hosts else ""
+        return f"{self.ranks} rank{'s' * (self.ranks > 1)}{nodes}"
+
+
+@dataclass(frozen=True)
+class Where:
+    """On which hosts a job runs, as the options of `mpies train` with these names say."""
+
+    hosts: str | None = None
+    hostfile: str | None = None
+    min_ranks: int = 1
+    wait: float = 0.0
+    restarts: int = RESTARTS
+    launcher: str = "auto"
+
+
+LOCAL = Where()
 
 
 class Supervisor:
-    """Runs `mpies ARGUMENTS` on `ranks` ranks.  Raises ConfigError where there is no mpirun.
+    """Runs `mpies ARGUMENTS` on ranks.  Raises ConfigError where there is no mpirun, or this process is a rank itself.
 
-    runs: tells the run directories that the ranks may write.
+    ranks: their number; with a placement it decides instead.  runs: tells the run directories that the ranks write.
+    placement: chooses the hosts of each start; None for this host alone.  launcher: what starts ranks; None for mpirun.
+    restarts: how often at most ranks that ended unexpectedly are started again.
+    stop: tells the stop section of the config; None where the job is never to grow.
+
+    output: where the ranks' standard output goes, as for subprocess.Popen; None for that of this process.
+    write: called with the lines that the ranks and mpirun print on standard error.
+
+    `run` may be called in any thread, but only in the main one it handles signals.  `stop` may be called anywhere.
     """
 
-    def __init__(self, arguments: Sequence[str], ranks: int, runs: Callable[[], Iterable[Path]]) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        ranks: int,
+        runs: Callable[[], Iterable[Path]],
+        placement: Placement | None = None,
+        launcher: Launcher | None = None,
+        restarts: int = RESTARTS,
+        stop: Callable[[], StopSection] | None = None,
+    ) -> None:
         if any(name in os.environ for name in LAUNCHED):
             raise ConfigError("--ranks starts ranks of its own, but this process is a rank already; leave one out")
-        program = mpiexec.find()
-        if program is None:
-            raise ConfigError('--ranks needs mpirun: pip install "mpies[mpi]", or load an MPI')
-        self._command = mpiexec.command(program, ranks, arguments)
-        self._runs = runs
+        self._launcher = launcher or Mpirun()
+        self._launcher.added[JOB] = job = uuid.uuid4().hex
+        self._arguments, self._ranks, self._placement = list(arguments), ranks, placement
+        self._progress = RunProgress(runs())
+        self._restarts, self._stop_section = restarts, stop
+        self.output: int | None = None
+        self.write: Callable[[Iterable[str]], object] = _write_lines
         self._process: subprocess.Popen[str] | None = None
         self._signals = 0  # that have arrived
+        self._looker = ThreadPoolExecutor(1)  # asks hosts while ranks run
+        self._libc = ctypes.CDLL(None)  # loaded before any child is forked
+        if placement:
+            placement.is_stopped, placement.job = lambda: self._signals > 0, job
 
     def run(self) -> int:
-        """Start the ranks and wait for their end.  Returns the exit code."""
-        handled = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-        before = {number: signal.signal(number, self._on_signal) for number in handled}
+        """Start the ranks, and start them again as long as that helps.  Returns the exit code."""
+        before = {}
+        if threading.current_thread() is threading.main_thread():  # Python handles signals nowhere else
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+                before[number] = signal.signal(number, self._on_signal)
         try:
-            for _ in range(mpiexec.ATTEMPTS):
-                code, has_started = self._run_once()
-                if has_started or self._signals:
-                    break
-            return code
+            return self._supervise()
         finally:
+            self._looker.shutdown(wait=False, cancel_futures=True)
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _run_once(self) -> tuple[int, bool]:
-        """The exit code, and whether mpirun started ranks at all."""
-        self._began = time.time()
-        self._process = process = subprocess.Popen(
-            self._command,
-            env=mpiexec.environment(),
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            process_group=0,
-            preexec_fn=_die_with_parent,  # safe: no other thread runs yet
-        )
-        assert process.stderr
-        errors = _Forwarder(process.stderr)
-        errors.start()
-        code = self._wait(process)
-        errors.join()
-        return (code if code >= 0 else FAILED), not errors.never_began
-
-    def _wait(self, process: subprocess.Popen[str]) -> int:
-        """Wait for mpirun's end, and ask the ranks to stop when a signal has arrived.  Returns the exit code."""
-        while not self._signals:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return process.wait(POLL)
-        if not self._is_training():  # nothing is being played, so nothing is lost
-            process.terminate()
-            process.wait()
-            return REQUEUE
-        process.send_signal(signal.SIGUSR1)
-        return process.wait()
-
-    def _is_training(self) -> bool:
-        """Whether rank 0 has taken the lock of a run; by then every rank handles SIGUSR1, which would end it before."""
-        for run in self._runs():
-            with contextlib.suppress(OSError):
-                if (run / LOCK_FILE).stat().st_mtime >= self._began:
-                    return True
-        return False
-
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        """The first signal asks the ranks to stop after this generation, the second ends them."""
+    def stop(self) -> None:
+        """Have the ranks finish this generation and write a checkpoint; called again, end them at once."""
         self._signals += 1
         process = self._process
         if self._signals == 2 and process and process.poll() is None:
             process.terminate()
             threading.Timer(PATIENCE, process.kill).start()
 
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.stop()
+
+    def _report(self, severity: str, message: str) -> None:
+        runs = self._progress.runs
+        logs.report(severity, message, self._progress.current() or (runs[0] if runs else None))
+
+    def _supervise(self) -> int:
+        hosts = self._placement.choose(self._report, is_first=True) if self._placement else None
+        start, restarts = self._start(hosts), 0
+        code = REQUEUE  # of a signal before the ranks are started, or between two starts: nothing is lost
+        while not self._signals:
+            code = self._run_once(start)
+            if self._progress.is_finished_since(start.finished):
+                return FINISHED
+            if self._signals or code == USER_ERROR:
+                break
+            newest = newest_generation(self._progress.current())
+            has_grown = newest > start.generation
+            stopped_at = self._progress.written_at() if has_grown else start.stopped_at or start.began
+            larger = self._wanted
+            if code == REQUEUE and not larger:  # somebody has signalled the ranks themselves
+                return REQUEUE
+            try:
+                hosts = self._placement.choose(self._report, is_first=False) if self._placement else None
+            except TooFewHosts as error:
+                self._report("ERROR", f"{error}; nothing is lost, the same command goes on from generation {newest}")
+                return REQUEUE
+            if code == REQUEUE:
+                cause = f"the return of {names_of(missing_in(start.hosts, larger))}"
+            else:
+                lost = missing_in(hosts, start.hosts)
+                restarts += 1
+                if restarts > self._restarts or not (has_grown or lost):
+                    return self._give_up(code, newest, restarts)
+                cause = f"the loss of {names_of(lost)}" if lost else f"an unexpected end (code {code})"
+                self._report("WARNING", f"{cause} after generation {newest}: restart {restarts} of {self._restarts}")
+            start, code = self._start(hosts, cause, stopped_at), REQUEUE
+        return code if code in (USER_ERROR, REQUEUE) else FAILED
+
+    def _give_up(self, code: int, newest: int, restarts: int) -> int:
+        """The exit code of ranks that are not started again."""
+        if restarts > self._restarts > 0:
+            self._report("ERROR", f"the ranks ended unexpectedly after generation {newest}, more than --restarts times")
+        elif code != FAILED:  # else the ranks have said why
+            self._report("ERROR", f"the ranks ended after generation {newest}, and the run is not complete")
+        return FAILED
+
+    def _start(self, hosts: list[Host] | None, cause: str = "", stopped_at: float = 0.0) -> Start:
+        ranks = count_ranks(hosts) if hosts else self._ranks
+        generation = newest_generation(self._progress.current())
+        now = Start(hosts, ranks, time.time(), generation, self._progress.writer(), self._progress.finished())
+        now.cause, now.stopped_at = cause, stopped_at
+        if hosts or cause:
+            after = f" after {cause}" if cause else ""
+            self._report("INFO", f"starting {now.describe()} by {self._launcher.name}{after}")
+        if cause:  # the run is there now, and is meant to go on
+            self._arguments = ["auto" if word == "never" else word for word in self._arguments]
+        return now
+
+    def _run_once(self, start: Start) -> int:
+        """The exit code of a start; it is tried again where mpirun started no rank at all."""
+        for _ in range(mpiexec.ATTEMPTS):
+            self._wanted: list[Host] = []  # hosts of a larger start that the ranks make room for
+            start.began = time.time()
+            self._process = process = subprocess.Popen(
+                self._launcher.command(start.hosts, start.ranks, self._arguments),
+                env=self._launcher.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=self.output,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                process_group=0,
+                preexec_fn=self._die_with_parent,
+            )
+            assert process.stderr
+            errors = _Forwarder(process.stderr, self.write)
+            errors.start()
+            code = self._wait(process, start)
+            errors.join(PATIENCE)  # what a lost ssh leaves behind may hold the pipe open
+            if self._signals or not errors.never_began:
+                break
+        return code if code >= 0 else FAILED
+
+    def _wait(self, process: subprocess.Popen[str], start: Start) -> int:
+        """Wait for mpirun's end, and ask the ranks to stop when a signal has arrived.  Returns the exit code."""
+        look = _Look(self, start)
+        while not self._signals:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(POLL)
+            self._note_first_generation(start)
+            if not self._wanted and (larger := look.find_larger()):
+                self._wanted = larger
+                process.send_signal(signal.SIGUSR1)
+        self._note_first_generation(start)
+        if start.length is None:  # nothing is being played, so nothing is lost
+            process.terminate()
+            process.wait()
+            return REQUEUE
+        process.send_signal(signal.SIGUSR1)
+        return process.wait()
+
+    def _note_first_generation(self, start: Start) -> None:
+        """Take note of when the ranks began to write; log what a restart has cost when a generation is on record.
+
+        What ranks of the start before may still write does not count.
+        """
+        if start.length is None:
+            if self._progress.writer() in ("", start.writer):
+                return
+            start.length = self._progress.length()
+        if start.first_row or self._progress.length() <= start.length:
+            return
+        start.first_row = self._progress.written_at()
+        if start.cause:
+            seconds = start.first_row - start.stopped_at
+            newest = newest_generation(self._progress.current())
+            message = f"{start.cause} cost {seconds:.1f} s: generation {newest} is done by {start.describe()}"
+            self._report("INFO", message)
+
+    def _die_with_parent(self) -> None:
+        """In the child: have the kernel send SIGTERM when the supervisor dies, even by SIGKILL."""
+        self._libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+def missing_in(hosts: Sequence[Host] | None, others: Sequence[Host] | None) -> list[Host]:
+    """Those of `others` that are not among `hosts`."""
+    names = {host.name for host in hosts or ()}
+    return [host for host in others or () if host.name not in names]
+
+
+class _Look:
+    """Looks now and then, in a thread of its own, for hosts that make a larger start worth its cost."""
+
+    def __init__(self, supervisor: Supervisor, start: Start) -> None:
+        self._supervisor, self._start = supervisor, start
+        self._next = time.monotonic() + LOOK
+        self._found: Future[list[Host]] | None = None
+
+    def find_larger(self) -> list[Host]:
+        """The hosts of a larger start that is worth its cost; [] while there is none."""
+        placement, stop = self._supervisor._placement, self._supervisor._stop_section
+        if not (placement and stop and self._start.hosts and self._start.first_row):
+            return []
+        if self._found is None:
+            if time.monotonic() >= self._next:
+                self._found = self._supervisor._looker.submit(placement.find_larger, self._start.hosts)
+            return []
+        if not self._found.done():
+            return []
+        found, self._found = self._found, None
+        self._next = time.monotonic() + LOOK
+        with contextlib.suppress(UserError, OSError):
+            larger = found.result()
+            if larger and self._is_worth_it(count_ranks(larger), stop()):
+                return larger
+        return []
+
+    def _is_worth_it(self, more: int, stop: StopSection) -> bool:
+        start, run = self._start, self._supervisor._progress.current()
+        pace = measure_pace(run, stop, start.generation) if run else None
+        if pace is None:
+            return False
+        start_up = max(0.0, start.first_row - start.began - pace.seconds)
+        return growth_pays(pace, start.ranks, more, start_up, stop.grace)
+
 
 class _Forwarder(threading.Thread):
-    """Copies mpirun's standard error to ours, but for mpirun's own report of exit codes.
+    """Hands mpirun's standard error on line by line, but for mpirun's own report of exit codes.
 
-    never_began: whether mpirun reported that it could not start.
+    write: takes the lines.  never_began: whether mpirun reported that it could not start.
     """
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: IO[str], write: Callable[[Iterable[str]], object]) -> None:
         super().__init__(daemon=True)
-        self._stream, self.never_began = stream, False
+        self._stream, self._write, self.never_began = stream, write, False
 
     def run(self) -> None:
         block: list[str] = []  # lines of a report that is not complete yet
@@ -131,19 +340,16 @@ class _Forwarder(threading.Thread):
                 if len(block) > 1 and _DASHES.fullmatch(line):
                     self._write([] if any(noise in part for noise in _NOISE for part in block) else block)
                     block = []
-            else:
+            elif not any(noise in line for noise in _NOISE):
                 self._write([line])
         self._write(block)
 
-    @staticmethod
-    def _write(lines: Iterable[str]) -> None:
-        sys.stderr.writelines(lines)
-        sys.stderr.flush()
 
-
-def _die_with_parent() -> None:
-    """In the child: have the kernel send SIGTERM when the supervisor dies, even by SIGKILL."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+def _write_lines(lines: Iterable[str]) -> None:
+    """Write lines on this process's standard error; on a terminal above the live bar, which the ranks draw again."""
+    clear = "\r\x1b[2K" if sys.stderr.isatty() and sys.stdout.isatty() else ""
+    sys.stderr.writelines(clear + line for line in lines)
+    sys.stderr.flush()
 
 
 def supervise_training(
@@ -151,16 +357,40 @@ def supervise_training(
     out: str | None,
     resume: str,
     overrides: Sequence[str],
-    seeds: str | None,
-    ranks: int,
+    seeds: Sequence[int] | None,
+    ranks: int | None,
     log_format: str = "text",
+    where: Where = LOCAL,
 ) -> int:
-    """`mpies train` with these arguments on `ranks` ranks.  Returns the exit code."""
-    given = {"--out": out, "--resume": resume, "--log-format": log_format, "--seeds": seeds}
+    """`mpies train` with these arguments on `ranks` ranks.  Returns the exit code.
+
+    seeds: that follow one another, or None.  where: on which hosts.  Raises ConfigError.
+    """
+    words = f"{seeds[0]}..{seeds[-1]}" if seeds else None
+    given = {"--out": out, "--resume": resume, "--log-format": log_format, "--seeds": words}
     flags = [word for flag, value in given.items() if value is not None for word in (flag, value)]
     run = Path(out) if out else default_out(config, overrides)
+    runs = [Path(f"{run}-seed-{seed}") for seed in seeds] if seeds else [run]
+    placement, launcher = place(where, ranks)
+    return Supervisor(
+        ["train", *flags, "--", config, *overrides],
+        ranks or 1,
+        lambda: runs,
+        placement,
+        launcher,
+        where.restarts,
+        stop=lambda: load_config(config, overrides).stop,
+    ).run()
 
-    def runs() -> Iterable[Path]:
-        return run.parent.glob(f"{run.name}-seed-*") if seeds else [run]
 
-    return Supervisor(["train", *flags, "--", config, *overrides], ranks, runs).run()
+def place(where: Where, ranks: int | None) -> tuple[Placement | None, Launcher]:
+    """What chooses the hosts, and what starts ranks on them.  Raises ConfigError."""
+    source = find_source(where.hosts, where.hostfile)
+    if source is None:
+        if where.min_ranks > 1:
+            raise ConfigError("--min-ranks needs several hosts: --hosts or --hostfile")
+        return None, Mpirun()
+    if where.hosts == "slurm":
+        placement = Placement(source, ranks, where.min_ranks, where.wait, way="srun")
+        return placement, find_slurm_launcher(placement.limit(source.hosts()), where.launcher)
+    return Placement(source, ranks, where.min_ranks, where.wait), Mpirun()

@@ -18,6 +18,7 @@ cdef extern from "kernels.h":
     enum ending:
         CLIPPED
         LARGEST
+        PARTS
 
     struct perceptrons:
         const int64_t *widths
@@ -27,7 +28,9 @@ cdef extern from "kernels.h":
         const float *low
         const float *high
         int32_t *largest
-        long layers, stride, has_biases, activation, ending
+        const int64_t *parts
+        float *actions
+        long layers, stride, has_biases, activation, ending, part_count, action_width
 
     struct observation_pass:
         float *observations
@@ -54,6 +57,7 @@ cdef extern from "kernels.h":
     long mpies_score(const reward_pass *, long slots, long step) nogil
 
 
+PARTS_OF_ACTIONS = ("Continuous", "Discrete", "Binary")  # in the order of `enum part`
 ACTIVATIONS = ("linear", "tanh", "relu", "lrelu", "elu")  # in the order of `enum activation`
 
 
@@ -80,6 +84,8 @@ cdef class Perceptrons:
     cdef float[:, ::1] _outputs
     cdef const float[::1] _low, _high
     cdef int32_t[::1] _largest
+    cdef const int64_t[:, ::1] _parts
+    cdef float[:, ::1] _actions
     cdef readonly object result
     cdef readonly tuple states
 
@@ -115,6 +121,23 @@ cdef class Perceptrons:
         self.result = np.zeros(self._outputs.shape[0], np.int32)
         self._largest = self.result
         self._mlp.largest, self._mlp.ending = &self._largest[0], LARGEST
+
+    def choose_parts(self, parts, low, high):
+        """From now on calls return the actions (m, a) float32 that the outputs make part by part.
+
+        parts: of each (a name in PARTS_OF_ACTIONS, how many outputs it takes).  Continuous ones are clipped,
+        Discrete ones take the index of the largest output, and Binary ones are 1 where the output is above 0.
+        low, high: (outputs,) bounds of the continuous ones.
+        """
+        self.clip_outputs(low, high)
+        self._parts = np.array([(PARTS_OF_ACTIONS.index(kind), count) for kind, count in parts], np.int64)
+        if min(count for _, count in parts) < 1 or sum(count for _, count in parts) != self._outputs.shape[1]:
+            raise ValueError(f"the parts must take {self._outputs.shape[1]} outputs in all, and each at least one")
+        width = sum(1 if kind == "Discrete" else count for kind, count in parts)
+        self.result = np.zeros((self._outputs.shape[0], width), np.float32)
+        self._actions = self.result
+        self._mlp.parts, self._mlp.actions = &self._parts[0, 0], &self._actions[0, 0]
+        self._mlp.part_count, self._mlp.action_width, self._mlp.ending = len(parts), width, PARTS
 
     def begin(self, slot):
         """Nothing to do: perceptrons have no state."""
@@ -256,7 +279,10 @@ cdef class StepLoop:
         """
         cdef perceptrons mlp = self._perceptrons._mlp
         cdef const observation_pass *observations = &self._observation_pass._arrays
-        cdef long made = 0, ended = 0, k, numbers = slots * mlp.widths[mlp.layers]
+        cdef bint has_parts = mlp.ending == PARTS
+        cdef const float *chosen = mlp.actions if has_parts else mlp.outputs
+        cdef long made = 0, ended = 0, k
+        cdef long numbers = slots * (mlp.action_width if has_parts else mlp.widths[mlp.layers])
         cdef double *actions = NULL if self._float64_actions is None else &self._float64_actions[0, 0]
         if self._message is None or slots != len(self._message[0]):
             raise RuntimeError("call prepare with the batch whose episodes are in the slots first")
@@ -268,7 +294,7 @@ cdef class StepLoop:
             mpies_forward(&mlp, slots)
             if actions != NULL:
                 for k in range(numbers):
-                    actions[k] = mlp.outputs[k]
+                    actions[k] = chosen[k]
             send(message)
             self._take(receive(), slots)
             made += 1

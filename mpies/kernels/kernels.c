@@ -1,6 +1,6 @@
 /* The inner loop of rollouts in C.  Compile it with -O3 -ffp-contract=off.
  *
- * NumPy computes the same bits where this is not compiled: mpies/policies/exported_mlp.py defines the arithmetic of a
+ * NumPy computes the same bits where this is not compiled: mpies/policies/exported.py defines the arithmetic of a
  * perceptron, mpies/rollouts/player.py that of observations and rewards.  Therefore every sum is added up in the order
  * of its terms and every product and sum is rounded by itself: no fused multiply-add and no other order.  Then neither
  * the width of the vectors nor the processor changes a bit.
@@ -44,29 +44,63 @@ long mpies_wide_from = 16384;
 
 long mpies_most_units(void) { return MOST_UNITS; }
 
-/* Clip the outputs as NumPy does: NaN stays NaN. */
+/* An output clipped as NumPy does: NaN stays NaN. */
+static inline float clip_one(float y, float low, float high)
+{
+    y = y > low || y != y ? y : low;
+    return y < high || y != y ? y : high;
+}
+
 static void clip(const struct perceptrons *mlp, long members)
 {
     long width = mlp->widths[mlp->layers];
     for (long member = 0; member < members; member++)
         for (long k = 0; k < width; k++) {
             float *y = mlp->outputs + member * width + k;
-            *y = *y > mlp->low[k] || *y != *y ? *y : mlp->low[k];
-            *y = *y < mlp->high[k] || *y != *y ? *y : mlp->high[k];
+            *y = clip_one(*y, mlp->low[k], mlp->high[k]);
         }
 }
 
-/* Find the largest outputs as NumPy's argmax does: the first of equal ones, or the first NaN if there is one. */
+/* The index of the largest output as NumPy's argmax has it: the first of equal ones, or the first NaN if there is one. */
+static inline int index_of_largest(const float *y, long width)
+{
+    int best = 0;
+    for (int k = 1; k < width && y[best] == y[best]; k++)
+        if (y[k] > y[best] || y[k] != y[k])
+            best = k;
+    return best;
+}
+
 static void find_largest(const struct perceptrons *mlp, long members)
 {
     long width = mlp->widths[mlp->layers];
+    for (long member = 0; member < members; member++)
+        mlp->largest[member] = index_of_largest(mlp->outputs + member * width, width);
+}
+
+static void join_parts(const struct perceptrons *mlp, long members)
+{
+    const float *y = mlp->outputs;
+    float *action = mlp->actions;
     for (long member = 0; member < members; member++) {
-        const float *y = mlp->outputs + member * width;
-        int best = 0;
-        for (int k = 1; k < width && y[best] == y[best]; k++)
-            if (y[k] > y[best] || y[k] != y[k])
-                best = k;
-        mlp->largest[member] = best;
+        const float *low = mlp->low, *high = mlp->high;
+        for (long part = 0; part < mlp->part_count; part++) {
+            long count = mlp->parts[2 * part + 1];
+            switch (mlp->parts[2 * part]) {
+            case NUMBERS:
+                for (long k = 0; k < count; k++)
+                    *action++ = clip_one(y[k], low[k], high[k]);
+                break;
+            case CHOICE:
+                *action++ = index_of_largest(y, count);
+                break;
+            case SIGNS:
+                for (long k = 0; k < count; k++)
+                    *action++ = y[k] > 0;
+                break;
+            }
+            y += count, low += count, high += count;
+        }
     }
 }
 
@@ -86,6 +120,8 @@ void mpies_forward(const struct perceptrons *mlp, long members)
         clip(mlp, members);
     else if (mlp->ending == LARGEST)
         find_largest(mlp, members);
+    else if (mlp->ending == PARTS)
+        join_parts(mlp, members);
 }
 
 void mpies_observe(const struct observation_pass *pass, long slots, long normalizes)

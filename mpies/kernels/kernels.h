@@ -5,7 +5,8 @@
 #include <stdint.h>
 
 enum activation { LINEAR, TANH, RELU, LRELU, ELU };
-enum ending { NONE, CLIPPED, LARGEST };
+enum ending { NONE, CLIPPED, LARGEST, PARTS };
+enum part { NUMBERS, CHOICE, SIGNS };
 
 /* The perceptrons of several members, all of one shape.
  *
@@ -15,14 +16,18 @@ enum ending { NONE, CLIPPED, LARGEST };
  * inputs: (members, widths[0]).  outputs: (members, widths[layers]).
  * activation: of all layers but the last.
  * ending: NONE leaves the outputs as they are, CLIPPED clips them to low and high (widths[layers]), and LARGEST writes
- *     the index of each member's largest output into largest (members). */
+ *     the index of each member's largest output into largest (members).  PARTS writes actions (members, action_width)
+ *     part by part: outputs clipped, the index of the largest, or 1 for each output above 0 and else 0.
+ * parts: (part_count, 2), the kind of each part and how many outputs it takes. */
 struct perceptrons {
     const int64_t *widths;
     const float *stack, *inputs;
     float *outputs;
     const float *low, *high;
     int32_t *largest;
-    long layers, stride, has_biases, activation, ending;
+    const int64_t *parts;
+    float *actions;
+    long layers, stride, has_biases, activation, ending, part_count, action_width;
 };
 
 /* The observations that slots have received.

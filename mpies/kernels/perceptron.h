@@ -94,7 +94,7 @@ INLINE LOCAL(vector) LOCAL(choose)(LOCAL(mask) where, LOCAL(vector) one, LOCAL(v
     return (LOCAL(vector))((where & (LOCAL(mask))one) | (~where & (LOCAL(mask))other));
 }
 
-/* The same rational function as tanh in mpies/policies/exported_mlp.py. */
+/* The same rational function as tanh in mpies/policies/exported.py. */
 INLINE LOCAL(vector) LOCAL(tanh)(LOCAL(vector) x)
 {
     const LOCAL(vector) bound = (LOCAL(vector)){0} + 9.0f;

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mpies.envs.base import Interface
+from mpies.envs.base import Composite, Interface
+from mpies.policies.composite import CompositeHead
+from mpies.policies.exported import aligned_stack
 from mpies.policies.network import Network
 from mpies.policies.options import PolicyOptions
 from mpies.policies.outputs import Head
@@ -21,8 +23,6 @@ from mpies.solvers.streams import INITIAL_MEAN, stream
 
 if TYPE_CHECKING:
     from mpies.kernels.compiled import Perceptrons
-
-_CACHE_LINE = 16  # float32 numbers
 
 
 class PolicyProblem(ValueError):
@@ -39,14 +39,6 @@ class Block:
 
     shape: tuple[int, ...]
     start: float
-
-
-def aligned_stack(count: int, size: int) -> npt.NDArray[np.float32]:
-    """Zeros (count, size) whose rows begin on cache lines, so that all members have the same alignment."""
-    stride = -(-size // _CACHE_LINE) * _CACHE_LINE
-    memory = np.zeros(count * stride + _CACHE_LINE, np.float32)
-    skip = (-memory.ctypes.data // 4) % _CACHE_LINE
-    return memory[skip : skip + count * stride].reshape(count, stride)[:, :size]
 
 
 class Policy(ABC):
@@ -66,7 +58,8 @@ class Policy(ABC):
     ) -> None:
         self.options, self.interface, self.constants = options, interface, constants or {}
         try:
-            self.head = Head(options, interface.action)
+            action = interface.action
+            self.head = CompositeHead(options, action) if isinstance(action, Composite) else Head(options, action)
         except ValueError as error:
             raise PolicyProblem(str(error)) from None
         self.inputs = interface.observation_size + (options.time_input is not None)
@@ -123,11 +116,13 @@ class Actor:
 
     states: what episodes carry from step to step, arrays whose first axis is slots.  If a member moves to another slot,
     its rows of them must move along.
+    memory: the part of `states` that is not noise: the network's own.
     wants_steps: whether calls need the steps of each episode so far.
     compiled: the compiled network if it does everything that a call does; else None.
     """
 
     states: tuple[npt.NDArray[Any], ...]
+    memory: tuple[npt.NDArray[Any], ...]
     wants_steps: bool
     compiled: "Perceptrons | None"
 
@@ -142,7 +137,8 @@ class Actor:
         self.wants_steps = self._horizon is not None
         self.compiled = None if self.wants_steps else compiled
         self._timed_inputs = np.zeros((len(stack), policy.inputs if self.wants_steps else 0), np.float32)
-        self.states = (*self._network.states, *self._finish.states)
+        self.memory = self._network.states
+        self.states = (*self.memory, *self._finish.states)
 
     def begin(self, slot: int, seed: int | None = None) -> None:
         """Begin an episode in a slot.
@@ -150,13 +146,18 @@ class Actor:
         seed: of what the policy leaves to chance; None in evaluations, which take the most likely action.
         """
         self._network.begin(slot)
+        self.begin_noise(slot, seed)
+
+    def begin_noise(self, slot: int, seed: int | None = None) -> None:
+        """Begin what the policy leaves to chance in a slot; seed: as of `begin`."""
         self._finish.begin(slot, seed)
 
     def __call__(
         self, observations: npt.NDArray[np.float32], steps: npt.NDArray[np.int64] | None = None
     ) -> npt.NDArray[Any]:
-        """Actions of the first m members, (m,) int32 or (m, a) float32.  The next call may overwrite them.
+        """Actions of the first m members, (m,) int32 if discrete, else (m, a) float32.
 
+        The next call may overwrite them.
         observations: (m, o).  steps: (m,) steps of each episode so far, needed if `wants_steps`.
         """
         if self._horizon is not None:

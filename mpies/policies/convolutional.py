@@ -6,14 +6,14 @@ are saved with the policy.  A member's units on them are computed when an episod
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 from mpies.policies.base import Block, Policy, PolicyProblem
-from mpies.policies.mlp import ACTIVATIONS
+from mpies.policies.exported import ACTIVATIONS, ImageNetwork
 from mpies.policies.network import Network
 from mpies.policies.options import PolicyOptions
 from mpies.solvers.options import Count, Flag
@@ -41,9 +41,7 @@ class ConvolutionalOptions(PolicyOptions):
 
 
 class Convolutional(Policy):
-    """Convolutions and dense layers, both computed as matrix products.
-
-    A convolution multiplies the patches of its images, one in each row, by its weights.  Dense layers have one patch.
+    """Convolutions and dense layers.
 
     images: (height, width, channels) of what each convolution sees.  patches: number of patches of each hidden layer.
     """
@@ -84,61 +82,29 @@ class Convolutional(Policy):
         return [*blocks, Block((inputs, self.outputs), 0.01), Block((self.outputs,), 0.0)]
 
     def network(self, views: Sequence[Array]) -> Network:
-        return _ImageNetwork(self, views)
+        activation, is_normalized = ACTIVATIONS[self.options.activation], self.options.batch_normalization
+        arguments = views, self.images, self.options.convolutions, self.patches, activation, is_normalized
+        if is_normalized:
+            return _ReferencedNetwork(self.constants["reference"], *arguments)
+        return ImageNetwork(*arguments)
 
 
-class _ImageNetwork(Network):
-    """Convolutions and dense layers of many members.
+class _ReferencedNetwork(ImageNetwork):
+    """Hidden layers are normalised with their mean and deviation on the images reference (k, o)."""
 
-    Images are laid out as (height, width, channels), and so are the weights of a patch, so that copies run long.
-
-    states: with virtual batch normalisation, for each hidden layer an array (n, 2, patches * units): the factors and
-    the offsets that normalise the layer's outputs; else ().
-    """
-
-    def __init__(self, policy: Convolutional, views: Sequence[Array]) -> None:
-        self._policy, options = policy, policy.options
-        self._activation = ACTIVATIONS[options.activation]
-        self._is_normalized = options.batch_normalization
-        per_layer = 3 if self._is_normalized else 2  # weights, shifts, and scales
-        hidden, (self._out_weights, self._out_biases) = views[:-2], views[-2:]
-        self._layers = [hidden[k : k + per_layer] for k in range(0, len(hidden), per_layer)]
-        if self._is_normalized:
-            self._reference = policy.constants["reference"]
-            self.states = tuple(
-                np.zeros((len(weights), 2, patches * weights.shape[2]), np.float32)
-                for (weights, *_), patches in zip(self._layers, policy.patches, strict=True)
-            )
-
-    def _images(self, observations: npt.NDArray[np.float32 | np.uint8]) -> Array:
-        """Images (k, height, width, channels) from 0 to 1, of observations (k, o) that have channels first."""
-        height, width, channels = self._policy.images[0]
-        images = np.empty((len(observations), height, width, channels), np.float32)
-        for channel, plane in enumerate(observations.reshape(-1, channels, height, width).swapaxes(0, 1)):
-            np.divide(plane, np.float32(255), out=images[..., channel])
-        return images
-
-    def _patches(self, number: int, x: Array) -> Array:
-        """The rows (k, patches, in) that layer `number` multiplies, of the outputs x (k, ...) of the layer before."""
-        if number >= len(self._policy.images):
-            return x.reshape(len(x), 1, -1)
-        _, size, stride = self._policy.options.convolutions[number]
-        images = x.reshape(len(x), *self._policy.images[number])
-        windows = np.lib.stride_tricks.sliding_window_view(images, (size, size), axis=(1, 2))[:, ::stride, ::stride]
-        _, rows, columns, channels, _, _ = windows.shape
-        patches = np.ascontiguousarray(windows.transpose(0, 1, 2, 4, 5, 3))
-        return patches.reshape(len(x), rows * columns, size * size * channels)
+    def __init__(self, reference: npt.NDArray[Any], *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._reference = reference
 
     def begin(self, slot: int) -> None:
         """Find the factors and offsets that normalise each layer of the slot's member on the reference batch."""
-        if not self._is_normalized:
-            return
         x = self._reference
-        for number, (weights, shifts, scales) in enumerate(self._layers):
+        for number, (weights, shifts, scales) in enumerate(self.layers):
             parts = []
             for start in range(0, len(x), _FRAMES):
                 part = x[start : start + _FRAMES]
-                parts.append(np.matmul(self._patches(number, part if number else self._images(part)), weights[slot]))
+                rows = self.take_patches(number, part if number else self.scale_pixels(part))
+                parts.append(np.matmul(rows, weights[slot]))
             x = np.concatenate(parts)
             mean, variance = (of(axis=(0, 1), dtype=np.float64) for of in (x.mean, x.var))
             factors = (scales[slot] / np.sqrt(variance + _EPSILON)).astype(np.float32)
@@ -147,18 +113,4 @@ class _ImageNetwork(Network):
             state[0], state[1] = factors, offsets
             x *= factors
             x += offsets
-            self._activation(x)
-
-    def __call__(self, inputs: Array) -> Array:
-        count = len(inputs)
-        x = self._images(inputs)
-        for number, (weights, shifts, *_) in enumerate(self._layers):
-            x = np.matmul(self._patches(number, x), weights[:count])
-            if self._is_normalized:
-                x, state = x.reshape(count, -1), self.states[number]
-                x *= state[:count, 0]
-                x += state[:count, 1]
-            else:
-                x += shifts[:count, None]
-            self._activation(x)
-        return np.matmul(x.reshape(count, 1, -1), self._out_weights[:count])[:, 0] + self._out_biases[:count]
+            self.activation(x)

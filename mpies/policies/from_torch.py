@@ -73,6 +73,14 @@ class Torch(Policy):
             )
         return module
 
+    def copy_module(self, parameters: npt.NDArray[np.float32]) -> "torch.nn.Module":
+        """A module of the user's with these parameters (d,), for other uses than acting here."""
+        import torch
+
+        module = self._build(0)
+        torch.nn.utils.vector_to_parameters(torch.tensor(parameters), module.parameters())
+        return module
+
     def initial(self, seed: int) -> npt.NDArray[np.float32]:
         if self.options.initial == "zeros":
             return super().initial(seed)

@@ -36,7 +36,9 @@ class PolicyOptions(Options):
         None, description="one more input: the steps of the episode so far, divided by this number"
     )
     init_from: Text | None = Field(
-        None, description="start from this run or policy file, observation statistics included, whatever `initial` says"
+        None,
+        description="start from this run or policy file, or a policy of another program (docs/policies.md), "
+        "observation statistics included, whatever `initial` says",
     )
     initial: Literal["scaled", "zeros"] = Field(
         "scaled", description="first parameters: columns of unit-norm normals (last layer 0.01), or zeros"

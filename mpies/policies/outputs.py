@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies import kernels
-from mpies.envs.base import Continuous, Discrete
+from mpies.envs.base import Binary, Continuous, Discrete
 from mpies.policies.network import Network
 from mpies.policies.options import PolicyOptions, parse_bins
 
@@ -17,43 +17,48 @@ if TYPE_CHECKING:
 _STEPS = 64  # steps whose noise a slot draws at a time
 
 Array = npt.NDArray[np.float32]
+Part = Discrete | Continuous | Binary
 
 
 class Head:
-    """The last part of a policy, which turns outputs into actions.
+    """The last part of a policy, which turns outputs into actions, or into a part of composite actions.
 
     width: number of outputs.  deviations: (a,) if it has so many log deviations as parameters of its own, else ().
-    is_choice: whether an action is chosen among values, each with an output of its own.
+    is_choice: whether an action is chosen among values, each with an output of its own, or 0 or 1 by an output's sign.
+    values: (a, k) of bins, that each number of an action may take.
     is_random: whether actions are drawn in training.
 
+    number: of the part; each draws other random numbers.
     Raises ValueError if the options do not fit the action.
     """
 
-    def __init__(self, options: PolicyOptions, action: Discrete | Continuous) -> None:
-        self.options, self.action = options, action
-        self.is_choice = isinstance(action, Discrete) or options.bins is not None
+    def __init__(self, options: PolicyOptions, action: Part, number: int = 0) -> None:
+        self.options, self.action, self.number = options, action, number
+        self.is_choice = not isinstance(action, Continuous) or options.bins is not None
         if options.sampling == ("gaussian" if self.is_choice else "softmax"):
             other = "softmax" if self.is_choice else "gaussian, or bins"
             raise ValueError(
                 f"policy.sampling {options.sampling} is not for {'discrete' if self.is_choice else 'continuous'} "
                 f"actions; use {other}, or none"
             )
-        if options.action_noise and isinstance(action, Discrete):
+        if options.action_noise and not isinstance(action, Continuous):
             raise ValueError("policy.action_noise is for continuous actions, but these are discrete; remove it")
         if options.action_noise and options.sampling != "none":
             raise ValueError(f"policy.action_noise and sampling {options.sampling} exclude each other; remove one")
         self.deviations: tuple[int, ...] = ()
         self.shape: tuple[int, ...]  # of a member's outputs, as the head reads them
-        if isinstance(action, Discrete):
+        if not isinstance(action, Continuous):
             if options.bins:
                 raise ValueError("policy.bins is for continuous actions, but these are discrete; remove it")
             self.shape = (action.count,)
         elif options.bins is None:
+            if options.output == "scale" and not _are_bounded(action):
+                raise ValueError("policy.output scale needs bounded actions, and some of these are not; use clip")
             self.shape = action.low.shape
             self.deviations = (len(action.low),) if options.sampling == "gaussian" else ()
         else:
-            self._values = _bin_values(parse_bins(options.bins), action)
-            self.shape = self._values.shape
+            self.values = _bin_values(parse_bins(options.bins), action)
+            self.shape = self.values.shape
         self.width = int(np.prod(self.shape))
         self.is_random = options.sampling != "none" or options.action_noise > 0
 
@@ -65,24 +70,36 @@ class Head:
             return None
         if isinstance(self.action, Discrete):
             network.choose_largest()
-        elif self.options.output == "clip":
+        elif isinstance(self.action, Continuous) and self.options.output == "clip":
             network.clip_outputs(self.action.low, self.action.high)
         else:
             return None
         return network
 
-    def bind(self, slots: int, log_deviations: Array | None = None) -> "ActionRule":
+    def bind(self, slots: int, *log_deviations: Array) -> "ActionRule":
         """The ActionRule for members in so many slots.  log_deviations: (slots, a) parameters where there are any."""
-        noise: _NoNoise | Noise = _NoNoise()
-        if self.options.sampling != "none":
-            noise = Noise(slots, self.shape, is_gumbel=self.is_choice)
-        elif isinstance(self.action, Continuous) and self.options.action_noise:
-            noise = Noise(slots, self.action.low.shape)
-        if isinstance(self.action, Discrete):
+        action, noise = self.action, self._noise(slots)
+        if isinstance(action, Discrete):
             return _Index(noise, self.options)
+        if isinstance(action, Binary):
+            return _Signs(noise, self.options)
         if self.is_choice:
-            return _BinValues(noise, self.options, self.action, self._values)
-        return _Numbers(noise, self.options, self.action, slots, log_deviations)
+            return _BinValues(noise, self.options, action, self.values)
+        return _Numbers(noise, self.options, action, slots, *log_deviations)
+
+    def _noise(self, slots: int) -> "_NoNoise | Noise":
+        """What is added to outputs or actions in training."""
+        if self.options.sampling != "none":
+            pairs = (2,) if isinstance(self.action, Binary) else ()  # of a 0 and a 1
+            return Noise(slots, (*self.shape, *pairs), self.is_choice, self.number)
+        if isinstance(self.action, Continuous) and self.options.action_noise:
+            return Noise(slots, self.action.low.shape, number=self.number)
+        return _NoNoise()
+
+
+def _are_bounded(action: Continuous) -> bool:
+    """Whether all numbers of an action have bounds."""
+    return bool(np.isfinite(action.low).all() and np.isfinite(action.high).all())
 
 
 def _bin_values(bins: int | Array, action: Continuous) -> Array:
@@ -90,7 +107,7 @@ def _bin_values(bins: int | Array, action: Continuous) -> Array:
     low, high = action.low, action.high
     if not isinstance(bins, int):
         return np.tile(bins, (len(low), 1))
-    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+    if not _are_bounded(action):
         raise ValueError("policy.bins uniform:N needs bounded actions, and these have none; use custom:v1,v2,...")
     return np.linspace(low, high, bins, axis=1, dtype=np.float32)
 
@@ -110,11 +127,11 @@ class _NoNoise:
 class Noise:
     """Standard normal, or Gumbel, numbers for each slot and step: a function of the episode's seed and the step alone.
 
-    shape: of the numbers of a step.
+    shape: of the numbers of a step.  number: of the part of composite actions; each has other numbers.
     """
 
-    def __init__(self, slots: int, shape: tuple[int, ...], is_gumbel: bool = False) -> None:
-        self._is_gumbel = is_gumbel
+    def __init__(self, slots: int, shape: tuple[int, ...], is_gumbel: bool = False, number: int = 0) -> None:
+        self._is_gumbel, self._number = is_gumbel, number
         self._drawn = np.zeros((slots, _STEPS, *shape), np.float32)
         self._next = np.zeros(slots, np.int64)  # index of the next step in `_drawn`
         self._generators = np.empty(slots, object)
@@ -123,7 +140,10 @@ class Noise:
 
     def begin(self, slot: int, seed: int | None) -> None:
         """Begin an episode.  Without a seed its numbers are 0."""
-        self._generators[slot] = None if seed is None else np.random.Generator(np.random.Philox(int(seed)))
+        self._generators[slot] = None
+        if seed is not None:
+            bits = np.random.Philox(int(seed))
+            self._generators[slot] = np.random.Generator(bits.jumped(self._number) if self._number else bits)
         self._next[slot] = _STEPS
 
     def __call__(self, count: int) -> Array:
@@ -172,6 +192,19 @@ class _Index(ActionRule):
         return _largest(outputs, self._noise(len(outputs))).astype(np.int32)
 
 
+class _Signs(ActionRule):
+    """Actions of 0s and 1s: 1 where the output is above 0, or a draw.
+
+    A 1 is drawn with the probability that the softmax of 0 and the output gives it.
+    """
+
+    def __call__(self, outputs: Array) -> Array:
+        noise = self._noise(len(outputs))
+        if noise is not None:
+            outputs = outputs + (noise[..., 1] - noise[..., 0])
+        return (outputs > 0).astype(np.float32)
+
+
 class _BinValues(ActionRule):
     """Continuous actions in bins: each number takes the value of its largest output, or a draw; or noise is added."""
 
@@ -198,12 +231,13 @@ class _Numbers(ActionRule):
         options: PolicyOptions,
         action: Continuous,
         slots: int,
-        log_deviations: Array | None,
+        log_deviations: Array | None = None,
     ) -> None:
         super().__init__(noise, options)
         self._log_deviations = log_deviations
         low, high = action.low, action.high
-        self._middle, self._half = (low + high) / 2, (high - low) / 2
+        if options.output == "scale":
+            self._middle, self._half = (low + high) / 2, (high - low) / 2
         # A row for each slot: clipping to arrays of the same shape is faster than broadcasting.
         self._low, self._high = (np.tile(bound, (slots, 1)) for bound in (low, high))
 

@@ -32,6 +32,7 @@ class MeanParameters:
 class RolloutBatch:
     """Rollouts 0 .. r-1.
 
+    first: the number of rollout 0 where the batch is a part of a population; its results are sent under these numbers.
     seeds: (r,) environment seed of each.  parameters: of the policy that plays each.
     sampled: (r,) bool, whether its observations feed the observation statistics.
     normalization: (2, o) float32 mean and standard deviation of observations; None where they are not normalised.
@@ -50,6 +51,7 @@ class RolloutBatch:
     limit: int | None = None
     payload_size: int = 0
     behaviour_size: int = 0
+    first: int = 0
 
     def __len__(self) -> int:
         return len(self.seeds)

@@ -1,8 +1,10 @@
 """Evaluate a function of the parameters: a rollout of one step, without a policy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mpies.envs.functions import FunctionEnv
 from mpies.envs.interrupt import is_interrupt
@@ -11,22 +13,23 @@ from mpies.rollouts.queue import RolloutQueue
 
 
 class FunctionPlayer:
-    """A Player for a FunctionEnv."""
+    """A Player for a FunctionEnv.  dtype: of the parameters."""
 
-    def __init__(self, env: FunctionEnv) -> None:
+    def __init__(self, env: FunctionEnv, dtype: npt.DTypeLike = np.float32) -> None:
         self.env = env
-        self._parameters = np.empty(env.dimension, np.float32)
+        self._parameters: npt.NDArray[Any] = np.empty(env.dimension, dtype)
 
     def play(
         self,
-        queue: RolloutQueue,
+        queues: Sequence[RolloutQueue],
         ranks: int = 1,
         prefetch: RolloutQueue | None = None,
         others_are_done: Callable[[], bool] = lambda: True,
         must_abandon: Callable[[], bool] = lambda: False,
     ) -> None:
-        while not queue.is_exhausted and not must_abandon():
-            self._play_some(queue, queue.counter.left // (4 * ranks))
+        for queue in queues:
+            while not queue.is_exhausted and not must_abandon():
+                self._play_some(queue, queue.counter.left // (4 * ranks))
         while prefetch and not prefetch.is_exhausted and not must_abandon() and not others_are_done():
             self._play_some(prefetch, 1)
 

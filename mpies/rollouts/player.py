@@ -5,7 +5,7 @@ Which rollouts are played together changes no bit of their results, so a rank ta
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,20 @@ if TYPE_CHECKING:
     from mpies.kernels.compiled import StepLoop
 
 COMPILED_STEPS = 16  # steps that the compiled loop makes at most before Python looks for signals
+
+
+def normalize(
+    observations: npt.NDArray[np.float32],
+    mean: npt.NDArray[np.float32],
+    deviation: npt.NDArray[np.float32],
+    clip: np.float32,
+    out: npt.NDArray[np.float32],
+) -> None:
+    """Write normalised and clipped observations (n, o) to `out` (n, o).  mean, deviation: (n, o) or (o,)."""
+    np.subtract(observations, mean, out=out)
+    np.divide(out, deviation, out=out)
+    np.minimum(out, clip, out=out)
+    np.maximum(out, -clip, out=out)
 
 
 @dataclass(eq=False)
@@ -82,6 +96,7 @@ class EpisodePlayer:
         )
         self.active, self.step, self.paused = 0, 0, 0.0
         self.opened: list[_OpenBatch] = []
+        self._own: Sequence[RolloutQueue] = []  # the queues that are played, without the one that is prefetched
         self.stepped: list[_OpenBatch] = []  # those of `opened` that have episodes in slots
         self._look: Callable[[int, bool], None] = self._look_by_numpy
         self._score: Callable[[int, int], int] = self._score_by_numpy
@@ -99,13 +114,15 @@ class EpisodePlayer:
 
     def play(
         self,
-        queue: RolloutQueue,
+        queues: Sequence[RolloutQueue],
         ranks: int = 1,
         prefetch: RolloutQueue | None = None,
         others_are_done: Callable[[], bool] = lambda: True,
         must_abandon: Callable[[], bool] = lambda: False,
     ) -> None:
-        queues = [queue, prefetch] if prefetch else [queue]
+        self._own = own = queues
+        queues = [*queues, prefetch] if prefetch else queues
+        normalizes = own[0].batch.normalization is not None
         self.since[: self.active] += time.monotonic() - self.paused
         with np.errstate(all="ignore"):  # a member may overflow; its return shows it
             while True:
@@ -118,9 +135,11 @@ class EpisodePlayer:
                 if must_abandon():
                     self.drop()
                     break
-                if (is_done := queue.is_exhausted) and (not prefetch or not self.active or others_are_done()):
+                if (is_done := all(queue.is_exhausted for queue in own)) and (
+                    not prefetch or not self.active or others_are_done()
+                ):
                     break
-                if over := self._step(queue.batch.normalization is not None, 1 if is_done else COMPILED_STEPS):
+                if over := self._step(normalizes, 1 if is_done else COMPILED_STEPS):
                     for slot in over[::-1]:  # from the end, so that the last slot can move into a gap
                         self._finish(slot)
                         if source := self._waiting_batch(queues):
@@ -154,7 +173,8 @@ class EpisodePlayer:
             in_flight += queue.in_flight
             # Every open batch holds environment objects, of its finished episodes too.
             may_open = ranks and in_flight <= env.low_water and not (env.instances and self.opened)
-            if may_open and (left := queue.counter.left):
+            if may_open and queue.counter.left:
+                left = sum(other.counter.left for other in (self._own if queue in self._own else [queue]))
                 # A part of this rank's fair share of what is left: large batches first, a short wait at the end.
                 share = -(-left // (env.divisor * ranks))
                 rollouts = queue.take(min(max(share, env.smallest), env.largest))
@@ -209,10 +229,8 @@ class EpisodePlayer:
         self.sums[sampled, 0] += values
         self.sums[sampled, 1] += values * values
         if normalizes:
-            inputs = np.subtract(self.observations[:slots], self.centres[:slots], out=self.inputs[:slots])
-            np.divide(inputs, self.scales[:slots], out=inputs)
-            np.minimum(inputs, self.clip, out=inputs)
-            np.maximum(inputs, -self.clip, out=inputs)
+            statistics = self.centres[:slots], self.scales[:slots]
+            normalize(self.observations[:slots], *statistics, self.clip, self.inputs[:slots])
 
     def _score_by_numpy(self, slots: int, step: int) -> bool:
         """Add the rewards of the first `slots` slots and end episodes at their limit.  Returns whether any is over."""

@@ -28,7 +28,7 @@ class RolloutQueue:
     ) -> None:
         self.batch = batch
         self.results = np.zeros(len(batch), rollout_record(batch.payload_size, batch.behaviour_size))
-        self.results["rollout"] = np.arange(len(batch))
+        self.results["rollout"] = batch.first + np.arange(len(batch))
         self.is_finished = np.zeros(len(batch), bool)
         self.failures: dict[int, str] = {}
         self.observed: list[tuple[Any, ...]] = []  # as of `observation_record`
@@ -64,7 +64,9 @@ class RolloutQueue:
 
     def observations(self, size: int) -> npt.NDArray[Any]:
         """The observation sums of the sampled rollouts that were played on this rank.  size: o."""
-        return np.array(self.observed, observation_record(size))
+        sums = np.array(self.observed, observation_record(size))
+        sums["rollout"] += self.batch.first
+        return sums
 
 
 class Player(Protocol):
@@ -72,15 +74,15 @@ class Player(Protocol):
 
     def play(
         self,
-        queue: RolloutQueue,
+        queues: Sequence[RolloutQueue],
         ranks: int = 1,
         prefetch: RolloutQueue | None = None,
         others_are_done: Callable[[], bool] = lambda: True,
         must_abandon: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Play rollouts of the queue until it has none left for this rank.
+        """Play rollouts of the queues, in turn, until they have none left for this rank.
 
-        ranks: how many draw from the same counter.
+        ranks: how many draw from the same counters.
         prefetch: the queue to go on with until `others_are_done` is true; its unfinished episodes wait for the next
         call.  must_abandon: whether to stop at once.
         """
@@ -97,5 +99,5 @@ def play_alone(
     Returns their records in order, and the messages of those that failed.
     """
     queue = RolloutQueue(batch, None if rollouts is None else np.array(rollouts, np.int64))
-    player.play(queue)
+    player.play([queue])
     return queue.finished(), queue.failures

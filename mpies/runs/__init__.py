@@ -1,0 +1,20 @@
+"""The run directory: what is written, and how it is read.
+
+The package is also the function mpies.runs(folder) of the Python API, since both have the same name: calling it lists
+runs.  So a module of another type stands here, whose call is passed on; imports of mpies.runs.reader and the like work
+as they do for any package.
+"""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+class _RunsModule(ModuleType):
+    def __call__(self, folder: str | Path = "runs") -> Any:
+        """The runs below a folder, as a list of mpies.Run.  Raises RunError where there is no such folder."""
+        return sys.modules["mpies"].list_runs(folder)  # of mpies.api, which this package must not import
+
+
+sys.modules[__name__].__class__ = _RunsModule

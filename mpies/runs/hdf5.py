@@ -48,8 +48,6 @@ def unpack(content: bytes, name: str | Path) -> tuple[Arrays, Attributes]:
 
     Raises RunError where it is damaged, NewerFormat where a newer mpies wrote it.
     """
-    import h5py
-
     words = content[:_HEADER].split(b"\n")[0].split()
     if len(words) != 4 or words[0] != b"mpies" or words[2] != b"sha256":
         raise RunError(f"{name}: is not a file of mpies, or its beginning is damaged")
@@ -57,6 +55,13 @@ def unpack(content: bytes, name: str | Path) -> tuple[Arrays, Attributes]:
         raise RunError(f"{name}: is damaged or cut off (its checksum differs)")
     if words[1] != b"%d" % FORMAT:
         raise NewerFormat(f"{name}: has format {words[1].decode()}, this mpies reads {FORMAT}; use a newer mpies")
+    return _read_content(content, name)
+
+
+def _read_content(content: bytes, name: str | Path) -> tuple[Arrays, Attributes]:
+    """The arrays and attributes of a HDF5 file.  Raises RunError where it is damaged."""
+    import h5py
+
     arrays: Arrays = {}
 
     def collect(key: str, item: Any) -> None:
@@ -73,11 +78,19 @@ def unpack(content: bytes, name: str | Path) -> tuple[Arrays, Attributes]:
 
 def read(path: str | Path) -> tuple[Arrays, Attributes]:
     """The arrays and attributes of a file.  Raises RunError where it is absent or damaged."""
+    return unpack(_read_bytes(path), path)
+
+
+def read_foreign(path: str | Path) -> tuple[Arrays, Attributes]:
+    """The arrays and attributes of a HDF5 file that another program wrote.  Raises RunError."""
+    return _read_content(_read_bytes(path), path)
+
+
+def _read_bytes(path: str | Path) -> bytes:
     try:
-        content = Path(path).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror})") from None
-    return unpack(content, path)
 
 
 def digest(arrays: Mapping[str, Any]) -> str:

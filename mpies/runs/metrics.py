@@ -1,8 +1,10 @@
 """metrics.csv: a row for each generation."""
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,9 @@ COLUMNS = [
 ]
 Cell = str | int | float | None
 Row = dict[str, Cell]  # column names to values; None is an empty cell
+Numbers = dict[str, float | int | None]  # likewise, without the digest
+
+_COUNTS = {"generation", "episodes", "steps", "failures", "ranks", "eval_episodes", "observations"}  # whole numbers
 
 
 def format_header(columns: Sequence[str]) -> str:
@@ -31,6 +36,16 @@ def _format_cell(value: Cell) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     return str(int(value)) if isinstance(value, (int, np.integer)) else f"{value:.9g}"
+
+
+def as_numbers(row: Mapping[str, Any]) -> Numbers:
+    """The numbers of a row, also of one that was read as text; None for a cell that is empty or NaN."""
+    numbers: Numbers = {}
+    for name, value in row.items():
+        if name != "digest":
+            number = math.nan if value in (None, "") else float(value)
+            numbers[name] = None if math.isnan(number) else int(number) if name in _COUNTS else number
+    return numbers
 
 
 def format_return(value: float) -> str:

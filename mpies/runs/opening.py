@@ -6,6 +6,7 @@ from pathlib import Path
 from mpies.config.loading import differences, resolved, validate_config
 from mpies.config.schema import Config
 from mpies.errors import ConfigError
+from mpies.paths import absolute
 from mpies.runs.lock import is_lock_file
 from mpies.runs.reader import read_config
 from mpies.runs.writer import RunWriter
@@ -20,10 +21,10 @@ def open_run(path: str | Path, config: Config, resume: str = "auto", job: str | 
     """
     run = RunWriter(path, config, job)
     try:
-        _check_directory(run, resume)
+        check_directory(path, config, resume)
         run.path.mkdir(parents=True, exist_ok=True)
         run.lock.acquire()  # before anything else is made: of several jobs only one makes the run
-        _check_directory(run, resume)  # another job may have made it in the meantime
+        check_directory(path, config, resume)  # another job may have made it in the meantime
         run.write_config()
         (run.path / "finished.yaml").unlink(missing_ok=True)
     except OSError as error:
@@ -35,9 +36,12 @@ def open_run(path: str | Path, config: Config, resume: str = "auto", job: str | 
     return run
 
 
-def _check_directory(run: RunWriter, resume: str) -> None:
-    """Raise ConfigError or RunError where this run must not be written to its directory.  resume: as for open_run."""
-    path, name, new = run.path, run.name, resolved(run.config)
+def check_directory(directory: str | Path, config: Config, resume: str = "auto") -> None:
+    """Raise ConfigError or RunError where a run of this config must not be written to this directory.
+
+    resume: as for open_run.  Nothing is changed.
+    """
+    path, name, new = absolute(directory), str(directory), resolved(config)
     # Listed first: where config.yaml is still absent afterwards, a job that makes the run has made nothing but this.
     entries = [entry.name for entry in path.iterdir()] if path.is_dir() else []
     has_others = not all(is_lock_file(entry) or entry.startswith(".config.yaml.") for entry in entries)

@@ -10,6 +10,7 @@ from mpies.config.loading import validate_config
 from mpies.config.schema import Config
 from mpies.errors import RunError
 from mpies.runs import hdf5
+from mpies.runs.files import write_atomically
 from mpies.runs.hdf5 import Arrays
 
 
@@ -34,6 +35,10 @@ class PolicyFile:
     def constants(self) -> Arrays:
         """Names to arrays that are no parameters, but part of the policy all the same."""
         return select(self.arrays, "constants/")
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a file.  Raises OSError where that is not possible."""
+        write_atomically(path, hdf5.pack(self.arrays, self.attributes))
 
 
 def find_policy(path: str | Path) -> Path:

@@ -133,6 +133,11 @@ class RunView:
             return "running" if is_alive(owner) else "finished" if self.finished() else "stale"
         return "finished" if self.finished() else "stopped"
 
+    def status(self) -> str:
+        """For people: the state, but "solved" where a run has finished because it reached its target."""
+        state = self.state()
+        return "solved" if state == "finished" and self.finished().get("reason") == "solved" else state
+
     def silence(self) -> float | None:
         """Seconds since the writer's last heartbeat; None where no process writes the run."""
         beat = self.writer().get("beat")

@@ -1,122 +1,65 @@
-"""TensorBoard events of a run, under the names of OpenAI's evolution-strategies-starter.
+"""What follows a run beside metrics.csv: each generation once, whatever was cut off, lost or trained again."""
 
-One file that grows by one record a generation.  When a run is resumed, a record that was cut off is removed and those
-that are missing are written from metrics.csv, so every generation is there once.
-"""
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import struct
-import time
-from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
-
-from mpies.errors import ConfigError
-from mpies.runs.files import AppendOnlyFile
+from mpies.errors import printable
 from mpies.runs.metrics import Cell
 
-FILE = "events.out.tfevents.mpies"
-
-# Names in TensorBoard to columns of metrics.csv.
-NAMES = {
-    "EpRewMean": "return_mean",
-    "EpRewStd": "return_std",
-    "EpRewMin": "return_min",
-    "EpRewMax": "return_max",
-    "EpLenMean": "length_mean",
-    "EvalEpRewMean": "eval_mean",
-    "EvalEpRewStd": "eval_std",
-    "EvalEpLenMean": "eval_length",
-    "EvalPopRank": "eval_rank",
-    "EvalEpCount": "eval_episodes",
-    "Norm": "parameter_norm",
-    "GradNorm": "gradient_norm",
-    "UpdateRatio": "update_ratio",
-    "Sigma": "sigma",
-    "EpisodesSoFar": "episodes",
-    "TimestepsSoFar": "steps",
-    "UniqueWorkers": "ranks",
-    "ObCount": "observations",
-    "TimeElapsed": "seconds",
-    "TimestepsPerSecond": "steps_per_second",
-    "IdleShare": "idle_mean",
-    "Failures": "failures",
-}
-# Those of the newest generation alone: differences of columns.
-THIS_ITER = {"EpisodesThisIter": "episodes", "TimestepsThisIter": "steps", "TimeElapsedThisIter": "seconds"}
+TextRow = Mapping[str, Cell]
 
 
-class TensorBoardEvents:
-    """The events of the run at `path`.  Raises ConfigError where tensorboardX is not installed."""
+class Tracker(ABC):
+    """Gets the rows of a run's metrics.csv, those of a resumed run as well."""
 
-    def __init__(self, path: Path) -> None:
-        if find_spec("tensorboardX") is None:
-            raise ConfigError("tracking.tensorboard needs tensorboardX: pip install 'mpies[tensorboard]'")
-        self._path = path / FILE
-        self._previous: Mapping[str, Cell] = {}  # the row of the generation before
+    @abstractmethod
+    def resume(self, rows: Sequence[TextRow]) -> None:
+        """Go on behind `rows`, those of metrics.csv; write what is missing of them.  May be called again."""
 
-    def resume(self, rows: Sequence[Mapping[str, Cell]]) -> None:
-        """Go on behind `rows`, those of metrics.csv; write the events that are missing of them."""
-        end, newest = self._complete_part(len(rows))
-        self._file = AppendOnlyFile(self._path, end)
-        if not end:
-            self._file.append(_record(_event(file_version="brain.Event:2")), key="head")
-        self._previous = rows[newest - 1] if newest else {}
-        now, total = time.time(), _float(rows[-1]["seconds"]) or 0.0 if rows else 0.0
-        for row in rows[newest:]:
-            self.append(row, now - total + (_float(row["seconds"]) or 0.0))
+    @abstractmethod
+    def append(self, row: TextRow) -> None:
+        """Add a row of metrics.csv."""
 
     def is_intact(self) -> bool:
-        """Whether nobody else has removed, shortened or replaced the file."""
-        return self._file.is_intact()
+        """Whether nobody else has removed, shortened or replaced what was written."""
+        return True
 
-    def append(self, row: Mapping[str, Cell], when: float | None = None) -> None:
-        """Add a row of metrics.csv.  when: seconds since 1970; default now."""
-        from tensorboardX.proto.summary_pb2 import Summary
-
-        values = {name: _float(row.get(column)) for name, column in NAMES.items()}
-        for name, column in THIS_ITER.items():
-            values[name] = (_float(row[column]) or 0.0) - (_float(self._previous.get(column)) or 0.0)
-        summary = Summary(value=[Summary.Value(tag=n, simple_value=v) for n, v in values.items() if v is not None])
-        generation = int(row["generation"] or 0)
-        event = _event(wall_time=when or time.time(), step=generation, summary=summary)
-        self._file.append(_record(event), key=generation)
-        self._previous = row
-
-    def _complete_part(self, rows: int) -> tuple[int, int]:
-        """The byte behind the last complete record of generations 1, 2, ... up to `rows`, and that generation."""
-        from tensorboardX.proto.event_pb2 import Event
-
-        try:
-            content = self._path.read_bytes()
-        except FileNotFoundError:
-            return 0, 0
-        end = newest = 0
-        while len(content) >= end + 16:
-            (length,) = struct.unpack_from("<Q", content, end)
-            body = content[end + 12 : end + 12 + length]
-            if content[end : end + length + 16] != _record(body):
-                break
-            step = Event.FromString(body).step
-            if step > rows or step != newest + bool(end):
-                break
-            end, newest = end + length + 16, step
-        return end, newest
+    def close(self, reason: str) -> None:  # noqa: B027 (most have nothing to close)
+        """Leave the run.  reason: why it has ended; '' where it goes on later."""
 
 
-def _event(**fields: Any) -> bytes:
-    from tensorboardX.proto.event_pb2 import Event
+class Trackers(Tracker):
+    """All trackers of a run.  One that fails is left out from then on, with a warning; training goes on.
 
-    return bytes(Event(**{"wall_time": time.time(), **fields}).SerializeToString())
+    An OSError comes out, since the trackers called here write to the run directory: the caller tries again.
+    """
 
+    def __init__(self, trackers: Iterable[Tracker], warn: Callable[[str], object]) -> None:
+        self._trackers, self._warn = list(trackers), warn
 
-def _record(body: bytes) -> bytes:
-    """A TFRecord: length, its checksum, body, its checksum."""
-    from tensorboardX.record_writer import masked_crc32c
+    def resume(self, rows: Sequence[TextRow]) -> None:
+        self._each(lambda tracker: tracker.resume(rows))
 
-    length = struct.pack("<Q", len(body))
-    return length + struct.pack("<I", masked_crc32c(length)) + body + struct.pack("<I", masked_crc32c(body))
+    def append(self, row: TextRow) -> None:
+        self._each(lambda tracker: tracker.append(row))
 
+    def is_intact(self) -> bool:
+        return all(tracker.is_intact() for tracker in self._trackers)
 
-def _float(cell: Cell) -> float | None:
-    return None if cell is None or cell == "" else float(cell)
+    def close(self, reason: str) -> None:
+        """Leave the run.  Called again, it does nothing."""
+        self._each(lambda tracker: tracker.close(reason))
+        self._trackers = []
+
+    def _each(self, call: Callable[[Tracker], None]) -> None:
+        for tracker in list(self._trackers):
+            try:
+                call(tracker)
+            except OSError:
+                raise
+            except Exception as error:
+                self._trackers.remove(tracker)
+                name = type(tracker).__name__
+                self._warn(
+                    f"{name} failed ({type(error).__name__}: {printable(str(error))}); training goes on without it"
+                )

@@ -13,7 +13,6 @@ import json
 import logging
 import math
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.lock import HEARTBEAT, Lock
 from mpies.runs.metrics import COLUMNS, Row, format_header, format_row, read_metrics
 from mpies.runs.snapshot import Evaluation, Snapshot
-from mpies.runs.trackers import TensorBoardEvents
+from mpies.runs.tracking import make_trackers
 from mpies.runs.versions import versions
 
 log = logging.getLogger(__name__)
@@ -66,7 +65,6 @@ class RunWriter:
         self.checkpoint_seconds = 0.0
         self._thread = ThreadPoolExecutor(1)
         self._hurry = threading.Event()  # set when somebody waits for the thread
-        sys.setswitchinterval(1e-4)  # seconds; at Python's 5 ms the thread would hold training up
         self._writing: Future[None] | None = None  # of the newest snapshot
         self._is_failing = False  # whether the last attempt to write failed
         self._has_warned_of_refusal = False
@@ -81,9 +79,10 @@ class RunWriter:
         self._is_open = False  # whether the files are ready to be appended to
         self._checkpoint_due = False
         self._saved_at = time.monotonic()
+        self._reason = ""  # why the run has ended, one of control.STOP_REASONS
         self._idle: list[npt.NDArray[np.float64]] = []  # of each generation since ranks.json was written
         self._idle_written_at = -math.inf
-        self._events = TensorBoardEvents(self.path) if config.tracking.tensorboard else None
+        self._trackers = make_trackers(self.path, config, warn)
 
     def write_config(self) -> None:
         """Write config.yaml, with the versions of the packages in use, and make the folder of checkpoints."""
@@ -144,8 +143,7 @@ class RunWriter:
         if self._first:
             write_atomically(*self._first)
             self._first = None
-        if self._events:
-            self._events.resume(rows)
+        self._trackers.resume(rows)
         self._is_open = True
 
     def _open_ledger(self, generation: int) -> None:
@@ -232,8 +230,7 @@ class RunWriter:
                 self._ledger.append(record, key=generation)
             line = format_row(self._columns, row).encode()
             self._metrics.append(line, key=generation)
-            if self._events:
-                self._events.append(row)
+            self._trackers.append(row)
             self._table += line
             del self._backlog[0]
         if self._ledger_loss:
@@ -246,9 +243,7 @@ class RunWriter:
 
     def _repair(self) -> None:
         """Make again what somebody else has removed, shortened or replaced; notice where the ledger is lost."""
-        is_intact = self._metrics.is_intact() and self._ledger.is_intact()
-        if self._events:
-            is_intact = is_intact and self._events.is_intact()
+        is_intact = self._metrics.is_intact() and self._ledger.is_intact() and self._trackers.is_intact()
         has_config = (self.path / "config.yaml").exists()
         if is_intact and has_config:
             return
@@ -274,8 +269,8 @@ class RunWriter:
                 self._has_warned_of_metrics = True
                 what = "was removed, shortened or replaced; it is written again, nothing is missing"
                 self.warn(f"{self.name}/metrics.csv: {what}")
-        if self._events and not self._events.is_intact():
-            self._events.resume(read_metrics(self.path))
+        if not self._trackers.is_intact():
+            self._trackers.resume(read_metrics(self.path))
 
     def _is_disk_there(self) -> bool:
         """Whether the run directory, or else what is left above it, is on the disk that the run was begun on."""
@@ -327,15 +322,17 @@ class RunWriter:
         reason: the stop rule that held.  steps: of all training.  Returns whether everything is on disk.
         """
         self.flush()
-        outcome = {"reason": reason, "generation": snapshot.generation, "steps": steps}
         with self._retrying():
             self._write_backlog(snapshot, now=True)
-            write_atomically(self.path / "finished.yaml", as_yaml(outcome).encode())
+            write_ending(self.path, reason, snapshot.generation, steps)
+        self._reason = reason
         return not self._is_failing
 
     def close(self) -> None:
-        """Release the lock."""
+        """Release the lock, end the thread, and leave the trackers."""
         self.lock.release()
+        self._thread.shutdown()
+        self._trackers.close(self._reason)
 
     @contextlib.contextmanager
     def _retrying(self) -> Iterator[None]:
@@ -367,6 +364,12 @@ class RunWriter:
         """The content of a policy file."""
         attributes: dict[str, Any] = {**self._attributes, "generation": snapshot.generation}
         return hdf5.pack(snapshot.policy, attributes | evaluation_attributes(snapshot.evaluation))
+
+
+def write_ending(path: Path, reason: str, generation: int, steps: int) -> None:
+    """Write finished.yaml into the run directory at `path`.  reason: why the run ended.  steps: of all training."""
+    outcome = {"reason": reason, "generation": generation, "steps": steps}
+    write_atomically(path / "finished.yaml", as_yaml(outcome).encode())
 
 
 def evaluation_attributes(evaluation: Evaluation | None) -> Attributes:

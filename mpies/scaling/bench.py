@@ -51,7 +51,7 @@ class IdlePlayer:
 
     def play(
         self,
-        queue: RolloutQueue,
+        queues: Sequence[RolloutQueue],
         ranks: int = 1,
         prefetch: RolloutQueue | None = None,
         others_are_done: Callable[[], bool] = lambda: True,
@@ -59,11 +59,12 @@ class IdlePlayer:
     ) -> None:
         time.sleep(NAP)
         self.comm.node_barrier()  # a rank that slept longer must not make the others wait in what is measured
-        rollouts = queue.pending[self.comm.rank :: self.comm.size]
-        # Multiplication by an odd number is a permutation modulo 2**32, so no two returns are equal.
-        queue.results["total"][rollouts] = -(rollouts * 2654435761 % 2**32).astype(np.float64)
-        queue.results["steps"][rollouts] = 1
-        queue.is_finished[rollouts] = True
+        for queue in queues:
+            rollouts = queue.pending[self.comm.rank :: self.comm.size]
+            # Multiplication by an odd number is a permutation modulo 2**32, so no two returns are equal.
+            queue.results["total"][rollouts] = -(rollouts * 2654435761 % 2**32).astype(np.float64)
+            queue.results["steps"][rollouts] = 1
+            queue.is_finished[rollouts] = True
 
     def drop(self) -> None:
         """Nothing is ever unfinished."""
@@ -82,16 +83,16 @@ class TimedPlayer:
 
     def play(
         self,
-        queue: RolloutQueue,
+        queues: Sequence[RolloutQueue],
         ranks: int = 1,
         prefetch: RolloutQueue | None = None,
         others_are_done: Callable[[], bool] = lambda: True,
         must_abandon: Callable[[], bool] = lambda: False,
     ) -> None:
         began = time.perf_counter()
-        self.player.play(queue, ranks, prefetch, others_are_done, must_abandon)
+        self.player.play(queues, ranks, prefetch, others_are_done, must_abandon)
         self.seconds += time.perf_counter() - began
-        self.lengths.append(queue.finished()["steps"])
+        self.lengths.append(np.concatenate([queue.finished()["steps"] for queue in queues]))
 
     def drop(self) -> None:
         self.player.drop()
@@ -256,9 +257,9 @@ def measure_task(comm: Communicator, config: Config, name: str, generations: int
 
 def play_generation(trainer: Trainer) -> None:
     """Play a generation and take its step; nothing is evaluated or recorded."""
-    spec, next_spec = trainer.updater.next_specs()
-    population = trainer.evaluator.evaluate(spec, trainer.updater.generation, prefetch=next_spec)
-    trainer.updater.apply(spec, population)
+    parts, upcoming = trainer.updater.next_parts()
+    population = trainer.evaluator.evaluate(parts, trainer.updater.generation, prefetch=upcoming)
+    trainer.updater.apply(parts, population)
 
 
 def longest_episode(config: Config) -> int | None:

@@ -41,7 +41,7 @@ SMALL_RUN = NodeMemory(table=4 * NoiseSection().size, rank=PROCESS, root=0)
 class Traffic(NamedTuple):
     """What the solver moves in a generation.
 
-    proposal: bytes that it broadcasts.  moments: how many vectors (d,) it wants summed.
+    proposal: bytes that it broadcasts, a mean over the generations.  moments: how many vectors (d,) it wants summed.
     payload: numbers that it wants to know of each rollout.  behaviour: numbers about the end of each episode.
     rows: how many vectors (d,) it keeps in the shared memory of each node.
     """
@@ -113,6 +113,8 @@ def predict_traffic(config: Config, task: Task) -> Traffic:
     with np.errstate(all="ignore"):  # a huge learning rate, for instance
         weights = solver.compute_weights(Results.of(np.arange(members), payload, behaviours), proposal)
     sent = sum(vector.nbytes for vector in proposal.vectors())
+    if proposal.rows is not None:
+        sent += proposal.rows.nbytes // options.rows_last
     moments = len(weights.linear) + len(weights.square)
     return Traffic(sent, moments, solver.payload_size, behaviour, solver.rows)
 

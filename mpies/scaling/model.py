@@ -22,8 +22,10 @@ from mpies.solvers.noise import LINE
 from mpies.solvers.options import Count, NonNegative, Options, Positive, Text, WholeNumber
 from mpies.training.task import Task
 
+MOST_RANKS = 1_000_000  # that a prediction takes; the time that it needs grows with them
 FEWEST, MOST = 4, 32  # bounds on the number of generations that a prediction averages
 EPISODES = 20_000  # within these bounds, as many generations as have this many episodes
+SHARES, NEARLY = (0.25, 0.5, 1.0), 0.98  # of overlap that are tried; a share is enough with this part of the best
 WARM_UP = 3  # where generations overlap, more of them before and after those that are averaged
 
 
@@ -167,12 +169,14 @@ class Prediction:
     seconds: of a generation.  efficiency: the share of the ranks' time that they spend playing.
     phases: the name of each part of a generation to its seconds; where generations overlap, the parts add up to more
     than `seconds`.
+    overlap: as the config's key.
     """
 
     ranks: int
     seconds: float
     efficiency: float
     phases: dict[str, float]
+    overlap: float = 0.0
 
 
 def update_phases(machine: Machine, workload: Workload, ranks: int) -> dict[str, float]:
@@ -196,11 +200,11 @@ def update_phases(machine: Machine, workload: Workload, ranks: int) -> dict[str,
 
 
 def predict(
-    machine: Machine, workload: Workload, ranks: int, overlap: int = 0, static: bool = False, seed: int = 1
+    machine: Machine, workload: Workload, ranks: int, overlap: float = 0.0, static: bool = False, seed: int = 1
 ) -> Prediction:
     """The Prediction for a number of ranks, from a simulation with episodes drawn from `seed`.
 
-    overlap: how many generations may begin before the results of an older one are complete.
+    overlap: as the config's key.
     static: each rank has an equal share of the episodes instead of taking them from a counter.
     """
     phases = update_phases(machine, workload, ranks)
@@ -228,12 +232,21 @@ def predict(
     # Where generations overlap, episodes at either end of what is averaged can make it more than 1.
     efficiency = min(1.0, played / (ranks * seconds))
     waiting = max(0.0, seconds - sum(phases.values()) - played / ranks)
-    return Prediction(ranks, seconds, efficiency, {"playing": played / ranks, "waiting": waiting, **phases})
+    return Prediction(ranks, seconds, efficiency, {"playing": played / ranks, "waiting": waiting, **phases}, overlap)
 
 
 def predict_pairs(machine: Machine, workload: Workload, ranks: Sequence[int]) -> list[tuple[Prediction, Prediction]]:
-    """For each number of ranks, the predictions without overlap and with one generation of overlap."""
-    return [(predict(machine, workload, count), predict(machine, workload, count, overlap=1)) for count in ranks]
+    """For each number of ranks, the predictions without overlap and with the recommended share of it.
+
+    A smaller share costs fewer samples.  The smallest is recommended that is nearly as efficient as any.
+    """
+    pairs = []
+    for count in ranks:
+        by_share = [predict(machine, workload, count, overlap=share) for share in SHARES]
+        enough = NEARLY * max(prediction.efficiency for prediction in by_share)
+        recommended = next(prediction for prediction in by_share if prediction.efficiency >= enough)
+        pairs.append((predict(machine, workload, count), recommended))
+    return pairs
 
 
 def parse_ranks(text: str) -> list[int]:
@@ -250,9 +263,11 @@ def parse_ranks(text: str) -> list[int]:
             counts = [int(part) for part in text.split(",")]
         if counts[0] < 1 or min(counts) < 1:
             raise ValueError
-        return counts
     except (ValueError, IndexError):
         raise ConfigError(f"--ranks must be like 1,2,36 or 1..10000, but is {text!r}") from None
+    if max(counts) > MOST_RANKS:
+        raise ConfigError(f"--ranks must be at most {MOST_RANKS:,}, but is {text!r}")
+    return counts
 
 
 def describe(
@@ -269,8 +284,8 @@ def describe(
         f"{workload.name}: {workload.parameters:,} parameters, {workload.episodes:,} episodes of "
         f"{workload.seconds:.3g} s a generation (CV {workload.variation:.2f}{longest})",
         "",
-        f"{'':>7}  {'every generation by itself':^38}  {'one generation of overlap':^38}",
-        f"{'ranks':>7}" + 2 * f"  {'s/generation':>12} {'efficiency':>10} {unit:>14}",
+        f"{'':>7}  {'every generation by itself':^38}  {'with the overlap of the last column':^38}",
+        f"{'ranks':>7}" + 2 * f"  {'s/generation':>12} {'efficiency':>10} {unit:>14}" + "  overlap",
     ]
     for pair in pairs:
         cells = [
@@ -278,7 +293,7 @@ def describe(
             f"{_cost(prediction, generations, price):>14,.4g}"
             for prediction in pair
         ]
-        lines.append(f"{pair[0].ranks:>7,}" + "".join(cells))
+        lines.append(f"{pair[0].ranks:>7,}" + "".join(cells) + f"  {pair[1].overlap:>7g}")
     last = pairs[-1][0]
     phases = sorted(last.phases.items(), key=lambda phase: -phase[1])
     lines.append("")
@@ -310,7 +325,7 @@ def draw_plot(path: str | Path, workload: Workload, pairs: Sequence[tuple[Predic
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     ranks = [pair[0].ranks for pair in pairs]
-    for place, label in enumerate(("every generation by itself", "one generation of overlap")):
+    for place, label in enumerate(("every generation by itself", "with overlap")):
         axes.plot(ranks, [pair[place].efficiency for pair in pairs], marker="o", label=label)
     axes.set(xscale="log", ylim=(0, 1.05), xlabel="ranks", ylabel="share of time spent playing", title=workload.name)
     axes.grid(alpha=0.3)

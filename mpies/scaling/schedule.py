@@ -36,10 +36,14 @@ class Schedule:
         return min(max(-(-left // (self.divisor * ranks)), self.smallest), self.largest)
 
 
+# The parts of generation g are number 2 g, which may begin before generation g - 1 is complete, and number 2 g + 1.
+EARLY, LATE = range(2)
+
+
 @dataclass(slots=True)
 class _Episode:
     left: float  # seconds of computing until it ends
-    generation: int
+    part: int
 
 
 @dataclass
@@ -48,8 +52,8 @@ class _Rank:
     in_flight: list[_Episode] = field(default_factory=list)
     waiting: list[_Episode] = field(default_factory=list)  # taken and not begun, the next one last
     since: float = 0.0  # the time at which `in_flight` was up to date
-    generation: int = 0  # that it takes episodes of
-    newest_taken: int = -1  # the newest generation that it has taken episodes of
+    part: int = 0  # that it takes episodes of
+    newest_taken: int = -1  # the newest part that it has taken episodes of
     newest_update: int = 0  # the newest generation to whose start it has contributed its share of an update
 
 
@@ -58,7 +62,7 @@ def completion_times(
     nodes: Sequence[int],
     schedule: Schedule,
     update: float,
-    overlap: int = 0,
+    overlap: float = 0.0,
     share: float = 0.0,
 ) -> list[float]:
     """When the update of each generation is complete, in seconds from the first proposal.
@@ -67,16 +71,23 @@ def completion_times(
     nodes: the number of ranks of each node.  The episodes are divided among the nodes in proportion to their ranks;
     the ranks of a node share a counter.
     update: seconds from the last result of a generation to the next proposal.
-    overlap: how many generations may begin before the results of an older one are complete.
+    overlap: share of a generation's episodes, the first ones, that may begin before the one before it is complete.
     share: seconds of an update that a rank could have spent playing; counts only where overlap > 0.
     """
     return _Simulation(durations, nodes, schedule, update, overlap, share).run()
 
 
+def _divide(durations: Sequence[float], share: float) -> tuple[Sequence[float], Sequence[float]]:
+    """The first share of the durations, and the rest."""
+    early = int(share * len(durations))
+    return durations[:early], durations[early:]
+
+
 class _Simulation:
     """The state of `completion_times`.
 
-    starts: when each generation may begin, infinite where that is not known yet.
+    starts: when each part may begin, infinite where that is not known yet.
+    ends: when the update of each generation is complete, as far as it is known.
     events: (time, number of a rank): the next end of an episode on it, or the start of the generation it waits for.
     """
 
@@ -86,10 +97,11 @@ class _Simulation:
         nodes: Sequence[int],
         schedule: Schedule,
         update: float,
-        overlap: int,
+        overlap: float,
         share: float,
     ) -> None:
-        self.durations, self.schedule = durations, schedule
+        self.schedule, self.generations = schedule, len(durations)
+        self.durations = [part for times in durations for part in _divide(times, overlap)]
         self.update, self.overlap, self.share = update, overlap, share
         self.ranks = [_Rank(node) for node, count in enumerate(nodes) for _ in range(count)]
         self.ranks_of_pool = list(nodes)
@@ -98,14 +110,14 @@ class _Simulation:
             for number, rank in enumerate(self.ranks):
                 rank.pool = number
         before = list(accumulate(self.ranks_of_pool, initial=0))
-        # bounds, free: of each generation and pool, the first episode and the end; and the first that is not taken.
-        self.bounds = [list(pairwise(len(times) * count // before[-1] for count in before)) for times in durations]
+        # bounds, free: of each part and pool, the first episode and the end; and the first that is not taken.
+        self.bounds = [list(pairwise(len(part) * count // before[-1] for count in before)) for part in self.durations]
         self.free = [[start for start, _ in pools] for pools in self.bounds]
         self.unfinished = [len(times) for times in durations]
-        self.starts = [0.0] * (1 + overlap) + [math.inf] * len(durations)
-        self.complete = 0  # generations whose episodes are all over
+        self.starts = [0.0] * 3 + [math.inf] * 2 * len(durations)
+        self.ends: list[float] = []
         self.events = [(0.0, number) for number in range(len(self.ranks))]
-        self.idle: dict[int, list[int]] = {}  # generation to the ranks that wait until its start is known
+        self.idle: dict[int, list[int]] = {}  # part to the ranks that wait until its start is known
 
     def run(self) -> list[float]:
         while self.events:
@@ -116,7 +128,7 @@ class _Simulation:
             rank.since = now
             self._fill_slots(rank, now)
             self._add_event(rank, number)
-        return self.starts[1 + self.overlap :]
+        return self.ends
 
     def _advance(self, rank: _Rank, now: float) -> None:
         """Let the episodes in flight on a rank go on until now, and start a generation where that completes one."""
@@ -124,14 +136,16 @@ class _Simulation:
         for episode in rank.in_flight:
             episode.left -= passed
             if episode.left <= DONE:
-                self.unfinished[episode.generation] -= 1
+                self.unfinished[episode.part // 2] -= 1
         rank.in_flight = [episode for episode in rank.in_flight if episode.left > DONE]
-        while self.complete < len(self.durations) and not self.unfinished[self.complete]:
-            following = self.complete + 1 + self.overlap
-            self.starts[following] = max(now, self.starts[following - 1]) + self.update
-            for number in self.idle.pop(following, ()):
-                heapq.heappush(self.events, (self.starts[following], number))
-            self.complete += 1
+        while len(self.ends) < self.generations and not self.unfinished[len(self.ends)]:
+            end = max(now, self.ends[-1] if self.ends else 0.0) + self.update
+            self.ends.append(end)
+            following = len(self.ends)
+            for part in (2 * following + LATE, 2 * (following + 1) + EARLY):
+                self.starts[part] = end
+                for number in self.idle.pop(part, ()):
+                    heapq.heappush(self.events, (end, number))
 
     def _fill_slots(self, rank: _Rank, now: float) -> None:
         """Begin episodes that wait for a slot of the rank, and take more of them when few are in flight."""
@@ -142,31 +156,31 @@ class _Simulation:
                 return
 
     def _take(self, rank: _Rank, now: float) -> bool:
-        """Take episodes of the oldest generation that has some for this rank.  Returns whether there were any."""
-        while rank.generation < len(self.durations) and self.starts[rank.generation] <= now:
-            free = self.free[rank.generation]
-            first, (start, stop) = free[rank.pool], self.bounds[rank.generation][rank.pool]
+        """Take episodes of the oldest part that has some for this rank.  Returns whether there were any."""
+        while rank.part < len(self.durations) and self.starts[rank.part] <= now:
+            free = self.free[rank.part]
+            first, (start, stop) = free[rank.pool], self.bounds[rank.part][rank.pool]
             if first < stop:
                 # Before it takes the first one, a rank knows of all: WorkCounter.left says so.
-                left = stop - (first if rank.newest_taken == rank.generation else start)
+                left = stop - (first if rank.newest_taken == rank.part else start)
                 end = min(first + self.schedule.count_to_take(left, self.ranks_of_pool[rank.pool]), stop)
-                free[rank.pool], rank.newest_taken = end, rank.generation
-                times = self.durations[rank.generation][first:end]
-                rank.waiting = [_Episode(seconds, rank.generation) for seconds in times[::-1]]
+                free[rank.pool], rank.newest_taken = end, rank.part
+                times = self.durations[rank.part][first:end]
+                rank.waiting = [_Episode(seconds, rank.part) for seconds in times[::-1]]
                 return True
-            rank.generation += 1
+            rank.part += 1
         return False
 
     def _add_event(self, rank: _Rank, number: int) -> None:
         """Plan when the rank with this number is looked at next."""
         if rank.in_flight:
-            if self.overlap and rank.generation > rank.newest_update:
+            if self.overlap and rank.part // 2 > rank.newest_update:
                 rank.since += self.share
-                rank.newest_update = rank.generation
+                rank.newest_update = rank.part // 2
             soonest = min(episode.left for episode in rank.in_flight)
             heapq.heappush(self.events, (rank.since + soonest * len(rank.in_flight), number))
-        elif rank.generation < len(self.durations):
-            if self.starts[rank.generation] < math.inf:
-                heapq.heappush(self.events, (self.starts[rank.generation], number))
+        elif rank.part < len(self.durations):
+            if self.starts[rank.part] < math.inf:
+                heapq.heappush(self.events, (self.starts[rank.part], number))
             else:
-                self.idle.setdefault(rank.generation, []).append(number)
+                self.idle.setdefault(rank.part, []).append(number)

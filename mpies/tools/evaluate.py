@@ -4,6 +4,9 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
+
+from mpies.envs.base import VectorEnv
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import play_alone
 from mpies.runs.metrics import format_return
@@ -21,6 +24,18 @@ def held_out_batch(policy: PolicyFile, task: Task, episodes: int, seed: int | No
     return evaluation_batch(policy.arrays["parameters"], seeds, normalization)
 
 
+def play_held_out(
+    policy: PolicyFile, episodes: int, seed: int | None = None
+) -> tuple[npt.NDArray[Any], dict[int, str]]:
+    """Play held-out episodes of a policy, as `held_out_batch` says.  Returns what `play_alone` does."""
+    task = Task(policy.config, policy.constants)
+    try:
+        return play_alone(task.player, held_out_batch(policy, task, episodes, seed))
+    finally:
+        if isinstance(task.env, VectorEnv):
+            task.env.close()
+
+
 def evaluate_policy(path: str | Path, episodes: int, seed: int | None = None) -> dict[str, Any]:
     """Play held-out episodes of a policy file or a run's best policy.
 
@@ -28,8 +43,7 @@ def evaluate_policy(path: str | Path, episodes: int, seed: int | None = None) ->
     counts them, `reasons` has their messages, and `returns` has None in their places.
     """
     policy = load_policy(path)
-    task = Task(policy.config, policy.constants)
-    records, failures = play_alone(task.player, held_out_batch(policy, task, episodes, seed))
+    records, failures = play_held_out(policy, episodes, seed)
     evaluation = Evaluation.of(records["total"], records["steps"])
     returns = evaluation.returns
     has_any = len(returns) > 0

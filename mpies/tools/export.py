@@ -1,77 +1,27 @@
-"""Write a run's best policy for other programs: as .npz, as a Python file that needs NumPy alone, or as ONNX.
-
-EXPORTERS has an entry for each kind of policy that can be exported.
-"""
+"""Write a run's best policy for other programs: as .npz, as a Python file that needs NumPy alone, or as ONNX."""
 
 import base64
 import io
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mpies.envs.base import Discrete
+from mpies.envs.base import Binary, Discrete
 from mpies.errors import ConfigError
-from mpies.policies import exported_mlp
-from mpies.policies.mlp import MLP, MLPOptions
+from mpies.policies import Policy, exported
+from mpies.policies.composite import CompositeHead
+from mpies.policies.convolutional import Convolutional
+from mpies.policies.mlp import MLP
+from mpies.policies.outputs import Head
 from mpies.runs.files import write_atomically
 from mpies.runs.hdf5 import Arrays
 from mpies.runs.policy_file import load_policy
+from mpies.tools.onnx_graph import as_onnx
 from mpies.training.task import Task
 
 ENDINGS = (".npz", ".py", ".onnx")
-
-
-@dataclass(frozen=True)
-class Node:
-    """An operation of an ONNX graph.  kind: its name in ONNX.  inputs, outputs: names of values."""
-
-    kind: str
-    inputs: list[str]
-    outputs: list[str]
-    attributes: dict[str, Any]
-
-
-@dataclass
-class Graph:
-    """An ONNX graph whose input is called observation and whose output is called action.
-
-    initializers: names to constant inputs of nodes.  width: a, numbers of an action; None for a discrete action.
-    """
-
-    nodes: list[Node] = field(default_factory=list)
-    initializers: Arrays = field(default_factory=dict)
-    width: int | None = None
-
-    def append(self, kind: str, *constants: npt.ArrayLike, **attributes: Any) -> None:
-        """Add a node that takes the last node's output, and constants as further inputs."""
-        place = len(self.nodes)
-        names = [f"{kind.lower()}_{place}_{number}" for number in range(len(constants))]
-        self.initializers.update(zip(names, (np.asarray(value, np.float32) for value in constants), strict=True))
-        before = self.nodes[-1].outputs[0] if self.nodes else "observation"
-        self.nodes.append(Node(kind, [before, *names], [f"value_{place}"], attributes))
-
-    def finish(self) -> None:
-        """Call the last node's output action."""
-        self.nodes[-1].outputs[0] = "action"
-
-
-@dataclass(frozen=True)
-class Exporter:
-    """How a kind of policy is exported.
-
-    arrays: function of (the policy, its arrays) that returns the arrays of the export.
-    module: computes actions from them; its source is the exported Python file.
-    graph: function of these arrays that returns the ONNX graph.
-    """
-
-    arrays: Callable[[Any, Arrays], Arrays]
-    module: ModuleType
-    graph: Callable[[Arrays], Graph]
 
 
 def export_policy(path: str | Path, to: str | Path) -> str:
@@ -84,17 +34,21 @@ def export_policy(path: str | Path, to: str | Path) -> str:
         raise ConfigError(f"--to must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}, but is {str(to)!r}")
     saved = load_policy(path)
     kind = saved.config.policy.kind
-    exporter = EXPORTERS.get(kind)
-    if exporter is None:
-        raise ConfigError(f"{saved.path}: policy.kind {kind} has no export; needed: {' or '.join(EXPORTERS)}")
-    arrays = exporter.arrays(Task(saved.config).policy, saved.arrays)
+    if kind not in exported.NETWORKS:
+        cure = "; torch.onnx.export is for your own module" if kind == "torch" else ""
+        raise ConfigError(
+            f"{saved.path}: policy.kind {kind} has no export{cure}; needed: {', '.join(exported.NETWORKS)}"
+        )
+    policy = Task(saved.config, saved.constants).policy
+    assert policy
+    arrays = {"kind": np.array(kind)} | policy_arrays(policy, saved.arrays)
     size = len(saved.arrays["parameters"])
     about = f"{saved.config.environment.id}, generation {saved.generation}, {size} parameters"
     arrays["about"] = np.array(about)
     if to.suffix == ".onnx":
-        content = as_onnx(exporter, arrays, about)
+        content = as_onnx(exported.Policy(arrays), arrays)
     else:
-        content = as_npz(arrays) if to.suffix == ".npz" else as_python(exporter, arrays, about)
+        content = as_npz(arrays) if to.suffix == ".npz" else as_python(arrays, about)
     try:
         write_atomically(to, content)
     except OSError as error:
@@ -110,103 +64,64 @@ def as_npz(arrays: Arrays) -> bytes:
     return out.getvalue()
 
 
-def as_python(exporter: Exporter, arrays: Arrays, about: str) -> bytes:
-    """The exporter's module as the content of a Python file, with the arrays at its end."""
-    assert exporter.module.__file__
-    source = Path(exporter.module.__file__).read_text()
+def as_python(arrays: Arrays, about: str) -> bytes:
+    """mpies/policies/exported.py as the content of a Python file, with the arrays at its end."""
+    source = Path(exported.__file__).read_text()
     data = base64.b85encode(as_npz(arrays)).decode()  # has neither quotes nor backslashes
     lines = "".join(f'\n    "{data[start : start + 110]}"' for start in range(0, len(data), 110))
     return f"# {about}\n{source}\n\nDATA = ({lines}\n)\n".encode()
 
 
-def as_onnx(exporter: Exporter, arrays: Arrays, about: str) -> bytes:
-    """An ONNX model from float32 observations (n, o) to actions: int64 (n,) or float32 (n, a)."""
-    try:
-        import onnx
-    except ImportError:
-        raise ConfigError('an .onnx needs a package that is not installed: pip install "mpies[onnx]"') from None
-    graph, types = exporter.graph(arrays), onnx.TensorProto
-    size, width = int(arrays["widths"][0]), graph.width
-    observation = onnx.helper.make_tensor_value_info("observation", types.FLOAT, ["n", size])
-    shape: list[str | int | None] = ["n"] if width is None else ["n", width]
-    action = onnx.helper.make_tensor_value_info("action", types.INT64 if width is None else types.FLOAT, shape)
-    initializers = graph.initializers.items()
-    onnx_graph = onnx.helper.make_graph(
-        [onnx.helper.make_node(node.kind, node.inputs, node.outputs, **node.attributes) for node in graph.nodes],
-        "policy",
-        [observation],
-        [action],
-        [onnx.numpy_helper.from_array(np.ascontiguousarray(value), name) for name, value in initializers],
-        doc_string=about,
-    )
-    # Runtimes read opset 17 and format 8 since 2022.
-    model = onnx.helper.make_model(onnx_graph, opset_imports=[onnx.helper.make_opsetid("", 17)], producer_name="mpies")
-    model.ir_version = 8
-    onnx.checker.check_model(model, full_check=True)
-    return bytes(model.SerializeToString())
-
-
-def mlp_arrays(policy: MLP, saved: Arrays) -> Arrays:
-    """The arrays that exported_mlp.Policy takes.  Raises ConfigError for options that it does not know."""
-    options = policy.options
-    assert isinstance(options, MLPOptions)
-    for name in ("bins", "time_input"):
-        if getattr(options, name) is not None:
-            raise ConfigError(f"a policy with policy.{name} has no export; evaluate and play are for it")
-    arrays = {
+def policy_arrays(policy: Policy, saved: Arrays) -> Arrays:
+    """The arrays that exported.Policy takes, but for `kind` and `about`.  saved: those of the policy's file."""
+    options, network_blocks = policy.options, len(policy.blocks) - len(policy.head.deviations)
+    shapes = [(*block.shape, 0)[:2] for block in policy.blocks[:network_blocks]]
+    arrays: Arrays = {
         "parameters": saved["parameters"],
-        "widths": np.array([policy.inputs, *options.hidden, policy.outputs]),
-        "activation": np.array(options.activation),
-        "output": np.array(options.output),
-        "bias": np.array(options.bias),
+        "shapes": np.array(shapes),
+        "observation_size": np.array(policy.interface.observation_size),
         "observation_clip": np.array(options.observation_clip, np.float32),
+        **_head_arrays(policy.head),
     }
     if options.normalize_observations:
         arrays["normalization"] = saved["normalization"]
-    action = policy.interface.action
-    if not isinstance(action, Discrete):
-        arrays["bounds"] = np.stack([action.low, action.high])
+    if options.time_input is not None:
+        arrays["time_input"] = np.array(options.time_input, np.float64)
+    if isinstance(policy, MLP):
+        arrays |= {"activation": np.array(policy.options.activation), "bias": np.array(policy.options.bias)}
+    elif isinstance(policy, Convolutional):
+        arrays |= _image_arrays(policy, saved["parameters"])
     return arrays
 
 
-# Activations to the operation in ONNX and its attributes.
-_ONNX_ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {
-    "tanh": ("Tanh", {}),
-    "relu": ("Relu", {}),
-    "lrelu": ("LeakyRelu", {"alpha": 0.01}),
-    "elu": ("Elu", {}),
-    "linear": ("Identity", {}),
-}
-
-
-def mlp_graph(arrays: Arrays) -> Graph:
-    """The ONNX graph of the arrays of `mlp_arrays`."""
-    graph = Graph()
-    if "normalization" in arrays:
-        graph.append("Sub", arrays["normalization"][0])
-        graph.append("Div", arrays["normalization"][1])
-        graph.append("Clip", -arrays["observation_clip"], arrays["observation_clip"])
-    activation, attributes = _ONNX_ACTIVATIONS[str(arrays["activation"])]
-    for number, (weights, bias) in enumerate(exported_mlp.Policy(arrays).layers):
-        if number:
-            graph.append(activation, **attributes)
-        graph.append("MatMul", weights)
-        if bias is not None:
-            graph.append("Add", bias)
-    if "bounds" in arrays:
-        low, high = arrays["bounds"]
-        graph.width = len(low)
-        if str(arrays["output"]) == "clip":
-            graph.append("Max", low)
-            graph.append("Min", high)
+def _head_arrays(head: Head | CompositeHead) -> Arrays:
+    """The name of each head, and what it needs besides, as exported.Policy has them."""
+    heads = head.heads if isinstance(head, CompositeHead) else [head]
+    names, arrays = [], {}
+    for number, part in enumerate(heads):
+        data: npt.ArrayLike
+        if isinstance(part.action, (Discrete, Binary)):
+            name, data = "choice" if isinstance(part.action, Discrete) else "signs", part.action.count
+        elif part.is_choice:
+            name, data = "bins", part.values
         else:
-            graph.append("Tanh")
-            graph.append("Mul", (high - low) / 2)
-            graph.append("Add", (low + high) / 2)
-    else:
-        graph.append("ArgMax", axis=1, keepdims=0)
-    graph.finish()
-    return graph
+            name, data = part.options.output, np.stack([part.action.low, part.action.high])
+        names.append(name)
+        arrays[f"head_{number}"] = np.asarray(data)
+    return {"heads": np.array(names), "is_composite": np.array(isinstance(head, CompositeHead)), **arrays}
 
 
-EXPORTERS = {"mlp": Exporter(mlp_arrays, exported_mlp, mlp_graph)}
+def _image_arrays(policy: Convolutional, parameters: npt.NDArray[np.float32]) -> Arrays:
+    """The sizes of the layers, and the factors and offsets that normalise them.  parameters: (d,)."""
+    stack = exported.aligned_stack(1, policy.size)
+    stack[:] = parameters
+    network = policy.network(policy.views(stack)[: len(policy.blocks) - len(policy.head.deviations)])
+    network.begin(0)
+    return {
+        "activation": np.array(policy.options.activation),
+        "convolutions": np.array(policy.options.convolutions),
+        "images": np.array(policy.images),
+        "patches": np.array(policy.patches),
+        "has_factors": np.array(policy.options.batch_normalization),
+        **{f"factors_{number}": state[0] for number, state in enumerate(network.states)},
+    }

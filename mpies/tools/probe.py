@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from mpies.config.loading import load_config, validate_config
+from mpies.config.recipes import find_recipes
 from mpies.config.schema import EnvironmentSection
 from mpies.envs.base import EnvironmentProblem, VectorEnv
 from mpies.envs.probe import SEED, memory_growth, trace, trace_used
@@ -60,9 +61,10 @@ class Probe:
 
 
 def section_of(environment: str) -> EnvironmentSection:
-    """The EnvironmentSection of an id or of a config file.  Raises ConfigError for a function."""
-    is_file = Path(environment).suffix in (".yaml", ".yml")
-    config = load_config(environment) if is_file else validate_config({"environment": {"id": environment}}, environment)
+    """The EnvironmentSection of an id, a config file or a recipe's name.  Raises ConfigError for a function."""
+    is_config = Path(environment).suffix in (".yaml", ".yml") or environment in find_recipes()
+    section = {"environment": {"id": environment}}
+    config = load_config(environment) if is_config else validate_config(section, environment)
     if config.environment.function is not None:
         raise ConfigError(f"{environment}: is a function of parameters, which has no episodes to probe")
     return config.environment

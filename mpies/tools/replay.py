@@ -6,6 +6,8 @@ Where an earlier part of the ledger was lost, replays begin at the checkpoint of
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from mpies.comm.serial import Serial
 from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.config.schema import Config
@@ -14,12 +16,11 @@ from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import play_alone
 from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import first_checkpoint
-from mpies.runs.files import write_atomically
 from mpies.runs.hdf5 import Arrays
-from mpies.runs.policy_file import find_policy, select
+from mpies.runs.policy_file import PolicyFile, find_policy, select
 from mpies.runs.reader import read_config
 from mpies.training.evaluator import training_batch
-from mpies.training.generation import GenerationSpec
+from mpies.training.generation import Part
 from mpies.training.learner import Learner
 from mpies.training.task import Task
 from mpies.training.update import Updater, make_solver
@@ -82,14 +83,19 @@ class Replay:
             self._updater.replay(record[0])
             self.digest = str(record[0]["digest"])
 
-    def next_spec(self) -> GenerationSpec:
-        """What the members of the coming generation are sampled from."""
-        return self._updater.broadcast_spec(self.learner.next_spec or self.learner.ask())
+    def next_parts(self) -> list[Part]:
+        """The parts of the coming generation's first population."""
+        return self._updater.next_parts()[0]
+
+    def policy_file(self) -> PolicyFile:
+        """The mean, with the observation statistics, as a policy; later generations do not change it."""
+        arrays = {name: np.array(value) for name, value in self.learner.policy().items()}
+        attributes = {"config": as_yaml(resolved(self.config)), "generation": self.generation}
+        return PolicyFile(self.path, self.config, arrays, attributes)
 
     def save(self, path: str | Path) -> None:
         """Write the mean as a policy file."""
-        attributes = {"config": as_yaml(resolved(self.config)), "generation": self.generation}
-        write_atomically(path, hdf5.pack(self.learner.policy(), attributes))
+        self.policy_file().save(path)
 
     def is_faithful(self) -> bool:
         """Whether the state is, to the bit, the recorded one."""
@@ -126,6 +132,9 @@ def load_member(path: str | Path, generation: int, member: int) -> RecordedMembe
         raise RunError(f"{path}: generation {generation} has {members} members on record, no number {member}")
     config, task = before.config, Task(before.config)
     number, place = divmod(member, config.solver.members(task.dimension))
-    batch = training_batch(task, before.learner.solver, before.next_spec(), generation - 1, number)
+    parts = before.next_parts() if number == 0 else before.next_parts()[-1:]
+    part = next((part for part in parts if part.start <= place < part.stop), parts[-1])
+    whole = Part(part.spec, 0, config.solver.members(task.dimension))
+    batch = training_batch(task, before.learner.solver, whole, generation - 1, number)
     rollouts = range(place * config.solver.episodes, (place + 1) * config.solver.episodes)
     return RecordedMember(config, task, batch, rollouts, float(record["returns"][member]))

@@ -9,11 +9,12 @@ from typing import NotRequired, TypedDict
 import numpy as np
 import yaml
 
+from mpies.config.recipes import RECIPES
 from mpies.errors import ConfigError
 from mpies.runs.metrics import read_metrics
 from mpies.tools.train_process import train
 
-RESULTS, RECIPES = Path("results"), Path("configs")
+RESULTS = Path("results")
 
 Points = list[tuple[float, float]]  # of a curve: environment steps and return
 

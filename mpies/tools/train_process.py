@@ -39,6 +39,8 @@ def find_reason(output: str) -> str:
     lines = [line for line in output.replace("\0", "").splitlines() if line.strip()]
     for number in reversed(range(len(lines))):
         message = lines[number]
+        if message.startswith("ERROR rank "):  # of a run that could not go on
+            return message
         if message.startswith("mpies: "):
             if message.endswith(":"):  # a traceback follows, and behind it perhaps a report of mpirun
                 traceback = itertools.takewhile(lambda line: not line.startswith("---"), lines[number + 1 :])

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from mpies.training.learner import Clock, Learner
 log = logging.getLogger(__name__)
 
 # Why a run stops; '' while it goes on.  Rank 0 decides and broadcasts the position.
-STOP_REASONS = ("", "solved", "generations", "steps", "seconds", "signal", "failures")
+STOP_REASONS = ("", "solved", "generations", "steps", "seconds", "signal", "failures", "callback")
 
 # What a rank requests of all others after its share of a generation.
 CONTINUE, STOP, ABANDON = range(3)
@@ -31,24 +32,48 @@ class Signals:
 
     A second SIGTERM or SIGINT ends the process at once; SIGUSR1 may be repeated.
 
+    owns_process: whether the process is there for this run alone.  Where it is not, a second signal goes to the handler
+    that was there before.
     raised: time.monotonic() of the first signal, None before it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, owns_process: bool = True) -> None:
         self.raised: float | None = None
+        self._owns_process = owns_process
+        self._before: dict[int, Any] = {}  # number to handler
+        self._received: list[int] = []
         if threading.current_thread() is threading.main_thread():  # Python handles signals nowhere else
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-                signal.signal(number, self._on_signal)
+                handler = signal.getsignal(number)
+                if handler is not None:  # not Python's own; it could not be put back
+                    self._before[number] = handler
+                    signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self.raised is None:
             self.raised = time.monotonic()
-        signal.signal(number, signal.SIG_IGN if number == signal.SIGUSR1 else signal.SIG_DFL)
+        self._received.append(number)
+        if self._owns_process:
+            signal.signal(number, signal.SIG_IGN if number == signal.SIGUSR1 else signal.SIG_DFL)
+        elif number != signal.SIGUSR1:
+            signal.signal(number, self._before[number])
 
     def close(self) -> None:
         """Ignore SIGUSR1 from now on: while Python shuts down its default would end the process."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+    def restore(self) -> None:
+        """Put the handlers back that were there before.
+
+        A SIGTERM or SIGUSR1 that has arrived is sent to them, since it was meant for the whole process; Ctrl-C was
+        meant for the run.
+        """
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+        for number in {*self._received} - {signal.SIGINT}:
+            signal.raise_signal(number)
 
     def is_expired(self, grace: float) -> bool:
         """Whether the first signal came more than `grace` seconds ago."""
@@ -60,11 +85,13 @@ class Control:
 
     stop: the stop rules.  signals: None where no signal is waited for.
     failed_share: share of the newest generation's members that failed; the evaluator sets it.
+    has_callback_stopped: on rank 0, whether a callback has asked for a stop.
     """
 
     def __init__(self, stop: StopSection, comm: Communicator, signals: Signals | None = None) -> None:
         self.stop, self.comm, self.signals = stop, comm, signals
         self.failed_share = 0.0
+        self.has_callback_stopped = False
         self._request = CONTINUE  # the highest that any rank has made
 
     def must_abandon(self) -> bool:
@@ -91,6 +118,8 @@ class Control:
         reason = ""
         if learner:
             reason = rule_that_holds(self.stop, learner.clock, learner.solved)
+            if self.has_callback_stopped:
+                reason = reason or "callback"
             if self.failed_share > self.stop.max_failures:
                 reason = "failures"
             if self._request != CONTINUE and reason != "solved":

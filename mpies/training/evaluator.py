@@ -17,7 +17,7 @@ from mpies.runs.snapshot import Evaluation
 from mpies.solvers.base import Proposal, Results, Solver
 from mpies.training.control import Control
 from mpies.training.failures import FailureGroup, gather_failures
-from mpies.training.generation import GenerationSpec, Population
+from mpies.training.generation import Part, Population
 from mpies.training.task import Task
 
 log = logging.getLogger(__name__)
@@ -36,19 +36,24 @@ class QueueKey(NamedTuple):
     generation: int
     kind: str  # training or evaluation
     batch: int
+    first: int = 0  # of the members in it
 
 
 @dataclass(frozen=True)
 class MemberParameters:
-    """The parameters of a batch's members.  indices: (k,) int64, where their noise begins in the noise table."""
+    """The parameters of a batch's members, from number `first` of a population on.
+
+    indices: (k,) int64, where the noise of the population begins in the noise table.
+    """
 
     solver: Solver[Any, Any]
     proposal: Proposal
     indices: npt.NDArray[np.int64]
     episodes: int
+    first: int = 0
 
     def write(self, rollout: int, out: npt.NDArray[np.float32]) -> Sequence[float]:
-        return self.solver.write(self.proposal, self.indices, rollout // self.episodes, out)
+        return self.solver.write(self.proposal, self.indices, self.first + rollout // self.episodes, out)
 
 
 class Evaluator:
@@ -57,7 +62,7 @@ class Evaluator:
     queues: what is being played, and what has been played of the generations in flight.
     recovered: the queues of this rank when another was lost; what they hold is not played again.
     is_recovering: whether a rank was lost since the last generation was recorded.
-    on_play: called on every rank when it begins to play a queue.
+    on_play: called on every rank when it begins to play queues.
     failures: on rank 0, of the rollouts that were played last.
     """
 
@@ -69,23 +74,24 @@ class Evaluator:
         self.recovered: dict[QueueKey, RolloutQueue] = {}
         self.is_recovering = False
         self.failures: list[FailureGroup] = []
-        self.on_play: Callable[[QueueKey, RolloutQueue], object] = lambda key, queue: None
+        self.on_play: Callable[[QueueKey, Sequence[RolloutQueue]], object] = lambda key, queues: None
 
-    def evaluate(self, spec: GenerationSpec, generation: int, prefetch: GenerationSpec | None = None) -> Population:
+    def evaluate(self, parts: Sequence[Part], generation: int, prefetch: Part | None = None) -> Population:
         """Play the members of a generation; batches of whole populations until the solver has enough.
 
-        prefetch: the spec of the next generation, which ranks that run dry go on with; None without overlap.
+        parts: the members of the first population.  Those of later ones are sampled from the spec of the last part.
+        prefetch: the early part of the next generation, which ranks that run dry go on with; None where there is none.
         """
         solver, batch = self.config.solver, 0
         records, observations, indices, busy = [], [], [], []
-        queue = self._open_training(spec, generation, 0)
+        queues = [self._open_training(part, generation, 0) for part in parts]
         if prefetch and generation + 1 < self.config.stop.generations:
             self._open_training(prefetch, generation + 1, 0)
         while True:
             key = QueueKey(generation, "training", batch)
-            played, sums, seconds = self._play(queue, key)
+            played, sums, seconds = self._play(queues, key)
             records.append(played)
-            indices.append(self.solver.population_indices(generation, batch))
+            indices.append(indices_of(queues[0].batch))
             busy.append(seconds)
             if sums is not None:
                 observations.append(sums)
@@ -93,11 +99,11 @@ class Evaluator:
             if solver.is_complete(episodes, steps):
                 break
             batch += 1
-            queue = self._open_training(spec, generation, batch)
+            whole = Part(parts[-1].spec, 0, solver.members(self.task.dimension))
+            queues = [self._open_training(whole, generation, batch)]
         results = results_of_members(np.concatenate(records), solver.episodes)
         self.control.failed_share = float(np.isnan(results.returns).mean())
-        played_for = sum(part for part in busy if len(part) == self.comm.size)  # not of ranks that were lost since
-        return Population(results, np.concatenate(indices), observations, np.asarray(played_for))
+        return Population(results, np.concatenate(indices), observations, np.asarray(sum(busy)))
 
     def evaluate_mean(
         self,
@@ -165,7 +171,7 @@ class Evaluator:
         episodes = 1 if self.task.policy is None else self.config.evaluation.episodes  # a function has one value
         batch = evaluation_batch(mean, self.task.evaluation_seeds(generation, attempt, episodes), normalization)
         key = QueueKey(generation, "evaluation", attempt)
-        records, _, _ = self._play(self._open_queue(batch, key), key)
+        records, _, _ = self._play([self._open_queue(batch, key)], key)
         evaluation = Evaluation.of(records["total"], records["steps"])
         if evaluation.failed_share > tolerated:
             raise EvaluationFailed(
@@ -175,31 +181,29 @@ class Evaluator:
             )
         return evaluation
 
-    def _open_training(self, spec: GenerationSpec, generation: int, batch: int) -> RolloutQueue:
-        """The queue of a batch of a generation's members."""
-        rollouts = training_batch(self.task, self.solver, spec, generation, batch)
-        return self._open_queue(rollouts, QueueKey(generation, "training", batch))
+    def _open_training(self, part: Part, generation: int, batch: int) -> RolloutQueue:
+        """The queue of a part of a batch of a generation's members; one that is open already goes on."""
+        key = QueueKey(generation, "training", batch, part.start)
+        if key in self.queues:
+            return self.queues[key]
+        return self._open_queue(training_batch(self.task, self.solver, part, generation, batch), key)
 
     def _open_queue(self, batch: RolloutBatch, key: QueueKey) -> RolloutQueue:
-        """The queue of this key; one that is open already goes on.
-
-        After a rank was lost, rollouts that the others have finished are not played again.
-        """
-        if key not in self.queues:
-            queue = self.recovered.get(key) or RolloutQueue(batch)
-            pending = np.arange(len(batch))
-            if self.is_recovering:
-                finished, _ = self.comm.allgather(np.flatnonzero(queue.is_finished))
-                pending = np.setdiff1d(pending, finished)
-            queue.reopen(pending, self.comm.work_counter(len(pending)))
-            self.queues[key] = queue
-            self.recovered.pop(key, None)  # not before: another rank may be lost in the allgather
-        return self.queues[key]
+        """A queue of this batch.  After a rank was lost, what the others have finished is not played again."""
+        queue = self.recovered.get(key) or RolloutQueue(batch)
+        pending = np.arange(len(batch))
+        if self.is_recovering:
+            finished, _ = self.comm.allgather(np.flatnonzero(queue.is_finished))
+            pending = np.setdiff1d(pending, finished)
+        queue.reopen(pending, self.comm.work_counter(len(pending)))
+        self.queues[key] = queue
+        self.recovered.pop(key, None)  # not before: another rank may be lost in the allgather
+        return queue
 
     def _play(
-        self, queue: RolloutQueue, key: QueueKey
+        self, queues: Sequence[RolloutQueue], key: QueueKey
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None, npt.NDArray[np.float64]]:
-        """Play a queue on all ranks; a rank that runs dry goes on with the next generation's queue.
+        """Play queues on all ranks; a rank that runs dry goes on with the next generation's early queue.
 
         Returns the records of all rollouts in order, on rank 0 the observation sums in order (None elsewhere, and
         where nothing was sampled), and the seconds (ranks,) that each rank played.
@@ -207,26 +211,29 @@ class Evaluator:
         self.queues = {name: kept for name, kept in self.queues.items() if name.generation >= key.generation}
         next_generation = key.generation + (key.kind == "training")
         prefetch = self.queues.get(QueueKey(next_generation, "training", 0))
-        self.on_play(key, queue)
+        self.on_play(key, queues)
         barrier, began = self.comm.nonblocking_barrier(), time.perf_counter_ns()
         players = self.task.count_players(self.comm.node_size)
         if self.comm.node_rank < players:
-            self.task.player.play(queue, players, prefetch, barrier.is_over, self.control.must_abandon)
+            self.task.player.play(queues, players, prefetch, barrier.is_over, self.control.must_abandon)
         busy = time.perf_counter_ns() - began
         if prefetch:
             barrier.wait()
-        numbers_sent = self.control.request(), busy, len(queue.failures)
-        records, numbers = self.comm.allgather(queue.finished(), numbers_sent)
-        self.failures = gather_failures(self.comm, queue.failures) if numbers[:, 2].any() else []
-        self._log_failures(queue, key)
+        failures = {queue.batch.first + number: why for queue in queues for number, why in queue.failures.items()}
+        numbers_sent = self.control.request(), busy, len(failures)
+        finished = np.concatenate([queue.finished() for queue in queues])
+        records, numbers = self.comm.allgather(finished, numbers_sent)
+        self.failures = gather_failures(self.comm, failures) if numbers[:, 2].any() else []
+        self._log_failures(np.concatenate([queue.batch.seeds for queue in queues]), key)
         self.control.agree(numbers[:, 0])
         sums = None
-        if self.task.observation_size and queue.batch.sampled.any():
-            sums = self.comm.gather(queue.observations(self.task.observation_size))
+        if self.task.observation_size and any(queue.batch.sampled.any() for queue in queues):
+            observed = [queue.observations(self.task.observation_size) for queue in queues]
+            sums = self.comm.gather(np.concatenate(observed))
         return in_order(records), None if sums is None else in_order(sums), numbers[:, 1] / 1e9
 
-    def _log_failures(self, queue: RolloutQueue, key: QueueKey) -> None:
-        """Log the failures of a queue, on rank 0: a line for all that failed with the same message."""
+    def _log_failures(self, seeds: npt.NDArray[np.int64], key: QueueKey) -> None:
+        """Log the failures on rank 0: a line for all that failed with the same message.  seeds: of all rollouts."""
         solver, environment = self.config.solver, self.config.environment.id
         for group in self.failures[:MOST_LINES]:
             member, episode = divmod(group.first, solver.episodes)
@@ -243,7 +250,7 @@ class Evaluator:
                 environment,
                 generation,
                 what,
-                queue.batch.seeds[group.first],
+                seeds[group.first],
                 place,
                 others,
                 group.message,
@@ -254,22 +261,29 @@ class Evaluator:
             log.warning("%s: %d more episodes failed, for %d other reasons", environment, count, len(rest))
 
 
-def training_batch(
-    task: Task, solver: Solver[Any, Any], spec: GenerationSpec, generation: int, batch: int
-) -> RolloutBatch:
-    """The rollouts of a batch of a generation's members.  generation: how many were made before it."""
-    indices, episodes = solver.population_indices(generation, batch), task.config.solver.episodes
+def training_batch(task: Task, solver: Solver[Any, Any], part: Part, generation: int, batch: int) -> RolloutBatch:
+    """The rollouts of a part of a batch of a generation's members.  generation: how many were made before it."""
+    indices, episodes, spec = solver.population_indices(generation, batch), task.config.solver.episodes, part.spec
+    own = slice(part.start * episodes, part.stop * episodes)
+    action_seeds = task.action_seeds(generation, batch)
     return RolloutBatch(
-        seeds=task.training_seeds(generation, batch),
-        parameters=MemberParameters(solver, spec.proposal, indices, episodes),
-        sampled=task.training_samples(generation, batch),
+        seeds=task.training_seeds(generation, batch)[own],
+        parameters=MemberParameters(solver, spec.proposal, indices, episodes, part.start),
+        sampled=task.training_samples(generation, batch)[own],
         normalization=spec.normalization,
-        action_seeds=task.action_seeds(generation, batch),
+        action_seeds=None if action_seeds is None else action_seeds[own],
+        first=own.start,
         is_training=True,
         limit=spec.limit,
         payload_size=solver.payload_size,
         behaviour_size=task.behaviour_size if solver.wants_behaviour else 0,
     )
+
+
+def indices_of(batch: RolloutBatch) -> npt.NDArray[np.int64]:
+    """(k,) where the noise of each member (or pair) of a training batch begins in the noise table."""
+    assert isinstance(batch.parameters, MemberParameters)
+    return batch.parameters.indices
 
 
 def in_order(records: npt.NDArray[Any]) -> npt.NDArray[Any]:

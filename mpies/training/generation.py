@@ -1,4 +1,4 @@
-"""The two values that a generation passes between the ranks: what to sample from, and what was found."""
+"""What a generation passes between the ranks: what its members are sampled from, and what their episodes returned."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -47,6 +47,15 @@ class GenerationSpec:
 
 
 @dataclass(frozen=True)
+class Part:
+    """The members [start, stop) of a generation's first population, which are sampled from one spec."""
+
+    spec: GenerationSpec
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
 class Population:
     """The members of a generation and what their episodes returned, in member order, the same on every rank.
 
@@ -67,8 +76,3 @@ class Population:
 def results_to_arrays(results: Results) -> dict[str, npt.NDArray[Any]]:
     """Names to arrays, as the ledger records them."""
     return {entry.name: getattr(results, entry.name) for entry in dataclasses.fields(Results)}
-
-
-def results_from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Results:
-    """The Results that `results_to_arrays` was given."""
-    return Results(**{entry.name: arrays[entry.name] for entry in dataclasses.fields(Results)})

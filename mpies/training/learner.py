@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from mpies.solvers.problem import SolverProblem
 from mpies.training.generation import GenerationSpec, Population, results_to_arrays
 from mpies.training.normalizer import Normalizer
 
-NEXT_SPEC = "ahead/"  # how the names of the next spec's vectors begin in a checkpoint
+EARLY_SPEC = "ahead/"  # how the names of the early spec's vectors begin in a checkpoint
 
 
 @dataclass
@@ -39,7 +39,8 @@ class Learner:
     observation_size: o, 0 where observations are not normalised.
     constants: arrays that a policy has besides its parameters.
     limit: steps of a training episode, None for no limit.
-    next_spec: where generations overlap, the spec of the coming generation, which was fixed before the newest results.
+    early_spec: where generations overlap, the spec of the coming generation's early members, which was fixed before the
+    newest results; None where there are none.
     best: the highest mean of an evaluation so far.  solved: the mean of the newest one, if it was confirmed.
     """
 
@@ -55,7 +56,8 @@ class Learner:
         self.clock = Clock()
         adaptive = config.environment.adaptive
         self.limit = adaptive.start if adaptive else None
-        self.next_spec: GenerationSpec | None = None
+        self.early_spec: GenerationSpec | None = None
+        self._coming: GenerationSpec | None = None
         self.best = self.solved = -math.inf
 
     def start(self, policy: Mapping[str, Any]) -> None:
@@ -63,24 +65,25 @@ class Learner:
         self.solver.start(policy["parameters"])
         if "normalizer/count" in policy:
             self.normalizer.restore(select(dict(policy), "normalizer/"))
-        if self.config.overlap:
-            self.next_spec = self.ask()
 
     def ask(self) -> GenerationSpec:
-        """The spec of a generation that is sampled around the newest parameters."""
+        """The spec of members that are sampled around the newest mean."""
         normalization = self.normalizer.mean_and_deviation() if self.normalizer.total.size else None
-        self._newest = GenerationSpec(self.solver.ask(), normalization, self.limit)
-        if self.config.overlap:  # the solver changes its own vectors while this generation is played
-            self._newest = self._newest.copy()
-        return self._newest
+        return GenerationSpec(self.solver.ask(), normalization, self.limit)
+
+    def ask_early(self) -> GenerationSpec:
+        """The spec of the early members of the generation after this one: around where the mean is expected to be."""
+        newest = self.ask()
+        expected = replace(newest, proposal=replace(newest.proposal, mean=self.solver.predict_mean()))
+        self._coming = expected.copy()  # the solver changes its own vectors while these members are played
+        return self._coming
 
     def tell(
         self, spec: GenerationSpec, population: Population, moments: npt.NDArray[np.float32], seconds: float
     ) -> None:
         """Take the step of a generation.  moments: (orders, d), of all its members.  seconds: that it took."""
         self.solver.tell(spec.proposal, population.results, moments)
-        if self.next_spec:
-            self.next_spec = self._newest
+        self.early_spec, self._coming = self._coming, None
         if population.record is not None:  # the ledger records what the rest came to
             self._load_progress(population.record)
         else:
@@ -104,7 +107,7 @@ class Learner:
             if at_limit.mean() >= adaptive.threshold:
                 self.limit = int(min(max(self.limit + 1, self.limit * adaptive.ratio), NEVER))
 
-    def note_solved(self, evaluation: Evaluation) -> None:
+    def update_solved(self, evaluation: Evaluation) -> None:
         """Remember the mean of an evaluation if it is confirmed, for the stop rule."""
         self.solved = evaluation.mean if evaluation.confirmed else -math.inf
 
@@ -116,17 +119,17 @@ class Learner:
         return is_best
 
     def state(self) -> dict[str, Any]:
-        """Names to arrays: all that the next generation depends on; the digest covers it."""
-        spec = self.next_spec.vectors() if self.next_spec else []
+        """Names to arrays that no later step changes: all that the next generation depends on; the digest covers it."""
+        spec = self.early_spec.vectors() if self.early_spec else []
         return (
             {f"solver/{name}": value for name, value in self.solver.state().items()}
             | {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
             | ({} if self.limit is None else {"limit": self.limit})
-            | {f"{NEXT_SPEC}{place}": vector for place, vector in enumerate(spec)}
+            | {f"{EARLY_SPEC}{place}": vector for place, vector in enumerate(spec)}
         )
 
     def progress(self) -> dict[str, Any]:
-        """Names to values: all but the solver and the next spec."""
+        """Names to values: all but the solver and the early spec."""
         return (
             {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
             | {f"clock/{name}": value for name, value in asdict(self.clock).items()}
@@ -142,11 +145,11 @@ class Learner:
         """Continue from what `state_dict` returned, bit for bit."""
         self.solver.restore(select(arrays, "solver/"))
         self._load_progress(arrays)
-        vectors = select(arrays, NEXT_SPEC)
-        self.next_spec = None
+        vectors = select(arrays, EARLY_SPEC)
+        self.early_spec = None
         if vectors:
             in_order = [vectors[str(place)] for place in range(len(vectors))]
-            self.next_spec = GenerationSpec.from_vectors(in_order, self.solver.Proposal)
+            self.early_spec = GenerationSpec.from_vectors(in_order, self.solver.Proposal)
 
     def _load_progress(self, arrays: Mapping[str, Any]) -> None:
         self.normalizer.restore(select(dict(arrays), "normalizer/"))
@@ -207,12 +210,12 @@ class Learner:
         is_best: bool = False,
         ranks: int = 1,
     ) -> Snapshot:
-        """A copy of the state after a generation, to be written while training goes on.
+        """The state after a generation, to be written while training goes on: `state` has made the copies.
 
         population: of the newest generation; None where nothing is to be recorded but the state.
         """
-        state = {name: np.array(value) for name, value in self.state().items()}
-        progress = {name: np.array(value) for name, value in self.progress().items()}
+        state = {name: np.asarray(value) for name, value in self.state().items()}
+        progress = {name: np.asarray(value) for name, value in self.progress().items()}
         statistics = {name: value for name, value in progress.items() if name.startswith("normalizer/")}
         return Snapshot(
             generation=self.clock.generation,

@@ -41,8 +41,8 @@ class Normalizer:
         return np.stack([mean, np.sqrt(variance)]).astype(np.float32)
 
     def state(self) -> dict[str, Vector]:
-        """Names to arrays, for `restore`."""
-        return {"count": self.count, "total": self.total, "squares": self.squares}
+        """Names to copies of the arrays, for `restore`."""
+        return {"count": self.count.copy(), "total": self.total.copy(), "squares": self.squares.copy()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from what `state` returned."""

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from mpies.comm import Communicator
 from mpies.config.schema import Config, EnvironmentSection
 from mpies.envs import change_task, make_env, make_function_env
-from mpies.envs.base import Discrete, VectorEnv
+from mpies.envs.base import VectorEnv, draw_actions
 from mpies.envs.functions import FunctionEnv
 from mpies.errors import USER_ERRORS, ConfigError
 from mpies.paths import absolute, start_folder
@@ -19,6 +19,7 @@ from mpies.policies.convolutional import ConvolutionalOptions
 from mpies.rollouts.functions import FunctionPlayer
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import Player
+from mpies.runs.foreign import is_foreign, read_first_policy
 from mpies.runs.policy_file import load_policy
 from mpies.solvers.directions import Directions
 from mpies.solvers.streams import ACTIONS, EPISODES, EVALUATION, REFERENCE, STATISTICS, TASK, stream
@@ -64,11 +65,7 @@ def draw_reference(env: VectorEnv, count: int, random: np.random.Generator) -> n
         for step in range(100 * interval):
             if step % interval == 0:
                 frames += list(observations.astype(np.uint8))
-            if isinstance(action, Discrete):
-                actions = random.integers(action.count, size=len(places)).astype(np.int32)
-            else:
-                actions = random.uniform(action.low, action.high, (len(places), len(action.low))).astype(np.float32)
-            batch.send(places, actions)
+            batch.send(places, draw_actions(action, len(places), random))
             observations, _, over = batch.receive()
             places, observations = places[~over], observations[~over]
             if not len(places) or len(frames) >= count:
@@ -213,6 +210,8 @@ class Task:
         path = self.config.policy.init_from
         if path is None:
             return {"parameters": self.policy.initial(self.config.seed)}
+        if is_foreign(absolute(path)):
+            return read_first_policy(absolute(path), path, self.policy)
         saved = load_policy(absolute(path))
         parameters, normalization = saved.arrays["parameters"], saved.arrays["normalization"]
         wrong = None

@@ -8,8 +8,7 @@ from typing import Any
 from mpies.comm import Communicator, RankLost
 from mpies.config.schema import Config
 from mpies.runs.hdf5 import Arrays, Attributes
-from mpies.runs.metrics import Row
-from mpies.runs.snapshot import Evaluation
+from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter
 from mpies.solvers.problem import SolverProblem
 from mpies.training.control import Control, GenerationAbandoned, Signals
@@ -22,14 +21,14 @@ from mpies.training.update import Updater, make_solver
 
 log = logging.getLogger(__name__)
 
-Callback = Callable[[Row, Evaluation | None], Any]
+Callback = Callable[[Snapshot], Any]
 
 
 class Trainer:
     """One rank's part of a run.
 
     run: the run directory; only the rank that is 0 at the time writes it.
-    on_generation: called on rank 0 with the row and the evaluation (or None) of each generation.
+    on_generation: called on rank 0 with the snapshot of each generation when it is recorded; True stops the run.
     signals: None where no signal is waited for.
     """
 
@@ -39,7 +38,7 @@ class Trainer:
         comm: Communicator,
         run: RunWriter | None = None,
         signals: Signals | None = None,
-        on_generation: Callback = lambda row, evaluation: None,
+        on_generation: Callback = lambda snapshot: None,
     ) -> None:
         self.config, self.comm, self.run, self.on_generation = config, comm, run, on_generation
         self.task = build_task(config, comm)
@@ -88,9 +87,9 @@ class Trainer:
 
     def run_generation(self) -> None:
         """Play a generation and take its step; evaluate the mean when that is due; record both."""
-        spec, next_spec = self.updater.next_specs()
-        population = self.evaluator.evaluate(spec, self.updater.generation, prefetch=next_spec)
-        self.updater.apply(spec, population)
+        parts, upcoming = self.updater.next_parts()
+        population = self.evaluator.evaluate(parts, self.updater.generation, prefetch=upcoming)
+        self.updater.apply(parts, population)
         self.unrecorded = population if self.learner else None
         self.finish_generation()
 
@@ -101,13 +100,13 @@ class Trainer:
             mean, normalization = self.updater.broadcast_mean()
             evaluation = self.evaluator.evaluate_mean(mean, normalization, self.updater.generation, bool(reason))
             if self.learner and evaluation:
-                self.learner.note_solved(evaluation)
+                self.learner.update_solved(evaluation)
         is_last = bool(self.control.stop_reason(self.learner))
         if self.learner and self.run:  # no communication from here on: no loss of a rank can interrupt it
             is_best = evaluation is not None and self.learner.update_best(evaluation)
             snapshot = self.learner.snapshot(self.unrecorded, evaluation, is_best, self.comm.size)
             self.run.record(snapshot, is_last)
-            self.on_generation(snapshot.row, evaluation)
+            self.control.has_callback_stopped |= bool(self.on_generation(snapshot))
         self.unrecorded = None
         self.evaluator.forget_recovered()
 

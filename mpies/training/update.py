@@ -1,7 +1,7 @@
 """The update of a generation on all ranks; the same live, resumed and replayed."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,10 @@ from mpies.solvers import find_solver, noise
 from mpies.solvers.base import Results, Solver
 from mpies.solvers.directions import Directions
 from mpies.solvers.update import sum_moments
-from mpies.training.generation import GenerationSpec, Population
+from mpies.training.generation import GenerationSpec, Part, Population
 from mpies.training.learner import Learner
+
+FIRST_EARLY = 2  # the first generation, counted from 0, that may have an early part
 
 
 def make_solver(config: Config, dimension: int, directions: Directions | None = None) -> Solver[Any, Any]:
@@ -28,14 +30,17 @@ class Updater:
 
     learner: the state of the run, on rank 0; None elsewhere.
     generation: how many generations have been applied.
-    next_spec: where generations overlap, the spec of the coming generation, once it has been broadcast.
+    early: how many members of a generation may begin before the one before it is complete.
+    early_spec: what those of the coming generation are sampled from, once it has been broadcast.
     """
 
     def __init__(self, config: Config, solver: Solver[Any, Any], comm: Communicator) -> None:
         self.config, self.solver, self.comm = config, solver, comm
         self.learner: Learner | None = None
         self.generation = 0
-        self.next_spec: GenerationSpec | None = None
+        self.early = config.solver.early_members(config.overlap, solver.dimension)
+        self.early_spec: GenerationSpec | None = None
+        self._upcoming: Part | None = None  # the early part of the generation after it
 
     def build_table(self) -> None:
         """Make the noise table, and room for the rows of whole candidates, in the shared memory of each node.
@@ -53,17 +58,25 @@ class Updater:
 
     def begin(self, learner: Learner | None) -> None:
         """Go on from a learner.  learner: on rank 0."""
-        self.learner, self.next_spec = learner, None
+        self.learner, self.early_spec, self._upcoming = learner, None, None
         self.generation = self.comm.broadcast_int(learner.clock.generation if learner else None)
 
-    def next_specs(self) -> tuple[GenerationSpec, GenerationSpec | None]:
-        """The spec of the coming generation and, where generations overlap, of the one after it."""
+    def next_parts(self) -> tuple[list[Part], Part | None]:
+        """The parts of the coming generation and, where generations overlap, the early part of the one after it.
+
+        The first two generations have no early part: observation statistics and momentum begin with their results.
+        """
         learner, self._began = self.learner, time.perf_counter()
-        if not self.config.overlap:
-            return self.broadcast_spec(learner.ask() if learner else None), None
-        spec = self.next_spec or self.broadcast_spec(learner.next_spec if learner else None)
-        self.next_spec = self.broadcast_spec(learner.ask() if learner else None)
-        return spec, self.next_spec
+        parts, members = [], self.config.solver.members(self.solver.dimension)
+        if self.early and self.generation >= FIRST_EARLY:
+            self.early_spec = self.early_spec or self.broadcast_spec(learner.early_spec if learner else None)
+            parts.append(Part(self.early_spec, 0, self.early))
+        if not parts or self.early < members:
+            newest = self.broadcast_spec(learner.ask() if learner else None)
+            parts.append(Part(newest, self.early if parts else 0, members))
+        if self.early and self.generation + 1 >= FIRST_EARLY:
+            self._upcoming = Part(self.broadcast_spec(learner.ask_early() if learner else None), 0, self.early)
+        return parts, self._upcoming
 
     def broadcast_spec(self, spec: GenerationSpec | None) -> GenerationSpec:
         """Rank 0's spec on every rank."""
@@ -80,19 +93,24 @@ class Updater:
         mean, normalization = self.comm.broadcast(vectors)
         return mean, normalization.reshape(2, -1) if len(normalization) else None
 
-    def apply(self, spec: GenerationSpec, population: Population) -> None:
-        """Take the step of a generation: each rank sums its block of the moments, rank 0 tells the solver."""
+    def apply(self, parts: Sequence[Part], population: Population) -> None:
+        """Take the step of a generation: each rank sums its block of the moments, rank 0 tells the solver.
+
+        The step treats all members as sampled from the newest spec, that of the last part.
+        """
+        spec = parts[-1].spec
         with np.errstate(all="ignore"):  # a step may overflow; the returns of its members show it
             moments = sum_moments(self.solver, spec.proposal, population.results, population.indices, self.comm)
             if self.learner:
                 assert moments is not None
                 self.learner.tell(spec, population, moments, time.perf_counter() - self._began)
+        self.early_spec, self._upcoming = self._upcoming.spec if self._upcoming else None, None
         self.generation += 1
 
     def replay(self, record: Mapping[str, Any] | None) -> None:
         """Take the step of a generation again, from its ledger record.  record: on rank 0."""
-        spec, _ = self.next_specs()
-        self.apply(spec, self._recorded_population(record))
+        parts, _ = self.next_parts()
+        self.apply(parts, self._recorded_population(record))
 
     def _recorded_population(self, record: Mapping[str, Any] | None) -> Population:
         """The population of a ledger record, on every rank."""

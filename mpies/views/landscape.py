@@ -75,11 +75,12 @@ def read_trajectory(path: str | Path) -> Trajectory:
         means.append(solver.mean.copy())
         mean_returns.append(float(np.nanmean(record["returns"])))
         candidates = record["returns"][: config.solver.members(solver.dimension)]  # the first population
-        spec, indices = learner.next_spec or learner.ask(), solver.population_indices(generation, 0)
+        parts, indices = replay.next_parts(), solver.population_indices(generation, 0)
         random = stream(config.seed, PICTURES, generation)
         for member in random.choice(len(candidates), min(MEMBERS, len(candidates)), replace=False):
             members.append(np.empty(solver.dimension, np.float32))
-            solver.write(spec.proposal, indices, int(member), members[-1])
+            part = next(part for part in parts if part.start <= member < part.stop)
+            solver.write(part.spec.proposal, indices, int(member), members[-1])
             returns.append(float(candidates[member]))
     replay.run_until(start + len(records))
     means.append(solver.mean.copy())

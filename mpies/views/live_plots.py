@@ -85,6 +85,12 @@ class LivePlots:
                 self._process.kill()
                 self._process.wait()
 
+    def drop(self) -> None:
+        """End the drawing process without last plots."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+
 
 def lower_priority(niceness: int) -> None:
     """Run at a lower priority and on any processor: this process inherits the binding of rank 0 to its own."""

@@ -4,8 +4,9 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from mpies.comm.processes import process_start
 from mpies.config.schema import StopSection
 from mpies.rollouts.queue import RolloutQueue
 from mpies.runs.metrics import Row
-from mpies.runs.snapshot import Evaluation
 from mpies.training.evaluator import QueueKey
 from mpies.views.progress import EVALUATIONS, GENERATIONS, PLOTS, START_UP, Phase, Progress
 
@@ -51,24 +51,28 @@ class Phases(Progress):
         """Begin a phase before the first generation, such as "building the noise table"."""
         self.begin(Phase(name))
 
-    def begin_play(self, key: QueueKey, queue: RolloutQueue) -> None:
-        """Begin a phase in which all ranks play a queue."""
+    def begin_play(self, key: QueueKey, queues: Sequence[RolloutQueue]) -> None:
+        """Begin a phase in which all ranks play these queues."""
         if key.kind == "evaluation":
             phase = Phase(f"evaluating generation {key.generation}", EVALUATIONS)
         else:
             batch = f", batch {key.batch + 1}" if key.batch else ""
             phase = Phase(f"generation {key.generation + 1}{batch}", GENERATIONS, key.generation)
-        share = max(len(queue.pending) / self._comm.size, 1)  # episodes that this rank may expect to play
-        phase.played = lambda: min(np.count_nonzero(queue.is_finished) / share, 1.0)
+        # episodes that this rank may expect to play
+        share = max(sum(len(queue.pending) for queue in queues) / self._comm.size, 1)
+        phase.played = lambda: min(sum(np.count_nonzero(queue.is_finished) for queue in queues) / share, 1.0)
         self.begin(phase)
 
     def set_stop(self, stop: StopSection) -> None:
         self._progress.set_stop(stop)
 
-    def show(self, row: Row, evaluation: Evaluation | None) -> None:
+    def show(self, row: Row) -> None:
         with self._lock:
-            self._progress.show(row, evaluation)
+            self._progress.show(row)
         self.begin(Phase(f"generation {row['generation']}", GENERATIONS))  # its end; the next one begins with its play
+
+    def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
+        self._progress.show_outcome(message, values)
 
     def describe(self) -> str:
         """How long the job has taken up to now, and for what."""

@@ -1,6 +1,8 @@
 """The progress of a run on standard output: a live bar, one aligned line a generation, or JSON lines."""
 
+import contextlib
 import json
+import math
 import os
 import sys
 import time
@@ -11,8 +13,9 @@ from typing import Any
 
 from mpies.comm import LAUNCHED
 from mpies.config.schema import StopSection
+from mpies.errors import escape
 from mpies.runs.metrics import Cell, Row, format_return
-from mpies.runs.snapshot import Evaluation
+from mpies.runs.snapshot import CONFIDENCE
 
 PATIENCE = 2.0  # seconds after which a phase is worth a line
 SILENCE = 60.0  # seconds without a line after which the phase is named again
@@ -45,8 +48,12 @@ class Progress(ABC):
     """Shows the generations of a run as they are made, and what the run is doing in between."""
 
     @abstractmethod
-    def show(self, row: Row, evaluation: Evaluation | None) -> None:
-        """Show a generation.  row: of metrics.csv.  evaluation: of this generation, None where none was due."""
+    def show(self, row: Row) -> None:
+        """Show a generation.  row: of metrics.csv."""
+
+    def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
+        """Show the last line of a run.  values: what it says, as names and values of a JSON object."""
+        print(format_entry("INFO", message, values) if is_json_wanted() else escape(message), flush=True)
 
     def show_phase(self, phase: Phase) -> None:  # noqa: B027 (not all show it)
         """Show what the run is doing.  A thread calls this a few times a second."""
@@ -56,6 +63,16 @@ class Progress(ABC):
 
     def close(self) -> None:  # noqa: B027 (most have nothing to restore)
         """Leave the terminal as it was."""
+
+
+class NoProgress(Progress):
+    """Shows nothing."""
+
+    def show(self, row: Row) -> None:
+        return None
+
+    def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
+        return None
 
 
 class LineProgress(Progress):
@@ -94,7 +111,7 @@ class TextProgress(LineProgress):
         super().__init__()
         self._has_header = False
 
-    def show(self, row: Row, evaluation: Evaluation | None) -> None:
+    def show(self, row: Row) -> None:
         if not self._has_header:
             print(
                 f"{'generation':>10} {'mean':>10} {'max':>10} {'length':>8} {'evaluation':>18} {'steps':>12} "
@@ -104,7 +121,7 @@ class TextProgress(LineProgress):
             self._has_header = True
         self._print_generation(
             f"{row['generation']:>10} {_format_number(row['return_mean']):>10} {_format_number(row['return_max']):>10} "
-            f"{_format_number(row['length_mean']):>8} {_format_evaluation(evaluation):>18} {row['steps']:>12,} "
+            f"{_format_number(row['length_mean']):>8} {_format_evaluation(row):>18} {row['steps']:>12,} "
             f"{row['steps_per_second']:>9,.0f} {row['seconds']:>8.1f}",
             {},
         )
@@ -113,25 +130,35 @@ class TextProgress(LineProgress):
 class JsonProgress(LineProgress):
     """One JSON object a line, for log viewers: the numbers of a generation under their names in metrics.csv."""
 
-    def show(self, row: Row, evaluation: Evaluation | None) -> None:
+    def show(self, row: Row) -> None:
         numbers = {name: value for name, value in row.items() if value is not None and value == value}  # no NaN
-        self._print_generation(describe_generation(row, evaluation), numbers)
+        self._print_generation(describe_generation(row), numbers)
 
     def _print(self, message: str, values: Mapping[str, Any]) -> None:
         print(format_entry("INFO", message, values), flush=True)
 
 
 class ProgressBar(LineProgress):
-    """A live line on a terminal: what the run is doing, return, speed and the time left.  Once closed, plain lines."""
+    """A live line on a terminal: what the run is doing, return, speed and the time left.  Once closed, plain lines.
 
-    def __init__(self) -> None:
+    terminal: path of the terminal to write to; '' for standard output.  Raises OSError if it cannot be opened.
+    """
+
+    def __init__(self, terminal: str = "") -> None:
         super().__init__()
         from rich import progress
+        from rich.console import Console
+
+        console, self._file = None, None
+        if terminal:
+            self._file = os.fdopen(os.open(terminal, os.O_WRONLY | os.O_NOCTTY), "w")
+            console = Console(file=self._file, width=os.get_terminal_size(self._file.fileno()).columns or None)
 
         text = progress.TextColumn
         columns = text("{task.description}"), progress.BarColumn(), text("{task.fields[state]}")
         # Where standard error leads elsewhere, what is printed on it must not appear above the bar.
-        self._bar = progress.Progress(*columns, auto_refresh=False, redirect_stderr=sys.stderr.isatty())
+        is_shown_here = sys.stderr.isatty() or (bool(terminal) and _parents_stream(2) == terminal)
+        self._bar = progress.Progress(*columns, console=console, auto_refresh=False, redirect_stderr=is_shown_here)
         self._task = self._bar.add_task("starting", total=None, state="")
         self._stop = StopSection()
         self._is_closed = False
@@ -158,16 +185,14 @@ class ProgressBar(LineProgress):
         if not self._bar.live.is_started:
             self._bar.start()
 
-    def show(self, row: Row, evaluation: Evaluation | None) -> None:
+    def show(self, row: Row) -> None:
         self._start()
         self._has_generation = True
         generation, seconds = _as_float(row["generation"]), _as_float(row["seconds"])
-        if evaluation:
-            self._evaluations.append((seconds, evaluation.mean))
+        if evaluation := _format_evaluation(row):
+            self._evaluations.append((seconds, _as_float(row["eval_mean"])))
             target = f", target {self._stop.target:g}" if self._stop.target is not None else ""
-            self._bar.console.print(
-                f"generation {row['generation']}: evaluation {_format_evaluation(evaluation)}{target}", highlight=False
-            )
+            self._bar.console.print(f"generation {row['generation']}: evaluation {evaluation}{target}", highlight=False)
         left = describe_time_left(generation, seconds, self._evaluations, self._stop)
         self._bar.update(
             self._task,
@@ -181,13 +206,25 @@ class ProgressBar(LineProgress):
         if not self._is_closed:
             self._is_closed, self._printed_at = True, time.monotonic()
             self._bar.stop()
+            if self._file:
+                self._file.close()
 
 
 def make_progress() -> Progress:
     """JsonProgress where JSON is wanted, else a ProgressBar on a terminal and TextProgress elsewhere."""
     if is_json_wanted():
         return JsonProgress()
-    return ProgressBar() if _is_shown_on_terminal() else TextProgress()
+    if not sys.stdout.isatty():
+        return TextProgress()
+    if not any(name in os.environ for name in LAUNCHED):
+        return ProgressBar()
+    # mpirun connects its ranks to pseudo-terminals of its own, and holds back what they print until a line is complete.
+    # Under it, mpirun's standard output decides, and the bar is written there.
+    terminal = _parents_stream(1)
+    with contextlib.suppress(OSError):  # it belongs to another user, or to another container
+        if terminal.startswith(("/dev/pts/", "/dev/tty")):
+            return ProgressBar(terminal)
+    return TextProgress()
 
 
 def is_json_wanted() -> bool:
@@ -200,11 +237,11 @@ def format_entry(severity: str, message: str, values: Mapping[str, Any]) -> str:
     return json.dumps({"severity": severity, "message": message, **values}, default=float)
 
 
-def describe_generation(row: Row, evaluation: Evaluation | None) -> str:
+def describe_generation(row: Row) -> str:
     """The results of a generation in one line."""
     text = f"generation {row['generation']}: return {_format_number(row['return_mean'])}"
-    if evaluation:
-        text += f", evaluation {_format_evaluation(evaluation)}"
+    if evaluation := _format_evaluation(row):
+        text += f", evaluation {evaluation}"
     return text
 
 
@@ -227,20 +264,12 @@ def describe_time_left(
     return f"{_format_duration(per_generation * (stop.generations - generation))} to the last generation"
 
 
-def _is_shown_on_terminal() -> bool:
-    """Whether standard output ends at a terminal.
-
-    mpirun connects its ranks to pseudo-terminals of its own.  Under it, mpirun's standard output decides.
-    """
-    if not sys.stdout.isatty():
-        return False
-    if not any(name in os.environ for name in LAUNCHED):
-        return True
+def _parents_stream(number: int) -> str:
+    """Path of the file behind standard output (1) or error (2) of the parent process, '' if it cannot be found."""
     try:
-        target = os.readlink(f"/proc/{os.getppid()}/fd/1")
+        return os.readlink(f"/proc/{os.getppid()}/fd/{number}")
     except OSError:
-        return False
-    return target.startswith(("/dev/pts/", "/dev/tty"))
+        return ""
 
 
 def _as_float(cell: Cell) -> float:
@@ -259,8 +288,12 @@ def _format_number(value: Cell) -> str:
     return format_return(number) if abs(number) < 1e5 else f"{number:.3e}"
 
 
-def _format_evaluation(evaluation: Evaluation | None) -> str:
-    return format_mean(evaluation.mean, evaluation.interval) if evaluation else ""
+def _format_evaluation(row: Row) -> str:
+    """The evaluation of a generation, '' where there was none."""
+    mean, deviation, episodes = (row.get(name) for name in ("eval_mean", "eval_std", "eval_episodes"))
+    if mean is None:
+        return ""
+    return format_mean(_as_float(mean), CONFIDENCE * _as_float(deviation) / math.sqrt(_as_float(episodes) or 1.0))
 
 
 def format_mean(mean: float, interval: float) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from mpies.config.loading import as_yaml
+from mpies.errors import ConfigError
 from mpies.runs.metrics import format_return
 from mpies.views.curves import Curves, read_curves
 from mpies.views.plots import AXES, NARROW, WIDE, draw_return, render, write_file
@@ -62,6 +63,23 @@ def make_report(curves: Curves) -> str:
 <pre>{config}</pre>
 </body></html>
 """
+
+
+def summarize(curves: Curves, status: str) -> str:
+    """The newest numbers and the curve as a piece of HTML, for a notebook.  status: of the run, in one word.
+
+    Without matplotlib there is no curve.
+    """
+    rows = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in _facts(curves))
+    title = html.escape(f"{curves.name}: {curves.title} ({status})")
+    try:
+        picture = base64.b64encode(render(draw_return(curves, "steps", WIDE), "png")).decode()
+        curve = f'<img src="data:image/png;base64,{picture}" alt="return against steps" style="max-width: 40rem">'
+    except ConfigError as error:
+        curve = f"<p>{html.escape(str(error))}</p>"
+    return (
+        f"<div><strong>{title}</strong>{curve}<details><summary>Numbers</summary><table>{rows}</table></details></div>"
+    )
 
 
 def _facts(curves: Curves) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,9 @@
 """The runs below a folder as values for JSON: a summary of each, and the curves of one, whole or what is new."""
 
+import contextlib
 import csv
 import math
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mpies.errors import RunError
+from mpies.paths import absolute
 from mpies.runs.reader import Columns, RunView, find_runs, intervals
 
 MAX_POINTS = 400  # of a curve when it is first sent; new points are added to it
@@ -88,6 +92,36 @@ class RunIndex:
             update |= {"target": _value(config, "stop", "target"), "config": view.text("config.yaml")}
         update["files"] = [file for file in DOWNLOADS if view.stamp(file)]
         return update
+
+
+def list_runs(folder: str | Path) -> list[dict[str, Any]]:
+    """Of each run below `folder`, newest first: its summary, and path, status, size and changed.
+
+    status: as of RunView.  size: bytes of its files.  changed: when its newest row was written, in seconds since 1970.
+    Raises RunError where there is no such folder.
+    """
+    place = absolute(folder)
+    if not place.is_dir():
+        raise RunError(f"{folder}: there is no such folder; give the one that holds your runs")
+    found = []
+    for summary in RunIndex(place).summaries():
+        name = summary["name"]
+        view = RunView(place, name)
+        stamp = view.stamp("metrics.csv") or view.stamp("config.yaml")
+        row = {key: value for key, value in summary.items() if key not in ("name", "state")}  # status says more
+        row = {"path": str(Path(folder) / name), "status": view.status(), **row, "size": measure_size(place / name)}
+        found.append({**row, "changed": stamp[2] / 1e9 if stamp else 0.0})
+    return sorted(found, key=lambda row: -row["changed"])
+
+
+def measure_size(folder: str | Path) -> int:
+    """Bytes of all files below a folder."""
+    size = 0
+    for path, _, files in os.walk(folder):
+        for file in files:
+            with contextlib.suppress(OSError):  # removed meanwhile
+                size += os.lstat(os.path.join(path, file)).st_size
+    return size
 
 
 def _value(values: Mapping[str, Any], section: str, key: str) -> Any:

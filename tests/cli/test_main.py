@@ -12,7 +12,7 @@ from mpies.threads import VARIABLES
 
 COMMANDS = [
     *("bench", "check", "compare", "dashboard", "doctor", "evaluate", "export", "launch", "play", "plot", "probe"),
-    *("replay", "report", "reproduce", "simulate", "train", "verify"),
+    *("replay", "report", "reproduce", "runs", "simulate", "train", "verify"),
 ]
 
 
@@ -77,7 +77,7 @@ def test_python_m_mpies_is_the_command_line(run_mpies):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("train absent.yaml", "absent.yaml: cannot be read (No such file or directory); give the path of a YAML file"),
+        ("train swimer", "swimer: cannot be read (No such file or directory); the nearest is swimmer"),
         ("train x.yaml --seeds 5..1", "--seeds must be a number such as 5, or a range such as 6..10, but is '5..1'"),
         ("train x.yaml --seeds 2 seed=3", "--seeds and seed= exclude each other; leave one out"),
         ("verify x.yaml --ranks 1,0", "--ranks must be numbers like 1,2,3, but is '1,0'"),

@@ -167,8 +167,8 @@ class SpaceRaises(Good):
         raise RuntimeError("not connected")
 
 
-class DictSpace(Good):
-    observation_space = spaces.Dict({"position": Good.observation_space})
+class TextSpace(Good):
+    observation_space = spaces.Dict({"position": Good.observation_space, "word": spaces.Text(3)})
 
 
 def not_an_environment():

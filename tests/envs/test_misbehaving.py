@@ -37,7 +37,7 @@ REFUSED_ENVIRONMENTS = {
     "ConstructorInterrupts": "cannot be built: KeyboardInterrupt",
     "ConstructorMistaken": r"cannot be built: TypeError: object of type 'NoneType' has no len\(\)",
     "SpaceRaises": "cannot be built: RuntimeError: not connected",
-    "DictSpace": "has observations of kind Dict; a Box or Discrete is needed",
+    "TextSpace": r"has observations of kind Text \(observation\['word'\]\); needed: Box, Discrete, MultiDiscrete,",
     "not_an_environment": "must make a gymnasium.Env, but what it returned, a dict, has no observation_space",
 }
 REFUSED_FUNCTIONS = {

@@ -38,10 +38,13 @@ def test_the_bounds_of_an_action():
 @pytest.mark.parametrize(
     ("observation", "action", "kind"),
     [
-        (spaces.Dict({"a": BOX}), TWO, "observations of kind Dict"),
-        (spaces.Tuple([BOX, BOX]), TWO, "observations of kind Tuple"),
-        (BOX, spaces.Dict({"a": TWO}), "actions of kind Dict"),
-        (BOX, spaces.MultiBinary(3), "actions of kind MultiBinary"),
+        (spaces.Text(5), TWO, "observations of kind Text; needed: Box, Discrete,"),
+        (spaces.Dict({"a": BOX, "b": spaces.Tuple([TWO, spaces.Sequence(BOX)])}), TWO, "observations of kind Sequence"),
+        (spaces.Tuple([BOX, spaces.Text(5)]), TWO, r"observations of kind Text \(observation\[1\]\)"),
+        (BOX, spaces.Dict({"a": spaces.Graph(BOX, None)}), r"actions of kind Graph \(action\['a'\]\)"),
+        (BOX, spaces.OneOf([TWO, BOX]), "actions of kind OneOf"),
+        (BOX, spaces.Tuple([]), "actions without numbers"),
+        (spaces.Dict({}), TWO, "observations without numbers"),
     ],
 )
 def test_spaces_that_no_policy_serves_are_refused_in_one_line(observation, action, kind):

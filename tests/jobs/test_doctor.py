@@ -150,6 +150,12 @@ def test_an_inner_loop_that_is_not_compiled_is_noted(compiled, level):
     assert finding.level == level and bool(finding.cure) == (level == "note")
 
 
+@pytest.mark.parametrize(("is_installed", "level"), [(True, "ok"), (False, "note")])
+def test_the_absence_of_pybullet_is_noted(is_installed, level):
+    [finding] = doctor.check_pybullet(is_installed)
+    assert finding.level == level and bool(finding.cure) == (level == "note")
+
+
 def test_a_nearly_full_disk_is_bad(tmp_path, monkeypatch):
     assert levels(doctor.check_disk(tmp_path)) == {"disk": "ok"}
     monkeypatch.setattr(doctor, "FULL", 2**60)

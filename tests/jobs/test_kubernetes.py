@@ -47,11 +47,17 @@ def test_an_overlay_changes_what_the_job_needs():
     replicas = "/spec/mpiReplicaSpecs"
     resources = {"cpu": "16", "memory": "5120Mi"}
     assert values == {
+        "/metadata/name": "mpies-pole",
         "/spec/slotsPerWorker": 16,
         f"{replicas}/Worker/replicas": 3,
         f"{replicas}/Worker/template/spec/containers/0/resources": {"requests": resources, "limits": resources},
         f"{replicas}/Worker/template/spec/volumes/1/emptyDir/sizeLimit": "1088Mi",
-        f"{replicas}/Launcher/template/spec/containers/0/args": ["/runs/pole", "/configs/pole.yaml", *JOB.overrides],
+        f"{replicas}/Launcher/template/spec/containers/0/args": [
+            "/configs/pole.yaml",
+            "--out",
+            "/runs/pole",
+            *JOB.overrides,
+        ],
     }
     assert kustomization["resources"] == ["../../base"] and "images" not in kustomization
     (configs,) = kustomization["configMapGenerator"]
@@ -123,6 +129,8 @@ def test_an_overlay_renders_to_the_job(run_mpies, write_config, tmp_path):
     assert worker["containers"][0]["resources"]["limits"] == {"cpu": "8", "memory": memory}
     assert worker["volumes"][1]["emptyDir"] == {"medium": "Memory", "sizeLimit": "255Mi"}
     launcher = specs["Launcher"]["template"]["spec"]["containers"][0]
-    assert launcher["args"] == ["/runs/ball_seed=4", "/configs/ball.yaml", "seed=4"]
+    assert launcher["args"] == ["/configs/ball.yaml", "--out", "/runs/ball_seed=4", "seed=4"]
     assert launcher["image"] == worker["containers"][0]["image"] == "registry:5000/us/mpies:2"
+    assert parts["MPIJob"]["metadata"]["name"] == "mpies-ball-seed-4"
+    assert "kubectl delete mpijob mpies-ball-seed-4 " in ended.stdout
     assert parts["ConfigMap"]["data"] == {"ball.yaml": CONFIG, "other.yaml": "x"}

@@ -60,7 +60,7 @@ class Shown(Progress):
     def __init__(self):
         self.rows, self.is_closed = [], False
 
-    def show(self, row, evaluation):
+    def show(self, row):
         self.rows.append(row)
 
     def close(self):
@@ -70,7 +70,7 @@ class Shown(Progress):
 def test_what_is_shown_is_also_logged(tmp_path, capsys):
     shown = Shown()
     progress = LoggedProgress(shown, LogFile(tmp_path / "log.txt"))
-    progress.show({"generation": 5, "return_mean": 2.0}, None)
+    progress.show({"generation": 5, "return_mean": 2.0})
     progress.show_outcome("solved", {"reason": "solved"})
     progress.close()
     lines = (tmp_path / "log.txt").read_text().splitlines()

@@ -22,6 +22,7 @@ def test_a_batch_script_asks_for_what_the_job_needs():
         "#SBATCH --time=1-02:01:00",
         "#SBATCH --signal=B:USR1@120",
         "#SBATCH --requeue",
+        "#SBATCH --no-kill",
         "#SBATCH --open-mode=append",
         "#SBATCH --output=runs/pole-%j.out",
         "#SBATCH --partition=long",

@@ -81,8 +81,9 @@ class LocalJob:
         return self
 
     def __exit__(self, *_):
-        for pod in self.pods:
+        for number, pod in enumerate(self.pods):
             run(*podman("rm", "--force", "--time", "0", pod), check=False)
+            run("ip", "link", "delete", f"{BRIDGE}-{number}", check=False)  # a pod that dies slowly keeps its network
             run("ip", "netns", "delete", pod, check=False)
         run("ip", "link", "delete", BRIDGE, check=False)
 

@@ -27,8 +27,9 @@ def test_every_recipe_travels_in_the_config_map():
 def test_the_launcher_trains_a_valid_config_that_is_mounted(overlay, tmp_path):
     documents = rendered(overlay)
     container = one(documents, "MPIJob")["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
-    run, config = container["args"]
-    assert container["command"] == ["mpies-launch"] and Path(run).parent == Path("/runs")
+    config, out, run = container["args"]
+    assert container["command"][:4] == ["mpies", "train", "--hostfile", "/etc/mpi/hostfile"]
+    assert out == "--out" and Path(run).parent == Path("/runs")
     text = one(documents, "ConfigMap")["data"][Path(config).relative_to("/configs").name]
     (tmp_path / "config.yaml").write_text(text)
     load_config(tmp_path / "config.yaml", ())
@@ -144,15 +145,6 @@ def test_every_container_gets_the_image_that_was_pushed():
     }
 
 
-def test_the_launcher_says_what_is_missing(tmp_path):
-    script = OPERATOR / "launch.sh"
-    done = subprocess.run([script], capture_output=True, text=True)
-    assert done.returncode == 2 and "usage: mpies-launch RUN CONFIG" in done.stderr
-    env = {"PATH": "/usr/bin:/bin", "PRTE_MCA_prte_default_hostfile": str(tmp_path / "none")}
-    done = subprocess.run([script, "run", "config"], env=env, capture_output=True, text=True)
-    assert done.returncode == 2 and "names no hosts" in done.stdout
-
-
 @pytest.fixture(scope="module")
 def mpijob_schema():
     try:
@@ -222,7 +214,7 @@ def test_kubernetes_takes_everything_else_and_every_pod(overlay):
 @pytest.mark.k8s
 def test_scripts_and_dockerfile_are_clean():
     for command in (
-        ["shellcheck", OPERATOR / "launch.sh", HOME / "tests/k8s/install.sh"],
+        ["shellcheck", HOME / "tests/k8s/install.sh"],
         ["hadolint", OPERATOR / "Dockerfile"],
     ):
         program = HOME / ".venv/bin" / command[0]

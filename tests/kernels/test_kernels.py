@@ -247,7 +247,7 @@ def play_many(environment_id, module, **options):
         np.arange(100), Normals(policy.size), np.arange(100) % 3 == 0, statistics, limit=None if options else 110
     )
     queue = RolloutQueue(batch)
-    player.play(queue)
+    player.play([queue])
     assert queue.is_finished.all()
     return queue.results, np.sort(queue.observations(env.interface.observation_size), order="rollout"), player
 

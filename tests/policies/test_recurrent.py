@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from mpies.policies import aligned_stack
-from mpies.policies.recurrent import _sigmoid
+from mpies.policies.exported import _sigmoid
 from tests.policies.examples import WIDE, act, draw_members, draw_observations, torch_or_skip
 
 

@@ -14,7 +14,7 @@ def make_player(function):
 
 def test_every_value_is_that_of_its_members_parameters():
     queue = RolloutQueue(make_batch([0] * 20, payload_size=1, behaviour_size=3))
-    make_player(lambda x: 1 - x.sum()).play(queue, ranks=2)
+    make_player(lambda x: 1 - x.sum()).play([queue], ranks=2)
     assert queue.is_exhausted and not queue.failures
     numbers = np.arange(20.0)
     assert queue.results["total"].tolist() == (1 - 3 * numbers).tolist()
@@ -30,18 +30,18 @@ def test_a_function_that_raises_or_is_not_finite_fails_its_member_alone():
         return {5: np.nan, 7: -np.inf}.get(int(x[0]), 1.0)
 
     queue = RolloutQueue(make_batch([0] * 9))
-    make_player(function).play(queue)
+    make_player(function).play([queue])
     assert queue.failures == {2: "ValueError: not today", 5: "value nan", 7: "value -inf"}
     assert (queue.results["total"] == 1).tolist() == [rollout not in (2, 5, 7) for rollout in range(9)]
 
 
 def test_an_abandoned_queue_stops_at_once():
     queue = RolloutQueue(make_batch([0] * 100))
-    make_player(lambda x: 0.0).play(queue, ranks=5, must_abandon=Calls(2))
+    make_player(lambda x: 0.0).play([queue], ranks=5, must_abandon=Calls(2))
     assert queue.is_finished.sum() == 100 // 20 + 95 // 20 and not queue.is_exhausted
 
 
 def test_a_rank_that_runs_dry_goes_on_with_the_next_queue_until_the_others_are_done():
     first, second = RolloutQueue(make_batch([0] * 4)), RolloutQueue(make_batch([0] * 100))
-    make_player(lambda x: 0.0).play(first, prefetch=second, others_are_done=Calls(3))
+    make_player(lambda x: 0.0).play([first], prefetch=second, others_are_done=Calls(3))
     assert first.is_exhausted and second.is_finished.sum() == 3

@@ -3,9 +3,9 @@
 import pytest
 
 from mpies.errors import ConfigError
-from mpies.runs import trackers
+from mpies.runs import tensorboard
 from mpies.runs.metrics import read_metrics
-from mpies.runs.trackers import FILE, TensorBoardEvents
+from mpies.runs.tensorboard import FILE, TensorBoardEvents
 
 event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
 
@@ -82,6 +82,6 @@ def test_a_run_without_tensorboard_has_no_events(run_mpies, write_config, tmp_pa
 
 
 def test_without_tensorboardx_its_extra_is_named(monkeypatch, tmp_path):
-    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
+    monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'mpies\[tensorboard\]'"):
         TensorBoardEvents(tmp_path)

@@ -42,7 +42,7 @@ def test_idle_ranks_together_finish_what_is_pending_each_rollout_once(ranks):
     comm = connect()
     pending = np.delete(np.arange(1000), [3, 500])
     queue = queue_of(1000, pending)
-    bench.IdlePlayer(comm).play(queue)
+    bench.IdlePlayer(comm).play([queue])
     records = comm.allgather(queue.finished())[0]
     assert comm.size == ranks
     assert np.array_equal(np.sort(records["rollout"]), pending)
@@ -65,14 +65,14 @@ def test_an_idle_generation_is_a_generation_of_the_real_loop():
 
 def test_a_player_is_timed_and_its_episodes_are_counted():
     class Sleeper:
-        def play(self, queue, *_):
+        def play(self, queues, *_):
             time.sleep(0.02)
-            for rollout in queue.take(3):
-                queue.finish(rollout, 1.0, 0.0, 7 + rollout)
+            for rollout in queues[0].take(3):
+                queues[0].finish(rollout, 1.0, 0.0, 7 + rollout)
 
     player = bench.TimedPlayer(Sleeper())
     for _ in range(2):
-        player.play(queue_of(3))
+        player.play([queue_of(3)])
     assert 0.04 <= player.seconds < 0.4
     assert [lengths.tolist() for lengths in player.lengths] == [[7, 8, 9]] * 2
 
@@ -116,9 +116,9 @@ def test_the_workload_is_that_of_the_first_generations():
     trainer.updater.begin(trainer.make_learner(None))
     steps = []
     for generation in range(2):
-        spec, _ = trainer.updater.next_specs()
-        population = trainer.evaluator.evaluate(spec, generation)
-        trainer.updater.apply(spec, population)
+        parts, _ = trainer.updater.next_parts()
+        population = trainer.evaluator.evaluate(parts, generation)
+        trainer.updater.apply(parts, population)
         steps.append(population.results.steps)
     steps = np.concatenate(steps)
     assert workload.name == "pole (CartPole-v1)" and workload.environment == "CartPole-v1"

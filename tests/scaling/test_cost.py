@@ -51,10 +51,11 @@ def test_the_traffic_is_what_the_solver_sends(kind):
     trainer = Trainer(config, Serial())
     trainer.build_table()
     trainer.updater.begin(trainer.make_learner(None))
-    spec, _ = trainer.updater.next_specs()
+    parts, _ = trainer.updater.next_parts()
+    spec = parts[-1].spec
     rows = trainer.solver.ask().rows
     sent = sum(vector.nbytes for vector in spec.proposal.vectors()) + (0 if rows is None else rows.nbytes)
-    results = trainer.evaluator.evaluate(spec, 0).results
+    results = trainer.evaluator.evaluate(parts, 0).results
     weights = trainer.solver.compute_weights(results, spec.proposal)
     assert traffic.proposal == sent
     assert traffic.moments == len(weights.linear) + len(weights.square)

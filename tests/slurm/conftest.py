@@ -136,4 +136,4 @@ def submit(cluster):
 
 def launcher(job):
     """What the job says it starts its ranks with, at each start."""
-    return re.findall(r"ranks by (.*) into ", job.log())
+    return re.findall(r"starting .* ranks on .* by (mpirun|srun --mpi=\w+)", job.log())

@@ -55,9 +55,9 @@ def undisturbed(tmp_path_factory):
     ("mpi", "way", "expected"),
     [
         (None, "auto", "srun --mpi=pmix"),
-        (None, "mpirun", "mpirun -n 6"),
+        (None, "mpirun", "mpirun"),
         ("mpich", "auto", "srun --mpi=pmi2"),
-        ("mpich", "mpirun", "mpirun -n 6"),
+        ("mpich", "mpirun", "mpirun"),
     ],
 )
 def test_a_run_is_trained_to_its_target(mpi, way, expected, submit, undisturbed, request):
@@ -118,7 +118,7 @@ def test_the_time_limit_ends_in_a_resumed_run(start_endless, undisturbed, cluste
     job, run = start_endless(options=["--time=60", "--signal=B:USR1@120"])
     cluster.run("scontrol", "update", f"JobId={job.number}", f"TimeLimit={job.minutes() + 2}")
     check_resumed(job, run, undisturbed)
-    assert "was stopped after a checkpoint; back into the queue" in job.log()
+    assert "was stopped and has lost nothing; back into the queue" in job.log()
 
 
 def test_usr1_to_ranks_of_mpirun_ends_in_a_resumed_run(start_endless, undisturbed, cluster):
@@ -139,15 +139,38 @@ def test_a_preempted_job_ends_in_a_resumed_run(start_endless, undisturbed, clust
     check_resumed(job, run, undisturbed)
 
 
-@pytest.mark.parametrize("node", ["n3", "n1"])  # n1 runs the batch script and rank 0
-def test_a_lost_node_ends_in_a_resumed_run(node, start_endless, undisturbed, cluster):
+def test_the_loss_of_the_node_of_the_batch_script_ends_in_a_resumed_run(start_endless, undisturbed, cluster):
     job, run = start_endless()
-    cluster.kill(node)
+    cluster.kill("n1")
     try:
-        job.wait_for(lambda: "DOWN" in cluster.state_of(node))
-        check_resumed(job, run, undisturbed, mend=lambda: cluster.boot(node))
+        job.wait_for(lambda: "DOWN" in cluster.state_of("n1"))
+        check_resumed(job, run, undisturbed, mend=lambda: cluster.boot("n1"))
     finally:
-        cluster.boot(node)
+        cluster.boot("n1")
+
+
+@pytest.mark.parametrize("way", ["auto", "mpirun"])
+def test_a_lost_node_is_left_behind_and_the_job_goes_on(way, start_endless, undisturbed, cluster):
+    job, run = start_endless(environment={"MPIES_LAUNCHER": way})
+    cluster.kill("n3")
+    try:
+        job.wait_for(lambda: read_metrics(run)[-1]["ranks"] == "4" and len(launcher(job)) == 2)
+        assert job.restarts() == 0 and "the loss of n3" in job.log()
+        job.wait_for(lambda: " cost " in job.log())
+        found = read_digests(run)
+        assert found == undisturbed(ENDLESS, len(found))
+    finally:
+        cluster.boot("n3")
+
+
+def test_too_few_nodes_send_the_job_back_into_the_queue(start_endless, undisturbed, cluster):
+    job, run = start_endless(environment={"MPIES_MIN_RANKS": "6"})
+    cluster.kill("n3")
+    try:
+        check_resumed(job, run, undisturbed, mend=lambda: cluster.boot("n3"))
+        assert "but --min-ranks is 6" in job.log()
+    finally:
+        cluster.boot("n3")
 
 
 def test_a_cancelled_job_stays_ended_and_loses_nothing(start_endless, undisturbed, cluster):

@@ -10,8 +10,8 @@ from mpies.solvers import find_solver
 from mpies.solvers.base import Results
 from mpies.solvers.external import ExternalSolver
 from mpies.solvers.loop import SolverLoop
-from mpies.solvers.own import CHECKED, OwnSolver, describe
-from mpies.solvers.problem import SolverProblem
+from mpies.solvers.own import CHECKED, OwnSolver
+from mpies.solvers.problem import SolverProblem, describe
 from mpies.solvers.snes import SNES
 from tests.solvers import test_contract as contract
 

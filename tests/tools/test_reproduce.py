@@ -38,7 +38,7 @@ def test_a_recipe_is_trained_as_it_was_recorded_but_for_no_longer(monkeypatch):
     record = {**read_record("cartpole"), "overrides": ["seed=7"], "generation": 12}
     for generations in (None, 5, 100):
         reproduce.train_again("cartpole-fast", record, Path("runs/x"), 2, generations)
-    arguments = ["configs/cartpole.yaml", "--out", "runs/x", "seed=7"]
+    arguments = [str(reproduce.recipe_of("cartpole")), "--out", "runs/x", "seed=7"]
     assert trained == [(2, [*arguments, f"stop.generations={limit}"]) for limit in (12, 5, 12)]
 
 

@@ -1,5 +1,6 @@
 """Populations and means, played by an Evaluator."""
 
+import dataclasses
 import logging
 
 import numpy as np
@@ -12,6 +13,7 @@ from mpies.rollouts.batch import rollout_record
 from mpies.training.control import Control, GenerationAbandoned
 from mpies.training.evaluator import Evaluator, QueueKey, in_order, results_of_members
 from mpies.training.failures import FailureGroup
+from mpies.training.generation import Part
 from mpies.training.learner import Learner
 from mpies.training.task import Task
 from mpies.training.update import Updater, make_solver
@@ -38,8 +40,8 @@ class Rig:
         self.updater.begin(learner)
 
     def evaluate(self, generation=0):
-        spec, upcoming = self.updater.next_specs()
-        return self.evaluator.evaluate(spec, generation, prefetch=upcoming)
+        parts, upcoming = self.updater.next_parts()
+        return self.evaluator.evaluate(parts, generation, prefetch=upcoming)
 
     def evaluate_mean(self, generation=1):
         return self.evaluator.evaluate_mean(*self.updater.broadcast_mean(), generation)
@@ -121,11 +123,28 @@ def test_a_function_is_evaluated_once():
 
 def test_with_overlap_the_next_generation_is_open_and_goes_on():
     rig = Rig(Serial(), overlap=1, solver={"kind": "pepg", "population": 12})
-    spec, upcoming = rig.updater.next_specs()
-    rig.evaluator.evaluate(spec, 0, prefetch=upcoming)
-    opened = rig.evaluator.queues[QueueKey(1, "training", 0)]
-    rig.evaluator.evaluate(upcoming, 1)
-    assert rig.evaluator.queues == {QueueKey(1, "training", 0): opened} and opened.is_finished.all()
+    rig.updater.generation = rig.updater.learner.clock.generation = 1
+    parts, upcoming = rig.updater.next_parts()
+    rig.evaluator.evaluate(parts, 1, prefetch=upcoming)
+    opened = rig.evaluator.queues[QueueKey(2, "training", 0)]
+    rig.evaluator.evaluate([upcoming], 2)
+    assert rig.evaluator.queues == {QueueKey(2, "training", 0): opened} and opened.is_finished.all()
+
+
+@on_one_and_three_ranks
+def test_the_parts_of_a_generation_are_one_population_in_member_order(ranks):
+    sections = {"solver": {"kind": "pepg", "population": 12, "episodes": 2, "sigma_init": 1.0}}
+    rig = Rig(connect(), overlap=0.5, **sections)
+    whole = rig.evaluate()
+    rig.evaluator.queues.clear()
+    spec = rig.updater.next_parts()[0][0].spec
+    other = dataclasses.replace(spec, limit=3)
+    divided = rig.evaluator.evaluate([Part(other, 0, 6), Part(spec, 6, 12)], 0)
+    keys = QueueKey(0, "training", 0, 0), QueueKey(0, "training", 0, 6)
+    assert tuple(rig.evaluator.queues) == keys and [len(rig.evaluator.queues[key].batch) for key in keys] == [12, 12]
+    assert divided.results.returns[6:].tolist() == whole.results.returns[6:].tolist()  # those of the same spec
+    assert (divided.results.steps[:6] == 6).all() and (whole.results.steps[:6] > 6).all()
+    assert divided.indices.tolist() == whole.indices.tolist()
 
 
 def test_the_generation_after_the_last_one_is_not_begun():
@@ -141,7 +160,7 @@ def test_what_was_played_before_a_rank_was_lost_is_not_played_again(ranks):
     rig.evaluate()  # all of the generation
     played = []
     player, play = rig.task.player, rig.task.player.play
-    player.play = lambda queue, *rest: played.append(len(queue.pending)) or play(queue, *rest)
+    player.play = lambda queues, *rest: played.append(len(queues[0].pending)) or play(queues, *rest)
     rig.evaluator.keep_finished()
     assert rig.evaluator.is_recovering and not rig.evaluator.queues
     assert rig.evaluate().results.returns.tobytes() == expected
@@ -161,12 +180,12 @@ def test_an_abandoned_generation_raises():
 
 def test_failures_are_logged_with_generation_member_episode_and_seed(caplog):
     rig = Rig(Serial(), solver={"population": 4, "episodes": 2}, noise={"size": 20000})
-    spec, _ = rig.updater.next_specs()
-    queue, key = rig.evaluator._open_training(spec, 6, 1), QueueKey(6, "training", 1)
+    parts, _ = rig.updater.next_parts()
+    queue, key = rig.evaluator._open_training(parts[0], 6, 1), QueueKey(6, "training", 1)
     rig.evaluator.failures = [FailureGroup("out of balance", 1, 5, [0])]
     with caplog.at_level(logging.WARNING):
-        rig.evaluator._log_failures(queue, key)
-        rig.evaluator._log_failures(queue, QueueKey(7, "evaluation", 0))
+        rig.evaluator._log_failures(queue.batch.seeds, key)
+        rig.evaluator._log_failures(queue.batch.seeds, QueueKey(7, "evaluation", 0))
     training, evaluation = caplog.messages
     seed = queue.batch.seeds[5]
     assert training == (
@@ -180,9 +199,9 @@ def test_the_share_of_failed_members_reaches_the_control(monkeypatch):
     rig = Rig(Serial())
     player, play = rig.task.player, rig.task.player.play
 
-    def play_and_fail(queue, *rest):
-        play(queue, *rest)
-        queue.results["total"][:3] = np.nan
+    def play_and_fail(queues, *rest):
+        play(queues, *rest)
+        queues[0].results["total"][:3] = np.nan
 
     player.play = play_and_fail
     rig.evaluate()

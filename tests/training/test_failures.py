@@ -40,11 +40,12 @@ def fail(rig, share):
     """Let this share of the episodes that `rig` plays fail."""
     player, play = rig.task.player, rig.task.player.play
 
-    def play_and_fail(queue, *rest):
-        play(queue, *rest)
-        for rollout in range(round(share * len(queue.batch))):
-            queue.results["total"][rollout] = np.nan
-            queue.failures[rollout] = "no licence"
+    def play_and_fail(queues, *rest):
+        play(queues, *rest)
+        for queue in queues:
+            for rollout in range(round(share * len(queue.batch))):
+                queue.results["total"][rollout] = np.nan
+                queue.failures[rollout] = "no licence"
 
     player.play = play_and_fail
 
@@ -101,10 +102,10 @@ def test_a_function_may_be_undefined_at_the_mean_except_at_the_end(monkeypatch):
 
 def test_failures_with_many_reasons_are_a_few_lines(caplog):
     rig = Rig(Serial())
-    queue = rig.evaluator._open_training(rig.updater.next_specs()[0], 0, 0)
+    queue = rig.evaluator._open_training(rig.updater.next_parts()[0][0], 0, 0)
     rig.evaluator.failures = [FailureGroup(f"reason {number}", 1, number, [0]) for number in range(9)]
     with caplog.at_level(logging.WARNING):
-        rig.evaluator._log_failures(queue, QueueKey(0, "training", 0))
+        rig.evaluator._log_failures(queue.batch.seeds, QueueKey(0, "training", 0))
     assert len(caplog.messages) == MOST_LINES + 1
     assert caplog.messages[-1] == "CartPole-v1: 4 more episodes failed, for 4 other reasons"
 

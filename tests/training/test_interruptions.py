@@ -69,7 +69,7 @@ def train(name, folder, comm):
     """Train in this process.  Returns the run's path, the rollouts that were played, and the rows shown."""
     config = validate_config(COMMON | CONFIGS[name], name)
     run, played, shown = open_run(folder, config, job="this job"), [], []
-    trainer = Trainer(config, comm, run, on_generation=lambda row, evaluation: shown.append(row["generation"]))
+    trainer = Trainer(config, comm, run, on_generation=lambda snapshot: shown.append(snapshot.generation))
     trainer.build_table()
     play = trainer.task.player.play
     trainer.task.player.play = lambda queue, *rest: played.append(len(queue.pending)) or play(queue, *rest)

@@ -46,7 +46,9 @@ VECTORS = [("total", "f8", (4,)), ("squares", "f8", (4,))]
 
 def advance(learner, population=None, seconds=0.5, generations=1):
     for _ in range(generations):
-        spec, ready = learner.ask(), learner.next_spec
+        spec, ready = learner.ask(), learner.early_spec
+        if learner.config.overlap:
+            learner.ask_early()
         random = np.random.default_rng(learner.clock.generation)
         moments = random.standard_normal((1, learner.solver.dimension)).astype(np.float32)
         learner.tell(ready or spec, population or make_population(), moments, seconds)
@@ -95,18 +97,17 @@ def test_the_spec_is_what_the_generation_is_sampled_from():
     assert learner.ask().normalization[0].tolist() == [0.5] * 4
 
 
-def test_with_overlap_the_next_spec_was_fixed_before_the_newest_results():
+def test_an_early_spec_was_fixed_before_the_newest_results():
     learner = started(overlap=1)
-    first = copy_of({str(n): v for n, v in enumerate(learner.next_spec.vectors())})
-    fixed = learner.ask()  # of generation 2, while generation 1 is played
+    assert learner.early_spec is None
+    fixed = learner.ask_early()  # of generation 2, while generation 1 is played
     before = fixed.proposal.mean.copy()
-    learner.tell(learner.next_spec, make_population(), np.ones((1, learner.solver.dimension), np.float32), 1.0)
-    assert learner.next_spec is fixed
+    learner.tell(learner.ask(), make_population(), np.ones((1, learner.solver.dimension), np.float32), 1.0)
+    assert learner.early_spec is fixed
     assert fixed.proposal.mean.tobytes() == before.tobytes() != learner.solver.mean.tobytes()
-    assert first == copy_of({str(n): v for n, v in enumerate(fixed.vectors())})  # both of the first mean
-    learner.ask()
+    learner.ask_early()
     learner.tell(fixed, make_population(), np.ones((1, learner.solver.dimension), np.float32), 1.0)
-    assert not np.array_equal(learner.next_spec.proposal.mean, before)
+    assert not np.array_equal(learner.early_spec.proposal.mean, before)
 
 
 @pytest.mark.parametrize("overlap", [0, 1])
@@ -120,7 +121,7 @@ def test_a_loaded_learner_goes_on_with_the_same_bits(overlap):
     assert other.best == 3.5 and other.clock == one.clock and other.digest() == one.digest()
     for learner in (one, other):
         advance(learner, generations=2)
-    assert other.digest() == one.digest() and (other.next_spec is None) == (overlap == 0)
+    assert other.digest() == one.digest() and (other.early_spec is None) == (overlap == 0)
 
 
 def test_a_recorded_generation_brings_the_statistics_of_its_record():
@@ -138,6 +139,7 @@ def test_a_recorded_generation_brings_the_statistics_of_its_record():
 
 def test_the_digest_changes_with_everything_the_next_generation_depends_on():
     learner = started(overlap=1)
+    advance(learner)
     digests = {learner.digest()}
     learner.limit += 1
     digests.add(learner.digest())
@@ -145,7 +147,7 @@ def test_the_digest_changes_with_everything_the_next_generation_depends_on():
     digests.add(learner.digest())
     learner.solver.mean[3] += 1
     digests.add(learner.digest())
-    learner.next_spec.proposal.mean[3] += 1
+    learner.early_spec.proposal.mean[3] += 1
     digests.add(learner.digest())
     assert len(digests) == 5
     learner.clock.seconds += 1  # not on the machine's speed
@@ -172,7 +174,7 @@ def test_a_snapshot_does_not_change_with_the_learner():
     advance(learner, generations=3, seconds=0.75)
     for array in (learner.solver.mean, learner.normalizer.total, learner.normalizer.count, learner.normalizer.squares):
         array += 1
-    for vector in learner.next_spec.vectors():
+    for vector in learner.early_spec.vectors():
         vector += 1
     learner.update_best(Evaluation(np.array([99.0]), np.array([1])))
     learner.limit = 1000

@@ -20,7 +20,7 @@ KINDS = {
     "cma_es": {"kind": "cma_es", "population": 8},
     "snes": {"kind": "snes", "population": 8},
 }
-DIMENSION = 1003
+DIMENSION, MEMBERS = 1003, 8
 
 
 def make_config(kind="openai_es", overlap=0):
@@ -53,9 +53,9 @@ def apply_generations(updater, generations=3, batches=1):
     """Take some steps.  Returns the digest after each on rank 0 and the ledger's records of them."""
     digests, records = [], []
     for _ in range(generations):
-        spec, _ = updater.next_specs()
+        parts, _ = updater.next_parts()
         population = play(updater, batches)
-        updater.apply(spec, population)
+        updater.apply(parts, population)
         if learner := updater.learner:
             digests.append(learner.digest())
             record = {"generation": learner.clock.generation, **results_to_arrays(population.results)}
@@ -85,21 +85,41 @@ def test_steps_have_the_same_bits_on_any_number_of_ranks_and_replayed(kind, rank
 
 
 @on_one_and_three_ranks
-def test_with_overlap_a_step_is_that_of_the_spec_which_was_played(ranks):
-    comm = connect()
-    updater, alone = make_updater(comm, overlap=1), make_updater(Serial(), overlap=1)
-    for _ in range(3):
-        spec, upcoming = updater.next_specs()
-        expected, expected_upcoming = alone.next_specs()
-        assert spec.proposal.mean.tobytes() == expected.proposal.mean.tobytes()
-        assert upcoming.proposal.mean.tobytes() == expected_upcoming.proposal.mean.tobytes()
-        previous_upcoming = upcoming
-        updater.apply(spec, play(updater))
+@pytest.mark.parametrize("overlap", [0.5, 1])
+def test_with_overlap_what_was_announced_is_what_is_played(overlap, ranks):
+    comm, early = connect(), round(overlap * MEMBERS)
+    updater, alone = make_updater(comm, overlap=overlap), make_updater(Serial(), overlap=overlap)
+    announced = None
+    for generation in range(4):
+        parts, upcoming = updater.next_parts()
+        expected, expected_upcoming = alone.next_parts()
+        bounds = [(part.start, part.stop) for part in parts]
+        if generation < 2:
+            assert announced is None and bounds == [(0, MEMBERS)]
+        else:
+            assert parts[0].spec is announced.spec
+            assert bounds == [(0, early), (early, MEMBERS)][: 2 if overlap < 1 else 1]
+        assert (upcoming is None) == (generation == 0)
+        announcements = [] if upcoming is None else [(upcoming, expected_upcoming)]
+        for part, other in [*zip(parts, expected, strict=True), *announcements]:
+            assert part.spec.proposal.mean.tobytes() == other.spec.proposal.mean.tobytes()
+        announced = upcoming
+        updater.apply(parts, play(updater))
         alone.apply(expected, play(alone))
-        assert updater.next_specs()[0] is previous_upcoming  # what was announced is what is played
-        alone.next_specs()
     if comm.is_root:
         assert updater.learner.digest() == alone.learner.digest()
+
+
+def test_early_members_are_sampled_around_where_adam_is_expected_to_go():
+    updater = make_updater(Serial(), overlap=0.5)
+    apply_generations(updater, 3)
+    learner, momentum = updater.learner, updater.solver.optimizer
+    upcoming, mean = updater.next_parts()[1], updater.solver.mean
+    first = momentum.first / (1 - 0.9**3)  # Kingma & Ba 2015, algorithm 1
+    second = momentum.second / (1 - 0.999**3)
+    expected = mean + learner.solver.learning_rate * first / (np.sqrt(second) + 1e-8)
+    assert np.allclose(upcoming.spec.proposal.mean, expected, rtol=1e-5, atol=1e-7)
+    assert not np.allclose(upcoming.spec.proposal.mean, mean, atol=1e-4)
 
 
 @on_one_and_three_ranks
@@ -139,7 +159,7 @@ def test_ranks_go_on_from_the_generation_of_rank_0():
     comm = connect()
     updater = make_updater(comm, overlap=1)
     apply_generations(updater, 2)
-    assert updater.next_spec is not None  # which the new rank 0 may not have
+    assert updater.early_spec is not None  # which the new rank 0 may not have
     updater.generation = 7 if comm.rank else updater.generation
     updater.begin(updater.learner)
-    assert updater.generation == 2 and updater.next_spec is None
+    assert updater.generation == 2 and updater.early_spec is None

@@ -35,7 +35,7 @@ from mpies.views.progress import (
     ProgressBar,
     TextProgress,
 )
-from tests.views.test_progress import EVALUATION, ROW
+from tests.views.test_progress import EVALUATED, ROW
 
 # Episodes of two steps; a step takes as long as NAP says.
 CONFIG = """
@@ -103,7 +103,7 @@ def test_a_line_comes_every_minute_however_long_it_takes(clock, capsys):
         "building the noise table: 62 s",
         "building the noise table: 123 s",
     ]
-    text.show(ROW, None)
+    text.show(ROW)
     follow(text, phase_at(clock, "generation 4", GENERATIONS, 3, lambda: 0.254), clock, 70)
     *_, row, silent = capsys.readouterr().out.splitlines()
     assert row.split()[0] == "3" and silent == "generation 4: 25%, 60 s"
@@ -112,7 +112,7 @@ def test_a_line_comes_every_minute_however_long_it_takes(clock, capsys):
 def test_only_the_first_generation_has_a_line_of_its_own(clock, capsys):
     text = TextProgress()
     follow(text, phase_at(clock, "generation 3", GENERATIONS, 2, lambda: 0.0), clock, 10)
-    text.show(ROW, None)
+    text.show(ROW)
     follow(text, phase_at(clock, "generation 4", GENERATIONS, 3, lambda: 0.0), clock, 10)
     follow(text, phase_at(clock, "evaluating generation 4", EVALUATIONS), clock, 10)
     first, _, _, evaluation = capsys.readouterr().out.splitlines()
@@ -122,7 +122,7 @@ def test_only_the_first_generation_has_a_line_of_its_own(clock, capsys):
 def test_with_json_a_phase_is_an_entry(clock, capsys):
     shown = JsonProgress()
     follow(shown, phase_at(clock, "building the environment"), clock, 3)
-    shown.show(ROW, EVALUATION)
+    shown.show(EVALUATED)
     phase, generation = map(json.loads, capsys.readouterr().out.splitlines())
     message = "building the environment ..."
     assert phase == {"severity": "INFO", "message": message, "phase": "building the environment"}
@@ -147,7 +147,7 @@ def test_the_bar_moves_within_a_generation_and_never_back(clock, capsys):
     assert positions == [2, 2.25, 2.5, 2.5, 3] and task.description == "generation 3: 100%, 5 s"
     bar.show_phase(phase_at(clock, "evaluating generation 3", EVALUATIONS, played=lambda: 0.5))
     assert task.completed == 3 and task.description == "evaluating generation 3: 50%, 0 s"
-    bar.show(ROW, EVALUATION)
+    bar.show(EVALUATED)
     bar.show_phase(phase_at(clock, "generation 3", GENERATIONS))
     assert task.completed == 3 and task.description == "generation 3"
     bar.close()
@@ -164,7 +164,7 @@ class Recorded(Progress):
     def __init__(self):
         self.shown, self.is_closed = [], False
 
-    def show(self, row, evaluation):
+    def show(self, row):
         self.shown.append(row)
 
     def show_phase(self, phase):
@@ -184,11 +184,11 @@ def test_the_seconds_of_all_phases_add_up(clock):
         phases.begin_start_up(name)
         clock.advance(2)
     for generation in (0, 1):
-        phases.begin_play(QueueKey(generation, "training", 0), queue_of(4))
+        phases.begin_play(QueueKey(generation, "training", 0), [queue_of(4)])
         clock.advance(10)
-    phases.begin_play(QueueKey(2, "evaluation", 0), queue_of(4))
+    phases.begin_play(QueueKey(2, "evaluation", 0), [queue_of(4)])
     clock.advance(4)
-    phases.show(ROW, EVALUATION)
+    phases.show(EVALUATED)
     clock.advance(0.5)
     assert phases.describe() == "this job took 30.0 s: 5.5 s start-up, 20.5 s generations, 4.0 s evaluations"
 
@@ -197,7 +197,7 @@ def test_a_thread_shows_the_newest_phase_and_ends_with_the_run(monkeypatch):
     monkeypatch.setattr(phases_module, "INTERVAL", 0.01)
     shown, queue = Recorded(), queue_of(8)
     with Phases(shown, SimpleNamespace(is_root=True, size=2), time.monotonic()) as phases:  # its share is 4 of the 8
-        phases.begin_play(QueueKey(6, "training", 1), queue)
+        phases.begin_play(QueueKey(6, "training", 1), [queue])
         for finished in range(6):
             queue.take(1)
             queue.finish(finished, 1.0, 1.0, 10)
@@ -222,11 +222,11 @@ def test_a_rank_that_is_not_the_root_shows_nothing_until_it_is(monkeypatch):
     monkeypatch.setattr(phases_module, "INTERVAL", 0.001)
     shown, comm = Recorded(), SimpleNamespace(is_root=False, size=3)
     with Phases(shown, comm, time.monotonic()) as phases:
-        phases.begin_play(QueueKey(0, "training", 0), queue_of(3))
+        phases.begin_play(QueueKey(0, "training", 0), [queue_of(3)])
         time.sleep(0.05)
         assert shown.shown == []
         comm.is_root, comm.size = True, 2  # rank 0 was lost
-        phases.begin_play(QueueKey(0, "training", 0), queue_of(3))
+        phases.begin_play(QueueKey(0, "training", 0), [queue_of(3)])
         until = time.monotonic() + 10
         while not shown.shown and time.monotonic() < until:
             time.sleep(0.001)
@@ -240,7 +240,9 @@ def test_the_evaluator_names_each_queue_that_it_plays_once():
     trainer = Trainer(validate_config(values, "x"), Serial())
     trainer.build_table()
     played = []
-    trainer.evaluator.on_play = lambda key, queue: played.append((key, len(queue.pending), queue.is_finished.any()))
+    trainer.evaluator.on_play = lambda key, queues: played.append(
+        (key, len(queues[0].pending), queues[0].is_finished.any())
+    )
     trainer.updater.begin(trainer.make_learner(None))
     for _ in range(2):
         trainer.run_generation()

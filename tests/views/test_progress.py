@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from mpies.config.loading import validate_config
-from mpies.runs.snapshot import Evaluation
 from mpies.views import progress
 from mpies.views.progress import (
     JsonProgress,
@@ -30,7 +29,7 @@ ROW = {
     "sigma": float("nan"),
     "failures": np.int64(2),
 }
-EVALUATION = Evaluation(np.array([1.0, 3.0]), np.array([40, 40]))
+EVALUATED = ROW | {"eval_mean": 2.0, "eval_std": 2**0.5, "eval_episodes": 2}
 
 
 def config(**stop):
@@ -39,8 +38,8 @@ def config(**stop):
 
 def test_text_has_one_header_and_aligned_columns(capsys):
     text = TextProgress()
-    text.show(ROW, None)
-    text.show(ROW | {"return_mean": None}, EVALUATION)
+    text.show(ROW)
+    text.show(EVALUATED | {"return_mean": None})
     header, first, second = capsys.readouterr().out.splitlines()
     assert header.split() == ["generation", "mean", "max", "length", "evaluation", "steps", "steps/s", "seconds"]
     assert first.split() == ["3", "-1.50", "2.000e+06", "40.00", "123,456", "10,004", "12.3"]
@@ -49,21 +48,21 @@ def test_text_has_one_header_and_aligned_columns(capsys):
 
 
 def test_json_has_the_numbers_under_their_names(capsys):
-    JsonProgress().show(ROW, EVALUATION)
+    JsonProgress().show(EVALUATED)
     entry = json.loads(capsys.readouterr().out)
     assert entry.pop("severity") == "INFO"
     assert entry.pop("message") == "generation 3: return -1.50, evaluation 2.00 +- 1.96"
-    assert entry == {name: value for name, value in ROW.items() if name not in ("eval_mean", "sigma")}  # None and NaN
+    assert entry == {name: value for name, value in EVALUATED.items() if name != "sigma"}  # NaN
 
 
 def test_a_generation_without_evaluation_is_described_without_one():
-    assert describe_generation(ROW, None) == "generation 3: return -1.50"
+    assert describe_generation(ROW) == "generation 3: return -1.50"
 
 
 def test_the_bar_shows_evaluations_and_the_target(capsys):
     bar = ProgressBar()
     bar.set_stop(config(target=10).stop)
-    bar.show(ROW, EVALUATION)
+    bar.show(EVALUATED)
     bar.close()
     shown = capsys.readouterr().out
     assert "generation 3: evaluation 2.00 +- 1.96, target 10" in shown and "10,004 steps/s" in shown

@@ -1,10 +1,10 @@
-// The page: asks for the list of runs and for what is new of the one that is chosen, and draws it.
+// The page asks the server for the list of runs and for the new generations of the selected run, and draws them.
 "use strict";
 
-const EVERY = 2000; // ms between two questions
-const MOST = 1200; // points of a curve; where more have come, it is asked for anew
+const EVERY = 2000; // ms between two requests
+const MOST = 1200; // points of a curve; a curve that grows longer is requested again, with fewer points
 const AXES = { generation: "generation", seconds: "training time", steps: "environment steps" };
-// Columns of each chart, in the units that stand on its vertical axis.
+// The columns of each chart, with the unit of its vertical axis.
 const CHARTS = [
   { title: "Return", unit: "return of an episode", wide: true,
     columns: { return_max: "max", return_min: "min", return_mean: "mean of members", eval_mean: "evaluation, 95 %" } },
@@ -25,9 +25,9 @@ const KNOWN = new Set(["generation", "seconds", "episodes", "steps", "return_std
 const MARKS = { running: "▶", finished: "✓", stopped: "■", stale: "⚠" };
 
 const $ = (id) => document.getElementById(id);
-const rows = new Map(); // name of a run to its line in the list
+const rows = new Map(); // from a run's name to its line in the list
 let runs = [];
-let run = null; // what is known of the chosen one
+let run = null; // the data of the selected run
 let charts = [];
 let timer = 0;
 
@@ -38,7 +38,7 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-// Leaves an element alone that says so already: what is selected or focused in it stays.
+// Sets an element's text only if it differs, so that a selection or the focus in it stays.
 function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -58,7 +58,7 @@ function duration(seconds) {
   return hours ? `${hours} h ${minutes} min` : `${minutes} min ${Math.floor(seconds % 60)} s`;
 }
 
-// Labels of a whole axis with one unit: 0, 0.5 M, 1 M.
+// The labels of an axis, all with the same unit: 0, 0.5 M, 1 M.
 function ticks(values) {
   const largest = Math.max(...values.map(Math.abs));
   const [unit, sign] = largest >= 1e9 ? [1e9, " G"] : largest >= 1e6 ? [1e6, " M"] : largest >= 1e4 ? [1e3, " k"] : [1, ""];
@@ -126,7 +126,7 @@ async function refreshRun() {
   const same = run && run.name === name && (run.columns.generation || []).length < MOST;
   const since = same ? `&version=${run.version}&after=${run.rows}&log=${run.logged}` : "";
   const news = await ask(`/api/run?name=${encodeURIComponent(name)}${since}`);
-  if (chosen() && chosen() !== name) return; // another was chosen meanwhile
+  if (chosen() && chosen() !== name) return; // another run was selected meanwhile
   take(news, same);
 }
 
@@ -282,7 +282,7 @@ function plot(chart) {
   name(chart);
 }
 
-// What the legend says: the value at the cursor, the newest where there is none.
+// The legend shows the value at the cursor, or the newest value without a cursor.
 function cell(chart) {
   return (u, value, place, index) => {
     if (index !== null) return number(value);
@@ -310,7 +310,7 @@ function range(chart, from, to) {
   return [chart.zero || (from >= 0 && from < room) ? 0 : from - room, to + room];
 }
 
-// All means and evaluations are in sight, and of the extremes all but the wildest twentieth.
+// The range of the vertical axis: it shows all means and evaluations, but cuts off the outermost 5 % of the extremes.
 function tame(from, to) {
   const sorted = (name) => (run.columns[name] || []).filter((value) => value !== null).sort((a, b) => a - b);
   const low = sorted("return_min"), high = sorted("return_max"), means = [...sorted("return_mean"), ...sorted("eval_mean")];
@@ -366,7 +366,7 @@ function drawCharts() {
   for (const chart of charts) { chart.plot.setData(dataOf(chart)); name(chart); }
 }
 
-// Arrow keys read a curve value by value, Home and End its ends.
+// Arrow keys move the cursor by one value, Home and End to the ends of the curve.
 function moveCursor(event, chart) {
   const u = chart.plot, last = u.data[0].length - 1, here = u.cursor.idx ?? last;
   const places = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: last };
@@ -376,7 +376,7 @@ function moveCursor(event, chart) {
   u.setCursor({ left: u.valToPos(u.data[0][place], "x"), top: u.over.clientHeight / 2 });
 }
 
-// ---------------------------------------------------------------- going on
+// ---------------------------------------------------------------- updates
 
 async function tick() {
   clearTimeout(timer);
@@ -394,7 +394,7 @@ async function tick() {
 
 $("filter").addEventListener("input", showRuns);
 $("state").addEventListener("input", showRuns);
-// Up and down go from run to run.
+// The up and down keys go to the run above or below.
 $("runs").addEventListener("keydown", (event) => {
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   const links = [...$("runs").querySelectorAll("li:not([hidden]) a")];

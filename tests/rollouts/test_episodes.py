@@ -51,7 +51,7 @@ def play_rollouts(env, rollouts=24, sampled=None):
     normalization = np.repeat(np.array([[0.1], [0.9]], np.float32), env.interface.observation_size, axis=1)
     seeds = np.arange(rollouts) // 2 + SEED
     queue = RolloutQueue(RolloutBatch(seeds, Members(draw_members(policy, rollouts)), sampled, normalization))
-    EpisodePlayer(env, policy, 5.0).play(queue)
+    EpisodePlayer(env, policy, 5.0).play([queue])
     assert queue.is_finished.all()
     return queue
 
@@ -141,7 +141,7 @@ def test_an_episode_that_outlasts_the_configs_timeout_fails_alone(fault):
     for _ in range(2):  # the player goes on
         began = time.monotonic()
         queue = RolloutQueue(RolloutBatch(seeds, mean, np.ones(4, bool)))
-        task.player.play(queue)
+        task.player.play([queue])
         assert time.monotonic() - began < 5
         assert list(queue.failures) == [1] and "took more than 0.4 s" in queue.failures[1]
         np.testing.assert_array_equal(queue.results["total"], [5, np.nan, 5, 5])
@@ -156,7 +156,7 @@ def test_the_behaviour_of_a_rollout_is_that_of_its_last_step(backend):
     policy = make_policy(MLPOptions(hidden=[4]), env.interface)
     members, seeds = draw_members(policy, 6), np.arange(6)
     queue = RolloutQueue(RolloutBatch(seeds, Members(members), np.zeros(6, bool), behaviour_size=size))
-    EpisodePlayer(env, policy, 5.0).play(queue)
+    EpisodePlayer(env, policy, 5.0).play([queue])
     behaviours = queue.results["behaviour"]
     assert len(np.unique(behaviours, axis=0)) == 6
     for seed, row in zip(seeds.tolist(), members, strict=True):  # one after the other

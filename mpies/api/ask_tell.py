@@ -1,0 +1,238 @@
+"""Any solver as a library: ask for a population, evaluate it in any way, tell the values."""
+
+import contextlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.api.domain import Bounds, Domain, Vector
+from mpies.config.loading import validate_config
+from mpies.envs.messages import describe_value
+from mpies.errors import ConfigError, RunError, UserError, explain_os_error
+from mpies.paths import absolute, start_folder
+from mpies.runs import hdf5
+from mpies.runs.files import write_atomically
+from mpies.runs.policy_file import select
+from mpies.solvers import find_solver
+from mpies.solvers.base import Solver
+from mpies.solvers.loop import SolverLoop
+from mpies.solvers.noise import FloatArray, build_table
+from mpies.solvers.own import OwnSolver
+from mpies.training.memory import SOLVER, require_memory
+
+FloatType = type[np.float32] | type[np.float64]
+
+TABLE = 1 << 20  # normals of the noise table, or ten times the parameters where these are many
+BEHAVIOUR = 8  # numbers of a member that stand for its behaviour unless others are told, as for functions in training
+
+
+class AskTell:
+    """A solver that is asked for members and told their values.
+
+    >>> es = mpies.AskTell("snes", x0=np.zeros(10), sigma=0.3)
+    >>> for _ in range(100):
+    ...     X = es.ask()                       # (n, 10)
+    ...     es.tell([f(x) for x in X])         # costs: they are minimised, as in pycma and cmaes
+    >>> es.mean, es.best_x, es.best_value
+
+    kind: `solver.kind`, such as cma_es, snes, nevergrad:DE or path/to/file.py:Class.  options: the keys of its section
+    (docs/solvers.md), such as sigma and population.
+    x0: (d,), where the search begins.
+    seed: everything random is a function of it, of the other arguments and of the values told.
+    maximize: whether values are returns, the more the better, as in training; by default they are costs.
+    bounds: (low, high), each a number, d numbers or None.  Members and the mean lie within them.
+    integers: coordinates that are whole numbers, as indices or as a mask (d,).  Members are rounded there; cma_es is
+    also told of them.
+    dtype: of the solver; default float64, and float32 for own solvers, which are written for it.  With float32,
+    `noise_size` the config's noise.size and the same seed, each step has the bits of training on a function.
+    noise_size: normals of the noise table, for solvers that use one; default 2^20, or more for many parameters.
+
+    mean: (d,) of the distribution: of noisy values it is a better choice than the best member.
+    best_x, best_value: the best member that was told, (d,), and its value; None before there is one.
+    solver: the Solver.  generation: steps taken.  evaluations: values told.
+    Raises UserError, in one line, for arguments that are wrong.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        x0: npt.ArrayLike,
+        *,
+        seed: int = 0,
+        maximize: bool = False,
+        bounds: Bounds | None = None,
+        integers: npt.ArrayLike | None = None,
+        dtype: npt.DTypeLike | None = None,
+        noise_size: int | None = None,
+        **options: Any,
+    ) -> None:
+        self.kind, self.seed, self.maximize = kind, seed, maximize
+        self._x0 = _read_start(x0)
+        dimension = self.dimension = len(self._x0)
+        self.domain = Domain.of(dimension, bounds, integers)
+        if kind == "cma_es" and len(self.domain.integers):
+            options["integers"] = self.domain.integers.tolist()
+        self.solver = solver = self._make_solver(options, dtype)
+        self.noise_size = 0
+        if solver.options.noise_rows(dimension):
+            self.noise_size = max(TABLE, 10 * dimension) if noise_size is None else noise_size
+            if self.noise_size < dimension:
+                raise ConfigError(f"noise_size must be at least {dimension}, as x0 has, but is {self.noise_size}")
+        size, members = np.dtype(solver.dtype).itemsize, solver.options.members(dimension)
+        needs = {"noise_size": size * self.noise_size, SOLVER: size // 4 * solver.options.memory(dimension)}
+        require_memory({**needs, "the population": 3 * size * members * dimension})
+        solver.start(self.domain.to_solver(self._x0))
+        self._loop = SolverLoop(solver, table=build_table(self.noise_size, seed, solver.dtype))
+        self._members: FloatArray | None = None  # (n, d), those asked for and not told yet
+        self.best_x: FloatArray | None = None
+        self.best_value: float | None = None
+        self.evaluations = 0
+
+    def _make_solver(self, options: Mapping[str, Any], dtype: npt.DTypeLike | None) -> Solver[Any, Any]:
+        if "episodes" in options:
+            raise ConfigError("episodes is for environments; tell the mean of several values of a member")
+        environment = {"id": "function:sphere", "dimension": max(2, self.dimension)}  # stands for any function
+        values = {"seed": self.seed, "environment": environment, "solver": {"kind": self.kind, **options}}
+        config = validate_config(values, f"solver {self.kind}")
+        if refusal := config.solver.refusal(self.dimension):
+            raise ConfigError(refusal)
+        self.options = config.solver
+        solver = find_solver(self.kind, start_folder())
+        default: FloatType = np.float32 if issubclass(solver, OwnSolver) else np.float64
+        return solver(config.solver, self.dimension, self.seed, _read_dtype(dtype) or default)
+
+    @property
+    def mean(self) -> FloatArray:
+        return self._in_domain(self.solver.mean[None])[0]
+
+    @property
+    def generation(self) -> int:
+        return self.solver.generation
+
+    def report(self) -> dict[str, float]:
+        """What the solver has to report, such as its sigma: names to numbers."""
+        return self.solver.report()
+
+    def ask(self) -> FloatArray:
+        """The members (n, d) to be evaluated; the same until `tell`."""
+        if self._members is None:
+            self._members = self._in_domain(self._loop.ask())
+        return self._members.copy()
+
+    def tell(self, values: npt.ArrayLike, behaviours: npt.ArrayLike | None = None) -> None:
+        """Take the step.
+
+        values: (n,) of the members that `ask` returned, in their order.  One that is NaN or infinite stands for a
+        member that failed, and ranks worst.
+        behaviours: (n, b), for solvers that search for novelty; default the first eight parameters of each member.
+        Raises RuntimeError before `ask`, and UserError for wrong shapes.
+        """
+        if self._members is None:
+            raise RuntimeError("tell before ask: call X = ask(), evaluate its rows, and tell their values")
+        told = _read_values(values, len(self._members))
+        if behaviours is None:
+            behaviours = self._members[:, :BEHAVIOUR] if self.solver.wants_behaviour else None
+        elif np.shape(behaviours)[:1] != told.shape or np.ndim(behaviours) != 2:
+            raise UserError(f"behaviours must have shape ({len(told)}, b), but have {np.shape(behaviours)}")
+        with np.errstate(all="ignore"):  # a step may overflow; the values of its members show it
+            self._loop.tell(told if self.maximize else -told, behaviours)
+        self.update_best(self._members, told)
+        self.evaluations += len(told)
+        self._members = None
+
+    def update_best(self, members: FloatArray, values: npt.NDArray[np.float64]) -> None:
+        """Remember the best of members (n, d) with values (n,), NaN where there is none, if it beats all before."""
+        if np.isnan(values).all():
+            return
+        best = int(np.nanargmax(values) if self.maximize else np.nanargmin(values))
+        value = float(values[best])
+        if self.best_value is None or (value > self.best_value if self.maximize else value < self.best_value):
+            self.best_x, self.best_value = members[best].copy(), value
+
+    def save(self, path: str | Path) -> None:
+        """Write the state to a file (HDF5), from which `load` goes on bit for bit."""
+        settings = {
+            "seed": self.seed,
+            "maximize": self.maximize,
+            "dtype": np.dtype(self.solver.dtype).name,
+            "noise_size": self.noise_size or None,
+            "options": self.options.model_dump(mode="json", exclude={"episodes", "integers"}),
+            "is_asked": self._members is not None,
+        }
+        arrays = {
+            **{f"solver/{name}": value for name, value in self.solver.state().items()},
+            **{"x0": self._x0, "low": self.domain.low, "high": self.domain.high, "integers": self.domain.integers},
+            "evaluations": self.evaluations,
+        }
+        if self.best_x is not None and self.best_value is not None:
+            arrays |= {"best_x": self.best_x, "best_value": self.best_value}
+        try:
+            write_atomically(path, hdf5.pack(arrays, {"ask_tell": json.dumps(settings)}))
+        except OSError as error:
+            raise RunError(explain_os_error(error)) from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> "AskTell":
+        """What `save` wrote, as if there had been no pause.  Raises RunError where the file is absent or damaged."""
+        arrays, attributes = hdf5.read(absolute(path))
+        if "ask_tell" not in attributes:
+            raise RunError(f"{path}: is not a file of AskTell.save; runs and their policies open with mpies.load")
+        settings = json.loads(attributes["ask_tell"])
+        options, is_asked = settings.pop("options"), settings.pop("is_asked")
+        bounds = arrays["low"], arrays["high"]
+        loaded = cls(
+            options.pop("kind"), arrays["x0"], bounds=bounds, integers=arrays["integers"], **settings, **options
+        )
+        loaded.solver.restore(select(arrays, "solver/"))
+        loaded.evaluations = int(arrays["evaluations"])
+        if "best_x" in arrays:
+            loaded.best_x, loaded.best_value = arrays["best_x"], float(arrays["best_value"])
+        if is_asked:
+            loaded.ask()
+        return loaded
+
+    def _in_domain(self, members: FloatArray) -> FloatArray:
+        """Members (n, d) of the solver as the function gets them."""
+        return members.copy() if self.domain.is_unbounded else self.domain.from_solver(members)
+
+
+def _read_dtype(dtype: npt.DTypeLike | None) -> FloatType | None:
+    choices: list[FloatType] = [np.float64, np.float32]
+    for choice in choices:
+        with contextlib.suppress(TypeError):
+            if dtype is not None and np.dtype(dtype) == choice:
+                return choice
+    if dtype is not None:
+        raise UserError(f"dtype must be float64 or float32, but is {dtype!r}")
+    return None
+
+
+def _read_start(x0: npt.ArrayLike) -> Vector:
+    try:
+        start = np.array(x0, np.float64)
+    except (TypeError, ValueError):
+        raise UserError(f"x0 must be a vector of numbers, but is {describe_value(x0)}") from None
+    if start.ndim != 1 or not len(start):
+        raise UserError(f"x0 must be a vector of numbers, such as np.zeros(10), but has shape {start.shape}")
+    bad = np.flatnonzero(~np.isfinite(start))
+    if len(bad):
+        raise UserError(f"x0 must be finite, but is {start[bad[0]]} at coordinate {bad[0]}")
+    return start
+
+
+def _read_values(values: npt.ArrayLike, count: int) -> npt.NDArray[np.float64]:
+    """The values (n,) told, NaN for those that are not finite."""
+    try:
+        told = np.array(values, np.float64)  # None becomes NaN
+    except (TypeError, ValueError):
+        raise UserError(
+            f"tell takes {count} numbers, one for each member, but was given {describe_value(values)}"
+        ) from None
+    if told.shape != (count,):
+        raise UserError(f"tell takes {count} values, one for each member of ask(), but was given shape {told.shape}")
+    told[~np.isfinite(told)] = np.nan
+    return told

@@ -1,0 +1,84 @@
+"""What callbacks of training get: each generation's row, and the run with its newest policy."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from mpies.api.policy import Policy
+from mpies.api.run import Run
+from mpies.config.loading import as_yaml, resolved
+from mpies.errors import ConfigError
+from mpies.runs.metrics import Numbers, as_numbers
+from mpies.runs.policy_file import PolicyFile
+from mpies.runs.reader import Columns
+from mpies.runs.snapshot import Snapshot
+from mpies.runs.writer import RunWriter, evaluation_attributes
+
+Callback = Callable[[Run, Numbers], object]
+
+
+def check_callbacks(callbacks: Iterable[Callback] | Callback) -> list[Callback]:
+    """The callbacks as a list.  Raises ConfigError where one of them cannot be called."""
+    given = [callbacks] if callable(callbacks) else list(callbacks)
+    for callback in given:
+        if not callable(callback):
+            raise ConfigError(f"callbacks must be functions f(run, row), but one of them is {callback!r}")
+    return given
+
+
+def call_all(callbacks: Iterable[Callback], run: Run, row: Mapping[str, float | int | None]) -> bool:
+    """Call all of them.  Returns whether one of them returned True, which stops the run."""
+    answers = [callback(run, dict(row)) for callback in callbacks]
+    return any(answer is True for answer in answers)
+
+
+class RunInTraining(Run):
+    """The run that this process trains, after a generation that may not be on disk yet.
+
+    What is asked for on disk waits until it is there.
+    """
+
+    def __init__(self, writer: RunWriter) -> None:
+        super().__init__(writer.path)
+        self._writer = writer
+        self._snapshot: Snapshot | None = None
+
+    def go_on(self, snapshot: Snapshot) -> None:
+        """Take note of the newest generation."""
+        self._snapshot = snapshot
+
+    @property
+    def generation(self) -> int:
+        return self._snapshot.generation if self._snapshot else super().generation
+
+    @property
+    def metrics(self) -> Columns:
+        self._writer.flush()
+        return super().metrics
+
+    @property
+    def best(self) -> Policy:
+        self._writer.flush()
+        return super().best
+
+    def policy(self, generation: int | None = None) -> Policy:
+        snapshot = self._snapshot
+        if snapshot is None or generation not in (None, snapshot.generation):
+            self._writer.flush()
+            return super().policy(generation)
+        attributes = {"generation": snapshot.generation, "config": as_yaml(resolved(self._writer.config))}
+        attributes |= evaluation_attributes(snapshot.evaluation)
+        return Policy(PolicyFile(self.path, self._writer.config, dict(snapshot.policy), attributes))
+
+
+def callback_in_training(callbacks: list[Callback]) -> Callable[[RunWriter, Snapshot], bool] | None:
+    """The callbacks as training calls them; None without any."""
+    if not callbacks:
+        return None
+    runs: list[RunInTraining] = []  # made at the first generation, when the run directory is there
+
+    def on_generation(writer: RunWriter, snapshot: Snapshot) -> bool:
+        if not runs:
+            runs.append(RunInTraining(writer))
+        runs[0].go_on(snapshot)
+        return call_all(callbacks, runs[0], as_numbers(snapshot.row))
+
+    return on_generation

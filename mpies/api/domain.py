@@ -1,0 +1,129 @@
+"""Where the parameters of a function may lie: within bounds, and whole numbers in some coordinates.
+
+A solver searches all of R^d.  `Domain.from_solver` maps its members into the bounds by pycma's own transformation
+(cma.transformations.BoxConstraintsLinQuadTransformation): the identity in the inner nine tenths or so of an interval,
+quadratic towards its ends, and mirrored beyond them.  So any solver works within bounds, and none sees them.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.envs.messages import describe_value
+from mpies.errors import UserError
+
+Vector = npt.NDArray[np.float64]
+Bounds = tuple[npt.ArrayLike | None, npt.ArrayLike | None] | Sequence[npt.ArrayLike | None]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The domain of a function of d parameters.
+
+    low, high: (d,) bounds, infinite where there is none.
+    integers: (k,) the coordinates that are whole numbers.  Members are rounded there, halves to the even number,
+    before the function gets them; the solver goes on with what it drew.  Between bounds each whole number has the same
+    share of the interval that is searched: it reaches half a unit beyond the first and the last.
+    """
+
+    low: Vector
+    high: Vector
+    integers: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, dimension: int, bounds: Bounds | None = None, integers: npt.ArrayLike | None = None) -> "Domain":
+        """The domain of these arguments of AskTell and minimize.  Raises UserError, in one line, where one is wrong."""
+        if bounds is None:
+            bounds = (None, None)
+        elif not isinstance(bounds, tuple | list | np.ndarray) or len(bounds) != 2:
+            hint = "; for pairs of them, give tuple(zip(*pairs))" if np.ndim(bounds) == 2 else ""  # type: ignore[arg-type]
+            raise UserError(f"bounds must be (low, high), but is {describe_value(bounds)}{hint}")
+        low, high = (
+            _read_bound(name, bound, dimension, default)
+            for name, bound, default in zip(("low", "high"), bounds, (-np.inf, np.inf), strict=True)
+        )
+        wholes = _read_integers(integers, dimension)
+        low[wholes], high[wholes] = np.ceil(low[wholes]), np.floor(high[wholes])
+        is_whole = np.isin(np.arange(dimension), wholes)
+        wrong = np.flatnonzero(np.where(is_whole, low > high, low >= high))
+        if len(wrong):
+            first = wrong[0]
+            what = "hold no whole number" if is_whole[first] else "must be low < high"
+            raise UserError(f"bounds of coordinate {first} {what}, but are {low[first]:g} and {high[first]:g}")
+        return cls(low, high, wholes)
+
+    @functools.cached_property
+    def is_unbounded(self) -> bool:
+        """Whether every real vector is in it, so that members are what the solver draws."""
+        return not len(self.integers) and not self._has_bounds
+
+    @functools.cached_property
+    def _has_bounds(self) -> bool:
+        return bool(np.isfinite(self.low).any() or np.isfinite(self.high).any())
+
+    @functools.cached_property
+    def _transformation(self) -> Any:
+        from cma.transformations import BoxConstraintsLinQuadTransformation
+
+        low, high = self.low.copy(), self.high.copy()
+        low[self.integers] -= 0.5
+        high[self.integers] += 0.5
+        return BoxConstraintsLinQuadTransformation(list(zip(low.tolist(), high.tolist(), strict=True)))
+
+    def to_solver(self, x0: Vector) -> Vector:
+        """The point (d,) where the solver begins, so that `from_solver` leads to `x0` (d,).
+
+        Raises UserError where x0 lies outside of the bounds.
+        """
+        rounded = x0.copy()
+        rounded[self.integers] = np.rint(x0[self.integers])
+        is_outside = (rounded < self.low) | (rounded > self.high)
+        if is_outside.any():
+            first = int(np.flatnonzero(is_outside)[0])
+            raise UserError(
+                f"x0 must lie within the bounds, but is {x0[first]:g} at coordinate {first}, whose bounds are "
+                f"{self.low[first]:g} and {self.high[first]:g}; give another x0, or wider bounds"
+            )
+        return np.array(self._transformation.inverse(x0), np.float64) if self._has_bounds else x0
+
+    def from_solver(self, members: npt.NDArray[np.floating]) -> Vector:
+        """The members (n, d) that the function gets, from those (n, d) that the solver drew."""
+        inside = np.array(members, np.float64)
+        if self._has_bounds:
+            for row in inside:
+                row[:] = self._transformation(row)
+        wholes = self.integers
+        inside[:, wholes] = np.clip(np.rint(inside[:, wholes]), self.low[wholes], self.high[wholes])
+        return inside
+
+
+def _read_bound(name: str, bound: npt.ArrayLike | None, dimension: int, default: float) -> Vector:
+    """A bound (d,) from a number, a vector, or None, also within it."""
+    try:
+        numbers = np.array([default] if bound is None else bound, np.float64)  # None within it becomes NaN
+        numbers = np.where(np.isnan(numbers), default, numbers)
+        return np.broadcast_to(numbers, dimension).copy() if numbers.ndim < 2 else np.reshape(numbers, dimension)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"bounds: {name} must be a number or {dimension} numbers, as x0 has, but is {describe_value(bound)}"
+        ) from None
+
+
+def _read_integers(integers: npt.ArrayLike | None, dimension: int) -> npt.NDArray[np.int64]:
+    """The coordinates (k,) that are whole numbers, from their indices or from a mask."""
+    if integers is None:
+        return np.zeros(0, np.int64)
+    given = np.asarray(list(integers) if isinstance(integers, range | set) else integers)
+    if given.dtype == np.bool_ and given.shape == (dimension,):
+        return np.flatnonzero(given)
+    is_index = given.ndim == 1 and (given.dtype.kind in "iu" or not len(given))
+    if not is_index or (given < 0).any() or (given >= dimension).any():
+        raise UserError(
+            f"integers must be indices from 0 to {dimension - 1}, of the coordinates that are whole numbers, "
+            f"but is {integers!r}"
+        )
+    return np.unique(given).astype(np.int64)

@@ -1,0 +1,165 @@
+"""Train on ranks of a job of its own, and follow its run directory."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+
+from mpies.api.callbacks import Callback, call_all
+from mpies.api.run import Run, load
+from mpies.config.loading import as_yaml, resolved
+from mpies.errors import FINISHED, REQUEUE, TrainingFailed, error_of_kind
+from mpies.jobs.supervisor import POLL, Supervisor
+from mpies.jobs.training import RunRequest
+from mpies.paths import absolute
+from mpies.runs.lock import Lock
+from mpies.runs.metrics import as_numbers
+from mpies.runs.reader import RunView
+from mpies.runs.writer import write_ending
+from mpies.training.control import Signals
+from mpies.views.progress import Phase, Progress
+
+
+class _Messages:
+    """What the ranks print on standard error: JSON lines, and what mpirun says.  All but errors is shown at once.
+
+    error: why the job failed, None while nothing has told.
+    """
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self._last = ""
+
+    def write(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            try:
+                entry = json.loads(line)
+                severity, message = entry["severity"], entry["message"]
+            except (ValueError, TypeError, KeyError):
+                self._last = line.strip() or self._last
+                if line.startswith("mpies: "):  # before the ranks know that JSON is wanted
+                    self.error = self.error or error_of_kind("ConfigError", line.removeprefix("mpies: ").strip())
+                else:
+                    sys.stderr.write(line)
+                continue
+            if severity == "ERROR":
+                self.error = self.error or error_of_kind(entry.get("error", ""), message)
+            elif severity != "INFO":
+                sys.stderr.write(f"{severity}: {message}\n")
+        sys.stderr.flush()
+
+    def failure(self, code: int) -> Exception:
+        """The error of a job that ended with this exit code."""
+        return self.error or TrainingFailed(f"the ranks ended with code {code}: {self._last or 'they gave no reason'}")
+
+
+class _Follower:
+    """Shows the generations that come on record and calls the callbacks with them.
+
+    error: what a callback raised.  has_stopped: whether one asked for a stop, or raised.
+    """
+
+    def __init__(self, folder: Path, callbacks: list[Callback], progress: Progress) -> None:
+        self.error: BaseException | None = None
+        self.has_stopped = False
+        self._folder, self._callbacks, self._progress = folder, callbacks, progress
+        self._view = RunView(absolute(folder))
+        self._rows, self._version = len(self._view.metrics.refresh()), self._view.metrics.version
+        self._newest = self._generation(self._rows - 1) if self._rows else 0
+        self._phase: Phase | None = Phase("starting the ranks")
+        self._run: Run | None = None
+
+    def _generation(self, place: int) -> int:
+        return int(self._view.metrics.columns["generation"][place])
+
+    def look(self) -> None:
+        """Take note of the generations that came on record since the last look."""
+        metrics = self._view.metrics.refresh()
+        if metrics.version != self._version or len(metrics) < self._rows:  # written anew
+            self._version, self._rows = metrics.version, 0
+        while self._rows < len(metrics) and not self.has_stopped:
+            place, self._rows = self._rows, self._rows + 1
+            if self._generation(place) > self._newest:
+                self._newest = self._generation(place)
+                self._show(place)
+        if self._phase:
+            self._progress.show_phase(self._phase)
+
+    def _show(self, place: int) -> None:
+        self._phase = None
+        row = as_numbers({name: column[place] for name, column in self._view.metrics.columns.items()})
+        self._progress.show(dict(row))
+        if not self._callbacks:
+            return
+        try:
+            self._run = self._run or load(self._folder)
+            self.has_stopped = call_all(self._callbacks, self._run, row)
+        except BaseException as error:  # it comes out when the run is on disk
+            self.error, self.has_stopped = error, True
+
+    def mark_as_stopped(self) -> None:
+        """Write down that a callback has ended the run, whose ranks know of a signal alone."""
+        lock = Lock(absolute(self._folder))
+        lock.acquire()
+        try:
+            metrics = self._view.metrics.refresh()
+            write_ending(absolute(self._folder), "callback", self._generation(-1), int(metrics.columns["steps"][-1]))
+        finally:
+            lock.release()
+
+
+def train_as_job(request: RunRequest, ranks: int, callbacks: list[Callback], progress: Progress) -> Run:
+    """Train on `ranks` ranks of a job of its own; `request` says what.  Returns the run.
+
+    Raises as `mpies.train` does, and KeyboardInterrupt where Ctrl-C comes before the first generation.
+    """
+    config = request.load()  # what is wrong with it is told at once
+    follower, messages = _Follower(request.folder, callbacks, progress), _Messages()
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mpies-"))
+        file = Path(folder) / "config.yaml"
+        file.write_text(as_yaml(resolved(config)))
+        options = ["--out", str(request.folder), "--resume", request.resume, "--log-format", "json"]
+        supervisor = Supervisor(["train", *options, "--", str(file)], ranks, lambda: [request.folder])
+        supervisor.output, supervisor.write = subprocess.DEVNULL, messages.write
+        signals = Signals(owns_process=False)
+        stack.callback(signals.restore)
+        stack.callback(progress.close)
+        progress.set_stop(config.stop)
+        code = _follow(supervisor, follower, signals)
+    if follower.error:
+        raise follower.error
+    if code not in (FINISHED, REQUEUE):
+        raise messages.failure(code)
+    if follower.has_stopped and code == REQUEUE:
+        follower.mark_as_stopped()
+    if code == REQUEUE and not (absolute(request.folder) / "config.yaml").exists():
+        raise KeyboardInterrupt
+    return load(request.folder)
+
+
+def _follow(supervisor: Supervisor, follower: _Follower, signals: Signals) -> int:
+    """Run the supervisor in a thread and follow the run in this one.  Returns the exit code.
+
+    Raises KeyboardInterrupt after a second Ctrl-C, which ends the ranks at once.
+    """
+    has_asked = False
+    with ThreadPoolExecutor(1) as thread:
+        end = thread.submit(supervisor.run)
+        try:
+            while not end.done():
+                wait([end], POLL)
+                follower.look()
+                if not has_asked and (follower.has_stopped or signals.raised is not None):
+                    has_asked = True
+                    supervisor.stop()
+        except BaseException:
+            supervisor.stop()
+            supervisor.stop()
+            raise
+        follower.look()
+        return end.result()

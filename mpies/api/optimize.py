@@ -1,0 +1,287 @@
+"""`mpies.minimize` and `mpies.maximize`: any solver on a function of the caller's."""
+
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.api.ask_tell import AskTell
+from mpies.api.domain import Bounds
+from mpies.api.function_job import FunctionJob
+from mpies.api.function_ranks import Evaluated, Function, FunctionRanks
+from mpies.comm import Communicator, connect
+from mpies.comm.together import CollectiveError, do_together
+from mpies.envs.messages import describe_error, describe_value
+from mpies.errors import FAILED, ConfigError, UserError, error_of_kind, escape
+from mpies.solvers.noise import FloatArray
+
+Row = dict[str, float | int]
+Callback = Callable[[AskTell, Row], object]
+
+
+@dataclass(frozen=True)
+class OptimizeResult:
+    """What `minimize` and `maximize` found.
+
+    x, value: the best member that was evaluated, (d,) float64, and the function's value there.
+    mean: (d,) of the distribution at the end; where values are noisy it is a better choice than `x`.
+    generations, evaluations: how many there were.
+    reason: why it ended: solved (the target was reached), generations, callback, or signal (Ctrl-C).
+    history: name to column, an entry for each generation: generation, evaluations and seconds so far, the best value so
+    far (best), the mean, the least and the largest value of its members (value_mean, value_min, value_max), how many of
+    them failed (failures), and what the solver reports, such as sigma.  pandas.DataFrame(history) is a table of it.
+    """
+
+    x: npt.NDArray[np.float64]
+    value: float
+    mean: npt.NDArray[np.float64]
+    generations: int
+    evaluations: int
+    reason: str
+    history: dict[str, npt.NDArray[Any]]
+
+
+class Evaluator(Protocol):
+    """What a search needs: the values of its members, FunctionRanks' or a FunctionJob's."""
+
+    def evaluate(self, members: FloatArray) -> Evaluated: ...
+
+
+def minimize(
+    f: Function,
+    x0: npt.ArrayLike,
+    solver: str = "cma_es",
+    *,
+    sigma: float | None = None,
+    population: int | None = None,
+    bounds: Bounds | None = None,
+    integers: npt.ArrayLike | None = None,
+    generations: int = 1000,
+    target: float | None = None,
+    ranks: int | None = None,
+    seed: int = 0,
+    callbacks: Iterable[Callback] | Callback = (),
+    **options: Any,
+) -> OptimizeResult:
+    """Look for the least value of a function.
+
+    >>> found = mpies.minimize(lambda x: np.sum((x - 3) ** 2), np.zeros(10), sigma=0.5, target=1e-8)
+    >>> found.x, found.value
+
+    It runs in this process; under mpirun on all ranks, which all call it and all get the result; or with `ranks=N` on N
+    ranks of a job of its own.  The result has the same bits on any number of ranks.
+
+    f: of a vector (d,) float64 to a number.  A member for which it raises, or whose value is NaN or infinite, ranks
+    worst.
+    x0: (d,), where the search begins.
+    solver: `solver.kind`, such as cma_es, snes or nevergrad:DE.  sigma: the first step size, in the units of x.
+    population: members of a generation.  options: other keys of the solver's section (docs/solvers.md).
+    bounds: (low, high), each a number, d numbers or None.  integers: coordinates that are whole numbers, as indices or
+    as a mask (d,); f gets them rounded.
+    generations: how many at most.  target: stop when a value is as good.
+    ranks: of a job of its own, started with mpirun; f may be a lambda or a function of a notebook.
+    seed: everything random is a function of it.
+    callbacks: functions c(es, row), called in turn after each generation with the search, an AskTell, and the newest
+    row of the history.  Where one returns True, the search stops.  Under mpirun they are called on rank 0.
+
+    Ctrl-C ends the search at once and returns the best so far; before there is one it raises KeyboardInterrupt.
+    Raises UserError, in one line, for wrong arguments, for a function that cannot be sent to the ranks, and where all
+    members of a generation fail.
+    """
+    settings: dict[str, Any] = {"seed": seed, "bounds": bounds, "integers": integers, "maximize": False}
+    options |= _given(sigma=sigma, population=population)
+    limits = Limits.of(generations, target, callbacks)
+    return _optimize(f, lambda: AskTell(solver, x0, **settings, **options), limits, ranks)
+
+
+def maximize(
+    f: Function,
+    x0: npt.ArrayLike,
+    solver: str = "cma_es",
+    *,
+    sigma: float | None = None,
+    population: int | None = None,
+    bounds: Bounds | None = None,
+    integers: npt.ArrayLike | None = None,
+    generations: int = 1000,
+    target: float | None = None,
+    ranks: int | None = None,
+    seed: int = 0,
+    callbacks: Iterable[Callback] | Callback = (),
+    **options: Any,
+) -> OptimizeResult:
+    """Look for the largest value of a function; all else is as in `minimize`."""
+    settings: dict[str, Any] = {"seed": seed, "bounds": bounds, "integers": integers, "maximize": True}
+    options |= _given(sigma=sigma, population=population)
+    limits = Limits.of(generations, target, callbacks)
+    return _optimize(f, lambda: AskTell(solver, x0, **settings, **options), limits, ranks)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that are not None."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a search ends, and who is called after each generation."""
+
+    generations: int
+    target: float | None
+    callbacks: list[Callback]
+
+    @classmethod
+    def of(cls, generations: int, target: float | None, callbacks: Iterable[Callback] | Callback) -> "Limits":
+        """Raises ConfigError where an argument is wrong."""
+        if not isinstance(generations, int | np.integer) or generations < 1:
+            raise ConfigError(f"generations must be a whole number from 1 on, but is {generations!r}")
+        if target is not None and not (isinstance(target, int | float | np.number) and np.isfinite(target)):
+            raise ConfigError(f"target must be a finite number, or None for no target, but is {target!r}")
+        called = [callbacks] if callable(callbacks) else list(callbacks)
+        for callback in called:
+            if not callable(callback):
+                raise ConfigError(f"callbacks must be functions c(es, row), but one of them is {callback!r}")
+        return cls(int(generations), target, called)
+
+    def reason(self, es: AskTell, has_callback_stopped: bool) -> str:
+        """Why to stop now; '' to go on."""
+        best, target = es.best_value, self.target
+        if best is not None and target is not None and (best >= target if es.maximize else best <= target):
+            return "solved"
+        if has_callback_stopped:
+            return "callback"
+        return "generations" if es.generation >= self.generations else ""
+
+
+def _optimize(f: Function, make: Callable[[], AskTell], limits: Limits, ranks: int | None) -> OptimizeResult:
+    """Search in this process, on all ranks of mpirun, or on `ranks` ranks of a job of its own."""
+    if not callable(f):
+        raise ConfigError(f"f must be a function of a vector, but is {describe_value(f)}")
+    if ranks is not None:
+        return _result(_search_by_job(f, make(), limits, ranks))
+    comm = connect()
+    try:
+        return _result(_search_together(f, make, limits, comm))
+    except (UserError, KeyboardInterrupt):  # of all ranks
+        raise
+    except BaseException:
+        if comm.size > 1 and not comm.is_root:  # the other ranks would wait for ever
+            print(escape(f"mpies: rank {comm.rank} failed:\n{traceback.format_exc()}"), file=sys.stderr, flush=True)
+            comm.abort(FAILED)
+        raise
+    finally:
+        comm.close()
+
+
+def _search_by_job(f: Function, es: AskTell, limits: Limits, ranks: int) -> dict[str, Any]:
+    """Search in this process, which has the solver, while `ranks` other ones evaluate."""
+    with FunctionJob(f, es.dimension, ranks) as job:
+        return _search(es, job, limits)
+
+
+def _search_together(f: Function, make: Callable[[], AskTell], limits: Limits, comm: Communicator) -> dict[str, Any]:
+    """Search on all ranks: rank 0 has the solver, and all evaluate.  Returns what `_result` takes, on every rank."""
+    try:
+        es = do_together(comm, lambda: make() if comm.is_root else None)
+    except CollectiveError as error:
+        raise error.mistake from None
+    ranks = FunctionRanks(f, comm.broadcast_int(es.dimension if es else None), comm)
+    if es is None:
+        outcome = ranks.serve()
+        if "error" not in outcome:
+            return dict(outcome)
+        if outcome["error"] == "KeyboardInterrupt":
+            raise KeyboardInterrupt
+        raise error_of_kind(outcome["error"], f"the search ended on rank 0: {outcome['message']}")
+    outcome = {}
+    try:
+        outcome = _search(es, ranks, limits)
+        return outcome
+    except BaseException as error:
+        outcome = {"error": type(error).__name__, "message": describe_error(error)}
+        raise
+    finally:
+        ranks.release(outcome)
+
+
+def _search(es: AskTell, evaluator: Evaluator, limits: Limits) -> dict[str, Any]:
+    """Run generations until a limit is reached.  Returns the fields of an OptimizeResult, as lists and numbers."""
+    rows: list[Row] = []
+    began, reason, has_warned = time.perf_counter(), "", False
+    while not reason:
+        try:
+            members = es.ask()
+            evaluated = evaluator.evaluate(members)
+            if evaluated.is_interrupted:
+                es.update_best(members, evaluated.values)
+                raise KeyboardInterrupt
+            has_warned = _check_failures(es, evaluated, has_warned)
+            es.tell(evaluated.values)
+            rows.append(_row(es, evaluated, time.perf_counter() - began))
+            answers = [callback(es, dict(rows[-1])) for callback in limits.callbacks]
+            reason = limits.reason(es, any(answer is True for answer in answers))
+        except KeyboardInterrupt:
+            if es.best_x is None:
+                raise
+            reason = "signal"
+    assert es.best_x is not None
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {
+        "x": es.best_x.tolist(),
+        "value": es.best_value,
+        "mean": es.mean.tolist(),
+        "generations": es.generation,
+        "evaluations": es.evaluations,
+        "reason": reason,
+        "history": {name: [row.get(name, np.nan) for row in rows] for name in names},
+    }
+
+
+def _check_failures(es: AskTell, evaluated: Evaluated, has_warned: bool) -> bool:
+    """Warn of members that failed, once.  Returns whether it has warned.
+
+    Raises UserError where all members of a generation failed.
+    """
+    failed, count = int(np.isnan(evaluated.values).sum()), len(evaluated.values)
+    if not failed:
+        return has_warned
+    reason = evaluated.failures[0].message
+    if failed == count:
+        raise UserError(
+            f"all {count} evaluations of generation {es.generation + 1} failed, by {reason}; "
+            f"call the function with a vector of {es.dimension} numbers to see where"
+        )
+    if not has_warned:
+        text = f"{failed} of {count} evaluations of generation {es.generation + 1} failed, by {reason}; they rank worst"
+        warnings.warn(text, RuntimeWarning, stacklevel=6)  # at the line that calls minimize or maximize
+    return True
+
+
+def _row(es: AskTell, evaluated: Evaluated, seconds: float) -> Row:
+    """The newest generation's row of the history."""
+    values = evaluated.values[~np.isnan(evaluated.values)]
+    assert es.best_value is not None
+    return {
+        "generation": es.generation,
+        "evaluations": es.evaluations,
+        "seconds": seconds,
+        "best": es.best_value,
+        "value_mean": float(values.mean()),
+        "value_min": float(values.min()),
+        "value_max": float(values.max()),
+        "failures": len(evaluated.values) - len(values),
+        **es.report(),
+    }
+
+
+def _result(fields: Mapping[str, Any]) -> OptimizeResult:
+    """The result of what `_search` returned."""
+    history = {name: np.array(column) for name, column in fields["history"].items()}
+    vectors = {name: np.array(fields[name], np.float64) for name in ("x", "mean")}
+    return OptimizeResult(**{**fields, **vectors, "history": history})

@@ -1,0 +1,159 @@
+"""A trained policy in Python: from observations of the environment to its actions."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.api.batch_actor import BatchActor, State
+from mpies.config.schema import Config
+from mpies.errors import ConfigError, RunError, UserError
+from mpies.paths import absolute
+from mpies.policies import PolicyProblem
+from mpies.runs.policy_file import PolicyFile, load_policy
+from mpies.runs.snapshot import Evaluation
+from mpies.tools.evaluate import play_held_out
+
+if TYPE_CHECKING:  # torch is an extra, and takes seconds to import
+    from mpies.policies.to_torch import TorchPolicy
+
+log = logging.getLogger(__name__)
+
+
+class Policy:
+    """A policy with its config and observation statistics.
+
+    `policy(observation)` takes an observation as the environment returns it, or a batch of n with a leading axis, and
+    returns the action as the environment takes it, or n of them.  What a recurrent policy remembers of an episode is
+    held by the object; call `reset()` when an episode begins.
+
+    config: of the run.  generation: after which it was saved.  parameters: (d,) float32.
+
+    >>> policy = mpies.Policy.load("runs/cartpole")                                              # doctest: +SKIP
+    >>> action = policy(observation)                                                             # doctest: +SKIP
+    """
+
+    def __init__(self, saved: PolicyFile) -> None:
+        self._saved = saved
+        self.config: Config = saved.config
+        self.generation: int = saved.generation
+        self._state: State | None = None
+        self._actor: BatchActor | None = None
+        self._random = np.random.default_rng([self.config.seed, self.generation])
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Policy":
+        """The policy of a file such as best.h5, or the best one of a run directory.  Raises RunError or ConfigError."""
+        return cls(load_policy(absolute(path)))
+
+    @property
+    def parameters(self) -> npt.NDArray[np.float32]:
+        """A copy of the parameters (d,); of a test function, the point."""
+        return np.array(self._saved.arrays["parameters"])
+
+    def __repr__(self) -> str:
+        kind, size = self.config.policy.kind, self._saved.arrays["parameters"].size
+        return f"Policy({self.config.environment.id}, {kind}, {size:,} parameters, generation {self.generation})"
+
+    def __call__(self, observation: Any) -> Any:
+        """The action of an observation, or those of a batch (n, ...), each in its own episode.
+
+        An action is an int where actions are discrete, else an array of the shape and dtype of the action space; those
+        of a batch are an array with a leading axis n.  Raises UserError for an observation of another shape, and where
+        the policy remembers episodes and n differs from the last call.
+        """
+        action, self._state = self.predict(observation, self._state)
+        return action
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin new episodes.  seed: of what `predict` draws; None goes on with the random numbers."""
+        self._state = None
+        if seed is not None:
+            self._random = np.random.default_rng(seed)
+
+    def predict(
+        self,
+        observation: Any,
+        state: State | None = None,
+        episode_start: npt.ArrayLike | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Any, State | None]:
+        """The action of an observation or of a batch, and the state for the next call, as in Stable-Baselines3.
+
+        state: what the last call returned; None begins new episodes.  The object's own state stays as it is.
+        episode_start: (n,) whether each episode begins with this observation.
+        deterministic: whether the most likely action is taken; False draws, as training did, where policy.sampling or
+        policy.action_noise says so.
+        Returns the action and the state, which is None where the policy remembers nothing.
+        Raises UserError as __call__ does.
+        """
+        actor = self._actor = self._actor or BatchActor(self._saved)
+        observations, is_single = actor.read(observation)
+        count = len(observations)
+        if state is None or not actor.initial:
+            state = tuple(np.repeat(values[None], count, axis=0) for values in actor.initial)
+        else:
+            if len(state[0]) != count:
+                raise UserError(
+                    f"the policy remembers {len(state[0])} episodes, but {count} observations came; "
+                    "begin new episodes with reset(), or without a state"
+                )
+            state = tuple(values.copy() for values in state)
+        if episode_start is not None:
+            begins = np.broadcast_to(np.asarray(episode_start, bool), count)
+            for values, initial in zip(state, actor.initial, strict=True):
+                values[begins] = initial
+        seeds = None
+        if not deterministic and actor.is_random:
+            seeds = self._random.integers(2**63, size=count)
+        actions = actor.act(observations, state, seeds)
+        return actor.write(actions, is_single), state or None
+
+    def evaluate(self, episodes: int = 100, seed: int | None = None) -> Evaluation:
+        """Play held-out episodes, the same as `mpies evaluate` does.
+
+        seed: of the episodes; None for the run's.  Returns mean, interval (half of the 95 % confidence interval),
+        deviation, returns and lengths (episodes,) and failures; failed episodes count in the last only.
+        Raises UserError where all of them fail.
+        """
+        if episodes < 1:
+            raise UserError(f"episodes must be at least 1, but is {episodes}")
+        records, failures = play_held_out(self._saved, episodes, seed)
+        evaluation = Evaluation.of(records["total"], records["steps"])
+        if failures:
+            reason = f"{self.config.environment.id}: {len(failures)} of {episodes} held-out episodes failed " + (
+                f"({sorted(set(failures.values()))[0]})"
+            )
+            if not len(evaluation.returns):
+                raise UserError(reason)
+            log.warning("%s", reason)
+        return evaluation
+
+    def save(self, path: str | Path) -> None:
+        """Write a policy file, for `Policy.load`, `mpies evaluate`, `mpies export` and policy.init_from.
+
+        Raises RunError where it cannot be written.
+        """
+        try:
+            self._saved.save(absolute(path))
+        except OSError as error:
+            raise RunError(f"{path}: cannot be written ({error.strerror}); give another path") from None
+
+    def to_torch(self) -> "TorchPolicy":
+        """The policy as a torch.nn.Module with the same actions but for rounding; its parameters can be trained.
+
+        The module maps observations (n, o) float32 to actions as `mpies export` has them; `outputs` returns what is
+        before the choice of an action.  A recurrent one also takes and returns a state, as torch.nn.LSTM does.
+        Raises ConfigError without PyTorch, and for a kind of policy that has no such module.
+        """
+        try:
+            from mpies.policies.to_torch import TorchPolicy
+        except ImportError:
+            raise ConfigError('to_torch needs a package that is not installed: pip install "mpies[torch]"') from None
+        actor = self._actor = self._actor or BatchActor(self._saved)
+        try:
+            return TorchPolicy(actor.policy, self._saved.arrays["parameters"], actor.normalization)
+        except PolicyProblem as error:
+            raise ConfigError(str(error)) from None

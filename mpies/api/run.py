@@ -1,0 +1,198 @@
+"""A run directory in Python: its metrics, its policies, and what its ledger tells of the past."""
+
+import html
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.api.policy import Policy
+from mpies.config.loading import validate_config
+from mpies.config.schema import Config
+from mpies.errors import ConfigError, RunError
+from mpies.paths import absolute, start_folder
+from mpies.runs import ledger
+from mpies.runs.hdf5 import Arrays
+from mpies.runs.reader import Columns, RunView, find_runs, read_config
+from mpies.tools.replay import Replay
+from mpies.views.curves import read_curves
+from mpies.views.report import summarize, write_report
+from mpies.views.video import show_member
+
+if TYPE_CHECKING:  # pandas is an extra, and takes long to import
+    import pandas
+
+
+class Members(NamedTuple):
+    """The members of a generation, in member order.
+
+    returns: (n,) float64 mean return of each member's episodes, NaN where one failed.
+    lengths: (n,) float64 mean length of its episodes in steps.
+    """
+
+    returns: npt.NDArray[np.float64]
+    lengths: npt.NDArray[np.float64]
+
+
+class PlayedMember(NamedTuple):
+    """A member of a past generation that was played again.
+
+    recorded, played: its mean return as it was recorded, and now; NaN where an episode failed.
+    failures: number of the episode to what went wrong in it.
+    """
+
+    recorded: float
+    played: float
+    failures: dict[int, str]
+
+
+class Run:
+    """A run directory, which may still be written: everything is read when it is asked for.
+
+    path: the absolute path of the directory.  Raises RunError where it holds no run.
+
+    >>> run = mpies.load("runs/cartpole")                                                         # doctest: +SKIP
+    >>> run.status, run.metrics["eval_mean"], run.best(observation)                               # doctest: +SKIP
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = absolute(path)
+        is_below = self.path.is_relative_to(start_folder())
+        self._name = str(self.path.relative_to(start_folder()) if is_below else path)  # for messages
+        if not (self.path / "config.yaml").is_file():
+            if self.path.is_file():
+                raise RunError(f"{path}: is a file and no run; mpies.Policy.load is for policy files")
+            problem = "holds no run" if self.path.is_dir() else "there is no such directory"
+            raise RunError(f"{path}: {problem}; give the directory of a run")
+        self._view = RunView(self.path)
+        self._replay: Replay | None = None
+
+    @property
+    def metrics(self) -> Columns:
+        """Names of the columns of metrics.csv to (generations,) float64, NaN where a cell is empty.
+
+        Each access reads the lines that are new.  The digests, which are texts, are left out.
+        """
+        return dict(self._view.metrics.refresh().columns)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The metrics as a DataFrame, one row for each generation.  Raises ConfigError without pandas."""
+        try:
+            import pandas
+        except ImportError:
+            raise ConfigError('to_pandas needs a package that is not installed: pip install "mpies[pandas]"') from None
+        return pandas.DataFrame(self.metrics)
+
+    @property
+    def config(self) -> Config:
+        """The config of the run, with every default filled in.  Raises RunError or ConfigError where it is damaged."""
+        return validate_config(read_config(self.path), f"{self._name}/config.yaml")
+
+    @property
+    def status(self) -> str:
+        """running, stopped, finished, solved, or stale: the process that wrote it died without shutting down."""
+        return self._view.status()
+
+    @property
+    def reason(self) -> str:
+        """What ended the run: solved, generations, steps, ...; '' while it goes on, or where it was stopped."""
+        return str(self._view.finished().get("reason", ""))
+
+    @property
+    def generation(self) -> int:
+        """The newest generation in metrics.csv; 0 before the first."""
+        generations = self.metrics.get("generation", np.zeros(0))
+        return int(generations[-1]) if len(generations) else 0
+
+    @property
+    def best(self) -> Policy:
+        """The policy of the best evaluation so far; before the first evaluation, that of the newest checkpoint.
+
+        Raises RunError where no policy is saved yet.
+        """
+        return Policy.load(self.path)
+
+    def policy(self, generation: int | None = None) -> Policy:
+        """The mean as it was after a generation, computed again from the ledger.
+
+        generation: 0 for the first parameters; None for the newest generation.
+        Going through generations in ascending order replays each of them once.
+        Raises RunError where the ledger does not hold the generation.
+        """
+        generation = self.generation if generation is None else _check_number("generation", generation, 0)
+        if self._replay is None or self._replay.generation > generation:
+            self._replay = Replay(self.path)
+        try:
+            self._replay.run_until(generation)
+            replay = self._replay
+        except RunError:  # the ledger may have grown since it was opened
+            self._replay = None
+            replay = self._replay = Replay(self.path, generation)
+        return Policy(replay.policy_file())
+
+    def members(self, generation: int) -> Members:
+        """What the members of a generation returned, as the ledger records it.
+
+        Raises RunError where the ledger does not hold the generation.
+        """
+        record = self._read_record(generation)
+        return Members(record["returns"].astype(np.float64), record["steps"] / float(self.config.solver.episodes))
+
+    def _read_record(self, generation: int) -> Arrays:
+        """The ledger's record of a generation.  Raises RunError where there is none."""
+        generation = _check_number("generation", generation, 1)
+        record = next((record for record, _ in ledger.read(self.path / "ledger.bin", after=generation - 1)), None)
+        if record is None:
+            raise RunError(
+                f"{self._name}: generation {generation} is not in its ledger; give one from "
+                f"{ledger.first_generation(self.path / 'ledger.bin')} to {self.generation}"
+            )
+        return record
+
+    def play(self, generation: int, member: int, video: str | Path | None = None) -> PlayedMember:
+        """Play a member of a past generation again; the returns agree to the bit.
+
+        generation: from 1.  member: from 0.  video: an .mp4 or .gif to record its episodes to.
+        Raises RunError where there is no such member.
+        """
+        self._read_record(generation)  # says what is wrong with the generation
+        return PlayedMember(*show_member(self.path, generation, _check_number("member", member, 0), video))
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Write a report as one HTML file, by default report.html in the run.  Returns its path.
+
+        Raises RunError where the run has no generation yet, ConfigError without matplotlib.
+        """
+        return write_report(self.path, absolute(out) if out else None)
+
+    def __repr__(self) -> str:
+        return f"Run({self._name!r}: {self.status}, generation {self.generation})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the newest numbers and the curve, without scripts."""
+        try:
+            return summarize(read_curves(self._view), self.status)
+        except (RunError, ConfigError) as error:  # no generation yet
+            return f"<div>{html.escape(f'{self!r}: {error}')}</div>"
+
+
+def _check_number(name: str, value: Any, smallest: int) -> int:
+    """The value as an int.  Raises RunError where it is none or too small."""
+    is_number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_number or value < smallest:
+        raise RunError(f"{name} must be a whole number from {smallest} on, but is {value!r}")
+    return int(value)
+
+
+def load(path: str | Path) -> Run:
+    """The run in a directory, also while it goes on and after it was killed.  Raises RunError where there is none."""
+    return Run(path)
+
+
+def list_runs(folder: str | Path = "runs") -> list[Run]:
+    """The runs below a folder, by name.  Raises RunError where there is no such folder."""
+    place = absolute(folder)
+    if not place.is_dir():
+        raise RunError(f"{folder}: there is no such folder; give the one that holds your runs")
+    return [Run(place / name) for name in find_runs(place)]

@@ -1,0 +1,175 @@
+"""`mpies.train`: train a run in this process, on all ranks of mpirun, or as a job of its own."""
+
+import contextlib
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpies.api.callbacks import Callback, callback_in_training, check_callbacks
+from mpies.api.job import train_as_job
+from mpies.api.run import Run, load
+from mpies.comm import Communicator, connect
+from mpies.comm.together import CollectiveError
+from mpies.config.loading import load_config, make_config, resolved
+from mpies.config.schema import Config
+from mpies.errors import FAILED, ConfigError, TrainingFailed, escape
+from mpies.jobs.logs import StandardErrorHandler, log_to
+from mpies.jobs.training import Ending, RunRequest, train_run
+from mpies.paths import fixed_start_folder
+from mpies.runs.files import default_out
+from mpies.training.control import Signals
+from mpies.views.notebook import NotebookProgress, is_notebook
+from mpies.views.progress import NoProgress, Progress, make_progress
+
+RESUME = ("auto", "never", "must")
+
+
+def train(
+    config: str | Path | Mapping[str, Any] | Config,
+    *overrides: str,
+    out: str | Path | None = None,
+    ranks: int | None = None,
+    resume: str = "auto",
+    callbacks: Iterable[Callback] | Callback = (),
+    comm: Any = None,
+    progress: bool = True,
+) -> Run:
+    """Train a policy, or go on with a run that exists.  Returns the run when a stop rule holds.
+
+    It trains in this process, in any thread; under mpirun on all ranks, which all call it and all get the run.  In the
+    main thread Ctrl-C, SIGTERM and SIGUSR1 stop the run after this generation: after Ctrl-C the run is returned, the
+    others then do what they would have done.
+
+    config: the path of a YAML file, a recipe's name, a mapping with the same keys, or a Config.
+    overrides: such as "solver.sigma=0.05".
+    out: the run directory; by default runs/NAME, of the config and the overrides.
+    ranks: train on so many ranks of a job of its own, started with mpirun, while this process follows it.
+    resume: "auto" goes on where there is a run, "never" refuses it, "must" refuses where there is none.
+    callbacks: functions f(run, row), called in turn after each generation, on rank 0.  row: the columns of metrics.csv
+    to numbers, None where a cell is empty; run.policy() is the policy of this generation.  Where one returns True, the
+    run stops with the reason "callback".  Where one raises, the run stops, is saved, and the exception comes out.
+    comm: an mpi4py communicator; by default, under mpirun, MPI_COMM_WORLD.
+    progress: whether to show progress: a bar on a terminal and in a notebook, elsewhere a line a generation.
+
+    Raises ConfigError for a mistake in the arguments or the config, RunError where the run directory is damaged,
+    RunLocked where another process writes it, EnvironmentProblem or SolverProblem where the user's code is wrong, and
+    TrainingFailed where too many episodes fail or the run cannot be written.  On several ranks an error of one alone,
+    which the others would wait for, is printed there and ends all of them.
+
+    >>> run = mpies.train("cartpole", "stop.generations=50", out="runs/x")                        # doctest: +SKIP
+    >>> run.best(observation)                                                                     # doctest: +SKIP
+    """
+    called = check_callbacks(callbacks)
+    if resume not in RESUME:
+        raise ConfigError(f"resume must be one of {', '.join(RESUME)}, but is {resume!r}")
+    for override in overrides:
+        if not isinstance(override, str):
+            raise ConfigError(f'overrides must be texts such as "solver.sigma=0.05", but one of them is {override!r}')
+    with fixed_start_folder():
+        request = _make_request(config, overrides, out, resume, called)
+        if ranks is None:
+            return _train_here(request, comm, _make_progress(progress))
+        if comm is not None:
+            raise ConfigError("ranks starts a job of its own, and comm trains in this one; leave one of them out")
+        if not isinstance(ranks, int | np.integer) or isinstance(ranks, bool) or ranks < 1:
+            raise ConfigError(f"ranks must be a whole number from 1 on, but is {ranks!r}")
+        return train_as_job(request, int(ranks), called, _make_progress(progress))
+
+
+def _make_request(
+    config: str | Path | Mapping[str, Any] | Config,
+    overrides: tuple[str, ...],
+    out: str | Path | None,
+    resume: str,
+    callbacks: list[Callback],
+) -> RunRequest:
+    """What to train.  Raises ConfigError where the config is none."""
+    if isinstance(config, str | Path):
+        folder = Path(out) if out else default_out(config, overrides)
+        return RunRequest(
+            lambda: load_config(config, overrides), folder, folder, resume, callback_in_training(callbacks)
+        )
+    if not isinstance(config, Mapping | Config):
+        raise ConfigError(f"config must be a path, a recipe's name, a mapping or a Config, but is {config!r}")
+    try:
+        values = resolved(config) if isinstance(config, Config) else _plain(config)
+    except RecursionError:
+        raise ConfigError("config: is nested too deeply; a config has three levels") from None
+    environment = values.get("environment")
+    name = environment.get("id") if isinstance(environment, dict) else None
+    folder = Path(out) if out else default_out(str(name or "run"), overrides)
+    return RunRequest(
+        lambda: make_config(values, overrides, "config"), folder, folder, resume, callback_in_training(callbacks)
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A copy of a mapping of Python's as YAML would have it: lists for tuples and arrays, Python's numbers, texts."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return str(value) if isinstance(value, Path) else value
+
+
+def _train_here(request: RunRequest, world: Any, progress: Progress) -> Run:
+    """Train on this rank, and leave the process as it was.  world: an mpi4py communicator, or None."""
+    with contextlib.ExitStack() as stack:
+        signals = Signals(owns_process=False)
+        stack.callback(signals.restore)
+        comm = _connect(world)
+        stack.callback(comm.close)
+        if not logging.getLogger().handlers:
+            stack.enter_context(log_to(comm, _warnings_handler()))
+        try:
+            ending = train_run(comm, request, signals, progress, time.monotonic())
+            problem = comm.first_error(_describe(ending))
+        except CollectiveError as error:
+            raise error.mistake from None
+        except BaseException:
+            if comm.size > 1:  # the other ranks would wait for ever
+                print(escape(f"mpies: rank {comm.rank} failed:\n{traceback.format_exc()}"), file=sys.stderr, flush=True)
+                comm.abort(FAILED)
+            raise
+        if ending.error:
+            raise ending.error
+        if problem:
+            raise TrainingFailed(problem)
+        return load(request.folder)
+
+
+def _make_progress(is_wanted: bool) -> Progress:
+    if not is_wanted:
+        return NoProgress()
+    return NotebookProgress() if is_notebook() else make_progress()
+
+
+def _connect(world: Any) -> Communicator:
+    if world is None:
+        return connect()
+    if not hasattr(world, "Dup"):
+        raise ConfigError(f"comm must be an mpi4py communicator such as MPI.COMM_WORLD, but is {world!r}")
+    from mpies.comm.mpi import MPICommunicator
+
+    return MPICommunicator(world)
+
+
+def _warnings_handler() -> logging.Handler:
+    handler = StandardErrorHandler(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(levelname)s rank %(rank)d: %(message)s"))
+    return handler
+
+
+def _describe(ending: Ending) -> str:
+    """Why all ranks raise an exception; '' where none does."""
+    if ending.error:
+        return f"a callback raised {type(ending.error).__name__}: {ending.error}"
+    return ending.problem

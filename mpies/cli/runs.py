@@ -1,0 +1,87 @@
+"""mpies runs: list runs, and remove those that are named."""
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from mpies.cli import completion
+from mpies.cli.options import echo, user_errors
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="[DIR]", shell_complete=completion.complete_run)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON list on standard output.")
+@click.option("--prune", is_flag=True, help="Remove the runs that are named in place of DIR: --prune RUN ...")
+@click.option("--yes", is_flag=True, help="With --prune: do not ask.")
+@user_errors
+def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
+    """List the runs below DIR, by default runs, and how far they are.
+
+    The newest is first.  With --prune, remove the runs that are named; one that is being written is refused, and then
+    nothing is removed.
+    """
+    from mpies.errors import ConfigError
+    from mpies.views.run_index import list_runs
+
+    if prune:
+        remove(paths, yes)
+        return
+    if yes or len(paths) > 1:
+        raise ConfigError("runs takes one folder; to remove runs, say mpies runs --prune RUN ...")
+    folder = paths[0] if paths else "runs"
+    rows = list_runs(folder)
+    if as_json:
+        echo(json.dumps(rows))
+    elif rows:
+        echo(format_table(rows))
+    else:
+        click.echo(f"{folder}: holds no run yet", err=True)
+
+
+def remove(paths: Sequence[str], yes: bool) -> None:
+    """Remove the runs at these paths, after asking unless `yes`; where one must be kept, raise UserError instead."""
+    from mpies.errors import ConfigError
+    from mpies.runs.removal import check_removable, remove_run
+    from mpies.views.run_index import list_runs
+
+    if not paths:
+        raise ConfigError("--prune needs the runs to remove: mpies runs --prune RUN ...")
+    for path in paths:
+        check_removable(path)
+    if not yes:
+        echo(format_table([row for path in paths for row in list_runs(path)]))
+        click.confirm(f"Remove {'this run' if len(paths) == 1 else f'these {len(paths)} runs'}?", abort=True)
+    for path in dict.fromkeys(paths):
+        remove_run(path)
+        echo(f"{path}: removed")
+
+
+def format_table(rows: Iterable[dict[str, Any]]) -> str:
+    """Rows of `list_runs` as text."""
+    from mpies.runs.metrics import format_return
+
+    table = [("run", "status", "generation", "evaluation", "time", "size", "changed")]
+    for row in rows:
+        evaluation, generation = row.get("eval_mean"), row.get("generation")
+        seconds = round(row.get("seconds") or 0)
+        table.append(
+            (
+                row["path"],
+                row["status"],
+                "-" if generation is None else f"{generation:.0f}",
+                "-" if evaluation is None else format_return(evaluation),
+                f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}",
+                f"{row['size'] / 1e6:,.1f} MB",
+                time.strftime("%Y-%m-%d %H:%M", time.localtime(row["changed"])),
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for cells in table:
+        left = [f"{cell:{width}}" for cell, width in zip(cells[:2], widths, strict=False)]
+        right = [f"{cell:>{width}}" for cell, width in zip(cells[2:], widths[2:], strict=True)]
+        lines.append("  ".join([*left, *right]))
+    return "\n".join(lines)

@@ -1,0 +1,157 @@
+"""What `mpies train` would do: everything is checked and nothing is written."""
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+
+from mpies.comm import Communicator, mpiexec
+from mpies.comm.together import do_together
+from mpies.config.loading import load_config
+from mpies.config.recipes import find_config
+from mpies.config.schema import Config, StopSection
+from mpies.errors import FINISHED, ConfigError, RunLocked
+from mpies.jobs.finished_run import find_finished_run
+from mpies.jobs.rank import run_on_this_rank
+from mpies.paths import absolute
+from mpies.rollouts.batch import evaluation_batch
+from mpies.rollouts.queue import play_alone
+from mpies.runs.files import default_out
+from mpies.runs.metrics import read_metrics
+from mpies.runs.opening import check_directory
+from mpies.runs.reader import RunView
+from mpies.scaling.cost import describe_cost
+from mpies.training.task import Task
+
+PATIENCE = 2.0  # seconds that episodes are played for, to predict how long a generation takes
+ROWS = 10  # generations of a run that goes on, which tell how long one takes
+
+
+def dry_run(
+    path: str, out: str | None, resume: str, overrides: Sequence[str], seeds: Sequence[int] | None, ranks: int | None
+) -> int:
+    """Print what `mpies train` with these arguments would do.  Returns the exit code.
+
+    ranks: that would be started, None for those of this job.  All ranks of a job call this; rank 0 prints.
+    """
+
+    def show(comm: Communicator) -> int:
+        text = do_together(
+            comm,
+            lambda: describe_training(path, out, resume, overrides, seeds, ranks, comm.size) if comm.is_root else "",
+        )
+        if comm.is_root:
+            click.echo(text)
+        return comm.finalize(FINISHED)
+
+    return run_on_this_rank(show)
+
+
+def describe_training(
+    path: str,
+    out: str | None,
+    resume: str,
+    overrides: Sequence[str],
+    seeds: Sequence[int] | None,
+    ranks: int | None,
+    size: int,
+) -> str:
+    """What training would do, as lines of text.
+
+    ranks: that would be started, None for the `size` of this job.  Raises what training would.
+    """
+    config, base = load_config(path, overrides), Path(out) if out else default_out(path, overrides)
+    if ranks is not None and mpiexec.find() is None:
+        raise ConfigError('--ranks needs mpirun: pip install "mpies[mpi]", or load an MPI')
+    count, task = ranks or size, Task(config)
+    runs, is_new = [], False
+    for seed in seeds or (None,):
+        folder = base if seed is None else Path(f"{base}-seed-{seed}")
+        changed = config if seed is None else load_config(path, [*overrides, f"seed={seed}"])
+        state = describe_run(folder, changed, resume, base)
+        is_new |= state == "new"
+        runs.append(("run", f"{folder}: {state}"))
+    task_words = f"{config.environment.id}; policy {config.policy.kind}, solver {config.solver.kind}"
+    lines = [
+        ("config", f"{find_config(path)} {' '.join(overrides)}".rstrip()),
+        ("task", task_words),
+        *runs,
+        ("ranks", f"{count}{', which are started with mpirun' if ranks else ''}"),
+        ("ends", describe_stop(config.stop)),
+        ("a generation takes", describe_pace(config, task, is_new, folder, count)),
+    ]
+    text = "\n".join(f"{name:24}{value}" for name, value in lines)
+    return f"{text}{describe_cost(config, count)}\n\nnothing was written"
+
+
+def describe_run(folder: Path, config: Config, resume: str, out: Path) -> str:
+    """What training would find in a run directory.  Raises what opening the run would.
+
+    resume: as for open_run.  out: the argument of --out that leads there.
+    """
+    check_directory(folder, config, resume)
+    view = RunView(absolute(folder))
+    if view.state() == "running":
+        writer = view.writer()
+        raise RunLocked(f"{folder}: is being written by process {writer['pid']} on {writer['host']}; wait, or stop it")
+    existing = next(parent for parent in (absolute(folder), *absolute(folder).parents) if parent.exists())
+    if not os.access(existing, os.W_OK):
+        raise ConfigError(f"{folder}: cannot be written (no permission for {existing}); take another --out")
+    finished = find_finished_run(folder, config) if resume != "never" else None
+    if finished:
+        return finished.describe(config, out).removeprefix(f"{folder}: ")
+    rows = read_metrics(absolute(folder))
+    return f"goes on after generation {rows[-1]['generation']}" if rows else "new"
+
+
+def describe_stop(stop: StopSection) -> str:
+    """When training ends, in words."""
+    target = "" if stop.target is None else f"at a mean return of {stop.target:g}, or "
+    steps = "" if stop.steps is None else f" or {stop.steps:,} steps"
+    seconds = "" if stop.seconds is None else f" or {stop.seconds:g} s"
+    return f"{target}after {stop.generations:,} generations{steps}{seconds}"
+
+
+def describe_pace(config: Config, task: Task, is_new: bool, folder: Path, ranks: int) -> str:
+    """How long a generation takes on so many ranks: as the run's newest ones did, or as played here for a moment.
+
+    is_new: whether a run begins.  folder: of the run that otherwise goes on.
+    """
+    if not is_new:
+        seconds = [float(row["seconds"]) for row in read_metrics(absolute(folder))[-ROWS - 1 :]]
+        if len(seconds) < 2:
+            return "not known: the run has one generation"
+        return (
+            f"{_time((seconds[-1] - seconds[0]) / (len(seconds) - 1))}, as in the newest {len(seconds) - 1} of the run"
+        )
+    first = task.first_policy()
+    normalization = None
+    if task.observation_size:
+        size = task.observation_size
+        normalization = first.get("normalization", np.stack([np.zeros(size), np.ones(size)]).astype(np.float32))
+    rollouts = math.ceil(config.solver.members(task.dimension) * config.solver.episodes / ranks)  # of each rank
+    count, took = 1, 0.0
+    while True:  # more at a time are faster: as many as are played at once, unless that takes long
+        batch = evaluation_batch(first["parameters"], task.evaluation_seeds(0, 0, count), normalization)
+        began = time.perf_counter()
+        play_alone(task.player, batch)
+        took = time.perf_counter() - began
+        if count == rollouts or took * min(4, rollouts / count) > PATIENCE:
+            break
+        count = min(4 * count, rollouts)
+    episodes = f"{count} episode{'s' * (count > 1)}"
+    return f"about {_time(took / count * rollouts)} at first: {episodes} of the first policy took {_time(took)}"
+
+
+def _time(seconds: float) -> str:
+    return (
+        f"{1000 * seconds:.0f} ms"
+        if seconds < 1
+        else f"{seconds:.1f} s"
+        if seconds < 600
+        else f"{seconds / 60:.0f} min"
+    )

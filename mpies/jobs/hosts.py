@@ -1,0 +1,125 @@
+"""Where ranks may run: which hosts there are now, and how many ranks each takes (its slots)."""
+
+import os
+import re
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpies.errors import ConfigError
+from mpies.jobs.allocation import TIMEOUT, output_of, parse_hosts
+
+# The MPI Operator tells the launcher of an MPIJob how many ranks a worker takes; discover_hosts.sh does not.
+DEFAULT_SLOTS = "OMPI_MCA_orte_set_default_slots"
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host by its name, and the number of ranks that it takes."""
+
+    name: str
+    slots: int
+
+
+class HostSource(ABC):
+    """Something that knows which hosts there are."""
+
+    @abstractmethod
+    def hosts(self) -> list[Host]:
+        """The hosts that there are now; whether they answer is another question.  Raises ConfigError."""
+
+
+class GivenHosts(HostSource):
+    """Hosts as the command line has them: h1:8,h2:8, or h1,h2 with one rank each."""
+
+    def __init__(self, text: str) -> None:
+        words = [word.strip() for word in text.split(",")]
+        for word in words:
+            if not re.fullmatch(r"[^\s:=]+(:[1-9]\d*)?", word):
+                raise ConfigError(f"--hosts {text}: {word!r} is no host; write NAME or NAME:SLOTS, as in h1:8,h2:8")
+        self._hosts = [Host(name, slots or 1) for name, slots in parse_hosts("\n".join(words)).items()]
+
+    def hosts(self) -> list[Host]:
+        return self._hosts
+
+
+class Hostfile(HostSource):
+    """A hostfile of Open MPI or MPICH, read anew each time; or a program that prints one, such as discover_hosts.sh.
+
+    slots: of a host whose line says none.
+    """
+
+    def __init__(self, path: str | Path, slots: int = 1) -> None:
+        self._path, self._slots = Path(path).absolute(), slots
+        self.hosts()
+
+    def hosts(self) -> list[Host]:
+        text = self._run() if os.access(self._path, os.X_OK) else self._read()
+        return [Host(name, slots or self._slots) for name, slots in parse_hosts(text).items()]
+
+    def _read(self) -> str:
+        try:
+            return self._path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"--hostfile {self._path}: cannot be read ({reason}); a line is NAME slots=N") from None
+
+    def _run(self) -> str:
+        try:
+            done = subprocess.run(
+                [self._path], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ConfigError(f"--hostfile {self._path}: the program cannot be run ({error})") from None
+        if done.returncode:
+            said = (done.stderr.strip().splitlines() or ["nothing on standard error"])[-1]
+            raise ConfigError(f"--hostfile {self._path}: the program ended with code {done.returncode}: {said}")
+        return done.stdout
+
+
+class SlurmHosts(HostSource):
+    """The nodes of a Slurm job.  With --no-kill, Slurm takes a lost node out of the job; then it is here no more."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._job = environment.get("SLURM_JOB_ID", "")
+        if not self._job:
+            raise ConfigError("--hosts slurm is for a job of Slurm, but SLURM_JOB_ID is not set; use sbatch or salloc")
+        self._names = _expand(environment.get("SLURM_JOB_NODELIST", ""))
+        counts = expand_counts(environment.get("SLURM_TASKS_PER_NODE", ""))
+        if not self._names or len(counts) < len(self._names):
+            raise ConfigError("--hosts slurm: SLURM_JOB_NODELIST or SLURM_TASKS_PER_NODE does not name the nodes")
+        self._slots = dict(zip(self._names, counts, strict=False))
+
+    def hosts(self) -> list[Host]:
+        listed = output_of(["squeue", "--noheader", f"--jobs={self._job}", "--format=%N"])
+        names = _expand(listed.strip()) if listed and listed.strip() else self._names
+        return [Host(name, self._slots[name]) for name in self._names if name in names]
+
+
+def expand_counts(text: str) -> list[int]:
+    """[4, 4, 4, 2] of Slurm's "4(x3),2"."""
+    counts = []
+    for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        counts += [int(number)] * int(times or 1)
+    return counts
+
+
+def _expand(nodes: str) -> list[str]:
+    """The names in Slurm's "n[1-3,7]"."""
+    return (output_of(["scontrol", "show", "hostnames", nodes]) or "").split() if nodes else []
+
+
+def find_source(
+    hosts: str | None, hostfile: str | None, environment: Mapping[str, str] = os.environ
+) -> HostSource | None:
+    """What --hosts and --hostfile say; None for this host alone.  Raises ConfigError."""
+    if hosts and hostfile:
+        raise ConfigError("--hosts and --hostfile exclude each other; leave one out")
+    if hostfile:
+        slots = environment.get(DEFAULT_SLOTS, "")
+        return Hostfile(hostfile, int(slots) if slots.isdecimal() and int(slots) else 1)
+    if hosts == "slurm":
+        return SlurmHosts(environment)
+    return GivenHosts(hosts) if hosts else None

@@ -1,0 +1,153 @@
+"""What starts the ranks of a job: mpirun on this host or on others, or srun in a Slurm job."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from mpies.comm import mpiexec
+from mpies.errors import ConfigError
+from mpies.jobs.hosts import Host
+
+OPTIONS = "MPIES_MPIRUN"  # the variable with further options of mpirun
+TRIAL = 120  # seconds that a way of starting ranks has to show that it works
+# A program for all ranks: fails unless they are connected.  MPICH changes the list that sys.argv is, hence the integer.
+COUNT_RANKS = "import sys; wanted = int(sys.argv[1]); from mpi4py import MPI; sys.exit(MPI.COMM_WORLD.size != wanted)"
+
+
+class Launcher(ABC):
+    """A way of starting ranks.
+
+    name: for people.  way: how another host is asked whether it answers, ssh or srun.
+    added: further variables for the ranks.
+    """
+
+    name = "mpirun"
+    way = "ssh"
+
+    def __init__(self) -> None:
+        self.added: dict[str, str] = {}
+
+    @abstractmethod
+    def start_command(self, hosts: Sequence[Host] | None, ranks: int) -> list[str]:
+        """What to put before a program to start it on `ranks` ranks.  hosts: None for this host alone."""
+
+    def command(self, hosts: Sequence[Host] | None, ranks: int, arguments: Sequence[str]) -> list[str]:
+        """The command line that runs `mpies` with these arguments on `ranks` ranks."""
+        return [*self.start_command(hosts, ranks), sys.executable, "-m", "mpies", *arguments]
+
+    def environment(self) -> dict[str, str]:
+        """The variables that the command needs."""
+        return mpiexec.environment() | self.added
+
+
+class Mpirun(Launcher):
+    """mpirun of Open MPI or MPICH.  binding: its options about binding, for hosts that the ranks have for themselves.
+
+    Raises ConfigError where there is none.
+    """
+
+    def __init__(self, binding: Sequence[str] = (), way: str = "ssh") -> None:
+        super().__init__()
+        program = mpiexec.find()
+        if program is None:
+            raise ConfigError('--ranks needs mpirun: pip install "mpies[mpi]", or load an MPI')
+        self._program, self._binding, self.way = program, binding, way
+        self._options = shlex.split(os.environ.get(OPTIONS, ""))
+        self.version = find_version(program)
+
+    def start_command(self, hosts: Sequence[Host] | None, ranks: int) -> list[str]:
+        flags = [*self._binding, *self._options]
+        if self.version and self.version[0] >= 5 and "--with-ft" not in flags:
+            flags += ["--with-ft", "ulfm"]  # the ranks that are left go on where one is lost
+        if hosts is not None:
+            listed = ",".join(f"{host.name}:{host.slots}" for host in hosts)
+            flags += ["--host" if self.version else "-hosts", listed]
+            if self.version:
+                flags += [word for name in mpiexec.forwarded(self.environment()) for word in ("-x", name)]
+        return [self._program, "-n", str(ranks), *flags]
+
+    def environment(self) -> dict[str, str]:
+        return {name: value for name, value in super().environment().items() if name not in mpiexec.HOSTFILES}
+
+
+class Srun(Launcher):
+    """srun in a Slurm job.  kind: of its PMI, pmix or pmi2.
+
+    is_native: whether PMIx is told to authenticate natively: where the PMIx of Slurm and the one of the MPI share no
+    other way.
+    """
+
+    way = "srun"
+
+    def __init__(self, kind: str, is_native: bool = False) -> None:
+        super().__init__()
+        self._kind, self._is_native, self.name = kind, is_native, f"srun --mpi={kind}"
+
+    def start_command(self, hosts: Sequence[Host] | None, ranks: int) -> list[str]:
+        # Ranks leave together, each with its exit code; where one does so alone, the others get half a minute.
+        flags = [f"--mpi={self._kind}", "--kill-on-bad-exit=0", "--wait=30", "--cpu-bind=cores", "--overlap"]
+        if hosts is not None:
+            flags += [f"--nodelist={','.join(host.name for host in hosts)}", f"--nodes={len(hosts)}"]
+        return ["srun", *flags, f"--ntasks={ranks}"]
+
+    def environment(self) -> dict[str, str]:
+        native = {"PMIX_MCA_psec": "native"} if self._is_native else {}
+        return {**super().environment(), **native}
+
+
+def find_version(program: str) -> tuple[int, ...]:
+    """(5, 0, 11) of Open MPI's mpirun; () of another's."""
+    try:
+        done = subprocess.run(
+            [program, "--version"], env=mpiexec.environment(), capture_output=True, text=True, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    found = re.search(r"Open MPI\D*(\d+)\.(\d+)\.(\d+)", done.stdout)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def find_slurm_launcher(hosts: Sequence[Host], wanted: str = "auto") -> Launcher:
+    """The first way of starting connected ranks on these nodes of a Slurm job: srun with PMIx or PMI2, or mpirun.
+
+    wanted: auto, srun, srun:pmix, srun:pmi2 or mpirun.  Raises ConfigError with what each said where none works.
+    """
+    trouble = []
+    for launcher in _slurm_launchers(wanted):
+        ranks = sum(host.slots for host in hosts)
+        command = [*launcher.start_command(hosts, ranks), sys.executable, "-c", COUNT_RANKS, str(ranks)]
+        problem = _try(command, launcher.environment())
+        if not problem:
+            return launcher
+        trouble.append(f"{' '.join(command[:2])}: {problem}")
+    what = "; ".join(trouble) or "it must be auto, srun, srun:pmix, srun:pmi2 or mpirun, and be here"
+    raise ConfigError(f"no way to start connected ranks (--launcher {wanted}): {what}")
+
+
+def _slurm_launchers(wanted: str) -> list[Launcher]:
+    known = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True)
+    launchers: list[Launcher] = []
+    for kind in ("pmix", "pmi2"):
+        if wanted in ("auto", "srun", f"srun:{kind}") and kind in known.stdout + known.stderr:
+            launchers += [Srun(kind), Srun(kind, is_native=True)] if kind == "pmix" else [Srun(kind)]
+    if wanted in ("auto", "mpirun") and mpiexec.find():
+        # Open MPI 4 and MPICH know no qualifiers.
+        bindings = (["--bind-to", "core:overload-allowed:if-supported"], ["--bind-to", "core"])
+        launchers += [Mpirun(binding, way="srun") for binding in bindings]
+    return launchers
+
+
+def _try(command: Sequence[str], environment: dict[str, str]) -> str:
+    """Why a command fails, '' if it does not."""
+    try:
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TRIAL
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    return " ".join(lines[-3:]) or f"code {done.returncode}" if done.returncode else ""

@@ -1,0 +1,105 @@
+"""On which hosts a job starts: those that are there, answer and have the same mpies; never more ranks than wanted."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from mpies.errors import ConfigError
+from mpies.jobs.answers import ask_hosts, end_leftovers, names_of
+from mpies.jobs.hosts import Host, HostSource
+
+AGAIN = 2.0  # seconds between two questions to hosts that are waited for
+
+Report = Callable[[str, str], object]  # called with a severity and a line
+
+
+class TooFewHosts(ConfigError):
+    """Fewer hosts answer than the job needs."""
+
+
+class Placement:
+    """Chooses the hosts of each start of a job.
+
+    source: which hosts there are.  ranks: at most, None for all slots.  min_ranks: with fewer the job does not go on.
+    wait: seconds that hosts have to answer: all of them before the first start, then enough for min_ranks.
+    way: how they are asked, ssh or srun.  is_stopped: tells whether nobody waits any more.
+    Raises ConfigError where the hosts have too few slots.
+    """
+
+    def __init__(
+        self,
+        source: HostSource,
+        ranks: int | None = None,
+        min_ranks: int = 1,
+        wait: float = 0.0,
+        way: str = "ssh",
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.source, self.ranks, self.min_ranks, self.wait, self.way = source, ranks, min_ranks, wait, way
+        self.is_stopped = is_stopped
+        self.job = ""  # the name that all ranks of the job share
+        self._silent: set[str] = set()  # hosts whose silence has been reported
+        listed = source.hosts()
+        needed, slots = max(ranks or 1, min_ranks), sum(host.slots for host in listed)
+        if not listed:
+            raise ConfigError("no hosts are named; give --hosts h1:8,h2:8 or a --hostfile with lines NAME slots=N")
+        if ranks is not None and min_ranks > ranks:
+            raise ConfigError(f"--min-ranks {min_ranks} is more than --ranks {ranks}; lower it")
+        if slots < needed:
+            option = "--ranks" if ranks and ranks >= min_ranks else "--min-ranks"
+            raise ConfigError(
+                f"{option} {needed} is more than the {slots} slots of {names_of(listed)}; lower it, or name more hosts"
+            )
+
+    def choose(self, report: Report, is_first: bool) -> list[Host]:
+        """The hosts to start on, each with as many slots as are to be used.  No ranks run that are to go on.
+
+        Raises TooFewHosts after `wait` seconds, and ConfigError where a host has another mpies at the first start.
+        """
+        deadline = time.monotonic() + self.wait
+        end_leftovers(self.job)
+        while True:
+            listed = self.source.hosts()
+            answers = ask_hosts(listed, self.way, self.job)
+            fit = [answer.host for answer in answers if not answer.problem]
+            for answer in answers:
+                if answer.is_mismatch and is_first:
+                    raise ConfigError(answer.problem)
+                if answer.problem and answer.host.name not in self._silent:
+                    report("WARNING", f"no ranks on {answer.problem}")
+            self._silent = {answer.host.name for answer in answers if answer.problem}
+            slots = sum(host.slots for host in fit)
+            is_over = self.is_stopped() or time.monotonic() >= deadline
+            if fit and slots >= self.min_ranks and (not is_first or len(fit) == len(listed) or is_over):
+                return self.limit(fit)
+            if is_over:
+                few = f"{len(fit)} of {len(listed)} hosts answer, with {slots} slots" if fit else "no host answers"
+                why = next((answer.problem for answer in answers if answer.problem), "")
+                raise TooFewHosts(f"{few}, but --min-ranks is {self.min_ranks}; {why}")
+            time.sleep(AGAIN)
+
+    def limit(self, hosts: Sequence[Host]) -> list[Host]:
+        """The first of the hosts, as many as `ranks` needs."""
+        left = self.ranks or sum(host.slots for host in hosts)
+        chosen = []
+        for host in hosts:
+            if left > 0:
+                chosen.append(Host(host.name, min(host.slots, left)))
+                left -= chosen[-1].slots
+        return chosen
+
+    def find_larger(self, used: Sequence[Host]) -> list[Host]:
+        """The hosts of a start on more ranks than on the hosts in use; [] where there are none."""
+        listed = self.source.hosts()
+        names = {host.name for host in used}
+        others = [host for host in listed if host.name not in names]
+        if not others or (self.ranks and count_ranks(used) >= self.ranks):
+            return []
+        came = {answer.host.name for answer in ask_hosts(others, self.way, self.job) if not answer.problem}
+        self._silent -= came
+        larger = self.limit([host for host in listed if host.name in names | came])
+        return larger if count_ranks(larger) > count_ranks(used) else []
+
+
+def count_ranks(hosts: Sequence[Host]) -> int:
+    """The number of ranks on hosts with so many slots."""
+    return sum(host.slots for host in hosts)

@@ -1,0 +1,113 @@
+"""How far the runs of a job have come, told from their directories, and whether more ranks are worth a restart."""
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpies.config.schema import StopSection
+from mpies.runs.lock import LOCK_FILE
+from mpies.runs.metrics import read_metrics
+
+RECENT = 5  # generations whose mean length counts
+WORTH = 2  # a restart must save this many times what it costs
+
+
+class RunProgress:
+    """The runs that a job writes, seen from outside.  runs: their directories; what is not there yet is no progress."""
+
+    def __init__(self, runs: Iterable[Path]) -> None:
+        self.runs = list(runs)
+
+    def length(self) -> int:
+        """Bytes of all metrics.csv; it grows with each generation."""
+        return sum(_size(run / "metrics.csv") for run in self.runs)
+
+    def finished(self) -> dict[Path, tuple[int, int]]:
+        """The runs with a finished.yaml, and what tells that file from one that is written later."""
+        found = {}
+        for run in self.runs:
+            with contextlib.suppress(OSError):
+                status = (run / "finished.yaml").stat()
+                found[run] = (status.st_ino, status.st_mtime_ns)
+        return found
+
+    def is_finished_since(self, before: dict[Path, tuple[int, int]]) -> bool:
+        """Whether all runs are finished, and not only by what `finished` said before."""
+        now = self.finished()
+        return all(run in now and now[run] != before.get(run) for run in self.runs)
+
+    def writer(self) -> str:
+        """What tells the rank that holds, or held last, the lock of the current run from others; '' without one."""
+        newest, token = 0.0, ""
+        for run in self.runs:
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                file = run / LOCK_FILE
+                if (moment := file.stat().st_mtime) > newest:
+                    newest, token = moment, str(json.loads(file.read_text())["token"])
+        return token
+
+    def current(self) -> Path | None:
+        """The run that is being written, or was last; None before the first generation."""
+        begun = [run for run in self.runs if _size(run / "metrics.csv")]
+        return max(begun, key=lambda run: (run / "metrics.csv").stat().st_mtime, default=None)
+
+    def written_at(self) -> float:
+        """When the newest generation came on record, as time.time(); 0 before the first."""
+        run = self.current()
+        with contextlib.suppress(OSError):
+            return (run / "metrics.csv").stat().st_mtime if run else 0.0
+        return 0.0
+
+
+def _size(path: Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """generation: the newest.  seconds: of a generation, lately.  left: generations at most, by the stop rules."""
+
+    generation: int
+    seconds: float
+    left: float
+
+
+def measure_pace(run: Path, stop: StopSection, since: int) -> Pace | None:
+    """The Pace of a run; None before two generations after generation `since`, where the present ranks began."""
+    rows = [row for row in read_metrics(run) if int(row["generation"]) > since][-RECENT - 1 :]
+    if len(rows) < 2:
+        return None
+    first, last = rows[0], rows[-1]
+    count = int(last["generation"]) - int(first["generation"])
+    seconds = (float(last["seconds"]) - float(first["seconds"])) / count
+    steps = (int(last["steps"]) - int(first["steps"])) / count
+    left = [float(stop.generations - int(last["generation"]))]
+    if stop.seconds is not None:
+        left.append((stop.seconds - float(last["seconds"])) / max(seconds, 1e-9))
+    if stop.steps is not None:
+        left.append((stop.steps - int(last["steps"])) / max(steps, 1))
+    return Pace(int(last["generation"]), seconds, max(0.0, min(left)))
+
+
+def growth_pays(pace: Pace, ranks: int, more: int, start_up: float, grace: float) -> bool:
+    """Whether to start again on `more` ranks than `ranks`.
+
+    It saves the generations that are left a share 1 - ranks/more of their time.  It costs the start-up (seconds) and,
+    where a generation is longer than stop.grace (seconds), the play of that time, which is begun and thrown away.
+    """
+    saved = pace.left * pace.seconds * (1 - ranks / more)
+    cost = start_up + (grace if pace.seconds > grace else 0.0)
+    return math.isfinite(saved) and saved > WORTH * cost
+
+
+def newest_generation(run: Path | None) -> int:
+    """The newest generation on record; 0 without one."""
+    rows: Sequence[dict[str, str]] = read_metrics(run) if run else []
+    return int(rows[-1]["generation"]) if rows else 0

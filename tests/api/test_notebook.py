@@ -1,0 +1,69 @@
+"""docs/notebook.ipynb runs and prints what it shows; docs/python.md names what is there."""
+
+import inspect
+import re
+
+import pytest
+
+import mpies
+from mpies.policies.options import PolicyOptions
+from tests.support import HOME
+
+NOTEBOOK = HOME / "docs" / "notebook.ipynb"
+LARGEST = 250_000  # bytes, with its pictures
+
+
+def printed(cell):
+    """What a cell has printed."""
+    return "".join(output["text"] for output in cell.get("outputs", []) if output["output_type"] == "stream")
+
+
+def test_the_notebook_runs_and_prints_what_it_shows(tmp_path):
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is an extra")
+    pytest.importorskip("ipykernel", reason="ipykernel is an extra")
+    pytest.importorskip("pandas", reason="pandas is an extra")
+    pytest.importorskip("matplotlib", reason="matplotlib is an extra")
+    import nbformat
+    from jupyter_client.manager import AsyncKernelManager
+
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    stored = [printed(cell) for cell in notebook.cells]
+    kernel = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=str(tmp_path / "kernel"))
+    client = nbclient.NotebookClient(
+        notebook, km=kernel, timeout=120, resources={"metadata": {"path": str(tmp_path)}}, store_widget_state=False
+    )
+    client.execute()
+    assert [printed(cell) for cell in notebook.cells] == stored
+    shown = [kind for cell in notebook.cells for output in cell.get("outputs", []) for kind in output.get("data", {})]
+    assert "image/png" in shown and "text/html" in shown
+
+
+def test_the_notebook_is_stored_with_its_output_and_small():
+    nbformat = pytest.importorskip("nbformat", reason="nbformat is an extra")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    assert sum(len(cell.get("outputs", [])) for cell in notebook.cells) >= 7
+    assert NOTEBOOK.stat().st_size < LARGEST
+
+
+def names_of(text, word):
+    """The attributes of `word` that a page names."""
+    return set(re.findall(rf"\b{word}\.([a-z_A-Z]+)", text)) - {"yaml", "h5", "ipynb"}
+
+
+def test_what_the_page_names_is_there():
+    text = (HOME / "docs" / "python.md").read_text()
+    named = names_of(text, "mpies")
+    assert {"train", "load", "runs", "Policy", "minimize", "maximize", "AskTell"} <= named
+    assert {name for name in named - {"errors"} if not hasattr(mpies, name)} == set()
+    for word, kind in (("run", mpies.Run), ("policy", mpies.Policy)):
+        named = names_of(text, word)
+        fields = set(inspect.get_annotations(kind)) | set(re.findall(r"self\.(\w+)", inspect.getsource(kind.__init__)))
+        assert len(named) > 5
+        assert {name for name in named if not hasattr(kind, name)} - fields - PolicyOptions.model_fields.keys() == set()
+
+
+def test_the_page_names_everything_that_is_exported():
+    text = (HOME / "docs" / "python.md").read_text()
+    missing = {name for name in mpies.__all__ if f"mpies.{name}" not in text and not name.endswith("Error")}
+    assert missing == set()

@@ -1,0 +1,273 @@
+"""minimize and maximize: on any number of ranks, within domains, with functions that fail, and interrupted."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import mpies
+from mpies import AskTell, ConfigError, UserError
+from mpies.comm import LAUNCHED, mpiexec
+from tests.support import HOME, on_one_and_three_ranks
+
+CENTER = np.array([0.5, -1.25, 2.0, 3.75])
+
+
+def bowl(x):
+    """Its least value is 0 at CENTER; NaN and errors here and there."""
+    if x[0] > 1.5:
+        return np.nan
+    if x[1] > 0.75:
+        raise ArithmeticError("too far")
+    return float(np.sum((x - CENTER) ** 2))
+
+
+def search_by_hand(solver, generations, **options):
+    """What minimize should come to, by ask and tell."""
+    es = AskTell(solver, np.zeros(4), **options)
+    for _ in range(generations):
+        members = es.ask()
+        values = np.full(len(members), np.nan)
+        for k, x in enumerate(members):
+            if x[1] <= 0.75:
+                values[k] = bowl(x)
+        es.tell(values)
+    return es
+
+
+def assert_same(found, es):
+    assert found.x.tobytes() == es.best_x.tobytes() and found.value == es.best_value
+    assert found.mean.tobytes() == es.mean.tobytes()
+    assert (found.generations, found.evaluations) == (es.generation, es.evaluations)
+
+
+@on_one_and_three_ranks
+@pytest.mark.filterwarnings("ignore:.*evaluations of generation")
+def test_every_number_of_ranks_finds_the_same_bits(ranks):
+    options = {"sigma": 0.5, "seed": 5, "bounds": (-4, None), "integers": [2]}
+    for solver in ("snes", "cma_es"):
+        found = mpies.minimize(bowl, np.zeros(4), solver, generations=30, **options)
+        assert_same(found, search_by_hand(solver, 30, **options))
+    assert found.reason == "generations" and found.value < 0.3
+    assert found.x[2] == 2 and np.allclose(found.x, CENTER, atol=0.5)
+    history = found.history
+    assert history["generation"].tolist() == list(range(1, 31)) and history["evaluations"][-1] == found.evaluations
+    assert history["best"][-1] == found.value and (np.diff(history["best"]) <= 0).all()
+    assert (history["value_min"] >= history["best"]).all() and (history["sigma"] > 0).all()
+    assert (np.diff(history["seconds"]) > 0).all() and history["failures"].sum() > 0
+
+
+@pytest.mark.filterwarnings("ignore:.*evaluations of generation")
+def test_ranks_of_a_job_of_their_own_find_the_same_bits(capfd):
+    here, rows = os.getpid(), []
+    center = CENTER + 0  # in a closure
+
+    def noisy(x):
+        if os.getpid() == here:
+            raise AssertionError("it is evaluated in this process")
+        print("hello from", os.environ["OMPI_COMM_WORLD_RANK"])
+        time.sleep(0.002)  # leaves some members for the other rank
+        return bowl(x) + 0 * center[0]
+
+    found = mpies.minimize(
+        noisy, np.zeros(4), sigma=0.5, ranks=2, generations=30, callbacks=lambda es, row: rows.append(row)
+    )
+    assert_same(found, search_by_hand("cma_es", 30, sigma=0.5))
+    assert [row["generation"] for row in rows] == list(range(1, 31)) and rows[-1]["best"] == found.value
+    printed = capfd.readouterr().err
+    assert "hello from 0\n" in printed and "hello from 1\n" in printed
+
+
+def test_it_maximises_as_it_minimises():
+    least = mpies.minimize(lambda x: float(x @ x), np.ones(3), "snes", generations=30, population=8)
+    most = mpies.maximize(lambda x: -float(x @ x), np.ones(3), "snes", generations=30, population=8)
+    assert least.x.tobytes() == most.x.tobytes() and least.value == -most.value < 0.1
+    assert (np.diff(most.history["best"]) >= 0).all()
+
+
+def test_a_target_ends_the_search():
+    found = mpies.minimize(lambda x: np.sum((x - 3) ** 2), np.zeros(10), sigma=0.5, target=1e-8)
+    assert found.reason == "solved" and found.value <= 1e-8 < found.history["best"][-2]
+    assert found.generations == len(found.history["best"]) < 400
+    assert mpies.maximize(lambda x: 1 - x @ x, np.ones(3), target=0.99).value >= 0.99
+
+
+def test_the_function_gets_vectors_of_its_own():
+    seen = []
+
+    def spoil(x):
+        seen.append((x.dtype, x.shape))
+        value = float(x @ x)
+        x[:] = np.nan
+        return value
+
+    found = mpies.minimize(spoil, [1, 2], generations=5)
+    assert set(seen) == {(np.dtype(np.float64), (2,))} and len(seen) == found.evaluations
+    assert found.value == float(found.x @ found.x)
+
+
+def test_a_callback_gets_the_search_and_stops_it():
+    seen = []
+
+    def look(es, row):
+        seen.append((es.generation, row["best"], es.best_value, float(es.mean[0])))
+        return es.generation == 4
+
+    found = mpies.minimize(bowl, np.zeros(4), callbacks=[lambda es, row: None, look])
+    assert found.reason == "callback" and found.generations == len(seen) == 4
+    assert all(row_best == best for _, row_best, best, _ in seen) and seen[-1][3] == found.mean[0]
+
+
+@on_one_and_three_ranks
+def test_an_error_of_a_callback_ends_all_ranks(ranks):
+    def fail(es, row):
+        raise ZeroDivisionError("of mine")
+
+    started_by_mpi = any(name in os.environ for name in LAUNCHED)
+    is_root = os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0"
+    with pytest.raises(ZeroDivisionError if is_root else UserError, match="of mine"):
+        mpies.minimize(bowl, np.zeros(4), "snes", callbacks=fail)
+    with pytest.raises(ConfigError, match=r"solver.sigam is not a key"):
+        mpies.minimize(bowl, np.zeros(4), "snes", sigam=1)
+    with pytest.raises(UserError, match=r"all 8 evaluations of generation 1 failed, by ZeroDivisionError.*4 numbers"):
+        mpies.minimize(lambda x: 1 / 0, np.zeros(4), "snes")
+    if started_by_mpi:
+        with pytest.raises(ConfigError, match="already; leave it out"):
+            mpies.minimize(bowl, np.zeros(4), ranks=2)
+
+
+def test_failures_are_warned_of_once():
+    with pytest.warns(
+        RuntimeWarning, match=r"4 of 8 evaluations of generation 1 failed, by ArithmeticError: .*; they"
+    ) as log:
+        calls = iter(range(1000))
+
+        def fail(x):
+            if next(calls) % 2:
+                raise ArithmeticError("odd")
+            return float(x @ x)
+
+        found = mpies.minimize(fail, np.zeros(4), generations=6)
+    assert len(log) == 1 and log[0].filename == __file__
+    assert found.history["failures"].tolist() == [4] * 6
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, signal.SIGINT])
+def test_ctrl_c_returns_the_best_so_far(stop):
+    calls = []
+
+    def value(x):
+        calls.append(float(x @ x))
+        if len(calls) == 22:
+            calls.pop()
+            if stop is KeyboardInterrupt:
+                raise KeyboardInterrupt
+            signal.raise_signal(stop)
+        return 100 - len(calls)
+
+    found = mpies.minimize(value, np.ones(4))
+    assert found.reason == "signal" and found.generations == 2 and found.evaluations == 16
+    assert found.value == 100 - 21 and float(found.x @ found.x) == calls[-1]  # of the generation that was cut short
+
+    def at_once(x):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mpies.minimize(at_once, np.ones(4))
+
+
+def test_ctrl_c_ends_the_ranks_of_a_job(tmp_path):
+    begun = tmp_path / "begun"
+
+    def slow(x):
+        if x[0] != 1.0:
+            begun.touch()
+            time.sleep(100)
+        return 1.0
+
+    def interrupt():
+        while not begun.exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        mpies.minimize(slow, np.ones(4), ranks=2)
+    assert time.monotonic() - began < 60
+    commands = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "function_job"], capture_output=True, text=True)
+    assert commands.stdout == ""
+
+
+def test_functions_that_cannot_be_sent_are_refused(tmp_path, monkeypatch):
+    lock = threading.Lock()
+    with pytest.raises(UserError, match=r"cannot be sent to other processes.*lock.*; define it in a module") as error:
+        mpies.minimize(lambda x: lock, np.zeros(2), ranks=2)
+    assert "\n" not in str(error.value)
+    (tmp_path / "mine.py").write_text("def f(x): return float(sum(x)) if x[0] < 0 else 1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import mine
+
+    with pytest.warns(RuntimeWarning, match="failed, by ZeroDivisionError: division by zero; they rank worst") as log:
+        assert mpies.minimize(mine.f, np.zeros(2), ranks=1, generations=2).reason == "generations"  # by sys.path
+    assert log[0].filename == __file__
+    (tmp_path / "mine.py").unlink()
+    with pytest.raises(UserError, match=r"cannot be loaded by other processes.*No module named 'mine'") as error:
+        mpies.minimize(mine.f, np.zeros(2), ranks=2)
+    assert "\n" not in str(error.value)
+
+
+def test_ranks_that_end_are_an_error(tmp_path, monkeypatch):
+    deep = tmp_path / ("folder" * 20)  # too long for the path of a socket
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with pytest.raises(UserError, match=r"the 2 ranks that evaluate the function have ended \(exit code"):
+        mpies.minimize(lambda x: os._exit(3), np.zeros(2), ranks=2)
+
+
+def test_ranks_need_an_mpirun(monkeypatch):
+    monkeypatch.setattr(mpiexec, "find", lambda: None)
+    with pytest.raises(ConfigError, match="ranks needs mpirun: pip install"):
+        mpies.minimize(bowl, np.zeros(4), ranks=2)
+
+
+def test_a_script_needs_no_guard(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import numpy as np\nimport mpies\n"
+        "def f(x): return float(np.sum((x - 1) ** 2))\n"
+        "found = mpies.minimize(f, np.zeros(3), generations=20, ranks=2)\n"
+        "print(found.reason, found.value < 1)\n"
+    )
+    environment = mpiexec.environment() | {"PYTHONPATH": str(HOME)}
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "generations True\n", "")
+
+
+@pytest.mark.parametrize(
+    "arguments, line",
+    [
+        ({"f": 3}, "f must be a function of a vector, but is 3"),
+        ({"generations": 0}, "generations must be a whole number from 1 on, but is 0"),
+        ({"generations": 1.5}, "generations must be a whole number"),
+        ({"target": np.nan}, "target must be a finite number"),
+        ({"callbacks": [3]}, r"callbacks must be functions c\(es, row\), but one of them is 3"),
+        ({"ranks": 0}, "ranks must be a whole number from 1 on"),
+        ({"x0": [[1.0]]}, "x0 must be a vector"),
+        ({"x0": [np.inf, 0]}, "x0 must be finite, but is inf at coordinate 0"),
+        ({"bounds": (1, 2)}, "x0 must lie within the bounds"),
+        ({"solver": "cmaes"}, "did you mean cma_es"),
+        ({"populaton": 5}, "solver.populaton is not a key; did you mean solver.population"),
+        ({"population": 2}, "solver.population must be at least 4"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(arguments, line):
+    with pytest.raises(UserError, match=line) as error:
+        mpies.minimize(**{"f": bowl, "x0": np.zeros(4), **arguments})
+    assert "\n" not in str(error.value)

@@ -1,0 +1,369 @@
+"""mpies.Policy: a saved policy acts, is evaluated, saved and turned into a PyTorch module."""
+
+import logging
+
+import gymnasium
+import numpy as np
+import pytest
+import yaml
+
+import mpies
+from mpies.config.loading import as_yaml, resolved, validate_config
+from mpies.runs.policy_file import PolicyFile
+from mpies.tools.evaluate import evaluate_policy
+from mpies.training.task import Task
+from tests.policies.examples import MODULE
+from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE
+
+SMALL = """
+environment: {id: "gymnasium:ID", max_steps: 50}
+policy: POLICY
+"""
+POLICIES = {
+    "mlp": ("CartPole-v1", "{hidden: [8]}"),
+    "mlp without normalisation": ("CartPole-v1", "{hidden: [8], normalize_observations: false}"),
+    "lstm": ("CartPole-v1", "{kind: lstm, hidden: 4}"),
+    "gru, scaled": ("Pendulum-v1", "{kind: gru, hidden: 4, output: scale}"),
+    "elman": ("Pendulum-v1", "{kind: elman, hidden: 4}"),
+    "time": ("Pendulum-v1", "{hidden: [], time_input: 50}"),
+    "bins": ("Pendulum-v1", "{hidden: [4], bins: 'uniform:5'}"),
+    "drawn": ("CartPole-v1", "{hidden: [4], sampling: softmax}"),
+    "gaussian": ("Pendulum-v1", "{hidden: [4], sampling: gaussian}"),
+}
+REMEMBERS = ("lstm", "gru, scaled", "elman", "time")
+in_all_kinds = pytest.mark.parametrize("kind", POLICIES)
+
+
+def make_policy(text, folder):
+    """A policy for YAML text, with random parameters and observation statistics, as if it had been trained."""
+    config = validate_config(yaml.safe_load(text), "test")
+    task, random = Task(config), np.random.default_rng(2)
+    normalization = np.stack([random.normal(size=task.observation_size), random.uniform(0.5, 2, task.observation_size)])
+    arrays = {
+        "parameters": random.normal(size=task.dimension).astype(np.float32),
+        "normalization": normalization.astype(np.float32),
+    }
+    if task.policy:
+        arrays |= {f"constants/{name}": value for name, value in task.policy.constants.items()}
+    saved = PolicyFile(folder / "policy.h5", config, arrays, {"config": as_yaml(resolved(config)), "generation": 7})
+    saved.save(saved.path)
+    return mpies.Policy.load(saved.path)
+
+
+@pytest.fixture
+def policy_of(tmp_path):
+    """A function from a key of POLICIES to such a policy."""
+    return lambda kind: make_policy(
+        SMALL.replace("ID", POLICIES[kind][0]).replace("POLICY", POLICIES[kind][1]), tmp_path
+    )
+
+
+def play(policy, seed, env):
+    """The return of an episode that the policy plays in a gymnasium environment."""
+    observation, _ = env.reset(seed=int(seed))
+    policy.reset()
+    total, over = 0.0, False
+    while not over:
+        observation, reward, terminated, truncated, _ = env.step(policy(observation))
+        total, over = total + float(reward), terminated or truncated
+    return total
+
+
+def make_env(kind):
+    return gymnasium.make(POLICIES[kind][0], max_episode_steps=50)
+
+
+def draw_observations(env, count):
+    """Observations (count, o) at which most policies do not all do the same."""
+    return np.random.default_rng(1).normal(size=(count, *env.observation_space.shape)).astype(np.float32)
+
+
+@in_all_kinds
+def test_an_episode_in_the_real_environment_has_the_return_that_evaluate_reports(kind, policy_of):
+    policy = policy_of(kind)
+    seeds = Task(policy.config).evaluation_seeds(0, 0, 6)
+    env = make_env(kind)
+    returns = [play(policy, seed, env) for seed in seeds]
+    np.testing.assert_array_equal(returns, policy.evaluate(episodes=6).returns)
+    assert len(set(returns)) > 1
+
+
+@in_all_kinds
+def test_a_batch_has_the_actions_of_its_observations(kind, policy_of):
+    policy, env = policy_of(kind), make_env(kind)
+    observations = draw_observations(env, 70)  # more than are computed at a time
+    actions = policy(observations)
+    assert len(actions) == 70
+    for observation, action in zip(observations, actions, strict=True):
+        policy.reset()
+        alone = policy(observation)
+        np.testing.assert_array_equal(alone, action)
+        assert alone in env.action_space
+
+
+def test_actions_have_the_environments_own_form(policy_of):
+    discrete, continuous = policy_of("mlp"), policy_of("bins")
+    assert type(discrete(np.zeros(4))) is int
+    assert discrete(np.zeros((2, 4))).dtype == np.int64
+    assert continuous(np.zeros(3)).dtype == np.float32 and continuous(np.zeros(3)).shape == (1,)
+    assert continuous(np.zeros((5, 3))).shape == (5, 1)
+    assert discrete([0.0, 0.1, 0.2, 0.3]) == discrete(np.array([0, 0.1, 0.2, 0.3]))
+
+
+def test_discrete_observations_and_actions_of_several_parts(tmp_path):
+    (tmp_path / "parts.py").write_text("""
+import gymnasium, numpy as np
+from gymnasium import spaces
+
+class Env(gymnasium.Env):
+    observation_space = spaces.Dict({"gear": spaces.Discrete(3, start=1), "wheel": spaces.Box(-1, 1, (2, 2))})
+    action_space = spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.Box(0, 1, (2,))])
+    def reset(self, seed=None, options=None):
+        self.random, self.steps = np.random.default_rng(seed), 0
+        return self.look(), {}
+    def look(self):
+        return {"gear": int(self.random.integers(1, 4)), "wheel": self.random.normal(size=(2, 2))}
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.steps += 1
+        return self.look(), float(action[0].sum() + action[1].sum()), self.steps == 5, False, {}
+""")
+    text = SMALL.replace("gymnasium:ID", str(tmp_path / "parts.py:Env"))
+    policy = make_policy(text.replace("POLICY", "{hidden: [4]}"), tmp_path)
+    namespace = {}
+    exec((tmp_path / "parts.py").read_text(), namespace)
+    env = namespace["Env"]()
+    seeds = Task(policy.config).evaluation_seeds(0, 0, 3)
+    np.testing.assert_array_equal([play(policy, seed, env) for seed in seeds], policy.evaluate(episodes=3).returns)
+    singles = [env.reset(seed=seed)[0] for seed in range(3)]
+    batch = {key: np.array([one[key] for one in singles]) for key in singles[0]}
+    for one, action in zip(singles, policy(batch), strict=True):
+        np.testing.assert_equal(action, policy(one))
+    with pytest.raises(mpies.UserError, match="gear"):
+        policy({"gear": 7, "wheel": np.zeros((2, 2))})
+
+
+IMAGES = """
+import gymnasium, numpy as np
+from gymnasium import spaces
+
+class Env(gymnasium.Env):
+    observation_space, action_space = spaces.Box(0, 255, (1, 8, 8), np.uint8), spaces.Discrete(3, start=5)
+    def reset(self, seed=None, options=None):
+        self.random, self.steps = np.random.default_rng(seed), 0
+        return self.look(), {}
+    def look(self):
+        return self.random.integers(256, size=(1, 8, 8), dtype=np.uint8)
+    def step(self, action):
+        assert action in self.action_space
+        self.steps += 1
+        return self.look(), self.steps * float(action), self.steps == 5, False, {}
+"""
+
+
+def test_images_and_actions_that_do_not_count_from_0(tmp_path):
+    (tmp_path / "images.py").write_text(IMAGES)
+    section = "{kind: conv, convolutions: [[2, 3, 2]], hidden: [8], reference: 8, activation: tanh}"
+    text = SMALL.replace("gymnasium:ID", str(tmp_path / "images.py:Env")).replace("POLICY", section)
+    policy, namespace = make_policy(text, tmp_path), {}
+    exec(IMAGES, namespace)
+    env = namespace["Env"]()
+    seeds = Task(policy.config).evaluation_seeds(0, 0, 4)
+    returns = [play(policy, seed, env) for seed in seeds]
+    np.testing.assert_array_equal(returns, policy.evaluate(episodes=4).returns)
+    assert len(set(returns)) > 1
+    images = np.stack([env.reset(seed=seed)[0] for seed in range(40)])  # a batch of more than are computed at a time
+    policy.reset()
+    actions = policy(images)
+    policy.reset()
+    assert actions.tolist() == [policy.predict(image)[0] for image in images]
+
+
+def test_hidden_numbers_of_observations_are_left_out_by_the_policy(tmp_path):
+    text = SMALL.replace('{id: "gymnasium:ID"', '{id: "gymnasium:CartPole-v1", hide: [1, 3]')
+    policy = make_policy(text.replace("POLICY", "{hidden: [4]}"), tmp_path)
+    assert policy.evaluate(2).returns.tolist() == [
+        play(policy, seed, make_env("mlp")) for seed in Task(policy.config).evaluation_seeds(0, 0, 2)
+    ]
+
+
+@pytest.mark.parametrize("kind", REMEMBERS)
+def test_what_a_policy_remembers_is_held_by_the_object_until_reset(kind, policy_of):
+    policy, env = policy_of(kind), make_env(kind)
+    observations = 0.1 * draw_observations(env, 8)
+    action_of = lambda: [np.asarray(policy.predict(one, policy._state)[0]).tolist() for one in observations]  # noqa: E731
+    first, state = action_of(), policy._state
+    for one in observations:
+        policy(one)
+    assert state is None and policy._state is not None
+    if kind != "lstm":  # whose two actions may agree
+        assert action_of() != first
+    policy.reset()
+    assert action_of() == first
+    policy(observations)
+    with pytest.raises(mpies.UserError, match="remembers 8 episodes, but 1 observation"):
+        policy(observations[0])
+
+
+@pytest.mark.parametrize("kind", REMEMBERS)
+def test_predict_leaves_the_object_as_it_is_and_begins_episodes(kind, policy_of):
+    policy, env = policy_of(kind), make_env(kind)
+    first, second = draw_observations(env, 3), draw_observations(env, 6)[3:]
+    action, state = policy.predict(first)
+    assert policy._state is None
+    before = [values.copy() for values in state]
+    went_on, _ = policy.predict(second, state)
+    fresh, _ = policy.predict(second)
+    mixed, _ = policy.predict(second, state, episode_start=[True, False, False])
+    np.testing.assert_array_equal(mixed[0], fresh[0])
+    np.testing.assert_array_equal(mixed[1:], went_on[1:])
+    for values, old in zip(state, before, strict=True):
+        np.testing.assert_array_equal(values, old)
+    np.testing.assert_array_equal(action, policy(first))
+
+
+@pytest.mark.parametrize("kind", ["drawn", "gaussian"])
+def test_actions_are_drawn_where_training_drew_them(kind, policy_of):
+    policy, env = policy_of(kind), make_env(kind)
+    batch = np.repeat(draw_observations(env, 1), 50, axis=0)
+    policy.reset(seed=3)
+    drawn, _ = policy.predict(batch, deterministic=False)
+    assert len(np.unique(drawn)) > 1
+    certain, _ = policy.predict(batch)
+    assert len(np.unique(certain)) == 1
+    policy.reset(seed=3)
+    np.testing.assert_array_equal(policy.predict(batch, deterministic=False)[0], drawn)
+
+
+@pytest.mark.filterwarnings("ignore")  # Stable-Baselines3 warns of what its own imports use
+@pytest.mark.parametrize("kind", ["mlp", "lstm", "elman", "time"])
+def test_stable_baselines_evaluates_it(kind, policy_of):
+    evaluation = pytest.importorskip("stable_baselines3.common.evaluation", reason="Stable-Baselines3 is an extra")
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    policy = policy_of(kind)
+    seeds = Task(policy.config).evaluation_seeds(0, 0, 4).tolist()
+
+    class Seeded(gymnasium.Wrapper):
+        """Begins its episodes with these seeds, one after the other."""
+
+        def reset(self, **_):
+            return self.env.reset(seed=mine.pop(0) if mine else 0)
+
+    ours = policy.evaluate(episodes=4).returns
+    mine = list(seeds)
+    returns, lengths = evaluation.evaluate_policy(
+        policy, Seeded(make_env(kind)), n_eval_episodes=4, return_episode_rewards=True, warn=False
+    )
+    np.testing.assert_allclose(returns, ours, rtol=1e-5)  # it keeps rewards as float32
+    mean, deviation = evaluation.evaluate_policy(
+        policy, DummyVecEnv([lambda: make_env(kind)] * 3), n_eval_episodes=6, warn=False
+    )
+    assert np.isfinite([mean, deviation]).all() and len(lengths) == 4
+
+
+def test_evaluate_gives_the_numbers_of_the_command(trained):
+    policy = mpies.load(trained(CARTPOLE)).best
+    result = evaluate_policy(trained(CARTPOLE), episodes=20, seed=5)
+    evaluation = policy.evaluate(episodes=20, seed=5)
+    assert evaluation.returns.tolist() == result["returns"]
+    assert (evaluation.mean, evaluation.interval) == (result["mean"], result["interval"])
+    assert policy.evaluate(episodes=20).returns.tolist() != result["returns"]
+    with pytest.raises(mpies.UserError, match="at least 1"):
+        policy.evaluate(episodes=0)
+
+
+def test_failed_episodes_are_told(tmp_path, monkeypatch, caplog):
+    (tmp_path / "faulty.py").write_text(FAULTY_MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    policy = make_policy(FAULTY.format(share=0.5), tmp_path)
+    with caplog.at_level(logging.WARNING):
+        evaluation = policy.evaluate(episodes=20)
+    assert 0 < evaluation.failures < 20 and len(evaluation.returns) == 20 - evaluation.failures
+    assert "out of balance" in caplog.text and f"{evaluation.failures} of 20" in caplog.text
+
+
+def test_a_saved_policy_is_the_same(policy_of, tmp_path):
+    policy = policy_of("lstm")
+    policy.save(tmp_path / "copy.h5")
+    copy = mpies.Policy.load(tmp_path / "copy.h5")
+    np.testing.assert_array_equal(copy.parameters, policy.parameters)
+    assert copy.generation == policy.generation and copy.config == policy.config
+    assert copy.evaluate(3).returns.tolist() == policy.evaluate(3).returns.tolist()
+    with pytest.raises(mpies.RunError, match="cannot be written"):
+        policy.save(tmp_path / "absent" / "copy.h5")
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 5), (2, 2, 4), (), (0, 4)])
+def test_an_observation_of_another_shape_is_refused_in_one_line(shape, policy_of):
+    with pytest.raises(mpies.UserError, match="CartPole-v1: ") as error:
+        policy_of("mlp")(np.zeros(shape))
+    assert "\n" not in str(error.value)
+
+
+def test_observations_that_are_no_numbers_are_refused(policy_of):
+    for value in (None, "abcd", [["a", "b", "c", "d"]], [[1, 2], [3]], {"x": 1}):
+        with pytest.raises(mpies.UserError, match="CartPole-v1: "):
+            policy_of("mlp")(value)
+
+
+def test_a_function_has_a_point_and_no_actions(tmp_path):
+    policy = make_policy("environment: {id: 'function:sphere', dimension: 3}\n", tmp_path)
+    assert policy.parameters.shape == (3,)
+    with pytest.raises(mpies.UserError, match="no observations"):
+        policy(np.zeros(3))
+
+
+def test_what_is_no_policy_is_refused(tmp_path):
+    (tmp_path / "text.h5").write_text("text")
+    for place in (tmp_path / "absent.h5", tmp_path / "text.h5", tmp_path):
+        with pytest.raises(mpies.RunError) as error:
+            mpies.Policy.load(place)
+        assert str(place) in str(error.value) and "\n" not in str(error.value)
+
+
+torch_kinds = [kind for kind in POLICIES if kind not in ("time", "bins")]
+
+
+@pytest.mark.parametrize("kind", torch_kinds)
+def test_a_torch_module_takes_the_same_actions(kind, policy_of):
+    torch = pytest.importorskip("torch", reason="PyTorch is an extra")
+    policy, env = policy_of(kind), make_env(kind)
+    module, state, ours = policy.to_torch(), None, None
+    for _ in range(5):  # steps of 40 episodes
+        observations = draw_observations(env, 40)
+        expected, ours = policy.predict(observations, ours)
+        with torch.inference_mode():
+            actions = module(torch.from_numpy(observations), state)
+        if module.recurrent is not None:
+            actions, state = actions
+        np.testing.assert_allclose(actions.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_module_of_the_users_comes_back_with_the_parameters_found(tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is an extra")
+    (tmp_path / "own.py").write_text(MODULE)
+    section = f"{{kind: torch, module: {tmp_path / 'own.py:make_policy'}, sampling: gaussian}}"
+    policy = make_policy(SMALL.replace("ID", "Pendulum-v1").replace("POLICY", section), tmp_path)
+    observations = draw_observations(make_env("bins"), 10)
+    with torch.inference_mode():
+        actions = policy.to_torch()(torch.from_numpy(observations))
+    np.testing.assert_allclose(actions.numpy(), policy(observations), rtol=1e-5, atol=1e-6)
+    assert len(np.unique(actions)) > 5
+
+
+def test_the_parameters_of_a_torch_module_can_be_trained_and_saved(policy_of):
+    torch = pytest.importorskip("torch", reason="PyTorch is an extra")
+    module = policy_of("mlp").to_torch()
+    assert sum(value.numel() for value in module.parameters()) == policy_of("mlp").parameters.size
+    outputs, _ = module.outputs(torch.ones(2, 4))
+    outputs.sum().backward()
+    assert all(value.grad is not None for value in module.parameters())
+    assert {"center", "scale"} <= module.state_dict().keys()
+
+
+@pytest.mark.parametrize("kind", ["time", "bins"])
+def test_a_policy_without_a_torch_module_is_refused_in_one_line(kind, policy_of):
+    pytest.importorskip("torch", reason="PyTorch is an extra")
+    with pytest.raises(mpies.ConfigError, match="no torch module"):
+        policy_of(kind).to_torch()

@@ -1,0 +1,211 @@
+"""mpies.load and mpies.runs: a run directory in Python."""
+
+import csv
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import mpies
+from mpies.runs.policy_file import load_policy
+from tests.support import CARTPOLE, ENDLESS, HOME, invoke, wait_for
+
+
+@pytest.fixture
+def path(trained):
+    return trained(CARTPOLE)
+
+
+@pytest.fixture
+def run(path):
+    return mpies.load(path)
+
+
+def test_metrics_are_columns_of_numbers(run, path):
+    metrics, rows = run.metrics, list(csv.DictReader((path / "metrics.csv").open()))
+    assert metrics.keys() == rows[0].keys() - {"digest"}
+    for name, values in metrics.items():
+        cells = [float(row[name]) if row[name] else np.nan for row in rows]
+        assert values.dtype == np.float64
+        np.testing.assert_array_equal(values, cells)
+    assert np.isnan(metrics["eval_mean"][0]) and np.isfinite(metrics["eval_mean"][1])  # it evaluates every second one
+
+
+def test_metrics_are_also_a_data_frame(run):
+    pandas = pytest.importorskip("pandas", reason="pandas is an extra")
+    frame = run.to_pandas()
+    assert isinstance(frame, pandas.DataFrame) and len(frame) == 10
+    np.testing.assert_array_equal(frame["return_mean"], run.metrics["return_mean"])
+
+
+def test_config_status_and_the_end(run):
+    assert isinstance(run.config, mpies.Config)
+    assert run.config.solver.sigma_decay == 0.9 and run.config.environment.id == "CartPole-v1"
+    assert (run.status, run.reason, run.generation) == ("finished", "generations", 10)
+    assert "finished" in repr(run) and "10" in repr(run)
+
+
+def test_a_run_that_reached_its_target_is_solved(tmp_path, trained):
+    solved = trained(CARTPOLE.replace("{generations: 10}", "{generations: 10, target: 1}"))
+    assert mpies.load(solved).status == "solved"
+
+
+def test_the_path_may_be_relative_and_the_working_directory_may_change(path, monkeypatch, tmp_path):
+    monkeypatch.chdir(path.parent)
+    run = mpies.load(path.name)
+    monkeypatch.chdir(tmp_path)
+    assert run.path == path and run.status == "finished" and run.best.generation
+
+
+def test_the_past_comes_from_the_ledger(run, path, tmp_path):
+    last = run.policy(generation=10)
+    np.testing.assert_array_equal(last.parameters, load_policy(path / "policy.h5").arrays["parameters"])
+    assert last.generation == 10
+    third = run.policy(generation=3)  # back, and forward again
+    assert not np.array_equal(third.parameters, last.parameters)
+    np.testing.assert_array_equal(run.policy(10).parameters, last.parameters)
+    saved = tmp_path / "third.h5"
+    assert invoke("replay", path, "--generation", 3, "--out", saved).code == 0
+    np.testing.assert_array_equal(mpies.Policy.load(saved).parameters, third.parameters)
+    assert run.policy(0).generation == 0
+
+
+def test_members_are_those_of_the_metrics(run):
+    metrics = run.metrics
+    for generation in (1, 7):
+        members = run.members(generation)
+        assert members.returns.shape == members.lengths.shape == (16,)
+        assert members.returns.mean() == pytest.approx(metrics["return_mean"][generation - 1])
+        assert members.returns.max() == metrics["return_max"][generation - 1]
+        assert members.lengths.mean() == pytest.approx(metrics["length_mean"][generation - 1])
+
+
+def test_members_are_played_again(run):
+    for member in (0, 5):
+        played = run.play(4, member)
+        assert played.played == played.recorded == run.members(4).returns[member]
+        assert played.failures == {}
+
+
+def test_the_best_policy_is_that_of_best_h5(run, path):
+    assert run.best.generation == load_policy(path / "best.h5").generation
+    np.testing.assert_array_equal(run.best.parameters, load_policy(path / "best.h5").arrays["parameters"])
+
+
+def test_a_report_is_written(run, tmp_path):
+    assert run.report(tmp_path / "report.html") == tmp_path / "report.html"
+    assert "CartPole-v1" in (tmp_path / "report.html").read_text()
+
+
+def test_a_notebook_shows_the_curve_without_scripts_or_network(run):
+    shown = run._repr_html_()
+    assert "data:image/png;base64," in shown and "CartPole-v1" in shown and "finished" in shown
+    assert "<script" not in shown and "http" not in shown
+
+
+def test_a_run_is_read_while_it_goes_on_and_after_it_was_killed(write_config, start_mpies, tmp_path):
+    write_config(ENDLESS.replace("every: 0", "every: 2"))
+    process = start_mpies(0, "train", "config.yaml", "--out", "run")
+    wait_for(lambda: (tmp_path / "run" / "config.yaml").exists(), process)
+    run = mpies.load(tmp_path / "run")
+    assert run.status == "running"
+    assert "generation" in run._repr_html_()
+    wait_for(lambda: run.generation >= 3, process)
+    first = run.metrics["generation"]
+    wait_for(lambda: run.generation > len(first) + 5, process)  # the same object sees the new rows
+    assert run.policy(3).generation == 3
+    newest = len(run.metrics["generation"])
+    wait_for(lambda: run.generation > newest, process)
+    assert run.policy(newest).generation == newest  # beyond where the ledger ended before
+    process.kill()
+    process.wait()
+    assert run.status == "stale" and run.reason == ""
+    assert run.generation == len(run.metrics["return_mean"])
+    assert run.best.predict(np.zeros(4))[0] in (0, 1)
+    assert run.play(3, 2).played == run.members(3).returns[2]
+
+
+def test_runs_lists_what_is_below_a_folder(trained, path):
+    found = mpies.runs(path.parent)
+    assert [run.path for run in found] == [path]
+    assert mpies.runs(str(path.parent))[0].generation == 10
+
+
+def test_the_package_of_the_same_name_is_imported_as_before():
+    program = """
+import mpies
+try:
+    mpies.runs("nowhere")
+except mpies.RunError as error:
+    print(error)
+import mpies.runs.reader
+from mpies.runs import metrics
+print(mpies.runs.__name__, mpies.runs.reader.RunView.__name__, callable(mpies.runs), metrics.__name__)
+import sys; del sys.modules["mpies"], mpies
+import mpies.runs.lock, mpies
+print(callable(mpies.runs), "runs" in dir(mpies), sorted(set(mpies.__all__) - set(dir(mpies))))
+from mpies import *
+print(callable(runs), load.__name__, Policy.__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=HOME)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "nowhere: there is no such folder; give the one that holds your runs",
+        "mpies.runs RunView True mpies.runs.metrics",
+        "True True []",
+        "True load Policy",
+    ]
+
+
+def test_what_is_no_run_is_refused_in_one_line(path, tmp_path):
+    for place, words in (
+        (tmp_path / "absent", "no such directory"),
+        (tmp_path, "holds no run"),
+        (path / "best.h5", "mpies.Policy.load is for policy files"),
+    ):
+        with pytest.raises(mpies.RunError, match=words) as error:
+            mpies.load(place)
+        assert str(error.value).startswith(str(place)) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("generation", [11, -1, 1.5, "3", True])
+def test_a_generation_that_does_not_exist_is_refused_in_one_line(run, generation):
+    for ask in (run.policy, run.members, lambda g: run.play(g, 0)):
+        with pytest.raises(mpies.RunError, match="generation") as error:
+            ask(generation)
+        assert "\n" not in str(error.value)
+
+
+def test_a_member_that_does_not_exist_is_refused(run):
+    for member in (16, -1, None):
+        with pytest.raises(mpies.RunError, match="member"):
+            run.play(2, member)
+
+
+def test_a_run_without_a_policy_or_a_generation_says_so(tmp_path, path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text((path / "config.yaml").read_text())
+    run = mpies.load(tmp_path / "run")
+    assert run.status == "stopped" and run.generation == 0 and run.metrics == {}
+    with pytest.raises(mpies.RunError, match="no policy yet"):
+        _ = run.best
+    with pytest.raises(mpies.RunError, match="no generation yet"):
+        run.report()
+    assert "no generation yet" in run._repr_html_()
+
+
+IMPORT_TIME = """
+import time, numpy
+began = time.perf_counter()
+import mpies
+print(time.perf_counter() - began)
+"""
+
+
+def test_importing_mpies_takes_less_than_50_ms_besides_numpy():
+    command = [sys.executable, "-c", IMPORT_TIME]
+    options = {"cwd": "/", "env": os.environ | {"PYTHONPATH": str(HOME)}, "capture_output": True, "check": True}
+    times = [float(subprocess.run(command, **options).stdout) for _ in range(3)]
+    assert min(times) < 0.05

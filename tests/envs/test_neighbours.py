@@ -1,0 +1,101 @@
+"""A file named in environment.id imports its neighbours."""
+
+import sys
+
+import pytest
+
+from mpies.envs import EnvironmentProblem, make_env
+from mpies.envs.own import find
+from mpies.runs.metrics import read_digests
+from tests.envs.episodes import play
+
+WORLD = """
+import gymnasium, numpy
+from gymnasium import spaces
+import {neighbour}
+from {neighbour} import REWARD
+
+class World(gymnasium.Env):
+    observation_space = spaces.Box(-1, 1, (1,), numpy.float32)
+    action_space = spaces.Discrete(2)
+    def __init__(self):
+        from later import BONUS
+        self.reward = REWARD + BONUS
+    def reset(self, seed=None, options=None):
+        return numpy.zeros(1, numpy.float32), {{}}
+    def step(self, action):
+        return numpy.zeros(1, numpy.float32), self.reward, True, False, {{}}
+"""
+CONFIG = """
+environment: {id: "parts/world.py:World"}
+policy: {hidden: []}
+solver: {population: 4}
+noise: {size: 1000}
+evaluation: {every: 1, episodes: 1}
+stop: {generations: 1}
+"""
+
+
+def write_world(folder, reward, neighbour="physics"):
+    """A file that imports a module beside it, and another one in its constructor."""
+    folder.mkdir()
+    (folder / "world.py").write_text(WORLD.format(neighbour=neighbour))
+    (folder / f"{neighbour}.py").write_text("from constants import values\nREWARD = values.REWARD\n")
+    (folder / "constants").mkdir()
+    (folder / "constants" / "__init__.py").write_text("from . import values\n")
+    (folder / "constants" / "values.py").write_text(f"REWARD = {reward}\n")
+    (folder / "later.py").write_text("from constants import values\nBONUS = values.REWARD * 100\n")
+    return f"{folder}/world.py:World"
+
+
+def reward_of(environment_id):
+    env = make_env(environment_id)
+    (episode,) = play(env, [1], action=0)
+    return episode.rewards[0]
+
+
+def test_neighbours_of_the_same_name_are_told_apart_and_nothing_is_left_behind(tmp_path):
+    path, modules = list(sys.path), set(sys.modules)
+    ids = [write_world(tmp_path / f"world{number}", number) for number in (1, 2)]
+    assert [reward_of(environment_id) for environment_id in (*ids, *ids)] == [101, 202, 101, 202]
+    assert sys.path == path
+    assert not {"physics", "constants", "constants.values", "later"} & set(sys.modules)
+    left = {name for name in set(sys.modules) - modules if str(tmp_path) in name}
+    assert left == {f"_environment_{tmp_path}/world{number}/world.py" for number in (1, 2)}
+
+
+def test_two_files_of_a_folder_share_their_neighbours(tmp_path):
+    (tmp_path / "common.py").write_text("class Thing: pass\n")
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text("from common import Thing\ndef kind(): return Thing\n")
+    assert find(f"{tmp_path}/one.py:kind")() is find(f"{tmp_path}/two.py:kind")()
+
+
+@pytest.mark.parametrize("name", ["solvers", "envs", "base", "messages"])
+def test_names_of_modules_of_mpies_are_free_for_neighbours(name, tmp_path):
+    import mpies.envs.base
+    import mpies.envs.messages
+
+    before = mpies.envs.base, mpies.envs.messages
+    assert reward_of(write_world(tmp_path / "world", 3, neighbour=name)) == 303
+    from mpies.envs import base, messages
+
+    assert (base, messages) == before and hasattr(messages, "one_line")
+
+
+def test_a_neighbour_that_failed_is_imported_again_once_it_is_mended(tmp_path):
+    environment_id = write_world(tmp_path / "world", 4)
+    (tmp_path / "world" / "constants" / "values.py").write_text("raise OSError('no licence')\n")
+    with pytest.raises(EnvironmentProblem, match=r"world.py cannot be imported \(OSError: no licence\)"):
+        make_env(environment_id)
+    (tmp_path / "world" / "constants" / "values.py").write_text("REWARD = 40  # another length\n")
+    assert reward_of(environment_id) == 4040
+
+
+def test_ranks_import_them_from_a_folder_below_the_config(run_mpies, write_config, tmp_path):
+    write_world(tmp_path / "parts", 5)
+    config = write_config(CONFIG)
+    for ranks in (0, 2):
+        done = run_mpies(ranks, "train", config, "--out", f"run{ranks}")
+        assert done.code == 0, done.stderr
+    assert read_digests(tmp_path / "run0") == read_digests(tmp_path / "run2") != []

@@ -1,0 +1,286 @@
+"""Observations and actions of several parts: Dict, Tuple, MultiDiscrete and MultiBinary, nested too."""
+
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from mpies.envs import EnvironmentProblem, change_task, make_env
+from mpies.envs.base import Binary, Composite, Continuous, Discrete, draw_actions
+from mpies.envs.probe import ProbePolicy
+from mpies.envs.spaces import action_maker, flatten_observation, interface_of, make_action
+from mpies.runs.metrics import read_digests
+from tests.envs.episodes import Episode
+from tests.envs.rover import ACTIONS, OBSERVATION, Rover
+from tests.support import assert_refused, invoke
+
+FLOATS = spaces.Box(-1, 1, (2,), np.float32)
+ROVER = "tests.envs.rover:Rover"
+CONFIG = """
+environment: {{id: "{}", kwargs: {}, max_steps: 20}}
+policy: {{hidden: [8]}}
+solver: {{population: 12, sigma: 0.1}}
+noise: {{size: 100000}}
+evaluation: {{every: 2, episodes: 3}}
+stop: {{generations: 3}}
+"""
+
+
+def random_space(random, depth=2):
+    """A space of any kind that mpies serves, nested at most so deep."""
+    kind = random.integers(6 if depth else 4)
+    shape = tuple(random.integers(1, 4, random.integers(1, 3)).tolist())
+    if kind == 0:
+        return spaces.Box(-3, 3, shape, random.choice([np.float32, np.float64]))
+    if kind == 1:
+        return spaces.Discrete(int(random.integers(1, 6)), start=int(random.integers(-3, 4)))
+    if kind == 2:
+        return spaces.MultiDiscrete(random.integers(1, 5, shape), start=random.integers(-3, 4, shape))
+    if kind == 3:
+        return spaces.MultiBinary(shape)
+    parts = [random_space(random, depth - 1) for _ in range(random.integers(1, 4))]
+    return spaces.Tuple(parts) if kind == 4 else spaces.Dict({f"z{9 - n}": part for n, part in enumerate(parts)})
+
+
+SPACES = [OBSERVATION, *ACTIONS.values(), *(random_space(np.random.default_rng(seed)) for seed in range(60))]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=range(len(SPACES)))
+def test_observations_are_flattened_as_gymnasium_does(space):
+    space.seed(3)
+    interface = interface_of("Some-v0", space, spaces.Discrete(2))
+    for observation in (space.sample() for _ in range(20)):
+        found, expected = flatten_observation(space, observation), spaces.flatten(space, observation)
+        assert found.dtype == np.float32 and found.shape == (interface.observation_size,)
+        assert np.array_equal(found, np.asarray(expected, np.float32))
+
+
+@pytest.mark.parametrize("space", SPACES, ids=range(len(SPACES)))
+def test_every_action_that_a_policy_can_choose_is_one_of_the_space(space):
+    action = interface_of("Some-v0", FLOATS, space).action
+    make, random = action_maker(space), np.random.default_rng(3)
+    for values in draw_actions(action, 50, random):
+        assert space.contains(make(values)), (space, values, make(values))
+    if isinstance(action, Composite):
+        for values in (action.low, action.high):
+            assert space.contains(make(values))
+
+
+def numbers_of(space, action):
+    """The numbers that make_action takes, of an action in the environment's own form."""
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        keys = space.spaces if isinstance(space, spaces.Dict) else range(len(space.spaces))
+        return [number for key in keys for number in numbers_of(space[key], action[key])]
+    start = getattr(space, "start", 0)
+    return np.ravel(np.asarray(action) - start).astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize("space", SPACES, ids=range(len(SPACES)))
+def test_no_action_of_the_space_is_out_of_reach(space):
+    space.seed(5)
+    for action in (space.sample() for _ in range(20)):
+        numbers = np.array(numbers_of(space, action), np.float32)
+        made = make_action(space, numbers[0] if isinstance(space, spaces.Discrete) else numbers)
+        one, other = (spaces.flatten(space, value) for value in (action, made))
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_the_parts_of_an_action_are_in_the_order_of_the_space():
+    action = interface_of("Some-v0", FLOATS, ACTIONS["mixed"]).action
+    arm, lamps, gear, left, right = action.parts  # gymnasium sorts the keys of a Dict
+    assert (lamps, gear, left, right) == (Binary(3), Discrete(3), Discrete(2), Discrete(4))
+    assert isinstance(arm, Continuous) and arm.high.tolist() == [1, 3]
+    assert action.low.tolist() == [-1, -1, 0, 0, 0, 0, 0, 0] and action.high.tolist() == [1, 3, 1, 1, 1, 2, 1, 3]
+    made = make_action(ACTIONS["mixed"], np.array([0.5, 2, 1, 0, 1, 2, 1, 0], np.float32))
+    assert made["gear"] == 7 and made["wheels"].tolist() == [2, -2]
+    assert made["arm"][0].tolist() == [[0.5], [2]] and made["arm"][1].tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("space", "action"),
+    [
+        (spaces.Discrete(4, start=1), Discrete(4)),
+        (spaces.MultiDiscrete([[2, 3]]), Composite((Discrete(2), Discrete(3)))),
+        (spaces.MultiBinary((2, 2)), Composite((Binary(4),))),
+        (spaces.Tuple([spaces.Discrete(4)]), Composite((Discrete(4),))),
+    ],
+)
+def test_kinds_of_actions(space, action):
+    assert interface_of("Some-v0", FLOATS, space).action == action
+
+
+SIGHT, GEARS = OBSERVATION["sight"].sample(), OBSERVATION["gears"].sample()
+WHOLE = OBSERVATION.sample()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sight": (SIGHT[0], 5)}, "observation['sight'][1] is 5, which is not one of -1 to 1"),
+        ({"sight": (np.zeros(3), 0)}, "observation['sight'][0] has 3 numbers, 4 were promised"),
+        ({"sight": SIGHT[0][0]}, "is array"),
+        ({"sight": (1, 2, 3)}, "observation['sight'] must be a tuple of 2, but is a tuple of 3"),
+        ({"gears": GEARS + 4}, "which is not one of 1 to 2"),
+        ({"gears": GEARS[0]}, "observation['gears'] has 2 numbers, 4 were promised"),
+        (None, "observation must be a dict, but is 3"),
+    ],
+)
+def test_an_observation_of_another_form_is_named(change, message):
+    with pytest.raises((ValueError, TypeError)) as caught:
+        flatten_observation(OBSERVATION, 3 if change is None else WHOLE | change)
+    assert "\n" not in str(caught.value)
+    if message != "is array":
+        assert message in str(caught.value)
+    with pytest.raises(ValueError, match="observation has no 'gears', only"):
+        flatten_observation(OBSERVATION, {name: value for name, value in WHOLE.items() if name != "gears"})
+
+
+def play_with_probe(env, seeds, steps=60):
+    """Episodes (seeds) of the ProbePolicy."""
+    batch = env.open(seeds)
+    policies = [ProbePolicy(env.interface, seed) for seed in seeds]
+    observations, rewards = [[row.copy()] for row in batch.observations], [[] for _ in seeds]
+    running = np.arange(len(seeds), dtype=np.int32)
+    for _ in range(steps):
+        actions = np.concatenate([policies[place].act(observations[place][-1]) for place in running])
+        batch.send(running, actions)
+        rows, received, over = batch.receive()
+        for place, row, reward in zip(running, rows, received, strict=True):
+            observations[place].append(row.copy())
+            rewards[place].append(float(reward))
+        running = running[~over]
+        if not len(running):
+            break
+    assert not batch.failures, batch.failures
+    batch.close()
+    return [Episode(np.array(observations[n]), np.array(rewards[n]), n not in running) for n in range(len(seeds))]
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+def test_episodes_are_those_of_the_bare_environment(actions):
+    env = make_env(ROVER, actions=actions)
+    env.try_out()
+    for seed, episode in zip((3, 4), play_with_probe(env, [3, 4]), strict=True):
+        bare, policy = Rover(actions), ProbePolicy(env.interface, seed)
+        observation, _ = bare.reset(seed=seed)
+        for step in range(7):
+            flat = np.asarray(spaces.flatten(OBSERVATION, observation), np.float32)
+            assert np.array_equal(episode.observations[step], flat)
+            observation, reward, *_ = bare.step(make_action(bare.action_space, policy.act(flat)[0]))
+            assert episode.rewards[step] == reward
+        assert episode.is_over
+
+
+@pytest.mark.parametrize(
+    ("environment_id", "size"),
+    [("Blackjack-v1", 32 + 11 + 2), ("FrozenLake-v1", 16), ("Taxi-v4", 500), ("CliffWalking-v1", 48)],
+)
+def test_gymnasiums_own_environments_play(environment_id, size):
+    env = make_env(f"gymnasium:{environment_id}", max_steps=30)
+    env.try_out()
+    (episode,) = play_with_probe(env, [3])
+    bare, policy = gymnasium.make(environment_id, max_episode_steps=30), ProbePolicy(env.interface, 3)
+    observation, _ = bare.reset(seed=3)
+    for step in range(len(episode.rewards)):
+        flat = np.asarray(spaces.flatten(bare.observation_space, observation), np.float32)
+        assert episode.observations[step].shape == (size,) and np.array_equal(episode.observations[step], flat)
+        observation, reward, *_ = bare.step(int(policy.act(flat)[0]))
+        assert episode.rewards[step] == reward
+
+
+def test_parts_of_envpools_observations_that_are_numbers_are_one_hot():
+    pytest.importorskip("envpool")
+    env = make_env("Maze-v0")  # two places of 10 x 10, 100 walls, up to 100 steps, a mask of four actions
+    assert env.backend == "envpool" and env.interface.observation_size == 4 * 10 + 100 + 101 + 4
+    (episode,) = play_with_probe(env, [3], steps=5)
+    places = episode.observations[:, :40].reshape(-1, 4, 10)
+    assert (places.sum(axis=2) == 1).all() and set(np.unique(places)) == {0, 1}
+    assert episode.observations[:6, 140:241].argmax(axis=1).tolist() == list(range(len(episode.observations)))
+
+
+def test_numbers_of_the_vector_are_hidden_and_behaviour_is_measured():
+    env = change_task(make_env(ROVER), ROVER, hide=[0, 3], action_repeat=2)
+    assert env.interface.observation_size == interface_of("x", OBSERVATION, FLOATS).observation_size - 2
+    assert env.measure_behaviour(["total"]) == 1
+    assert len(play_with_probe(env, [3])[0].rewards) == 4  # of 7 steps
+
+
+def test_spaces_of_gym_are_converted(tmp_path):
+    pytest.importorskip("gym")
+    (tmp_path / "old.py").write_text(
+        "from gym import spaces\n"
+        "class Old:\n"
+        "    observation_space = spaces.Dict({'b': spaces.Tuple([spaces.Discrete(3)]), 'a': spaces.MultiBinary(2)})\n"
+        "    action_space = spaces.Dict({'n': spaces.MultiDiscrete([2, 3]), 'm': spaces.Box(0, 1, (1,))})\n"
+        "    def seed(self, seed): pass\n"
+        "    def reset(self): return {'b': (2,), 'a': [0, 1]}\n"
+        "    def step(self, action):\n"
+        "        assert sorted(action) == ['m', 'n'] and action['n'].shape == (2,), action\n"
+        "        return self.reset(), 1.0, True, {}\n"
+        "    def close(self): pass\n"
+    )
+    env = make_env(f"{tmp_path}/old.py:Old")
+    env.try_out()
+    (episode,) = play_with_probe(env, [1])
+    assert episode.observations.tolist() == [[0, 1, 0, 0, 1]] * 2
+
+
+def faulty_rover(monkeypatch, observation):
+    monkeypatch.setattr(Rover, "_observe", lambda self: observation)
+    return make_env(ROVER, rebuild=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sight": (SIGHT[0], 0.5)}, "part 1 of part 'sight' of the observation of reset must be a whole number"),
+        ({"lamps": "on"}, "part 'lamps' of the observation of reset must hold numbers, but is the text 'on'"),
+        ({"lamps": [1]}, "part 'lamps' of the observation of reset must have 4 numbers"),
+        ({"sight": 3}, "observation['sight'] must be a tuple of 2, but is 3"),
+    ],
+)
+def test_a_wrong_part_of_every_observation_is_named_before_the_first_generation(change, message, monkeypatch):
+    env = faulty_rover(monkeypatch, WHOLE | change)
+    with pytest.raises(EnvironmentProblem) as caught:
+        env.try_out()
+    assert message in str(caught.value) and ROVER in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environment_id", "kwargs"),
+    [(ROVER, {"actions": "mixed"}), ("gymnasium:Blackjack-v1", {})],
+)
+def test_a_run_has_the_same_digests_on_one_and_three_ranks(environment_id, kwargs, run_mpies, write_config, tmp_path):
+    config = write_config(CONFIG.format(environment_id, json.dumps(kwargs)))
+    for ranks in (0, 3):
+        done = run_mpies(ranks, "train", config, "--out", f"run{ranks}")
+        assert done.code == 0, done.stderr
+    digests = read_digests(tmp_path / "run0")
+    assert len(digests) == 3 and read_digests(tmp_path / "run3") == digests
+
+
+def test_commands_serve_an_environment_of_many_parts(run_mpies, write_config, tmp_path):
+    config = write_config(CONFIG.format(ROVER, '{"actions": "mixed"}'))
+    checked = run_mpies(0, "check", config)
+    assert checked.code == 0, checked.stderr
+    probed = run_mpies(0, "probe", "--episodes", "0", config)
+    assert probed.code == 0 and "reproducible" in probed.stdout, probed.stderr
+    assert run_mpies(0, "train", config, "--out", "run").code == 0
+    evaluated = run_mpies(0, "evaluate", "run", "--episodes", "4", "--json")
+    assert evaluated.code == 0 and json.loads(evaluated.stdout)["failures"] == 0
+    played = run_mpies(0, "play", "run", "--episodes", "1", "--video", "film.gif")
+    assert played.code == 0 and (tmp_path / "film.gif").stat().st_size > 100, played.stderr
+
+
+def test_a_space_that_no_policy_serves_is_refused_in_one_line(tmp_path):
+    (tmp_path / "talk.py").write_text(
+        "import gymnasium\nfrom gymnasium import spaces\n"
+        "class Talk(gymnasium.Env):\n"
+        "    observation_space = spaces.Dict({'said': spaces.Text(9), 'n': spaces.Discrete(2)})\n"
+        "    action_space = spaces.Discrete(2)\n"
+    )
+    (tmp_path / "config.yaml").write_text(f"environment: {{id: '{tmp_path}/talk.py:Talk'}}\n")
+    outcome = invoke("check", tmp_path / "config.yaml")
+    assert_refused(outcome, "talk.py:Talk has observations of kind Text (observation['said']); needed: Box, Discrete")

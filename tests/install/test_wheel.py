@@ -1,0 +1,93 @@
+"""The wheel and the source distribution in fresh environments, of every CPython that this machine has.
+
+`make test-wheel` builds them and runs this; without it, these tests are skipped.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpies.runs.metrics import read_digests
+from tests.support import HOME
+
+pytestmark = [
+    pytest.mark.wheel,
+    pytest.mark.skipif("MPIES_TEST_WHEEL" not in os.environ, reason="there is no wheel: make test-wheel builds it"),
+]
+# Without EnvPool, which is half a gigabyte.
+TRAIN = "train", "cartpole", "--ranks", 2, "--out", "run", "environment.id=gymnasium:CartPole-v1", "stop.generations=2"
+
+
+def run(*command, folder, expected=0):
+    """What a command prints, run in a folder away from this checkout."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MPIES_PICTURES")}
+    done = subprocess.run(
+        [str(word) for word in command], cwd=folder, env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == expected, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout + done.stderr
+
+
+def find_python(version):
+    """The program of this CPython that can make environments; skips the test where there is none."""
+    program = shutil.which(f"python{version}") or ""
+    if not program or subprocess.run([program, "-c", "import venv, ensurepip"], capture_output=True).returncode:
+        pytest.skip(f"there is no python{version} with venv")
+    return program
+
+
+def install(python, requirement, folder):
+    """Install into a fresh environment.  Returns the folder of its programs."""
+    run(python, "-m", "venv", folder / "venv", folder=folder)
+    programs = folder / "venv/bin"
+    pip = programs / "python", "-m", "pip"
+    constraints = "--constraint", HOME / "constraints.txt"
+    run(*pip, "install", "--quiet", "--disable-pip-version-check", *constraints, requirement, folder=folder)
+    return programs
+
+
+def distribution(pattern):
+    """The one file of dist/ of this name."""
+    [path] = Path(HOME, os.environ["MPIES_TEST_WHEEL"]).glob(pattern)
+    return path
+
+
+@pytest.fixture(scope="module")
+def digests(tmp_path_factory):
+    """Of the run of TRAIN, with this checkout."""
+    folder = tmp_path_factory.mktemp("checkout")
+    run(sys.executable, "-m", "mpies", *TRAIN, folder=folder)
+    return read_digests(folder / "run")
+
+
+def check(programs, folder, digests, has_pybullet):
+    """Train two generations of a recipe on two ranks, and see what doctor says of the installation."""
+    run(programs / "mpies", *TRAIN, folder=folder)
+    assert read_digests(folder / "run") == digests and len(digests) == 2
+    found = run(programs / "mpies", "doctor", folder=folder)
+    assert "ok    inner loop      compiled" in found
+    assert ("ok    pybullet" in found) == has_pybullet
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_the_wheel_trains_in_a_fresh_environment(version, digests, tmp_path):
+    programs = install(find_python(version), f"{distribution('*.whl')}[mpi,classic-control]", tmp_path)
+    check(programs, tmp_path, digests, has_pybullet=version == "3.11")
+    if version == "3.11":
+        pip = programs / "python", "-m", "pip"
+        run(*pip, "uninstall", "--quiet", "--yes", "setuptools", folder=tmp_path)
+        run(*pip, "check", folder=tmp_path)
+        without = run(programs / "mpies", "probe", "AntBulletEnv-v0", "--episodes", 2, folder=tmp_path)
+        assert "reproducible" in without
+    else:
+        refused = run(programs / "mpies", "probe", "AntBulletEnv-v0", folder=tmp_path, expected=2)
+        assert "pybullet, which has such environments, is not installed" in refused
+
+
+def test_the_source_distribution_builds_and_trains(digests, tmp_path):
+    programs = install(find_python("3.11"), f"{distribution('*.tar.gz')}[mpi,classic-control]", tmp_path)
+    check(programs, tmp_path, digests, has_pybullet=True)

@@ -1,0 +1,69 @@
+"""With `--ranks` on a terminal the bar is live, and what the ranks log stands on lines of its own above it."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+from tests.support import FAULTY_MODULE
+
+# Three of ten episodes fail, each with another message, so that a generation logs several lines.  Episodes take so long
+# that the bar is drawn between generations.
+CONFIG = """
+environment: {id: "faulty:Faulty-v0", kwargs: {share: 0.3}}
+policy: {hidden: []}
+solver: {population: 16}
+noise: {size: 1000}
+stop: {generations: 20, max_failures: 0.9}
+evaluation: {every: 0, episodes: 3}
+"""
+MODULE = FAULTY_MODULE.replace('"out of balance"', 'f"out of balance by {self.bad_by:.6f}"').replace(
+    "self.bad =", "time.sleep(0.02)\n        self.bad_by = np.random.default_rng(seed).normal()\n        self.bad ="
+)
+REGISTRATION = "\nimport time\ngymnasium.register('Faulty-v0', 'faulty:Faulty')\n"
+
+
+def screen(written):
+    """The lines that a terminal shows after this text, of which it knows the control sequences that rich uses."""
+    lines, row, column = [""], 0, 0
+    for sequence, parameter, command, letter in re.findall(r"(\x1b\[\??([\d;]*)([A-Za-z]))|(.)", written, re.DOTALL):
+        if command == "K" and parameter == "2":
+            lines[row] = ""
+        elif command == "A":
+            row -= int(parameter or 1)
+        elif sequence:
+            continue
+        elif letter == "\r":
+            column = 0
+        elif letter == "\n":
+            row += 1
+            if row == len(lines):
+                lines.append("")
+        else:
+            lines[row] = lines[row][:column].ljust(column) + letter + lines[row][column + 1 :]
+            column += 1
+    return lines
+
+
+def test_no_line_of_the_log_is_in_the_bar(tmp_path):
+    (tmp_path / "faulty.py").write_text(MODULE + REGISTRATION)
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "mpies", "train", "config.yaml", "--out", "run", "--ranks", "2"]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "200"}
+    process = subprocess.Popen(command, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    written = b""
+    try:
+        while part := os.read(ours, 65536):
+            written += part
+    except OSError:  # the terminal's other end was closed
+        pass
+    assert process.wait(60) == 0, written[-2000:]
+    text = written.decode(errors="replace")
+    assert text.index("generation 1: ") < text.index("generation 10, member") < text.rindex("generation 19: "), text
+    lines = screen(text)
+    logged = [line for line in lines if "out of balance" in line]
+    assert len(logged) > 20, lines
+    assert [line for line in logged if not line.startswith(("WARNING", "ERROR")) or "━" in line] == []

@@ -1,0 +1,203 @@
+"""Which hosts there are, and which of them answer: texts, files, programs, and a real sshd on this machine."""
+
+import getpass
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+
+import pytest
+
+from mpies.comm import mpiexec
+from mpies.errors import ConfigError
+from mpies.jobs import placement
+from mpies.jobs.answers import ask_hosts, end_leftovers, judge_answer
+from mpies.jobs.hosts import GivenHosts, Host, Hostfile, SlurmHosts, expand_counts, find_source
+from mpies.jobs.placement import Placement, TooFewHosts
+from mpies.runs.versions import versions
+from tests.support import CARTPOLE
+
+SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
+needs_sshd = pytest.mark.skipif(
+    not os.path.exists(SSHD) or shutil.which("ssh-keygen") is None, reason="there is no sshd: openssh-server"
+)
+# Hosts other than this one, all of them this machine.
+NAMES = ["127.0.0.11", "127.0.0.12", "127.0.0.13"]
+
+
+def test_hosts_are_read_as_they_are_written(tmp_path):
+    assert GivenHosts("h1:8,h2").hosts() == [Host("h1", 8), Host("h2", 1)]
+    (tmp_path / "hosts").write_text("# mine\nw-0.job.ns.svc slots=4\nnode2:8\nnode3\n")
+    file = Hostfile(tmp_path / "hosts", slots=2)
+    assert file.hosts() == [Host("w-0.job.ns.svc", 4), Host("node2", 8), Host("node3", 2)]
+    (tmp_path / "hosts").write_text("w-1 slots=3\n")  # as the operator does when workers are added
+    assert file.hosts() == [Host("w-1", 3)]
+
+
+def test_a_program_tells_hosts_and_the_operator_their_slots(tmp_path):
+    script = tmp_path / "discover_hosts.sh"
+    script.write_text("#!/bin/sh\necho w-0.job.ns.svc\necho w-1.job.ns.svc:5\n")
+    script.chmod(0o755)
+    source = find_source(None, str(script), {"OMPI_MCA_orte_set_default_slots": "3"})
+    assert source.hosts() == [Host("w-0.job.ns.svc", 3), Host("w-1.job.ns.svc", 5)]
+    script.write_text("#!/bin/sh\necho no API server >&2\nexit 3\n")
+    with pytest.raises(ConfigError, match="ended with code 3: no API server"):
+        source.hosts()
+
+
+def test_a_slurm_job_tells_its_nodes_but_for_those_that_it_lost(tmp_path, monkeypatch):
+    for name, text in {
+        "scontrol": "for n in 1 2 3; do case $3 in *$n*) echo n$n;; esac; done",
+        "squeue": "echo n1,n3",
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1,n2,n3", "SLURM_TASKS_PER_NODE": "4(x2),2"}
+    assert SlurmHosts(job).hosts() == [Host("n1", 4), Host("n3", 2)]
+    assert expand_counts("16(x3),8") == [16, 16, 16, 8]
+    with pytest.raises(ConfigError, match="SLURM_JOB_ID is not set"):
+        SlurmHosts({})
+
+
+@pytest.mark.parametrize(
+    ("hosts", "hostfile", "expected"),
+    [
+        ("h1:8,,h2", None, "'' is no host; write NAME or NAME:SLOTS"),
+        ("h1:0", None, "'h1:0' is no host"),
+        (None, "/no/such/file", "/no/such/file: cannot be read"),
+        ("h1", "hosts.txt", "exclude each other"),
+    ],
+)
+def test_a_mistake_is_one_line(hosts, hostfile, expected):
+    with pytest.raises(ConfigError, match=expected):
+        find_source(hosts, hostfile, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks", "least", "expected"),
+    [
+        ("h1:2,h2:2", 5, 1, "--ranks 5 is more than the 4 slots of h1, h2"),
+        ("h1:2", None, 3, "--min-ranks 3 is more than the 2 slots of h1"),
+        ("h1:8", 2, 4, "--min-ranks 4 is more than --ranks 2"),
+    ],
+)
+def test_too_few_slots_are_refused(text, ranks, least, expected):
+    with pytest.raises(ConfigError, match=expected):
+        Placement(GivenHosts(text), ranks, least)
+
+
+def test_an_answer_tells_other_versions():
+    own = versions()
+    host = Host("h1", 2)
+    assert judge_answer(host, own, json.dumps(own), "").problem == ""
+    answer = judge_answer(host, own, "Welcome!\n" + json.dumps(own | {"mpies": "9.9", "cma": own["cma"]}), "")
+    assert answer.is_mismatch and answer.problem.startswith(f"h1 has mpies 9.9 (here {own['mpies']})")
+    answer = judge_answer(host, own, "", "root@h1: Permission denied (publickey,password).\n")
+    assert "asks for a password" in answer.problem and not answer.is_mismatch
+
+
+def test_what_a_killed_mpirun_left_is_removed_and_nothing_else(tmp_path):
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    for name in (f"ompi.{dead.pid}", f"ompi.{os.getpid()}", "ompi.mine"):
+        (tmp_path / name / "pmix").mkdir(parents=True)
+    mpiexec.remove_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([f"ompi.{os.getpid()}", "ompi.mine"])
+
+
+@pytest.fixture
+def sshd(tmp_path, monkeypatch):
+    """Start sshd on some of NAMES; what ssh needs to find it is in the environment.  Returns its Popen."""
+    port = free_port()
+    for name in ("key", "other"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
+    config = f"-p {port} -i {tmp_path}/key -o IdentitiesOnly=yes -o StrictHostKeyChecking=no -o LogLevel=ERROR"
+    monkeypatch.setenv(mpiexec.SSH_ARGUMENTS, f"{config} -o UserKnownHostsFile=/dev/null -l {getpass.getuser()}")
+    if os.geteuid() == 0:
+        os.makedirs("/run/sshd", exist_ok=True)
+    started = []
+
+    def start(names, key="key"):
+        options = {"HostKey": f"{tmp_path}/key", "AuthorizedKeysFile": f"{tmp_path}/{key}.pub", "StrictModes": "no"}
+        options |= {"PidFile": "none", "UsePAM": "no", "PermitRootLogin": "yes", "PasswordAuthentication": "no"}
+        words = [f"-o{name}={value}" for name, value in options.items()]
+        words += [f"-oListenAddress={name}:{port}" for name in names]
+        started.append(subprocess.Popen([SSHD, "-D", "-e", "-f", "/dev/null", *words], stderr=subprocess.PIPE))
+        for name in names:
+            end = time.monotonic() + 20
+            while socket.socket().connect_ex((name, port)) and time.monotonic() < end:
+                time.sleep(0.02)
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@needs_sshd
+def test_hosts_that_answer_are_found_and_the_others_named(sshd):
+    sshd(NAMES[:2])
+    answers = ask_hosts([Host(name, 2) for name in NAMES])
+    assert [answer.problem for answer in answers[:2]] == ["", ""]
+    assert answers[2].problem.startswith(f"{NAMES[2]}: ") and "refused" in answers[2].problem
+
+
+@needs_sshd
+def test_a_job_begins_on_those_that_answer_and_finds_the_one_that_comes(sshd, monkeypatch):
+    sshd(NAMES[:2])
+    said = []
+    source = GivenHosts(",".join(f"{name}:2" for name in NAMES))
+    chosen = Placement(source, min_ranks=3)
+    hosts = chosen.choose(lambda *words: said.append(words), is_first=True)
+    assert hosts == [Host(NAMES[0], 2), Host(NAMES[1], 2)]
+    ((severity, line),) = said
+    assert severity == "WARNING" and line.startswith(f"no ranks on {NAMES[2]}: ")
+    assert chosen.find_larger(hosts) == []
+    sshd(NAMES[2:])
+    assert chosen.find_larger(hosts) == [Host(name, 2) for name in NAMES]
+    assert Placement(source, ranks=3).limit(source.hosts()) == [Host(NAMES[0], 2), Host(NAMES[1], 1)]
+    monkeypatch.setattr(placement, "AGAIN", 0.05)
+    with pytest.raises(TooFewHosts, match=r"no host answers, but --min-ranks is 3; 127.0.0.14: .*refused"):
+        Placement(GivenHosts("127.0.0.14:4"), min_ranks=3, wait=0.1).choose(lambda *words: None, is_first=False)
+
+
+@needs_sshd
+def test_a_host_that_asks_for_a_password_is_named_in_one_line(sshd, run_mpies, write_config):
+    sshd(NAMES[:1], key="other")
+    ended = run_mpies(0, "train", write_config(CARTPOLE), "--hosts", f"{NAMES[0]}:2")
+    assert ended.code == 2 and ended.stdout == ""
+    last = ended.stderr.strip().splitlines()[-1]
+    assert last.startswith("mpies: no host answers, but --min-ranks is 1; ") and "ssh-copy-id" in last
+
+
+def test_ranks_of_another_mpi_than_mpirun_are_refused(tmp_path, write_config, run_mpies, monkeypatch):
+    """As MPICH's mpirun starts them: each is alone, and knows by a variable that there are others."""
+    monkeypatch.setenv("PMI_SIZE", "3")
+    for rank, lines in (("0", 1), ("1", 0)):
+        monkeypatch.setenv("PMI_RANK", rank)
+        ended = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run")
+        assert ended.code == 2 and len(ended.stderr.strip().splitlines()) == lines
+        assert not lines or "mpirun started 3 ranks, but each is alone" in ended.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_ranks_that_a_job_has_left_are_ended_and_others_are_not():
+    left, other = (
+        subprocess.Popen(["sleep", "60"], env=os.environ | {"MPIES_JOB": name}) for name in ("this-one", "another")
+    )
+    try:
+        end_leftovers("this-one")
+        assert left.wait(10) == -9 and other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
