@@ -34,6 +34,8 @@ def _integer(value: Any) -> Any:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("must be a text")
+    if "\0" in value:  # the system takes no such path
+        raise ValueError("must be a text without the character 0")
     return value
 
 

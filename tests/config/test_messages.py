@@ -91,6 +91,10 @@ WRONG = [
         CARTPOLE + "policy: {kind: torch, module: 5}",
         "policy.module must be a text, but is 5; for instance policy.module: path/to/file.py:make_policy",
     ),
+    (
+        CARTPOLE + 'policy: {init_from: "a\\0b"}',
+        "policy.init_from must be a text without the character 0, but is the text 'a\\x00b'",
+    ),
     (CARTPOLE + "overlap: 2", "overlap must be at most 1, but is 2; the default is 0"),
     (
         CARTPOLE + "overlap: 1\nsolver: {kind: cma_es}",
