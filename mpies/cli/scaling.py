@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -38,11 +39,13 @@ def bench(config: str | None, out: str | None, repeats: int, generations: int, o
 
 
 @click.command()
-@click.argument("task", metavar="CONFIG|D,N,T,CV[,LONGEST]", shell_complete=completion.complete_config)
+@click.argument("task", metavar="CONFIG|OVERLAY|D,N,T,CV[,LONGEST]", shell_complete=completion.complete_config)
 @click.option("--constants", metavar="FILE", help="What bench wrote; default an assumed cluster of 36 cores a node.")
-@click.option("--ranks", default="1..10000", show_default=True, help="Numbers of ranks, like 1,2,36 or 1..10000.")
+@click.option("--ranks", help="Numbers of ranks, like 1,2,36 or 1..10000; default 1..10000, of OVERLAY its own.")
 @click.option(
-    "--generations", default=1000, show_default=True, type=click.IntRange(1), help="Generations of a run, for its cost."
+    "--generations",
+    type=click.IntRange(1),
+    help="Generations of a run, for its cost; default 1000, for the run of OVERLAY its stop.generations.",
 )
 @click.option("--price", type=NumberRange(0), help="Price of a core hour; the cost is in its currency.")
 @click.option("--plot", metavar="FILE", help="Draw efficiency against ranks.")
@@ -52,8 +55,8 @@ def bench(config: str | None, out: str | None, repeats: int, generations: int, o
 def simulate(
     task: str,
     constants: str | None,
-    ranks: str,
-    generations: int,
+    ranks: str | None,
+    generations: int | None,
     price: float | None,
     plot: str | None,
     as_json: bool,
@@ -61,16 +64,27 @@ def simulate(
 ) -> None:
     """Predict how a generation scales with the number of ranks.
 
-    The generation is of CONFIG, or of D parameters and N episodes of T seconds with variation CV.
+    The generation is of CONFIG, or of D parameters and N episodes of T seconds with variation CV.  OVERLAY is a folder
+    of Kustomize with an MPIJob, such as k8s/mpi-operator/overlays/gke-minitaur: its config on its ranks, and what the
+    run costs there.
     """
+    from mpies.jobs import kubernetes
     from mpies.scaling import model
 
     known = model.read_constants(constants) if constants else model.Constants()
+    machine = known.machine
+    found = kubernetes.read_overlay(task) if Path(task, "kustomization.yaml").is_file() else None
+    if found:
+        task, overrides = found.config, (*found.overrides, *overrides)
+        ranks = ranks or str(found.ranks)
+        machine = machine.model_copy(update={"cores": found.ranks_per_worker})
     workload = model.find_workload(task, overrides, known)
-    pairs = model.predict_pairs(known.machine, workload, model.parse_ranks(ranks))
+    pairs = model.predict_pairs(machine, workload, model.parse_ranks(ranks or "1..10000"))
     if plot:
         model.draw_plot(plot, workload, pairs)
     if as_json:
         click.echo(json.dumps([[asdict(prediction) for prediction in pair] for pair in pairs]))
     else:
-        click.echo(model.describe(workload, pairs, generations, price))
+        click.echo(model.describe(workload, pairs, generations or 1000, price))
+        if found and constants:
+            click.echo("\n" + kubernetes.describe_cost(found, overrides, constants, generations, price))

@@ -18,13 +18,13 @@ def connect() -> Communicator:
     """
     if any(name in os.environ for name in LAUNCHED):
         started = next((os.environ[name] for name in SIZES if os.environ.get(name, "").isdecimal()), "1")
-        from mpies.comm.mpi import MPICommunicator
+        from mpies.comm.mpi import MPICommunicator, library_name
 
         comm = MPICommunicator()
         if comm.size == 1 < int(started):
             raise ConfigError(
                 f"mpirun started {started} ranks, but each is alone: it is of another MPI than mpi4py's, which is "
-                f"{comm.library()}; take that one's mpirun, or: pip install --force-reinstall --no-binary mpi4py mpi4py"
+                f"{library_name()}; take that one's mpirun, or: pip install --force-reinstall --no-binary mpi4py mpi4py"
             )
         return comm
     from mpies.comm.serial import Serial

@@ -66,10 +66,6 @@ class MPICommunicator(Communicator):
             world.Set_errhandler(MPI.ERRORS_RETURN)
         self._use(world.Dup())
 
-    def library(self) -> str:
-        """The MPI library's name and version."""
-        return str(self._mpi.Get_library_version()).splitlines()[0].split(", package")[0].rstrip(", \0")
-
     @_survivable
     def _use(self, world: Any) -> None:
         """Find out which rank of `world` is on which node, and give each node its counters."""
@@ -290,3 +286,10 @@ def _lacking_in_shm(size: int) -> int:
 def _bytes(array: Array) -> npt.NDArray[np.uint8]:
     """The memory of a contiguous array as bytes, which is how all data travels."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def library_name() -> str:
+    """The name and version of the MPI that mpi4py was built for."""
+    from mpi4py import MPI
+
+    return MPI.Get_library_version().splitlines()[0].split(", package")[0].rstrip(", \0")

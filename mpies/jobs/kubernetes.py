@@ -1,16 +1,21 @@
-"""A Job as an overlay of Kustomize over an MPIJob."""
+"""A Job as an overlay of Kustomize over an MPIJob, and what such an overlay costs."""
 
 import math
 import os
 import re
-from collections.abc import Mapping
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from mpies.config.loading import load_config
+from mpies.config.recipes import find_recipes
 from mpies.errors import ConfigError
-from mpies.jobs.submit import Echo, Job, describe, repository_file, submit, write_file
+from mpies.jobs.submit import Echo, Job, describe, predict_run, repository_file, submit, write_file
 
 SLACK = 64 * 2**20  # bytes of shared memory beside the noise table, for MPI
 
@@ -98,31 +103,134 @@ def launch(job: Job, base: str | None, image: str | None, is_wanted: bool, echo:
         )
     folder = Path(f"{job.out}.k8s")
     path_to_base = os.path.relpath(base_folder.resolve(), folder.resolve())
-    text = overlay(job, path_to_base, read_mpijob(base_folder), image)
+    mpijob = read_mpijob(base_folder)
+    text = overlay(job, path_to_base, mpijob, image)
     write_file(folder / Path(job.config).name, Path(job.config).read_text())
     write_file(folder / "kustomization.yaml", text)
     echo(f"{folder}: {describe(job)}")
+    if not image:
+        echo(describe_image(_containers(mpijob)[0]["image"]))
     delete = ["kubectl", "delete", "mpijob", job_name(job), "--ignore-not-found"]  # its pods cannot be changed in place
     return submit([delete, ["kubectl", "apply", "--kustomize", str(folder)]], is_wanted, echo)
 
 
+def describe_image(image: str) -> str:
+    """A line that says which image the pods of a job will ask for where no other one is given."""
+    name, _, tag = image.partition("@")[0].rpartition(":")
+    if not name or "/" in tag:  # the colon, if any, is that of a registry's port
+        name, tag = image, ""
+    first, slash, _ = name.partition("/")
+    has_registry = bool(slash) and (first == "localhost" or "." in first or ":" in first)
+    path = "" if has_registry else "docker.io/" if slash else "docker.io/library/"
+    known = f"{path}{image}" if tag or "@" in image else f"{path}{image}:latest"
+    where = "" if has_registry else ", unless the nodes have it; for one of your own add --image REGISTRY/NAME:TAG"
+    return f"image: {image}, which the nodes pull as {known}{where}"
+
+
 def read_mpijob(folder: str | Path) -> dict[str, Any]:
-    """The MPIJob among the resources of a folder of Kustomize.  Raises ConfigError where there is none."""
+    """The MPIJob among the resources of a folder of Kustomize, with the images that the folders on the way there say.
+
+    Its patches are not applied.  Raises ConfigError where there is none.
+    """
     folder = Path(folder)
     try:
-        resources = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
-        for resource in resources:
+        kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+        for resource in kustomization["resources"]:
             path = folder / resource
+            found: Iterable[Any] = ()
             if path.is_dir() and (path / "kustomization.yaml").exists():
                 try:
-                    return read_mpijob(path)
+                    found = [read_mpijob(path)]
                 except ConfigError:
                     continue
-            documents = yaml.safe_load_all(path.read_text()) if path.is_file() else ()
-            for document in documents:
+            elif path.is_file():
+                found = yaml.safe_load_all(path.read_text())
+            for document in found:
                 if document and document.get("kind") == "MPIJob":
                     mpijob: dict[str, Any] = document
+                    _set_images(mpijob, kustomization.get("images", ()))
                     return mpijob
     except (OSError, yaml.YAMLError, KeyError, TypeError):
         pass
     raise ConfigError(f"{folder}: leads to no MPIJob; give a folder such as k8s/mpi-operator/overlays/workstation")
+
+
+def _containers(mpijob: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The containers of the workers and of the launcher."""
+    replicas = mpijob["spec"]["mpiReplicaSpecs"]
+    return [
+        container for role in ("Worker", "Launcher") for container in replicas[role]["template"]["spec"]["containers"]
+    ]
+
+
+def _set_images(mpijob: Mapping[str, Any], images: Sequence[Mapping[str, str]]) -> None:
+    """Change the names of images as `images` of a kustomization says."""
+    for container in _containers(mpijob):
+        for entry in images:
+            if match := re.fullmatch(re.escape(entry["name"]) + "(:[^/]*)?", container["image"]):
+                tag = f":{entry['newTag']}" if "newTag" in entry else match[1] or ""
+                container["image"] = entry.get("newName", entry["name"]) + tag
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """What a folder of Kustomize with an MPIJob asks of a cluster.
+
+    config: path of the config, or the name of a recipe.  overrides: KEY=VALUE that its launcher adds.
+    """
+
+    folder: str
+    config: str
+    overrides: tuple[str, ...]
+    workers: int
+    ranks_per_worker: int
+
+    @property
+    def ranks(self) -> int:
+        return self.workers * self.ranks_per_worker
+
+
+def read_overlay(folder: str | Path) -> Overlay:
+    """The Overlay in a folder as kubectl renders it.  Raises ConfigError."""
+    if shutil.which("kubectl") is None:
+        raise ConfigError(f"{folder}: there is no kubectl on the path to render it; install it, or give a config")
+    done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True)
+    if done.returncode:
+        raise ConfigError(f"{folder}: kubectl kustomize says: {done.stderr.strip()}")
+    jobs = [part for part in yaml.safe_load_all(done.stdout) if part and part["kind"] == "MPIJob"]
+    if len(jobs) != 1:
+        raise ConfigError(f"{folder}: has {len(jobs)} MPIJobs, but one was expected; give an overlay of one run")
+    spec = jobs[0]["spec"]
+    replicas = spec["mpiReplicaSpecs"]
+    arguments = replicas["Launcher"]["template"]["spec"]["containers"][0].get("args") or [""]
+    name = Path(arguments[0]).name
+    own = Path(folder) / name
+    if not own.is_file() and Path(name).stem not in find_recipes():
+        raise ConfigError(
+            f"{folder}: its launcher trains {arguments[0]!r}, which is neither in this folder nor among the recipes"
+        )
+    config = str(own) if own.is_file() else Path(name).stem
+    overrides = tuple(word for word in arguments[1:] if re.match(r"[\w.]+=", word))
+    workers = replicas["Worker"].get("replicas", 1)
+    return Overlay(str(folder), config, overrides, workers, spec.get("slotsPerWorker", 1))
+
+
+def describe_cost(
+    found: Overlay, overrides: Sequence[str], constants: str | Path, generations: int | None, price: float | None
+) -> str:
+    """What the run of an Overlay takes and costs, in one line.
+
+    overrides: all KEY=VALUE.  constants: the file that `mpies bench` wrote.
+    generations: of the run; None for the config's stop.generations.  price: of a core hour; None shows core hours.
+    """
+    generations = generations or load_config(found.config, overrides).stop.generations
+    seconds = predict_run(found.config, overrides, constants, found.workers, found.ranks_per_worker, generations)
+    usual, most = (
+        f"{length / 3600:,.3g} h and {found.ranks * length / 3600 * (1 if price is None else price):,.2f}"
+        for length in seconds
+    )
+    unit = "core hours" if price is None else "of the currency of --price"
+    return (
+        f"{found.folder}: {found.workers} workers x {found.ranks_per_worker} ranks, {generations:,} generations: "
+        f"{usual} {unit} with episodes as measured, at most {most}; less if the run is solved earlier"
+    )

@@ -71,7 +71,7 @@ def plan(
     """
     config = load_config(path, overrides)
     memory = predict_cost(config, nodes * ranks_per_node).memory
-    longest = longest_run(path, overrides, constants, nodes, ranks_per_node) if constants else None
+    longest = predict_run(path, overrides, constants, nodes, ranks_per_node)[1] if constants else None
     return Job(
         config=str(find_config(path)),
         overrides=tuple(overrides),
@@ -88,18 +88,26 @@ def plan(
     )
 
 
-def longest_run(
-    path: str | Path, overrides: Sequence[str], constants: str | Path, nodes: int, ranks_per_node: int
-) -> float:
-    """Predicted seconds of all generations, each with episodes as long as they can be.
+def predict_run(
+    path: str | Path,
+    overrides: Sequence[str],
+    constants: str | Path,
+    nodes: int,
+    ranks_per_node: int,
+    generations: int | None = None,
+) -> tuple[float, float]:
+    """Predicted seconds of all generations: with episodes as measured, and with all as long as they can be.
 
-    constants: the file that `mpies bench` wrote.  Raises ConfigError where it is not of this config's environment.
+    constants: the file that `mpies bench` wrote.  generations: None for those of `stop`.
+    Raises ConfigError where the file is not of this config's environment.
     """
-    known = read_constants(constants)
+    known, config = read_constants(constants), load_config(path, overrides)
     workload = find_workload(str(path), overrides, known)
-    workload = workload.model_copy(update={"seconds": workload.longest or workload.seconds, "variation": 0.0})
+    longest = workload.model_copy(update={"seconds": workload.longest or workload.seconds, "variation": 0.0})
     machine = known.machine.model_copy(update={"cores": ranks_per_node})
-    return load_config(path, overrides).stop.generations * predict(machine, workload, nodes * ranks_per_node).seconds
+    count, ranks = generations or config.stop.generations, nodes * ranks_per_node
+    measured = predict(machine, workload, ranks, config.overlap).seconds
+    return count * measured, count * predict(machine, longest, ranks).seconds
 
 
 def time_limit(stop: StopSection, longest: float | None) -> int:

@@ -18,7 +18,8 @@ def printed(cell):
     return "".join(output["text"] for output in cell.get("outputs", []) if output["output_type"] == "stream")
 
 
-def test_the_notebook_runs_and_prints_what_it_shows(tmp_path):
+def test_the_notebook_runs_and_prints_what_it_shows(tmp_path, monkeypatch):
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # pybullet's environments set it
     nbclient = pytest.importorskip("nbclient", reason="nbclient is an extra")
     pytest.importorskip("ipykernel", reason="ipykernel is an extra")
     pytest.importorskip("pandas", reason="pandas is an extra")

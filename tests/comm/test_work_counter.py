@@ -15,8 +15,7 @@ def comm():
 
 @on_one_and_three_ranks
 def test_each_number_is_taken_exactly_once_from_every_counter(comm, ranks):
-    totals = [10, 1000, 0, 1, 2, 57, 58, 59, 60, 61, 62]
-    assert len(totals) > SLOTS  # so that counters are recycled
+    totals = [10, 1000, 0, 1, 2, 57, 58, 59, 60, 61, 62] + SLOTS * [3]  # so that counters are recycled
     for number, total in enumerate(totals):
         counter, own = comm.work_counter(total), []
         assert counter.left == total

@@ -1,7 +1,8 @@
 """What an API server with the MPI Operator would refuse, found without one.
 
-An MPIJob is held against the operator's own CRD and its own rules, everything else against the schemas of a
-Kubernetes release; unknown fields are errors, as with `kubectl apply --validate=strict`.
+An MPIJob is held against the operator's own CRD and its own rules, Kubeflow Trainer's kinds against the models of its
+API that the project publishes, everything else against the schemas of a Kubernetes release; unknown fields are
+errors, as with `kubectl apply --validate=strict`.
 """
 
 import hashlib
@@ -114,10 +115,39 @@ def refused_by_operator(job):
     return found
 
 
+def against_trainer(document):
+    """What is wrong with a manifest of Kubeflow Trainer v2 by the models that its project publishes on PyPI.
+
+    They refuse wrong types and leave out fields that they do not know.  Returns a list of sentences.
+    """
+    import pydantic
+    from kubeflow_trainer_api import models
+
+    try:
+        understood = getattr(models, f"TrainerV1alpha1{document['kind']}").from_dict(document).to_dict()
+    except pydantic.ValidationError as error:
+        return [f"{'/'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()]
+    return [f"{path}: is not known, or not with this value" for path in missing(document, understood)]
+
+
+def missing(node, other, path=""):
+    """Paths of what `node` says and `other` does not say as well."""
+    if isinstance(node, dict) and isinstance(other, dict):
+        for key, value in node.items():
+            yield from missing(value, other.get(key), f"{path}/{key}")
+    elif isinstance(node, list) and isinstance(other, list) and len(node) == len(other):
+        for number, (value, counterpart) in enumerate(zip(node, other, strict=True)):
+            yield from missing(value, counterpart, f"{path}/{number}")
+    elif node != other:
+        yield path
+
+
 def pods(document):
     """The pod templates in a manifest, as Pods of their own."""
     spec = document.get("spec", {})
     templates = [replica["template"] for replica in spec.get("mpiReplicaSpecs", {}).values()]
+    if document["kind"] == "ClusterTrainingRuntime":
+        templates += [job["template"]["spec"]["template"] for job in spec["template"]["spec"]["replicatedJobs"]]
     if document["kind"] == "Deployment":
         templates.append(spec["template"])
     if document["kind"] == "CronJob":

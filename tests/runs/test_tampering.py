@@ -16,6 +16,7 @@ from mpies.runs.lock import Lock
 from mpies.runs.metrics import read_digests, read_metrics
 from mpies.runs.opening import open_run
 from mpies.runs.snapshot import Snapshot
+from mpies.runs.tensorboard import TensorBoardEvents
 from mpies.runs.writer import RunWriter
 from mpies.tools.replay import Replay
 from mpies.views.landscape import read_trajectory
@@ -286,7 +287,7 @@ def test_tensorboards_events_are_written_again(tmp_path):
         tamper()
         record(run, generation)
         assert file.stat().st_size > size
-        assert run._events._complete_part(99)[1] == generation
+        assert TensorBoardEvents(run.path)._complete_part(99)[1] == generation
     run.close()
 
 

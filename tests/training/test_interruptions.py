@@ -72,7 +72,12 @@ def train(name, folder, comm):
     trainer = Trainer(config, comm, run, on_generation=lambda snapshot: shown.append(snapshot.generation))
     trainer.build_table()
     play = trainer.task.player.play
-    trainer.task.player.play = lambda queue, *rest: played.append(len(queue.pending)) or play(queue, *rest)
+
+    def count_and_play(queues, *rest):
+        played.append(sum(len(queue.pending) for queue in queues))
+        play(queues, *rest)
+
+    trainer.task.player.play = count_and_play
     comm.count = 0  # what is collective before is for the process to survive, not for the trainer
     try:
         assert trainer.train() == "generations"

@@ -127,10 +127,10 @@ def test_a_run_that_is_interrupted_is_not_evaluated(reason, tmp_path):
     trainer.build_table()
     play = trainer.task.player.play
 
-    def play_and_interrupt(queue, *rest):
-        play(queue, *rest)
+    def play_and_interrupt(queues, *rest):
+        play(queues, *rest)
         if reason == "failures":
-            queue.results["total"][0] = np.nan
+            queues[0].results["total"][0] = np.nan
         else:
             trainer.control.agree(np.array([STOP]))
 
@@ -174,7 +174,7 @@ def test_a_run_from_before_some_keys_were_added_goes_on(undisturbed, run_mpies, 
     del before["overlap"], before["noise"]["kind"], before["environment"]["hide"]
     (run / "config.yaml").write_text(yaml.safe_dump(before))
     config = write_config(CARTPOLE)
-    assert_refused(run_mpies(0, "train", config, "--out", "run", "overlap=1"), "overlap: 0 there, 1 now")
+    assert_refused(run_mpies(0, "train", config, "--out", "run", "overlap=1"), "overlap: 0.0 there, 1.0 now")
     outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=11")
     assert outcome.code == 0, outcome.stderr
     assert read_digests(run)[:10] == read_digests(undisturbed) and len(read_digests(run)) == 11

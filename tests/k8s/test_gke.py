@@ -1,0 +1,81 @@
+"""The targets for GKE as make prints them: what they make costs nothing when no run needs it, and is all removed."""
+
+import re
+import subprocess
+
+import pytest
+
+from tests.k8s.conftest import HOME, OVERLAYS, rendered
+
+ARGUMENTS = ("PROJECT=some-project", "ZONE=europe-west4-b", "CLUSTER=some-cluster", "CONTAINER=podman")
+
+
+def printed(target, *arguments):
+    """The commands of a target, each on one line."""
+    done = subprocess.run(
+        ["make", "--dry-run", target, *ARGUMENTS, *arguments], cwd=HOME, capture_output=True, text=True, check=True
+    )
+    return done.stdout.replace("\\\n", " ").splitlines()
+
+
+def test_the_pool_of_workers_scales_to_zero():
+    (command,) = [line for line in printed("gke-cluster", "NODES=5") if "node-pools create workers" in line]
+    words = command.split()
+    for option, value in (("--num-nodes", "0"), ("--min-nodes", "0"), ("--max-nodes", "5")):
+        assert words[words.index(option) + 1] == value
+    assert "--enable-autoscaling" in words
+
+
+@pytest.mark.parametrize("overlay", [name for name in OVERLAYS if name != "workstation"])
+def test_only_workers_may_use_that_pool(overlay):
+    """Any other pod there would keep its machine alive."""
+    (command,) = [line for line in printed("gke-cluster") if "node-pools create workers" in line]
+    key, value, effect = re.search(r"--node-taints ([^= ]+)=([^: ]+):(\w+)", command).groups()
+    tolerated = {"key": key, "operator": "Equal", "value": value, "effect": effect}
+    documents = rendered(overlay)
+    (job,) = [document["spec"]["mpiReplicaSpecs"] for document in documents if document["kind"] == "MPIJob"]
+    worker = job["Worker"]["template"]["spec"]
+    assert tolerated in worker["tolerations"] and worker["nodeSelector"]["cloud.google.com/gke-nodepool"] == "workers"
+    others = [job["Launcher"]["template"]["spec"]]
+    others += [document["spec"]["template"]["spec"] for document in documents if document["kind"] == "Deployment"]
+    assert len(others) == 2 and not any("tolerations" in spec for spec in others)
+
+
+def test_the_cost_is_said_before_anything_is_made():
+    lines = printed("gke-cluster", "PRICE=0.05", "CONSTANTS=c.yaml", "OVERLAY=gke-minitaur")
+    cost = next(number for number, line in enumerate(lines) if "mpies simulate" in line)
+    first = next(number for number, line in enumerate(lines) if line.startswith("gcloud"))
+    assert cost < first
+    assert lines[cost].endswith("simulate k8s/mpi-operator/overlays/gke-minitaur --constants c.yaml --price 0.05")
+    assert not any("simulate" in line for line in printed("gke-cluster"))
+
+
+def test_what_is_made_is_deleted_and_the_rest_is_listed():
+    """Each `create` has its `delete`; the volume goes before the cluster whose driver deletes it; the end is a list."""
+    made = set(re.findall(r"gcloud ([a-z -]+?) create (\S+)", "\n".join(printed("gke-cluster"))))
+    assert made == {
+        ("artifacts repositories", "mpies"),
+        ("container clusters", "some-cluster"),
+        ("container node-pools", "workers"),  # goes with its cluster
+    }
+    text = "\n".join(printed("gke-delete"))
+    deleted = set(re.findall(r"gcloud ([a-z -]+?) delete ([\w-]+)", text))
+    assert deleted == made - {("container node-pools", "workers")}
+    assert text.index("kubectl kustomize") < text.index("wait --for=delete") < text.index("clusters delete")
+    listed = re.findall(r"^gcloud ([a-z ]+) list --project some-project", text, re.MULTILINE)
+    assert listed[-6:] == [
+        "container clusters",
+        "compute instances",
+        "compute disks",
+        "filestore instances",
+        "artifacts repositories",
+        "storage buckets",
+    ]
+    assert text.rindex(" delete ") < text.index("gcloud container clusters list")
+
+
+def test_nothing_is_deleted_in_another_cluster():
+    """kubectl may be looking elsewhere, so the context is named."""
+    commands = re.findall(r"kubectl (?!kustomize)[^|&;}]*", "\n".join(printed("gke-delete")))
+    assert len(commands) == 3
+    assert all("--context gke_some-project_europe-west4-b_some-cluster" in command for command in commands)
