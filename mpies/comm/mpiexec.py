@@ -15,6 +15,9 @@ SSH_ARGUMENTS = "PRTE_MCA_plm_ssh_args"  # the variable with Open MPI 5's argume
 # Variables that name a default hostfile: Open MPI 5 and 4, MPICH.
 HOSTFILES = ("PRTE_MCA_prte_default_hostfile", "OMPI_MCA_orte_default_hostfile", "HYDRA_HOST_FILE")
 ATTEMPTS = 3  # how often a command is started whose mpiexec starts no rank
+# How Open MPI 5 says so: where a killed mpiexec had the same process number and left its folder /tmp/ompi.NUMBER, and
+# where a host has answered a moment ago but its daemon does not come up.
+_NEVER_BEGAN = "listener thread failed to start", "daemon failed to report back after being spawned"
 
 
 def find() -> str | None:
@@ -70,11 +73,8 @@ def remove_leftovers(folder: str | Path | None = None) -> None:
 
 
 def never_began(output: str) -> bool:
-    """Whether mpiexec gave up before it started a rank.  output: its standard error.
-
-    Open MPI 5 does so where a killed mpiexec had the same process number and left its folder /tmp/ompi.NUMBER.
-    """
-    return "listener thread failed to start" in output
+    """Whether mpiexec gave up before it started a rank.  output: its standard error."""
+    return any(words in output for words in _NEVER_BEGAN)
 
 
 def run(

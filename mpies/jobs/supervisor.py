@@ -37,6 +37,7 @@ from mpies.runs.files import default_out
 
 RESTARTS = 100  # how often ranks that ended unexpectedly are started again, unless told otherwise
 PATIENCE = 5.0  # seconds that mpirun has to end after SIGTERM
+PAUSE = 2.0  # seconds before mpirun is tried again where it started no rank, and twice as many before the third time
 POLL = 0.1  # seconds between two looks at signals and at the run
 LOOK = 10.0  # seconds between two looks for hosts that have come back
 _DASHES = re.compile(r"-{60,}\s*")
@@ -214,7 +215,8 @@ class Supervisor:
 
     def _run_once(self, start: Start) -> int:
         """The exit code of a start; it is tried again where mpirun started no rank at all."""
-        for _ in range(mpiexec.ATTEMPTS):
+        for attempt in range(mpiexec.ATTEMPTS):
+            time.sleep(attempt * PAUSE)
             self._wanted: list[Host] = []  # hosts of a larger start that the ranks make room for
             start.began = time.time()
             self._process = process = subprocess.Popen(

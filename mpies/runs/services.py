@@ -1,6 +1,7 @@
 """Weights & Biases and MLflow: a thread hands them the rows of a run, so that training never waits for them."""
 
 import json
+import logging
 import queue
 import threading
 import time
@@ -159,6 +160,17 @@ class MLflowRun(Service):
     name = "mlflow"
 
     def connect(self, known: str | None) -> str:
+        import mlflow  # only now it sets the level of its log
+
+        log = logging.getLogger(mlflow.__name__)
+        level = log.level
+        log.setLevel(logging.WARNING)  # it tells of every table of a new database
+        try:
+            return self._connect(known)
+        finally:
+            log.setLevel(level)
+
+    def _connect(self, known: str | None) -> str:
         from mlflow import MlflowClient
         from mlflow.entities import Param
 
