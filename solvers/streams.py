@@ -18,6 +18,7 @@ SOLVER = 7  # (generation,): what a solver draws besides the members' noise
 ACTIONS = 8  # (generation, batch): one seed per episode, for policies that sample their actions
 REFERENCE = 9  # (): random actions that collect the reference batch of virtual batch normalisation
 PICTURES = 16  # (generation,): which members are drawn in a picture of the search
+SETTINGS = 17  # (trial, key): what a sweep draws for a trial
 
 
 def stream(seed: int, purpose: int, *counters: int) -> np.random.Generator:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from mpies.cli import checks, completion, launch, policies, results, runs, scaling, train
+from mpies.cli import checks, completion, launch, policies, results, runs, scaling, sweep, train
 from mpies.cli.options import end_with_error
 from mpies.paths import fixed_start_folder
 from mpies.threads import limit_threads
@@ -75,7 +75,7 @@ def main(context: click.Context) -> None:
 
 
 SECTIONS = {
-    "Train": (train.train, checks.check),
+    "Train": (train.train, sweep.sweep, checks.check),
     "Look at runs": (runs.runs, results.dashboard, results.plot, results.compare, results.report),
     "Use a policy": (policies.evaluate, policies.play, policies.export),
     "Check what is reproducible": (checks.probe, checks.verify, results.replay, results.reproduce),

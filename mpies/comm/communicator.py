@@ -109,6 +109,10 @@ class Communicator(ABC):
         """Ask all ranks of this node to stop playing at once.  Not collective."""
 
     @abstractmethod
+    def split(self, group: int) -> "Communicator":
+        """A communicator of those ranks that give the same number, in their order; its loss of a rank is its own."""
+
+    @abstractmethod
     def repair(self) -> str:
         """After RankLost: go on with the ranks that are left, renumbered.  Returns who was lost, in words."""
 

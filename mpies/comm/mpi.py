@@ -115,6 +115,14 @@ class MPICommunicator(Communicator):
         return ", ".join(f"process {pid} on {host}" for host, pid, _ in lost)
 
     @_survivable
+    def split(self, group: int) -> "MPICommunicator":
+        part = self._world.Split(group, key=self.rank)
+        try:
+            return MPICommunicator(part)
+        finally:
+            part.Free()
+
+    @_survivable
     def broadcast(self, arrays: Sequence[Array] | None) -> list[Array]:
         head = np.zeros((15, 2), np.int64)  # (type letter, length) of each vector
         if arrays is not None and self.is_root:

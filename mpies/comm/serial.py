@@ -62,6 +62,9 @@ class Serial(Communicator):
     def request_abandon(self) -> None:
         self._abandon_requested = True
 
+    def split(self, group: int) -> "Serial":
+        return Serial()
+
     def repair(self) -> str:
         raise AssertionError("a single rank has no other to lose")
 

@@ -76,7 +76,7 @@ def read_yaml(path: str | Path) -> Values:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); give the path of a YAML file") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is not a text file; give the path of a YAML file") from None
-    values = _parse(text, str(path))
+    values = parse_value(text, str(path))
     if values is None:
         raise ConfigError(f"{path}: is empty; it needs at least {_EXAMPLE}")
     if not isinstance(values, dict):
@@ -155,7 +155,7 @@ def _apply(values: Values, override: str) -> None:
     *sections, key = name.split(".")
     if not equals or not key or not all(sections):
         raise ConfigError(f"the command line: {override!r} must be KEY=VALUE, for instance solver.sigma=0.05")
-    value = _parse(text, f"the command line, {name}")
+    value = parse_value(text, f"the command line, {name}")
     for number, section in enumerate(sections):
         inner = values.get(section)
         if inner is None:
@@ -191,7 +191,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _parse(text: str, where: str) -> Any:
+def parse_value(text: str, where: str) -> Any:
     """The value of a YAML text.  Raises ConfigError, whose line begins with `where`."""
     try:
         return yaml.load(text, _Loader)

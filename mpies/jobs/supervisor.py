@@ -102,6 +102,7 @@ class Supervisor:
 
     output: where the ranks' standard output goes, as for subprocess.Popen; None for that of this process.
     write: called with the lines that the ranks and mpirun print on standard error.
+    is_over: asked when the ranks have ended: whether nothing is left that they could do.
 
     `run` may be called in any thread, but only in the main one it handles signals.  `stop` may be called anywhere.
     """
@@ -125,6 +126,7 @@ class Supervisor:
         self._restarts, self._stop_section = restarts, stop
         self.output: int | None = None
         self.write: Callable[[Iterable[str]], object] = _write_lines
+        self.is_over: Callable[[], bool] = lambda: False
         self._process: subprocess.Popen[str] | None = None
         self._signals = 0  # that have arrived
         self._looker = ThreadPoolExecutor(1)  # asks hosts while ranks run
@@ -168,6 +170,8 @@ class Supervisor:
             code = self._run_once(start)
             if self._progress.is_finished_since(start.finished):
                 return FINISHED
+            if self.is_over():
+                return code
             if self._signals or code == USER_ERROR:
                 break
             newest = newest_generation(self._progress.current())

@@ -46,6 +46,8 @@ class RunRequest:
     load: reads the config.  folder: the run directory.  out: the argument of --out that leads there.
     resume: as for open_run.
     callback: called on rank 0 with each generation's snapshot when it is recorded; True stops the run.
+    job: the name that all ranks of the job share in the run's lock; '' makes one.
+    has_plots: whether plots are drawn, which take a second of a short run.
     """
 
     load: Callable[[], Config]
@@ -53,6 +55,8 @@ class RunRequest:
     out: Path
     resume: str
     callback: Callable[[RunWriter, Snapshot], bool] | None = None
+    job: str = ""
+    has_plots: bool = True
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
         phases.begin_start_up("reading the run")
         # A supervisor gives all its starts one name: a later one may take the lock of the run at once.
         own = uuid.UUID(os.environ.get(JOB) or uuid.uuid4().hex)
-        job = comm.broadcast([np.frombuffer(own.bytes, np.uint8)])[0].tobytes().hex()
+        job = request.job or comm.broadcast([np.frombuffer(own.bytes, np.uint8)])[0].tobytes().hex()
         trainer.run = run = do_together(
             comm,
             lambda: (
@@ -126,7 +130,7 @@ def _train(
     log_file: LogFile,
 ) -> Ending:
     """Train until a stop rule holds, and write down how the run ended."""
-    plots = LivePlots(run, trainer.comm.node_size)
+    plots = LivePlots(run, trainer.comm.node_size, request.has_plots)
     run.on_evaluation = plots.refresh
     trainer.evaluator.on_play = phases.begin_play
     errors: list[BaseException] = []

@@ -33,6 +33,7 @@ class Lock:
     def __init__(self, path: str | Path, job: str | None = None) -> None:
         self.file = Path(path) / LOCK_FILE
         self.is_held = False
+        self._thread: threading.Thread | None = None  # writes the heartbeats
         token = uuid.uuid4().hex
         self._owner = {
             "job": job or token,
@@ -48,9 +49,12 @@ class Lock:
         """Identifies this lock in the file while it is held."""
         return str(self._owner["token"])
 
-    def acquire(self) -> None:
-        """Take the lock.  Raises RunLocked while another job holds it and is alive."""
-        with _guard(self.file.with_name(GUARD_FILE)):
+    def acquire(self, beats: bool = True) -> None:
+        """Take the lock.  Raises RunLocked while another job holds it and is alive.
+
+        beats: whether to write heartbeats.  Without them another Lock of the same job may take the file over unnoticed.
+        """
+        with guarded(self.file.with_name(GUARD_FILE)):
             owner = self._read()
             if owner and owner["job"] != self._owner["job"] and is_alive(owner):
                 ago = time.time() - owner["beat"]
@@ -61,6 +65,8 @@ class Lock:
             self._write()
         if not self.is_held:
             self.is_held = True
+            if not beats:
+                return
             self._stop = threading.Event()
             self._thread = threading.Thread(target=self._beat, daemon=True)
             self._thread.start()
@@ -68,9 +74,11 @@ class Lock:
     def release(self) -> None:
         if self.is_held:
             self.is_held = False
-            self._stop.set()
-            self._thread.join(HEARTBEAT)  # a heartbeat that is being written would bring the file back
-            with _guard(self.file.with_name(GUARD_FILE)):
+            if self._thread:
+                self._stop.set()
+                self._thread.join(HEARTBEAT)  # a heartbeat that is being written would bring the file back
+                self._thread = None
+            with guarded(self.file.with_name(GUARD_FILE)):
                 owner = self._read()
                 if owner and owner["token"] == self.token:
                     self.file.unlink(missing_ok=True)
@@ -107,7 +115,7 @@ class Lock:
 
 
 @contextlib.contextmanager
-def _guard(path: Path) -> Iterator[None]:
+def guarded(path: Path) -> Iterator[None]:
     """Only one process at a time runs the code in the `with` block.  path: of a file that exists in the meantime.
 
     Where the file system cannot lock files, or a process that holds the guard is frozen, the code runs all the same.

@@ -27,15 +27,15 @@ _LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_", "MPICH_", "HYDRA_", "
 class LivePlots:
     """Rank 0's side: starts the drawing process and sends it requests.  Errors in drawing do not stop the run.
 
-    run: whose lock must be held.  ranks: on this node.
+    run: whose lock must be held.  ranks: on this node.  is_enabled: whether plots are wanted.
     """
 
-    def __init__(self, run: "RunWriter", ranks: int) -> None:
+    def __init__(self, run: "RunWriter", ranks: int, is_enabled: bool = True) -> None:
         self._run = run
         self._process: subprocess.Popen[bytes] | None = None
         self._start_time = time.monotonic()
         self._share = MAX_SHARE * min(ranks, os.cpu_count() or 1)  # of one processor's time
-        self._is_enabled = os.environ.get("MPIES_PICTURES", "1") != "0"
+        self._is_enabled = is_enabled and os.environ.get("MPIES_PICTURES", "1") != "0"
 
     def refresh(self) -> None:
         """Request new plots, which are drawn as soon as the share allows.  Returns at once.

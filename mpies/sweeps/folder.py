@@ -1,0 +1,157 @@
+"""The folder of a sweep: what sweep it is, the runs of its trials, and which of them is to be trained next.
+
+    DIR/sweep.yaml          the sweep itself
+    DIR/trials.csv          a row for each trial
+    DIR/failures/NAME.txt   why a trial has failed
+    DIR/NAME/               the run of a trial
+
+There is no server.  A trial belongs to whoever holds the lock of its run, and is done when the run is complete or its
+failure is on record.  So several jobs can work on a sweep, and what a killed job leaves is taken up by another one.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mpies.config.loading import as_yaml, differences, read_yaml
+from mpies.errors import ConfigError, RunLocked, escape, printable
+from mpies.paths import absolute
+from mpies.runs.files import write_atomically
+from mpies.runs.lock import Lock, guarded
+from mpies.runs.reader import RunView
+from mpies.sweeps.trials import Sweep, Trial
+
+# running: its lock is held; stopped: it was begun, and waits to be taken up again.
+STATES = ("new", "running", "stopped", "finished", "failed")
+SWEEP_FILE, FAILURES, GUARD_FILE = "sweep.yaml", "failures", ".sweep.lock"
+
+
+class SweepFolder:
+    """The folder of a sweep.
+
+    path: as an absolute path.  name: the same as it was given.  job: what the locks of its trials' runs are held by.
+    """
+
+    def __init__(self, folder: str | Path, sweep: Sweep, job: str = "") -> None:
+        self.path, self.name, self.sweep, self.job = absolute(folder), str(folder), sweep, job
+        self.trials = sweep.list_trials()
+        self._done: set[str] = set()  # names of the trials that are known to be finished or to have failed
+
+    def run(self, trial: Trial) -> Path:
+        """The run directory of a trial, as messages name it."""
+        return Path(self.name) / trial.name
+
+    def check(self) -> None:
+        """Raise ConfigError where the folder holds something else than this sweep.  Nothing is changed."""
+        if not (self.path / SWEEP_FILE).exists():
+            entries = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
+            if self.path.exists() and (not self.path.is_dir() or {*entries} - {GUARD_FILE}):
+                raise ConfigError(f"{self.name}: is neither empty nor a sweep; take another --out")
+            return
+        old, new = read_yaml(self.path / SWEEP_FILE), self.sweep.as_values()
+        changed = [f"{key}: {before!r} there, {now!r} now" for key, before, now in _compare(old, new)]
+        varied = [sorted(values.get("vary") or {}) for values in (old, new)]
+        if varied[0] != varied[1]:
+            changed.append(f"what varies: {', '.join(varied[0]) or 'nothing'} there, {', '.join(varied[1])} now")
+        if changed:
+            listed = "; ".join(changed[:5])
+            raise ConfigError(f"{self.name}: holds another sweep ({listed}); take another --out")
+
+    def open(self, is_complete: Callable[[Trial], bool], retries: bool = False) -> None:
+        """Make the folder, or go on with the sweep in it.  One rank of a job calls this, before the others begin.
+
+        is_complete: whether the run of a trial that has ended asks for no more.  retries: whether trials that have
+        failed are tried again.  Raises ConfigError where the folder holds another sweep, or cannot be written.
+        """
+        self.check()
+        text = as_yaml(self.sweep.as_values()).encode()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with guarded(self.path / GUARD_FILE):
+                self.check()  # another job may have made it in the meantime
+                file = self.path / SWEEP_FILE
+                if not file.exists() or file.read_bytes() != text:
+                    write_atomically(file, text)
+            (self.path / FAILURES).mkdir(exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{self.name}: cannot be written ({error.strerror}); take another --out") from None
+        for trial in self.trials:
+            ending = self.path / trial.name / "finished.yaml"
+            if not ending.exists():
+                continue
+            with contextlib.suppress(OSError):
+                if is_complete(trial):
+                    ending.touch()  # a supervisor tells by its time that this job found the run complete
+                else:
+                    ending.unlink()
+        if retries:
+            for trial in self.trials:
+                self._failure_file(trial).unlink(missing_ok=True)
+
+    def state(self, trial: Trial) -> str:
+        """One of STATES."""
+        if self._failure_file(trial).exists():
+            return "failed"
+        state = RunView(self.path / trial.name).state()
+        if state in ("running", "finished"):
+            return state
+        return "stopped" if (self.path / trial.name / "config.yaml").exists() else "new"
+
+    def take(self) -> tuple[int, Lock] | None:
+        """The next trial that nobody trains, as its number, and a lock that holds it; None where there is none."""
+        for number, trial in enumerate(self.trials):
+            if trial.name in self._done:
+                continue
+            state = self.state(trial)
+            if state in ("finished", "failed"):
+                self._done.add(trial.name)
+            elif state != "running":
+                lock = Lock(self.path / trial.name, self.job)
+                try:
+                    lock.file.parent.mkdir(exist_ok=True)
+                    lock.acquire(beats=False)  # the run takes it over
+                except RunLocked:  # another group was faster
+                    continue
+                if (lock.file.parent / "finished.yaml").exists() or self.failure(trial):  # in the meantime
+                    lock.release()
+                    continue
+                return number, lock
+        return None
+
+    def is_trained_by(self, job: str) -> bool:
+        """Whether any trial is being trained by a job whose name begins so."""
+        owners = (RunView(self.path / trial.name) for trial in self.trials if trial.name not in self._done)
+        return any(str(view.writer().get("job", "")).startswith(job) and view.state() == "running" for view in owners)
+
+    def count_left(self) -> int:
+        """How many trials are neither finished nor failed."""
+        return sum(self.state(trial) not in ("finished", "failed") for trial in self.trials)
+
+    def give_back(self, trial: Trial, lock: Lock) -> None:
+        """Release the lock of `take`, and remove the directory of a run that did not begin."""
+        lock.release()
+        with contextlib.suppress(OSError):  # it is not empty
+            os.rmdir(self.path / trial.name)
+
+    def record_failure(self, trial: Trial, reason: str, details: str = "") -> None:
+        """Write down why a trial has failed; nobody tries it again.  details: lines that tell more."""
+        write_atomically(self._failure_file(trial), f"{printable(reason)}\n{escape(details)}".encode())
+
+    def failure(self, trial: Trial) -> str:
+        """Why a trial has failed, in one line; '' where it has not."""
+        try:
+            return self._failure_file(trial).read_text().partition("\n")[0] or "for no known reason"
+        except OSError:
+            return ""
+
+    def _failure_file(self, trial: Trial) -> Path:
+        return self.path / FAILURES / f"{trial.name}.txt"
+
+
+def _compare(old: dict[str, object], new: dict[str, object]) -> Sequence[tuple[str, object, object]]:
+    """(key, old, new) of what tells two sweeps apart, besides their values, seeds and number of draws."""
+    bases = [values.get("base") for values in (old, new)]
+    found = differences(*(base if isinstance(base, dict) else {} for base in bases))
+    draws = [values.get("draw_seed") for values in (old, new)]
+    return [*found, *([("draw_seed", *draws)] if draws[0] != draws[1] else [])]

@@ -1,0 +1,159 @@
+"""What a sweep varies: lists of values that make a grid, and distributions that values are drawn from."""
+
+import itertools
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import yaml
+
+from mpies.config.loading import Values, parse_value
+from mpies.config.messages import quoted
+from mpies.errors import ConfigError
+from mpies.solvers.streams import SETTINGS, stream
+
+DISTRIBUTIONS = ("log_uniform", "uniform", "integer", "choice")
+DIGITS = 4  # of numbers that are drawn: names of trials stay short, and a config says exactly what was trained
+ATTEMPTS = 100  # draws for each trial that is wanted, before there are too few different ones
+
+Settings = dict[str, Any]  # dotted keys of a config to values
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Values that are drawn.
+
+    kind: one of DISTRIBUTIONS.  values: the lowest and the highest value, both included; for a choice, all of them.
+    """
+
+    kind: str
+    values: list[Any]
+
+    def draw(self, random: np.random.Generator) -> Any:
+        """A value.  Numbers have DIGITS significant digits, as far as the limits allow."""
+        if self.kind == "choice":
+            return self.values[int(random.integers(len(self.values)))]
+        low, high = self.values
+        if self.kind == "integer":
+            return int(random.integers(low, high, endpoint=True))
+        share = random.random()
+        number = low + share * (high - low) if self.kind == "uniform" else low * (high / low) ** share
+        return min(max(float(f"{number:.{DIGITS}g}"), float(low)), float(high))
+
+
+def read_values(key: str, given: Any) -> list[Any] | Distribution:
+    """What a key is to be, from a sweep file or from Python: a list, or a mapping such as {log_uniform: [0.01, 0.1]}.
+
+    Raises ConfigError.
+    """
+    if isinstance(given, Mapping) and len(given) == 1 and next(iter(given)) in DISTRIBUTIONS:
+        kind, values = next(iter(given.items()))
+        return _make_distribution(key, kind, values)
+    if not isinstance(given, list):
+        raise ConfigError(
+            f"vary: {key} must be a list of values, or one of {', '.join(DISTRIBUTIONS)} such as "
+            f"{{uniform: [0.1, 0.5]}}, but is {quoted(given)}"
+        )
+    return _check_different(key, given)
+
+
+def _check_different(key: str, values: list[Any]) -> list[Any]:
+    texts = [as_text(value) for value in values]
+    if not values:
+        raise ConfigError(f"vary: {key} has no values; give at least one")
+    if repeated := [text for number, text in enumerate(texts) if text in texts[:number]]:
+        raise ConfigError(f"vary: {key} has the value {repeated[0]} twice; remove one")
+    return values
+
+
+def _make_distribution(key: str, kind: str, values: Any) -> Distribution:
+    if kind == "choice":
+        if not isinstance(values, list):
+            raise ConfigError(f"vary: {key}: choice must be a list of values, but is {quoted(values)}")
+        return Distribution(kind, _check_different(key, values))
+    numbers = int if kind == "integer" else (int, float)
+    is_pair = isinstance(values, list) and len(values) == 2
+    if not is_pair or any(isinstance(value, bool) or not isinstance(value, numbers) for value in values):
+        example = "[1, 10]" if kind == "integer" else "[0.01, 0.1]"
+        raise ConfigError(
+            f"vary: {key}: {kind} must be the lowest and the highest value, such as {example}, but is {quoted(values)}"
+        )
+    low, high = values
+    if not (math.isfinite(low) and math.isfinite(high) and low < high and (kind != "log_uniform" or low > 0)):
+        above = " above 0" if kind == "log_uniform" else ""
+        raise ConfigError(
+            f"vary: {key}: {kind} must be two finite numbers{above}, the lower one first, but is {quoted(values)}"
+        )
+    return Distribution(kind, values)
+
+
+def read_override(text: str) -> tuple[str, Any]:
+    """Key and values of "solver.sigma=0.02,0.05" or "solver.sigma={log_uniform: [0.01, 0.1]}".  Raises ConfigError."""
+    key, equals, values = text.partition("=")
+    if not (equals and values and key) or not all(key.split(".")):
+        raise ConfigError(f"the command line: {text!r} must be KEY=VALUE,VALUE..., for instance solver.sigma=0.05,0.1")
+    found = parse_value(f"[{values}]", f"the command line, {key}")
+    if len(found) == 1 and isinstance(found[0], dict) and {*found[0]} & {*DISTRIBUTIONS}:
+        return key, found[0]
+    return key, found
+
+
+def read_seeds(given: Any) -> list[int]:
+    """The seeds of 5, which are 1 to 5, of a list, or of the text "6..10".  Raises ConfigError."""
+    if isinstance(given, str):
+        first, dots, last = given.rpartition("..")
+        first = first if dots else "1"
+        if first.isdecimal() and last.isdecimal() and int(first) <= int(last):
+            return list(range(int(first), int(last) + 1))
+    elif isinstance(given, int) and not isinstance(given, bool) and given > 0:
+        return list(range(1, given + 1))
+    elif isinstance(given, Sequence) and given:
+        is_valid = all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in given)
+        if is_valid and len({*given}) == len(given):
+            return list(given)
+    raise ConfigError(f"seeds must be a number such as 5, a range such as 6..10, or a list, but is {quoted(given)}")
+
+
+def list_settings(vary: Mapping[str, Any], trials: int | None, draw_seed: int) -> list[Settings]:
+    """The settings of all trials: each draw of the distributions with each combination of the lists.
+
+    vary: keys to what `read_values` takes.  trials: how many times values are drawn; None where nothing is.
+    draw_seed: decides on the draws.  The value of a key is a function of (draw_seed, number of the trial, key), so more
+    trials, or another key, leave those that there are as they are.  Raises ConfigError.
+    """
+    values = {key: read_values(key, given) for key, given in vary.items()}
+    drawn = {key: value for key, value in values.items() if isinstance(value, Distribution)}
+    if drawn and trials is None:
+        raise ConfigError(f"trials is missing: how many times {', '.join(drawn)} is drawn, for instance --trials 20")
+    if trials is not None and not drawn:
+        raise ConfigError(f"trials is for values that are drawn ({', '.join(DISTRIBUTIONS)}); leave it out for lists")
+    draws = _draw(drawn, trials, draw_seed) if trials is not None else [{}]
+    lists = {key: value for key, value in values.items() if isinstance(value, list)}
+    grid = [dict(zip(lists, combination, strict=True)) for combination in itertools.product(*lists.values())]
+    return [{key: (one | draw)[key] for key in vary} for draw in draws for one in grid]
+
+
+def _draw(drawn: Mapping[str, Distribution], trials: int, draw_seed: int) -> list[Settings]:
+    """`trials` different draws."""
+    found: dict[str, Settings] = {}
+    for number in range(ATTEMPTS * trials):
+        draw = {
+            key: one.draw(stream(draw_seed, SETTINGS, number, zlib.crc32(key.encode()))) for key, one in drawn.items()
+        }
+        found.setdefault(as_text(draw), draw)
+        if len(found) == trials:
+            return list(found.values())
+    raise ConfigError(f"trials is {trials}, but only {len(found)} different ones were drawn; lower it, or make a grid")
+
+
+def as_text(value: Any) -> str:
+    """A value as YAML on one line, which reads back as the same value."""
+    return yaml.safe_dump(value, default_flow_style=True, width=2**30, sort_keys=True).removesuffix("...\n").strip()
+
+
+def as_overrides(settings: Values) -> list[str]:
+    """Settings as the KEY=VALUE of a command line."""
+    return [f"{key}={as_text(value)}" for key, value in settings.items()]

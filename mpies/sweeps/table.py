@@ -1,0 +1,185 @@
+"""What comes out of a sweep: trials.csv with a row for each trial, and a table of its settings with the best first."""
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mpies.runs.files import write_atomically
+from mpies.runs.lock import guarded
+from mpies.runs.metrics import read_metrics
+from mpies.runs.reader import RunView
+from mpies.runs.snapshot import CONFIDENCE
+from mpies.sweeps.folder import GUARD_FILE, SweepFolder
+from mpies.sweeps.settings import as_text
+from mpies.sweeps.trials import Trial
+from mpies.views.progress import format_mean
+
+COLUMNS = (
+    *("seed", "state", "generations", "steps", "core_seconds", "eval_mean", "eval_interval", "rank", "name", "reason"),
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """How far a trial is.
+
+    state: one of folder.STATES, or solved.  core_seconds: of training, summed over the ranks.
+    eval_mean, eval_interval: of the newest evaluation and half the width of its 95 % confidence interval, NaN before
+    the first one.  reason: why it has failed, or the stop rule that ended it; '' before.
+    """
+
+    trial: Trial
+    state: str
+    generations: int = 0
+    steps: int = 0
+    core_seconds: float = 0.0
+    eval_mean: float = math.nan
+    eval_interval: float = math.nan
+    reason: str = ""
+
+    @property
+    def is_finished(self) -> bool:
+        return self.state in ("finished", "solved")
+
+
+class Results:
+    """The results of a sweep's trials, read again only where a run has changed."""
+
+    def __init__(self, folder: SweepFolder) -> None:
+        self.folder = folder
+        self._read: dict[str, tuple[Any, Result]] = {}  # name to what tells whether the run has changed, and its result
+
+    def refresh(self) -> list[Result]:
+        """The Result of each trial, in their order."""
+        return [self._refresh(trial) for trial in self.folder.trials]
+
+    def _refresh(self, trial: Trial) -> Result:
+        view, state = RunView(self.folder.path / trial.name), self.folder.state(trial)
+        stamp = (state, view.stamp("metrics.csv"), view.stamp("finished.yaml"))
+        if trial.name not in self._read or self._read[trial.name][0] != stamp:
+            self._read[trial.name] = stamp, self._make(trial, state, view)
+        return self._read[trial.name][1]
+
+    def _make(self, trial: Trial, state: str, view: RunView) -> Result:
+        reason = self.folder.failure(trial)
+        if state == "finished":
+            reason = str(view.finished().get("reason", ""))
+            state = "solved" if reason == "solved" else state
+        rows = read_metrics(view.folder)
+        if not rows:
+            return Result(trial, state, reason=reason)
+        seconds = np.array([float(row["seconds"]) for row in rows])
+        ranks = np.array([float(row["ranks"]) for row in rows])
+        core_seconds = float(np.diff(seconds, prepend=0.0) @ ranks)
+        mean, interval = math.nan, math.nan
+        evaluated = [row for row in rows if row["eval_mean"]]
+        if evaluated:
+            mean, deviation, episodes = (float(evaluated[-1][k]) for k in ("eval_mean", "eval_std", "eval_episodes"))
+            interval = CONFIDENCE * deviation / math.sqrt(max(episodes, 1.0))
+        newest = rows[-1]
+        return Result(
+            trial, state, int(newest["generation"]), int(newest["steps"]), core_seconds, mean, interval, reason
+        )
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The results of the same settings with all seeds.
+
+    mean: of the evaluations of its finished trials, NaN without any.  interval: half the width of its 95 % confidence
+    interval over the seeds; with one seed, over the episodes.  rank: 1 for the best mean, 0 where there is none.
+    """
+
+    results: list[Result]
+    mean: float
+    interval: float
+    rank: int
+
+
+def rank_settings(results: Sequence[Result]) -> list[Standing]:
+    """The Standing of each of the settings, the best first.  Equal means share a rank; those without one come last."""
+    by_label: dict[str, list[Result]] = {}
+    for result in results:
+        by_label.setdefault(result.trial.label, []).append(result)
+    found = [(group, *_average(group)) for group in by_label.values()]
+    found.sort(key=lambda one: (math.isnan(one[1]), -one[1]))
+    means = [mean for _, mean, _ in found]
+    return [
+        Standing(group, mean, interval, 0 if math.isnan(mean) else 1 + means.index(mean))
+        for group, mean, interval in found
+    ]
+
+
+def _average(group: Sequence[Result]) -> tuple[float, float]:
+    """Mean and interval of the finished ones."""
+    finished = [one for one in group if one.is_finished and not math.isnan(one.eval_mean)]
+    if len(finished) < 2:
+        return (finished[0].eval_mean, finished[0].eval_interval) if finished else (math.nan, math.nan)
+    means = np.array([one.eval_mean for one in finished])
+    return float(means.mean()), float(CONFIDENCE * means.std(ddof=1) / math.sqrt(len(means)))
+
+
+def write_table(results: Results) -> None:
+    """Write trials.csv as the runs are now.  Any job may do so at any time."""
+    folder = results.folder
+    with guarded(folder.path / GUARD_FILE):
+        write_atomically(folder.path / "trials.csv", _as_csv(results.refresh(), list(folder.sweep.vary)), sync=False)
+
+
+def _as_csv(results: Sequence[Result], keys: Sequence[str]) -> bytes:
+    ranks = {one.results[0].trial.label: one.rank for one in rank_settings(results)}
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*keys, *COLUMNS], lineterminator="\n")
+    writer.writeheader()
+    for one in results:
+        settings = {key: as_text(value) for key, value in one.trial.settings.items()}
+        writer.writerow(
+            {
+                **settings,
+                **{"seed": one.trial.seed, "state": one.state, "generations": one.generations, "steps": one.steps},
+                **{"core_seconds": f"{one.core_seconds:.3f}", "eval_mean": _cell(one.eval_mean)},
+                **{"eval_interval": _cell(one.eval_interval), "rank": ranks[one.trial.label] or ""},
+                **{"name": one.trial.name, "reason": one.reason},
+            }
+        )
+    return text.getvalue().encode()
+
+
+def _cell(number: float) -> str:
+    return "" if math.isnan(number) else f"{number:.9g}"
+
+
+def describe_result(result: Result, out: str) -> str:
+    """A trial that has ended, in one line."""
+    if result.state == "failed":
+        return f"{out}/{result.trial.name}: failed after generation {result.generations}: {result.reason}"
+    evaluation = "" if math.isnan(result.eval_mean) else f", {format_mean(result.eval_mean, result.eval_interval)}"
+    return (
+        f"{out}/{result.trial.name}: {result.state}{evaluation}; generation {result.generations}, "
+        f"{result.steps:,} steps, {result.core_seconds:.1f} core seconds"
+    )
+
+
+def format_standings(results: Sequence[Result], keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """A heading and a row of text for each of the settings, the best first.  keys: of the config, that vary."""
+    short = [key.rpartition(".")[2] for key in keys]
+    heads = short if len({*short}) == len(short) else keys
+    yield ("rank", *heads, "evaluation", "trials", "solved", "steps", "core seconds")
+    for one in rank_settings(results):
+        settings: Mapping[str, Any] = one.results[0].trial.settings
+        states = [result.state for result in one.results]
+        done, failed = sum(result.is_finished for result in one.results), states.count("failed")
+        yield (
+            str(one.rank or "-"),
+            *(as_text(settings[key]) for key in keys),
+            "-" if math.isnan(one.mean) else format_mean(one.mean, one.interval),
+            f"{done} of {len(states)}" + (f", {failed} failed" if failed else ""),
+            str(states.count("solved")),
+            f"{sum(result.steps for result in one.results):,}",
+            f"{sum(result.core_seconds for result in one.results):,.1f}",
+        )

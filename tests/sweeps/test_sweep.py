@@ -1,0 +1,169 @@
+"""mpies sweep with real ranks: the bits of lone runs, kills, failures, several jobs, what it leaves behind."""
+
+import csv
+import os
+import re
+import signal
+
+import pytest
+
+from mpies.runs.metrics import read_digests
+from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, assert_refused, ranks_of, read_files, wait_for
+
+SHORT = CARTPOLE.replace("generations: 10", "generations: 4")
+NAMES = [f"sigma={sigma}_seed={seed}" for seed in (1, 2) for sigma in (0.05, 0.3)]
+SWEEP = ("solver.sigma=0.05,0.3", "--seeds", "2", "--out", "out")
+
+
+@pytest.fixture(scope="module")
+def lone(trained):
+    """Digests of the trials of SWEEP, each of a run of its own, by name."""
+
+    def digests(name, config=SHORT):
+        sigma, seed = re.fullmatch(r"sigma=(.*)_seed=(.*)", name).groups()
+        return read_digests(trained(f"seed: {seed}\n" + config.replace("sigma: 0.1", f"sigma: {sigma}")))
+
+    return digests
+
+
+def read_table(folder):
+    with open(folder / "trials.csv") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("ranks", [0, 3])
+def test_trials_are_runs_with_the_bits_of_lone_ones(ranks, run_mpies, write_config, tmp_path, lone):
+    config = write_config(SHORT)
+    outcome = run_mpies(ranks, "sweep", config, *SWEEP)
+    assert outcome.code == 0, outcome.stderr
+    for name in NAMES:
+        assert read_digests(tmp_path / "out" / name) == lone(name)
+    rows = read_table(tmp_path / "out")
+    assert [row["name"] for row in rows] == NAMES
+    assert {(row["state"], row["generations"], row["reason"]) for row in rows} == {("finished", "4", "generations")}
+    assert {row["rank"] for row in rows} == {"1", "2"} and all(float(row["core_seconds"]) > 0 for row in rows)
+    assert outcome.stdout.count("finished, ") == 4 and "4 of 4 trials finished" in outcome.stdout
+    # The same command finds all of it complete, and `mpies train` goes on with a trial.
+    before = [read_digests(tmp_path / "out" / name) for name in NAMES]
+    again = run_mpies(0, "sweep", config, *SWEEP)
+    assert again.code == 0 and "finished, " not in again.stdout
+    assert [read_digests(tmp_path / "out" / name) for name in NAMES] == before
+    longer = ["solver.sigma=0.3", "seed=2", "stop.generations=5", "--resume", "must"]
+    assert run_mpies(0, "train", config, *longer, "--out", f"out/{NAMES[3]}").code == 0
+    assert read_digests(tmp_path / "out" / NAMES[3])[:4] == before[3]
+
+
+def test_groups_of_ranks_started_by_the_supervisor(run_mpies, write_config, tmp_path, lone):
+    outcome = run_mpies(0, "sweep", write_config(SHORT), *SWEEP, "--ranks", "3", "--ranks-per-run", "2")
+    assert outcome.code == 0, outcome.stderr
+    assert [read_digests(tmp_path / "out" / name) for name in NAMES] == [lone(name) for name in NAMES]
+    used = {row.split(",")[12] for name in NAMES for row in (tmp_path / "out" / name / "metrics.csv").open()}
+    assert used <= {"ranks", "1", "2"} and "2" in used
+
+
+def test_a_sweep_file_on_the_command_line(run_mpies, write_config, tmp_path, lone):
+    write_config(SHORT, "base.yaml")
+    file = write_config("base: base.yaml\nvary: {solver.sigma: [0.05, 0.3]}\nseeds: 2\n", "sweep.yaml")
+    listed = run_mpies(0, "sweep", file, "--out", "out", "--dry-run")
+    assert listed.code == 0 and [line.split()[:2] for line in listed.stdout.splitlines()[:4]] == [
+        [name, "new"] for name in NAMES
+    ]
+    assert not (tmp_path / "out").exists()
+    assert run_mpies(0, "sweep", file, "--out", "out").code == 0
+    assert [read_digests(tmp_path / "out" / name) for name in NAMES] == [lone(name) for name in NAMES]
+
+
+LONG = ENDLESS.replace("generations: 1000000", "generations: 300")
+
+
+def test_a_signal_checkpoints_the_running_trials_and_the_command_goes_on(
+    start_mpies, run_mpies, write_config, tmp_path, lone
+):
+    config = write_config(LONG)
+    process = start_mpies(0, "sweep", config, *SWEEP, "--ranks", "2")
+    runs = [tmp_path / "out" / name for name in NAMES]
+    wait_for(lambda: sum((run / "metrics.csv").exists() for run in runs) >= 2, process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 75, process.communicate()
+    made = [len(read_digests(run)) if run.exists() else 0 for run in runs]
+    assert 0 < sum(made) < 1200 and not any((run / "writer.json").exists() for run in runs)
+    assert "stopped" in {row["state"] for row in read_table(tmp_path / "out")}
+    outcome = run_mpies(0, "sweep", config, *SWEEP, "--ranks", "2")
+    assert outcome.code == 0, outcome.stderr
+    assert [read_digests(run) for run in runs] == [lone(run.name, LONG) for run in runs]
+
+
+def test_the_job_is_killed_and_the_same_command_goes_on(start_mpies, run_mpies, write_config, tmp_path, lone):
+    config = write_config(LONG)
+    runs = [tmp_path / "out" / name for name in NAMES]
+    for count in (2, 3):  # once in the first trials, once in a later one
+        process = start_mpies(3, "sweep", config, *SWEEP)
+        wait_for(lambda count=count: sum((run / "metrics.csv").exists() for run in runs) >= count, process)
+        for rank in ranks_of(process):
+            os.kill(rank.pid, signal.SIGKILL)
+        assert process.wait(60) != 0
+    outcome = run_mpies(3, "sweep", config, *SWEEP)
+    assert outcome.code == 0, outcome.stderr
+    assert [read_digests(run) for run in runs] == [lone(run.name, LONG) for run in runs]
+    assert {row["state"] for row in read_table(tmp_path / "out")} == {"finished"}
+
+
+def test_two_jobs_share_a_sweep(start_mpies, write_config, tmp_path, lone):
+    config = write_config(LONG)
+    jobs = [start_mpies(0, "sweep", config, *SWEEP) for _ in range(2)]
+    outputs = [job.communicate(timeout=60) for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0], outputs
+    done = [set(re.findall(r"out/(\S+): finished, ", output)) for output, _ in outputs]
+    assert done[0] | done[1] == {*NAMES} and not done[0] & done[1] and done[0] and done[1]
+    assert [read_digests(tmp_path / "out" / name) for name in NAMES] == [lone(name, LONG) for name in NAMES]
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_a_trial_that_fails_is_recorded_and_the_others_go_on(ranks, start_mpies, run_mpies, write_config, tmp_path):
+    (tmp_path / "faulty.py").write_text(FAULTY_MODULE)
+    config = write_config(FAULTY.format(share=0.0))
+    arguments = ("sweep", config, "environment.kwargs.share=1.0,0.0,x", "--out", "out")
+    outcome = run_mpies(ranks, *arguments)
+    assert outcome.code == 1, outcome.stderr
+    rows = {row["environment.kwargs.share"]: row for row in read_table(tmp_path / "out")}
+    assert {share: row["state"] for share, row in rows.items()} == {"1.0": "failed", "0.0": "finished", "x": "failed"}
+    assert "out of balance" in rows["1.0"]["reason"] and "1 of 3 trials finished, 2 failed" in outcome.stdout
+    assert "out of balance" not in run_mpies(0, *arguments).stdout  # it is not tried again
+    assert "out of balance" in run_mpies(0, *arguments, "--retry").stdout
+
+
+MISTAKES = [
+    (["solver.sigmo=1,2"], ["sigmo=1, sigmo=2", "solver.sigmo is not a key; did you mean solver.sigma?"]),
+    (["solver.sigma=-1,0.1,x"], ["2 of 3", "sigma=-1: ", "must be greater than 0", "sigma=x: ", "must be a number"]),
+    (["solver.population=7,8"], ["population=7", "must be even"]),
+    (["seed=1,2"], ["--seeds"]),
+    (["--seeds", "x"], ["seeds must be a number such as 5"]),
+    (["solver.sigma=0.1", "--trials", "3"], ["trials is for values that are drawn"]),
+    (["solver.sigma={uniform: [1, 2]}"], ["trials is missing"]),
+    (["--ranks-per-run", "2"], ["--ranks-per-run is 2, but the job has 1 rank"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES)
+def test_mistakes_are_found_before_anything_is_written(arguments, words, run_mpies, write_config, tmp_path):
+    config, before = write_config(CARTPOLE), read_files(tmp_path)
+    assert_refused(run_mpies(0, "sweep", config, "--out", "out", *arguments), *words)
+    assert read_files(tmp_path) == before
+
+
+def test_a_folder_of_another_sweep_or_of_something_else_is_refused(run_mpies, write_config, tmp_path):
+    config = write_config(SHORT.replace("generations: 4", "generations: 1"))
+    assert run_mpies(0, "sweep", config, "solver.sigma=0.1", "--out", "out").code == 0
+    before = read_files(tmp_path)
+    other = run_mpies(0, "sweep", config, "solver.sigma_decay=0.5", "--out", "out")
+    assert_refused(other, "holds another sweep", "what varies: solver.sigma there, solver.sigma_decay now")
+    write_config(SHORT.replace("hidden: [8]", "hidden: [9]"))
+    assert_refused(run_mpies(0, "sweep", config, "solver.sigma=0.1", "--out", "out"), "policy.hidden: [8] there")
+    assert_refused(run_mpies(0, "sweep", config, "solver.sigma=0.1", "--out", f"out/{'seed=1'}"), "neither empty nor")
+    write_config(SHORT.replace("generations: 4", "generations: 1"))
+    assert read_files(tmp_path) == before
+    # More values, more seeds and later ends belong to the same sweep.
+    longer = write_config(SHORT)
+    outcome = run_mpies(0, "sweep", longer, "solver.sigma=0.1", "--seeds", "2", "--out", "out")
+    assert outcome.code == 0, outcome.stderr
+    assert [row["generations"] for row in read_table(tmp_path / "out")] == ["4", "4"]
