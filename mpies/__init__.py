@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mpies.api.policy import Policy
     from mpies.api.run import Run, load
     from mpies.api.run import list_runs as runs
+    from mpies.api.sweep import SweepResult, sweep
     from mpies.api.training import train
     from mpies.config.schema import Config
     from mpies.errors import (
@@ -45,6 +46,8 @@ _MODULES = {
     "SolverProblem": "mpies.errors",
     "TrainingFailed": "mpies.errors",
     "UserError": "mpies.errors",
+    "SweepResult": "mpies.api.sweep",
+    "sweep": "mpies.api.sweep",
     "train": "mpies.api.training",
 }
 
@@ -59,12 +62,14 @@ __all__ = [
     "RunError",
     "RunLocked",
     "SolverProblem",
+    "SweepResult",
     "TrainingFailed",
     "UserError",
     "load",
     "maximize",
     "minimize",
     "runs",
+    "sweep",
     "train",
 ]
 

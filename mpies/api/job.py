@@ -24,7 +24,7 @@ from mpies.training.control import Signals
 from mpies.views.progress import Phase, Progress
 
 
-class _Messages:
+class Messages:
     """What the ranks print on standard error: JSON lines, and what mpirun says.  All but errors is shown at once.
 
     error: why the job failed, None while nothing has told.
@@ -118,7 +118,7 @@ def train_as_job(request: RunRequest, ranks: int, callbacks: list[Callback], pro
     Raises as `mpies.train` does, and KeyboardInterrupt where Ctrl-C comes before the first generation.
     """
     config = request.load()  # what is wrong with it is told at once
-    follower, messages = _Follower(request.folder, callbacks, progress), _Messages()
+    follower, messages = _Follower(request.folder, callbacks, progress), Messages()
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mpies-"))
         file = Path(folder) / "config.yaml"

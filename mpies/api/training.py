@@ -98,7 +98,7 @@ def _make_request(
     if not isinstance(config, Mapping | Config):
         raise ConfigError(f"config must be a path, a recipe's name, a mapping or a Config, but is {config!r}")
     try:
-        values = resolved(config) if isinstance(config, Config) else _plain(config)
+        values = resolved(config) if isinstance(config, Config) else as_plain(config)
     except RecursionError:
         raise ConfigError("config: is nested too deeply; a config has three levels") from None
     environment = values.get("environment")
@@ -109,12 +109,12 @@ def _make_request(
     )
 
 
-def _plain(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
     """A copy of a mapping of Python's as YAML would have it: lists for tuples and arrays, Python's numbers, texts."""
     if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: as_plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [as_plain(inner) for inner in value]
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return str(value) if isinstance(value, Path) else value
@@ -125,10 +125,10 @@ def _train_here(request: RunRequest, world: Any, progress: Progress) -> Run:
     with contextlib.ExitStack() as stack:
         signals = Signals(owns_process=False)
         stack.callback(signals.restore)
-        comm = _connect(world)
+        comm = connect_ranks(world)
         stack.callback(comm.close)
         if not logging.getLogger().handlers:
-            stack.enter_context(log_to(comm, _warnings_handler()))
+            stack.enter_context(log_to(comm, warnings_handler()))
         try:
             ending = train_run(comm, request, signals, progress, time.monotonic())
             problem = comm.first_error(_describe(ending))
@@ -152,7 +152,8 @@ def _make_progress(is_wanted: bool) -> Progress:
     return NotebookProgress() if is_notebook() else make_progress()
 
 
-def _connect(world: Any) -> Communicator:
+def connect_ranks(world: Any) -> Communicator:
+    """The ranks of an mpi4py communicator; of None, all ranks of this job.  Raises ConfigError."""
     if world is None:
         return connect()
     if not hasattr(world, "Dup"):
@@ -162,7 +163,8 @@ def _connect(world: Any) -> Communicator:
     return MPICommunicator(world)
 
 
-def _warnings_handler() -> logging.Handler:
+def warnings_handler() -> logging.Handler:
+    """Shows warnings on standard error, for a process that has not set up logging."""
     handler = StandardErrorHandler(logging.WARNING)
     handler.setFormatter(logging.Formatter("%(levelname)s rank %(rank)d: %(message)s"))
     return handler

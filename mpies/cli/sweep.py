@@ -53,11 +53,16 @@ def sweep(
     from mpies.jobs import sweep as jobs
     from mpies.runs.files import default_out
     from mpies.sweeps.folder import SweepFolder
+    from mpies.sweeps.settings import read_override
     from mpies.sweeps.trials import check_trials, load_sweep
 
     out = out or str(default_out(config, ["sweep", *(override.partition("=")[0] for override in overrides)]))
     request = jobs.SweepRequest(
-        lambda: load_sweep(config, overrides, trials, seeds, draw_seed), out, ranks_per_run, retry, jobs.print_result
+        lambda: load_sweep(config, dict(map(read_override, overrides)), trials, seeds, draw_seed),
+        out,
+        ranks_per_run,
+        retry,
+        jobs.print_result,
     )
     if dry_run:
         sys.exit(jobs.dry_run(request, ranks))

@@ -154,4 +154,4 @@ def _compare(old: dict[str, object], new: dict[str, object]) -> Sequence[tuple[s
     bases = [values.get("base") for values in (old, new)]
     found = differences(*(base if isinstance(base, dict) else {} for base in bases))
     draws = [values.get("draw_seed") for values in (old, new)]
-    return [*found, *([("draw_seed", *draws)] if draws[0] != draws[1] else [])]
+    return [*found, ("draw_seed", draws[0], draws[1])] if draws[0] != draws[1] else found

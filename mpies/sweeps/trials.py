@@ -15,7 +15,7 @@ from mpies.config.recipes import find_config
 from mpies.config.schema import Config
 from mpies.errors import USER_ERRORS, ConfigError
 from mpies.solvers.options import Count, Options, WholeNumber
-from mpies.sweeps.settings import Settings, as_overrides, as_text, list_settings, read_override, read_seeds
+from mpies.sweeps.settings import Settings, as_overrides, as_text, list_settings, read_seeds
 
 LONGEST = 100  # letters of what a name says of the settings
 NAMED = 3  # trials that a mistake names at most
@@ -93,20 +93,19 @@ class Sweep:
 
 def load_sweep(
     path: str | Path,
-    overrides: Sequence[str] = (),
+    vary: Mapping[str, Any] | None = None,
     trials: int | None = None,
-    seeds: str | None = None,
+    seeds: Any = None,
     draw_seed: int | None = None,
 ) -> Sweep:
     """The Sweep of a config or of a sweep file, which has the key `base`.  Raises ConfigError.
 
-    overrides: such as "solver.sigma=0.02,0.05"; they take the place of a file's.  So do the others that are given.
+    What else is given takes the place of what a sweep file says.
     """
     path = find_config(path)
     values = read_yaml(path)
-    vary = dict(read_override(override) for override in overrides)
     if "base" not in values:
-        return _make(values, str(path), vary, trials, seeds, draw_seed)
+        return _make(values, str(path), vary or {}, trials, seeds, draw_seed)
     return read_sweep(values, str(path), vary, trials, seeds, draw_seed)
 
 

@@ -1,0 +1,176 @@
+"""`mpies.sweep`: many runs whose settings vary, in this process, on all ranks of mpirun, or as a job of its own."""
+
+import contextlib
+import logging
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mpies.api.job import Messages
+from mpies.api.run import Run, load
+from mpies.api.training import as_plain, connect_ranks, warnings_handler
+from mpies.comm.together import CollectiveError
+from mpies.config.loading import as_yaml, resolved
+from mpies.config.schema import Config
+from mpies.errors import FAILED, FINISHED, REQUEUE, ConfigError, escape
+from mpies.jobs.logs import log_to
+from mpies.jobs.sweep import SweepRequest, print_result, supervise_sweep, train_sweep
+from mpies.paths import absolute, fixed_start_folder
+from mpies.runs.files import default_out
+from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.table import Results, Standing, rank_settings
+from mpies.sweeps.trials import Sweep, check_trials, load_sweep, read_sweep
+from mpies.training.control import Signals
+
+if TYPE_CHECKING:  # pandas is an extra, and takes long to import
+    import pandas
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What a sweep has found so far.
+
+    path: of its folder.  standings: each of the settings with the results of its trials, the best first.
+    """
+
+    path: Path
+    standings: list[Standing]
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The settings with the best mean evaluation; {} where no trial has finished."""
+        first = self.standings[0] if self.standings else None
+        return dict(first.results[0].trial.settings) if first and first.rank else {}
+
+    @property
+    def trials(self) -> list[dict[str, Any]]:
+        """Name, settings, seed, state and results of each trial, the best settings first."""
+        rows = []
+        for standing in self.standings:
+            for result in standing.results:
+                values = {key: value for key, value in asdict(result).items() if key != "trial"}
+                trial = {"name": result.trial.name, **result.trial.settings, "seed": result.trial.seed}
+                rows.append({**trial, **values, "rank": standing.rank or None})
+        return rows
+
+    def run(self, name: str) -> Run:
+        """The run of a trial.  Raises RunError where it has not begun."""
+        return load(self.path / name)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """`trials` as a DataFrame."""
+        import pandas
+
+        return pandas.DataFrame(self.trials)
+
+
+def sweep(
+    config: str | Path | Mapping[str, Any] | Config,
+    vary: Mapping[str, Any] | None = None,
+    *,
+    seeds: int | str | Sequence[int] | None = None,
+    trials: int | None = None,
+    draw_seed: int | None = None,
+    out: str | Path | None = None,
+    ranks: int | None = None,
+    ranks_per_run: int = 1,
+    retry: bool = False,
+    comm: Any = None,
+    progress: bool = True,
+) -> SweepResult:
+    """Train a config once for each of the settings and each seed, or go on with a sweep that exists.
+
+    It returns when all trials have ended.  Ctrl-C, SIGTERM and SIGUSR1 stop the running ones after this generation:
+    after Ctrl-C it returns what there is.  A trial that fails is recorded with its reason, and the others go on.
+
+    config: the path of a YAML file or of a sweep file, a recipe's name, a mapping, or a Config.
+    vary: keys such as "solver.sigma" to lists of values, which make a grid, or to distributions that `trials` values
+    are drawn from: {"log_uniform": [0.01, 0.1]}, "uniform", "integer" (both ends included), or {"choice": [...]}.
+    seeds: 5 for 1 to 5, "6..10", or a list; by default the config's own.  draw_seed: decides on what is drawn.
+    out: the folder of the sweep; by default runs/NAME_sweep with the keys.
+    ranks: train on so many ranks of a job of its own.  ranks_per_run: how many of them train a run together.
+    retry: whether trials that have failed are trained once more.  comm: as for `mpies.train`.
+    progress: whether to print a line for each trial that ends.
+
+    Raises ConfigError before anything is trained, with all mistakes at once, and TrainingFailed where the ranks of a
+    job end without a reason.
+
+    >>> found = mpies.sweep("cartpole", {"solver.sigma": [0.05, 0.1]}, seeds=3)                   # doctest: +SKIP
+    >>> found.best, found.to_pandas()                                                             # doctest: +SKIP
+    """
+    numbers = {"ranks": ranks, "ranks_per_run": ranks_per_run, "trials": trials}
+    for name, number in numbers.items():
+        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
+            raise ConfigError(f"{name} must be a whole number from 1 on, but is {number!r}")
+    if ranks is not None and comm is not None:
+        raise ConfigError("ranks starts a job of its own, and comm trains in this one; leave one of them out")
+    with fixed_start_folder():
+        described = _describe(config, dict(vary or {}), seeds, trials, draw_seed)
+        environment = described.base.get("environment")
+        named = environment.get("id", "run") if isinstance(environment, dict) else "run"
+        name = str(config if isinstance(config, str | Path) else named)
+        folder = str(out or default_out(name, ["sweep", *described.vary]))
+        report = print_result if progress else SweepRequest.report
+        request = SweepRequest(lambda: described, folder, ranks_per_run, retry, report)
+        if ranks is None:
+            _sweep_here(request, comm)
+        else:
+            _sweep_as_job(request, ranks, progress)
+        found = Results(SweepFolder(folder, described)).refresh()
+        return SweepResult(absolute(folder), rank_settings(found))
+
+
+def _describe(config: Any, vary: dict[str, Any], seeds: Any, trials: int | None, draw_seed: int | None) -> Sweep:
+    """The Sweep of the arguments.  Raises ConfigError."""
+    plain = as_plain(vary)
+    seeds = seeds if isinstance(seeds, str) or not isinstance(seeds, Iterable) else [as_plain(seed) for seed in seeds]
+    if isinstance(config, str | Path):
+        return load_sweep(config, plain, trials, seeds, draw_seed)
+    if not isinstance(config, Mapping | Config):
+        raise ConfigError(f"config must be a path, a recipe's name, a mapping or a Config, but is {config!r}")
+    values = resolved(config) if isinstance(config, Config) else as_plain(config)
+    values = values if "base" in values else {"base": values}
+    return read_sweep(values, "config", plain, trials, seeds, draw_seed)
+
+
+def _sweep_here(request: SweepRequest, world: Any) -> None:
+    """Train on the ranks of this process's job, and leave the process as it was.  world: as for `mpies.train`."""
+    with contextlib.ExitStack() as stack:
+        signals = Signals(owns_process=False)
+        stack.callback(signals.restore)
+        comm = connect_ranks(world)
+        stack.callback(comm.close)
+        if not logging.getLogger().handlers:
+            stack.enter_context(log_to(comm, warnings_handler()))
+        try:
+            train_sweep(comm, request, signals)
+        except CollectiveError as error:
+            raise error.mistake from None
+        except BaseException:
+            if comm.size > 1:  # the other ranks would wait for ever
+                print(escape(f"mpies: rank {comm.rank} failed:\n{traceback.format_exc()}"), file=sys.stderr, flush=True)
+                comm.abort(FAILED)
+            raise
+
+
+def _sweep_as_job(request: SweepRequest, ranks: int, progress: bool) -> None:
+    """Train on ranks of a job of its own.  Raises what the sweep does."""
+    described = request.load()
+    folder = SweepFolder(request.out, described)
+    check_trials(described, folder.trials)
+    folder.check()
+    with tempfile.TemporaryDirectory(prefix="mpies-") as place:
+        file = Path(place) / "sweep.yaml"
+        file.write_text(as_yaml(described.as_values()))
+        options = ["--out", request.out, "--ranks-per-run", str(request.ranks_per_run)]
+        options += ["--retry"] if request.retries else []
+        supervisor, messages = supervise_sweep([*options, "--", str(file)], ranks, folder), Messages()
+        supervisor.output, supervisor.write = None if progress else subprocess.DEVNULL, messages.write
+        code = supervisor.run()
+    if code not in (FINISHED, REQUEUE) and (messages.error or folder.count_left()):
+        raise messages.failure(code)
