@@ -60,6 +60,7 @@ class MPICommunicator(Communicator):
         self._false_alarms = 0  # repairs in a row that found every rank alive
         self._repaired = False
         self._windows: list[Any] = []
+        self._orphans: list[Any] = []  # windows of ranks that are lost, which freeing would wait for
         self._counters: NodeCounters | None = None
         if world is None:
             world = MPI.COMM_WORLD
@@ -101,6 +102,7 @@ class MPICommunicator(Communicator):
                 break
             except (RankLost, self._mpi.Exception):  # another rank died meanwhile
                 continue
+        self._orphans, self._windows = self._orphans + self._windows, []
         lost = [process for process in before if process not in self._processes]
         self._false_alarms = 0 if lost else self._false_alarms + 1
         if self._false_alarms == 3:

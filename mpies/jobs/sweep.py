@@ -70,9 +70,10 @@ def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> 
     name = comm.broadcast([np.frombuffer(uuid.uuid4().bytes, np.uint8)])[0].tobytes().hex()
     number = comm.rank // request.ranks_per_run
     folder.job = f"{name}.{number}"
-    group = _Group(comm.split(number), folder, request.report, signals, name)
-    is_stopped = group.work()
-    group.comm.close()
+    part = comm.split(number) if request.ranks_per_run < comm.size else comm
+    is_stopped = _Group(part, folder, request.report, signals, name).work()
+    if part is not comm:
+        part.close()
     while True:
         try:
             is_stopped = bool(comm.first_error("signal" if is_stopped else ""))
