@@ -11,16 +11,18 @@ failure is on record.  So several jobs can work on a sweep, and what a killed jo
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from mpies.config.loading import as_yaml, differences, read_yaml
+from mpies.config.schema import FREE_KEYS, FREE_SECTIONS
 from mpies.errors import ConfigError, RunLocked, escape, printable
 from mpies.paths import absolute
 from mpies.runs.files import write_atomically
 from mpies.runs.lock import Lock, guarded
 from mpies.runs.reader import RunView
-from mpies.sweeps.trials import Sweep, Trial
+from mpies.sweeps.trials import Sweep, Trial, read_sweep
 
 # running: its lock is held; stopped: it was begun, and waits to be taken up again.
 STATES = ("new", "running", "stopped", "finished", "failed")
@@ -49,11 +51,11 @@ class SweepFolder:
             if self.path.exists() and (not self.path.is_dir() or {*entries} - {GUARD_FILE}):
                 raise ConfigError(f"{self.name}: is neither empty nor a sweep; take another --out")
             return
-        old, new = read_yaml(self.path / SWEEP_FILE), self.sweep.as_values()
-        changed = [f"{key}: {before!r} there, {now!r} now" for key, before, now in _compare(old, new)]
-        varied = [sorted(values.get("vary") or {}) for values in (old, new)]
-        if varied[0] != varied[1]:
-            changed.append(f"what varies: {', '.join(varied[0]) or 'nothing'} there, {', '.join(varied[1])} now")
+        file = f"{self.name}/{SWEEP_FILE}"
+        changed = [
+            f"{key}: {before!r} there, {now!r} now"
+            for key, before, now in _compare(read_sweep(read_yaml(self.path / SWEEP_FILE), file), self.sweep)
+        ]
         if changed:
             listed = "; ".join(changed[:5])
             raise ConfigError(f"{self.name}: holds another sweep ({listed}); take another --out")
@@ -65,26 +67,24 @@ class SweepFolder:
         failed are tried again.  Raises ConfigError where the folder holds another sweep, or cannot be written.
         """
         self.check()
-        text = as_yaml(self.sweep.as_values()).encode()
+        file, text = self.path / SWEEP_FILE, as_yaml(self.sweep.as_values()).encode()
+        is_same = file.exists() and file.read_bytes() == text  # then what has ended is complete
+        for trial in self.trials:
+            ending = self.path / trial.name / "finished.yaml"
+            with contextlib.suppress(OSError):
+                if ending.exists() and not (is_same or is_complete(trial)):
+                    ending.unlink()
+                elif ending.exists():
+                    ending.touch()  # a supervisor tells by its time that this job found the run complete
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with guarded(self.path / GUARD_FILE):
                 self.check()  # another job may have made it in the meantime
-                file = self.path / SWEEP_FILE
-                if not file.exists() or file.read_bytes() != text:
+                if not is_same:  # written last: a job that is killed before it looks at all trials again
                     write_atomically(file, text)
             (self.path / FAILURES).mkdir(exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{self.name}: cannot be written ({error.strerror}); take another --out") from None
-        for trial in self.trials:
-            ending = self.path / trial.name / "finished.yaml"
-            if not ending.exists():
-                continue
-            with contextlib.suppress(OSError):
-                if is_complete(trial):
-                    ending.touch()  # a supervisor tells by its time that this job found the run complete
-                else:
-                    ending.unlink()
         if retries:
             for trial in self.trials:
                 self._failure_file(trial).unlink(missing_ok=True)
@@ -149,9 +149,20 @@ class SweepFolder:
         return self.path / FAILURES / f"{trial.name}.txt"
 
 
-def _compare(old: dict[str, object], new: dict[str, object]) -> Sequence[tuple[str, object, object]]:
-    """(key, old, new) of what tells two sweeps apart, besides their values, seeds and number of draws."""
-    bases = [values.get("base") for values in (old, new)]
-    found = differences(*(base if isinstance(base, dict) else {} for base in bases))
-    draws = [values.get("draw_seed") for values in (old, new)]
-    return [*found, ("draw_seed", draws[0], draws[1])] if draws[0] != draws[1] else found
+def _compare(old: Sweep, new: Sweep) -> list[tuple[str, Any, Any]]:
+    """(key, old, new) of what tells two sweeps apart.
+
+    They may have other values of what varies, other seeds, more or fewer draws, and what a resumed run may change.
+    """
+    found = differences(old.base, new.base)
+    varied = [", ".join(sorted(sweep.varied)) or "nothing" for sweep in (old, new)]
+    if varied[0] != varied[1]:
+        return [*found, ("what varies", varied[0], varied[1])]
+    if old.draw_seed != new.draw_seed:
+        found.append(("draw_seed", old.draw_seed, new.draw_seed))
+    fixed = [{key: given for key, given in sweep.vary.items() if key not in sweep.varied} for sweep in (old, new)]
+    for key in sorted({*fixed[0], *fixed[1]}):
+        before, now = (values.get(key, ["(absent)"])[0] for values in fixed)
+        if before != now and key.partition(".")[0] not in FREE_SECTIONS and key not in FREE_KEYS:
+            found.append((key, before, now))
+    return found
