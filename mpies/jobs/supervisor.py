@@ -9,10 +9,8 @@ It judges by the run directory how a start has ended, as mpirun may say 0 after 
 import contextlib
 import ctypes
 import os
-import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -21,7 +19,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO
 
 from mpies.comm import LAUNCHED, mpiexec
 from mpies.config.loading import load_config
@@ -29,6 +26,7 @@ from mpies.config.schema import StopSection
 from mpies.errors import FAILED, FINISHED, REQUEUE, USER_ERROR, ConfigError, UserError
 from mpies.jobs import logs
 from mpies.jobs.answers import JOB, names_of
+from mpies.jobs.forwarder import Forwarder, write_lines
 from mpies.jobs.hosts import Host, find_source
 from mpies.jobs.launcher import Launcher, Mpirun, find_slurm_launcher
 from mpies.jobs.placement import Placement, TooFewHosts, count_ranks
@@ -40,14 +38,6 @@ PATIENCE = 5.0  # seconds that mpirun has to end after SIGTERM
 PAUSE = 2.0  # seconds before mpirun is tried again where it started no rank, and twice as many before the third time
 POLL = 0.1  # seconds between two looks at signals and at the run
 LOOK = 10.0  # seconds between two looks for hosts that have come back
-_DASHES = re.compile(r"-{60,}\s*")
-# How mpirun reports an exit code that is not 0, a rank that ended the job, and a lost host, which is reported better
-# here; and what it warns of where ranks may be lost.
-_NOISE = (
-    *("processes exited with non-zero status", "MPI_ABORT was invoked", '"abort". This may have caused'),
-    *("lost communication with a remote daemon", "is not tested for post-failure", "help-mpi-ft.txt"),
-    "plm:ssh: Warning: setpgid",
-)
 
 
 @dataclass
@@ -125,7 +115,7 @@ class Supervisor:
         self._progress = RunProgress(runs())
         self._restarts, self._stop_section = restarts, stop
         self.output: int | None = None
-        self.write: Callable[[Iterable[str]], object] = _write_lines
+        self.write: Callable[[Iterable[str]], object] = write_lines
         self.is_over: Callable[[], bool] = lambda: False
         self._process: subprocess.Popen[str] | None = None
         self._signals = 0  # that have arrived
@@ -235,7 +225,7 @@ class Supervisor:
                 preexec_fn=self._die_with_parent,
             )
             assert process.stderr
-            errors = _Forwarder(process.stderr, self.write)
+            errors = Forwarder(process.stderr, self.write)
             errors.start()
             code = self._wait(process, start)
             errors.join(PATIENCE)  # what a lost ssh leaves behind may hold the pipe open
@@ -324,38 +314,6 @@ class _Look:
             return False
         start_up = max(0.0, start.first_row - start.began - pace.seconds)
         return growth_pays(pace, start.ranks, more, start_up, stop.grace)
-
-
-class _Forwarder(threading.Thread):
-    """Hands mpirun's standard error on line by line, but for mpirun's own report of exit codes.
-
-    write: takes the lines.  never_began: whether mpirun reported that it could not start.
-    """
-
-    def __init__(self, stream: IO[str], write: Callable[[Iterable[str]], object]) -> None:
-        super().__init__(daemon=True)
-        self._stream, self._write, self.never_began = stream, write, False
-
-    def run(self) -> None:
-        block: list[str] = []  # lines of a report that is not complete yet
-        for line in self._stream:
-            line = line.replace("\0", "")  # mpirun ends its report of an abort with one
-            self.never_began |= mpiexec.never_began(line)
-            if _DASHES.fullmatch(line) or block:
-                block.append(line)
-                if len(block) > 1 and _DASHES.fullmatch(line):
-                    self._write([] if any(noise in part for noise in _NOISE for part in block) else block)
-                    block = []
-            elif not any(noise in line for noise in _NOISE):
-                self._write([line])
-        self._write(block)
-
-
-def _write_lines(lines: Iterable[str]) -> None:
-    """Write lines on this process's standard error; on a terminal above the live bar, which the ranks draw again."""
-    clear = "\r\x1b[2K" if sys.stderr.isatty() and sys.stdout.isatty() else ""
-    sys.stderr.writelines(clear + line for line in lines)
-    sys.stderr.flush()
 
 
 def supervise_training(

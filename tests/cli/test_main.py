@@ -12,7 +12,7 @@ from mpies.threads import VARIABLES
 
 COMMANDS = [
     *("bench", "check", "compare", "dashboard", "doctor", "evaluate", "export", "launch", "play", "plot", "probe"),
-    *("replay", "report", "reproduce", "runs", "simulate", "train", "verify"),
+    *("replay", "report", "reproduce", "runs", "simulate", "sweep", "train", "verify"),
 ]
 
 

@@ -1,0 +1,50 @@
+"""What mpirun and the ranks print on standard error, without mpirun's own reports of how ranks ended."""
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import IO
+
+from mpies.comm import mpiexec
+
+_DASHES = re.compile(r"-{60,}\s*")
+# How mpirun reports an exit code that is not 0, a rank that ended the job, and a lost host, which is reported better
+# here; and what it warns of where ranks may be lost.
+_NOISE = (
+    *("processes exited with non-zero status", "MPI_ABORT was invoked", '"abort". This may have caused'),
+    *("lost communication with a remote daemon", "is not tested for post-failure", "help-mpi-ft.txt"),
+    "plm:ssh: Warning: setpgid",
+)
+
+
+class Forwarder(threading.Thread):
+    """Hands mpirun's standard error on line by line, but for mpirun's own report of exit codes.
+
+    write: takes the lines.  never_began: whether mpirun reported that it could not start.
+    """
+
+    def __init__(self, stream: IO[str], write: Callable[[Iterable[str]], object]) -> None:
+        super().__init__(daemon=True)
+        self._stream, self._write, self.never_began = stream, write, False
+
+    def run(self) -> None:
+        block: list[str] = []  # lines of a report that is not complete yet
+        for line in self._stream:
+            line = line.replace("\0", "")  # mpirun ends its report of an abort with one
+            self.never_began |= mpiexec.never_began(line)
+            if _DASHES.fullmatch(line) or block:
+                block.append(line)
+                if len(block) > 1 and _DASHES.fullmatch(line):
+                    self._write([] if any(noise in part for noise in _NOISE for part in block) else block)
+                    block = []
+            elif not any(noise in line for noise in _NOISE):
+                self._write([line])
+        self._write(block)
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Write lines on this process's standard error; on a terminal above the live bar, which the ranks draw again."""
+    clear = "\r\x1b[2K" if sys.stderr.isatty() and sys.stdout.isatty() else ""
+    sys.stderr.writelines(clear + line for line in lines)
+    sys.stderr.flush()
