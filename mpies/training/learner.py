@@ -171,7 +171,9 @@ class Learner:
 
     def row(self, population: Population, evaluation: Evaluation | None, ranks: int) -> Row:
         """The newest generation's row of metrics.csv, without the digest."""
-        results, report = population.results, self.solver.report()
+        results = population.results
+        with np.errstate(all="ignore"):  # parameters may be huge
+            report = self.solver.report()
         if taken := sorted(report.keys() & set(COLUMNS)):
             raise SolverProblem(
                 f"solver.kind {self.config.solver.kind}: report must name columns of its own, "
