@@ -24,7 +24,7 @@ from mpies.paths import absolute, fixed_start_folder
 from mpies.runs.files import default_out
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.table import Results, Standing, rank_settings
-from mpies.sweeps.trials import Sweep, check_trials, load_sweep, read_sweep
+from mpies.sweeps.trials import Sweep, load_sweep, read_sweep
 from mpies.training.control import Signals
 
 if TYPE_CHECKING:  # pandas is an extra, and takes long to import
@@ -162,14 +162,10 @@ def _sweep_as_job(request: SweepRequest, ranks: int, progress: bool) -> None:
     """Train on ranks of a job of its own.  Raises what the sweep does."""
     described = request.load()
     folder = SweepFolder(request.out, described)
-    check_trials(described, folder.trials)
-    folder.check()
     with tempfile.TemporaryDirectory(prefix="mpies-") as place:
         file = Path(place) / "sweep.yaml"
         file.write_text(as_yaml(described.as_values()))
-        options = ["--out", request.out, "--ranks-per-run", str(request.ranks_per_run)]
-        options += ["--retry"] if request.retries else []
-        supervisor, messages = supervise_sweep([*options, "--", str(file)], ranks, folder), Messages()
+        supervisor, messages = supervise_sweep(["--", str(file)], request, ranks, folder), Messages()
         supervisor.output, supervisor.write = None if progress else subprocess.DEVNULL, messages.write
         code = supervisor.run()
     if code not in (FINISHED, REQUEUE) and (messages.error or folder.count_left()):

@@ -54,7 +54,7 @@ def sweep(
     from mpies.runs.files import default_out
     from mpies.sweeps.folder import SweepFolder
     from mpies.sweeps.settings import read_override
-    from mpies.sweeps.trials import check_trials, load_sweep
+    from mpies.sweeps.trials import load_sweep
 
     out = out or str(default_out(config, ["sweep", *(override.partition("=")[0] for override in overrides)]))
     request = jobs.SweepRequest(
@@ -68,9 +68,7 @@ def sweep(
         sys.exit(jobs.dry_run(request, ranks))
     if ranks is None:
         sys.exit(jobs.sweep_on_this_rank(request))
-    folder = SweepFolder(out, request.load())
-    check_trials(folder.sweep, folder.trials)
-    given = {"--seeds": seeds, "--trials": trials, "--draw-seed": draw_seed, "--out": out, "--log-format": log_format}
+    given = {"--seeds": seeds, "--trials": trials, "--draw-seed": draw_seed, "--log-format": log_format}
     words = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
-    words += ["--ranks-per-run", str(ranks_per_run), *(["--retry"] if retry else [])]
-    sys.exit(jobs.supervise_sweep([*words, "--", config, *overrides], ranks, folder).run())
+    folder = SweepFolder(out, request.load())
+    sys.exit(jobs.supervise_sweep([*words, "--", config, *overrides], request, ranks, folder).run())

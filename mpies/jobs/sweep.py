@@ -33,6 +33,7 @@ from mpies.views.progress import NoProgress, format_entry, is_json_wanted
 log = logging.getLogger(__name__)
 
 POLL = 0.5  # seconds between two looks at the queue, while other groups of the job train what is left
+ROWS = 40  # settings that the table shows
 WAIT, END = -1, -2  # in place of a trial's number
 
 Report = Callable[[Result, int, int, str], object]  # a result, how many trials have ended, how many there are, --out
@@ -166,7 +167,9 @@ class _Group:
             problem = "" if isinstance(error.mistake, RunLocked) else str(error)  # another job was faster
         except Exception as error:
             details = traceback.format_exc()
-            if not isinstance(error, RunLocked):
+            if isinstance(error, RunLocked):
+                log.warning("%s", error)
+            else:
                 problem = str(error) if isinstance(error, USER_ERRORS) else f"{type(error).__name__}: {error}"
             if self.comm.size > 1:  # the others of the group would wait for ever: the job ends, the next one goes on
                 if problem:
@@ -219,16 +222,20 @@ def sweep_on_this_rank(request: SweepRequest) -> int:
 def print_ending(ending: SweepEnding, request: SweepRequest) -> None:
     """Print the table of the settings, and a line that says how the sweep ended."""
     states = [one.state for one in ending.results]
-    left = sum(state in ("new", "stopped", "running") for state in states)
-    parts = [f"{len(states) - left - states.count('failed')} of {len(states)} trials finished"]
-    parts += [f"{states.count('failed')} failed (--retry tries them again)"] if "failed" in states else []
+    left, running, failed = states.count("new") + states.count("stopped"), *map(states.count, ("running", "failed"))
+    parts = [f"{len(states) - left - running - failed} of {len(states)} trials finished"]
+    parts += [f"{failed} failed (--retry tries them again)"] if failed else []
+    parts += [f"{running} trained by other jobs"] if running else []
     parts += [f"{left} left; the same command goes on"] if left else []
     message = f"{request.out}: {', '.join(parts)}; {request.out}/trials.csv has all of them"
     if is_json_wanted():
         print(format_entry("INFO", message, {}), flush=True)
         return
     if not all(state == "new" for state in states):
-        print_table(format_standings(ending.results, request.load().varied))
+        heading, *rows = format_standings(ending.results, request.load().varied)
+        print_table([heading, *rows[:ROWS]])
+        if len(rows) > ROWS:
+            print(f"and {len(rows) - ROWS} more", flush=True)
     print(escape(message), flush=True)
 
 
@@ -290,8 +297,17 @@ def describe_sweep(request: SweepRequest, ranks: int) -> str:
     )
 
 
-def supervise_sweep(arguments: Sequence[str], ranks: int, folder: SweepFolder) -> Supervisor:
-    """The Supervisor of `mpies sweep` with these arguments on `ranks` ranks of a job of its own."""
+def supervise_sweep(arguments: Sequence[str], request: SweepRequest, ranks: int, folder: SweepFolder) -> Supervisor:
+    """The Supervisor of `mpies sweep` on `ranks` ranks of a job of its own.
+
+    arguments: besides those that the request tells.  folder: of the request's sweep.  Raises ConfigError for mistakes
+    in the sweep.
+    """
+    check_trials(folder.sweep, folder.trials)
+    folder.check()
+    if request.retries:  # once, and not whenever the ranks are started again
+        folder.forget_failures()
+    arguments = ["--out", request.out, "--ranks-per-run", str(request.ranks_per_run), *arguments]
     runs: list[Path] = [folder.path / trial.name for trial in folder.trials]
     supervisor = Supervisor(["sweep", *arguments], ranks, lambda: runs)
     supervisor.is_over = lambda: not any(folder.state(trial) in ("new", "stopped") for trial in folder.trials)

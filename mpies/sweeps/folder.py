@@ -80,14 +80,13 @@ class SweepFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             with guarded(self.path / GUARD_FILE):
                 self.check()  # another job may have made it in the meantime
-                if not is_same:  # written last: a job that is killed before it looks at all trials again
+                if not is_same:  # written last, so that after a kill all trials are looked at again
                     write_atomically(file, text)
             (self.path / FAILURES).mkdir(exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{self.name}: cannot be written ({error.strerror}); take another --out") from None
         if retries:
-            for trial in self.trials:
-                self._failure_file(trial).unlink(missing_ok=True)
+            self.forget_failures()
 
     def state(self, trial: Trial) -> str:
         """One of STATES."""
@@ -137,6 +136,11 @@ class SweepFolder:
     def record_failure(self, trial: Trial, reason: str, details: str = "") -> None:
         """Write down why a trial has failed; nobody tries it again.  details: lines that tell more."""
         write_atomically(self._failure_file(trial), f"{printable(reason)}\n{escape(details)}".encode())
+
+    def forget_failures(self) -> None:
+        """Have the trials that have failed tried again."""
+        for trial in self.trials:
+            self._failure_file(trial).unlink(missing_ok=True)
 
     def failure(self, trial: Trial) -> str:
         """Why a trial has failed, in one line; '' where it has not."""

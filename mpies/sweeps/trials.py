@@ -3,7 +3,7 @@
 import copy
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +60,11 @@ class Sweep:
     trials: int | None = None
     seeds: list[int] | None = None
     draw_seed: int = 1
-    varied: list[str] = field(init=False)  # the keys that have more than one value
 
-    def __post_init__(self) -> None:
-        named = [key for key, given in self.vary.items() if not (isinstance(given, list) and len(given) == 1)]
-        object.__setattr__(self, "varied", named)
+    @property
+    def varied(self) -> list[str]:
+        """The keys that may have more than one value."""
+        return [key for key, given in self.vary.items() if not (isinstance(given, list) and len(given) == 1)]
 
     def config(self, trial: Trial) -> Config:
         """The Config of a trial, as `mpies train` with its overrides has it.  Raises ConfigError."""
@@ -77,12 +77,13 @@ class Sweep:
         found = list_settings(self.vary, self.trials, self.draw_seed)
         labels = _make_labels([{key: one[key] for key in self.varied} for one in found])
         own = self.base.get("seed", Config.model_fields["seed"].default)
-        return [
-            Trial("_".join([*([label] if label else []), f"seed={seed}"]), label, settings, seed, overrides)
-            for seed in self.seeds or [own]
-            for label, settings in zip(labels, found, strict=True)
-            for overrides in [(*as_overrides(settings), f"seed={as_text(seed)}")]
-        ]
+        trials = []
+        for seed in self.seeds or [own]:
+            for label, settings in zip(labels, found, strict=True):
+                name = f"{label}_seed={seed}" if label else f"seed={seed}"
+                overrides = (*as_overrides(settings), f"seed={as_text(seed)}")
+                trials.append(Trial(name, label, settings, seed, overrides))
+        return trials
 
     def as_values(self) -> Values:
         """The sweep as the values of a sweep file."""
