@@ -5,7 +5,7 @@ import json
 import click
 
 from mpies.cli import completion
-from mpies.cli.options import CONFIG, OPTIONAL_CONFIG, OVERRIDES, end, parse_counts, user_errors
+from mpies.cli.options import CONFIG, COUNT, OPTIONAL_CONFIG, OVERRIDES, end, parse_counts, user_errors
 
 
 @click.command()
@@ -68,7 +68,7 @@ def doctor(config: str | None, out: str, overrides: tuple[str, ...]) -> None:
     metavar="ENVIRONMENT ...",
     shell_complete=completion.complete_config,
 )
-@click.option("--steps", default=300, show_default=True, type=click.IntRange(1), help="Largest length of an episode.")
+@click.option("--steps", default=300, show_default=True, type=COUNT, help="Largest length of an episode.")
 @click.option(
     "--episodes", default=1000, show_default=True, type=click.IntRange(0), help="Episodes to watch the memory over."
 )
@@ -88,9 +88,7 @@ def probe(environments: tuple[str, ...], steps: int, episodes: int, markdown: bo
 @click.command()
 @CONFIG
 @click.option("--ranks", default="1,2,3", show_default=True, help="Numbers of ranks to compare.")
-@click.option(
-    "--generations", default=5, show_default=True, type=click.IntRange(1), help="Generations to train on each."
-)
+@click.option("--generations", default=5, show_default=True, type=COUNT, help="Generations to train on each.")
 @OVERRIDES
 @user_errors
 def verify(config: str, ranks: str, generations: int, overrides: tuple[str, ...]) -> None:

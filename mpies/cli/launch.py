@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import click
 
-from mpies.cli.options import CONFIG, OVERRIDES, user_errors
+from mpies.cli.options import CONFIG, COUNT, OVERRIDES, user_errors
 
 
 @click.group()
@@ -17,8 +17,8 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command with the arguments and options that both clusters take."""
     options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
         CONFIG,
-        click.option("--nodes", default=1, show_default=True, type=click.IntRange(1), help="Number of nodes."),
-        click.option("--ranks-per-node", default=4, show_default=True, type=click.IntRange(1), help="Ranks per node."),
+        click.option("--nodes", default=1, show_default=True, type=COUNT, help="Number of nodes."),
+        click.option("--ranks-per-node", default=4, show_default=True, type=COUNT, help="Ranks per node."),
         click.option("--out", help="Run directory, or on Kubernetes its name; default that of train."),
         click.option(
             "--constants", metavar="FILE", help="What bench wrote for CONFIG; the time limit is computed from it."

@@ -23,6 +23,8 @@ class NumberRange(click.FloatRange):
         return number
 
 
+# How many of something: ranks, episodes, generations.  mpirun and NumPy take no larger numbers.
+COUNT = click.IntRange(1, 10_000_000)
 CONFIG = click.argument("config", shell_complete=completion.complete_config)
 OPTIONAL_CONFIG = click.argument("config", required=False, shell_complete=completion.complete_config)
 RUN = click.argument("run", shell_complete=completion.complete_run)

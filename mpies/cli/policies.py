@@ -4,7 +4,7 @@ import json
 
 import click
 
-from mpies.cli.options import POLICY, RUN, echo, end, parse_member, user_errors
+from mpies.cli.options import COUNT, POLICY, RUN, echo, end, parse_member, user_errors
 
 SEED = click.option(
     "--seed", type=click.IntRange(0), help="Seed of the episodes; default the run's, never used in training."
@@ -13,7 +13,7 @@ SEED = click.option(
 
 @click.command()
 @POLICY
-@click.option("--episodes", default=100, show_default=True, type=click.IntRange(1), help="Number of held-out episodes.")
+@click.option("--episodes", default=100, show_default=True, type=COUNT, help="Number of held-out episodes.")
 @SEED
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @user_errors
@@ -32,7 +32,7 @@ def evaluate(policy: str, episodes: int, seed: int | None, as_json: bool) -> Non
 @click.command()
 @RUN
 @click.option("--video", help="Record to this .mp4 or .gif; without it, a window shows the episodes.")
-@click.option("--episodes", default=1, show_default=True, type=click.IntRange(1), help="Number of episodes to show.")
+@click.option("--episodes", default=1, show_default=True, type=COUNT, help="Number of episodes to show.")
 @SEED
 @click.option("--member", metavar="G,K", help="Instead, play member K (from 0) of generation G (from 1) again.")
 @user_errors

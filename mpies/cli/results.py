@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mpies.cli.options import RUN, RUNS, NumberRange, echo, end, user_errors
+from mpies.cli.options import COUNT, RUN, RUNS, NumberRange, echo, end, user_errors
 
 WIDTH = click.option(
     "--width", default=8.0, show_default=True, type=NumberRange(3, 40), help="Width of a plot in inches."
@@ -21,9 +21,7 @@ WIDTH = click.option(
 @click.option(
     "--grid", default=15, show_default=True, type=click.IntRange(3, 200), help="Points per side of landscape.png."
 )
-@click.option(
-    "--episodes", default=3, show_default=True, type=click.IntRange(1), help="Episodes per point of landscape.png."
-)
+@click.option("--episodes", default=3, show_default=True, type=COUNT, help="Episodes per point of landscape.png.")
 @user_errors
 def plot(runs: tuple[str, ...], width: float, trajectory: bool, umap: bool, grid: int, episodes: int) -> None:
     """Draw the return of runs against time, generations and steps.
@@ -125,8 +123,8 @@ def replay(run: str, generation: int, out: str | None) -> None:
 @click.argument("recipe", required=False)
 @click.option("--list", "listed", is_flag=True, help="Print all recipes and how far each was taken, as Markdown.")
 @click.option("--out", help="Run directory; default runs/reproduce-RECIPE. An existing run is continued.")
-@click.option("--ranks", default=1, show_default=True, type=click.IntRange(1), help="Number of ranks to train on.")
-@click.option("--generations", type=click.IntRange(1), help="Train only this many; default all that were recorded.")
+@click.option("--ranks", default=1, show_default=True, type=COUNT, help="Number of ranks to train on.")
+@click.option("--generations", type=COUNT, help="Train only this many; default all that were recorded.")
 @user_errors
 def reproduce(recipe: str | None, listed: bool, out: str | None, ranks: int, generations: int | None) -> None:
     """Train a recipe again and compare it with the recorded run.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mpies.cli import completion
-from mpies.cli.options import OPTIONAL_CONFIG, OVERRIDES, NumberRange, user_errors
+from mpies.cli.options import COUNT, OPTIONAL_CONFIG, OVERRIDES, NumberRange, user_errors
 
 if TYPE_CHECKING:
     from mpies.comm import Communicator
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 @click.command()
 @OPTIONAL_CONFIG
 @click.option("--out", help="Write the constants to this YAML file, for simulate.")
-@click.option("--repeats", default=7, show_default=True, type=click.IntRange(1), help="Repeats of each measurement.")
-@click.option(
-    "--generations", default=3, show_default=True, type=click.IntRange(1), help="Generations of CONFIG to play."
-)
+@click.option("--repeats", default=7, show_default=True, type=COUNT, help="Repeats of each measurement.")
+@click.option("--generations", default=3, show_default=True, type=COUNT, help="Generations of CONFIG to play.")
 @OVERRIDES
 def bench(config: str | None, out: str | None, repeats: int, generations: int, overrides: tuple[str, ...]) -> None:
     """Measure this machine, and the episodes of CONFIG if given.
@@ -44,7 +42,7 @@ def bench(config: str | None, out: str | None, repeats: int, generations: int, o
 @click.option("--ranks", help="Numbers of ranks, like 1,2,36 or 1..10000; default 1..10000, of OVERLAY its own.")
 @click.option(
     "--generations",
-    type=click.IntRange(1),
+    type=COUNT,
     help="Generations of a run, for its cost; default 1000, for the run of OVERLAY its stop.generations.",
 )
 @click.option("--price", type=NumberRange(0), help="Price of a core hour; the cost is in its currency.")

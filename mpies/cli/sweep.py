@@ -6,19 +6,17 @@ import sys
 import click
 
 from mpies.cli import completion
-from mpies.cli.options import CONFIG, user_errors
+from mpies.cli.options import CONFIG, COUNT, user_errors
 
 
 @click.command()
 @CONFIG
 @click.option("--seeds", metavar="N|A..B", help="Train each of the settings with seeds 1 to N, or A to B.")
-@click.option("--trials", type=click.IntRange(1), help="How many times values are drawn, where any are.")
+@click.option("--trials", type=COUNT, help="How many times values are drawn, where any are.")
 @click.option("--draw-seed", type=click.IntRange(0), help="Decides on the values that are drawn.  [default: 1]")
 @click.option("--out", help="Folder of the sweep; default runs/NAME-OF-CONFIG_sweep, with the keys in its name.")
-@click.option("--ranks", type=click.IntRange(1), help="Start this many ranks with mpirun.")
-@click.option(
-    "--ranks-per-run", type=click.IntRange(1), default=1, show_default=True, help="Ranks that train a run together."
-)
+@click.option("--ranks", type=COUNT, help="Start this many ranks with mpirun.")
+@click.option("--ranks-per-run", type=COUNT, default=1, show_default=True, help="Ranks that train a run together.")
 @click.option("--retry", is_flag=True, help="Train the trials that have failed once more.")
 @click.option("--dry-run", is_flag=True, help="Check and list all trials, but write nothing.")
 @click.option(

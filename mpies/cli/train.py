@@ -6,7 +6,7 @@ import sys
 import click
 
 from mpies.cli import completion
-from mpies.cli.options import CONFIG, OVERRIDES, NumberRange, parse_seeds, user_errors
+from mpies.cli.options import CONFIG, COUNT, OVERRIDES, NumberRange, parse_seeds, user_errors
 
 
 @click.command()
@@ -32,14 +32,12 @@ from mpies.cli.options import CONFIG, OVERRIDES, NumberRange, parse_seeds, user_
 )
 @click.option(
     "--ranks",
-    type=click.IntRange(1),
+    type=COUNT,
     help="Start this many ranks with mpirun; Ctrl-C then finishes the generation first.",
 )
 @click.option("--hosts", metavar="H1:8,H2:8", help="Start ranks on these hosts, so many on each; slurm: on this job's.")
 @click.option("--hostfile", metavar="FILE", help="A file with lines NAME slots=N, or a program that prints them.")
-@click.option(
-    "--min-ranks", type=click.IntRange(1), default=1, help="Where hosts are lost, go on with this many ranks."
-)
+@click.option("--min-ranks", type=COUNT, default=1, help="Where hosts are lost, go on with this many ranks.")
 @click.option("--wait", type=NumberRange(0), default=0.0, help="Seconds that hosts have to answer before a start.")
 @click.option(
     "--restarts", type=click.IntRange(0), default=100, show_default=True, help="At most, where ranks end early."
