@@ -62,7 +62,8 @@ def test_no_line_of_the_log_is_in_the_bar(tmp_path):
         pass
     assert process.wait(60) == 0, written[-2000:]
     text = written.decode(errors="replace")
-    assert text.index("generation 1: ") < text.index("generation 10, member") < text.rindex("generation 19: "), text
+    first = re.search("generation [1-5]: ", text)  # a busy machine may draw the bar late
+    assert first and first.start() < text.index("generation 10, member") < text.rindex("generation 19: "), text
     lines = screen(text)
     logged = [line for line in lines if "out of balance" in line]
     assert len(logged) > 20, lines

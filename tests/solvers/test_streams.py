@@ -32,6 +32,7 @@ def test_the_numbers_of_the_purposes_never_change():
         "ACTIONS": 8,
         "REFERENCE": 9,
         "PICTURES": 16,
+        "SETTINGS": 17,
     }
 
 
