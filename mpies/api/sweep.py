@@ -1,11 +1,7 @@
 """`mpies.sweep`: many runs whose settings vary, in this process, on all ranks of mpirun, or as a job of its own."""
 
-import contextlib
-import logging
 import subprocess
-import sys
 import tempfile
-import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,19 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from mpies.api.job import Messages
 from mpies.api.run import Run, load
-from mpies.api.training import as_plain, connect_ranks, warnings_handler
-from mpies.comm.together import CollectiveError
+from mpies.api.training import as_plain, ranks_of_this_job
 from mpies.config.loading import as_yaml, resolved
 from mpies.config.schema import Config
-from mpies.errors import FAILED, FINISHED, REQUEUE, ConfigError, escape
-from mpies.jobs.logs import log_to
+from mpies.errors import FINISHED, REQUEUE, ConfigError
 from mpies.jobs.sweep import SweepRequest, print_result, supervise_sweep, train_sweep
 from mpies.paths import absolute, fixed_start_folder
 from mpies.runs.files import default_out
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.table import Results, Standing, rank_settings
 from mpies.sweeps.trials import Sweep, load_sweep, read_sweep
-from mpies.training.control import Signals
 
 if TYPE_CHECKING:  # pandas is an extra, and takes long to import
     import pandas
@@ -140,22 +133,8 @@ def _describe(config: Any, vary: dict[str, Any], seeds: Any, trials: int | None,
 
 def _sweep_here(request: SweepRequest, world: Any) -> None:
     """Train on the ranks of this process's job, and leave the process as it was.  world: as for `mpies.train`."""
-    with contextlib.ExitStack() as stack:
-        signals = Signals(owns_process=False)
-        stack.callback(signals.restore)
-        comm = connect_ranks(world)
-        stack.callback(comm.close)
-        if not logging.getLogger().handlers:
-            stack.enter_context(log_to(comm, warnings_handler()))
-        try:
-            train_sweep(comm, request, signals)
-        except CollectiveError as error:
-            raise error.mistake from None
-        except BaseException:
-            if comm.size > 1:  # the other ranks would wait for ever
-                print(escape(f"mpies: rank {comm.rank} failed:\n{traceback.format_exc()}"), file=sys.stderr, flush=True)
-                comm.abort(FAILED)
-            raise
+    with ranks_of_this_job(world) as (comm, signals):
+        train_sweep(comm, request, signals)
 
 
 def _sweep_as_job(request: SweepRequest, ranks: int, progress: bool) -> None:

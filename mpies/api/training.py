@@ -5,7 +5,7 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -122,28 +122,38 @@ def as_plain(value: Any) -> Any:
 
 def _train_here(request: RunRequest, world: Any, progress: Progress) -> Run:
     """Train on this rank, and leave the process as it was.  world: an mpi4py communicator, or None."""
+    with ranks_of_this_job(world) as (comm, signals):
+        ending = train_run(comm, request, signals, progress, time.monotonic())
+        problem = comm.first_error(_describe(ending))
+    if ending.error:
+        raise ending.error
+    if problem:
+        raise TrainingFailed(problem)
+    return load(request.folder)
+
+
+@contextlib.contextmanager
+def ranks_of_this_job(world: Any) -> Iterator[tuple[Communicator, Signals]]:
+    """The ranks that this process is one of, and its signals; leaves the process as it was.
+
+    world: an mpi4py communicator, or None.  An exception of one rank alone ends all of them; the others would wait.
+    """
     with contextlib.ExitStack() as stack:
         signals = Signals(owns_process=False)
         stack.callback(signals.restore)
-        comm = connect_ranks(world)
+        comm = _connect_ranks(world)
         stack.callback(comm.close)
         if not logging.getLogger().handlers:
-            stack.enter_context(log_to(comm, warnings_handler()))
+            stack.enter_context(log_to(comm, _warnings_handler()))
         try:
-            ending = train_run(comm, request, signals, progress, time.monotonic())
-            problem = comm.first_error(_describe(ending))
+            yield comm, signals
         except CollectiveError as error:
             raise error.mistake from None
         except BaseException:
-            if comm.size > 1:  # the other ranks would wait for ever
+            if comm.size > 1:
                 print(escape(f"mpies: rank {comm.rank} failed:\n{traceback.format_exc()}"), file=sys.stderr, flush=True)
                 comm.abort(FAILED)
             raise
-        if ending.error:
-            raise ending.error
-        if problem:
-            raise TrainingFailed(problem)
-        return load(request.folder)
 
 
 def _make_progress(is_wanted: bool) -> Progress:
@@ -152,7 +162,7 @@ def _make_progress(is_wanted: bool) -> Progress:
     return NotebookProgress() if is_notebook() else make_progress()
 
 
-def connect_ranks(world: Any) -> Communicator:
+def _connect_ranks(world: Any) -> Communicator:
     """The ranks of an mpi4py communicator; of None, all ranks of this job.  Raises ConfigError."""
     if world is None:
         return connect()
@@ -163,7 +173,7 @@ def connect_ranks(world: Any) -> Communicator:
     return MPICommunicator(world)
 
 
-def warnings_handler() -> logging.Handler:
+def _warnings_handler() -> logging.Handler:
     """Shows warnings on standard error, for a process that has not set up logging."""
     handler = StandardErrorHandler(logging.WARNING)
     handler.setFormatter(logging.Formatter("%(levelname)s rank %(rank)d: %(message)s"))

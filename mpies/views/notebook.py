@@ -33,6 +33,7 @@ class NotebookProgress(Progress):
 
     def set_stop(self, stop: StopSection) -> None:
         self._stop = stop
+        self._refresh(now=True)
 
     def show(self, row: Row) -> None:
         self._generation, seconds = float(row["generation"] or 0), float(row["seconds"] or 0)

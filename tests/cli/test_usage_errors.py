@@ -16,7 +16,7 @@ LONG = "o" * 300
         (["tain"], ["no such command 'tain'", "--help"]),
         (["train"], ["missing argument 'CONFIG'"]),
         (["train", "c.yaml", "--resume", "x"], ["invalid value for '--resume'", "'auto', 'never', 'must'"]),
-        (["train", "c.yaml", "--ranks", "0"], ["invalid value for '--ranks': 0 is not in the range 1<=x<=10000000"]),
+        (["train", "c.yaml", "--ranks", "0"], ["'--ranks': 0 is not in the range 1<=x<=10000000; see"]),
         (["train", "c.yaml", "--no-such-option"], ["no such option"]),
         (["--no-such-option"], ["no such option", "--help"]),
         (["launch", "slrum"], ["no such command 'slrum'", "launch --help"]),

@@ -250,7 +250,6 @@ def test_scripts_pass_shellcheck(tmp_path):
     (tmp_path / "pole.yaml").write_text(TO_TARGET)
     command = [sys.executable, "-m", "mpies", "launch", "slurm", "pole.yaml", "--dry-run"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    batch_scripts = [path for path in (HOME / "slurm").iterdir() if path.suffix != ".def"]
-    scripts = [*batch_scripts, HOME / "tests/slurm/install.sh", tmp_path / "runs" / "pole.sbatch"]
+    scripts = [*(HOME / "slurm").iterdir(), HOME / "tests/slurm/install.sh", tmp_path / "runs" / "pole.sbatch"]
     done = subprocess.run(["shellcheck", "-x", *scripts], cwd=HOME, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
