@@ -14,6 +14,7 @@ from mpies.threads import VARIABLES, limit_threads
 SSH_ARGUMENTS = "PRTE_MCA_plm_ssh_args"  # the variable with Open MPI 5's arguments for ssh
 # Variables that name a default hostfile: Open MPI 5 and 4, MPICH.
 HOSTFILES = ("PRTE_MCA_prte_default_hostfile", "OMPI_MCA_orte_default_hostfile", "HYDRA_HOST_FILE")
+_OWNERS = ("prterun", "prted", "mpirun", "mpiexec")  # programs that have a folder ompi.NUMBER or prted.NUMBER
 ATTEMPTS = 3  # how often a command is started whose mpiexec starts no rank
 # How Open MPI 5 says so: where a killed mpiexec had the same process number and left its folder /tmp/ompi.NUMBER, and
 # where a host has answered a moment ago but its daemon does not come up.
@@ -63,17 +64,29 @@ def environment() -> dict[str, str]:
 def remove_leftovers(folder: str | Path | None = None) -> None:
     """Remove what killed mpiexecs of this user have left, so that none is refused that gets the number of one of them.
 
+    Their folders are ompi.NUMBER, and prted.NUMBER on other hosts.  NUMBER may be another program's by now, as in a pod
+    that is started again.
+
     folder: None for the one of temporary files.
     """
-    for path in Path(folder or tempfile.gettempdir()).glob("ompi.*"):
+    temporary = Path(folder or tempfile.gettempdir())
+    for path in (*temporary.glob("ompi.*"), *temporary.glob("prted.*")):
         with contextlib.suppress(OSError):
             number = path.suffix[1:]
-            if number.isdecimal() and not Path("/proc", number).exists() and path.stat().st_uid == os.geteuid():
+            if number.isdecimal() and path.stat().st_uid == os.geteuid() and _program(number) not in _OWNERS:
                 shutil.rmtree(path, ignore_errors=True)
 
 
+def _program(number: str) -> str:
+    """The name of the program that a process runs, '' where there is none."""
+    try:
+        return Path("/proc", number, "comm").read_text().strip()
+    except FileNotFoundError:
+        return ""
+
+
 def never_began(output: str) -> bool:
-    """Whether mpiexec gave up before it started a rank.  output: its standard error."""
+    """Whether mpiexec gave up before it started a rank.  output: what it printed."""
     return any(words in output for words in _NEVER_BEGAN)
 
 
@@ -93,6 +106,6 @@ def run(
         done = subprocess.run(
             command, env=env, cwd=cwd, timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, text=True
         )
-        if not never_began(done.stderr):
+        if not never_began(done.stdout + done.stderr):
             break
     return done

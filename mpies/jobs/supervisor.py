@@ -208,7 +208,11 @@ class Supervisor:
         return now
 
     def _run_once(self, start: Start) -> int:
-        """The exit code of a start; it is tried again where mpirun started no rank at all."""
+        """The exit code of a start; it is tried again where mpirun started no rank at all.
+
+        mpirun reports on standard output or error that a host's daemon does not come up, and ends with a code of its
+        own; it may report the same of a host that is lost later.
+        """
         for attempt in range(mpiexec.ATTEMPTS):
             time.sleep(attempt * PAUSE)
             self._wanted: list[Host] = []  # hosts of a larger start that the ranks make room for
@@ -229,7 +233,8 @@ class Supervisor:
             errors.start()
             code = self._wait(process, start)
             errors.join(PATIENCE)  # what a lost ssh leaves behind may hold the pipe open
-            if self._signals or not errors.never_began:
+            is_own = code not in (FINISHED, FAILED, USER_ERROR, REQUEUE)  # code of mpirun, not of a rank
+            if self._signals or start.length is not None or not (errors.never_began or (start.hosts and is_own)):
                 break
         return code if code >= 0 else FAILED
 

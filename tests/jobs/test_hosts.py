@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -100,12 +101,22 @@ def test_an_answer_tells_other_versions():
 
 
 def test_what_a_killed_mpirun_left_is_removed_and_nothing_else(tmp_path):
+    """Also where its number is another program's by now: in a pod started again, every number has been there before."""
     dead = subprocess.Popen(["true"])
     dead.wait()
-    for name in (f"ompi.{dead.pid}", f"ompi.{os.getpid()}", "ompi.mine"):
-        (tmp_path / name / "pmix").mkdir(parents=True)
-    mpiexec.remove_leftovers(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([f"ompi.{os.getpid()}", "ompi.mine"])
+    program = shutil.copy(shutil.which("sleep"), tmp_path / "prted")
+    alive = subprocess.Popen([program, "60"])
+    try:
+        kept = {f"prted.{alive.pid}", "ompi.mine", "prted", "prted.1x"}
+        for name in (f"ompi.{dead.pid}", f"prted.{dead.pid}", f"prted.{os.getpid()}", *kept - {"prted"}):
+            (tmp_path / name / "pmix").mkdir(parents=True)
+        while Path(f"/proc/{alive.pid}/comm").read_text() != "prted\n":
+            time.sleep(0.01)
+        mpiexec.remove_leftovers(tmp_path)
+        assert {path.name for path in tmp_path.iterdir()} == kept
+    finally:
+        alive.kill()
+        alive.wait()
 
 
 @pytest.fixture
