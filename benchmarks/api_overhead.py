@@ -106,7 +106,7 @@ def measure(kinds: dict[str, Callable[[], float]], repeats: int) -> dict[str, di
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", nargs="?", default="cartpole")
-    parser.add_argument("overrides", nargs="*", default=["stop.generations=300", "solver.population=256"])
+    parser.add_argument("overrides", nargs="*", default=["stop.generations=60", "solver.population=256"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--json", type=Path, help="write the result to this file, too")

@@ -62,7 +62,7 @@ def play(run: str, video: str | None, episodes: int, seed: int | None, member: s
 
 @click.command()
 @POLICY
-@click.option("--to", required=True, help="policy.npz, policy.onnx, or policy.py, which needs NumPy alone.")
+@click.option("--to", required=True, help="policy.npz, policy.onnx, policy.pt2 (PyTorch), or policy.py, which needs NumPy alone.")
 @user_errors
 def export(policy: str, to: str) -> None:
     """Write a policy for other programs.

@@ -1,4 +1,6 @@
-"""Write a run's best policy for other programs: as .npz, as a Python file that needs NumPy alone, or as ONNX."""
+"""Write a run's best policy for other programs: as .npz, as a Python file that needs NumPy alone, as ONNX, or as a
+program of PyTorch.
+"""
 
 import base64
 import io
@@ -17,11 +19,11 @@ from mpies.policies.mlp import MLP
 from mpies.policies.outputs import Head
 from mpies.runs.files import write_atomically
 from mpies.runs.hdf5 import Arrays
-from mpies.runs.policy_file import load_policy
+from mpies.runs.policy_file import PolicyFile, load_policy
 from mpies.tools.onnx_graph import as_onnx
 from mpies.training.task import Task
 
-ENDINGS = (".npz", ".py", ".onnx")
+ENDINGS = (".npz", ".py", ".onnx", ".pt2")
 
 
 def export_policy(path: str | Path, to: str | Path) -> str:
@@ -34,26 +36,41 @@ def export_policy(path: str | Path, to: str | Path) -> str:
         raise ConfigError(f"--to must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}, but is {str(to)!r}")
     saved = load_policy(path)
     kind = saved.config.policy.kind
-    if kind not in exported.NETWORKS:
-        cure = "; torch.onnx.export is for your own module" if kind == "torch" else ""
-        raise ConfigError(
-            f"{saved.path}: policy.kind {kind} has no export{cure}; needed: {', '.join(exported.NETWORKS)}"
-        )
-    policy = Task(saved.config, saved.constants).policy
-    assert policy
-    arrays = {"kind": np.array(kind)} | policy_arrays(policy, saved.arrays)
     size = len(saved.arrays["parameters"])
     about = f"{saved.config.environment.id}, generation {saved.generation}, {size} parameters"
-    arrays["about"] = np.array(about)
-    if to.suffix == ".onnx":
-        content = as_onnx(exported.Policy(arrays), arrays)
+    if kind in exported.NETWORKS and to.suffix != ".pt2":
+        content = _by_numpy(saved, to.suffix, about)
+    elif kind == "torch" and to.suffix not in (".onnx", ".pt2"):
+        raise ConfigError(f"{saved.path}: policy.kind torch needs PyTorch; export it to .pt2 or .onnx")
+    elif kind in (*exported.NETWORKS, "torch"):
+        content = _by_torch(saved, to.suffix)
     else:
-        content = as_npz(arrays) if to.suffix == ".npz" else as_python(arrays, about)
+        raise ConfigError(f"{saved.path}: policy.kind {kind} has no export; needed: {', '.join(exported.NETWORKS)}")
     try:
         write_atomically(to, content)
     except OSError as error:
         raise ConfigError(f"{to}: cannot be written ({error.strerror}); give another --to") from None
     return about
+
+
+def _by_numpy(saved: PolicyFile, ending: str, about: str) -> bytes:
+    """The content of an .npz, .py or .onnx file."""
+    policy = Task(saved.config, saved.constants).policy
+    assert policy
+    arrays = {"kind": np.array(saved.config.policy.kind)} | policy_arrays(policy, saved.arrays)
+    arrays["about"] = np.array(about)
+    if ending == ".onnx":
+        return as_onnx(exported.Policy(arrays), arrays)
+    return as_npz(arrays) if ending == ".npz" else as_python(arrays, about)
+
+
+def _by_torch(saved: PolicyFile, ending: str) -> bytes:
+    """The content of a .pt2 or .onnx file, written by PyTorch.  Raises ConfigError where it is not installed."""
+    try:
+        from mpies.tools.torch_program import as_program
+    except ImportError:
+        raise ConfigError(f'{ending} needs a package that is not installed: pip install "mpies[torch]"') from None
+    return as_program(saved, to_onnx=ending == ".onnx")
 
 
 def as_npz(arrays: Arrays) -> bytes:

@@ -14,7 +14,7 @@ from mpies.errors import ConfigError
 from mpies.runs.metrics import read_metrics
 from mpies.tools.train_process import train
 
-RESULTS = Path("results")
+RESULTS = Path(__file__).resolve().parents[1] / "results"  # in a checkout, a link to its results/
 
 Points = list[tuple[float, float]]  # of a curve: environment steps and return
 
@@ -109,8 +109,7 @@ def read_record(name: str) -> Record:
     except (OSError, yaml.YAMLError):
         known = sorted(path.parent.name for path in RESULTS.glob("*/record.yaml"))
         raise ConfigError(
-            f"{file}: cannot be read; recorded recipes here: {', '.join(known) or 'none'} "
-            "(run this in a checkout of the repository)"
+            f"{name} has no record; recorded recipes: {', '.join(known) or 'none in this installation'}"
         ) from None
     return record
 
@@ -188,8 +187,12 @@ def read_heading(path: Path) -> Heading:
 
 def list_recipes() -> str:
     """All recipes and how far each was taken, as a page of Markdown."""
-    lines = ["# Recipes", "", "Generated from the headings of `configs/` by `mpies reproduce --list`.", ""]
-    lines += ["Pictures have beside our curve what others published, with its source in `published.yaml`.", ""]
+    lines = ["# Recipes", "", "After this page you can choose a recipe, and you know what it reached here.", ""]
+    lines += [
+        "`mpies train NAME` trains a recipe. `mpies reproduce NAME` trains one again and compares it with its record."
+    ]
+    lines += ["The pictures also show curves that others published; `published.yaml` beside them has the sources."]
+    lines += ["Generated from the headings of `configs/` by `mpies reproduce --list`.", ""]
     lines += ["| recipe | task and solver | source | budget | status |", "|---|---|---|---|---|"]
     for path in sorted(RECIPES.glob("*.yaml")):
         parts = read_heading(path).parts

@@ -71,6 +71,7 @@ def check(programs, folder, digests, has_pybullet):
     found = run(programs / "mpies", "doctor", folder=folder)
     assert "ok    inner loop      compiled" in found
     assert ("ok    pybullet" in found) == has_pybullet
+    assert "recorded recipes: ant_bullet, " in run(programs / "mpies", "reproduce", "x", folder=folder, expected=2)
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])

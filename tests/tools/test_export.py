@@ -102,7 +102,7 @@ def saved_again(path, folder, **sections):
 
 def test_what_cannot_be_exported_is_refused_in_one_line(policy, tmp_path):
     path = policy[0]
-    assert_refused(invoke("export", path, "--to", tmp_path / "policy.pkl"), "--to must end in .npz, .py or .onnx")
+    assert_refused(invoke("export", path, "--to", tmp_path / "policy.pkl"), "--to must end in .npz, .py, .onnx or .pt2")
     assert_refused(invoke("export", path, "--to", tmp_path / "absent" / "policy.npz"), "cannot be written")
     function = {"environment": {"id": "function:sphere", "dimension": 3}, "policy": {"kind": "none"}}
     other = saved_again(path, tmp_path, **function)

@@ -21,7 +21,7 @@ from mpies.rollouts.queue import play_alone
 from mpies.runs import hdf5
 from mpies.runs.policy_file import load_policy
 from mpies.training.task import Task
-from tests.support import assert_refused, invoke
+from tests.support import invoke
 
 ROVER = "tests.envs.rover:Rover"
 CASES = {
@@ -234,16 +234,3 @@ def test_what_training_wrote_is_exported_and_earns_the_same_return(run_mpies, wr
                 histories[place].append(row.copy())
             running = running[~over]
     assert totals.tolist() == expected
-
-
-def test_a_module_of_the_users_own_is_refused_with_its_way_out(tmp_path):
-    pytest.importorskip("torch")
-    (tmp_path / "own.py").write_text("import torch\ndef make(i, o): return torch.nn.Linear(i, o)\n")
-    options = {"kind": "torch", "module": f"{tmp_path}/own.py:make"}
-    config = validate_config({"environment": {"id": "CartPole-v1"}, "policy": options}, "test")
-    content = hdf5.pack(
-        {"parameters": np.zeros(10, np.float32)}, {"config": as_yaml(resolved(config)), "generation": 3}
-    )
-    (tmp_path / "policy.h5").write_bytes(content)
-    outcome = invoke("export", tmp_path / "policy.h5", "--to", tmp_path / "policy.py")
-    assert_refused(outcome, "policy.kind torch has no export; torch.onnx.export is for your own module")

@@ -29,7 +29,7 @@ def test_a_recorded_recipe_is_reproduced(recipe, tmp_path):
 
 
 def test_a_recipe_that_nobody_recorded_is_a_users_mistake():
-    assert_refused(invoke("reproduce", "tetris"), "recorded recipes here: ", " cartpole, ")
+    assert_refused(invoke("reproduce", "tetris"), "tetris has no record; recorded recipes: ", " cartpole, ")
 
 
 def test_a_recipe_is_trained_as_it_was_recorded_but_for_no_longer(monkeypatch):
