@@ -8,7 +8,7 @@ from mpies.comm import mpiexec
 from mpies.errors import ConfigError
 
 
-class TrainingFailed(ConfigError):
+class TrainProcessFailed(ConfigError):
     """Training on a number of ranks has ended with another exit code than 0.  reason: its last error, in one line."""
 
     def __init__(self, ranks: int, code: int, reason: str) -> None:
@@ -25,13 +25,13 @@ def require_mpiexec() -> str:
 
 
 def train(ranks: int, arguments: Sequence[str]) -> None:
-    """Run `mpies train` with these arguments to its end, without MPI on one rank.  Raises TrainingFailed."""
+    """Run `mpies train` with these arguments to its end, without MPI on one rank.  Raises TrainProcessFailed."""
     command = [sys.executable, "-m", "mpies", "train", *arguments]
     if ranks > 1:
         command = mpiexec.command(require_mpiexec(), ranks, ["train", *arguments])
     done = mpiexec.run(command)
     if done.returncode:
-        raise TrainingFailed(ranks, done.returncode, find_reason(done.stderr))
+        raise TrainProcessFailed(ranks, done.returncode, find_reason(done.stderr))
 
 
 def find_reason(output: str) -> str:

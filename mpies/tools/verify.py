@@ -8,7 +8,7 @@ import click
 
 from mpies.config.loading import load_config
 from mpies.runs.metrics import read_digests
-from mpies.tools.train_process import TrainingFailed, require_mpiexec, train
+from mpies.tools.train_process import TrainProcessFailed, require_mpiexec, train
 
 # Training ends after a number of generations, and for no other reason.
 ONLY_GENERATIONS = ("stop.target=null", "stop.steps=null", "stop.seconds=null", "evaluation.every=0")
@@ -39,7 +39,7 @@ def verify_ranks(path: str | Path, counts: Sequence[int], generations: int, over
         for ranks in counts[1:]:
             try:
                 digests = train_until(generations, ranks, f"ranks-{ranks}")
-            except TrainingFailed as error:
+            except TrainProcessFailed as error:
                 click.echo(f"{ranks:>4} ranks  failed with code {error.code}: {error.reason}")
                 failed.append(ranks)
                 continue
