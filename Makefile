@@ -1,6 +1,6 @@
 # Two commands: `make train` and `make test`; both do their own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-page test-k8s test-slurm wheel test-wheel check benchmark benchmark-peers docs clean
+.PHONY: help install train test test-page test-k8s test-slurm test-nodes wheel test-wheel check benchmark peers benchmark-peers docs site clean
 
 # An interpreter that other users can read too, with the parts that make a venv.
 PYTHON ?= $(shell for p in /usr/bin/python3.11 /usr/local/bin/python3.11 python3.11 /usr/bin/python3 python3; do \
@@ -17,6 +17,10 @@ ifeq ($(shell id -u),0)
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
+
+# Bytecode is written, even where the environment says it is not: without it, each of the many processes that tests and
+# runs start would compile mpies anew, which takes as long as all its imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -83,7 +87,10 @@ docs: install ## write docs/keys.md from the code, docs/recipes.md from the reci
 	$(BIN)/mpies check --keys > docs/keys.md
 	$(BIN)/mpies reproduce --list > docs/recipes.md
 
-benchmark: install ## measure everything that benchmarks/README.md lists; an hour on a machine that does nothing else
+site: install ## build the site of the documents in build/site, and check its links
+	$(BIN)/python docs/build_site.py
+
+benchmark: install ## measure everything that benchmarks/README.md lists; two hours on a machine that does nothing else
 	$(BIN)/python benchmarks/run.py
 
 PEERS := benchmarks/peers/.venv
@@ -93,7 +100,9 @@ $(PEERS)/installed: benchmarks/peers/requirements.txt
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/peers/requirements.txt
 	touch $@
 
-benchmark-peers: install $(PEERS)/installed ## measure beside EvoTorch, pycma, Nevergrad and evosax
+peers: $(PEERS)/installed ## build the environment of the peers that benchmarks are run beside
+
+benchmark-peers: install peers ## measure beside EvoTorch, pycma, Nevergrad and evosax
 	$(BIN)/python benchmarks/run.py peers-lunar-lander peers-bipedal-walker peers-hopper
 
 clean: ## remove what the other targets made, but no runs

@@ -1,9 +1,11 @@
-"""The dashboard over many long runs: time to the first paint, to the list and to the curves, and bytes of an update.
+"""The dashboard over many long runs: time to the first paint, the list, the curves and comparisons; bytes of updates.
 
-    python benchmarks/dashboard.py [--runs 200] [--generations 2000] [--json FILE]
+    python benchmarks/dashboard.py [--runs 300] [--generations 2000] [--looks 5] [--json FILE]
 
-The runs have the files that training writes, with made-up numbers.  One of them gains a generation a second.  The page
-is opened five times in a headless Chromium, each time with an empty cache.  `make test-page` installs what it needs.
+The runs have the files that training writes, with made-up numbers: a sweep with five seeds of each setting.  One of
+them gains a generation a second.  The page is opened several times in a headless Chromium, each time with an empty
+cache; then 20 runs are compared, and all of them.  The first time, the server has read none of the runs that are
+compared.  `make test-page` installs what it needs.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 
@@ -25,6 +28,13 @@ from mpies.runs.versions import versions
 from mpies.views.dashboard import serve
 
 SOLVER_COLUMNS = ["sigma", "parameter_norm", "gradient_norm", "update_ratio"]
+SEEDS = 5  # of each setting
+COMPARED = 20  # runs that are overlaid
+# Compare runs, and wait until two frames after their curves are there.  Returns milliseconds.
+COMPARE = """async (names) => { const began = performance.now(), before = compared; pick(names);
+    while (compared === before || !panels.length) await new Promise((resolve) => setTimeout(resolve, 2));
+    await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+    return performance.now() - began; }"""
 FIRST_PAINT = """() => performance.getEntriesByName('first-contentful-paint')[0].startTime"""
 
 
@@ -76,16 +86,16 @@ def grow(path, line, generation, stop):
             file.write(line(generation))
 
 
-def measure_page(browser, url, seconds):
-    """Open the page once and watch it for so many seconds after its curves are drawn.
+def measure_page(browser, url, names, seconds):
+    """Open the page once and watch it for so many seconds after its curves are drawn; then compare runs.
 
-    Returns milliseconds to the first paint, the complete list and the curves; bytes of the largest update, and bytes
-    loaded until the curves were drawn.
+    names: of all runs.  Returns milliseconds to the first paint, the complete list, the curves and comparisons; bytes
+    of the largest update of each, and bytes loaded until the curves were drawn.
     """
     context = browser.new_context()
     page, is_drawn, updates, loaded = context.new_page(), False, [], 0
 
-    def count(response):
+    def add(response):
         nonlocal loaded
         sizes = response.request.sizes()
         size = sizes["responseBodySize"] + sizes["responseHeadersSize"]
@@ -94,7 +104,7 @@ def measure_page(browser, url, seconds):
         else:
             loaded += size
 
-    page.on("requestfinished", lambda request: count(request.response()))
+    page.on("requestfinished", lambda request: add(request.response()))
     began = time.perf_counter()
     page.goto(url)
     page.wait_for_selector("#runs li")
@@ -104,21 +114,37 @@ def measure_page(browser, url, seconds):
     page.wait_for_timeout(1000)
     is_drawn = True
     page.wait_for_timeout(1000 * seconds)
+    while not updates:
+        page.wait_for_timeout(1000)
     first_paint = page.evaluate(FIRST_PAINT)
-    context.close()
-    # An update is two answers, sent within a second: the list, and the run that is shown.
-    largest = max(sum(size for when, size in updates if start <= when < start + 1) for start, _ in updates)
-    return {
+    result = {
         "first_paint_ms": first_paint,
         "list_ms": 1000 * list_seconds,
         "curves_ms": 1000 * curve_seconds,
-        "update_bytes": largest,
+        "update_bytes": largest_update(updates),
         "loaded_bytes": loaded,
     }
+    for count in (min(COMPARED, len(names)), len(names)):
+        updates.clear()
+        result[f"compare_{count}_ms"] = page.evaluate(COMPARE, names[-count:])  # with the one that grows
+        page.wait_for_timeout(1000 * seconds)
+        while not updates:
+            page.wait_for_timeout(1000)
+        result[f"compare_{count}_bytes"] = largest_update(updates)
+    context.close()
+    return result
 
 
-def measure(folder, run, count):
-    """`measure_page` for `count` times, at a run below `folder`, by playwright's Chromium or the system's."""
+def largest_update(updates):
+    """Bytes of the largest update: two answers within a second, the list and what is shown.
+
+    updates: (second, bytes) of each answer.
+    """
+    return max(sum(size for when, size in updates if start <= when < start + 1) for start, _ in updates)
+
+
+def measure(folder, names, count):
+    """`measure_page` for `count` times, at the last of the runs below `folder`."""
     from playwright.sync_api import sync_playwright
 
     with serve(folder, "127.0.0.1", 0) as server, sync_playwright() as playwright:
@@ -127,7 +153,9 @@ def measure(folder, run, count):
         program = own if os.path.exists(own) else shutil.which("chromium")
         flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's sandbox does not start as root
         browser = playwright.chromium.launch(executable_path=program, args=flags)
-        results = [measure_page(browser, f"{server.url}#={run}", seconds=8) for _ in range(count)]
+        results = [
+            measure_page(browser, f"{server.url}#={quote(names[-1], safe='')}", names, seconds=5) for _ in range(count)
+        ]
         browser.close()
         server.shutdown()
     return results
@@ -135,27 +163,30 @@ def measure(folder, run, count):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--generations", type=int, default=2000)
+    parser.add_argument("--looks", type=int, default=5, help="how often the page is opened")
     parser.add_argument("--json")
     parser.add_argument("--keep", help="only write the runs, into this folder")
     options = parser.parse_args()
-    config = load_config(Path(__file__).parent.parent / "configs" / "lunar_lander.yaml")
+    recipe = Path(__file__).parent.parent / "configs" / "lunar_lander.yaml"
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(options.keep or temporary)
+        names = []
         for number in range(options.runs):
-            path = folder / f"lander-{number:03}"
-            line = make_run(path, number, options.generations, config)
+            settings = [f"solver.sigma={0.01 * (1 + number // SEEDS):.2f}", f"seed={1 + number % SEEDS}"]
+            names.append("sweep/" + "_".join(settings))
+            line = make_run(folder / names[-1], number, options.generations, load_config(recipe, settings))
         if options.keep:
             return
         stop = threading.Event()
-        threading.Thread(target=grow, args=(path, line, options.generations, stop), daemon=True).start()
-        results = measure(folder, path.name, 5)
+        threading.Thread(target=grow, args=(folder / names[-1], line, options.generations, stop), daemon=True).start()
+        results = measure(folder, names, options.looks)
         stop.set()
     print(f"{options.runs} runs of {options.generations} generations; the first, then median and largest of all")
     for name in results[0]:
         values = [one[name] for one in results]
-        print(f"{name:16} {values[0]:10,.0f} {statistics.median(values):10,.0f} {max(values):10,.0f}")
+        print(f"{name:18} {values[0]:10,.0f} {statistics.median(values):10,.0f} {max(values):10,.0f}")
     if options.json:
         record = {"runs": options.runs, "generations": options.generations, "looks": results}
         Path(options.json).write_text(json.dumps(record, indent=1) + "\n")

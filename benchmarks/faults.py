@@ -167,7 +167,7 @@ def rank_trials(
             yield False, f"ranks {chosen} at generation {generation}: hung"
             continue
         same = read_digests(out) == reference and (out / "finished.yaml").exists()
-        seconds = [float(s) for s in re.findall(r"go on after ([0-9.]+) s", output)]
+        seconds = [float(s) for s in re.findall(r"(?:go on|continue) after ([0-9.]+) s", output)]
         line = f"ranks {chosen} at generation {generation}: repaired in {seconds} s"
         yield same, line if same else f"{line}\n{output[-2000:]}"
         shutil.rmtree(out)

@@ -1,8 +1,9 @@
 """What a way of training costs in samples: evaluations until a task is solved, beside training without it.
 
-    python benchmarks/sample_cost.py [TASK ...] [--ways low_rank overlap_0.25 ...] [--seeds 10] [--json FILE]
+    python benchmarks/sample_cost.py [TASK ...] [--ways low_rank orthogonal ...] [--seeds 10] [--json FILE]
 
-For each seed in turn `mpies train` with neither, with noise of low rank, and with a share of overlap.
+For each seed in turn `mpies train` with none of them, with noise of low rank, with orthogonal directions, and with a
+share of overlap.
 Solved is a mean return over 100 held-out episodes at the task's target, and again over 100 fresh ones, evaluated after
 every second generation, or every fifth of the walker.  Evaluations are episodes of members; those of the mean do not
 count.  Time does not matter here: run it on a machine that does other things, at low priority.  With a file of figures
@@ -25,6 +26,7 @@ from mpies.comm import mpiexec
 from mpies.runs.metrics import read_metrics
 
 WAYS: dict[str, dict[str, Any]] = {"plain": {}, "low_rank": {"noise": {"kind": "low_rank", "rank": 1}}}
+WAYS |= {"orthogonal": {"noise": {"kind": "orthogonal"}}}
 WAYS |= {f"overlap_{share:g}": {"overlap": share} for share in (0.25, 0.5, 1)}
 SOLVER = {"kind": "openai_es", "sigma": 0.1, "weight_decay": 0.0}
 TASKS = {
@@ -33,6 +35,28 @@ TASKS = {
         "policy": {"hidden": [64, 64]},
         "solver": SOLVER | {"population": 32, "optimizer": {"learning_rate": 0.01}},
         "stop": {"target": 475, "generations": 300},
+    },
+    "cartpole_linear": {
+        "environment": {"id": "CartPole-v1"},
+        "policy": {"hidden": []},
+        "solver": SOLVER | {"population": 32, "sigma": 0.3, "optimizer": {"learning_rate": 0.1}},
+        "stop": {"target": 475, "generations": 300},
+    },
+    "lqr": {  # the best possible is about -45
+        "environment": {"id": "LQR-v0"},
+        "policy": {"hidden": [], "initial": "zeros", "normalize_observations": False},
+        "solver": SOLVER | {"population": 16, "sigma": 0.05, "optimizer": {"learning_rate": 0.02}},
+        "stop": {"target": -60, "generations": 300},
+    },
+    "sphere": {
+        "environment": {"id": "function:sphere", "dimension": 100, "shift": 1},
+        "solver": SOLVER | {"population": 32, "optimizer": {"learning_rate": 0.1}},
+        "stop": {"target": -1, "generations": 1000},
+    },
+    "rosenbrock": {
+        "environment": {"id": "function:rosenbrock", "dimension": 10, "shift": 0},
+        "solver": SOLVER | {"population": 16, "sigma": 0.05, "optimizer": {"learning_rate": 0.05}},
+        "stop": {"target": -1, "generations": 4000},
     },
     "inverted_pendulum": {
         "environment": {"id": "InvertedPendulum-v5"},
@@ -65,6 +89,12 @@ TASKS = {
         "stop": {"target": 0, "generations": 400},
     },
 }
+
+
+def fits(task: str, way: str) -> bool:
+    """Whether the task has matrices for noise of low rank, and a solver for the way's kind of noise."""
+    kind, solver = WAYS[way].get("noise", {}).get("kind", "full"), TASKS[task]["solver"]["kind"]
+    return kind == "full" or (solver == "openai_es" and (kind != "low_rank" or "policy" in TASKS[task]))
 
 
 def train(task: str, way: str, seed: int) -> dict[str, Any]:
@@ -120,8 +150,8 @@ def main() -> None:
     for task in options.tasks or TASKS:
         for seed in range(1, options.seeds + 1):
             for way in ("plain", *options.ways):
-                if WAYS[way].get("noise") and "policy" not in TASKS[task]:
-                    continue  # a function has no matrices
+                if not fits(task, way):
+                    continue
                 if any((row["task"], row["way"], row["seed"]) == (task, way, seed) for row in rows):
                     continue
                 rows.append(train(task, way, seed))

@@ -1,15 +1,18 @@
 """Seconds from `mpirun` to the first member, and which imports they go into.
 
-    python benchmarks/start_up.py [--ranks 2,16] [--repeats 5] [--json FILE] [CONFIG] [KEY=VALUE ...]
+    python benchmarks/start_up.py [--ranks 2,8,16] [--repeats 5] [--json FILE] [CONFIG] [KEY=VALUE ...]
 
 Real `mpies train` runs of one generation; the time is that from the start of the command until metrics.csv has its
-row, less the seconds of the generation in that row.  Then one rank's imports by package, by `python -X importtime`:
-a package's own modules, without those of other packages that they import.
+row, less the seconds of the generation in that row.  Then the phases of a start: ranks that do the same one after the
+other and take the time; of each phase the median of the repeats, which ends when the last rank has ended it.  Last one
+rank's imports by package, by `python -X importtime`: a package's own modules, without those of other packages that they
+import.
 """
 
 import argparse
 import collections
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -18,10 +21,13 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+
 from mpies.comm import mpiexec
 from mpies.runs.metrics import read_metrics
 
 IMPORT = re.compile(r"import time: +(\d+) \| +(\d+) \| +(\S+)")
+PHASES = ("mpirun", "imports", "MPI", "config, environment", "noise table", "run directory", "end")
 GENERATION = ["stop.generations=1", "evaluation.every=0", "evaluation.episodes=1"]
 
 
@@ -47,6 +53,47 @@ def seconds_to_first_member(ranks: int, config: str | Path, overrides: list[str]
         return seconds - float(rows[0]["seconds"])
 
 
+def take_times(config: str, overrides: list[str], out: str) -> None:
+    """One rank that starts as `mpies train` does.  Rank 0 prints when each phase but the last was over on all ranks."""
+    from mpies.comm import connect
+    from mpies.config.loading import load_config
+    from mpies.jobs import rank as imported  # all that a rank imports
+    from mpies.runs.opening import open_run
+    from mpies.training.trainer import Trainer
+    from mpies.views.phases import process_age
+
+    assert imported
+    times = [time.time() - process_age(), time.time()]
+    comm = connect()
+    times.append(time.time())
+    trainer = Trainer(load_config(config, [*overrides, *GENERATION]), comm)
+    times.append(time.time())
+    trainer.build_table()
+    times.append(time.time())
+    if comm.is_root:
+        trainer.run = open_run(out, trainer.config)
+    trainer.restore()
+    times.append(time.time())
+    every, _ = comm.allgather(np.array(times))
+    if comm.is_root:
+        assert trainer.run
+        trainer.run.close()
+        print(json.dumps(every.reshape(comm.size, -1).max(axis=0).tolist()), flush=True)
+    comm.finalize(0)
+
+
+def seconds_of_phases(ranks: int, config: str | Path, overrides: list[str]) -> list[float]:
+    """Seconds of each of PHASES."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.time()
+        rank = [sys.executable, __file__, "--rank", str(Path(folder) / "run"), str(config), *overrides]
+        done = mpiexec.run([mpiexec.find(), "-n", str(ranks), *rank])
+        if done.returncode:
+            sys.exit(f"{' '.join(rank)} ended with code {done.returncode}: {done.stderr[-2000:]}")
+        times = [began, *json.loads(done.stdout), time.time()]
+    return np.diff(times).tolist()
+
+
 def imports(config: str | Path, overrides: list[str]) -> dict[str, float]:
     """Milliseconds of each package's own modules in one rank, the largest first."""
     with tempfile.TemporaryDirectory() as folder:
@@ -63,22 +110,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("config", nargs="?", default=Path(__file__).parent.parent / "configs/lunar_lander.yaml")
     parser.add_argument("overrides", nargs="*")
-    parser.add_argument("--ranks", default="2,16")
+    parser.add_argument("--ranks", default="2,8,16")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json")
+    parser.add_argument("--rank", metavar="OUT", help="be one of the ranks whose phases are timed")
     options = parser.parse_args()
-    results = {}
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # mpies is compiled once, as where it is installed
+    if options.rank:
+        take_times(str(options.config), options.overrides, options.rank)
+        return
+    results, phases = {}, {}
     for ranks in map(int, options.ranks.split(",")):
         seconds = [seconds_to_first_member(ranks, options.config, options.overrides) for _ in range(options.repeats)]
         results[ranks] = seconds
         print(f"{ranks:>3} ranks: {statistics.median(seconds):6.2f} s to the first member ", end="")
         print(f"(min {min(seconds):.2f}, max {max(seconds):.2f}, {options.repeats} repeats)", flush=True)
+        every = [seconds_of_phases(ranks, options.config, options.overrides) for _ in range(options.repeats)]
+        phases[ranks] = dict(zip(PHASES, np.median(every, axis=0).tolist(), strict=True))
+        print("          " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in phases[ranks].items()), flush=True)
     spent = imports(options.config, options.overrides)
     print(f"imports of a rank: {sum(spent.values()):.0f} ms, of which")
     for name, milliseconds in list(spent.items())[:12]:
         print(f"  {name:<24} {milliseconds:7.0f} ms")
     if options.json:
-        Path(options.json).write_text(json.dumps({"seconds": results, "import_milliseconds": spent}, indent=1))
+        Path(options.json).write_text(
+            json.dumps({"seconds": results, "phases": phases, "import_milliseconds": spent}, indent=1)
+        )
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+SEED_BITS = 32  # of a number in VectorEnv.open, above them the number of an episode
+
 
 class EnvironmentProblem(ValueError):
     """The user's environment cannot be used; the message is one line that says why and how to mend it."""
@@ -196,6 +198,9 @@ class VectorEnv(ABC):
     behaviour: names of entries of the environment's info; set by `measure_behaviour`.
     timeout: seconds after which the environment itself ends an episode as failed; None if it does not.
     instances: how many environment objects may exist at a time; None for no limit.
+    numbers_episodes: whether `open` also takes seed + (k << SEED_BITS) for the k-th episode, k = 1, 2, ..., of an
+    environment with that seed.  It is a function of (seed, k) and its actions, and faster to begin than with a new
+    seed where k is larger than in the batches before.
     watch: called with the environment's object after each reset and step, to record or show it; None for nobody.
     Backends in compiled code have no such object and never call it.
     """
@@ -210,6 +215,7 @@ class VectorEnv(ABC):
     behaviour: tuple[str, ...] = ()
     timeout: float | None = None
     instances: int | None = None
+    numbers_episodes: bool = False
     watch: Callable[[Any], None] | None = None
 
     @abstractmethod

@@ -1,14 +1,15 @@
 """A VectorEnv of EnvPool's environments, which step in C++, a batch for each call.
 
 A call takes tens of microseconds however few environments it steps, so batches are large.  EnvPool takes seeds only
-when a pool is built, and a second episode of an environment would depend on the first.  So each batch is a pool of its
-own, and each environment plays one episode.
+when a pool is built, and in general a second episode of an environment depends on the first.  So each batch is a pool
+of its own, and each environment plays one episode; mpies.envs.envpool_reuse says where it may play others.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import os
 import sys
 import types
 import warnings
@@ -18,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.envs.base import Calls, EnvironmentProblem, EpisodeBatch, VectorEnv
+from mpies.envs.base import SEED_BITS, Calls, EnvironmentProblem, EpisodeBatch, VectorEnv
+from mpies.envs.envpool_models import plain_models
+from mpies.envs.envpool_reuse import PoolStore, SeededPool
 from mpies.envs.messages import one_line, suggest_ids
 from mpies.envs.spaces import interface_of, named_parts
 
@@ -30,6 +33,9 @@ _FAST_FAMILIES = ("box2d", "classic_control", "mujoco.gym", "toy_text", "atari")
 
 # Arguments of EnvPool's constructor that no user gives.
 _FIXED_ARGUMENTS = ("task_id", "env_type", "num_threads")
+
+# Arguments by which a user chooses the model of a MuJoCo task, or how it looks.
+_LOOKS = {"base_path", "xml_file", "from_pixels"}
 
 
 @functools.cache
@@ -91,20 +97,29 @@ class EnvPoolEnv(VectorEnv):
         self._arguments: dict[str, Any] = dict(task_id=environment_id, env_type="gymnasium", num_threads=1, **kwargs)
         if max_steps is not None:
             self._arguments["max_episode_steps"] = max_steps
+        self._models: str | None = None  # the folder of a MuJoCo task's model; None for EnvPool's own
         pool = self._make_pool([0])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # gymnasium warns of bounds that lose precision
             self.interface = interface_of(environment_id, pool.observation_space, pool.action_space)
         self._counts = dict(_find_counts(pool.observation_space, "obs"))
+        has_model = envpool.registration.registry.specs[environment_id][0] == "envpool.mujoco.gym"
+        self.numbers_episodes = has_model
+        self._store = PoolStore(self._make_pool, 2 * self.largest)
+        if has_model and "xml_file" in pool.config and not _LOOKS & kwargs.keys():
+            self._models = plain_models(pool.config["base_path"], pool.config["xml_file"])
         if self.interface.shape:  # an emulator takes much memory, and a step much longer than a call
             self.slots, self.smallest, self.largest, self.low_water = 8, 1, 8, 6
 
     def _make_pool(self, seeds: Sequence[int]) -> Any:
         """A new pool with an environment for each seed."""
+        arguments = self._arguments
+        if self._models and os.path.isdir(self._models):  # a temporary folder may be removed
+            arguments = arguments | {"base_path": self._models}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                return _import_envpool().make(num_envs=len(seeds), seed=list(seeds), **self._arguments)
+                return _import_envpool().make(num_envs=len(seeds), seed=list(seeds), **arguments)
             except Exception as error:
                 reason = one_line(error)
                 if "incompatible constructor arguments" in reason:  # and hundreds of characters of types
@@ -116,8 +131,17 @@ class EnvPoolEnv(VectorEnv):
                 raise EnvironmentProblem(f"EnvPool cannot build {name}{values}: {reason}{cure}") from error
 
     def open(self, seeds: Sequence[int], is_training: bool = False) -> _EnvPoolBatch:
-        pool = self._make_pool([int(seed) for seed in seeds])
-        return _EnvPoolBatch(pool, self.interface.observation_size, self.behaviour, self._counts)
+        seeds_and_numbers = np.array(seeds, np.int64)
+        numbers = seeds_and_numbers >> SEED_BITS
+        if self.numbers_episodes and numbers.any():
+            pool = self._store.take(seeds_and_numbers & (1 << SEED_BITS) - 1, numbers)
+            store: PoolStore | None = self._store
+        else:
+            pool, numbers, store = self._store.make(seeds_and_numbers), np.ones_like(numbers), None
+        return _EnvPoolBatch(pool, numbers, store, self.interface.observation_size, self.behaviour, self._counts)
+
+    def close(self) -> None:
+        self._store.close()
 
 
 def _find_counts(space: gymnasium.Space[Any], name: str) -> Iterator[tuple[str, int]]:
@@ -152,17 +176,27 @@ def _read_part(state: list[npt.NDArray[Any]], at: int, count: int | None) -> npt
 
 
 class _EnvPoolBatch(EpisodeBatch):
-    """A pool whose environments play one episode each; an environment's id in the pool is the episode's place.
+    """A pool whose first environments play an episode each; an environment's id in the pool is the episode's place.
 
     It calls EnvPool's own `_send` and `_recv`: the public `step` builds dicts, which takes 20 us for each call.
 
+    numbers: (k,) which episode of its environment each is, counted from 1.  store: keeps the pool in the end, if given.
     size: o, of an observation.  behaviour: names of entries of the info.
     counts: of the parts of an observation that EnvPool returns as single numbers, which become one-hot vectors here.
     Raises EnvironmentProblem if the info lacks one of them.
     """
 
-    def __init__(self, pool: Any, size: int, behaviour: Sequence[str], counts: Mapping[str, int]) -> None:
-        self._pool, self._size = pool, size
+    def __init__(
+        self,
+        seeded: SeededPool,
+        numbers: npt.NDArray[np.int64],
+        store: PoolStore | None,
+        size: int,
+        behaviour: Sequence[str],
+        counts: Mapping[str, int],
+    ) -> None:
+        self._seeded, self._store, pool = seeded, store, seeded.pool
+        self._pool = pool
         self.failures, self.behaviours = {}, {}
         self._action_type = pool.spec.action_array_spec["action"].dtype
         # A state is a list of arrays; these are the positions in it.  `done` is true of truncated episodes too.
@@ -175,10 +209,9 @@ class _EnvPoolBatch(EpisodeBatch):
             if name not in info:
                 raise EnvironmentProblem(f"environment.behaviour: EnvPool has no {name!r} in its info, only {info}")
         self._behaviour = [names.index(f"info:{name}") for name in behaviour]
-        self.observations = np.empty((len(pool), size), np.float32)
-        pool._reset(pool.all_env_ids)
-        state = pool._recv()
-        self.observations[state[self._env_id]] = self._read_observations(state)
+        self.observations = np.empty((len(numbers), size), np.float32)
+        for state in seeded.begin(numbers):
+            self.observations[state[self._env_id]] = self._read_observations(state)
         first = state[parts[0][0]]
         if len(self._parts) == 1 and first.ndim == 2 and first.dtype.kind == "f" and not behaviour:
             at = parts[0][0], self._reward, self._done, self._env_id
@@ -208,5 +241,8 @@ class _EnvPoolBatch(EpisodeBatch):
         return observations[order], rewards[order], over[order]
 
     def close(self) -> None:
-        self._pool.close()
+        if self._pool and self._store:
+            self._store.give_back(self._seeded)
+        elif self._pool:
+            self._seeded.close()
         self._pool = self.calls = None

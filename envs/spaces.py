@@ -121,7 +121,7 @@ def observation_writer(space: Any, name: str = "observation") -> WriteObservatio
     def write(observation: Any, out: npt.NDArray[np.float32]) -> None:
         flat = np.asarray(observation).ravel()
         if flat.shape != out.shape:
-            raise ValueError(f"{name} has {flat.size} numbers, {out.size} were promised")
+            raise ValueError(f"{name} has {flat.size} numbers, but {out.size} were expected")
         out[:] = flat
 
     return write
@@ -148,7 +148,7 @@ def _one_hots_writer(counts: npt.NDArray[Any], first: npt.NDArray[Any], name: st
     def write(observation: Any, out: npt.NDArray[np.float32]) -> None:
         numbers = np.asarray(observation).ravel()
         if len(numbers) != len(low):
-            raise ValueError(f"{name} has {len(numbers)} numbers, {len(low)} were promised")
+            raise ValueError(f"{name} has {len(numbers)} numbers, but {len(low)} were expected")
         out[:] = 0
         for number, smallest, largest, offset in zip(numbers.tolist(), low, high, offsets.tolist(), strict=True):
             if not smallest <= number <= largest:

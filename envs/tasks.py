@@ -65,6 +65,7 @@ class TaskEnv(VectorEnv):
         self.slots, self.smallest, self.largest = env.slots, env.smallest, env.largest
         self.low_water, self.divisor = env.low_water, env.divisor
         self.timeout, self.backend, self.instances = env.timeout, env.backend, env.instances
+        self.numbers_episodes = env.numbers_episodes
 
     def open(self, seeds: Sequence[int], is_training: bool = False) -> _TaskBatch:
         change_rewards = self._change_rewards if is_training else lambda rewards: rewards

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# What the batch scripts beside this file share: `train CONFIG [KEY=VALUE ...]` on the ranks of a Slurm job.
+# What the batch scripts beside this file share: `train CONFIG [KEY=VALUE ...]` on the ranks of a Slurm job, and
+# `sweep CONFIG [KEY=V1,V2 ...] [options of mpies sweep]`.
 #
 # `mpies train --hosts slurm` starts the ranks, and goes on inside the job on the nodes that are left where one is lost.
 # What the time limit, a signal or too few nodes break off (exit code 75) goes back into the queue.
@@ -10,7 +11,8 @@
 : "${MPIES_IMAGE:=}"           # Apptainer image to run in, in place of the virtual environment
 : "${MPIES_LAUNCHER:=auto}"    # auto (the first that works), srun, srun:pmix, srun:pmi2 or mpirun
 : "${MPIES_MPIRUN:=}"          # further options of mpirun
-: "${MPIES_RUN:=}"             # run directory; default runs/NAME-OF-CONFIG, with the overrides in its name
+: "${MPIES_RUN:=}"             # run directory; default runs/NAME-OF-CONFIG, with the overrides in its name;
+                               # of a sweep its folder, default runs/NAME-OF-CONFIG_sweep, with the keys
 : "${MPIES_RESTARTS:=20}"      # how often ranks that ended unexpectedly are started again
 : "${MPIES_MIN_RANKS:=1}"      # with fewer ranks than this on the nodes that are left, the job goes back into the queue
 # sbatch itself reads SBATCH_ACCOUNT, SBATCH_PARTITION, SBATCH_QOS, SBATCH_TIMELIMIT and the like.
@@ -18,8 +20,9 @@
 # One task of an array has the number of the whole array, which is not what is meant.
 job=$SLURM_JOB_ID
 [ -n "${SLURM_ARRAY_JOB_ID:-}" ] && job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+command=train # of mpies, or sweep
 inside=() # what a command must be started with to find mpies
-run=      # the run directory
+run=      # the run directory, or the folder of the sweep
 child=    # the process to hand signals to
 stopped=  # the signal that this script was sent
 
@@ -39,11 +42,16 @@ prepare() { # make mpies, its Python and its MPI found
     export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} # srun does not take it over from sbatch
 }
 
-run_of() { # the run directory that mpies gives a config and its overrides
+run_of() { # the run directory that mpies gives a config and its overrides, or the folder of a sweep and its keys
     "${inside[@]}" python3 -c '
 import sys
 from mpies.runs.files import default_out
-print(default_out(sys.argv[1], sys.argv[2:]))' "$@"
+command, config, *words = sys.argv[1:]
+if command == "sweep":
+    before = dict(zip(words[1:], words))
+    values = {word for word in words if before.get(word, "")[:2] == "--" and before[word] not in ("--retry", "--")}
+    words = ["sweep", *(word.partition("=")[0] for word in words if word[0] != "-" and word not in values)]
+print(default_out(config, words))' "$command" "$@"
 }
 
 pass_on() { # a signal to the supervisor, which has all ranks finish their generation
@@ -57,7 +65,7 @@ requeue() { # back into the queue, unless someone has ended the job meanwhile
         trap - TERM
         scontrol requeue "$job" && sleep 300 # Slurm ends this script
     fi
-    say "$1; the same sbatch again goes on from there"
+    say "$1; the same sbatch continues from there"
     exit 75
 }
 
@@ -76,9 +84,9 @@ watch() { # from other nodes, whether this one is lost: with --no-kill Slurm wou
 start() { # the ranks, on all nodes of the job; in an image srun starts them, as the supervisor within sees no Slurm
     if [ -n "$MPIES_IMAGE" ]; then
         [ "$MPIES_LAUNCHER" = auto ] && MPIES_LAUNCHER=srun:pmix
-        exec srun "--mpi=${MPIES_LAUNCHER#srun:}" --kill-on-bad-exit=0 --wait=30 "${inside[@]}" mpies train "$@"
+        exec srun "--mpi=${MPIES_LAUNCHER#srun:}" --kill-on-bad-exit=0 --wait=30 "${inside[@]}" mpies "$command" "$@"
     fi
-    exec mpies train --hosts slurm --launcher "$MPIES_LAUNCHER" --restarts "$MPIES_RESTARTS" \
+    exec mpies "$command" --hosts slurm --launcher "$MPIES_LAUNCHER" --restarts "$MPIES_RESTARTS" \
         --min-ranks "$MPIES_MIN_RANKS" "$@"
 }
 
@@ -93,8 +101,12 @@ train() { # returns when $run is complete; else ends the job, or puts it back in
         say "no mpies: set MPIES_VENV, MPIES_MODULES or MPIES_IMAGE"
         exit 2
     fi
-    [ "${SLURM_RESTART_COUNT:-0}" = 0 ] && "${inside[@]}" mpies doctor "$config" "$@"
-    say "start ${SLURM_RESTART_COUNT:-0} on $SLURM_JOB_NODELIST: $SLURM_NTASKS tasks train $config into $run"
+    if [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then
+        local checked=("$config" "$@")
+        [ "$command" = sweep ] && checked=() # what varies makes no single config
+        "${inside[@]}" mpies doctor "${checked[@]}"
+    fi
+    say "start ${SLURM_RESTART_COUNT:-0} on $SLURM_JOB_NODELIST: $SLURM_NTASKS tasks $command $config into $run"
     [ -n "$stopped" ] && requeue "stopped before it began"
     watch
     start "$config" --out "$run" "$@" &
@@ -105,7 +117,9 @@ train() { # returns when $run is complete; else ends the job, or puts it back in
         kill -0 "$child" 2>/dev/null || break
     done
     if [ "$code" = 0 ]; then
-        say "$run is complete"
+        local ended="$run is complete"
+        [ "$command" = sweep ] && ended="nothing is left of $run for this job" # others may still train trials
+        say "$ended"
         return
     fi
     # Slurm itself brings back what it preempts; what scancel ended is to stay ended.
@@ -113,4 +127,9 @@ train() { # returns when $run is complete; else ends the job, or puts it back in
     [ "$code" = 75 ] && requeue "$run was stopped and has lost nothing"
     say "$run is not complete (code $code)"
     exit "$code"
+}
+
+sweep() { # the same for `mpies sweep`; other jobs may train trials of the sweep at the same time
+    command=sweep
+    train "$@"
 }

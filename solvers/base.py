@@ -21,10 +21,11 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from mpies.solvers.directions import Directions, restore_directions
+from mpies.solvers.directions import Directions
 from mpies.solvers.moments import Weights
 from mpies.solvers.noise import FloatArray, sample_indices
 from mpies.solvers.options import Population
+from mpies.solvers.orthogonal import restore_directions
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,7 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
             scale = self._scale_of(proposal)
             self.directions.sample(self.table, indices[row], proposal.mean, sign * scale, out)
             return (0.0,) * self.payload_size
-        return self.sample(proposal, self.noise(indices[row]), sign, out)
+        return self.sample(proposal, self.directions.row(self.table, indices, row), sign, out)
 
     def noise(self, index: int) -> FloatArray:
         """The noise row (d,) at an index: a view into the table, not to be written to."""

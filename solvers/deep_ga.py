@@ -22,7 +22,7 @@ from mpies.solvers.streams import SOLVER, stream
 
 
 class DeepGAOptions(Population):
-    """Deep GA: mutants of the best members; for rewards that say little of the direction."""
+    """Deep GA: mutants of the best members; for sparse or deceptive rewards."""
 
     kind: Literal["deep_ga"] = "deep_ga"
     population: Annotated[Count, Field(ge=2)] = Field(

@@ -11,7 +11,6 @@ import bisect
 import functools
 import itertools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +72,19 @@ class Directions:
     def length(self) -> int:
         """Number of normals in a noise row."""
         return sum(self.rank * sum(part.matrix) if part.matrix else part.stop - part.start for part in self.parts)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a rank keeps of directions."""
+        return 0
+
+    def row(self, table: FloatArray, indices: npt.NDArray[np.int64], number: int) -> FloatArray:
+        """The direction (d,) of noise row `number` of a population where there are no products; not to be written to.
+
+        indices: (k,) of all noise rows of the population.
+        """
+        index = indices[number]
+        return table[index : index + self.dimension]
 
     def sample(self, table: FloatArray, index: int, mean: FloatArray, scale: FloatArray, out: FloatArray) -> None:
         """Write mean + scale * direction into `out` (d,).  index: of the noise row.  mean: (d,).  scale: (1,)."""
@@ -153,11 +165,3 @@ class Directions:
         if not self.matrices:
             return {}
         return {"low_rank/rank": np.int64(self.rank), "low_rank/matrices": np.array(self.matrices, np.int64)}
-
-
-def restore_directions(dimension: int, state: Mapping[str, Any]) -> Directions:
-    """The Directions in the state of a solver."""
-    if "low_rank/rank" not in state:
-        return Directions(dimension)
-    matrices = tuple((int(start), int(rows), int(columns)) for start, rows, columns in state["low_rank/matrices"])
-    return Directions(dimension, matrices, int(state["low_rank/rank"]))

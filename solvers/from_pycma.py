@@ -31,7 +31,7 @@ class CMAESOptions(WholeCandidates):
     )
     restarts: Literal["none", "ipop", "bipop"] = Field(
         "none",
-        description="when pycma's stop criteria hold: go on, start again with twice the population (ipop), "
+        description="when pycma's stop criteria hold: continue (none), start again with twice the population (ipop), "
         "or with large and small ones in turn (bipop)",
     )
     integers: list[WholeNumber] = Field(

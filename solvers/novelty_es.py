@@ -22,7 +22,7 @@ from mpies.solvers.streams import SOLVER, stream
 
 
 class NoveltyESOptions(Pairs):
-    """NS-ES and its kin: reward for novel behaviour, against rewards that lead into a trap."""
+    """NS-ES, NSR-ES, NSRA-ES: reward for new behaviour, against deceptive rewards."""
 
     kind: Literal["novelty_es"] = "novelty_es"
     takes_low_rank: ClassVar[bool] = True

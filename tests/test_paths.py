@@ -92,7 +92,7 @@ def test_a_run_stays_where_it_is(where, tmp_path, write_own, write_config, run_m
     arguments = "train", "my.yaml", "--out", "runs/x"
     assert run_mpies(0, *arguments, "stop.generations=3").code == 0
     outcome = run_mpies(2, *arguments)
-    assert outcome.code == 0 and "runs/x: going on from generation 3" in outcome.stderr, outcome.stderr
+    assert outcome.code == 0 and "runs/x: continuing from generation 3" in outcome.stderr, outcome.stderr
     assert outcome.stdout.count("runs/x: all generations done; generation 4,") == 1
     run = tmp_path / "runs" / "x"
     assert find_runs(tmp_path) == ["runs/x"] and len(read_metrics(run)) == 4

@@ -13,7 +13,8 @@ from mpies.api.training import as_plain, ranks_of_this_job
 from mpies.config.loading import as_yaml, resolved
 from mpies.config.schema import Config
 from mpies.errors import FINISHED, REQUEUE, ConfigError
-from mpies.jobs.sweep import SweepRequest, print_result, supervise_sweep, train_sweep
+from mpies.jobs.sweep import SweepRequest, supervise_sweep, train_sweep
+from mpies.jobs.sweep_output import print_result
 from mpies.paths import absolute, fixed_start_folder
 from mpies.runs.files import default_out
 from mpies.sweeps.folder import SweepFolder
@@ -70,8 +71,10 @@ def sweep(
     trials: int | None = None,
     draw_seed: int | None = None,
     out: str | Path | None = None,
+    halving: Mapping[str, Any] | None = None,
+    sampler: Mapping[str, Any] | None = None,
     ranks: int | None = None,
-    ranks_per_run: int = 1,
+    ranks_per_run: int | None = None,
     retry: bool = False,
     comm: Any = None,
     progress: bool = True,
@@ -86,7 +89,11 @@ def sweep(
     are drawn from: {"log_uniform": [0.01, 0.1]}, "uniform", "integer" (both ends included), or {"choice": [...]}.
     seeds: 5 for 1 to 5, "6..10", or a list; by default the config's own.  draw_seed: decides on what is drawn.
     out: the folder of the sweep; by default runs/NAME_sweep with the keys.
-    ranks: train on so many ranks of a job of its own.  ranks_per_run: how many of them train a run together.
+    halving: {"first": 100_000, "eta": 3} trains all settings for so many steps ("unit": "generations" for these), the
+    best third of them for three times as many, and so on; the last ones to their end.
+    sampler: {"kind": "tpe", "batch": 10} has Optuna propose `trials` settings, ten at a time; "cma" is the other kind.
+    ranks: train on so many ranks of a job of its own.  ranks_per_run: how many of them train a run together; by default
+    one, or, with fewer trials than ranks, as many as are predicted to be efficient.
     retry: whether trials that have failed are trained once more.  comm: as for `mpies.train`.
     progress: whether to print a line for each trial that ends.
 
@@ -103,7 +110,7 @@ def sweep(
     if ranks is not None and comm is not None:
         raise ConfigError("ranks starts a job of its own, and comm trains in this one; leave one of them out")
     with fixed_start_folder():
-        described = _describe(config, dict(vary or {}), seeds, trials, draw_seed)
+        described = _describe(config, dict(vary or {}), seeds, trials, draw_seed, halving, sampler)
         environment = described.base.get("environment")
         named = environment.get("id", "run") if isinstance(environment, dict) else "run"
         name = str(config if isinstance(config, str | Path) else named)
@@ -118,17 +125,24 @@ def sweep(
         return SweepResult(absolute(folder), rank_settings(found))
 
 
-def _describe(config: Any, vary: dict[str, Any], seeds: Any, trials: int | None, draw_seed: int | None) -> Sweep:
+def _describe(
+    config: Any,
+    vary: dict[str, Any],
+    seeds: Any,
+    trials: int | None,
+    draw_seed: int | None,
+    *methods: Mapping[str, Any] | None,
+) -> Sweep:
     """The Sweep of the arguments.  Raises ConfigError."""
     plain = as_plain(vary)
     seeds = seeds if isinstance(seeds, str) or not isinstance(seeds, Iterable) else [as_plain(seed) for seed in seeds]
     if isinstance(config, str | Path):
-        return load_sweep(config, plain, trials, seeds, draw_seed)
+        return load_sweep(config, plain, trials, seeds, draw_seed, *methods)
     if not isinstance(config, Mapping | Config):
         raise ConfigError(f"config must be a path, a recipe's name, a mapping or a Config, but is {config!r}")
     values = resolved(config) if isinstance(config, Config) else as_plain(config)
     values = values if "base" in values else {"base": values}
-    return read_sweep(values, "config", plain, trials, seeds, draw_seed)
+    return read_sweep(values, "config", plain, trials, seeds, draw_seed, *methods)
 
 
 def _sweep_here(request: SweepRequest, world: Any) -> None:

@@ -46,7 +46,8 @@ def train(
     main thread Ctrl-C, SIGTERM and SIGUSR1 stop the run after this generation: after Ctrl-C the run is returned, the
     others then do what they would have done.
 
-    config: the path of a YAML file, a recipe's name, a mapping with the same keys, or a Config.
+    config: the path of a YAML file, a recipe's name, an environment's id, a mapping with the same keys, or a
+    Config.
     overrides: such as "solver.sigma=0.05".
     out: the run directory; by default runs/NAME, of the config and the overrides.
     ranks: train on so many ranks of a job of its own, started with mpirun, while this process follows it.

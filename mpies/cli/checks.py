@@ -40,6 +40,35 @@ def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: t
         click.echo(cost)
 
 
+@click.command("import")
+@click.argument("file", type=click.Path())
+@click.option("--out", metavar="CONFIG", help="Write the config to this file; default standard output.")
+@user_errors
+def import_(file: str, out: str | None) -> None:
+    """Translate a config of another program.
+
+    FILE is a .json of OpenAI's evolution-strategies-starter, a .gin of es_on_gke, or config.py:GAME of estool.
+    Settings that differ are named on standard error (docs/moving_over.md).
+    """
+    from mpies.config.foreign import import_config
+    from mpies.config.loading import as_yaml
+    from mpies.errors import ConfigError
+    from mpies.paths import absolute
+
+    values, notes = import_config(file)
+    text = as_yaml(values)
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        try:
+            with absolute(out).open("x", encoding="utf-8") as stream:
+                stream.write(text)
+        except FileExistsError:
+            raise ConfigError(f"{out}: exists already; give another --out") from None
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+
+
 @click.command()
 @OPTIONAL_CONFIG
 @click.option("--out", default=".", show_default=True, help="Folder that runs will be written to.")
@@ -48,7 +77,7 @@ def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: t
 def doctor(config: str | None, out: str, overrides: tuple[str, ...]) -> None:
     """Examine this shell, Slurm job or pod for what a run needs.
 
-    Exit 1 where something would break a run.  The memory is checked against what CONFIG needs, or without CONFIG
+    Exit 1 if something would break a run.  The memory is checked against what CONFIG needs, or without CONFIG
     against what a small policy needs.
     """
     from mpies.jobs.doctor import examine_config
@@ -72,13 +101,13 @@ def doctor(config: str | None, out: str, overrides: tuple[str, ...]) -> None:
 @click.option(
     "--episodes", default=1000, show_default=True, type=click.IntRange(0), help="Episodes to watch the memory over."
 )
-@click.option("--markdown", is_flag=True, help="Print a table as in docs/environments.md.")
+@click.option("--markdown", is_flag=True, help="Print a Markdown table, as in docs/environments.md.")
 @click.option("--fresh", is_flag=True, hidden=True, help="Print the traces of a fresh instance only.")
 @user_errors
 def probe(environments: tuple[str, ...], steps: int, episodes: int, markdown: bool, fresh: bool) -> None:
-    """Find out whether episodes hang on their seed and actions alone.
+    """Check whether episodes depend on their seed and actions alone.
 
-    ENVIRONMENT is an id, or a config.  Exit 1 where one is not reproducible, or where every episode fails.
+    ENVIRONMENT is an id, or a config.  Exit 1 if one is not reproducible, or if every episode fails.
     """
     from mpies.tools.probe import print_probes
 
@@ -94,7 +123,7 @@ def probe(environments: tuple[str, ...], steps: int, episodes: int, markdown: bo
 def verify(config: str, ranks: str, generations: int, overrides: tuple[str, ...]) -> None:
     """Prove that CONFIG gives the same bits on any number of ranks.
 
-    Exit 1 where it does not.
+    Exit 1 if it does not.
     """
     from mpies.tools.verify import verify_ranks
 

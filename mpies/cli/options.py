@@ -35,6 +35,63 @@ OVERRIDES = click.argument(
 )
 
 
+def host_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options that say on which hosts ranks are started; it gets them as one argument, `where`."""
+
+    @functools.wraps(command)
+    def run(
+        *args: Any,
+        hosts: str | None,
+        hostfile: str | None,
+        min_ranks: int,
+        wait: float,
+        restarts: int,
+        launcher: str,
+        **kwargs: Any,
+    ) -> None:
+        from mpies.jobs.hosts import Where
+
+        command(*args, where=Where(hosts, hostfile, min_ranks, wait, restarts, launcher), **kwargs)
+
+    options = [
+        click.option(
+            "--hosts",
+            metavar="H1:8,H2:8",
+            help="Start this many ranks on each of these hosts; slurm: on the hosts of this job.",
+        ),
+        click.option(
+            "--hostfile", metavar="FILE", help="A file with lines NAME slots=N, or a program that prints them."
+        ),
+        click.option(
+            "--min-ranks", type=COUNT, default=1, help="If hosts are lost, continue with at least this many ranks."
+        ),
+        click.option(
+            "--wait", type=NumberRange(0), default=0.0, help="Seconds that hosts have to answer before a start."
+        ),
+        click.option(
+            "--restarts",
+            type=click.IntRange(0),
+            default=100,
+            show_default=True,
+            help="How often ranks that end early are started again.",
+        ),
+        click.option("--launcher", default="auto", help="In a Slurm job: auto, srun, srun:pmix, srun:pmi2 or mpirun."),
+    ]
+    found: Callable[..., None] = run
+    for option in reversed(options):
+        found = option(found)
+    return found
+
+
+LOG_FORMAT = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    envvar="MPIES_LOG",
+    default="text",
+    help="json: one JSON object per line, with its severity, for log viewers.  [env: MPIES_LOG]",
+)
+
+
 def user_errors(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
     """A command that prints a user's error as one line on standard error and ends with exit code 2.
 

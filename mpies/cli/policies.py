@@ -20,7 +20,7 @@ SEED = click.option(
 def evaluate(policy: str, episodes: int, seed: int | None, as_json: bool) -> None:
     """Play a policy on held-out episodes and print its mean return.
 
-    POLICY is a run directory or a policy file.  Exit 1 where episodes fail.
+    POLICY is a run directory or a policy file.  Exit 1 if episodes fail.
     """
     from mpies.tools.evaluate import describe_evaluation, evaluate_policy
 
@@ -40,7 +40,7 @@ def play(run: str, video: str | None, episodes: int, seed: int | None, member: s
     """Show or record episodes of the best policy of RUN.
 
     RUN is a run directory, also of a run in progress, or a policy file.  With --member, play a recorded member again;
-    exit 1 where its return differs from the recorded one.
+    exit 1 if its return differs from the recorded one.
     """
     if member is None:
         from mpies.runs.metrics import format_return
@@ -62,7 +62,9 @@ def play(run: str, video: str | None, episodes: int, seed: int | None, member: s
 
 @click.command()
 @POLICY
-@click.option("--to", required=True, help="policy.npz, policy.onnx, policy.pt2 (PyTorch), or policy.py, which needs NumPy alone.")
+@click.option(
+    "--to", required=True, help="policy.npz, policy.onnx, policy.pt2 (PyTorch), or policy.py, which needs NumPy alone."
+)
 @user_errors
 def export(policy: str, to: str) -> None:
     """Write a policy for other programs.

@@ -3,13 +3,33 @@
 import contextlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mpies.cli.options import COUNT, RUN, RUNS, NumberRange, echo, end, user_errors
 
+if TYPE_CHECKING:
+    from mpies.views.groups import Group
+
 WIDTH = click.option(
     "--width", default=8.0, show_default=True, type=NumberRange(3, 40), help="Width of a plot in inches."
+)
+FORMATS = click.option(
+    "--format",
+    "formats",
+    multiple=True,
+    default=["png"],
+    show_default=True,
+    type=click.Choice(["png", "pdf", "svg"]),
+    help="Of the pictures; may be given several times.",
+)
+SCALE = click.option(
+    "--scale",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "linear", "log"]),
+    help="Of returns; auto is logarithmic where they have one sign and span much.",
 )
 
 
@@ -22,8 +42,19 @@ WIDTH = click.option(
     "--grid", default=15, show_default=True, type=click.IntRange(3, 200), help="Points per side of landscape.png."
 )
 @click.option("--episodes", default=3, show_default=True, type=COUNT, help="Episodes per point of landscape.png.")
+@FORMATS
+@SCALE
 @user_errors
-def plot(runs: tuple[str, ...], width: float, trajectory: bool, umap: bool, grid: int, episodes: int) -> None:
+def plot(
+    runs: tuple[str, ...],
+    width: float,
+    trajectory: bool,
+    umap: bool,
+    grid: int,
+    episodes: int,
+    formats: tuple[str, ...],
+    scale: str,
+) -> None:
     """Draw the return of runs against time, generations and steps.
 
     The pictures are reward_vs_*.png in the directory of each RUN.
@@ -36,10 +67,10 @@ def plot(runs: tuple[str, ...], width: float, trajectory: bool, umap: bool, grid
         if trajectory:
             from mpies.views.landscape import write_landscape
 
-            paths = write_landscape(run, umap, grid, episodes, width)
+            paths = write_landscape(run, umap, grid, episodes, width, formats)
         else:
             curves = read_curves(run)
-            paths = write_plots(curves.path, curves, width)
+            paths = write_plots(curves.path, curves, width, formats=formats, scale=scale)
         for path in paths:
             echo(path)
 
@@ -47,34 +78,80 @@ def plot(runs: tuple[str, ...], width: float, trajectory: bool, umap: bool, grid
 @click.command()
 @RUN
 @click.option("--out", help="The file; default RUN/report.html.")
+@click.option("--film", is_flag=True, help="First record an episode of the best policy as RUN/film.mp4.")
 @user_errors
-def report(run: str, out: str | None) -> None:
+def report(run: str, out: str | None, film: bool) -> None:
     """Write one HTML file about RUN that opens anywhere.
 
-    It holds the config, the curves, the result and how to reproduce it.
+    It tells what was trained on what, with curves, evaluation, seeds, film and how to reproduce it.
     """
     from mpies.views.report import write_report
 
+    if film:
+        from mpies.views.video import play_policy
+
+        play_policy(run, 1, None, Path(run) / "film.mp4")
     echo(write_report(run, out))
 
 
 @click.command()
 @RUNS
-@click.option("--out", default=".", show_default=True, help="Folder for comparison_vs_*.png.")
+@click.option("--out", default=".", show_default=True, help="Folder for comparison.csv, comparison_vs_*.png and so on.")
 @WIDTH
+@FORMATS
+@SCALE
+@click.option(
+    "--band",
+    default="bootstrap",
+    show_default=True,
+    type=click.Choice(["bootstrap", "range"]),
+    help="bootstrap: interquartile mean and its 95 % interval; range: mean, worst and best seed.",
+)
+@click.option("--machine", default="", help="Where all runs were trained; seconds are compared only with it.")
 @user_errors
-def compare(runs: tuple[str, ...], out: str, width: float) -> None:
+def compare(
+    runs: tuple[str, ...], out: str, width: float, formats: tuple[str, ...], scale: str, band: str, machine: str
+) -> None:
     """Compare configs over their seeds.
 
-    RUNs that differ in the seed alone are one group.
+    Each RUN is a run, or a folder with runs in it. Runs that differ in the seed alone are one group. Of a single sweep,
+    all settings are ranked in ranking.csv and ranking.json, and the best ten are compared.
     """
-    from mpies.views.compare import group_runs, print_table, write_comparison
-    from mpies.views.curves import read_curves
+    from mpies.sweeps.comparison import is_sweep
+    from mpies.views.compare import write_comparison
+    from mpies.views.comparison_table import print_table
+    from mpies.views.curves import read_all_curves
+    from mpies.views.groups import group_runs
 
-    groups = group_runs([read_curves(run) for run in runs])
-    print_table(groups)
-    for path in write_comparison(groups, out, width):
+    if len(runs) == 1 and is_sweep(runs[0]):
+        groups = rank_sweep(runs[0], out)
+    else:
+        curves, left_out = read_all_curves(runs)
+        for reason in left_out:
+            click.echo(f"left out: {reason}", err=True)
+        groups = group_runs(curves)
+        print_table(groups, machine)
+    if not groups:  # of a sweep that has not begun
+        return
+    for path in write_comparison(groups, out, width, formats, band, scale, machine):
         echo(path)
+
+
+def rank_sweep(path: str, out: str) -> "list[Group]":
+    """Print the settings of a sweep, the best first, and write them to files.  Returns the groups of the best."""
+    from mpies.jobs.sweep_output import print_standings
+    from mpies.sweeps.comparison import describe_importance, group_best, read_folder, write_ranking
+    from mpies.sweeps.table import Results, rank_settings
+
+    folder = read_folder(path)
+    results = Results(folder).refresh()
+    standings = rank_settings(results)
+    print_standings(results, folder.sweep.varied)
+    if importance := describe_importance(standings, folder.sweep.varied):
+        echo(importance)
+    for file in write_ranking(standings, folder.sweep.varied, out):
+        echo(file)
+    return group_best(folder, standings)
 
 
 @click.command()
@@ -106,7 +183,7 @@ def dashboard(folder: str, host: str, port: int) -> None:
 def replay(run: str, generation: int, out: str | None) -> None:
     """Recompute the mean of any generation of RUN from its ledger.
 
-    It needs no environment.  Exit 1 where a bit differs from the recorded state.
+    It needs no environment.  Exit 1 if a bit differs from the recorded state.
     """
     from mpies.tools.replay import Replay
 
@@ -129,7 +206,7 @@ def replay(run: str, generation: int, out: str | None) -> None:
 def reproduce(recipe: str | None, listed: bool, out: str | None, ranks: int, generations: int | None) -> None:
     """Train a recipe again and compare it with the recorded run.
 
-    RECIPE is a name under results/.  Exit 1 where the learning curves differ by more than the recorded tolerance.
+    RECIPE is a name under results/.  Exit 1 if the learning curves differ by more than the recorded tolerance.
     """
     from mpies.errors import ConfigError
     from mpies.tools.reproduce import list_recipes, reproduce_recipe

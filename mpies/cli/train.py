@@ -1,12 +1,17 @@
 """mpies train: train a policy."""
 
+import gc
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from mpies.cli import completion
-from mpies.cli.options import CONFIG, COUNT, OVERRIDES, NumberRange, parse_seeds, user_errors
+from mpies.cli.options import CONFIG, COUNT, LOG_FORMAT, OVERRIDES, host_options, parse_seeds, user_errors
+
+if TYPE_CHECKING:
+    from mpies.jobs.hosts import Where
 
 
 @click.command()
@@ -23,26 +28,13 @@ from mpies.cli.options import CONFIG, COUNT, OVERRIDES, NumberRange, parse_seeds
     show_default=True,
     help="auto continues a run that exists, never refuses to, must refuses to start a new one.",
 )
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    envvar="MPIES_LOG",
-    default="text",
-    help="json: one JSON object per line, with its severity, for log viewers.  [env: MPIES_LOG]",
-)
+@LOG_FORMAT
 @click.option(
     "--ranks",
     type=COUNT,
     help="Start this many ranks with mpirun; Ctrl-C then finishes the generation first.",
 )
-@click.option("--hosts", metavar="H1:8,H2:8", help="Start ranks on these hosts, so many on each; slurm: on this job's.")
-@click.option("--hostfile", metavar="FILE", help="A file with lines NAME slots=N, or a program that prints them.")
-@click.option("--min-ranks", type=COUNT, default=1, help="Where hosts are lost, go on with this many ranks.")
-@click.option("--wait", type=NumberRange(0), default=0.0, help="Seconds that hosts have to answer before a start.")
-@click.option(
-    "--restarts", type=click.IntRange(0), default=100, show_default=True, help="At most, where ranks end early."
-)
-@click.option("--launcher", default="auto", help="In a Slurm job: auto, srun, srun:pmix, srun:pmi2 or mpirun.")
+@host_options
 @click.option("--seeds", metavar="N|A..B", help="Repeat with seeds 1 to N (or A to B), each in OUT-seed-K.")
 @click.option("--dry-run", is_flag=True, help="Check everything and print what would be done, but write nothing.")
 @OVERRIDES
@@ -53,19 +45,14 @@ def train(
     resume: str,
     log_format: str,
     ranks: int | None,
-    hosts: str | None,
-    hostfile: str | None,
-    min_ranks: int,
-    wait: float,
-    restarts: int,
-    launcher: str,
+    where: "Where",
     seeds: str | None,
     dry_run: bool,
     overrides: tuple[str, ...],
 ) -> None:
     """Train CONFIG, or continue its run from the newest checkpoint.
 
-    Under mpirun or srun it trains on all their ranks, with --ranks on as many of its own, otherwise on one.
+    Under mpirun or srun it trains on all ranks.  With --ranks N it starts N ranks itself.  Otherwise it uses one.
     """
     os.environ["MPIES_LOG"] = log_format  # where progress.py reads it
     from mpies.errors import ConfigError
@@ -75,16 +62,16 @@ def train(
     numbers = None if seeds is None else parse_seeds(seeds)
     if dry_run:
         from mpies.jobs import dry_run as dry
-        from mpies.jobs.hosts import find_source
+        from mpies.jobs.hosts import count_slots
 
-        source = find_source(hosts, hostfile)
-        slots = sum(host.slots for host in source.hosts()) if source else ranks
-        sys.exit(dry.dry_run(config, out, resume, overrides, numbers, min(ranks or slots, slots) if slots else None))
-    if ranks is not None or hosts or hostfile:
-        from mpies.jobs.supervisor import Where, supervise_training
+        slots, _ = count_slots(where.hosts, where.hostfile, ranks)
+        sys.exit(dry.dry_run(config, out, resume, overrides, numbers, slots))
+    if ranks is not None or where.hosts or where.hostfile:
+        from mpies.jobs.supervisor import supervise_training
 
-        where = Where(hosts, hostfile, min_ranks, wait, restarts, launcher)
         sys.exit(supervise_training(config, out, resume, overrides, numbers, ranks, log_format, where))
+    gc.disable()  # what imports make is no garbage, and looking for some takes a tenth of their time
     from mpies.jobs.rank import train_on_this_rank
 
+    gc.enable()
     sys.exit(train_on_this_rank(config, out, resume, overrides, numbers))

@@ -23,8 +23,9 @@ def connect() -> Communicator:
         comm = MPICommunicator()
         if comm.size == 1 < int(started):
             raise ConfigError(
-                f"mpirun started {started} ranks, but each is alone: it is of another MPI than mpi4py's, which is "
-                f"{library_name()}; take that one's mpirun, or: pip install --force-reinstall --no-binary mpi4py mpi4py"
+                f"mpirun started {started} ranks, but they cannot find each other: it belongs to another MPI than "
+                f"mpi4py's, which is {library_name()}; use the mpirun of that MPI, or: pip install --force-reinstall "
+                "--no-binary mpi4py mpi4py"
             )
         return comm
     from mpies.comm.serial import Serial

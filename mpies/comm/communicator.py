@@ -80,6 +80,13 @@ class Communicator(ABC):
         """
 
     @abstractmethod
+    def open_node_file(self) -> int:
+        """The descriptor of an empty file in memory, which has no name, and that all ranks of this node have opened.
+
+        Its memory is free again when all have closed it, or have died.
+        """
+
+    @abstractmethod
     def node_barrier(self) -> None:
         """Wait for the ranks of this node."""
 

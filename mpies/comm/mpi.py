@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from mpies.comm.barrier import MPIBarrier, NonblockingBarrier
 from mpies.comm.communicator import ROOT, Array, Communicator, RankLost
+from mpies.comm.mpiexec import COMPONENTS
 from mpies.comm.processes import process_start
-from mpies.comm.work_counter import SLOTS, NodeCounters, WorkCounter
+from mpies.comm.work_counter import SLOTS, NodeCounters, WorkCounter, open_node_file
 from mpies.errors import NotEnoughSharedMemory
 
 P = ParamSpec("P")
@@ -45,15 +46,12 @@ def _survivable(
     return call
 
 
-_OSC = "OMPI_MCA_osc"  # which of Open MPI's ways to share memory; UCX complains on machines without the hardware
-
-
 class MPICommunicator(Communicator):
     """The ranks of an mpi4py communicator, by default MPI_COMM_WORLD, or those of them that are left."""
 
     def __init__(self, world: Any = None) -> None:
-        self._has_set_osc = _OSC not in os.environ
-        os.environ.setdefault(_OSC, "^ucx")
+        self._added = [name for name in COMPONENTS if name not in os.environ]  # to the variables of this process
+        os.environ |= {name: COMPONENTS[name] for name in self._added}
         from mpi4py import MPI
 
         self._mpi: Any = MPI
@@ -198,6 +196,10 @@ class MPICommunicator(Communicator):
         return window, np.frombuffer(memory, dtype, count)
 
     @_survivable
+    def open_node_file(self) -> int:
+        return open_node_file(self._node, 0)
+
+    @_survivable
     def node_barrier(self) -> None:
         self._node.Barrier()
 
@@ -252,8 +254,8 @@ class MPICommunicator(Communicator):
                 comm.Free()
         if self._counters:
             self._counters.close()
-        if self._has_set_osc:
-            os.environ.pop(_OSC, None)
+        for name in self._added:
+            os.environ.pop(name, None)
 
     def free(self) -> None:
         for window in self._windows:

@@ -12,6 +12,11 @@ from pathlib import Path
 from mpies.threads import VARIABLES, limit_threads
 
 SSH_ARGUMENTS = "PRTE_MCA_plm_ssh_args"  # the variable with Open MPI 5's arguments for ssh
+# Parts of Open MPI that are left out.
+COMPONENTS = {
+    "OMPI_MCA_osc": "^ucx",  # complains on machines without the hardware
+    "OMPI_MCA_btl": "^ofi",  # is for one-sided access between nodes, which nothing here needs, and costs each start 1 s
+}
 # Variables that name a default hostfile: Open MPI 5 and 4, MPICH.
 HOSTFILES = ("PRTE_MCA_prte_default_hostfile", "OMPI_MCA_orte_default_hostfile", "HYDRA_HOST_FILE")
 _OWNERS = ("prterun", "prted", "mpirun", "mpiexec")  # programs that have a folder ompi.NUMBER or prted.NUMBER
@@ -46,7 +51,7 @@ def environment() -> dict[str, str]:
     MPICH ignores what is for Open MPI.
     """
     added = {
-        "OMPI_MCA_osc": "^ucx",  # complains on machines without the hardware
+        **COMPONENTS,
         "OMPI_MCA_mpi_yield_when_idle": "1",  # more ranks than cores must not spin
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         # A host that vanishes without a word ends the job after 5 seconds; by default nobody would ask for it.

@@ -1,5 +1,6 @@
 """One rank without an MPI library: every operation is the identity."""
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -42,6 +43,9 @@ class Serial(Communicator):
             return np.empty(count, dtype)
         except MemoryError:
             raise NotEnoughSharedMemory(f"{count:,} numbers do not fit into memory: lower noise.size") from None
+
+    def open_node_file(self) -> int:
+        return os.memfd_create("mpies")
 
     def node_barrier(self) -> None:
         return None

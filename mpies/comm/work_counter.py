@@ -56,6 +56,27 @@ def count_alone() -> Callable[[int], int]:
     return add
 
 
+def open_node_file(node: Any, size: int) -> int:
+    """The descriptor of a file of `size` zeros in memory, which has no name, and that all ranks of the node open.
+
+    node: the mpi4py communicator of the node's ranks; all of them call this.
+    """
+    path = None
+    if node.rank == 0:
+        folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        descriptor, path = tempfile.mkstemp(prefix="mpies-node-", dir=folder)
+        os.write(descriptor, bytes(size))
+        os.close(descriptor)
+    path = node.bcast(path)
+    try:
+        file = os.open(path, os.O_RDWR)
+        node.Barrier()
+    finally:
+        if node.rank == 0:
+            os.unlink(path)
+    return file
+
+
 class NodeCounters:
     """SLOTS counters and a flag in memory that all ranks of a node map; every rank of the node constructs one.
 
@@ -63,20 +84,8 @@ class NodeCounters:
     """
 
     def __init__(self, node: Any) -> None:
-        path = None
-        if node.rank == 0:
-            folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-            descriptor, path = tempfile.mkstemp(prefix="mpies-counters-", dir=folder)
-            os.write(descriptor, bytes(8 * (SLOTS + 1)))
-            os.close(descriptor)
-        path = node.bcast(path)
-        try:
-            self._file = os.open(path, os.O_RDWR)
-            self._memory = mmap.mmap(self._file, 8 * (SLOTS + 1))
-            node.Barrier()
-        finally:
-            if node.rank == 0:
-                os.unlink(path)
+        self._file = open_node_file(node, 8 * (SLOTS + 1))
+        self._memory = mmap.mmap(self._file, 8 * (SLOTS + 1))
         self._numbers = np.frombuffer(self._memory, np.int64)
 
     def add(self, slot: int, count: int) -> int:

@@ -4,6 +4,7 @@
 where, what was expected, what it is, how to mend it.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import yaml
 from pydantic import Field, ValidationError, create_model
 
 from mpies.config.messages import explain, one_line, quoted
-from mpies.config.recipes import find_config
+from mpies.config.recipes import find_config, is_environment_id
 from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, any_solver, kinds_of
 from mpies.errors import ConfigError
 from mpies.paths import absolute, start_folder
@@ -27,10 +28,16 @@ _EXAMPLE = "environment: {id: CartPole-v1}"
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """The Config of a YAML file, with overrides such as "solver.sigma=0.05" applied.  Raises ConfigError.
 
-    path: of the file, or a recipe's name.
+    path: of the file, a recipe's name, or an environment's id.
     """
     path = find_config(path)
-    return make_config(read_yaml(path), overrides, str(path))
+    return make_config(read_config(path), overrides, str(path))
+
+
+def read_config(path: str | Path) -> Values:
+    """The values of a config that `find_config` found.  Raises ConfigError."""
+    is_id = is_environment_id(path) and not os.path.exists(absolute(path))  # false for a name that no file can have
+    return {"environment": {"id": str(path)}} if is_id else read_yaml(path)
 
 
 def make_config(values: Mapping[str, Any], overrides: Sequence[str], where: str) -> Config:
@@ -62,7 +69,7 @@ def validate_config(values: Mapping[str, Any], where: str, overridden: Sequence[
         raise ConfigError(explain(error, where, overridden, model)) from None
     except (RecursionError, ValueError):
         raise ConfigError(
-            f"{where}: environment.kwargs must hold numbers, texts, flags, lists and sections only; mend or remove it"
+            f"{where}: environment.kwargs must hold numbers, texts, flags, lists and sections only; fix or remove it"
         ) from None
     return config
 
@@ -94,25 +101,28 @@ def resolved(config: Config) -> Values:
     return config.model_dump(mode="json")
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """(key, old, new) of each key that two resolved configs differ in, besides FREE_KEYS and FREE_SECTIONS."""
+def flatten_settings(values: Mapping[str, Any]) -> Values:
+    """Dotted keys of a resolved config to their values, besides FREE_KEYS and FREE_SECTIONS."""
 
-    def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-        for key, value in values.items():
+    def flatten(inner: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+        for key, value in inner.items():
             if isinstance(value, dict):
                 yield from flatten(value, f"{prefix}{key}.")
             else:
                 yield prefix + key, value
 
-    one, two = (
-        dict(flatten({key: value for key, value in values.items() if key not in FREE_SECTIONS}))
-        for values in (old, new)
-    )
+    held = {key: value for key, value in values.items() if key not in FREE_SECTIONS}
+    return {key: value for key, value in flatten(held) if key not in FREE_KEYS}
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """(key, old, new) of each key that two resolved configs differ in, besides FREE_KEYS and FREE_SECTIONS."""
+    one, two = flatten_settings(old), flatten_settings(new)
     missing = "(absent)"
     return [
         (key, one.get(key, missing), two.get(key, missing))
         for key in sorted(one.keys() | two.keys())
-        if key not in FREE_KEYS and one.get(key, missing) != two.get(key, missing)
+        if one.get(key, missing) != two.get(key, missing)
     ]
 
 
@@ -175,7 +185,7 @@ class _Loader(yaml.SafeLoader):
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         value = super().construct_scalar(node)
         if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise yaml.constructor.ConstructorError(None, None, "half a character; mend or remove it", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, "half a character; fix or remove it", node.start_mark)
         return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

@@ -53,12 +53,12 @@ class EnvironmentSection(Options):
     )
     backend: Literal["auto", "envpool", "gymnasium", "gym"] = Field(
         "auto",
-        description="auto takes EnvPool where it has the id and no kwargs are given, then gymnasium, then gym",
+        description="auto takes EnvPool if it has the id and no kwargs are given, then gymnasium, then gym",
     )
     kwargs: dict[str, Any] = Field({}, description="keyword arguments of the environment's constructor")
     rebuild: Literal["auto", "always", "never"] = Field(
         "auto",
-        description="not for EnvPool: whether each episode gets a new environment object; auto does so where a short "
+        description="not for EnvPool: whether each episode gets a new environment object; auto does so if a short "
         "probe finds that the object carries history from one episode into the next",
     )
     rebuild_every: Count | None = Field(
@@ -71,7 +71,7 @@ class EnvironmentSection(Options):
     )
     instances: Count | None = Field(
         None,
-        description="how many objects of the environment may exist at a time, such as 1 where each takes a licence; "
+        description="how many objects of the environment may exist at a time, such as 1 if each needs a licence; "
         "default no limit; not for EnvPool",
     )
     instances_per: Literal["rank", "node"] = Field(
@@ -104,8 +104,8 @@ class EnvironmentSection(Options):
     )
     seeds: Literal["pair", "generation"] = Field(
         "pair",
-        description="which members share the seeds of their episodes: the two of an antithetic pair, or all of a "
-        "generation",
+        description="which members share the seeds of their episodes: an antithetic pair, or a whole generation, which "
+        "builds fewer MuJoCo environments and so saves time if episodes are short",
     )
     dimension: Annotated[Count, Field(ge=2)] | None = Field(
         None, description="number of parameters of a function: function:NAME, or your own"
@@ -189,6 +189,13 @@ class LowRankSection(NoiseTable):
     rank: Count = Field(1, description="r: a matrix takes r (rows + columns) normals in place of rows * columns")
 
 
+class OrthogonalSection(NoiseTable):
+    """For few parameters, directions that are orthogonal to each other: fewer members do (docs/solvers.md)."""
+
+    kind: Literal["orthogonal"] = "orthogonal"
+    rank: ClassVar[int] = 0
+
+
 class EvaluationSection(Options):
     """Held-out episodes of the mean; they train nothing and count in no budget."""
 
@@ -233,7 +240,7 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", 'Field name "json"')  # hides an old method of pydantic's that nobody calls
 
     class TrackingSection(Options):
-        """What else is written for other tools to follow a run.  Of these none can stop or slow training."""
+        """Output for other tools that follow a run.  None of it can stop or slow training."""
 
         tensorboard: Flag = Field(
             False, description="TensorBoard events in the run, under the names of OpenAI's starter"
@@ -241,8 +248,8 @@ with warnings.catch_warnings():
         json: Flag = Field(  # type: ignore[assignment]
             False, description="metrics.jsonl in the run: the rows of metrics.csv as JSON objects, one a line"
         )
-        wandb: WandbSection | None = Field(None, description="the run also in Weights & Biases")
-        mlflow: MLflowSection | None = Field(None, description="the run also in MLflow")
+        wandb: WandbSection | None = Field(None, description="send the run to Weights & Biases")
+        mlflow: MLflowSection | None = Field(None, description="send the run to MLflow")
 
 
 class StopSection(Options):
@@ -301,7 +308,7 @@ class Config(Options):
     overlap: Fraction = Field(
         0.0, description="share of a generation's members that may begin before the generation before it is complete"
     )
-    noise: Annotated[NoiseSection | LowRankSection, Field(discriminator="kind")] = Field(
+    noise: Annotated[NoiseSection | LowRankSection | OrthogonalSection, Field(discriminator="kind")] = Field(
         NoiseSection(), description="the random numbers that members are made of"
     )
     evaluation: EvaluationSection = Field(EvaluationSection(), description="how progress is measured")
@@ -329,9 +336,9 @@ class Config(Options):
 
     @model_validator(mode="after")
     def _noise_fits(self) -> Self:
-        if not self.noise.rank:
+        if self.noise.kind == "full":
             return self
-        if self.policy.kind != "mlp":
+        if self.noise.kind == "low_rank" and self.policy.kind != "mlp":
             raise ValueError(
                 "noise.kind low_rank is for policy.kind mlp, whose layers are matrices, "
                 f"but policy.kind is {self.policy.kind}; use noise: {{kind: full}}"
@@ -339,8 +346,8 @@ class Config(Options):
         if not self.solver.takes_low_rank:
             takers = ", ".join(kind for kind, solver in SOLVERS.items() if solver.Options.takes_low_rank)
             raise ValueError(
-                f"noise.kind low_rank is for solvers that need no more of the noise than its weighted sum ({takers}), "
-                f"but solver.kind is {self.solver.kind}; use noise: {{kind: full}}"
+                f"noise.kind {self.noise.kind} is for solvers that need no more of the noise than its weighted sum "
+                f"({takers}), but solver.kind is {self.solver.kind}; use noise: {{kind: full}}"
             )
         return self
 

@@ -59,7 +59,7 @@ def examine_config(config: str | None, overrides: Sequence[str], folder: str) ->
     Raises ConfigError where the config or the folder cannot be used.
     """
     if not Path(folder).is_dir():
-        raise ConfigError(f"--out {folder}: is no folder; give one that is there, such as a shared volume")
+        raise ConfigError(f"--out {folder}: is not a folder; give an existing one, such as a shared volume")
     needed = predict_cost(load_config(config, overrides), ranks=1).memory if config else SMALL_RUN
     yield from examine(needed, folder)
 

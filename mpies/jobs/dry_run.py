@@ -2,12 +2,10 @@
 
 import math
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import numpy as np
 
 from mpies.comm import Communicator, mpiexec
 from mpies.comm.together import do_together
@@ -18,12 +16,11 @@ from mpies.errors import FINISHED, ConfigError, RunLocked
 from mpies.jobs.finished_run import find_finished_run
 from mpies.jobs.rank import run_on_this_rank
 from mpies.paths import absolute
-from mpies.rollouts.batch import evaluation_batch
-from mpies.rollouts.queue import play_alone
 from mpies.runs.files import default_out
 from mpies.runs.metrics import read_metrics
 from mpies.runs.opening import check_directory
 from mpies.runs.reader import RunView
+from mpies.scaling.bench import play_sample
 from mpies.scaling.cost import describe_cost
 from mpies.training.task import Task
 
@@ -100,7 +97,7 @@ def describe_run(folder: Path, config: Config, resume: str, out: Path) -> str:
         raise RunLocked(f"{folder}: is being written by process {writer['pid']} on {writer['host']}; wait, or stop it")
     existing = next(parent for parent in (absolute(folder), *absolute(folder).parents) if parent.exists())
     if not os.access(existing, os.W_OK):
-        raise ConfigError(f"{folder}: cannot be written (no permission for {existing}); take another --out")
+        raise ConfigError(f"{folder}: cannot be written (no permission for {existing}); choose another --out")
     finished = find_finished_run(folder, config) if resume != "never" else None
     if finished:
         return finished.describe(config, out).removeprefix(f"{folder}: ")
@@ -128,21 +125,9 @@ def describe_pace(config: Config, task: Task, is_new: bool, folder: Path, ranks:
         return (
             f"{_time((seconds[-1] - seconds[0]) / (len(seconds) - 1))}, as in the newest {len(seconds) - 1} of the run"
         )
-    first = task.first_policy()
-    normalization = None
-    if task.observation_size:
-        size = task.observation_size
-        normalization = first.get("normalization", np.stack([np.zeros(size), np.ones(size)]).astype(np.float32))
     rollouts = math.ceil(config.solver.members(task.dimension) * config.solver.episodes / ranks)  # of each rank
-    count, took = 1, 0.0
-    while True:  # more at a time are faster: as many as are played at once, unless that takes long
-        batch = evaluation_batch(first["parameters"], task.evaluation_seeds(0, 0, count), normalization)
-        began = time.perf_counter()
-        play_alone(task.player, batch)
-        took = time.perf_counter() - began
-        if count == rollouts or took * min(4, rollouts / count) > PATIENCE:
-            break
-        count = min(4 * count, rollouts)
+    took, steps = play_sample(config, task, rollouts, PATIENCE)
+    count = len(steps)
     episodes = f"{count} episode{'s' * (count > 1)}"
     return f"about {_time(took / count * rollouts)} at first: {episodes} of the first policy took {_time(took)}"
 

@@ -13,6 +13,7 @@ from mpies.jobs.allocation import TIMEOUT, output_of, parse_hosts
 
 # The MPI Operator tells the launcher of an MPIJob how many ranks a worker takes; discover_hosts.sh does not.
 DEFAULT_SLOTS = "OMPI_MCA_orte_set_default_slots"
+RESTARTS = 100  # how often ranks that ended unexpectedly are started again, unless told otherwise
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,18 @@ class Host:
 
     name: str
     slots: int
+
+
+@dataclass(frozen=True)
+class Where:
+    """On which hosts a job runs, as the options of `mpies train` with these names say."""
+
+    hosts: str | None = None
+    hostfile: str | None = None
+    min_ranks: int = 1
+    wait: float = 0.0
+    restarts: int = RESTARTS
+    launcher: str = "auto"
 
 
 class HostSource(ABC):
@@ -38,7 +51,7 @@ class GivenHosts(HostSource):
         words = [word.strip() for word in text.split(",")]
         for word in words:
             if not re.fullmatch(r"[^\s:=]+(:[1-9]\d*)?", word):
-                raise ConfigError(f"--hosts {text}: {word!r} is no host; write NAME or NAME:SLOTS, as in h1:8,h2:8")
+                raise ConfigError(f"--hosts {text}: {word!r} is not a host; write NAME or NAME:SLOTS, as in h1:8,h2:8")
         self._hosts = [Host(name, slots or 1) for name, slots in parse_hosts("\n".join(words)).items()]
 
     def hosts(self) -> list[Host]:
@@ -123,3 +136,15 @@ def find_source(
     if hosts == "slurm":
         return SlurmHosts(environment)
     return GivenHosts(hosts) if hosts else None
+
+
+def count_slots(hosts: str | None, hostfile: str | None, ranks: int | None) -> tuple[int | None, int | None]:
+    """How many ranks `ranks` are on these hosts, and how many of them the largest host has.
+
+    None where there are no hosts, or no `ranks`, which say so.  Raises ConfigError.
+    """
+    source = find_source(hosts, hostfile)
+    if source is None:
+        return ranks, ranks
+    slots = [host.slots for host in source.hosts()]
+    return min(ranks or sum(slots), sum(slots)) or None, max(slots, default=None)

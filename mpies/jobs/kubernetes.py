@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from mpies.config.loading import load_config
+from mpies.config.loading import as_yaml, load_config, read_config
 from mpies.config.recipes import find_recipes
 from mpies.errors import ConfigError
 from mpies.jobs.submit import Echo, Job, describe, predict_run, repository_file, submit, write_file
@@ -42,9 +42,12 @@ def overlay(job: Job, base: str, mpijob: Mapping[str, Any], image: str | None) -
             f"/configs/{name}",
             "--out",
             f"/runs/{Path(job.out).name}",
+            *job.options,
             *job.overrides,
         ],
     }
+    if job.command != "train":
+        values[f"{launcher}/template/spec/containers/0/command/1"] = job.command
     patch = [{"op": "replace", "path": path, "value": value} for path, value in values.items()]
     kustomization: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -91,10 +94,13 @@ def _mebibytes(count: int) -> str:
     return f"{math.ceil(count / 2**20)}Mi"
 
 
-def launch(job: Job, base: str | None, image: str | None, is_wanted: bool, echo: Echo) -> int:
+def launch(
+    job: Job, base: str | None, image: str | None, is_wanted: bool, echo: Echo, config_text: str | None = None
+) -> int:
     """Write a Job's overlay beside its run and, where that is wanted, apply it.  Returns the exit code.
 
     base: a folder of Kustomize to build on, or None for the repository's own.  image: as for `overlay`.
+    config_text: what the pods read as the job's config; None for the config itself.
     """
     base_folder = Path(base) if base else repository_file("k8s/mpi-operator/base")
     if not re.fullmatch(r"[-._a-zA-Z0-9]+", Path(job.config).name):
@@ -105,7 +111,10 @@ def launch(job: Job, base: str | None, image: str | None, is_wanted: bool, echo:
     path_to_base = os.path.relpath(base_folder.resolve(), folder.resolve())
     mpijob = read_mpijob(base_folder)
     text = overlay(job, path_to_base, mpijob, image)
-    write_file(folder / Path(job.config).name, Path(job.config).read_text())
+    file = Path(job.config)  # an environment's id is none
+    if config_text is None:
+        config_text = file.read_text() if file.is_file() else as_yaml(read_config(file))
+    write_file(folder / file.name, config_text)
     write_file(folder / "kustomization.yaml", text)
     echo(f"{folder}: {describe(job)}")
     if not image:
@@ -202,9 +211,12 @@ def read_overlay(folder: str | Path) -> Overlay:
         raise ConfigError(f"{folder}: has {len(jobs)} MPIJobs, but one was expected; give an overlay of one run")
     spec = jobs[0]["spec"]
     replicas = spec["mpiReplicaSpecs"]
-    arguments = replicas["Launcher"]["template"]["spec"]["containers"][0].get("args") or [""]
+    launcher = replicas["Launcher"]["template"]["spec"]["containers"][0]
+    arguments = launcher.get("args") or [""]
     name = Path(arguments[0]).name
     own = Path(folder) / name
+    if "sweep" in launcher.get("command", ()):
+        raise ConfigError(f"{folder}: is of a sweep; mpies sweep {own} --dry-run tells what it takes")
     if not own.is_file() and Path(name).stem not in find_recipes():
         raise ConfigError(
             f"{folder}: its launcher trains {arguments[0]!r}, which is neither in this folder nor among the recipes"

@@ -13,6 +13,8 @@ from mpies.errors import ConfigError
 from mpies.jobs.hosts import Host
 
 OPTIONS = "MPIES_MPIRUN"  # the variable with further options of mpirun
+AGENT = "PRTE_MCA_plm_ssh_agent"  # the variable with what Open MPI 5 takes in place of ssh
+CONNECT = 10  # seconds that mpirun's ssh to a host may take, which has just answered; without it, minutes
 TRIAL = 120  # seconds that a way of starting ranks has to show that it works
 # A program for all ranks: fails unless they are connected.  MPICH changes the list that sys.argv is, hence the integer.
 COUNT_RANKS = "import sys; wanted = int(sys.argv[1]); from mpi4py import MPI; sys.exit(MPI.COMM_WORLD.size != wanted)"
@@ -71,7 +73,11 @@ class Mpirun(Launcher):
         return [self._program, "-n", str(ranks), *flags]
 
     def environment(self) -> dict[str, str]:
-        return {name: value for name, value in super().environment().items() if name not in mpiexec.HOSTFILES}
+        variables = {name: value for name, value in super().environment().items() if name not in mpiexec.HOSTFILES}
+        if AGENT in variables:  # another program than ssh
+            return variables
+        given = variables.get(mpiexec.SSH_ARGUMENTS, "")  # of several values ssh takes the first
+        return variables | {mpiexec.SSH_ARGUMENTS: f"{given} -o ConnectTimeout={CONNECT}".strip()}
 
 
 class Srun(Launcher):

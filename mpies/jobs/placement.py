@@ -77,6 +77,10 @@ class Placement:
                 raise TooFewHosts(f"{few}, but --min-ranks is {self.min_ranks}; {why}")
             time.sleep(AGAIN)
 
+    def all_answer(self, hosts: Sequence[Host]) -> bool:
+        """Whether ranks can run on all of these hosts now."""
+        return not any(answer.problem for answer in ask_hosts(hosts, self.way, self.job))
+
     def limit(self, hosts: Sequence[Host]) -> list[Host]:
         """The first of the hosts, as many as `ranks` needs."""
         left = self.ranks or sum(host.slots for host in hosts)

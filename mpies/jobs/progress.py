@@ -4,9 +4,10 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mpies.config.schema import StopSection
 from mpies.runs.lock import LOCK_FILE
@@ -81,7 +82,21 @@ class Pace:
 
 def measure_pace(run: Path, stop: StopSection, since: int) -> Pace | None:
     """The Pace of a run; None before two generations after generation `since`, where the present ranks began."""
-    rows = [row for row in read_metrics(run) if int(row["generation"]) > since][-RECENT - 1 :]
+    rows = [row for row in read_metrics(run) if int(row["generation"]) > since]
+    return pace_of(rows, stop)
+
+
+def recent_pace(run: Path, stop: StopSection) -> tuple[Pace, int] | None:
+    """The Pace of a run, and on how many ranks; None before two generations since a rank 0 last began to write it."""
+    rows = read_metrics(run)
+    rows = [row for row in rows[-RECENT - 1 :] if row.get("starts") == rows[-1].get("starts")]
+    pace = pace_of(rows, stop)
+    return None if pace is None else (pace, int(rows[-1]["ranks"]))
+
+
+def pace_of(rows: Sequence[Mapping[str, Any]], stop: StopSection) -> Pace | None:
+    """The Pace of rows of metrics.csv; None of fewer than two."""
+    rows = rows[-RECENT - 1 :]
     if len(rows) < 2:
         return None
     first, last = rows[0], rows[-1]

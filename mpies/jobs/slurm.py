@@ -41,7 +41,7 @@ def batch_script(job: Job, library: str, environment: str) -> str:
             "",
             library.rstrip("\n"),
             "",
-            shlex.join(["train", job.config, *job.overrides]),
+            shlex.join([job.command, job.config, *job.options, *job.overrides]),
             "",
         ]
     )
@@ -57,5 +57,5 @@ def launch(job: Job, is_wanted: bool, echo: Echo) -> int:
     library = repository_file("slurm/train.sh").read_text()
     script = Path(f"{job.out}.sbatch")
     write_file(script, batch_script(job, library, sys.prefix))
-    echo(f"{script}: {describe(job)}; --time is {job.seconds / 3600:.1f} h, then it goes on by itself")
+    echo(f"{script}: {describe(job)}; --time is {job.seconds / 3600:.1f} h, then it continues by itself")
     return submit([["sbatch", str(script)]], is_wanted, echo)

@@ -29,8 +29,9 @@ Echo = Callable[[str], object]  # shows a line to the user
 
 @dataclass(frozen=True)
 class Job:
-    """What a run asks of a cluster.
+    """What a run, or a sweep, asks of a cluster.
 
+    command: of mpies, train or sweep.  config: a path, or a recipe's name.  options: of the command, besides --out.
     memory, shared: bytes of a node, and how many of them are shared memory.
     seconds: the time limit.  warning: seconds before it at which the job is sent a signal.
     longest: seconds of all its generations with episodes as long as they can be; None where that was not measured.
@@ -49,6 +50,8 @@ class Job:
     longest: float | None = None
     account: str | None = None
     partition: str | None = None
+    command: str = "train"
+    options: tuple[str, ...] = ()
 
 
 def plan(
@@ -80,7 +83,7 @@ def plan(
         ranks_per_node=ranks_per_node,
         memory=math.ceil(MARGIN * memory.total(ranks_per_node)),
         shared=memory.table,
-        seconds=_parse_time(time) if time else time_limit(config.stop, longest),
+        seconds=parse_time(time) if time else time_limit(config.stop, longest),
         warning=math.ceil(config.stop.grace) + GRACE,
         longest=longest,
         account=account,
@@ -129,7 +132,7 @@ def describe(job: Job) -> str:
     return f"{size}; its generations take {job.longest / 3600:.1f} h at most"
 
 
-def _parse_time(text: str) -> int:
+def parse_time(text: str) -> int:
     """Seconds of Slurm's minutes, hours:minutes:seconds or days-hours:minutes:seconds."""
     form = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if not form or (form[1] and not form[4]) or (not form[1] and form[3] and not form[4]):
@@ -152,7 +155,7 @@ def write_file(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text.encode())
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); take another --out") from None
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another --out") from None
 
 
 def submit(commands: Sequence[Sequence[str]], is_wanted: bool, echo: Echo) -> int:

@@ -21,23 +21,25 @@ from pathlib import Path
 from types import FrameType
 
 from mpies.comm import LAUNCHED, mpiexec
+from mpies.comm.processes import kill_with_variable
 from mpies.config.loading import load_config
 from mpies.config.schema import StopSection
 from mpies.errors import FAILED, FINISHED, REQUEUE, USER_ERROR, ConfigError, UserError
 from mpies.jobs import logs
 from mpies.jobs.answers import JOB, names_of
 from mpies.jobs.forwarder import Forwarder, write_lines
-from mpies.jobs.hosts import Host, find_source
+from mpies.jobs.hosts import RESTARTS, Host, Where, find_source
 from mpies.jobs.launcher import Launcher, Mpirun, find_slurm_launcher
 from mpies.jobs.placement import Placement, TooFewHosts, count_ranks
 from mpies.jobs.progress import RunProgress, growth_pays, measure_pace, newest_generation
 from mpies.runs.files import default_out
 
-RESTARTS = 100  # how often ranks that ended unexpectedly are started again, unless told otherwise
+FRUITLESS = 2  # starts in a row, on several hosts, that may make no generation although all hosts answer
 PATIENCE = 5.0  # seconds that mpirun has to end after SIGTERM
+DRAIN = 0.5  # seconds that its last lines have to come through the pipe
 PAUSE = 2.0  # seconds before mpirun is tried again where it started no rank, and twice as many before the third time
 POLL = 0.1  # seconds between two looks at signals and at the run
-LOOK = 10.0  # seconds between two looks for hosts that have come back
+LOOK = 5.0  # seconds between two looks for hosts that have come back
 
 
 @dataclass
@@ -45,6 +47,7 @@ class Start:
     """One start of the ranks.
 
     hosts: None for this host alone.  began: time.time().  generation, writer, finished: of the runs before it.
+    measured: by Supervisor.measure before it.
     cause: why there is a start after the first one, '' for the first.  stopped_at: time.time() of the last generation
     before it.  length: of the runs when its rank 0 began to write; None before.  first_row: time.time() of its first
     generation; 0 before.
@@ -56,6 +59,7 @@ class Start:
     generation: int
     writer: str
     finished: dict[Path, tuple[int, int]]
+    measured: int = 0
     cause: str = ""
     stopped_at: float = 0.0
     length: int | None = None
@@ -65,18 +69,6 @@ class Start:
         """Its size in words."""
         nodes = f" on {len(self.hosts)} node{'s' * (len(self.hosts) > 1)}" if self.hosts else ""
         return f"{self.ranks} rank{'s' * (self.ranks > 1)}{nodes}"
-
-
-@dataclass(frozen=True)
-class Where:
-    """On which hosts a job runs, as the options of `mpies train` with these names say."""
-
-    hosts: str | None = None
-    hostfile: str | None = None
-    min_ranks: int = 1
-    wait: float = 0.0
-    restarts: int = RESTARTS
-    launcher: str = "auto"
 
 
 LOCAL = Where()
@@ -93,6 +85,8 @@ class Supervisor:
     output: where the ranks' standard output goes, as for subprocess.Popen; None for that of this process.
     write: called with the lines that the ranks and mpirun print on standard error.
     is_over: asked when the ranks have ended: whether nothing is left that they could do.
+    judges_runs: whether the job is complete when all its runs are finished.
+    measure: tells how far the job is; ranks that ended unexpectedly are started again where that has grown.
 
     `run` may be called in any thread, but only in the main one it handles signals.  `stop` may be called anywhere.
     """
@@ -117,6 +111,8 @@ class Supervisor:
         self.output: int | None = None
         self.write: Callable[[Iterable[str]], object] = write_lines
         self.is_over: Callable[[], bool] = lambda: False
+        self.judges_runs = True
+        self.measure: Callable[[], int] = lambda: newest_generation(self._progress.current())
         self._process: subprocess.Popen[str] | None = None
         self._signals = 0  # that have arrived
         self._looker = ThreadPoolExecutor(1)  # asks hosts while ranks run
@@ -154,18 +150,18 @@ class Supervisor:
 
     def _supervise(self) -> int:
         hosts = self._placement.choose(self._report, is_first=True) if self._placement else None
-        start, restarts = self._start(hosts), 0
+        start, restarts, fruitless = self._start(hosts), 0, 0
         code = REQUEUE  # of a signal before the ranks are started, or between two starts: nothing is lost
         while not self._signals:
             code = self._run_once(start)
-            if self._progress.is_finished_since(start.finished):
+            if self.judges_runs and self._progress.is_finished_since(start.finished):
                 return FINISHED
             if self.is_over():
                 return code
             if self._signals or code == USER_ERROR:
                 break
             newest = newest_generation(self._progress.current())
-            has_grown = newest > start.generation
+            has_grown = self.measure() > start.measured
             stopped_at = self._progress.written_at() if has_grown else start.stopped_at or start.began
             larger = self._wanted
             if code == REQUEUE and not larger:  # somebody has signalled the ranks themselves
@@ -173,14 +169,17 @@ class Supervisor:
             try:
                 hosts = self._placement.choose(self._report, is_first=False) if self._placement else None
             except TooFewHosts as error:
-                self._report("ERROR", f"{error}; nothing is lost, the same command goes on from generation {newest}")
+                goes_on = f"nothing is lost, the same command continues from generation {newest}"
+                self._report("ERROR", f"{error}; {goes_on}")
                 return REQUEUE
             if code == REQUEUE:
                 cause = f"the return of {names_of(missing_in(start.hosts, larger))}"
             else:
                 lost = missing_in(hosts, start.hosts)
-                restarts += 1
-                if restarts > self._restarts or not (has_grown or lost):
+                restarts, fruitless = restarts + 1, 0 if has_grown or lost else fruitless + 1
+                # A host may be lost while ranks start, and back before it is asked.
+                tolerated = FRUITLESS if start.hosts and len(start.hosts) > 1 else 0
+                if restarts > self._restarts or fruitless > tolerated:
                     return self._give_up(code, newest, restarts)
                 cause = f"the loss of {names_of(lost)}" if lost else f"an unexpected end (code {code})"
                 self._report("WARNING", f"{cause} after generation {newest}: restart {restarts} of {self._restarts}")
@@ -199,7 +198,7 @@ class Supervisor:
         ranks = count_ranks(hosts) if hosts else self._ranks
         generation = newest_generation(self._progress.current())
         now = Start(hosts, ranks, time.time(), generation, self._progress.writer(), self._progress.finished())
-        now.cause, now.stopped_at = cause, stopped_at
+        now.cause, now.stopped_at, now.measured = cause, stopped_at, self.measure()
         if hosts or cause:
             after = f" after {cause}" if cause else ""
             self._report("INFO", f"starting {now.describe()} by {self._launcher.name}{after}")
@@ -215,6 +214,8 @@ class Supervisor:
         """
         for attempt in range(mpiexec.ATTEMPTS):
             time.sleep(attempt * PAUSE)
+            if attempt and self._placement and start.hosts and not self._placement.all_answer(start.hosts):
+                break  # a host is lost; the next start is without it
             self._wanted: list[Host] = []  # hosts of a larger start that the ranks make room for
             start.began = time.time()
             self._process = process = subprocess.Popen(
@@ -232,11 +233,23 @@ class Supervisor:
             errors = Forwarder(process.stderr, self.write)
             errors.start()
             code = self._wait(process, start)
-            errors.join(PATIENCE)  # what a lost ssh leaves behind may hold the pipe open
             is_own = code not in (FINISHED, FAILED, USER_ERROR, REQUEUE)  # code of mpirun, not of a rank
+            has_ended_well = code in (USER_ERROR, REQUEUE) or self._progress.is_finished_since(start.finished)
+            self._drain(errors, may_have_lost=start.hosts is not None and not has_ended_well)
             if self._signals or start.length is not None or not (errors.never_began or (start.hosts and is_own)):
                 break
         return code if code >= 0 else FAILED
+
+    def _drain(self, errors: Forwarder, may_have_lost: bool) -> None:
+        """Wait until all that was printed is forwarded.  may_have_lost: whether a host may be lost.
+
+        mpirun leaves its ssh to a lost host behind, which holds the pipe open until it notices that itself.
+        """
+        if may_have_lost:
+            errors.join(DRAIN)
+            if errors.is_alive():
+                kill_with_variable(JOB, self._launcher.added[JOB])
+        errors.join(PATIENCE)
 
     def _wait(self, process: subprocess.Popen[str], start: Start) -> int:
         """Wait for mpirun's end, and ask the ranks to stop when a signal has arrived.  Returns the exit code."""
@@ -251,6 +264,9 @@ class Supervisor:
         self._note_first_generation(start)
         if start.length is None:  # nothing is being played, so nothing is lost
             process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE)
+            process.kill()  # it may wait for ssh to a host that is lost
             process.wait()
             return REQUEUE
         process.send_signal(signal.SIGUSR1)

@@ -3,55 +3,52 @@
 import contextlib
 import logging
 import os
-import sys
-import time
-import traceback
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
 import numpy as np
 
-from mpies.comm import LAUNCHED, Communicator, RankLost
-from mpies.comm.together import CollectiveError, do_together
-from mpies.errors import FAILED, FINISHED, REQUEUE, USER_ERRORS, ConfigError, RunLocked, escape
+from mpies.comm import Communicator, RankLost
+from mpies.comm.together import do_together
+from mpies.errors import FAILED, FINISHED, REQUEUE, ConfigError
+from mpies.jobs.answers import JOB
 from mpies.jobs.finished_run import find_finished_run
+from mpies.jobs.groups import Meeting, divide, meet
+from mpies.jobs.hosts import count_slots
 from mpies.jobs.logs import use_json_if_wanted
 from mpies.jobs.rank import run_on_this_rank
-from mpies.jobs.supervisor import Supervisor
-from mpies.jobs.training import RunRequest, train_run
-from mpies.runs.lock import Lock
-from mpies.scaling.cost import predict_cost
+from mpies.jobs.supervisor import LOCAL, Supervisor, Where, place
+from mpies.jobs.sweep_output import print_ending
+from mpies.jobs.trial_ranks import Group, Report, SweepRanks
+from mpies.scaling.model import read_constants
 from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.table import Result, Results, describe_result, format_standings, write_table
-from mpies.sweeps.trials import Sweep, Trial, check_trials
+from mpies.sweeps.forecast import Forecast, choose_ranks_per_run
+from mpies.sweeps.screen import open_screen
+from mpies.sweeps.table import Result, Results, write_table
+from mpies.sweeps.trials import Sweep, check_trials
 from mpies.training.control import Signals
-from mpies.views.progress import NoProgress, format_entry, is_json_wanted
-
-log = logging.getLogger(__name__)
-
-POLL = 0.5  # seconds between two looks at the queue, while other groups of the job train what is left
-ROWS = 40  # settings that the table shows
-WAIT, END = -1, -2  # in place of a trial's number
-
-Report = Callable[[Result, int, int, str], object]  # a result, how many trials have ended, how many there are, --out
+from mpies.training.noise_tables import NoiseTables
 
 
 @dataclass(frozen=True)
 class SweepRequest:
     """What to train, and where to.
 
-    load: reads the sweep.  out: its folder.  ranks_per_run: of a group.  retries: whether trials that have failed are
-    tried again.  report: called on rank 0 of a group when a trial has ended.
+    load: reads the sweep.  out: its folder.  ranks_per_run: of a group; None lets `choose_ranks_per_run` decide.
+    retries: whether trials that have failed are tried again.  report: called on rank 0 of a group when a trial has
+    ended.  is_live: whether that is shown on a live screen instead, where there is a terminal.
+    constants: path of what `mpies bench` measured, or None.
     """
 
     load: Callable[[], Sweep]
     out: str
-    ranks_per_run: int = 1
+    ranks_per_run: int | None = None
     retries: bool = False
     report: Report = lambda result, ended, total, out: None
+    is_live: bool = False
+    constants: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,28 +66,53 @@ def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> 
     """
     folder = do_together(comm, lambda: open_sweep(request, comm))
     name = comm.broadcast([np.frombuffer(uuid.uuid4().bytes, np.uint8)])[0].tobytes().hex()
-    number = comm.rank // request.ranks_per_run
-    folder.job = f"{name}.{number}"
-    part = comm.split(number) if request.ranks_per_run < comm.size else comm
-    is_stopped = _Group(part, folder, request.report, signals, name).work()
-    if part is not comm:
-        part.close()
-    while True:
-        try:
-            is_stopped = bool(comm.first_error("signal" if is_stopped else ""))
-            break
-        except RankLost:
-            comm.repair()
+    efficient = do_together(comm, lambda: find_ranks_per_run(folder, request, comm) if comm.is_root else None)
+    ranks_per_run = comm.broadcast_int(efficient)
+    screen = open_screen(SweepFolder(request.out, folder.sweep)) if request.is_live and comm.is_root else None
+    report = SweepRequest.report if comm.broadcast_int(int(screen is not None)) else request.report
+    tables = NoiseTables(comm.open_node_file())
+    try:
+        ranks = SweepRanks(folder, name, comm.size, report, signals, tables)
+        is_stopped = _train_in_groups(comm, ranks, ranks_per_run)
+    finally:
+        tables.close()
+        if screen:
+            screen.close()
     if not comm.is_root:
         return SweepEnding(_agree_on_code(comm, FINISHED), [])
     results = Results(folder)
     write_table(results)
     found = results.refresh()
-    is_left = any(one.state in ("new", "stopped", "running") for one in found)
+    is_left = any(not one.has_ended for one in found)
     code = REQUEUE if is_stopped and is_left else FINISHED
     if code == FINISHED and any(one.state == "failed" for one in found):
         code = FAILED
     return SweepEnding(_agree_on_code(comm, code), found)
+
+
+def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) -> bool:
+    """Divide the ranks into groups that train trials, as often as that pays.  Returns whether a signal has ended it."""
+    number = 0
+    while True:
+        try:
+            meet(comm)
+            if number and comm.is_root:
+                Meeting(ranks.folder.path, ranks.job, number).end()
+            number = comm.broadcast_int(number) + 1  # rank 0's: others may have repaired the ranks more often
+            if comm.first_error("signal" if ranks.signals.raised is not None else ""):
+                return True
+            division, place = divide(comm, ranks.folder, ranks_per_run)
+            if not division.sizes:
+                return False
+            group = division.group(place)
+            part = comm.split(group) if len(division.sizes) > 1 else comm
+        except RankLost:
+            comm.repair()
+            continue
+        ranks.size, ranks.folder.job = comm.size, f"{ranks.job}.{number}.{group}"
+        Group(part, ranks, Meeting(ranks.folder.path, ranks.job, number), division.trials[group]).work()
+        if part is not comm:
+            part.close()
 
 
 def _agree_on_code(comm: Communicator, code: int) -> int:
@@ -103,103 +125,33 @@ def _agree_on_code(comm: Communicator, code: int) -> int:
 def open_sweep(request: SweepRequest, comm: Communicator) -> SweepFolder:
     """The folder of the sweep, which rank 0 checks and makes.  Raises ConfigError."""
     folder = SweepFolder(request.out, request.load())
-    if request.ranks_per_run > comm.size:
-        raise ConfigError(
-            f"--ranks-per-run is {request.ranks_per_run}, but the job has {comm.size} rank{'s' * (comm.size > 1)}; "
-            "lower it, or start more with --ranks"
-        )
+    if JOB not in os.environ:  # else the supervisor has checked it, and hosts may have been lost since then
+        check_ranks_per_run(request, comm.size)
     if comm.is_root:
-        check_trials(folder.sweep, folder.trials)
+        check_trials(folder.sweep, folder.list_to_check())
         folder.open(
-            lambda trial: find_finished_run(folder.run(trial), folder.sweep.config(trial)) is not None, request.retries
+            lambda trial: find_finished_run(folder.run(trial), folder.config(trial)) is not None, request.retries
         )
     return folder
 
 
-class _Group:
-    """One rank's part of a group, which trains one trial at a time.
-
-    comm: of the group.  name: how the names of all groups of the job begin.
-    """
-
-    def __init__(self, comm: Communicator, folder: SweepFolder, report: Report, signals: Signals, name: str) -> None:
-        self.comm, self._folder, self._report, self._signals, self._name = comm, folder, report, signals, name
-        self._results = Results(folder)
-        self._lock: Lock | None = None  # on rank 0: of the trial that is being trained
-
-    def work(self) -> bool:
-        """Train trials until none is left for this job.  Returns whether a signal has ended that."""
-        while True:
-            try:
-                number = self.comm.broadcast_int(self._next() if self.comm.is_root else None)
-            except RankLost:
-                self.comm.repair()
-                continue
-            if number == END:
-                return self._signals.raised is not None
-            if number == WAIT:
-                continue
-            if self._train(self._folder.trials[number]):
-                return True
-
-    def _next(self) -> int:
-        """The number of the trial that this group has taken, or WAIT, or END."""
-        if self._signals.raised is not None:
-            return END
-        taken = self._folder.take()
-        if taken:
-            number, self._lock = taken
-            return number
-        if not self._folder.is_trained_by(self._name):
-            return END
-        time.sleep(POLL)  # a group that dies leaves its trial to this one
-        return WAIT
-
-    def _train(self, trial: Trial) -> bool:
-        """Train a trial, or write down why that failed.  Returns whether a signal has ended it."""
-        run, sweep = self._folder.run(trial), self._folder.sweep
-        request = RunRequest(lambda: sweep.config(trial), run, run, "auto", job=self._folder.job, has_plots=False)
-        reason, problem, details = "", "", ""
-        try:
-            ending = train_run(self.comm, request, self._signals, NoProgress(), time.monotonic())
-            reason, problem = ending.reason, ending.problem
-        except CollectiveError as error:
-            problem = "" if isinstance(error.mistake, RunLocked) else str(error)  # another job was faster
-        except Exception as error:
-            details = traceback.format_exc()
-            if isinstance(error, RunLocked):
-                log.warning("%s", error)
-            else:
-                problem = str(error) if isinstance(error, USER_ERRORS) else f"{type(error).__name__}: {error}"
-            if self.comm.size > 1:  # the others of the group would wait for ever: the job ends, the next one goes on
-                if problem:
-                    self._folder.record_failure(trial, problem, details)
-                raise
-        if self.comm.is_root and problem and reason != "signal":
-            self._folder.record_failure(trial, problem, details)
-        if self._lock:
-            self._folder.give_back(trial, self._lock)
-            self._lock = None
-        self.comm.free()
-        if self.comm.is_root and reason != "signal":
-            self._show(trial)
-        return reason == "signal"
-
-    def _show(self, trial: Trial) -> None:
-        with contextlib.suppress(OSError):  # the disk may be full; the next trial tries again
-            write_table(self._results)
-        results = self._results.refresh()
-        ended = sum(one.is_finished or one.state == "failed" for one in results)
-        result = next(one for one in results if one.trial is trial)
-        if result.is_finished or result.state == "failed":  # else another job has it
-            self._report(result, ended, len(results), self._folder.name)
+def check_ranks_per_run(request: SweepRequest, ranks: int) -> None:
+    """Raise ConfigError where a run is to have more than all ranks."""
+    if request.ranks_per_run and request.ranks_per_run > ranks:
+        raise ConfigError(
+            f"--ranks-per-run is {request.ranks_per_run}, but the job has {ranks} rank{'s' * (ranks > 1)}; "
+            "lower it, or start more with --ranks"
+        )
 
 
-def print_result(result: Result, ended: int, total: int, out: str) -> None:
-    """Print a trial that has ended on standard output."""
-    message = f"[{ended}/{total}] {describe_result(result, out)}"
-    severity = "WARNING" if result.state == "failed" else "INFO"
-    print(format_entry(severity, message, {}) if is_json_wanted() else escape(message), flush=True)
+def find_ranks_per_run(folder: SweepFolder, request: SweepRequest, comm: Communicator) -> int:
+    """How many ranks of this job train a run together.  Rank 0 calls this."""
+    if request.ranks_per_run or comm.size == 1:
+        return request.ranks_per_run or 1
+    constants = read_constants(request.constants) if request.constants else None
+    config = folder.sweep.config(folder.list_to_check()[0])
+    forecast = Forecast(folder.sweep, constants)
+    return choose_ranks_per_run(forecast, config, folder.count_left(), comm.size, comm.node_size)
 
 
 def sweep_on_this_rank(request: SweepRequest) -> int:
@@ -212,103 +164,34 @@ def sweep_on_this_rank(request: SweepRequest) -> int:
             handler.setLevel(logging.WARNING)
         ending = train_sweep(comm, request, signals)
         if comm.is_root:
-            print_ending(ending, request)
+            print_ending(ending.results, request.out, request.load().varied)
         signals.close()
         return comm.finalize(ending.code)
 
     return run_on_this_rank(train)
 
 
-def print_ending(ending: SweepEnding, request: SweepRequest) -> None:
-    """Print the table of the settings, and a line that says how the sweep ended."""
-    states = [one.state for one in ending.results]
-    left, running, failed = states.count("new") + states.count("stopped"), *map(states.count, ("running", "failed"))
-    parts = [f"{len(states) - left - running - failed} of {len(states)} trials finished"]
-    parts += [f"{failed} failed (--retry tries them again)"] if failed else []
-    parts += [f"{running} trained by other jobs"] if running else []
-    parts += [f"{left} left; the same command goes on"] if left else []
-    message = f"{request.out}: {', '.join(parts)}; {request.out}/trials.csv has all of them"
-    if is_json_wanted():
-        print(format_entry("INFO", message, {}), flush=True)
-        return
-    if not all(state == "new" for state in states):
-        heading, *rows = format_standings(ending.results, request.load().varied)
-        print_table([heading, *rows[:ROWS]])
-        if len(rows) > ROWS:
-            print(f"and {len(rows) - ROWS} more", flush=True)
-    print(escape(message), flush=True)
+def supervise_sweep(
+    arguments: Sequence[str], request: SweepRequest, ranks: int | None, folder: SweepFolder, where: Where = LOCAL
+) -> Supervisor:
+    """The Supervisor of `mpies sweep` on `ranks` ranks of a job of its own; None takes all that the hosts have.
 
-
-def print_table(rows: Iterable[tuple[str, ...]]) -> None:
-    """Print a heading and rows as a table, as wide as the terminal, or 140 columns in a file."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    heading, *rest = rows
-    table = Table(box=box.SIMPLE)
-    for cell in heading:
-        table.add_column(Text(cell))
-    for row in rest:
-        table.add_row(*(Text(cell) for cell in row))
-    is_terminal = sys.stdout.isatty() and not any(name in os.environ for name in LAUNCHED)
-    Console(width=None if is_terminal else 140, force_terminal=False).print(table)
-
-
-def dry_run(request: SweepRequest, ranks: int | None) -> int:
-    """Print what a sweep would do, and write nothing.  ranks: that would be started.  Returns the exit code."""
-
-    def show(comm: Communicator) -> int:
-        text = do_together(comm, lambda: describe_sweep(request, ranks or comm.size) if comm.is_root else "")
-        if comm.is_root:
-            click.echo(escape(text))
-        return comm.finalize(FINISHED)
-
-    return run_on_this_rank(show)
-
-
-def describe_sweep(request: SweepRequest, ranks: int) -> str:
-    """What a sweep would do on so many ranks, as lines of text.  Raises what the sweep would."""
-    folder = SweepFolder(request.out, request.load())
-    if request.ranks_per_run > ranks:
-        raise ConfigError(f"--ranks-per-run is {request.ranks_per_run}, but there are {ranks} ranks; lower it")
-    check_trials(folder.sweep, folder.trials)
-    folder.check()
-    groups = -(-ranks // request.ranks_per_run)
-    memory = predict_cost(folder.sweep.config(folder.trials[0]), request.ranks_per_run).memory
-    size = groups * (memory.table + memory.root) + ranks * memory.rank
-    width = max(len(trial.name) for trial in folder.trials)
-    lines = [
-        f"{trial.name:{width}}  {folder.state(trial):8}  {' '.join(trial.overrides)}".rstrip()
-        for trial in folder.trials
-    ]
-    left = folder.count_left()
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"trials              {len(folder.trials)}, of which {left} are to be trained, in {folder.name}",
-            f"ranks               {ranks}, in {groups} group{'s' * (groups > 1)} of {request.ranks_per_run}",
-            f"memory of a node    {size / 2**20:,.0f} MB with all groups, as the first trial needs it",
-            "",
-            "nothing was written",
-        ]
-    )
-
-
-def supervise_sweep(arguments: Sequence[str], request: SweepRequest, ranks: int, folder: SweepFolder) -> Supervisor:
-    """The Supervisor of `mpies sweep` on `ranks` ranks of a job of its own.
-
-    arguments: besides those that the request tells.  folder: of the request's sweep.  Raises ConfigError for mistakes
-    in the sweep.
+    arguments: besides those that the request tells.  folder: of the request's sweep.  where: on which hosts.
+    Raises ConfigError for mistakes in the sweep.
     """
-    check_trials(folder.sweep, folder.trials)
+    check_trials(folder.sweep, folder.list_to_check())
     folder.check()
     if request.retries:  # once, and not whenever the ranks are started again
         folder.forget_failures()
-    arguments = ["--out", request.out, "--ranks-per-run", str(request.ranks_per_run), *arguments]
+    given = {"--out": request.out, "--ranks-per-run": request.ranks_per_run, "--constants": request.constants}
+    flags = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
     runs: list[Path] = [folder.path / trial.name for trial in folder.trials]
-    supervisor = Supervisor(["sweep", *arguments], ranks, lambda: runs)
-    supervisor.is_over = lambda: not any(folder.state(trial) in ("new", "stopped") for trial in folder.trials)
+    placement, launcher = place(where, ranks)
+    check_ranks_per_run(request, count_slots(where.hosts, where.hostfile, ranks)[0] or 1)
+    supervisor = Supervisor(
+        ["sweep", *flags, *arguments], ranks or 1, lambda: runs, placement, launcher, where.restarts
+    )
+    supervisor.is_over = lambda: not folder.has_work()
+    supervisor.judges_runs = not (folder.halving or folder.proposals)  # their runs may be finished, and go on later
+    supervisor.measure = folder.measure
     return supervisor

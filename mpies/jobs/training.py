@@ -26,6 +26,7 @@ from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter
 from mpies.solvers.problem import SolverProblem
 from mpies.training.control import Signals
+from mpies.training.noise_tables import NoiseTables
 from mpies.training.trainer import Trainer
 from mpies.views.live_plots import LivePlots
 from mpies.views.phases import Phases
@@ -48,6 +49,7 @@ class RunRequest:
     callback: called on rank 0 with each generation's snapshot when it is recorded; True stops the run.
     job: the name that all ranks of the job share in the run's lock; '' makes one.
     has_plots: whether plots are drawn, which take a second of a short run.
+    tables: noise tables that this run shares with others; None where it has one of its own.
     """
 
     load: Callable[[], Config]
@@ -57,6 +59,7 @@ class RunRequest:
     callback: Callable[[RunWriter, Snapshot], bool] | None = None
     job: str = ""
     has_plots: bool = True
+    tables: NoiseTables | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
         trainer = do_together(comm, lambda: Trainer(config, comm, signals=signals))
         stack.callback(_close_environment, trainer)
         phases.begin_start_up("building the noise table")
-        do_together(comm, trainer.build_table)
+        do_together(comm, lambda: trainer.build_table(request.tables))
         phases.begin_start_up("reading the run")
         # A supervisor gives all its starts one name: a later one may take the lock of the run at once.
         own = uuid.UUID(os.environ.get(JOB) or uuid.uuid4().hex)
@@ -189,7 +192,7 @@ def finish_run(trainer: Trainer, reason: str, progress: LoggedProgress, phases: 
         log.error("%s", problem)
     elif reason == "signal":
         kept = clock.generation - is_unrecorded
-        log.info("stopped by a signal after generation %d; the same command goes on from there", kept)
+        log.info("stopped by a signal after generation %d; the same command continues from there", kept)
     elif is_finished:
         outcome = {"callback": "stopped by a callback"}.get(reason, f"all {reason} done")
         if reason == "solved":

@@ -60,7 +60,7 @@ class Lock:
                 ago = time.time() - owner["beat"]
                 raise RunLocked(
                     f"{self.file.parent}: is being written by process {owner['pid']} on {owner['host']}, whose last "
-                    f"heartbeat was {ago:.0f} s ago; wait for it, stop it, or take another --out"
+                    f"heartbeat was {ago:.0f} s ago; wait for it, stop it, or choose another --out"
                 )
             self._write()
         if not self.is_held:

@@ -14,12 +14,14 @@ COLUMNS = [
     *("return_mean", "return_std", "return_min", "return_max", "length_mean"),
     *("eval_mean", "eval_std", "failures", "ranks", "digest", "steps_per_second"),
     *("eval_episodes", "eval_length", "eval_rank", "idle_mean", "idle_max", "observations"),
+    *("nodes", "starts"),
 ]
 Cell = str | int | float | None
 Row = dict[str, Cell]  # column names to values; None is an empty cell
 Numbers = dict[str, float | int | None]  # likewise, without the digest
 
-_COUNTS = {"generation", "episodes", "steps", "failures", "ranks", "eval_episodes", "observations"}  # whole numbers
+# The columns of whole numbers.
+_COUNTS = {"generation", "episodes", "steps", "failures", "ranks", "nodes", "starts", "eval_episodes", "observations"}
 
 
 def format_header(columns: Sequence[str]) -> str:

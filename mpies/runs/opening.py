@@ -29,7 +29,7 @@ def open_run(path: str | Path, config: Config, resume: str = "auto", job: str | 
         (run.path / "finished.yaml").unlink(missing_ok=True)
     except OSError as error:
         run.close()
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); take another --out") from None
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another --out") from None
     except BaseException:
         run.close()
         raise
@@ -47,7 +47,7 @@ def check_directory(directory: str | Path, config: Config, resume: str = "auto")
     has_others = not all(is_lock_file(entry) or entry.startswith(".config.yaml.") for entry in entries)
     if (path / "config.yaml").exists():
         if resume == "never":
-            raise ConfigError(f"{name}: holds a run already; take --resume auto, another --out, or remove it")
+            raise ConfigError(f"{name}: holds a run already; use --resume auto, choose another --out, or remove it")
         old = read_config(path)
         with contextlib.suppress(ConfigError):  # fills in keys that are newer than the run
             old = resolved(validate_config(old, f"{name}/config.yaml"))
@@ -55,8 +55,8 @@ def check_directory(directory: str | Path, config: Config, resume: str = "auto")
         if changed:
             listed = "; ".join(f"{key}: {before!r} there, {now!r} now" for key, before, now in changed[:5])
             more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
-            raise ConfigError(f"{name}: holds a run of another config ({listed}{more}); take another --out")
+            raise ConfigError(f"{name}: holds a run of another config ({listed}{more}); choose another --out")
     elif resume == "must":
         raise ConfigError(f"{name}: holds no run to resume; take --resume auto, or give the run's directory")
     elif has_others:
-        raise ConfigError(f"{name}: is neither empty nor a run; take another --out")
+        raise ConfigError(f"{name}: is neither empty nor a run; choose another --out")

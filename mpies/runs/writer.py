@@ -52,6 +52,7 @@ class RunWriter:
     config: of the run.  job: a name that all ranks of the job share.
     warn: called with a line where something goes wrong.
     on_evaluation: called by the writing thread when an evaluation is on disk.
+    starts: how often a rank 0 has begun to write the run, this time included.
     seconds: that training has waited for the disk.  checkpoint_seconds: that the newest checkpoint took.
     """
 
@@ -61,6 +62,7 @@ class RunWriter:
         self.path, self.name, self.config, self.warn = absolute(path), str(path), config, warn
         self.lock = Lock(self.path, job)
         self.on_evaluation: Callable[[], object] = lambda: None
+        self.starts = 1
         self.seconds = 0.0
         self.checkpoint_seconds = 0.0
         self._thread = ThreadPoolExecutor(1)
@@ -99,7 +101,10 @@ class RunWriter:
         self.lock.acquire()
         checkpoint = newest_checkpoint(self.path, self.warn)
         start = int(checkpoint[1]["generation"]) if checkpoint else 0
-        rows = {int(row["generation"]) for row in read_metrics(self.path)}
+        table = read_metrics(self.path)
+        rows = {int(row["generation"]) for row in table}
+        newest = table[-1].get("starts", "") if table else ""
+        self.starts = 1 + (int(newest) if newest.isdecimal() else 0)
         records: list[Arrays] = []
         for record, _ in ledger.read(self.path / "ledger.bin", after=start):
             if int(record["generation"]) not in rows:

@@ -19,7 +19,8 @@ from mpies.config.loading import as_yaml, load_config, validate_config
 from mpies.config.schema import Config
 from mpies.envs.base import VectorEnv
 from mpies.errors import ConfigError
-from mpies.rollouts.queue import Player, RolloutQueue
+from mpies.rollouts.batch import evaluation_batch
+from mpies.rollouts.queue import Player, RolloutQueue, play_alone
 from mpies.runs.files import write_atomically
 from mpies.runs.opening import open_run
 from mpies.runs.versions import versions
@@ -237,22 +238,52 @@ def measure_task(comm: Communicator, config: Config, name: str, generations: int
         play_generation(trainer)
     steps = comm.allgather(np.concatenate(player.lengths))[0]
     step = float(comm.allgather(np.array([player.seconds]))[0].sum() / steps.sum())
-    limit = longest_episode(config)
-    env, slots = trainer.task.env, {}
+    return make_workload(config, trainer.task, name, step, steps)
+
+
+def make_workload(config: Config, task: Task, name: str, step: float, lengths: npt.NDArray[np.int64]) -> Workload:
+    """The Workload of a config.
+
+    name: of the config, for people.  step: seconds of a step.  lengths: (k,) steps of the episodes that were played.
+    """
+    env, slots = task.env, {}
     if isinstance(env, VectorEnv):
         slots = {key: getattr(env, key) for key in ("slots", "smallest", "largest", "low_water", "divisor")}
+    limit, dimension = longest_episode(config), task.dimension
     return Workload(
         name=f"{name} ({config.environment.id})",
         environment=config.environment.id,
-        parameters=trainer.task.dimension,
-        rows=max(1, config.solver.noise_rows(trainer.task.dimension)),
-        episodes=len(steps) // generations,
-        seconds=step * float(steps.mean()),
-        variation=float(steps.std() / steps.mean()),
+        parameters=dimension,
+        rows=max(1, config.solver.noise_rows(dimension)),
+        episodes=config.solver.members(dimension) * config.solver.episodes,
+        seconds=step * float(lengths.mean()),
+        variation=float(lengths.std() / lengths.mean()),
         longest=limit and limit * step,
         step=step,
         **slots,
     )
+
+
+def play_sample(config: Config, task: Task, rollouts: int, patience: float) -> tuple[float, npt.NDArray[np.int64]]:
+    """Play episodes of the first policy on this rank for a moment.
+
+    rollouts: episodes at most.  patience: seconds that are about to be spent at most.
+    Returns the seconds of the last ones that were played side by side, and their steps (k,).
+    """
+    first = task.first_policy()
+    normalization = None
+    if task.observation_size:
+        size = task.observation_size
+        normalization = first.get("normalization", np.stack([np.zeros(size), np.ones(size)]).astype(np.float32))
+    count = 1
+    while True:  # more at a time are faster: as many as are played at once, unless that takes long
+        batch = evaluation_batch(first["parameters"], task.evaluation_seeds(0, 0, count), normalization)
+        began = time.perf_counter()
+        records, _ = play_alone(task.player, batch)
+        took = time.perf_counter() - began
+        if count == rollouts or took * min(4, rollouts / count) > patience:
+            return took, records["steps"]
+        count = min(4 * count, rollouts)
 
 
 def play_generation(trainer: Trainer) -> None:

@@ -85,7 +85,7 @@ def predict_cost(config: Config, ranks: int) -> Cost:
     traffic = predict_traffic(config, task)
     memory = NodeMemory(
         table=(4 * config.noise.size if rows else 0) + 4 * dimension * traffic.rows,
-        rank=PROCESS + 4 * dimension * (slots + 3),
+        rank=PROCESS + 4 * dimension * (slots + 3) + task.directions.memory,
         root=solver.memory(dimension),
     )
     return Cost(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from pydantic import AliasChoices, Field, ValidationError
 
 from mpies.config.loading import load_config, read_yaml
+from mpies.config.schema import Config
 from mpies.errors import ConfigError
 from mpies.rollouts.batch import rollout_record
 from mpies.scaling.schedule import Schedule, completion_times
@@ -127,7 +128,7 @@ def parse_workload(text: str) -> Workload:
         )
     except (ValueError, ValidationError):
         raise ConfigError(
-            f"{text!r} is no task: give the path of a config, or PARAMETERS,EPISODES,SECONDS,VARIATION[,LONGEST] "
+            f"{text!r} is not a task: give the path of a config, or PARAMETERS,EPISODES,SECONDS,VARIATION[,LONGEST] "
             "such as 166673,10000,1,0.5,2"
         ) from None
 
@@ -140,21 +141,29 @@ def find_workload(task: str, overrides: Sequence[str], constants: Constants) -> 
     """
     if "," in task and not Path(task).exists():
         return parse_workload(task)
-    config = load_config(task, overrides)
+    return fit_workload(load_config(task, overrides), task, constants)
+
+
+def fit_workload(config: Config, path: str, constants: Constants, task: Task | None = None) -> Workload:
+    """The Workload of a config, with its episodes as `mpies bench` measured them.
+
+    path: of the config, for messages.  task: the config's, where there is one already.
+    Raises ConfigError where the episodes of the config's environment were not measured.
+    """
     if constants.task is None:
         raise ConfigError(
-            f"{task}: how long its episodes take is not known; measure with mpies bench {task} --out FILE, "
+            f"{path}: how long its episodes take is not known; measure with mpies bench {path} --out FILE, "
             "and give --constants FILE"
         )
     if constants.task.environment != config.environment.id:
         raise ConfigError(
-            f"{task}: its environment is {config.environment.id}, but the constants are of "
-            f"{constants.task.environment}; measure with mpies bench {task} --out FILE"
+            f"{path}: its environment is {config.environment.id}, but the constants are of "
+            f"{constants.task.environment}; measure with mpies bench {path} --out FILE"
         )
-    dimension = Task(config).dimension
+    dimension = (task or Task(config)).dimension
     solver = config.solver
     sizes = {
-        "name": f"{Path(task).stem} ({config.environment.id})",
+        "name": f"{Path(path).stem} ({config.environment.id})",
         "parameters": dimension,
         "rows": max(1, solver.noise_rows(dimension)),
         "episodes": solver.members(dimension) * solver.episodes,

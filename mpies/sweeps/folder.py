@@ -2,6 +2,7 @@
 
     DIR/sweep.yaml          the sweep itself
     DIR/trials.csv          a row for each trial
+    DIR/batches.yaml        with a sampler, the settings that it has proposed
     DIR/failures/NAME.txt   why a trial has failed
     DIR/NAME/               the run of a trial
 
@@ -11,21 +12,26 @@ failure is on record.  So several jobs can work on a sweep, and what a killed jo
 
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mpies.config.loading import as_yaml, differences, read_yaml
-from mpies.config.schema import FREE_KEYS, FREE_SECTIONS
+from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config
 from mpies.errors import ConfigError, RunLocked, escape, printable
 from mpies.paths import absolute
 from mpies.runs.files import write_atomically
 from mpies.runs.lock import Lock, guarded
 from mpies.runs.reader import RunView
+from mpies.sweeps.halving import Halving
+from mpies.sweeps.proposals import Proposals
 from mpies.sweeps.trials import Sweep, Trial, read_sweep
 
-# running: its lock is held; stopped: it was begun, and waits to be taken up again.
-STATES = ("new", "running", "stopped", "finished", "failed")
+# running: its lock is held; stopped: it was begun, and is to be taken up again; waiting: it is done with its rung, and
+# others are not; dropped: halving trains it no further.
+STATES = ("new", "running", "stopped", "waiting", "dropped", "finished", "failed")
+ENDED = ("dropped", "finished", "failed")
 SWEEP_FILE, FAILURES, GUARD_FILE = "sweep.yaml", "failures", ".sweep.lock"
 
 
@@ -37,19 +43,40 @@ class SweepFolder:
 
     def __init__(self, folder: str | Path, sweep: Sweep, job: str = "") -> None:
         self.path, self.name, self.sweep, self.job = absolute(folder), str(folder), sweep, job
-        self.trials = sweep.list_trials()
+        self.proposals = Proposals(self.path, sweep, self.has_failed) if sweep.sampler else None
+        self.trials = sweep.list_proposed(self.proposals.batches) if self.proposals else sweep.list_trials()
         self._done: set[str] = set()  # names of the trials that are known to be finished or to have failed
+        self.halving: Halving | None = None
+        if sweep.halving:
+            self.halving = Halving(sweep.halving, self.path, sweep, self.trials, self.has_failed)
 
     def run(self, trial: Trial) -> Path:
         """The run directory of a trial, as messages name it."""
         return Path(self.name) / trial.name
 
+    @property
+    def budget(self) -> int:
+        """Where halving has trials end now, in its unit; 0 where they are trained to their own end."""
+        return (self.halving.budget if self.halving else None) or 0
+
+    def config(self, trial: Trial, budget: int | None = None) -> Config:
+        """The Config that a trial is trained with, until a budget, by default the present one.  Raises ConfigError."""
+        budget = self.budget if budget is None else budget
+        overrides = self.halving.overrides(trial, budget) if self.halving and budget else []
+        return self.sweep.config(trial, overrides)
+
+    def list_to_check(self) -> list[Trial]:
+        """The trials whose configs are to be checked: all, and with a sampler those at the ends of its ranges."""
+        return self.trials + (self.sweep.list_proposed([self.proposals.sampler.corners()]) if self.proposals else [])
+
     def check(self) -> None:
         """Raise ConfigError where the folder holds something else than this sweep.  Nothing is changed."""
+        if self.halving:
+            self.halving.check()
         if not (self.path / SWEEP_FILE).exists():
             entries = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
             if self.path.exists() and (not self.path.is_dir() or {*entries} - {GUARD_FILE}):
-                raise ConfigError(f"{self.name}: is neither empty nor a sweep; take another --out")
+                raise ConfigError(f"{self.name}: is neither empty nor a sweep; choose another --out")
             return
         file = f"{self.name}/{SWEEP_FILE}"
         changed = [
@@ -58,7 +85,7 @@ class SweepFolder:
         ]
         if changed:
             listed = "; ".join(changed[:5])
-            raise ConfigError(f"{self.name}: holds another sweep ({listed}); take another --out")
+            raise ConfigError(f"{self.name}: holds another sweep ({listed}); choose another --out")
 
     def open(self, is_complete: Callable[[Trial], bool], retries: bool = False) -> None:
         """Make the folder, or go on with the sweep in it.  One rank of a job calls this, before the others begin.
@@ -69,7 +96,7 @@ class SweepFolder:
         self.check()
         file, text = self.path / SWEEP_FILE, as_yaml(self.sweep.as_values()).encode()
         is_same = file.exists() and file.read_bytes() == text  # then what has ended is complete
-        for trial in self.trials:
+        for trial in [] if self.halving else self.trials:  # halving knows of each trial how far it is
             ending = self.path / trial.name / "finished.yaml"
             with contextlib.suppress(OSError):
                 if ending.exists() and not (is_same or is_complete(trial)):
@@ -82,28 +109,53 @@ class SweepFolder:
                 self.check()  # another job may have made it in the meantime
                 if not is_same:  # written last, so that after a kill all trials are looked at again
                     write_atomically(file, text)
+                if self.proposals and not self.proposals.read():
+                    self.proposals.write()
             (self.path / FAILURES).mkdir(exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"{self.name}: cannot be written ({error.strerror}); take another --out") from None
+            raise ConfigError(f"{self.name}: cannot be written ({error.strerror}); choose another --out") from None
         if retries:
             self.forget_failures()
 
+    def refresh(self) -> None:
+        """Take note of what has ended since the last time; with halving, go on to the next rung."""
+        if self.proposals and self.proposals.read():
+            self.trials = self.sweep.list_proposed(self.proposals.batches)
+        if self.halving:
+            rung = self.halving.rung
+            self.halving.refresh()
+            if self.halving.rung != rung:
+                self._done.clear()
+
     def state(self, trial: Trial) -> str:
-        """One of STATES."""
-        if self._failure_file(trial).exists():
+        """One of STATES, as of the last `refresh`."""
+        if self.has_failed(trial):
             return "failed"
         state = RunView(self.path / trial.name).state()
-        if state in ("running", "finished"):
+        if state == "running":
+            return state
+        if self.halving and self.halving.is_dropped(trial):
+            return "dropped"
+        if self.halving and state == "finished":
+            is_done, is_last = self.halving.is_done(trial), self.halving.budget is None
+            return ("finished" if is_last else "waiting") if is_done else "stopped"
+        if state == "finished":
             return state
         return "stopped" if (self.path / trial.name / "config.yaml").exists() else "new"
 
-    def take(self) -> tuple[int, Lock] | None:
-        """The next trial that nobody trains, as its number, and a lock that holds it; None where there is none."""
-        for number, trial in enumerate(self.trials):
+    def take(self, wanted: int | None = None) -> tuple[int, Lock] | None:
+        """The next trial that nobody trains, as its number, and a lock that holds it; None where there is none.
+
+        wanted: the number of the trial to take if that is possible.
+        """
+        self._extend()
+        numbers = range(len(self.trials)) if wanted is None else [wanted, *range(len(self.trials))]
+        for number in numbers:
+            trial = self.trials[number]
             if trial.name in self._done:
                 continue
             state = self.state(trial)
-            if state in ("finished", "failed"):
+            if state in (*ENDED, "waiting"):
                 self._done.add(trial.name)
             elif state != "running":
                 lock = Lock(self.path / trial.name, self.job)
@@ -112,20 +164,88 @@ class SweepFolder:
                     lock.acquire(beats=False)  # the run takes it over
                 except RunLocked:  # another group was faster
                     continue
-                if (lock.file.parent / "finished.yaml").exists() or self.failure(trial):  # in the meantime
+                if self.has_failed(trial) or self._has_ended(trial):  # in the meantime
                     lock.release()
                     continue
                 return number, lock
         return None
 
+    def _has_ended(self, trial: Trial) -> bool:
+        """Whether a trial has ended, whoever holds its lock."""
+        if self.halving:
+            return self.halving.is_done(trial)
+        return (self.path / trial.name / "finished.yaml").exists()
+
+    def list_left(self, most: int) -> list[int]:
+        """Numbers of the first trials that nobody trains and that are not done, `most` of them at most."""
+        self._extend()
+        found = []
+        for number, trial in enumerate(self.trials):
+            if trial.name not in self._done and self.state(trial) in ("new", "stopped"):
+                found.append(number)
+                if len(found) == most:
+                    break
+        return found
+
+    def list_trained_by(self, job: str) -> list[Trial]:
+        """The trials that are being trained by a job whose name begins so."""
+        trials = [trial for trial in self.trials if trial.name not in self._done]
+        return [trial for trial in trials if self._is_trained_by(RunView(self.path / trial.name), job)]
+
     def is_trained_by(self, job: str) -> bool:
         """Whether any trial is being trained by a job whose name begins so."""
-        owners = (RunView(self.path / trial.name) for trial in self.trials if trial.name not in self._done)
-        return any(str(view.writer().get("job", "")).startswith(job) and view.state() == "running" for view in owners)
+        return any(
+            self._is_trained_by(RunView(self.path / trial.name), job)
+            for trial in self.trials
+            if trial.name not in self._done
+        )
+
+    @staticmethod
+    def _is_trained_by(view: RunView, job: str) -> bool:
+        return str(view.writer().get("job", "")).startswith(job) and view.state() == "running"
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether the trials that are being trained may bring new work when they end."""
+        return bool((self.halving and self.halving.budget is not None) or (self.proposals and self.proposals.left))
+
+    def find(self, number: int) -> Trial:
+        """The trial of a number that a rank of this job has taken."""
+        while number >= len(self.trials):  # the file system may show a new batch later on other nodes
+            self.refresh()
+            time.sleep(0.01)
+        return self.trials[number]
+
+    def _extend(self) -> None:
+        """`refresh`, and propose further settings where that is due.  One rank of each group may call this."""
+        self.refresh()
+        if self.proposals and self.proposals.left:
+            with guarded(self.path / GUARD_FILE):
+                self.refresh()
+                if self.proposals.extend(self.trials):
+                    self.trials = self.sweep.list_proposed(self.proposals.batches)
+
+    def has_work(self) -> bool:
+        """Whether there is a trial that nobody trains, or will be without another job's help."""
+        self.refresh()
+        states = {self.state(trial) for trial in self.trials}
+        return bool(states & {"new", "stopped"}) or (self.may_grow and "running" not in states)
 
     def count_left(self) -> int:
-        """How many trials are neither finished nor failed."""
-        return sum(self.state(trial) not in ("finished", "failed") for trial in self.trials)
+        """How many trials have not ended."""
+        self.refresh()
+        more = self.proposals.left * len(self.sweep.seeds or [0]) if self.proposals else 0
+        return more + sum(self.state(trial) not in ENDED for trial in self.trials)
+
+    def is_known_to_have_ended(self, trial: Trial) -> bool:
+        """Whether `take` has found that a trial has ended, or has come to the end of its rung."""
+        return trial.name in self._done
+
+    def measure(self) -> int:
+        """A number that grows whenever a generation, or a failure, comes on record."""
+        self.refresh()
+        runs = (RunView(self.path / trial.name).stamp("metrics.csv") for trial in self.trials)
+        return sum(stamp[1] for stamp in runs if stamp) + sum(map(self.has_failed, self.trials))
 
     def give_back(self, trial: Trial, lock: Lock) -> None:
         """Release the lock of `take`, and remove the directory of a run that did not begin."""
@@ -139,8 +259,11 @@ class SweepFolder:
 
     def forget_failures(self) -> None:
         """Have the trials that have failed tried again."""
+        self._done.clear()
         for trial in self.trials:
             self._failure_file(trial).unlink(missing_ok=True)
+        if self.halving:
+            self.halving.forget()
 
     def failure(self, trial: Trial) -> str:
         """Why a trial has failed, in one line; '' where it has not."""
@@ -149,8 +272,16 @@ class SweepFolder:
         except OSError:
             return ""
 
+    def has_failed(self, trial: Trial) -> bool:
+        """Whether it is on record that a trial has failed."""
+        return self._failure_file(trial).exists()
+
     def _failure_file(self, trial: Trial) -> Path:
         return self.path / FAILURES / f"{trial.name}.txt"
+
+
+def _describe(value: Any) -> str:
+    return "none" if value is None else str(value)
 
 
 def _compare(old: Sweep, new: Sweep) -> list[tuple[str, Any, Any]]:
@@ -162,8 +293,10 @@ def _compare(old: Sweep, new: Sweep) -> list[tuple[str, Any, Any]]:
     varied = [", ".join(sorted(sweep.varied)) or "nothing" for sweep in (old, new)]
     if varied[0] != varied[1]:
         return [*found, ("what varies", varied[0], varied[1])]
-    if old.draw_seed != new.draw_seed:
-        found.append(("draw_seed", old.draw_seed, new.draw_seed))
+    for key in ("draw_seed", "halving", "sampler"):
+        before, now = (getattr(sweep, key) for sweep in (old, new))
+        if before != now:
+            found.append((key, _describe(before), _describe(now)))
     fixed = [{key: given for key, given in sweep.vary.items() if key not in sweep.varied} for sweep in (old, new)]
     for key in sorted({*fixed[0], *fixed[1]}):
         before, now = (values.get(key, ["(absent)"])[0] for values in fixed)

@@ -4,7 +4,7 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from mpies.runs.lock import guarded
 from mpies.runs.metrics import read_metrics
 from mpies.runs.reader import RunView
 from mpies.runs.snapshot import CONFIDENCE
-from mpies.sweeps.folder import GUARD_FILE, SweepFolder
+from mpies.sweeps.folder import ENDED, GUARD_FILE, SweepFolder
 from mpies.sweeps.settings import as_text
 from mpies.sweeps.trials import Trial
 from mpies.views.progress import format_mean
@@ -31,6 +31,7 @@ class Result:
     state: one of folder.STATES, or solved.  core_seconds: of training, summed over the ranks.
     eval_mean, eval_interval: of the newest evaluation and half the width of its 95 % confidence interval, NaN before
     the first one.  reason: why it has failed, or the stop rule that ended it; '' before.
+    rung: that it came to, with halving, counted from 0.
     """
 
     trial: Trial
@@ -41,10 +42,21 @@ class Result:
     eval_mean: float = math.nan
     eval_interval: float = math.nan
     reason: str = ""
+    rung: int = 0
 
     @property
     def is_finished(self) -> bool:
         return self.state in ("finished", "solved")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nobody trains it any more."""
+        return self.is_finished or self.state in ENDED
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether its evaluation counts: that of its end, or, with halving, of a rung."""
+        return self.is_finished or self.state in ("dropped", "waiting") or self.rung > 0
 
 
 class Results:
@@ -56,20 +68,27 @@ class Results:
 
     def refresh(self) -> list[Result]:
         """The Result of each trial, in their order."""
-        return [self._refresh(trial) for trial in self.folder.trials]
+        self.folder.refresh()
+        return [self.read(trial) for trial in self.folder.trials]
 
-    def _refresh(self, trial: Trial) -> Result:
+    def read(self, trial: Trial) -> Result:
+        """The Result of a trial."""
+        if trial.name in self._read and self.folder.is_known_to_have_ended(trial):
+            known = self._read[trial.name][1]
+            if known.is_finished or known.state == "failed":
+                return known
         view, state = RunView(self.folder.path / trial.name), self.folder.state(trial)
-        stamp = (state, view.stamp("metrics.csv"), view.stamp("finished.yaml"))
+        rung = self.folder.halving.rung_of(trial) if self.folder.halving else 0
+        stamp = (state, rung, view.stamp("metrics.csv"), view.stamp("finished.yaml"))
         if trial.name not in self._read or self._read[trial.name][0] != stamp:
-            self._read[trial.name] = stamp, self._make(trial, state, view)
+            self._read[trial.name] = stamp, replace(self._make(trial, state, view), rung=rung)
         return self._read[trial.name][1]
 
     def _make(self, trial: Trial, state: str, view: RunView) -> Result:
         reason = self.folder.failure(trial)
-        if state == "finished":
+        if state in ("finished", "waiting", "dropped"):
             reason = str(view.finished().get("reason", ""))
-            state = "solved" if reason == "solved" else state
+            state = "solved" if reason == "solved" and state == "finished" else state
         rows = read_metrics(view.folder)
         if not rows:
             return Result(trial, state, reason=reason)
@@ -92,7 +111,8 @@ class Standing:
     """The results of the same settings with all seeds.
 
     mean: of the evaluations of its finished trials, NaN without any.  interval: half the width of its 95 % confidence
-    interval over the seeds; with one seed, over the episodes.  rank: 1 for the best mean, 0 where there is none.
+    interval over the seeds; with one seed, over the episodes.  rank: 1 for the best mean, 0 where there is none; with
+    halving, those that came to a later rung are better.
     """
 
     results: list[Result]
@@ -107,17 +127,22 @@ def rank_settings(results: Sequence[Result]) -> list[Standing]:
     for result in results:
         by_label.setdefault(result.trial.label, []).append(result)
     found = [(group, *_average(group)) for group in by_label.values()]
-    found.sort(key=lambda one: (math.isnan(one[1]), -one[1]))
-    means = [mean for _, mean, _ in found]
+    found.sort(key=lambda one: _order(one[0], one[1]))
+    orders = [_order(group, mean) for group, mean, _ in found]
     return [
-        Standing(group, mean, interval, 0 if math.isnan(mean) else 1 + means.index(mean))
+        Standing(group, mean, interval, 0 if math.isnan(mean) else 1 + orders.index(_order(group, mean)))
         for group, mean, interval in found
     ]
 
 
+def _order(group: Sequence[Result], mean: float) -> tuple[int, int, float]:
+    """What the Standings are sorted by: those with a mean first, then by rung, then by the mean."""
+    return (1, 0, 0.0) if math.isnan(mean) else (0, -group[0].rung, -mean)
+
+
 def _average(group: Sequence[Result]) -> tuple[float, float]:
-    """Mean and interval of the finished ones."""
-    finished = [one for one in group if one.is_finished and not math.isnan(one.eval_mean)]
+    """Mean and interval of those whose evaluation counts."""
+    finished = [one for one in group if one.is_ranked and not math.isnan(one.eval_mean)]
     if len(finished) < 2:
         return (finished[0].eval_mean, finished[0].eval_interval) if finished else (math.nan, math.nan)
     means = np.array([one.eval_mean for one in finished])

@@ -5,20 +5,36 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from mpies.config.loading import Values, make_config, read_yaml
+from mpies.config.loading import Values, make_config, parse_value, read_config
 from mpies.config.messages import explain, quoted
 from mpies.config.recipes import find_config
 from mpies.config.schema import Config
 from mpies.errors import USER_ERRORS, ConfigError
-from mpies.solvers.options import Count, Options, WholeNumber
+from mpies.solvers.options import Count, Integer, Options, WholeNumber
 from mpies.sweeps.settings import Settings, as_overrides, as_text, list_settings, read_seeds
 
 LONGEST = 100  # letters of what a name says of the settings
+Section = TypeVar("Section", bound=Options)
 NAMED = 3  # trials that a mistake names at most
+
+
+class HalvingOptions(Options):
+    """The keys of halving."""
+
+    first: Count = Field(description="budget of the first rung, in units")
+    unit: Literal["steps", "generations"] = Field("steps", description="what budgets count: steps or generations")
+    eta: Integer = Field(3, ge=2, description="of the settings of a rung, one in eta goes on, and eta times as long")
+
+
+class SamplerOptions(Options):
+    """The keys of sampler."""
+
+    kind: Literal["tpe", "cma"] = Field("tpe", description="which of Optuna's samplers proposes settings: tpe or cma")
+    batch: Count = Field(10, description="settings that are proposed at a time, from what all earlier ones came to")
 
 
 class SweepFile(Options):
@@ -29,6 +45,8 @@ class SweepFile(Options):
     trials: Count | None = Field(None, description="how many times values are drawn from the distributions")
     seeds: Any = Field(None, description="5 for 1 to 5, a range such as 6..10, or a list; default the config's seed")
     draw_seed: WholeNumber = Field(1, description="decides on the values that are drawn")
+    halving: HalvingOptions | None = Field(None, description="train the best settings only to their end")
+    sampler: SamplerOptions | None = Field(None, description="have Optuna propose the settings")
 
 
 @dataclass(frozen=True)
@@ -52,6 +70,7 @@ class Sweep:
 
     base: the config's values.  where: its path, for messages.  vary: keys to lists or distributions, as in a file.
     trials: how many times the distributions are drawn from.  seeds: None for the base's own.
+    halving: None where all settings are trained to their end.  sampler: None where all settings are known beforehand.
     """
 
     base: Values
@@ -60,22 +79,56 @@ class Sweep:
     trials: int | None = None
     seeds: list[int] | None = None
     draw_seed: int = 1
+    halving: HalvingOptions | None = None
+    sampler: SamplerOptions | None = None
 
     @property
     def varied(self) -> list[str]:
         """The keys that may have more than one value."""
         return [key for key, given in self.vary.items() if not (isinstance(given, list) and len(given) == 1)]
 
-    def config(self, trial: Trial) -> Config:
-        """The Config of a trial, as `mpies train` with its overrides has it.  Raises ConfigError."""
-        return make_config(copy.deepcopy(self.base), trial.overrides, self.where)
+    def config(self, trial: Trial, overrides: Sequence[str] = ()) -> Config:
+        """The Config of a trial, as `mpies train` with its overrides, and these, has it.  Raises ConfigError."""
+        return make_config(copy.deepcopy(self.base), [*trial.overrides, *overrides], self.where)
 
     def list_trials(self) -> list[Trial]:
         """All trials, those of the same seed one after the other.  Raises ConfigError."""
+        self.check_keys()
+        found = list_settings(self.vary, self.trials, self.draw_seed)
+        return self._combine(found, _make_labels([{key: one[key] for key in self.varied} for one in found]))
+
+    def list_proposed(self, batches: Sequence[Sequence[Settings]]) -> list[Trial]:
+        """The trials of batches of a sampler.  Settings that were proposed before are not trained again."""
+        self.check_keys()
+        labels: dict[str, Settings] = {}
+        trials = []
+        for batch in batches:
+            fresh = []
+            for settings in batch:
+                label = self.label(settings)
+                if label in labels and labels[label] != settings:
+                    label = f"{label[: LONGEST - 9]}-{_hash(settings)}"
+                if label not in labels:
+                    labels[label] = settings
+                    fresh.append(label)
+            trials += self._combine([labels[label] for label in fresh], fresh)
+        return trials
+
+    def label(self, settings: Settings) -> str:
+        """A short name of settings, as long as no others have the same one."""
+        return _make_labels([{key: settings[key] for key in self.varied}])[0]
+
+    def check_keys(self) -> None:
+        """Raise ConfigError where a key is varied that must not be."""
         if any(key == "seed" for key in self.vary):
             raise ConfigError("seed is given with --seeds, such as --seeds 5 or --seeds 6..10, and not as a key")
-        found = list_settings(self.vary, self.trials, self.draw_seed)
-        labels = _make_labels([{key: one[key] for key in self.varied} for one in found])
+        if self.sampler and self.halving:
+            raise ConfigError("sampler and halving cannot be used together; leave one of them out")
+        if self.sampler and self.trials is None:
+            raise ConfigError("trials is missing: how many settings the sampler proposes, for instance --trials 20")
+
+    def _combine(self, found: Sequence[Settings], labels: Sequence[str]) -> list[Trial]:
+        """The trials of these settings with all seeds."""
         own = self.base.get("seed", Config.model_fields["seed"].default)
         trials = []
         for seed in self.seeds or [own]:
@@ -89,7 +142,9 @@ class Sweep:
         """The sweep as the values of a sweep file."""
         seeds = {} if self.seeds is None else {"seeds": self.seeds}
         trials = {} if self.trials is None else {"trials": self.trials, "draw_seed": self.draw_seed}
-        return {"base": self.base, "vary": self.vary, **trials, **seeds}
+        halving = {"halving": self.halving.model_dump()} if self.halving else {}
+        sampler = {"sampler": self.sampler.model_dump()} if self.sampler else {}
+        return {"base": self.base, "vary": self.vary, **trials, **seeds, **halving, **sampler}
 
 
 def load_sweep(
@@ -98,16 +153,18 @@ def load_sweep(
     trials: int | None = None,
     seeds: Any = None,
     draw_seed: int | None = None,
+    halving: Mapping[str, Any] | str | None = None,
+    sampler: Mapping[str, Any] | str | None = None,
 ) -> Sweep:
     """The Sweep of a config or of a sweep file, which has the key `base`.  Raises ConfigError.
 
     What else is given takes the place of what a sweep file says.
     """
     path = find_config(path)
-    values = read_yaml(path)
+    values = read_config(path)
     if "base" not in values:
-        return _make(values, str(path), vary or {}, trials, seeds, draw_seed)
-    return read_sweep(values, str(path), vary, trials, seeds, draw_seed)
+        return _make(values, str(path), vary or {}, trials, seeds, draw_seed, *read_methods(halving, sampler))
+    return read_sweep(values, str(path), vary, trials, seeds, draw_seed, halving, sampler)
 
 
 def read_sweep(
@@ -117,6 +174,8 @@ def read_sweep(
     trials: int | None = None,
     seeds: Any = None,
     draw_seed: int | None = None,
+    halving: Mapping[str, Any] | str | None = None,
+    sampler: Mapping[str, Any] | str | None = None,
 ) -> Sweep:
     """The Sweep of a sweep file's values; what else is given takes the place of what they say.  Raises ConfigError."""
     try:
@@ -126,9 +185,10 @@ def read_sweep(
     base, place = file.base, where
     if isinstance(base, str):
         place = str(find_config(base))
-        base = read_yaml(place)
+        base = read_config(place)
     elif not isinstance(base, dict):
         raise ConfigError(f"{where}: base must be a config, its path or a recipe's name, but is {quoted(base)}")
+    halves, samples = read_methods(halving, sampler)
     return _make(
         base,
         place,
@@ -136,34 +196,69 @@ def read_sweep(
         file.trials if trials is None else trials,
         file.seeds if seeds is None else seeds,
         file.draw_seed if draw_seed is None else draw_seed,
+        halves or file.halving,
+        samples or file.sampler,
     )
 
 
+def read_methods(
+    halving: Mapping[str, Any] | str | None, sampler: Mapping[str, Any] | str | None
+) -> tuple[HalvingOptions | None, SamplerOptions | None]:
+    """The options of --halving and --sampler, such as "first=100000,eta=3", or of Python.  Raises ConfigError."""
+    return _read_section("halving", HalvingOptions, halving), _read_section("sampler", SamplerOptions, sampler)
+
+
+def _read_section(name: str, section: type[Section], given: Mapping[str, Any] | str | None) -> Section | None:
+    if isinstance(given, str):
+        words = [part.partition("=") for part in given.split(",")]
+        given = {key.strip(): parse_value(value, name) for key, _, value in words}
+    try:
+        return None if given is None else section.model_validate(given)
+    except ValidationError as error:
+        raise ConfigError(explain(error, name, (), section)) from None
+
+
 def _make(
-    base: Values, where: str, vary: Mapping[str, Any], trials: int | None, seeds: Any, draw_seed: int | None
+    base: Values,
+    where: str,
+    vary: Mapping[str, Any],
+    trials: int | None,
+    seeds: Any,
+    draw_seed: int | None,
+    halving: HalvingOptions | None,
+    sampler: SamplerOptions | None,
 ) -> Sweep:
     numbers = None if seeds is None else read_seeds(seeds)
-    return Sweep(base, where, dict(vary), trials, numbers, 1 if draw_seed is None else draw_seed)
+    return Sweep(base, where, dict(vary), trials, numbers, 1 if draw_seed is None else draw_seed, halving, sampler)
 
 
-def check_trials(sweep: Sweep, trials: Sequence[Trial]) -> None:
-    """Raise ConfigError, with all mistakes at once, where configs of trials cannot be used.
+def find_mistakes(sweep: Sweep, trials: Sequence[Trial]) -> dict[str, str]:
+    """Labels of trials to why their config cannot be used.
 
     The seed changes no mistake, so of trials with the same settings one is looked at.
     """
-    mistakes: dict[str, list[str]] = {}  # message to labels
-    checked = {trial.label: trial for trial in reversed(trials)}
-    for label, trial in reversed(checked.items()):
+    mistakes = {}
+    for trial in {trial.label: trial for trial in reversed(trials)}.values():
         try:
             sweep.config(trial)
         except USER_ERRORS as error:
-            mistakes.setdefault(str(error).removeprefix("the command line: "), []).append(label or trial.name)
-    if not mistakes:
+            mistakes[trial.label] = str(error).removeprefix("the command line: ")
+    return mistakes
+
+
+def check_trials(sweep: Sweep, trials: Sequence[Trial]) -> None:
+    """Raise ConfigError, with all mistakes at once, where configs of trials cannot be used."""
+    found = find_mistakes(sweep, trials)
+    if not found:
         return
-    wrong = {label for labels in mistakes.values() for label in labels}
-    listed = [f"{_list_names(labels)}: {message}" for message, labels in mistakes.items()]
+    names = {trial.label: trial.label or trial.name for trial in trials}
+    labels: dict[str, list[str]] = {}  # message to names
+    for label in names:
+        if label in found:
+            labels.setdefault(found[label], []).append(names[label])
+    listed = [f"{_list_names(named)}: {message}" for message, named in labels.items()]
     raise ConfigError(
-        f"{len(wrong)} of {len(checked)} settings cannot be trained, so nothing was started -- {' -- '.join(listed)}"
+        f"{len(found)} of {len(names)} settings cannot be trained, so nothing was started -- {' -- '.join(listed)}"
     )
 
 

@@ -117,12 +117,12 @@ class Control:
         """Why to stop now, '' to go on; the same on all ranks.  learner: on rank 0."""
         reason = ""
         if learner:
-            reason = rule_that_holds(self.stop, learner.clock, learner.solved)
+            reason = rule = rule_that_holds(self.stop, learner.clock, learner.solved)
             if self.has_callback_stopped:
                 reason = reason or "callback"
             if self.failed_share > self.stop.max_failures:
                 reason = "failures"
-            if self._request != CONTINUE and reason != "solved":
+            if self._request != CONTINUE and (not rule or reason != rule):  # a run that is complete has ended
                 reason = "signal"
         return STOP_REASONS[self.comm.broadcast_int(STOP_REASONS.index(reason))]
 

@@ -139,7 +139,7 @@ class Evaluator:
     def describe_failures(self, generation: int) -> str:
         """Why too many members of a generation failed, in one line; on rank 0."""
         share = f"{self.control.failed_share:.0%} of generation {generation} failed{self._main_reason()}"
-        return f"{share}, more than stop.max_failures; the same command goes on from there"
+        return f"{share}, more than stop.max_failures; the same command continues from there"
 
     def _main_reason(self) -> str:
         """The most frequent message, in brackets."""
@@ -176,7 +176,7 @@ class Evaluator:
         if evaluation.failed_share > tolerated:
             raise EvaluationFailed(
                 f"{evaluation.failures} of the {episodes} episodes that evaluate generation {generation} failed"
-                f"{self._main_reason()}, so the run has no result; the same command goes on from generation "
+                f"{self._main_reason()}, so the run has no result; the same command continues from generation "
                 f"{generation - 1}"
             )
         return evaluation

@@ -169,8 +169,8 @@ class Learner:
             | {f"constants/{name}": value for name, value in self.constants.items()}
         )
 
-    def row(self, population: Population, evaluation: Evaluation | None, ranks: int) -> Row:
-        """The newest generation's row of metrics.csv, without the digest."""
+    def row(self, population: Population, evaluation: Evaluation | None, job: Row) -> Row:
+        """The newest generation's row of metrics.csv, without the digest.  job: its columns that tell of the job."""
         results = population.results
         with np.errstate(all="ignore"):  # parameters may be huge
             report = self.solver.report()
@@ -197,11 +197,11 @@ class Learner:
             "eval_length": evaluation.length if evaluation else None,
             "eval_rank": evaluation.rank_among(returns) if evaluation else None,
             "failures": len(results.returns) - len(returns),
-            "ranks": ranks,
             "steps_per_second": self.speed,
             "idle_mean": self.idle.mean(),
             "idle_max": self.idle.max(),
             "observations": self.normalizer.count[0],
+            **job,
             **report,
         }
 
@@ -211,11 +211,15 @@ class Learner:
         evaluation: Evaluation | None = None,
         is_best: bool = False,
         ranks: int = 1,
+        nodes: int = 1,
+        starts: int = 1,
     ) -> Snapshot:
         """The state after a generation, to be written while training goes on: `state` has made the copies.
 
         population: of the newest generation; None where nothing is to be recorded but the state.
+        ranks, nodes: that made it.  starts: how often a rank 0 has begun to write the run.
         """
+        job: Row = {"ranks": ranks, "nodes": nodes, "starts": starts}
         state = {name: np.asarray(value) for name, value in self.state().items()}
         progress = {name: np.asarray(value) for name, value in self.progress().items()}
         statistics = {name: value for name, value in progress.items() if name.startswith("normalizer/")}
@@ -225,7 +229,7 @@ class Learner:
             progress=progress,
             policy=self.policy() | statistics | {"parameters": state["solver/mean"]},
             results=results_to_arrays(population.results) if population else {},
-            row=self.row(population, evaluation, ranks) if population else {},
+            row=self.row(population, evaluation, job) if population else {},
             evaluation=evaluation,
             is_best=is_best,
             idle=self.idle if population else None,

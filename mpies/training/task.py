@@ -9,7 +9,7 @@ import numpy.typing as npt
 from mpies.comm import Communicator
 from mpies.config.schema import Config, EnvironmentSection
 from mpies.envs import change_task, make_env, make_function_env
-from mpies.envs.base import VectorEnv, draw_actions
+from mpies.envs.base import SEED_BITS, VectorEnv, draw_actions
 from mpies.envs.functions import FunctionEnv
 from mpies.errors import USER_ERRORS, ConfigError
 from mpies.paths import absolute, start_folder
@@ -22,10 +22,14 @@ from mpies.rollouts.queue import Player
 from mpies.runs.foreign import is_foreign, read_first_policy
 from mpies.runs.policy_file import load_policy
 from mpies.solvers.directions import Directions
+from mpies.solvers.orthogonal import MOST_PARAMETERS, OrthogonalDirections
 from mpies.solvers.streams import ACTIONS, EPISODES, EVALUATION, REFERENCE, STATISTICS, TASK, stream
 from mpies.training.memory import PARAMETERS, SOLVER, require_memory
 
 Seeds = npt.NDArray[np.int64]
+
+REUSES = 64  # numbered episodes of an environment with one seed: after so many resets a new one costs less
+BATCHES = 16  # of them in a generation whose batches are not known beforehand
 
 ROLLOUT = 150  # bytes that a rank keeps of a rollout: its seed, its result, and what all ranks send of theirs
 
@@ -131,6 +135,8 @@ class Task:
         if refusal:
             raise ConfigError(refusal)
         self.directions = Directions(self.dimension)
+        if config.noise.kind == "orthogonal":
+            self.directions = self._make_orthogonal()
         if config.noise.rank and self.policy:
             self.directions = Directions(self.dimension, tuple(self.policy.matrices), config.noise.rank)
         if config.solver.noise_rows(self.dimension) and config.noise.size < self.directions.length:
@@ -140,6 +146,14 @@ class Task:
                 f"noise.size must be at least {self.directions.length}, the noise of one member, but is "
                 f"{config.noise.size}; {f'leave it out for {default}' if is_enough else 'make the policy smaller'}"
             )
+
+    def _make_orthogonal(self) -> OrthogonalDirections:
+        if self.dimension > MOST_PARAMETERS:
+            raise ConfigError(
+                f"noise.kind orthogonal is for up to {MOST_PARAMETERS:,} parameters, but there are "
+                f"{self.dimension:,}; use noise: {{kind: full}}"
+            )
+        return OrthogonalDirections(self.dimension, population=self.config.solver.noise_rows(self.dimension))
 
     def _build_function(self, section: EnvironmentSection, function: str) -> None:
         assert section.dimension is not None
@@ -187,7 +201,7 @@ class Task:
         slots = min(self.env.slots, rollouts) if isinstance(self.env, VectorEnv) else 1
         return {
             "noise.size": 4 * config.noise.size if solver.noise_rows(dimension) else 0,
-            PARAMETERS: 4 * dimension * (slots + 2),
+            PARAMETERS: 4 * dimension * (slots + 2) + self.directions.memory,
             SOLVER: solver.memory(dimension),
             "solver.population" if solver.episodes < members else "solver.episodes": ROLLOUT * rollouts,
             "evaluation.episodes": ROLLOUT * config.evaluation.episodes if self.policy else 0,
@@ -226,13 +240,23 @@ class Task:
         return saved.arrays
 
     def training_seeds(self, generation: int, batch: int) -> Seeds:
-        """Environment seeds (members * episodes,) of a batch of members; antithetic pairs share theirs."""
-        solver = self.config.solver
-        random = stream(self.config.seed, EPISODES, generation, batch)
+        """Environment seeds (members * episodes,) of a batch of members; antithetic pairs share theirs.
+
+        Members that all share theirs play numbered episodes, where the environment has them: the environments of
+        earlier batches are used again.  Only (seed, generation, batch) decide which episode of which seed it is.
+        """
+        solver, number = self.config.solver, 0
         groups = solver.groups(self.dimension)
         if self.config.environment.seeds == "generation":
             groups = np.zeros_like(groups)
-        return random.integers(2**31, size=(groups[-1] + 1, solver.episodes))[groups].reshape(-1)
+            if isinstance(self.env, VectorEnv) and self.env.numbers_episodes:
+                # Later generations follow earlier ones, and later batches of a generation its earlier ones.
+                batches = 1 if solver.is_complete(self._rollouts, 0) else BATCHES
+                later, after = generation % (REUSES // batches), batch % batches
+                generation, batch, number = generation - later, batch - after, later * batches + after + 1
+        random = stream(self.config.seed, EPISODES, generation, batch)
+        seeds = random.integers(2**31, size=(groups[-1] + 1, solver.episodes))[groups].reshape(-1)
+        return seeds + (number << SEED_BITS)
 
     def action_seeds(self, generation: int, batch: int) -> Seeds | None:
         """Seeds (members * episodes,) of what a batch's policies leave to chance; None for deterministic ones."""

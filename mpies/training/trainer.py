@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mpies.comm import Communicator, RankLost
+from mpies.comm.together import do_together
 from mpies.config.schema import Config
 from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.snapshot import Snapshot
@@ -16,6 +17,7 @@ from mpies.training.evaluator import EvaluationFailed, Evaluator
 from mpies.training.generation import Population
 from mpies.training.learner import Learner
 from mpies.training.memory import require_memory
+from mpies.training.noise_tables import NoiseTables
 from mpies.training.task import build_task
 from mpies.training.update import Updater, make_solver
 
@@ -56,9 +58,15 @@ class Trainer:
         """The state of the run on rank 0; None elsewhere."""
         return self.updater.learner
 
-    def build_table(self) -> None:
-        """Make the noise table in the shared memory of each node.  Raises NotEnoughSharedMemory."""
-        self.updater.build_table()
+    def build_table(self, tables: NoiseTables | None = None) -> None:
+        """Make the noise table in the shared memory of each node.  Raises NotEnoughSharedMemory.
+
+        tables: those of the node, where other runs of this job share it.
+        """
+        size, table = self.updater.table_size, None
+        if tables:
+            table = do_together(self.comm, lambda: tables.get(self.config.seed, size))
+        self.updater.build_table(table)
 
     def train(self) -> str:
         """Run generations until a stop rule holds; returns its name, one of control.STOP_REASONS."""
@@ -104,7 +112,8 @@ class Trainer:
         is_last = bool(self.control.stop_reason(self.learner))
         if self.learner and self.run:  # no communication from here on: no loss of a rank can interrupt it
             is_best = evaluation is not None and self.learner.update_best(evaluation)
-            snapshot = self.learner.snapshot(self.unrecorded, evaluation, is_best, self.comm.size)
+            job = self.comm.size, self.comm.nodes, self.run.starts
+            snapshot = self.learner.snapshot(self.unrecorded, evaluation, is_best, *job)
             self.run.record(snapshot, is_last)
             self.control.has_callback_stopped |= bool(self.on_generation(snapshot))
         self.unrecorded = None
@@ -113,12 +122,14 @@ class Trainer:
     def evaluation_is_due(self, reason: str) -> bool:
         """Whether to evaluate the mean now: every few generations, and at the end unless the run was interrupted.
 
+        After a signal it is evaluated if that is due, as this generation is not played again.
+
         reason: why the run stops; '' while it goes on.
         """
         every = self.config.evaluation.every
-        if reason in ("signal", "failures"):
+        if reason == "failures":
             return False
-        return bool(reason or (every and self.updater.generation % every == 0))
+        return reason not in ("", "signal") or bool(every and self.updater.generation % every == 0)
 
     def restore(self) -> None:
         """Bring all ranks to the same generation.  A rank 0 that is new reads the run first."""
@@ -146,7 +157,7 @@ class Trainer:
                 )
                 learner = self.updater.learner = self.make_learner(checkpoint)
             if learner.clock.generation:
-                log.info("%s: going on from generation %d", run.name, learner.clock.generation)
+                log.info("%s: continuing from generation %d", run.name, learner.clock.generation)
             run.begin(learner.snapshot())
 
     def make_learner(self, checkpoint: tuple[Arrays, Attributes] | None) -> Learner:
@@ -166,4 +177,4 @@ class Trainer:
         lost = self.comm.repair()
         if self.comm.is_root:
             seconds = time.perf_counter() - began
-            log.warning("lost %s; %d ranks go on after %.3f s", lost, self.comm.size, seconds)
+            log.warning("lost %s; %d ranks continue after %.3f s", lost, self.comm.size, seconds)

@@ -42,16 +42,23 @@ class Updater:
         self.early_spec: GenerationSpec | None = None
         self._upcoming: Part | None = None  # the early part of the generation after it
 
-    def build_table(self) -> None:
+    @property
+    def table_size(self) -> int:
+        """Normals of the noise table; 0 where the solver needs none."""
+        return self.config.noise.size if self.config.solver.noise_rows(self.solver.dimension) else 0
+
+    def build_table(self, table: npt.NDArray[np.float32] | None = None) -> None:
         """Make the noise table, and room for the rows of whole candidates, in the shared memory of each node.
 
         Rank r of the n ranks of a node fills blocks r, r + n, r + 2 n, ...  Raises NotEnoughSharedMemory.
+
+        table: a noise table (table_size,) of the config's seed that is there already.
         """
-        comm, dimension = self.comm, self.solver.dimension
-        size = self.config.noise.size if self.config.solver.noise_rows(dimension) else 0
-        table = comm.allocate_shared(size, np.float32)
-        for block in range(comm.node_rank, noise.blocks(size), comm.node_size):
-            noise.fill(table, self.config.seed, block)
+        comm, dimension, size = self.comm, self.solver.dimension, self.table_size
+        if table is None:
+            table = comm.allocate_shared(size, np.float32)
+            for block in range(comm.node_rank, noise.blocks(size), comm.node_size):
+                noise.fill(table, self.config.seed, block)
         self.solver.table = table
         self.rows = comm.allocate_shared(self.solver.rows * dimension, np.float32).reshape(-1, dimension)
         comm.node_barrier()

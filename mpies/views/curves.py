@@ -1,5 +1,6 @@
 """The curves of a run: its config and the columns of metrics.csv as arrays.  Only reads."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.errors import RunError
-from mpies.runs.reader import Columns, RunView, intervals
+from mpies.runs.reader import Columns, RunView, find_runs, intervals
+
+# How the ranks of a run may change between two generations.
+FEWER, RESTART, MORE = "fewer ranks", "restart", "more ranks"
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,19 @@ class Curves:
         return intervals(self.columns, self.config["evaluation"]["episodes"])
 
     @property
+    def changes(self) -> dict[str, npt.NDArray[np.int64]]:
+        """FEWER, RESTART and MORE to the rows of those generations that are the first ones after such a change.
+
+        FEWER: ranks were lost, or the run was continued on fewer.  RESTART: it was continued on as many.  MORE: on
+        more.  A run without the column `starts` tells of no restart.
+        """
+        more = np.diff(self["ranks"], prepend=self["ranks"][:1])
+        starts = self.columns.get("starts", np.zeros(len(self)))
+        has_restarted = np.diff(starts, prepend=starts[:1]) > 0
+        found = {FEWER: more < 0, RESTART: has_restarted & (more == 0), MORE: more > 0}
+        return {name: np.flatnonzero(rows) for name, rows in found.items()}
+
+    @property
     def target(self) -> float | None:
         """stop.target of the config."""
         target: float | None = self.config["stop"]["target"]
@@ -73,3 +90,25 @@ def read_curves(run: str | Path | RunView) -> Curves:
         raise RunError(f"{view.folder}: has no generation yet; wait for the first line of its metrics.csv")
     versions = config.pop("versions", {})
     return Curves(view.folder, config, versions, dict(columns), view.finished().get("reason", ""))
+
+
+def read_all_curves(paths: Iterable[str | Path]) -> tuple[list[Curves], list[str]]:
+    """The Curves of runs, and of all runs below folders; and why runs below folders were left out.
+
+    Raises RunError where a run that is named itself cannot be read, or a folder holds no run.
+    """
+    found: dict[Path, Curves] = {}
+    left_out = []
+    for path in map(Path, paths):
+        if (path / "config.yaml").exists():
+            found[path] = read_curves(path)
+            continue
+        names = find_runs(path)
+        if not names:
+            raise RunError(f"{path}: is neither a run nor a folder with runs")
+        for name in names:
+            try:
+                found[path / name] = read_curves(path / name)
+            except RunError as error:
+                left_out.append(str(error))
+    return list(found.values()), left_out

@@ -8,6 +8,7 @@ import functools
 import gzip
 import ipaddress
 import json
+import re
 import socket
 import socketserver
 import sys
@@ -20,11 +21,15 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
 from mpies.errors import ConfigError
+from mpies.views.overlay import AXES, BANDS
 from mpies.views.run_index import DOWNLOADS, RunIndex
+from mpies.views.sweep_table import find_sweeps, read_sweep_table
 
 _PAGE = {  # path of a URL to (file in page/, type)
     "/": ("page.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
+    "/compare.js": ("compare.js", "text/javascript"),
+    "/sweep.js": ("sweep.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
     "/uPlot.js": ("uPlot.iife.min.js", "text/javascript"),
     "/uPlot.css": ("uPlot.min.css", "text/css"),
@@ -35,13 +40,14 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+_PICTURE_TYPES = {".png": "image/png", ".gif": "image/gif", ".mp4": "video/mp4", ".webm": "video/webm"}
 _CLIENT_HAS_LEFT = (ConnectionError, TimeoutError)
 
 
 def serve(folder: str | Path, host: str, port: int) -> "Server":
     """A server of the runs below `folder`, bound to its port but not yet serving.  Raises ConfigError."""
     if not Path(folder).is_dir():
-        raise ConfigError(f"{folder}: is no folder; give one with run directories in it, such as runs")
+        raise ConfigError(f"{folder}: is not a folder; give one with run directories in it, such as runs")
     try:
         return Server((host, port), RunIndex(Path(folder).resolve()))
     except (OSError, OverflowError) as error:
@@ -120,24 +126,61 @@ class _Handler(BaseHTTPRequestHandler):
             version, after, log = (_parse_whole(query.get(name)) for name in ("version", "after", "log"))
             update = self.server.runs.read_update(query.get("name", ""), version, after, log)
             self._refuse(HTTPStatus.NOT_FOUND, "no such run") if update is None else self._send_json(update)
+        elif url.path == "/api/compare":
+            self._send_json(self._read_overlay(parse_qs(url.query)))
+        elif url.path == "/api/sweeps":
+            self._send_json(find_sweeps(self.server.runs.folder))
+        elif url.path == "/api/sweep":
+            found = read_sweep_table(self.server.runs.folder, query.get("name", ""), query.get("version", ""))
+            self._refuse(HTTPStatus.NOT_FOUND, "no such sweep") if found is None else self._send_json(found)
+        elif url.path == "/picture":
+            self._send_picture(query.get("run", ""), query.get("file", ""))
         elif url.path == "/download":
             self._download(query.get("run", ""), query.get("file", ""))
         else:
             self._refuse(HTTPStatus.NOT_FOUND, "no such page")
 
+    def _read_overlay(self, query: Mapping[str, list[str]]) -> dict[str, Any]:
+        """The answer to a request to compare the runs `run`; what is unknown in it is taken for the default."""
+        axis, drawn, band, version = (query.get(name, [""])[0] for name in ("axis", "drawn", "band", "version"))
+        axis, band = axis if axis in AXES else AXES[0], band if band in BANDS else BANDS[0]
+        return self.server.runs.read_overlay(query.get("run", []), version, axis, drawn, band, "seeds" in query)
+
     def _download(self, name: str, file: str) -> None:
-        view = self.server.runs.find(name)
-        try:
-            if view is None or file not in DOWNLOADS:
-                raise FileNotFoundError
-            with view.open(file) as opened:
-                content = opened.read()
-        except OSError:
+        content = self._read(name, file) if file in DOWNLOADS else None
+        if content is None:
             self._refuse(HTTPStatus.NOT_FOUND, "no such file")
             return
         label = f"{self.server.runs.folder.name if name == '.' else name.replace('/', '-')}-{file}"
         attachment = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(label)}"}
         self._send(content, "application/octet-stream", headers=attachment)
+
+    def _send_picture(self, name: str, file: str) -> None:
+        """Send a picture or film of a run, or the part of it that a browser asks for, as Safari does with films."""
+        kind = _PICTURE_TYPES.get(Path(file).suffix)
+        content = self._read(name, file) if kind and "/" not in file else None
+        if kind is None or content is None:
+            self._refuse(HTTPStatus.NOT_FOUND, "no such picture")
+            return
+        part = re.fullmatch(r"bytes=(\d{1,15})-(\d{0,15})", self.headers.get("Range", ""))
+        start, end = (int(part[1]), int(part[2] or len(content) - 1)) if part else (0, len(content) - 1)
+        end = min(end, len(content) - 1)
+        if not part or start > end:
+            self._send(content, kind, headers={"Accept-Ranges": "bytes"})
+            return
+        where = {"Content-Range": f"bytes {start}-{end}/{len(content)}"}
+        self._send(content[start : end + 1], kind, HTTPStatus.PARTIAL_CONTENT, where)
+
+    def _read(self, name: str, file: str) -> bytes | None:
+        """The content of a file of a run; None where there is none."""
+        view = self.server.runs.find(name)
+        try:
+            if view is None:
+                return None
+            with view.open(file) as opened:
+                return opened.read()
+        except OSError:
+            return None
 
     def _send_json(self, values: Any) -> None:
         self._send(json.dumps(values, separators=(",", ":"), default=str).encode(), "application/json")
@@ -149,7 +192,8 @@ class _Handler(BaseHTTPRequestHandler):
         self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
     ) -> None:
         headers = {**_HEADERS, **(headers or {}), "Content-Type": kind}
-        if len(content) > 1000 and "gzip" in self.headers.get("Accept-Encoding", ""):
+        is_packed = kind.startswith(("image/", "video/"))
+        if not is_packed and len(content) > 1000 and "gzip" in self.headers.get("Accept-Encoding", ""):
             content = gzip.compress(content, 5, mtime=0)
             headers["Content-Encoding"] = "gzip"
         self.send_response(status)

@@ -17,7 +17,7 @@ from mpies.solvers.streams import PICTURES, stream
 from mpies.tools.evaluate import HELD_OUT
 from mpies.tools.replay import Replay
 from mpies.training.task import Task
-from mpies.views.plots import WIDE, new_figure, render, write_file
+from mpies.views.plots import WIDE, new_figure, paper_style, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -110,6 +110,7 @@ def embed(points: Parameters, seed: int) -> Parameters:
     return embedded
 
 
+@paper_style()
 def draw_trajectory(trajectory: Trajectory, points: Parameters, labels: Sequence[str], width: float = WIDE) -> "Figure":
     """A plot of the path of the means and of the members beside it, coloured by return.
 
@@ -176,6 +177,7 @@ def play_slice(trajectory: Trajectory, axes: Parameters, grid: int, episodes: in
     return steps, rows["total"].reshape(grid, grid, episodes).mean(axis=2)
 
 
+@paper_style()
 def draw_slice(
     trajectory: Trajectory,
     axes: Parameters,
@@ -200,25 +202,33 @@ def draw_slice(
     figure.colorbar(contours, label="mean return of an episode")
     plane.set_xlabel("along the first axis (parameters)")
     plane.set_ylabel("along the second axis (parameters)")
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 
-def write_landscape(path: str | Path, with_umap: bool, grid: int, episodes: int, width: float = WIDE) -> Iterator[Path]:
+def write_landscape(
+    path: str | Path,
+    with_umap: bool,
+    grid: int,
+    episodes: int,
+    width: float = WIDE,
+    formats: Sequence[str] = ("png",),
+) -> Iterator[Path]:
     """Write trajectory.png and landscape.png into a run; yields the path of each file as soon as it is written.
 
     with_umap: also write trajectory_umap.png.  grid: points along each side of the slice.  episodes: at each point.
+    formats: of plots.FORMATS.
     """
     trajectory, path = read_trajectory(path), Path(path)
     points = np.concatenate([trajectory.means, trajectory.members])
     axes, shares = principal_axes(trajectory.means)
-    labels = [f"principal axis {number} ({share:.0%} of the way)" for number, share in zip((1, 2), shares, strict=True)]
-    plots = {"trajectory.png": ((points - trajectory.means[-1]) @ axes.T, labels)}
+    labels = [
+        f"principal axis {number} ({share:.0%} of the variance)" for number, share in zip((1, 2), shares, strict=True)
+    ]
+    plots = {"trajectory": ((points - trajectory.means[-1]) @ axes.T, labels)}
     if with_umap:
-        plots["trajectory_umap.png"] = embed(points, trajectory.config.seed), ["UMAP 1", "UMAP 2"]
+        plots["trajectory_umap"] = embed(points, trajectory.config.seed), ["UMAP 1", "UMAP 2"]
     for name, (flat, labels) in plots.items():
-        write_file(path / name, render(draw_trajectory(trajectory, flat, labels, width)))
-        yield path / name
+        yield from write_figure(path / name, draw_trajectory(trajectory, flat, labels, width), formats)
     steps, returns = play_slice(trajectory, axes, grid, episodes)
-    write_file(path / "landscape.png", render(draw_slice(trajectory, axes, steps, returns, episodes, width)))
-    yield path / "landscape.png"
+    yield from write_figure(path / "landscape", draw_slice(trajectory, axes, steps, returns, episodes, width), formats)

@@ -1,7 +1,8 @@
 """Plots of a run's returns.  They are drawn by matplotlib without pyplot, which would hold global state."""
 
+import contextlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from mpies.errors import ConfigError, RunError
 from mpies.runs.files import write_atomically
-from mpies.views.curves import Curves
+from mpies.views.curves import FEWER, MORE, RESTART, Curves
 
 if TYPE_CHECKING:  # matplotlib is an extra, and takes long to import
     from matplotlib.axes import Axes
@@ -22,6 +23,7 @@ Floats = npt.NDArray[np.float64]
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", RED, "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
+CHANGES = {FEWER: ("v", RED), RESTART: ("d", "0.3"), MORE: ("^", GREEN)}  # their marker and colour
 
 # Names of horizontal axes to (column of metrics.csv, label).
 AXES = {
@@ -32,22 +34,69 @@ AXES = {
 WIDE, NARROW = 8.0, 4.0  # inches, for a page and for a phone
 
 
-def new_figure(width: float, title: str) -> "tuple[Figure, Axes]":
-    """An empty figure, `width` inches wide, and its axes.  Raises ConfigError where matplotlib is not installed."""
+# Columns of metrics.csv that an overview shows below the return, to their titles.
+OVERVIEW = {"length_mean": "episode length (steps)", "sigma": "sigma", "update_ratio": "update ratio"}
+FORMATS = ("png", "pdf", "svg")
+SCALES = ("auto", "linear", "log")
+WIDE_SPAN = 200  # ratio of the largest to the smallest return from which an axis is logarithmic by itself
+STYLE = Path(__file__).with_name("mpies.mplstyle")
+
+
+@contextlib.contextmanager
+def paper_style() -> Iterator[None]:
+    """Draw in the style of mpies.mplstyle; also a decorator.  Raises ConfigError where matplotlib is not installed."""
     try:
         from matplotlib import rc_context
-        from matplotlib.figure import Figure
     except ImportError:
         raise ConfigError('pictures need matplotlib, which is not installed: pip install "mpies[plots]"') from None
-    is_narrow = width < 6
-    with rc_context({"font.size": 9 if is_narrow else 10}):
-        figure = Figure((width, 3.2 if is_narrow else 4.2), layout="constrained", dpi=120)
-        axes = figure.subplots()
-    figure.suptitle(title, fontsize=9 if is_narrow else 11)
-    axes.grid(color="0.9")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    with rc_context(fname=str(STYLE)):
+        yield
+
+
+def new_figure(width: float, title: str) -> "tuple[Figure, Axes]":
+    """An empty figure, `width` inches wide, and its axes; to be called in `paper_style`."""
+    figure, panels = new_panels(width, title, 1)
+    return figure, panels[0]
+
+
+def new_panels(width: float, title: str, count: int) -> "tuple[Figure, list[Axes]]":
+    """An empty figure, `width` inches wide, and `count` axes in it, at most three in a row; in `paper_style`."""
+    columns = min(count, 1 if width < 6 else 2 if count in (2, 4) else 3)
+    rows = -(-count // columns)
+    single = 3.2 if width < 6 else 4.2
+    height = single if rows == columns == 1 else rows * min(single, 0.75 * width / columns + 0.5) + 0.6
+    from matplotlib.figure import Figure
+
+    figure = Figure((width, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    figure.suptitle(title)
+    for unused in axes[count:]:
+        unused.remove()
+    return figure, axes[:count]
+
+
+def scale_returns(axes: "Axes", values: Floats, wanted: str = "auto") -> float:
+    """Set the scale of a vertical axis of returns.  Returns what they are to be multiplied by: 1, or -1 for costs.
+
+    values: the returns that must fit.  wanted: one of SCALES; auto is logarithmic for returns of one sign that span
+    more than a factor of WIDE_SPAN, as those of test functions do.  Of negative returns, the distance to 0 is drawn,
+    with 0 far up.  Returns of both signs get an axis that is linear near 0.
+    """
+    values = values[np.isfinite(values) & (values != 0)]
+    sizes = np.abs(values)
+    has_one_sign = len(values) > 0 and bool((values > 0).all() or (values < 0).all())
+    if not len(values) or wanted == "linear":
+        return 1.0
+    if wanted == "auto" and not (has_one_sign and sizes.max() / sizes.min() > WIDE_SPAN):
+        return 1.0
+    if not has_one_sign:
+        axes.set_yscale("symlog", linthresh=10.0 ** np.floor(np.log10(np.percentile(sizes, 10))))
+        return 1.0
+    axes.set_yscale("log")
+    if values[0] > 0:
+        return 1.0
+    axes.invert_yaxis()
+    return -1.0
 
 
 def scale_axis(axis: str, values: Sequence[Floats]) -> tuple[str, float]:
@@ -63,46 +112,100 @@ def scale_axis(axis: str, values: Sequence[Floats]) -> tuple[str, float]:
 
 
 def format_ticks(axes: "Axes", axis: str) -> None:
-    """Write 2,000,000 steps as 2 M."""
+    """Write 2,000,000 steps as 2 M, and generations as whole numbers."""
+    if axis == "iteration":
+        from matplotlib.ticker import MaxNLocator
+
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if axis == "steps":
         from matplotlib.ticker import EngFormatter
 
         axes.xaxis.set_major_formatter(EngFormatter())
 
 
+@paper_style()
 def draw_return(
     curves: Curves,
     axis: str,
     width: float = WIDE,
     beside: Sequence[tuple[str, Sequence[tuple[float, float]]]] = (),
+    scale: str = "auto",
 ) -> "Figure":
     """A plot of the return against an axis of AXES.
 
     It shows the members' mean, minimum and maximum, the evaluations with their confidence interval, and the target.
+    Marks above the axis show where the number of ranks changed, and where the run was started again.
 
-    beside: curves from elsewhere on the same axis, each a name and its points (x, return).
+    beside: curves from elsewhere on the same axis, each a name and its points (x, return).  scale: one of SCALES.
     """
     figure, axes = new_figure(width, curves.title)
+    _plot_return(axes, curves, axis, beside, scale)
+    figure.legend(loc="outside lower center", ncols=2 if width < 6 else 4)
+    return figure
+
+
+@paper_style()
+def draw_overview(curves: Curves, width: float = WIDE) -> "Figure":
+    """The curves of a run in one figure, against steps: the return above, episode length and what the solver varies.
+
+    Below are those columns of OVERVIEW that vary.
+    """
+    from matplotlib.figure import Figure
+
+    below = [name for name in OVERVIEW if len(np.unique(curves.columns.get(name, np.zeros(0)))) > 1]
+    is_narrow = width < 6
+    rows = [[name] for name in below] if is_narrow else [below] * bool(below)
+    layout: list[Any] = [["return"] * (1 if is_narrow else max(1, len(below))), *rows]
+    heights = [2.0, *[1.0] * len(rows)]
+    figure = Figure((width, (1.8 if is_narrow else 1.55) * sum(heights)), layout="constrained")
+    panels = figure.subplot_mosaic(layout, height_ratios=heights)
+    _plot_return(panels["return"], curves, "steps", (), "auto")
+    label, size = scale_axis("steps", [curves["steps"]])
+    for name in below:
+        axes = panels[name]
+        axes.plot(curves["steps"] / size, curves[name], color=BLUE, linewidth=1)
+        axes.set_title(OVERVIEW[name])
+        axes.set_xlabel(label)
+        format_ticks(axes, "steps")
+    figure.legend(loc="outside upper center", ncols=2 if is_narrow else 4)
+    return figure
+
+
+def _plot_return(
+    axes: "Axes",
+    curves: Curves,
+    axis: str,
+    beside: Sequence[tuple[str, Sequence[tuple[float, float]]]],
+    scale: str,
+) -> None:
+    """Draw what `draw_return` shows on these axes."""
     column, at = curves[AXES[axis][0]], curves.is_evaluated
     label, size = scale_axis(axis, [column])
-    x, low, high = column / size, curves["return_min"], curves["return_max"]
+    others = [np.array(points, float) for _, points in beside]  # each (points, 2)
+    sign = scale_returns(axes, np.concatenate([curves["return_mean"], curves["eval_mean"][at]]), scale)
+    x, low, high = column / size, sign * curves["return_min"], sign * curves["return_max"]
     axes.fill_between(x, low, high, color=BLUE, alpha=0.15, linewidth=0, label="members, min to max")
-    axes.plot(x, curves["return_mean"], color=BLUE, linewidth=1, label="members, mean")
+    axes.plot(x, sign * curves["return_mean"], color=BLUE, linewidth=1, label="members, mean")
     if at.any():
         style: dict[str, Any] = {"color": RED, "marker": "o", "markersize": 3.5, "linewidth": 1.2, "capsize": 2}
-        means, interval = curves["eval_mean"][at], curves.interval[at]
+        means, interval = sign * curves["eval_mean"][at], curves.interval[at]
         axes.errorbar(x[at], means, interval, label="evaluation, 95 % interval", **style)
     if curves.target is not None:
-        axes.axhline(curves.target, color="black", linestyle="--", linewidth=1, label=f"target {curves.target:g}")
-    others = [np.array(points, float) for _, points in beside]  # each (points, 2)
+        axes.axhline(
+            sign * curves.target, color="black", linestyle="--", linewidth=1, label=f"target {curves.target:g}"
+        )
+    for name, rows in curves.changes.items():
+        if len(rows):
+            marker, colour = CHANGES[name]
+            style = {"color": colour, "marker": marker, "markersize": 5, "linestyle": "", "clip_on": False}
+            axes.plot(x[rows], np.full(len(rows), 0.025), transform=axes.get_xaxis_transform(), label=name, **style)
     for (name, _), points, marker in zip(beside, others, MARKERS[1:], strict=False):
-        axes.plot(points[:, 0] / size, points[:, 1], color=GREEN, marker=marker, markersize=4, label=name)
+        axes.plot(points[:, 0] / size, sign * points[:, 1], color=GREEN, marker=marker, markersize=4, label=name)
     axes.set_xlabel(label)
-    axes.set_ylabel("return of an episode")
-    axes.set_ylim(*_return_limits(curves, [points[:, 1] for points in others]))
+    axes.set_ylabel("return of an episode" if sign > 0 else "−return of an episode")
+    if axes.get_yscale() == "linear":
+        axes.set_ylim(*_return_limits(curves, [points[:, 1] for points in others]))
     format_ticks(axes, axis)
-    figure.legend(loc="outside lower center", ncols=2 if width < 6 else 4, frameon=False, fontsize=8)
-    return figure
 
 
 def _return_limits(curves: Curves, others: Sequence[Floats]) -> tuple[float, float]:
@@ -123,31 +226,48 @@ def _return_limits(curves: Curves, others: Sequence[Floats]) -> tuple[float, flo
     return bottom - margin, top + margin
 
 
-def render(figure: "Figure", kind: str = "png") -> bytes:
-    """A figure as the content of a "png" or "svg" file.  The same figure gives the same bytes."""
-    from matplotlib import rc_context
+_NO_DATE: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
+
+def render(figure: "Figure", kind: str = "png") -> bytes:
+    """A figure as the content of a file of one of FORMATS.  The same figure gives the same bytes."""
     out = io.BytesIO()
-    with rc_context({"svg.hashsalt": "mpies"}):
-        figure.savefig(out, format=kind, metadata={"Date": None} if kind == "svg" else {"Software": None})
+    with paper_style():
+        figure.savefig(out, format=kind, metadata=_NO_DATE[kind])
     return out.getvalue()
 
 
 def write_plots(
-    path: Path, curves: Curves, width: float = WIDE, may_write: Callable[[], bool] = lambda: True
+    path: Path,
+    curves: Curves,
+    width: float = WIDE,
+    may_write: Callable[[], bool] = lambda: True,
+    formats: Sequence[str] = ("png",),
+    scale: str = "auto",
 ) -> list[Path]:
     """Write reward_vs_time.png, reward_vs_iteration.png and reward_vs_steps.png into the run at `path`.
 
-    may_write: asked before each file is written; False ends the work.  Returns the paths of the files written.
+    may_write: asked before each file is written; False ends the work.  formats: of FORMATS.  scale: one of SCALES.
+    Returns the paths of the files written.
     """
-    written = []
+    written: list[Path] = []
     for axis in AXES:
-        content = render(draw_return(curves, axis, width))
-        if not may_write():
-            break
-        written.append(path / f"reward_vs_{axis}.png")
-        write_file(written[-1], content)
+        figure = draw_return(curves, axis, width, scale=scale)
+        for kind in formats:
+            content = render(figure, kind)
+            if not may_write():
+                return written
+            written.append(path / f"reward_vs_{axis}.{kind}")
+            write_file(written[-1], content)
     return written
+
+
+def write_figure(path: Path, figure: "Figure", formats: Sequence[str]) -> Iterator[Path]:
+    """Write a figure as files of these FORMATS; yields the path of each.  path: without the ending."""
+    for kind in formats:
+        file = path.with_name(f"{path.name}.{kind}")
+        write_file(file, render(figure, kind))
+        yield file
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -9,13 +9,16 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 from mpies.comm import LAUNCHED
 from mpies.config.schema import StopSection
 from mpies.errors import escape
 from mpies.runs.metrics import Cell, Row, format_return
 from mpies.runs.snapshot import CONFIDENCE
+
+if TYPE_CHECKING:  # rich takes long to import
+    from rich.console import Console
 
 PATIENCE = 2.0  # seconds after which a phase is worth a line
 SILENCE = 60.0  # seconds without a line after which the phase is named again
@@ -147,18 +150,12 @@ class ProgressBar(LineProgress):
     def __init__(self, terminal: str = "") -> None:
         super().__init__()
         from rich import progress
-        from rich.console import Console
 
-        console, self._file = None, None
-        if terminal:
-            self._file = os.fdopen(os.open(terminal, os.O_WRONLY | os.O_NOCTTY), "w")
-            console = Console(file=self._file, width=os.get_terminal_size(self._file.fileno()).columns or None)
-
+        console, self._file = open_terminal(terminal)
         text = progress.TextColumn
         columns = text("{task.description}"), progress.BarColumn(), text("{task.fields[state]}")
-        # Where standard error leads elsewhere, what is printed on it must not appear above the bar.
-        is_shown_here = sys.stderr.isatty() or (bool(terminal) and _parents_stream(2) == terminal)
-        self._bar = progress.Progress(*columns, console=console, auto_refresh=False, redirect_stderr=is_shown_here)
+        are_shown = shows_errors(terminal)
+        self._bar = progress.Progress(*columns, console=console, auto_refresh=False, redirect_stderr=are_shown)
         self._task = self._bar.add_task("starting", total=None, state="")
         self._stop = StopSection()
         self._is_closed = False
@@ -214,17 +211,42 @@ def make_progress() -> Progress:
     """JsonProgress where JSON is wanted, else a ProgressBar on a terminal and TextProgress elsewhere."""
     if is_json_wanted():
         return JsonProgress()
-    if not sys.stdout.isatty():
-        return TextProgress()
+    terminal = find_terminal()
+    with contextlib.suppress(OSError):  # it belongs to another user, or to another container
+        if terminal is not None:
+            return ProgressBar(terminal)
+    return TextProgress()
+
+
+def find_terminal() -> str | None:
+    """The terminal that something live can be drawn on: a path, or '' for standard output; None where there is none."""
+    if is_json_wanted() or not sys.stdout.isatty():
+        return None
     if not any(name in os.environ for name in LAUNCHED):
-        return ProgressBar()
+        return ""
     # mpirun connects its ranks to pseudo-terminals of its own, and holds back what they print until a line is complete.
     # Under it, mpirun's standard output decides, and the bar is written there.
     terminal = _parents_stream(1)
-    with contextlib.suppress(OSError):  # it belongs to another user, or to another container
-        if terminal.startswith(("/dev/pts/", "/dev/tty")):
-            return ProgressBar(terminal)
-    return TextProgress()
+    return terminal if terminal.startswith(("/dev/pts/", "/dev/tty")) else None
+
+
+def open_terminal(terminal: str) -> "tuple[Console | None, IO[str] | None]":
+    """A console on a terminal of `find_terminal`, and the file to close in the end; None for standard output.
+
+    Raises OSError if it cannot be opened.
+    """
+    if not terminal:
+        return None, None
+    from rich.console import Console
+
+    file = os.fdopen(os.open(terminal, os.O_WRONLY | os.O_NOCTTY), "w")
+    size = os.get_terminal_size(file.fileno())
+    return Console(file=file, width=size.columns or None, height=size.lines or None), file
+
+
+def shows_errors(terminal: str) -> bool:
+    """Whether standard error leads to this terminal; only then may what is printed on it appear above a live bar."""
+    return sys.stderr.isatty() or (bool(terminal) and _parents_stream(2) == terminal)
 
 
 def is_json_wanted() -> bool:

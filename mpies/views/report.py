@@ -1,33 +1,46 @@
-"""A report of a run as one HTML file.  It opens from disk, without network and without scripts."""
+"""A report of a run as one HTML file, as an appendix of a paper.  It opens from disk, without network and scripts.
+
+What was trained and on what, its curves, its evaluation, the other seeds, the film, and how to reproduce it.
+"""
 
 import base64
 import html
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from mpies.config.loading import as_yaml
-from mpies.errors import ConfigError
+from mpies.config.loading import as_yaml, resolved, validate_config
+from mpies.errors import USER_ERRORS, ConfigError, RunError
+from mpies.runs import hdf5
 from mpies.runs.metrics import format_return
+from mpies.runs.reader import RunView, find_runs
 from mpies.views.curves import Curves, read_curves
-from mpies.views.plots import AXES, NARROW, WIDE, draw_return, render, write_file
+from mpies.views.facts import list_facts
+from mpies.views.film import FILMS, encode_stills
+from mpies.views.groups import Group, bootstrap_interval, interquartile_mean, read_settings
+from mpies.views.plots import NARROW, WIDE, draw_overview, draw_return, render, write_file
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1a1a1a }
-img { width: 100%; height: auto } th { text-align: left; padding-right: 2rem; font-weight: 600; vertical-align: top }
-pre { background: #f4f4f4; padding: 1rem; overflow-x: auto; font-size: 14px }
-pre.command { white-space: pre-wrap; overflow-wrap: anywhere } h1 { overflow-wrap: anywhere }
-@media (max-width: 600px) { th { padding-right: 1rem } h1 { font-size: 1.5rem } }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 1.5rem auto; max-width: 54rem; padding: 0 1rem; color: #1a1a1a }
+h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere } h2 { font-size: 1.1rem; margin: 1.2rem 0 .3rem }
+img, video { width: 100%; height: auto } video { max-width: 28rem } picture img { background: #fff }
+table { border-collapse: collapse; font-size: .95em } p { margin: .4rem 0 }
+th { text-align: left; padding-right: 1.5rem; font-weight: 600; vertical-align: top }
+table.seeds :is(th, td) { padding: .1rem .8rem .1rem 0; text-align: right }
+@page { margin: 12mm }
+pre { background: #f4f4f4; padding: .6rem .8rem; overflow-x: auto; font-size: 13px; margin: .4rem 0 }
+pre.command, code { white-space: pre-wrap; overflow-wrap: anywhere }
 @media (prefers-color-scheme: dark) { body { background: #14171b; color: #e6e9ed } pre { background: #1b1f25 } }
-"""
-_REASONS = {
-    "": "not complete: it goes on, or was stopped",
-    "solved": "solved: the target was reached twice, the second time on fresh episodes",
-    "generations": "all generations made",
-    "steps": "all steps made",
-    "seconds": "all seconds used",
+@media print {
+  body { font-size: 8pt; line-height: 1.3; margin: 0; max-width: none; color: #000; background: #fff }
+  h1 { font-size: 13pt } h2 { font-size: 10pt; margin: .4rem 0 .1rem } p { margin: .15rem 0 }
+  pre { font-size: 7pt; columns: 2; margin: .2rem 0; padding: .3rem }
+  picture img { width: 68% } img[alt=stills] { width: 70% } video, details { display: none }
 }
+"""
+LARGEST_FILM = 8_000_000  # bytes of a film that a report holds
 
 
 def write_report(run: str | Path, out: str | Path | None = None) -> Path:
@@ -36,33 +49,177 @@ def write_report(run: str | Path, out: str | Path | None = None) -> Path:
     Raises RunError where the run cannot be read or the file cannot be written.
     """
     path = Path(out) if out else Path(run) / "report.html"
-    write_file(path, make_report(read_curves(run)).encode())
+    curves = read_curves(run)
+    write_file(path, make_report(curves, find_seeds(curves), _find_film(curves.path)).encode())
     return path
 
 
-def make_report(curves: Curves) -> str:
-    """The report as HTML text: results, curves, config and how to reproduce the run."""
+def find_seeds(curves: Curves) -> list[Curves]:
+    """The runs beside this one, in the same folder, whose configs differ from its own in the seed alone."""
+    folder, settings = curves.path.resolve().parent, read_settings(curves.config)
+    found = []
+    for name in find_runs(folder, depth=1):
+        view = RunView(folder, name)
+        config = view.config()
+        is_other = (folder / name).resolve() != curves.path.resolve() and config.get("seed") != curves.config["seed"]
+        if is_other and read_settings(config) == settings:
+            try:
+                found.append(read_curves(folder / name))
+            except RunError:  # it has no generation yet
+                continue
+    return found
+
+
+def _find_film(path: Path) -> Path | None:
+    """The newest film in a run directory, None without one."""
+    films = [file for file in path.glob("*.*") if file.suffix in FILMS and file.is_file()]
+    return max(films, key=lambda file: file.stat().st_mtime, default=None)
+
+
+def make_report(curves: Curves, others: Iterable[Curves] = (), film: Path | None = None) -> str:
+    """The report as HTML text.  others: runs with other seeds.  film: of the run."""
     title = html.escape(f"{curves.name}: {curves.title}")
-    rows = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in _facts(curves))
-    plots = "".join(_plot_element(curves, axis) for axis in AXES)
-    config = html.escape(as_yaml(curves.config))
+    seeds = sorted([curves, *others], key=lambda run: run.config["seed"])
+    config = shorten_config(curves.config)
     packages = html.escape(", ".join(f"{name} {version}" for name, version in curves.versions.items()))
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title><style>{_STYLE}</style></head><body>
 <h1>{title}</h1>
-<table>{rows}</table>
-<h2>Return</h2>
-{plots}
+<h2>What was trained, and on what</h2>
+{_table(_list_method(curves))}
+<h2>Curves</h2>
+{_picture(curves)}<p>Members are the policies that a generation samples around the mean. Evaluations play held-out
+episodes with the mean itself; bars are 95 % confidence intervals over episodes.</p>
+<h2>Evaluation</h2>
+{_table(list_facts(curves))}
+<h2>Seeds</h2>
+{_tell_seeds(seeds)}
+<h2>Film</h2>
+{_show_film(curves, film)}
 <h2>How to reproduce it</h2>
-<p>Save the configuration below as <code>config.yaml</code>; then, on any number of ranks,</p>
+<p>Save this as <code>config.yaml</code>; everything else has its default. Then, on any number of ranks,</p>
 <pre class="command">mpirun -n 2 mpies train config.yaml --out {html.escape(curves.name)}</pre>
-<p>gives the same bits with the same builds of the packages on the same type of processor. Computed with
-{packages}.</p>
-<h2>Configuration</h2>
-<pre>{config}</pre>
+<p>gives the same bits with the same builds of the packages on the same type of processor.
+<code>mpies verify</code> tells whether it did. Computed with {packages}.</p>
+<pre>{html.escape(as_yaml(config))}</pre>
+<details><summary>All settings</summary><pre>{html.escape(as_yaml(curves.config))}</pre></details>
 </body></html>
 """
+
+
+def shorten_config(values: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a resolved config that differ from their defaults, and all kinds.
+
+    The whole config where this version of mpies does not know it.
+    """
+    try:
+        config = validate_config(values, "config.yaml")
+        short: dict[str, Any] = config.model_dump(mode="json", exclude_defaults=True)
+        _add_kinds(short, values)
+        return short if resolved(validate_config(short, "config.yaml")) == resolved(config) else values
+    except USER_ERRORS:
+        return values
+
+
+def _add_kinds(short: dict[str, Any], values: dict[str, Any]) -> None:
+    """Add the kinds in `values` to a section of a shortened config, as they decide which keys there are."""
+    for key, value in values.items():
+        if key == "kind":
+            short[key] = value
+        elif isinstance(value, dict) and ("kind" in value or isinstance(short.get(key), dict)):
+            _add_kinds(short.setdefault(key, {}), value)
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    cells = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in rows)
+    return f"<table>{cells}</table>"
+
+
+def _list_method(curves: Curves) -> Iterator[tuple[str, str]]:
+    """Environment, policy and solver, with the settings that differ from their defaults."""
+    short = shorten_config(curves.config)
+    yield "environment", _describe(short.get("environment", {}), "id")
+    policy = _describe(short.get("policy", {}), "kind") or "of the defaults"
+    try:
+        arrays, _ = hdf5.read(curves.path / "policy.h5")
+        policy += f"; {arrays['parameters'].size:,} parameters"
+    except (RunError, KeyError):  # not written yet
+        pass
+    if curves.config.get("policy"):
+        yield "policy", policy
+    yield "solver", _describe(short.get("solver", {}), "kind")
+
+
+def _describe(section: dict[str, Any], first: str) -> str:
+    """A section of a config in one line, with the value of the key `first` in front."""
+    rest = [f"{key} {_flat(value)}" for key, value in section.items() if key != first and value not in ({}, None)]
+    return ", ".join([*([str(section[first])] if first in section else []), *rest])
+
+
+def _flat(value: Any) -> str:
+    return f"({_describe(value, 'kind')})" if isinstance(value, dict) else str(value)
+
+
+def _tell_seeds(runs: list[Curves]) -> str:
+    """A table of the runs with their newest evaluations, and what they are together."""
+    if len(runs) == 1:
+        return "<p>This is the only seed in its folder; <code>mpies train CONFIG --seeds 5</code> trains five.</p>"
+    group = Group("", "", {}, runs)
+    final = group.final()
+    heads = ("seed", "evaluation", "generations", "steps", "end")
+    rows = [
+        (
+            str(run.config["seed"]),
+            "-" if np.isnan(mean) else format_return(mean),
+            f"{run['generation'][-1]:,.0f}",
+            f"{run['steps'][-1]:,.0f}",
+            html.escape(run.reason or "not complete"),
+        )
+        for run, mean in zip(runs, final.tolist(), strict=True)
+    ]
+    lines = ["<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows]
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    table = f'<table class="seeds"><tr>{head}</tr>{"".join(lines)}</table>'
+    known = final[np.isfinite(final)][:, None]
+    if not len(known):
+        return table
+    try:
+        low, high = (format_return(end.item()) for end in bootstrap_interval(known))
+        mean = format_return(interquartile_mean(known).item())
+    except ConfigError as error:
+        return f"{table}<p>{html.escape(str(error))}</p>"
+    return f"{table}<p>Interquartile mean {mean}, 95 % bootstrap interval {low} to {high}, over {len(known)} seeds.</p>"
+
+
+def _show_film(curves: Curves, film: Path | None) -> str:
+    """The film, and stills of it for print; how to record one where there is none."""
+    name = html.escape(str(curves.path))
+    if film is None:
+        return (
+            f"<p>There is none yet: <code>mpies report {name} --film</code> records an episode of the best policy.</p>"
+        )
+    content = film.read_bytes()
+    if len(content) > LARGEST_FILM:
+        return f"<p>It is in <code>{html.escape(film.name)}</code>, which is too large for this page.</p>"
+    source = f"data:{FILMS[film.suffix]};base64,{base64.b64encode(content).decode()}"
+    is_picture = FILMS[film.suffix].startswith("image/")
+    moving = f'<img src="{source}" alt="an episode">' if is_picture else f'<video src="{source}" controls loop></video>'
+    stills = encode_stills(film)
+    strip = f'<img src="data:image/jpeg;base64,{base64.b64encode(stills).decode()}" alt="stills">' if stills else ""
+    return f"{moving}{strip}<p>{html.escape(film.name)}: an episode, and stills at equal distances in time.</p>"
+
+
+def _picture(curves: Curves) -> str:
+    """The curves in two widths.  The browser takes the one that fits."""
+    wide, narrow = (
+        "data:image/svg+xml;base64," + base64.b64encode(render(draw_overview(curves, width), "svg")).decode()
+        for width in (WIDE, NARROW)
+    )
+    return (
+        f'<picture><source media="(max-width: 600px)" srcset="{narrow}">'
+        f'<img src="{wide}" alt="return, episode length and sigma against steps"></picture>\n'
+    )
 
 
 def summarize(curves: Curves, status: str) -> str:
@@ -70,7 +227,6 @@ def summarize(curves: Curves, status: str) -> str:
 
     Without matplotlib there is no curve.
     """
-    rows = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in _facts(curves))
     title = html.escape(f"{curves.name}: {curves.title} ({status})")
     try:
         picture = base64.b64encode(render(draw_return(curves, "steps", WIDE), "png")).decode()
@@ -78,44 +234,6 @@ def summarize(curves: Curves, status: str) -> str:
     except ConfigError as error:
         curve = f"<p>{html.escape(str(error))}</p>"
     return (
-        f"<div><strong>{title}</strong>{curve}<details><summary>Numbers</summary><table>{rows}</table></details></div>"
-    )
-
-
-def _facts(curves: Curves) -> Iterator[tuple[str, str]]:
-    """The rows of the table: a name and its value in words."""
-    evaluated = np.flatnonzero(curves.is_evaluated)
-    last = {name: values[-1] for name, values in curves.columns.items()}
-    ranks = sorted({int(count) for count in curves["ranks"]})
-    yield "environment", curves.config["environment"]["id"]
-    yield "solver", curves.config["solver"]["kind"]
-    yield "seed", str(curves.config["seed"])
-    yield "end", _REASONS.get(curves.reason, curves.reason)
-    if len(evaluated):
-        at = evaluated[-1]
-        mean, interval, generation = curves["eval_mean"][at], curves.interval[at], curves["generation"][at]
-        episodes = curves["eval_episodes"][at] if "eval_episodes" in last else curves.config["evaluation"]["episodes"]
-        yield (
-            "final evaluation" if curves.reason else "newest evaluation",
-            f"mean return {format_return(mean)}, 95 % confidence {format_return(mean - interval)} to "
-            f"{format_return(mean + interval)}, over "
-            f"{episodes:.0f} held-out episodes of the search distribution's mean, generation {generation:.0f}",
-        )
-    if curves.target is not None:
-        yield "target", f"{curves.target:g}"
-    yield "generations", f"{last['generation']:,.0f}"
-    yield "training", f"{last['steps']:,.0f} steps, {last['episodes']:,.0f} episodes, {last['seconds']:,.1f} s"
-    yield "ranks", ", ".join(map(str, ranks))
-    yield "episodes that failed", f"{curves['failures'].sum():,.0f}"
-
-
-def _plot_element(curves: Curves, axis: str) -> str:
-    """An HTML element with the plot in two widths.  The browser takes the one that fits."""
-    wide, narrow = (
-        "data:image/svg+xml;base64," + base64.b64encode(render(draw_return(curves, axis, width), "svg")).decode()
-        for width in (WIDE, NARROW)
-    )
-    return (
-        f'<picture><source media="(max-width: 600px)" srcset="{narrow}">'
-        f'<img src="{wide}" alt="return against {axis}"></picture>\n'
+        f"<div><strong>{title}</strong>{curve}"
+        f"<details><summary>Numbers</summary>{_table(list_facts(curves))}</details></div>"
     )

@@ -2,10 +2,12 @@
 
 import contextlib
 import csv
+import hashlib
+import json
 import math
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,21 @@ import numpy.typing as npt
 
 from mpies.errors import RunError
 from mpies.paths import absolute
+from mpies.runs.ledger import read_newest
 from mpies.runs.reader import Columns, RunView, find_runs, intervals
+from mpies.views.curves import Curves
+from mpies.views.groups import label_settings, read_settings
+from mpies.views.overlay import overlay, round_numbers
 
 MAX_POINTS = 400  # of a curve when it is first sent; new points are added to it
 TAIL = 16_000  # bytes that are read from the end of a log or of metrics.csv
+MAX_MEMBERS = 300  # of the newest generation that are shown
+PICTURES = (".png", ".gif", ".mp4", ".webm")  # endings of pictures and films; an SVG could hold a script
 DOWNLOADS = ("best.h5", "policy.h5", "metrics.csv", "log.txt", "config.yaml", "report.html")
 
 _Stamps = tuple[tuple[int, int, int] | None, ...]
+_OF_CONFIG = ("name", "environment", "solver", "target", "seed")  # of a summary
+_LONG = 40  # letters of a directory's name above which the page shows settings in its place
 
 
 class RunIndex:
@@ -30,29 +40,44 @@ class RunIndex:
         self.folder = folder
         self._views: dict[str, RunView] = {}  # by name
         self._summaries: dict[str, tuple[_Stamps, dict[str, Any]]] = {}  # by name: stamps of the files, summary
+        self._configs: dict[str, dict[str, Any]] = {}  # by name
+        self._short: tuple[list[dict[str, Any]], dict[str, str]] = [], {}  # the configs they were made of; by name
         self._lock = threading.Lock()
 
     def summaries(self) -> list[dict[str, Any]]:
-        """Of each run: name, state, environment, solver, target, and its newest numbers."""
+        """Of each run: name, state, environment, solver, target, seed, reason of its end, and its newest numbers.
+
+        short: a shorter name, where there is one.
+        """
         with self._lock:
             names = find_runs(self.folder)
             self._views = {name: self._views.get(name) or RunView(self.folder, name) for name in names}
             self._summaries = {name: self._summarize(name) for name in names}
-            return [{**summary, "state": self._views[name].state()} for name, (_, summary) in self._summaries.items()]
+            self._configs = {name: self._configs[name] for name in names}
+            configs = list(self._configs.values())
+            if [id(config) for config in configs] != [id(config) for config in self._short[0]]:
+                self._short = configs, shorten_names(self._configs)
+            found = []
+            for name, (_, summary) in self._summaries.items():
+                short = {"short": self._short[1][name]} if name in self._short[1] else {}
+                found.append({**summary, **short, "state": self._views[name].state()})
+            return found
 
     def _summarize(self, name: str) -> tuple[_Stamps, dict[str, Any]]:
         view = self._views[name]
-        stamps = tuple(view.stamp(file) for file in ("config.yaml", "metrics.csv"))
+        stamps = tuple(view.stamp(file) for file in ("config.yaml", "metrics.csv", "finished.yaml"))
         old_stamps, old = self._summaries.get(name, (None, {}))
         if old_stamps == stamps:
             return stamps, old
         if old_stamps and old_stamps[0] == stamps[0]:  # the same config
-            summary = {key: old[key] for key in ("name", "environment", "solver", "target")}
+            summary = {key: old[key] for key in _OF_CONFIG}
         else:
-            config = view.config()
+            self._configs[name] = config = view.config()
             summary = {"name": name, "environment": _value(config, "environment", "id")}
             summary |= {"solver": _value(config, "solver", "kind"), "target": _value(config, "stop", "target")}
-        return stamps, summary | read_newest_numbers(view)
+            summary["seed"] = config.get("seed")
+        reason = view.finished().get("reason") if stamps[2] else None
+        return stamps, {**summary, **({"reason": reason} if reason else {}), **read_newest_numbers(view)}
 
     def find(self, name: str) -> RunView | None:
         """The run of this name, None where there is none."""
@@ -62,6 +87,31 @@ class RunIndex:
             self.summaries()
         with self._lock:
             return self._views.get(name)
+
+    def read_overlay(
+        self, names: Sequence[str], version: str, axis: str, drawn: str, band: str, with_runs: bool
+    ) -> dict[str, Any]:
+        """What `overlay` tells of the runs of these names, and its version.
+
+        version: of what the reader has; where that is the newest, there is nothing but the version.
+        """
+        views = [view for view in map(self.find, dict.fromkeys(names)) if view]
+        stamps = [[view.stamp(file) for file in ("config.yaml", "metrics.csv", "finished.yaml")] for view in views]
+        asked = [[view.name for view in views], stamps, axis, drawn, band, with_runs]
+        newest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+        if version == newest:
+            return {"version": newest}
+        runs = [run for run in map(self._read_curves, views) if run]
+        return {"version": newest, "runs": len(runs), **overlay(runs, axis, drawn, band, with_runs)}
+
+    def _read_curves(self, view: RunView) -> Curves | None:
+        """The Curves of a run, with its name as its path; None where it has no config or no generation yet."""
+        with self._lock:
+            metrics, config = view.metrics.refresh(), self._configs.get(view.name, {})
+            columns = dict(metrics.columns)
+        if not len(metrics) or not all(isinstance(config.get(key), dict) for key in ("environment", "solver", "stop")):
+            return None
+        return Curves(Path(view.name), config, {}, columns, str(view.finished().get("reason", "")))
 
     def read_update(self, name: str, version: int, after: int, log: int) -> dict[str, Any] | None:
         """What a reader lacks who knows the first `after` rows of `version` and the first `log` bytes of log.txt.
@@ -79,18 +129,21 @@ class RunIndex:
         config = view.config()
         if columns.keys() >= {"eval_std"}:
             columns["eval_interval"] = intervals(columns, _value(config, "evaluation", "episodes") or math.nan)
-        newest = {key: _as_json(value[np.isfinite(value)][-1:]) for key, value in columns.items()}
+        newest = {key: round_numbers(value[np.isfinite(value)][-1:], 6) for key, value in columns.items()}
         per_point = max(1, -(-rows // MAX_POINTS)) if again else 1
         columns = thin(columns, per_point) if again else {key: value[after:] for key, value in columns.items()}
         update: dict[str, Any] = {"name": name, "version": newest_version, "rows": rows}
         update |= {"again": again, "per_point": per_point}
         update["newest"] = {key: value[0] for key, value in newest.items() if value}
-        update["columns"] = {key: _as_json(value) for key, value in columns.items()}
+        update["columns"] = {key: round_numbers(value, 6) for key, value in columns.items()}
         update["log"] = read_tail(view, "log.txt", log)
         update |= {"state": view.state(), "silence": view.silence(), "finished": view.finished(), "ranks": view.ranks()}
         if again:
             update |= {"target": _value(config, "stop", "target"), "config": view.text("config.yaml")}
         update["files"] = [file for file in DOWNLOADS if view.stamp(file)]
+        update["pictures"] = list_pictures(view)
+        if again or any(len(column) for column in columns.values()):
+            update["members"] = read_members(view, _value(config, "solver", "episodes") or 1)
         return update
 
 
@@ -108,7 +161,8 @@ def list_runs(folder: str | Path) -> list[dict[str, Any]]:
         name = summary["name"]
         view = RunView(place, name)
         stamp = view.stamp("metrics.csv") or view.stamp("config.yaml")
-        row = {key: value for key, value in summary.items() if key not in ("name", "state")}  # status says more
+        hidden = ("name", "state", "short", "seed", "reason")  # status says more
+        row = {key: value for key, value in summary.items() if key not in hidden}
         row = {"path": str(Path(folder) / name), "status": view.status(), **row, "size": measure_size(place / name)}
         found.append({**row, "changed": stamp[2] / 1e9 if stamp else 0.0})
     return sorted(found, key=lambda row: -row["changed"])
@@ -122,6 +176,33 @@ def measure_size(folder: str | Path) -> int:
             with contextlib.suppress(OSError):  # removed meanwhile
                 size += os.lstat(os.path.join(path, file)).st_size
     return size
+
+
+def shorten_names(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Shorter names of runs whose directories' names are long or list settings, as those of a sweep do.
+
+    configs: by the runs' names.  A shorter name has the settings that differ among the runs of the same folder and
+    task, and the seed.
+    """
+    folders: dict[str, list[str]] = {}
+    for name in configs:
+        folders.setdefault(os.path.dirname(name), []).append(name)
+    short = {}
+    for folder, names in folders.items():
+        if not any(_is_long(name) for name in names):
+            continue
+        labels = label_settings([read_settings(configs[name]) for name in names])
+        for name, label in zip(names, labels, strict=True):
+            config = configs[name]
+            told = [label] if label != _value(config, "solver", "kind") else []
+            told += [f"seed {config['seed']}"] if "seed" in config else []
+            if _is_long(name) and len(names) > 1 and told:
+                short[name] = f"{folder}: " * bool(folder) + ", ".join(told)
+    return short
+
+
+def _is_long(name: str) -> bool:
+    return "=" in os.path.basename(name) or len(os.path.basename(name)) > _LONG
 
 
 def _value(values: Mapping[str, Any], section: str, key: str) -> Any:
@@ -150,6 +231,37 @@ def read_newest_numbers(view: RunView) -> dict[str, float | None]:
     return numbers
 
 
+def list_pictures(view: RunView) -> list[tuple[str, int]]:
+    """Names of the pictures and films in a run directory, each with the second of its last change."""
+    found = []
+    with contextlib.suppress(OSError), os.scandir(view.folder / view.name) as entries:
+        for entry in entries:
+            is_picture = entry.name.endswith(PICTURES) and not entry.name.startswith(".")
+            if is_picture and entry.is_file(follow_symlinks=False):
+                found.append((entry.name, int(entry.stat(follow_symlinks=False).st_mtime)))
+    return sorted(found)
+
+
+def read_members(view: RunView, episodes: int) -> dict[str, Any] | None:
+    """Mean return and mean episode length of members of the newest generation, by length; None without a ledger.
+
+    episodes: of each member.
+    """
+    try:
+        with view.open("ledger.bin") as file:
+            record = read_newest(file)
+        if record is None:
+            return None
+        lengths, returns = record["steps"] / episodes, record["returns"].astype(float)
+        shown = np.argsort(lengths, kind="stable")
+    except (OSError, ValueError, KeyError, TypeError):  # absent, damaged, or of another version
+        return None
+    if len(shown) > MAX_MEMBERS:
+        shown = shown[np.linspace(0, len(shown) - 1, MAX_MEMBERS).astype(int)]
+    columns = {"lengths": round_numbers(lengths[shown], 4), "returns": round_numbers(returns[shown], 4)}
+    return {"generation": int(record["generation"]), "members": len(lengths), **columns}
+
+
 def _parse_number(cell: str) -> float | None:
     """Five digits of a number; None where it is none, or not finite."""
     try:
@@ -170,18 +282,13 @@ def _thin(name: str, values: npt.NDArray[np.float64], per_point: int) -> npt.NDA
     starts = np.arange(0, len(values), per_point)
     if name in ("generation", "seconds", "episodes", "steps"):
         return values[np.minimum(starts + per_point, len(values)) - 1]
-    if name in ("return_min", "ranks"):
+    if name in ("return_min", "ranks", "nodes"):
         return np.fmin.reduceat(values, starts)
-    if name in ("return_max", "idle_max", "failures"):
+    if name in ("return_max", "idle_max", "failures", "starts"):
         return np.fmax.reduceat(values, starts)
     known = np.isfinite(values)
     with np.errstate(all="ignore"):
         return np.add.reduceat(np.where(known, values, 0), starts) / np.add.reduceat(known.astype(float), starts)
-
-
-def _as_json(values: npt.NDArray[np.float64]) -> list[float | None]:
-    """Six digits of each number; None for those that are not finite, which JSON lacks."""
-    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values.tolist()]
 
 
 def read_tail(view: RunView, name: str, start: int) -> dict[str, Any]:

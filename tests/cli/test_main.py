@@ -83,7 +83,7 @@ def test_python_m_mpies_is_the_command_line(run_mpies):
         ("verify x.yaml --ranks 1,0", "--ranks must be numbers like 1,2,3, but is '1,0'"),
         ("play run --member 3", "--member must be GENERATION,NUMBER such as 12,3, but is '3'"),
         ("reproduce", "reproduce needs the name of a recipe under results/, or --list"),
-        ("doctor --out absent", "--out absent: is no folder; give one that is there, such as a shared volume"),
+        ("doctor --out absent", "--out absent: is not a folder; give an existing one, such as a shared volume"),
     ],
 )
 def test_a_wrong_command_line_is_answered_with_one_line_and_exit_code_2(arguments, message, run_mpies):

@@ -38,13 +38,13 @@ def test_a_path_that_is_there_comes_before_a_recipe(tmp_path, monkeypatch):
     ("given", "nearest"),
     [
         ("cartpol", "the nearest are cartpole, cartpole_swingup"),
-        ("CartPole-v1", "the nearest is cartpole"),
+        ("Cart-Pole", "the nearest are cartpole, cartpole_swingup"),
         ("Hopper", "the nearest is hopper"),
         ("lunar-lander.yaml", "the nearest are lunar_lander, lunar_lander_18"),
         ("experiments/steep.yml", "the nearest is experiments/steeper.yml"),
         ("experiments/hopper.yaml", "the nearest is hopper"),
         ("absent/hoper.yaml", "the nearest is hopper"),
-        ("zzz", "give the path of a YAML file, or the name of a recipe: ant_bullet, bipedal_walker, "),
+        ("zzz", "give the path of a YAML file, an environment's id, or a recipe's name: "),
     ],
 )
 def test_a_mistyped_name_is_answered_with_the_nearest(given, nearest, tmp_path, monkeypatch):

@@ -29,10 +29,11 @@ def test_the_mpiexec_beside_this_python_comes_before_the_path(tmp_path, monkeypa
 
 def test_variables_of_the_user_come_before_our_own(monkeypatch):
     monkeypatch.delenv("OMPI_MCA_osc", raising=False)
+    monkeypatch.setenv("OMPI_MCA_btl", "self,tcp")
     monkeypatch.setenv("OMPI_MCA_mpi_yield_when_idle", "0")
     monkeypatch.setenv("MINE", "here")
     environment = mpiexec.environment()
-    assert environment["OMPI_MCA_osc"] == "^ucx"
+    assert (environment["OMPI_MCA_osc"], environment["OMPI_MCA_btl"]) == ("^ucx", "self,tcp")
     assert environment["OMPI_MCA_mpi_yield_when_idle"] == "0" and environment["MINE"] == "here"
 
 

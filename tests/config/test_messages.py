@@ -61,7 +61,7 @@ WRONG = [
     (CARTPOLE + "noise: {rank: 2}", "noise.rank is not a key; it belongs to kind: low_rank"),
     (
         CARTPOLE + "noise: {kind: low_rnak}",
-        "noise.kind must be one of full, low_rank, but is the text 'low_rnak'; did you mean low_rank?",
+        "noise.kind must be one of full, low_rank, orthogonal, but is the text 'low_rnak'; did you mean low_rank?",
     ),
     (CARTPOLE + "stop: {steps: 0}", "stop.steps must be at least 1, but is 0; leave it out for none"),
     (CARTPOLE + '? "a\\nb"\n: 2', r"'a\nb' is not a key; the top level has "),
@@ -71,7 +71,7 @@ WRONG = [
     ),
     (
         "environment: &a {id: CartPole-v1, kwargs: {b: *a}}",
-        "environment.kwargs must hold numbers, texts, flags, lists and sections only; mend or remove it",
+        "environment.kwargs must hold numbers, texts, flags, lists and sections only; fix or remove it",
     ),
     (
         "environment: {id: 'function:ball', dimension: 5}",

@@ -1,4 +1,6 @@
-"""The page of all keys is complete."""
+"""The page of all keys is complete, and names no key twice where kinds share it."""
+
+import re
 
 import pytest
 
@@ -9,16 +11,35 @@ from mpies.config.schema import walk_sections
 def tables():
     """The page as {title: (first line, rows)}."""
     found = {}
-    for part in describe_keys().split("\n## ")[1:]:
-        title, _, line, _, *table = part.rstrip("\n").split("\n")
-        assert table[:2] == ["| key | default | meaning |", "|---|---|---|"]
+    for part in re.split(r"\n###? ", describe_keys())[1:]:
+        title, _, line, *table = part.rstrip("\n").split("\n")
+        table = [row for row in table if row.startswith("|")]
+        assert table[:2] in (["| key | default | meaning |", "|---|---|---|"], [])
         found[title] = line, table[2:]
     return found
 
 
-def test_every_section_has_a_table_with_a_row_for_each_key():
-    expected = {path or "top level": list(model.model_fields) for path, _, model in walk_sections()}
-    assert {title: [row.split("`")[1] for row in rows] for title, (_, rows) in tables().items()} == expected
+def names(title):
+    return [row.split("`")[1] for row in tables()[title][1]]
+
+
+def test_every_key_of_every_section_has_a_row_there_or_among_those_that_kinds_share():
+    for path, _, model in walk_sections():
+        kind = re.search(r" \(kind: [^)]*\)$", path)
+        section = re.sub(r" \(kind: [^)]*\)", "", path)
+        listed = set(names(section or "top level"))
+        if kind:
+            own = names(section + kind[0])
+            assert set(own) <= set(model.model_fields)
+            assert not {"kind"} & set(own)
+            listed |= set(own)
+        assert set(model.model_fields) <= listed
+
+
+def test_a_row_that_kinds_share_appears_once():
+    rows = [(title.partition(" (")[0], row) for title, (_, rows) in tables().items() for row in rows]
+    repeated = {row for row in rows if rows.count(row) > 1 and row[0] == "policy"}
+    assert {row for _, row in repeated} == {"| `hidden` | 16 | recurrent units |"}  # of three kinds among seven
 
 
 @pytest.mark.parametrize(
@@ -28,9 +49,12 @@ def test_every_section_has_a_table_with_a_row_for_each_key():
         ("environment", "| `id` | required | a gymnasium id such as"),
         ("environment", "| `action_repeat` | 1 | "),
         ("top level", "| `noise` | see noise | "),
-        ("solver (kind: openai_es)", "| `optimizer` | see solver (kind: openai_es).optimizer | "),
-        ("noise (kind: full)", "| `kind` | full | which kind of section this is |"),
+        ("solver (kind: openai_es)", "| `optimizer` | see solver.optimizer | "),
+        ("noise", "| `kind` | full | one of full, low_rank, orthogonal |"),
         ("tracking", "| `tensorboard` | `false` | "),
+        ("policy", "| `normalize_observations` | `true` | "),
+        ("policy (kind: conv)", "| `normalize_observations` | `false` | "),
+        ("solver.optimizer (kind: adam)", "| `beta1` | 0.9 | "),
     ],
 )
 def test_a_row_names_the_key_its_default_and_its_meaning(title, row):

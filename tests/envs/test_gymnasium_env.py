@@ -22,7 +22,7 @@ ODD = [1, 3]  # places
     [
         ("step", 3, "ZeroDivisionError: in step 3"),
         ("reset", 1, "RuntimeError: no reset today"),
-        ("shape", 3, "ValueError: observation has 3 numbers, 2 were promised"),
+        ("shape", 3, "ValueError: observation has 3 numbers, but 2 were expected"),
         ("tuple", 3, "ValueError: not enough values .*"),
     ],
 )

@@ -119,11 +119,11 @@ WHOLE = OBSERVATION.sample()
     ("change", "message"),
     [
         ({"sight": (SIGHT[0], 5)}, "observation['sight'][1] is 5, which is not one of -1 to 1"),
-        ({"sight": (np.zeros(3), 0)}, "observation['sight'][0] has 3 numbers, 4 were promised"),
+        ({"sight": (np.zeros(3), 0)}, "observation['sight'][0] has 3 numbers, but 4 were expected"),
         ({"sight": SIGHT[0][0]}, "is array"),
         ({"sight": (1, 2, 3)}, "observation['sight'] must be a tuple of 2, but is a tuple of 3"),
         ({"gears": GEARS + 4}, "which is not one of 1 to 2"),
-        ({"gears": GEARS[0]}, "observation['gears'] has 2 numbers, 4 were promised"),
+        ({"gears": GEARS[0]}, "observation['gears'] has 2 numbers, but 4 were expected"),
         (None, "observation must be a dict, but is 3"),
     ],
 )

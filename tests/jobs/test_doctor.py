@@ -42,7 +42,7 @@ def test_the_memory_is_that_of_the_config_or_of_a_small_policy(write_config, mon
     assert not list(doctor.examine_config(str(config), ["noise.size=1000"], "."))
     assert not list(doctor.examine_config(None, [], "."))
     assert needed[0].table == 4000 and needed[1] == SMALL_RUN
-    with pytest.raises(ConfigError, match="--out absent: is no folder"):
+    with pytest.raises(ConfigError, match="--out absent: is not a folder"):
         list(doctor.examine_config(None, [], "absent"))
 
 

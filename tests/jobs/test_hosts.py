@@ -66,8 +66,8 @@ def test_a_slurm_job_tells_its_nodes_but_for_those_that_it_lost(tmp_path, monkey
 @pytest.mark.parametrize(
     ("hosts", "hostfile", "expected"),
     [
-        ("h1:8,,h2", None, "'' is no host; write NAME or NAME:SLOTS"),
-        ("h1:0", None, "'h1:0' is no host"),
+        ("h1:8,,h2", None, "'' is not a host; write NAME or NAME:SLOTS"),
+        ("h1:0", None, "'h1:0' is not a host"),
         (None, "/no/such/file", "/no/such/file: cannot be read"),
         ("h1", "hosts.txt", "exclude each other"),
     ],
@@ -198,7 +198,7 @@ def test_ranks_of_another_mpi_than_mpirun_are_refused(tmp_path, write_config, ru
         monkeypatch.setenv("PMI_RANK", rank)
         ended = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run")
         assert ended.code == 2 and len(ended.stderr.strip().splitlines()) == lines
-        assert not lines or "mpirun started 3 ranks, but each is alone" in ended.stderr
+        assert not lines or "mpirun started 3 ranks, but they cannot find each other" in ended.stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -32,7 +32,7 @@ def test_with_json_every_line_of_a_run_is_an_object(run_mpies, write_config, mon
     assert last["message"] in (tmp_path / "run" / "log.txt").read_text()
     resumed = run_mpies(0, "train", path, "--out", "run", "stop.generations=4")
     records = [json.loads(line) for line in resumed.stderr.splitlines()]
-    assert records == [{"severity": "INFO", "message": "run: going on from generation 3", "rank": 0}]
+    assert records == [{"severity": "INFO", "message": "run: continuing from generation 3", "rank": 0}]
     (refused,) = run_mpies(0, "train", path, "--out", "run", "solver.sigma=-1").stderr.splitlines()
     refused = json.loads(refused)
     assert refused["severity"] == "ERROR" and "solver.sigma" in refused["message"]

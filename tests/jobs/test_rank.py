@@ -17,7 +17,7 @@ MISTAKES = [
     (["environment.id=CartPool-v1"], ["CartPool-v1", "did you mean CartPole-v"]),
     (["solver.optimizer.learning_rate=.nan"], ["solver.optimizer.learning_rate must be a finite number, but is nan"]),
     (["environment.kwargs={colour: red}"], ["CartPole-v1", "colour"]),
-    (["--out", "/proc/nowhere"], ["/proc/nowhere", "take another --out"]),
+    (["--out", "/proc/nowhere"], ["/proc/nowhere", "choose another --out"]),
 ]
 
 

@@ -30,4 +30,4 @@ def test_a_run_goes_on_without_lost_nodes_and_with_those_that_come_back(tmp_path
     for event in found["events"]:
         word = {"loss": "the loss of", "return": "the return of"}[event["event"]]
         assert f"INFO supervisor: {word} {event['node']} cost " in said
-    assert "going on from generation" in said
+    assert "continuing from generation" in said

@@ -59,7 +59,11 @@ def test_a_dry_run_writes_the_script_beside_the_run_and_submits_nothing(run_mpie
 
 def test_the_shell_functions_know_the_default_run_directory(write_config, tmp_path):
     write_config(CONFIG, "ball.yaml")
-    text = f". {HOME}/slurm/train.sh; prepare; run_of ball.yaml solver.population=12 seed=4"
+    text = f"""
+    . {HOME}/slurm/train.sh; prepare; run_of ball.yaml solver.population=12 seed=4
+    command=sweep; run_of ball.yaml solver.population=12,14 --seeds 2 --halving first=3,eta=3 --retry solver.sigma=1,2
+    """
     environment = os.environ | {"SLURM_JOB_ID": "7", "MPIES_VENV": sys.prefix}
     done = subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.stdout == "runs/ball_solver.population=12_seed=4\n", done.stderr
+    expected = ["runs/ball_solver.population=12_seed=4", "runs/ball_sweep_solver.population_solver.sigma"]
+    assert done.stdout.splitlines() == expected, done.stderr

@@ -104,7 +104,7 @@ def test_a_job_that_was_not_measured_says_how_to():
         (["slurm", "none.yaml"], "mpies: none.yaml: cannot be read"),
         (["slurm", "ball.yaml", "--constants", "ball.yaml"], "such a file is written by mpies bench"),
         (["k8s", "ball.yaml", "--base", "."], "leads to no MPIJob"),
-        (["slurm", "ball.yaml", "--out", "ball.yaml/run", "--dry-run"], "take another --out"),
+        (["slurm", "ball.yaml", "--out", "ball.yaml/run", "--dry-run"], "choose another --out"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, message, write_config, tmp_path, monkeypatch):

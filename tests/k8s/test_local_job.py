@@ -108,7 +108,7 @@ def test_a_lost_worker_is_left_behind(start_job, undisturbed, worker, silently):
 
     assert job.run(lose_a_worker) == 0, job.log
     assert job.attempts == [0]
-    assert f"the loss of {job.workers[worker]}" in job.log and "going on from generation" in job.log
+    assert f"the loss of {job.workers[worker]}" in job.log and "continuing from generation" in job.log
     assert_complete(job, undisturbed)
 
 
@@ -163,7 +163,7 @@ def test_a_lost_rank_is_survived_with_ulfm(start_job, undisturbed):
         job.execute(job.workers[1], "python3", "-c", KILL_RANKS)
 
     assert job.run(lose_a_rank) == 0, job.log
-    assert job.attempts == [0] and "1 ranks go on" in job.log
+    assert job.attempts == [0] and "1 ranks continue" in job.log
     assert_complete(job, undisturbed)
 
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from mpies.config.loading import load_config
+from mpies.sweeps.trials import check_trials, load_sweep
 from tests.k8s import schemas
 from tests.k8s.conftest import HOME, OPERATOR, OVERLAYS, render, rendered
 
@@ -23,7 +24,20 @@ def test_every_recipe_travels_in_the_config_map():
     assert listed == sorted(str(path.relative_to(HOME / "configs")) for path in (HOME / "configs").rglob("*.yaml"))
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_launcher_of_a_sweep_trains_valid_configs_whose_trials_are_mounted(tmp_path):
+    documents = rendered("sweep")
+    container = one(documents, "MPIJob")["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    config, out, folder = container["args"]
+    assert container["command"][:4] == ["mpies", "sweep", "--hostfile", "/etc/mpi/hostfile"]
+    assert out == "--out" and Path(folder).parent == Path("/runs")
+    (tmp_path / "sweep.yaml").write_text(one(documents, "ConfigMap")["data"][Path(config).name])
+    sweep = load_sweep(tmp_path / "sweep.yaml")
+    trials = sweep.list_trials()
+    check_trials(sweep, trials)
+    assert len(trials) == 40
+
+
+@pytest.mark.parametrize("overlay", [overlay for overlay in OVERLAYS if overlay != "sweep"])
 def test_the_launcher_trains_a_valid_config_that_is_mounted(overlay, tmp_path):
     documents = rendered(overlay)
     container = one(documents, "MPIJob")["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
@@ -78,6 +92,7 @@ def test_the_overlays_are_what_their_names_say():
         "spot": walker,
         "gke-minitaur": minitaur,
         "kueue": minitaur,
+        "sweep": (4, 8),
     }
     spot = jobs["spot"]["spec"]["mpiReplicaSpecs"]
     assert spot["Worker"]["template"]["spec"]["nodeSelector"]["cloud.google.com/gke-spot"] == "true"

@@ -2,6 +2,8 @@
 
 python -m tests.page.look FOLDER RUN OUT                # OUT/phone-light.png and others
 python -m tests.page.look FOLDER RUN docs/page.png      # one for the readme
+
+RUN may also be a comparison of runs: +ONE+ANOTHER.
 """
 
 import sys
@@ -12,7 +14,7 @@ from urllib.parse import quote
 from mpies.views.dashboard import serve
 from tests.page.browser import open_browser
 
-WIDTHS = {"phone": 360, "desktop": 1280}  # CSS pixels
+WIDTHS = {"phone": 360, "tablet": 800, "desktop": 1280}  # CSS pixels
 
 
 def look(folder, run, out):
@@ -26,9 +28,9 @@ def look(folder, run, out):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for path, (width, scheme, is_full) in shots.items():
             # The page scrolls inside itself where it is wide.
-            viewport = {"width": WIDTHS[width], "height": 2400 if is_full and width == "desktop" else 700}
+            viewport = {"width": WIDTHS[width], "height": 2400 if is_full and width != "phone" else 800}
             page = browser.new_page(viewport=viewport, color_scheme=scheme)
-            page.goto(f"{server.url}#={quote(run, safe='')}")
+            page.goto(f"{server.url}#{run if run.startswith('+') else '=' + quote(run, safe='')}")
             page.wait_for_selector(".uplot canvas")
             page.wait_for_timeout(500)
             page.screenshot(path=path, full_page=is_full)

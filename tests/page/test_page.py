@@ -3,8 +3,11 @@
 import os
 import shutil
 
+import imageio.v3
+import numpy as np
 import pytest
 
+from mpies.runs.ledger import pack
 from tests.views.served_runs import line
 
 pytestmark = pytest.mark.browser
@@ -44,22 +47,22 @@ def wait_for_text(page, selector, text):
 
 def test_the_page_draws_the_curves_and_names_the_run(open_page):
     page = open_page("group%2Flong")
-    titles = page.locator(".chart h3").all_inner_texts()
+    titles = page.locator("#charts .chart h3").all_inner_texts()
     wanted = ["Return", "Episode length", "Sigma", "Parameter norm", "Update ratio", "Speed", "Idle share", "Failures"]
     assert titles == [*wanted, "Ranks alive"]
-    for chart in page.query_selector_all(".chart"):
+    for chart in page.query_selector_all("#charts .chart"):
         assert chart.evaluate(INK) > 2000
     assert "LunarLander-v3" in page.inner_text("#about") and "stopped" in page.inner_text("#about")
     assert page.locator("#runs li").count() == 3
     assert "id: LunarLander-v3" in page.text_content("#config")
     assert "5 generations" in page.inner_text("#thinned")
     assert page.inner_text("#numbers div:nth-child(4)").split("\n") == ["mean return", "2,000"]  # not thinned
-    assert "mean of members2,000" in page.inner_text(".chart .u-legend")
+    assert "mean of members2,000" in page.inner_text("#charts .chart .u-legend")
 
 
 def test_a_new_generation_appears_by_itself(open_page, run_folder):
     page = open_page("first")
-    before = page.query_selector(".chart").evaluate(INK)
+    before = page.query_selector("#charts .chart").evaluate(INK)
     label = page.get_attribute(".uplot", "aria-label")
     with open(run_folder / "first" / "metrics.csv", "a") as file:
         file.write("".join(map(line, range(4, 31))) + line(31)[:30])
@@ -69,7 +72,7 @@ def test_a_new_generation_appears_by_itself(open_page, run_folder):
     wait_for_text(page, "#log", "a line that was not there")
     assert page.get_attribute(".uplot", "aria-label") != label
     page.wait_for_timeout(200)
-    assert page.query_selector(".chart").evaluate(INK) != before
+    assert page.query_selector("#charts .chart").evaluate(INK) != before
     assert "<script>" in page.inner_text("#log")  # shown, not run
 
 
@@ -109,7 +112,7 @@ def test_everything_is_reached_by_keyboard(open_page):
     page = open_page("first")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
-    for _ in range(3):
+    for _ in range(6):
         page.keyboard.press("Tab")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
@@ -123,10 +126,10 @@ def test_everything_is_reached_by_keyboard(open_page):
     page.focus(".uplot")
     page.keyboard.press("Home")
     page.wait_for_timeout(100)
-    first = page.inner_text(".chart .u-legend")
+    first = page.inner_text("#charts .chart .u-legend")
     page.keyboard.press("ArrowRight")
     page.wait_for_timeout(100)
-    assert page.inner_text(".chart .u-legend") != first
+    assert page.inner_text("#charts .chart .u-legend") != first
     page.focus("#filter")
     page.keyboard.type("long")
     wait_for_text(page, "#count", "1 of 3 runs")
@@ -136,10 +139,10 @@ def test_everything_is_reached_by_keyboard(open_page):
 def test_nothing_is_cut_off_at_any_width(width, open_page):
     page = open_page("group%2Flong", viewport={"width": width, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for box in page.query_selector_all(".chart, #numbers div, #view label, #downloads a"):
+    for box in page.query_selector_all("#charts .chart, #numbers div, #view label, #downloads a"):
         place = box.bounding_box()
         assert place["x"] >= 0 and place["x"] + place["width"] <= width
-    for chart in page.query_selector_all(".chart"):
+    for chart in page.query_selector_all("#charts .chart"):
         outer, inner = chart.bounding_box(), chart.query_selector("canvas").bounding_box()
         assert inner["x"] + inner["width"] <= outer["x"] + outer["width"] and inner["width"] > 200
 
@@ -168,3 +171,18 @@ def test_a_server_that_is_gone_is_reported_and_comes_back(open_page, server):
     page.wait_for_selector("#trouble", state="hidden")
     assert set(open_page.problems) == {"Failed to load resource: net::ERR_FAILED"}
     open_page.problems.clear()
+
+
+def test_pictures_and_members_of_a_run_are_shown(open_page, run_folder):
+    run = run_folder / "first"
+    imageio.v3.imwrite(run / "film.gif", np.zeros((2, 20, 30, 3), np.uint8))
+    (run / "episode.mp4").write_bytes(b"no film")
+    (run / "ledger.bin").write_bytes(pack({"generation": 3, "returns": np.arange(8.0), "steps": np.arange(8)}))
+    page = open_page("first")
+    wait_for_text(page, "#members h3", "Members of generation 3")
+    assert page.query_selector("#members").evaluate(INK) > 300
+    page.click("#pictures summary")
+    page.wait_for_function("() => document.querySelector('#pictures img').naturalWidth === 30")
+    assert page.locator("#pictures figcaption").all_inner_texts() == ["episode.mp4", "film.gif"]
+    page.goto(page.url.replace("first", "group%2Flong"))
+    page.wait_for_selector("#members", state="hidden")

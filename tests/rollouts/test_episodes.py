@@ -109,7 +109,7 @@ def test_only_sampled_rollouts_feed_the_observation_statistics():
     [
         ("step", "ZeroDivisionError: in step 3"),
         ("reset", "RuntimeError: no reset today"),
-        ("shape", "ValueError: observation has 3 numbers, 2 were promised"),
+        ("shape", "ValueError: observation has 3 numbers, but 2 were expected"),
         ("tuple", "ValueError: .*"),
         ("no reward", "return nan"),
         ("NaN", "return nan"),

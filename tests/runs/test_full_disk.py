@@ -144,4 +144,4 @@ def test_a_disk_that_is_full_from_the_start_is_a_users_mistake(disk, run_mpies, 
     (disk / "run").mkdir()
     fill(disk)
     outcome = run_mpies(0, "train", write_config(CONFIG), "--out", disk / "run")
-    assert_refused(outcome, "No space left on device", "take another --out")
+    assert_refused(outcome, "No space left on device", "choose another --out")

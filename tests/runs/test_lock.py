@@ -51,7 +51,7 @@ def test_while_a_writer_lives_another_is_refused_with_its_host_process_and_heart
         Lock(tmp_path).acquire()
     message = str(refusal.value)
     assert "\n" not in message and message.startswith(f"{tmp_path}: is being written by process {holder.pid}")
-    assert f"on {socket.gethostname()}" in message and "take another --out" in message
+    assert f"on {socket.gethostname()}" in message and "choose another --out" in message
     assert int(re.search(r"last heartbeat was (\d+) s ago", message)[1]) <= 2 * HEARTBEAT + 5
     assert owner(tmp_path)["pid"] == holder.pid
 

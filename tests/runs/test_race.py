@@ -75,7 +75,7 @@ def test_of_several_jobs_at_once_exactly_one_opens_a_run(what, jobs, tmp_path):
         winner = jobs[answers.index("won")]
         answers.remove("won")
         for answer in answers:
-            assert re.fullmatch(rf"{run}: is being written by process {winner.pid} on .*take another --out", answer)
+            assert re.fullmatch(rf"{run}: is being written by process {winner.pid} on .*choose another --out", answer)
         assert json.loads((run / "writer.json").read_text())["pid"] == winner.pid
         assert {path.name for path in run.iterdir()} == {"writer.json", "config.yaml", "checkpoints"}
         assert tell(jobs, "") == ["closed"] * JOBS

@@ -126,7 +126,7 @@ def test_a_tampered_run_that_is_killed_goes_on_where_it_was(
     recorded = len(read_digests(run))
     outcome = run_mpies(0, "train", config, "--out", "run", f"stop.generations={recorded + 20}")
     assert outcome.code == 0, outcome.stderr
-    assert f"going on from generation {recorded}" in outcome.stderr
+    assert f"continuing from generation {recorded}" in outcome.stderr
     assert "WARNING" not in outcome.stderr
     assert read_digests(run)[:120] == digests_of(CONFIG)[: recorded + 20]
     first = ledger.first_generation(run / "ledger.bin")

@@ -248,7 +248,7 @@ def test_the_versions_of_packages_that_change_bits_are_kept():
 
 def test_a_folder_of_something_else_is_not_written_to(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(ConfigError, match="is neither empty nor a run; take another --out"):
+    with pytest.raises(ConfigError, match="is neither empty nor a run; choose another --out"):
         open_run(tmp_path, CONFIG)
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -256,7 +256,7 @@ def test_a_folder_of_something_else_is_not_written_to(tmp_path):
 @pytest.mark.parametrize("out", ["file", "file/below", "/proc/mpies", "/dev/null"])
 def test_a_path_that_cannot_be_a_run_directory_is_refused_in_one_line(tmp_path, out):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ConfigError, match="take another --out") as caught:
+    with pytest.raises(ConfigError, match="choose another --out") as caught:
         open_run(tmp_path / out, CONFIG)
     assert "\n" not in str(caught.value)
     assert (tmp_path / "file").read_text() == "x"
@@ -289,7 +289,7 @@ def test_a_run_is_reopened_as_resume_says(tmp_path):
 
 def test_a_run_from_before_some_columns_keeps_its_own(trained, run_mpies, write_config, tmp_path):
     run = shutil.copytree(trained(CARTPOLE), tmp_path / "run")
-    new = ("eval_episodes", "eval_length", "eval_rank", "idle_mean", "idle_max", "observations")
+    new = ("eval_episodes", "eval_length", "eval_rank", "idle_mean", "idle_max", "observations", "nodes", "starts")
     rows = [{name: cell for name, cell in row.items() if name not in new} for row in read_metrics(run)]
     with open(run / "metrics.csv", "w", newline="") as file:
         table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")

@@ -129,7 +129,7 @@ def test_simulate_prints_a_table_a_plot_and_json(run_mpies, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("1,2",), "is no task"),
+        (("1,2",), "is not a task"),
         (("absent.yaml",), "cannot be read"),
         (("config.yaml",), "measure with mpies bench"),
         (("10,10,1,0", "--constants", "broken.yaml"), "machine.cores"),

@@ -108,7 +108,7 @@ def check_resumed(job, run, undisturbed, mend=lambda: None):
     mend()
     assert job.finish() == "COMPLETED", job.log()
     assert job.restarts() == 1
-    assert f"going on from generation {made}" in job.log()
+    assert f"continuing from generation {made}" in job.log()
     assert len(launcher(job)) == 2, "the log of the first start is lost"
     assert yaml.safe_load((run / "finished.yaml").read_text())["generation"] == end
     assert read_digests(run) == undisturbed(ENDLESS, end)
@@ -220,16 +220,27 @@ def test_a_task_of_an_array_comes_back_alone(submit, cluster):
     assert cluster.job(f"{job.number}_1")["JobState"] == "RUNNING"
 
 
-def test_an_array_trains_the_lines_of_a_grid(submit, undisturbed):
+def test_the_jobs_of_an_array_share_a_sweep(submit, undisturbed):
     (submit.folder / "pole.yaml").write_text(TO_TARGET)
-    grid = ["solver.sigma=0.2 seed=4", "solver.sigma=0.4"]
-    (submit.folder / "grid.txt").write_text("\n".join(grid) + "\n")
-    overrides = "stop.generations=4"
-    job = submit("sweep.sbatch", "pole.yaml", "grid.txt", overrides, options=["--array=1-3", *ONE_NODE])
-    job.wait_for(lambda: job.log().count("is complete") == 2 and "nothing on line 3" in job.log())
-    for line in grid:
-        run = submit.folder / "runs" / "_".join(["pole", overrides, *line.split()])
-        assert read_digests(run) == undisturbed(TO_TARGET, 4, *line.split())
+    values = ["solver.sigma=0.2,0.4", "stop.generations=4", "--seeds", "2"]
+    options = ["--array=1-2", "--output=%x-%A_%a.out", *ONE_NODE]
+    job = submit("sweep.sbatch", "pole.yaml", *values, options=options)
+    folder = submit.folder / "runs" / "pole_sweep_solver.sigma_stop.generations"
+    job.wait_for(lambda: len(list(folder.glob("*/finished.yaml"))) == 4 and job.log().count("nothing is left of") == 2)
+    for sigma in ("0.2", "0.4"):
+        for seed in ("1", "2"):
+            expected = undisturbed(TO_TARGET, 4, f"solver.sigma={sigma}", f"seed={seed}")
+            assert read_digests(folder / f"sigma={sigma}_seed={seed}") == expected
+
+
+def test_a_sweep_comes_back_after_a_signal(submit, cluster):
+    (submit.folder / "endless.yaml").write_text(ENDLESS)
+    job = submit("sweep.sbatch", "endless.yaml", "solver.sigma=0.1,0.2,0.3")
+    folder = submit.folder / "runs/endless_sweep_solver.sigma"
+    job.wait_for(lambda: sum(len(read_digests(table.parent)) >= 3 for table in folder.glob("*/metrics.csv")) >= 2)
+    cluster.run("scancel", "--batch", "--signal=USR1", job.number)
+    job.wait_for(job.is_back_in_the_queue)
+    assert "was stopped and has lost nothing; back into the queue" in job.log()
 
 
 def test_launch_submits_a_script_that_trains(submit, undisturbed, cluster):
@@ -248,8 +259,10 @@ def test_launch_submits_a_script_that_trains(submit, undisturbed, cluster):
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="there is no shellcheck")
 def test_scripts_pass_shellcheck(tmp_path):
     (tmp_path / "pole.yaml").write_text(TO_TARGET)
-    command = [sys.executable, "-m", "mpies", "launch", "slurm", "pole.yaml", "--dry-run"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    scripts = [*(HOME / "slurm").iterdir(), HOME / "tests/slurm/install.sh", tmp_path / "runs" / "pole.sbatch"]
+    for more in ([], ["--sweep", "solver.sigma=0.1,0.2", "--seeds", "2"]):
+        command = [sys.executable, "-m", "mpies", "launch", "slurm", "pole.yaml", "--dry-run", *more]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    made = [tmp_path / "runs" / f"pole{end}.sbatch" for end in ("", "_sweep_solver.sigma")]
+    scripts = [*(HOME / "slurm").iterdir(), HOME / "tests/slurm/install.sh", *made]
     done = subprocess.run(["shellcheck", "-x", *scripts], cwd=HOME, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpies.solvers import SOLVERS, directions, moments
-from mpies.solvers.directions import Directions, restore_directions
+from mpies.solvers.directions import Directions
 from mpies.solvers.loop import SolverLoop
 from mpies.solvers.moments import Weights, no_square
 from mpies.solvers.noise import build_table
 from mpies.solvers.openai_es import OpenAIESOptions
+from mpies.solvers.orthogonal import restore_directions
 
 TABLE = build_table(1 << 16)
 MATRICES = ((0, 70, 13), (910 + 13, 13, 5), (988 + 5, 5, 1))  # of layers 70 - 13 - 5 - 1, with biases

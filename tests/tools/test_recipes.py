@@ -31,6 +31,7 @@ def shrink(config):
     small = ["stop={generations: 1}", "evaluation.episodes=1", "noise.size=2_000_000", "solver.episodes=1"]
     small += ["solver.population=4", *(["solver.top=2"] if config.solver.kind == "ars" else [])]
     small += ["solver.timesteps_per_batch=0"] if config.solver.kind == "openai_es" else []
+    small += ["solver.interactions=0"] if config.solver.kind == "pgpe" else []
     small += ["policy.reference=4"] if config.policy.kind == "conv" else []
     return small + ([] if config.environment.function else ["environment.max_steps=5"])
 

@@ -63,7 +63,7 @@ def test_without_a_rule_for_steps_seconds_and_target_generations_alone_count():
     assert Control(StopSection(generations=4), Serial()).stop_reason(learner) == ""
 
 
-def test_failures_come_before_rules_signals_before_failures_and_solved_before_signals():
+def test_failures_come_before_rules_signals_before_failures_and_rules_before_signals():
     control = Control(STOP_RULES, Serial())
     control.failed_share = STOP_RULES.max_failures
     assert control.stop_reason(FakeLearner(generation=100)) == "generations"  # no more than allowed
@@ -73,6 +73,7 @@ def test_failures_come_before_rules_signals_before_failures_and_solved_before_si
     assert control.stop_reason(FakeLearner(generation=100)) == "signal"
     control.failed_share = 0.0
     assert control.stop_reason(FakeLearner(solved=10.0)) == "solved"
+    assert control.stop_reason(FakeLearner(generation=100)) == "generations"
     assert control.stop_reason(FakeLearner()) == "signal"
 
 

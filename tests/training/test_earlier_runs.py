@@ -54,7 +54,7 @@ def test_it_resumes(lost, run, config, fresh_digests, run_mpies):
         (run / "checkpoints" / lost).unlink()
     outcome = run_mpies(0, "train", config, "--out", run, "--resume", "must", "stop.generations=8")
     assert outcome.code == 0, outcome.stderr
-    assert "going on from generation 6" in outcome.stderr and "WARNING" not in outcome.stderr
+    assert "continuing from generation 6" in outcome.stderr and "WARNING" not in outcome.stderr
     assert read_metrics(run)[:6] == before
     assert read_digests(run) == fresh_digests
     assert newest_checkpoint(run, print)[1]["generation"] == 8
@@ -94,6 +94,6 @@ def test_a_run_with_the_earlier_kind_of_overlap_goes_on_from_its_checkpoint(tmp_
     config.write_text(as_yaml(read_config(run)))
     outcome = run_mpies(0, "train", config, "--out", run, "--resume", "must", "stop.generations=8")
     assert outcome.code == 0, outcome.stderr
-    assert "going on from generation 6" in outcome.stderr and "WARNING" not in outcome.stderr
+    assert "continuing from generation 6" in outcome.stderr and "WARNING" not in outcome.stderr
     assert read_metrics(run)[:6] == before and len(read_digests(run)) == 8
     assert Replay(run, 8).is_faithful()

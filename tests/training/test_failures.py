@@ -152,7 +152,7 @@ def test_a_run_whose_last_evaluation_fails_ends_with_code_1_and_can_be_mended(ra
     assert 0 < int(rows[1]["eval_episodes"]) < 8 and not (tmp_path / "run" / "best.h5").exists()
     assert not (tmp_path / "run" / "finished.yaml").exists()
     again = run_mpies(ranks, *arguments)
-    assert again.code == 1 and "going on from generation 3" in again.stderr
+    assert again.code == 1 and "continuing from generation 3" in again.stderr
     mended = run_mpies(ranks, *arguments, "environment.instances=1")
     assert mended.code == 0, mended.stderr
     rows = read_metrics(tmp_path / "run")

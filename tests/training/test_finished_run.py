@@ -104,7 +104,7 @@ def test_what_it_says_leads_further(first, outcome, complete, run_mpies, tmp_pat
     words = cure.replace(" and another stop.target, or", "").split()
     assert words[0] == "--out" and (tmp_path / words[1]) == run
     further = run_mpies(0, "train", "config.yaml", first, *words)
-    assert further.code == 0 and f"going on from generation {made}" in further.stderr, further.stderr
+    assert further.code == 0 and f"continuing from generation {made}" in further.stderr, further.stderr
     assert len(read_digests(run)) > made
 
 

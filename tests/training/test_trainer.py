@@ -60,7 +60,7 @@ def test_a_run_stopped_at_five_and_resumed_is_the_undisturbed_one(undisturbed, r
     assert read_digests(run) == read_digests(undisturbed)[:5]
     outcome = run_mpies(0, "train", config, "--out", "run", "--resume", "must")
     assert outcome.code == 0, outcome.stderr
-    assert "going on from generation 5" in outcome.stderr
+    assert "continuing from generation 5" in outcome.stderr
     assert read_digests(run) == read_digests(undisturbed)
     resumed, expected = read_metrics(run), read_metrics(undisturbed)
     assert resumed[4]["eval_mean"]  # it was evaluated where it stopped
@@ -81,7 +81,7 @@ def test_generations_behind_the_newest_undamaged_checkpoint_are_recomputed(
     outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run", "stop.generations=11")
     assert outcome.code == 0, outcome.stderr
     assert "generation-00000010.h5: is damaged" in outcome.stderr
-    assert "going on from generation 10" in outcome.stderr  # 9 and 10 come from the ledger
+    assert "continuing from generation 10" in outcome.stderr  # 9 and 10 come from the ledger
     assert read_digests(run)[:10] == read_digests(undisturbed)
     assert [int(row["generation"]) for row in read_metrics(run)] == list(range(1, 12))
 
@@ -97,7 +97,7 @@ def test_where_the_ledger_gives_another_state_training_goes_on_from_the_checkpoi
     outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run")
     assert outcome.code == 0, outcome.stderr
     assert "gives another state than recorded; going back to the checkpoint" in outcome.stderr
-    assert "going on from generation 8" in outcome.stderr
+    assert "continuing from generation 8" in outcome.stderr
     assert read_digests(run) == read_digests(undisturbed)
 
 
@@ -159,7 +159,7 @@ def test_a_run_of_another_config_is_refused_with_the_keys_that_differ(undisturbe
     shutil.copytree(undisturbed, tmp_path / "run")
     config, before = write_config(CARTPOLE), read_files(tmp_path)
     changes = ["solver.sigma=0.2", "policy.hidden=[9]", "stop.generations=50"]
-    words = "solver.sigma: 0.1 there, 0.2 now", "policy.hidden: [8] there, [9] now", "take another --out"
+    words = "solver.sigma: 0.1 there, 0.2 now", "policy.hidden: [8] there, [9] now", "choose another --out"
     for resume in ("auto", "must"):
         outcome = run_mpies(0, "train", config, "--out", "run", "--resume", resume, *changes)
         assert_refused(outcome, *words)
@@ -247,7 +247,7 @@ def test_every_failure_is_named_with_its_member_and_the_run_goes_on(run_mpies, t
     for message in (
         "ZeroDivisionError: in step",
         "return nan",
-        "ValueError: observation has 2 numbers, 1 were promised",
+        "ValueError: observation has 2 numbers, but 1 were expected",
         "broken.py:Broken cannot be built: RuntimeError: no licence left",
     ):
         assert any(

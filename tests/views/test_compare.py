@@ -1,45 +1,91 @@
 """Comparison of configs over seeds: groups, labels, statistics."""
 
+import csv
 import dataclasses
+import io
+import json
+import shutil
 
 import numpy as np
 import pytest
 
-from mpies.views.compare import draw_comparison, group_runs, tabulate
+from mpies.views.compare import draw_comparison
+from mpies.views.comparison_table import as_csv, as_json, as_latex, tabulate
 from mpies.views.curves import read_curves
+from mpies.views.groups import group_runs
 
 
 def test_the_command_compares_trained_runs(trained, tmp_path, invoke):
     runs = [read_curves(trained / f"one-seed-{seed}") for seed in (1, 2)]
     final = sorted(run["eval_mean"][-1] for run in runs)
-    ((label, count, solved, median, quartiles, steps, _),) = tabulate(group_runs(runs))
-    assert (label, count, solved, steps) == ("CartPole-v1, openai_es", "2", "0 of 2", "-")
-    assert median == f"{np.mean(final):,.2f}"
-    low, high = final[0] + (final[1] - final[0]) / 4, final[1] - (final[1] - final[0]) / 4
-    assert quartiles == f"{low:,.2f} to {high:,.2f}"
+    _, (label, count, solved, iqm, interval, extremes, steps) = tabulate(group_runs(runs))
+    assert (label, count, solved, steps) == ("openai_es", "2", "0 of 2", "-")
+    assert iqm == f"{np.mean(final):,.2f}" and extremes == interval == f"{final[0]:,.2f} to {final[1]:,.2f}"
     ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path / "new/folder")
     assert ended.exit_code == 0 and "0 of 2" in ended.stdout
+    tables = ["comparison.csv", "comparison.json", "comparison.tex"]
     assert sorted(path.name for path in tmp_path.glob("new/folder/*")) == [
-        f"comparison_vs_{axis}.png" for axis in ("iteration", "steps", "time")
+        *tables,
+        "comparison_vs_iteration.png",
+        "comparison_vs_steps.png",
     ]
     (tmp_path / "file").touch()
     ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path / "file")
     assert ended.exit_code == 2 and "cannot be made (File exists)" in ended.output
 
 
+def test_folders_are_searched_and_seconds_name_their_machine(trained, tmp_path, invoke):
+    (tmp_path / "runs").mkdir()
+    shutil.copytree(trained / "one-seed-1", tmp_path / "runs/deep/first")
+    (tmp_path / "runs/begun").mkdir()
+    (tmp_path / "runs/begun/config.yaml").write_text("environment: {id: A}")
+    ended = invoke("compare", tmp_path / "runs", "--out", tmp_path, "--machine", "a laptop", "--format", "pdf")
+    assert ended.exit_code == 0 and "seconds on a laptop" in ended.stdout
+    assert "left out: " in ended.stderr and "begun: has no generation yet" in ended.stderr
+    content = (tmp_path / "comparison_vs_time.pdf").read_bytes()
+    assert content.startswith(b"%PDF")
+    ended = invoke("compare", tmp_path / "runs", "--out", tmp_path, "--machine", "a laptop", "--format", "pdf")
+    assert (tmp_path / "comparison_vs_time.pdf").read_bytes() == content
+    (tmp_path / "nothing").mkdir()
+    ended = invoke("compare", tmp_path / "nothing")
+    assert ended.exit_code == 2 and "is neither a run nor a folder with runs" in ended.stderr
+
+
 def test_solved_runs_are_counted_with_their_steps_and_seconds(make_curves):
     solved = [make_curves([None] * n + [9.0], seed=n, reason="solved", target=8.0) for n in (1, 3)]
     unsolved = make_curves([1.0, 2.0], seed=9, reason="generations", target=8.0)
-    ((_, count, share, median, quartiles, steps, seconds),) = tabulate(group_runs([*solved, unsolved]))
-    assert (count, share, median, quartiles) == ("3", "2 of 3", "9.00", "5.50 to 9.00")
+    heads, (_, count, share, _, interval, extremes, steps, seconds) = tabulate(
+        group_runs([*solved, unsolved]), "a laptop"
+    )
+    assert (count, share, interval, extremes) == ("3", "2 of 3", "2.00 to 9.00", "2.00 to 9.00")
     assert (steps, seconds) == ("30", "3.0")  # medians of 20 and 40 steps, of 2 and 4 seconds
+    assert heads[-2:] == ("steps to target", "seconds on a laptop")
 
 
 def test_runs_without_target_or_evaluation_have_no_result(make_curves):
-    ((_, _, share, median, quartiles, *_),) = tabulate(group_runs([make_curves([None, None])]))
-    assert (share, median, quartiles) == ("no target", "-", "-")
+    _, (_, _, share, iqm, interval, *_) = tabulate(group_runs([make_curves([None, None])]))
+    assert (share, iqm, interval) == ("no target", "-", "-")
     x, y = group_runs([make_curves([None])])[0].interpolate("steps")
     assert x.shape == (0,) and y.shape == (0, 0)
+
+
+def test_the_table_is_written_for_other_programs(make_curves):
+    groups = group_runs(
+        [
+            make_curves([-3.0], seed=1, target=0.0),
+            make_curves([-5.0], seed=2, target=0.0),
+            make_curves([2.0], kind="ars"),
+        ]
+    )
+    rows = {row["config"]: row for row in csv.DictReader(io.StringIO(as_csv(groups)))}
+    assert rows["snes"]["seeds"] == "1 2" and float(rows["snes"]["iqm"]) == -4 and rows["ars"]["solver.kind"] == "ars"
+    found = json.loads(as_json(groups))
+    assert found["machine"] is None and "seconds" not in found["groups"][0]
+    (snes,) = (group for group in found["groups"] if group["config"] == "snes")
+    assert [run["evaluation"] for run in snes["results"]] == [-3, -5] and snes["settings"]["solver.kind"] == "snes"
+    latex = as_latex(groups)
+    assert r"snes & 2 & 0 of 2 & $-4.00$ & $-5.00$ to $-3.00$ & $-5.00$ to $-3.00$ & - \\" in latex
+    assert r"95 \% interval" in latex and latex.count(r"\\") == 3
 
 
 def test_a_run_that_has_ended_keeps_its_last_evaluation(make_curves):
@@ -79,17 +125,34 @@ def test_groups_are_named_by_their_kinds(trained):
 def test_groups_of_one_kind_are_named_by_the_keys_that_differ(make_curves):
     runs = [make_curves([1.0], kind="ars", episodes=episodes) for episodes in (1, 5)] + [make_curves([1.0])]
     labels = {group.label for group in group_runs(runs)}
-    assert labels == {"snes", "ars, solver.episodes 1", "ars, solver.episodes 5"}
+    assert labels == {"snes", "ars, episodes 1", "ars, episodes 5"}
 
 
 def test_the_plot_has_a_band_and_a_line_for_each_group(make_curves):
     runs = [make_curves([1.0, 3.0], seed=1, target=4.0), make_curves([2.0, 6.0], seed=2, target=4.0)]
-    figure = draw_comparison(group_runs([*runs, make_curves([0.0, 1.0], kind="ars")]), "iteration")
-    (legend,) = figure.legends
-    names = sorted(text.get_text() for text in legend.get_texts())
-    assert names == ["ars (1 seed)", "snes (2 seeds)", "target 4"]
-    (axes,) = figure.axes
-    line = next(one for one in axes.lines if one.get_label() == "snes (2 seeds)")
-    assert line.get_ydata()[[0, -1]] == pytest.approx([1.5, 4.5])  # means over the seeds
-    band = axes.collections[[one.get_label() for one in axes.lines].index("snes (2 seeds)")]
-    assert band.get_datalim(axes.transData).intervaly == pytest.approx([1, 6])
+    for band in ("range", "bootstrap"):
+        figure = draw_comparison(group_runs([*runs, make_curves([0.0, 1.0], kind="ars")]), "iteration", band=band)
+        (legend,) = figure.legends
+        names = sorted(text.get_text() for text in legend.get_texts())
+        assert names == ["ars (1 seed)", "snes (2 seeds)", "target"]
+        (axes,) = figure.axes
+        assert axes.get_title() == "CartPole-v1"
+        line = next(one for one in axes.lines if one.get_label() == "snes (2 seeds)")
+        assert line.get_ydata()[[0, -1]] == pytest.approx([1.5, 4.5])  # means over the seeds
+        (drawn,) = axes.collections  # a single run has no band
+        assert drawn.get_datalim(axes.transData).intervaly == pytest.approx([1, 6])
+
+
+def test_each_task_has_a_panel_and_a_group_one_colour(make_curves):
+    runs = []
+    for task in ("A-v1", "function:sphere"):
+        for kind, worst in (("snes", -900.0), ("ars", -800.0)):
+            runs.append(make_curves([worst, -1e-3], kind=kind))
+            runs[-1].config["environment"] = {"id": task}
+    figure = draw_comparison(group_runs(runs), "steps", machine="a laptop")
+    assert [axes.get_title() for axes in figure.axes] == ["A-v1", "sphere"]
+    colours = [{line.get_label(): line.get_color() for line in axes.lines} for axes in figure.axes]
+    assert colours[0] == colours[1] and len(colours[0]) == 2
+    for axes in figure.axes:  # returns that are costs, over many orders of magnitude
+        assert axes.get_yscale() == "log" and axes.yaxis_inverted() and axes.get_ylabel().startswith("−return")
+    assert draw_comparison(group_runs(runs), "steps", scale="linear").axes[0].get_yscale() == "linear"

@@ -299,7 +299,7 @@ def test_on_a_terminal_the_bar_tells_it_and_a_message_stands_above_it(slow, run_
     screen = run_on_terminal(slow, "train", "config.yaml", "--out", "run")
     for words in ("building the environment: 2 s", "generation 2: 50%", "evaluating generation 2: 67%"):
         assert words in screen, screen
-    assert re.search(r"(^|[\r\n])INFO rank 0: run: going on from generation 1\r*\n", screen), screen
+    assert re.search(r"(^|[\r\n])INFO rank 0: run: continuing from generation 1\r*\n", screen), screen
     assert len(read_digests(slow / "run")) == 2
 
 

@@ -1,9 +1,12 @@
 """The report: one HTML file with everything in it."""
 
+import base64
+import shutil
 from html.parser import HTMLParser
 
+from mpies.config.loading import resolved, validate_config
 from mpies.views.curves import read_curves
-from mpies.views.report import make_report
+from mpies.views.report import make_report, shorten_config
 
 
 class Links(HTMLParser):
@@ -24,7 +27,7 @@ def test_a_report_needs_no_other_file(run, invoke):
     text = (run / "report.html").read_text()
     links = Links()
     links.feed(text)
-    assert len(links.sources) == 6 and all(source.startswith("data:image/svg+xml") for source in links.sources)
+    assert len(links.sources) == 2 and all(source.startswith("data:image/svg+xml") for source in links.sources)
     mean = read_curves(run)["eval_mean"][-1]
     for words in (
         f"mean return {mean:.2f}, 95 % confidence",
@@ -35,6 +38,36 @@ def test_a_report_needs_no_other_file(run, invoke):
         "numpy ",
     ):
         assert words in text
+
+
+def test_other_seeds_and_the_film_are_part_of_it(trained, tmp_path, invoke):
+    import imageio.v3
+    import numpy as np
+
+    for seed in (1, 2):
+        shutil.copytree(trained / f"one-seed-{seed}", tmp_path / f"seed-{seed}")
+    other = shutil.copytree(trained / "one-seed-2", tmp_path / "other")
+    (other / "config.yaml").write_text((other / "config.yaml").read_text().replace("sigma: 0.3", "sigma: 0.4"))
+    run = tmp_path / "seed-1"
+    frames = np.zeros((12, 40, 60, 3), np.uint8)
+    imageio.v3.imwrite(run / "film.gif", frames + np.arange(12, dtype=np.uint8)[:, None, None, None] * 20)
+    assert invoke("report", run).exit_code == 0
+    text = (run / "report.html").read_text()
+    links = Links()
+    links.feed(text)
+    kinds = [source.partition(";")[0] for source in links.sources]
+    assert kinds == ["data:image/svg+xml", "data:image/svg+xml", "data:image/gif", "data:image/jpeg"]
+    strip = imageio.v3.imread(base64.b64decode(links.sources[-1].partition(",")[2]))
+    assert strip.shape == (40, 5 * 60, 3) and strip[20, 10].max() < 10 and strip[20, -10].min() > 200
+    assert "over 2 seeds" in text and text.count("<td>generations</td>") == 2
+
+
+def test_the_config_of_a_report_is_short_and_the_same_run(trained):
+    curves = read_curves(trained / "one-seed-1")
+    short = shorten_config(curves.config)
+    assert len(str(short)) < len(str(curves.config)) / 2
+    assert resolved(validate_config(short, "config.yaml")) == curves.config
+    assert shorten_config({"unknown": 1}) == {"unknown": 1}
 
 
 def test_a_run_that_goes_on_has_a_newest_evaluation_and_no_end(make_curves):

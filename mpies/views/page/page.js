@@ -6,30 +6,33 @@ const MOST = 1200; // points of a curve; a curve that grows longer is requested 
 const AXES = { generation: "generation", seconds: "training time", steps: "environment steps" };
 // The columns of each chart, with the unit of its vertical axis.
 const CHARTS = [
-  { title: "Return", unit: "return of an episode", wide: true,
+  { title: "Return", unit: "return of an episode", wide: true, mayLog: ["return_mean", "eval_mean"],
     columns: { return_max: "max", return_min: "min", return_mean: "mean of members", eval_mean: "evaluation, 95 %" } },
   { title: "Episode length", unit: "steps", columns: { length_mean: "training", eval_length: "evaluation" } },
-  { title: "Sigma", unit: "deviation of a parameter", columns: { sigma: "sigma" } },
+  { title: "Sigma", unit: "deviation of a parameter", mayLog: ["sigma"], columns: { sigma: "sigma" } },
   { title: "Parameter norm", unit: "Euclidean length", columns: { parameter_norm: "norm" } },
-  { title: "Update ratio", unit: "step / parameters", columns: { update_ratio: "ratio" } },
-  { title: "Gradient norm", unit: "Euclidean length", columns: { gradient_norm: "norm" } },
+  { title: "Update ratio", unit: "step / parameters", mayLog: ["update_ratio"], columns: { update_ratio: "ratio" } },
+  { title: "Gradient norm", unit: "Euclidean length", mayLog: ["gradient_norm"], columns: { gradient_norm: "norm" } },
   { title: "Speed", unit: "steps per second", columns: { steps_per_second: "steps/s" } },
   { title: "Idle share", unit: "% of a generation", scale: 100,
     columns: { idle_mean: "mean of ranks", idle_max: "idlest rank" } },
   { title: "Failures", unit: "members of a generation", zero: true, columns: { failures: "failed" } },
-  { title: "Ranks alive", unit: "ranks", zero: true, columns: { ranks: "ranks" } },
+  { title: "Ranks alive", unit: "ranks", zero: true, columns: { ranks: "ranks", nodes: "nodes" } },
 ];
-const WHOLE = [1, 2, 5].flatMap((digit) => [0, 1, 2, 3, 4, 5].map((power) => digit * 10 ** power)).sort((a, b) => a - b);
+const WHOLE = Array.from({ length: 39 }, (_, place) => [1, 2, 5][place % 3] * 10 ** Math.floor(place / 3));
+const WIDE_SPAN = 200; // ratio of the largest to the smallest value from which an axis is logarithmic by itself
 const KNOWN = new Set(["generation", "seconds", "episodes", "steps", "return_std", "eval_std", "eval_episodes",
-  "eval_interval", "eval_rank", "observations", ...CHARTS.flatMap((chart) => Object.keys(chart.columns))]);
+  "eval_interval", "eval_rank", "observations", "starts", ...CHARTS.flatMap((chart) => Object.keys(chart.columns))]);
 const MARKS = { running: "▶", finished: "✓", stopped: "■", stale: "⚠" };
 
 const $ = (id) => document.getElementById(id);
 const rows = new Map(); // from a run's name to its line in the list
 let runs = [];
+let visible = []; // names of the runs that the filters let through
 let run = null; // the data of the selected run
 let charts = [];
 let timer = 0;
+let memberPlot = null;
 
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -75,42 +78,64 @@ async function ask(path) {
 }
 
 function chosen() {
-  return decodeURIComponent(location.hash.replace(/^#(run$)?/, "")).replace(/^=/, "");
+  return comparing() || sweeping() ? "" : decodeURIComponent(location.hash.replace(/^#(run$)?/, "")).replace(/^=/, "");
 }
 
 // ---------------------------------------------------------------- the list
 
 function showRuns() {
   const words = $("filter").value.toLowerCase(), state = $("state").value;
-  let shown = 0;
+  const least = $("least").value === "" ? -Infinity : +$("least").value;
+  const checked = new Set(picked());
+  visible = [];
   for (const one of runs) {
     let row = rows.get(one.name);
     if (!row) {
       const link = make("a", { href: `#=${encodeURIComponent(one.name)}` });
       for (const part of ["name", "state", "more"]) link.append(make("span", { class: part }));
-      row = make("li", {}, link);
+      const box = make("input", { type: "checkbox", tabindex: "-1", "aria-label": `Compare ${one.name}` });
+      box.addEventListener("change", () => toggle(one.name));
+      row = make("li", {}, box, link);
       rows.set(one.name, row);
     }
-    const link = row.firstChild, [name, badge, more] = link.children;
-    say(name, one.name === "." ? "this run" : one.name);
-    say(badge, `${MARKS[one.state]} ${one.state}`);
-    badge.className = `state ${one.state}`;
+    const [box, link] = row.children, [name, badge, more] = link.children;
+    const status = one.reason === "solved" ? "solved" : one.state;
+    box.checked = checked.has(one.name);
+    say(name, one.short || (one.name === "." ? "this run" : one.name));
+    link.title = one.name;
+    say(badge, `${MARKS[one.state]} ${status}`);
+    badge.className = `state ${status}`;
     const evaluated = one.eval_mean === undefined ? "" : `, evaluation ${number(one.eval_mean)}`;
     say(more, `${one.environment} · ${one.generation === undefined ? "no generation yet"
       : `generation ${number(one.generation)}, return ${number(one.return_mean)}${evaluated}`}`);
-    if (run && run.name === one.name) link.setAttribute("aria-current", "true");
+    if (run && run.name === one.name && !comparing()) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");
-    const fits = (!state || one.state === state) && `${one.name} ${one.environment}`.toLowerCase().includes(words);
+    const fits = (!state || one.state === state || status === state)
+      && (least === -Infinity || (one.eval_mean ?? -Infinity) >= least)
+      && `${one.name} ${one.short || ""} ${one.environment}`.toLowerCase().includes(words);
     row.hidden = !fits;
-    shown += fits;
+    if (fits) visible.push(one.name);
   }
   const names = new Set(runs.map((one) => one.name));
   for (const [name, row] of rows) if (!names.has(name)) { row.remove(); rows.delete(name); }
-  runs.forEach((one, place) => {
+  sorted(runs).forEach((one, place) => {
     const row = rows.get(one.name);
     if ($("runs").children[place] !== row) $("runs").insertBefore(row, $("runs").children[place] || null);
   });
-  say($("count"), runs.length ? `${shown} of ${runs.length} runs` : "No runs here yet");
+  say($("count"), runs.length ? `${visible.length} of ${runs.length} runs` : "No runs here yet");
+  say($("all"), `Compare ${visible.length === runs.length ? "all" : "these"} ${visible.length}`);
+  $("none").hidden = !checked.size;
+}
+
+// Runs without the value that decides come last.
+function sorted(list) {
+  const by = $("sort").value;
+  return by === "name" ? list : [...list].sort((one, two) => (two[by] ?? -Infinity) - (one[by] ?? -Infinity) || 0);
+}
+
+function toggle(name) {
+  const names = picked();
+  pick(names.includes(name) ? names.filter((other) => other !== name) : [...names, name]);
 }
 
 async function refreshRuns() {
@@ -126,7 +151,7 @@ async function refreshRun() {
   const same = run && run.name === name && (run.columns.generation || []).length < MOST;
   const since = same ? `&version=${run.version}&after=${run.rows}&log=${run.logged}` : "";
   const news = await ask(`/api/run?name=${encodeURIComponent(name)}${since}`);
-  if (chosen() && chosen() !== name) return; // another run was selected meanwhile
+  if (comparing() || sweeping() || (chosen() && chosen() !== name)) return; // another run was selected meanwhile
   take(news, same);
 }
 
@@ -140,15 +165,22 @@ function take(news, same) {
     run.columns = { ...before.columns };
     for (const [key, column] of Object.entries(news.columns)) run.columns[key] = before.columns[key].concat(column);
   }
-  $("shown").hidden = false;
+  showOnly("shown");
+  document.title = `${title()} – mpies`;
   showNumbers();
   if (!before || news.again && columnsOf(before) !== columnsOf(run)) buildCharts();
   else if (grown) drawCharts();
   showRanks();
+  if (!before || news.members) showMembers();
+  showPictures();
   showDownloads();
   showLog();
   say($("config"), run.config);
-  if (!before) { document.title = `${title()} – mpies`; showRuns(); }
+  if (!before) showRuns();
+}
+
+function showOnly(...ids) {
+  for (const one of ["shown", "compared", "swept"]) $(one).hidden = !ids.includes(one);
 }
 
 const columnsOf = (known) => Object.keys(known.columns).filter((key) => known.columns[key].some((v) => v !== null)).join();
@@ -175,7 +207,9 @@ function showNumbers() {
     say(list.children[place].firstChild, name);
     say(list.children[place].lastChild, value);
   }
-  say($("thinned"), run.per_point > 1 ? `each point stands for ${run.per_point} generations` : "");
+  const notes = run.per_point > 1 ? [`each point stands for ${run.per_point} generations`] : [];
+  if (changes().length) notes.push("▼ fewer ranks, ▲ more ranks, ◆ started again");
+  say($("thinned"), notes.join("; "));
 }
 
 function showRanks() {
@@ -192,6 +226,40 @@ function showRanks() {
     meter.value = share;
     say(value, `${(100 * share).toFixed(0)} %`);
   });
+}
+
+// The members of the newest generation: return against episode length.
+function showMembers() {
+  const box = $("members"), found = run.members;
+  box.hidden = !found || !found.lengths.some((length) => length !== found.lengths[0]);
+  memberPlot?.destroy();
+  memberPlot = null;
+  if (box.hidden) return;
+  const some = found.lengths.length < found.members ? `, ${found.lengths.length} of ${found.members}` : "";
+  say(box.firstChild, `Members of generation ${number(found.generation)}${some}`);
+  const linear = chooseScale([], "linear", []);
+  memberPlot = new uPlot({
+    ...size({ box }), series: [{}, { paths: () => null, points: { show: true, size: 5, stroke: colour("blue"), fill: colour("band") } }],
+    scales: { x: { time: false, range: (_, from, to) => pad(linear, from, to) }, y: { range: (_, from, to) => pad(linear, from, to) } },
+    axes: axesOf(colour("ink"), colour("line"), "episode length, steps", "return", linear, false),
+    legend: { show: false }, cursor: { show: false },
+  }, [found.lengths, found.returns], box);
+  memberPlot.root.setAttribute("role", "img");
+  memberPlot.root.setAttribute("aria-label", `return against episode length of ${found.members} members`);
+}
+
+function showPictures() {
+  const wanted = `${run.name} ${run.pictures}`, [summary, list] = $("pictures").firstChild.children;
+  $("pictures").hidden = !run.pictures.length;
+  if (list.dataset.shown === wanted) return;
+  list.dataset.shown = wanted;
+  say(summary, `Pictures and films (${run.pictures.length})`);
+  list.replaceChildren(...run.pictures.map(([file, changed]) => {
+    const source = `/picture?run=${encodeURIComponent(run.name)}&file=${encodeURIComponent(file)}&changed=${changed}`;
+    const shown = /\.(mp4|webm)$/.test(file) ? make("video", { src: source, controls: "", preload: "metadata", loop: "" })
+      : make("img", { src: source, alt: file, loading: "lazy" });
+    return make("figure", {}, shown, make("figcaption", {}, file));
+  }));
 }
 
 function showDownloads() {
@@ -217,22 +285,66 @@ function showLog() {
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const axis = () => document.forms.view.axis.value;
 
-function horizontal() {
-  const values = run.columns[axis()] || [];
-  if (axis() !== "seconds") return [values, AXES[axis()]];
+const horizontal = () => scaled(run.columns[axis()] || [], axis());
+
+// The values of a horizontal axis, times in a unit that fits, and its label.
+function scaled(values, name) {
+  if (name !== "seconds") return [values, AXES[name]];
   const end = values.at(-1) || 0;
   const [unit, sign] = end > 10800 ? [3600, "hours"] : end > 300 ? [60, "minutes"] : [1, "seconds"];
   return [values.map((value) => value / unit), `${AXES.seconds}, ${sign}`];
 }
 
+// The scale of a vertical axis.  apply: from a value to what is drawn; null for what has no place.  invert: back.
+// Logarithms of values of one sign; of negative ones, the distance to 0 is drawn, with 0 far up.  Values of both signs
+// get an axis that is linear near 0.  deciding: columns that must span much for an automatic axis to be logarithmic.
+function chooseScale(columns, wanted, deciding) {
+  const sizesOf = (some) => some.flat().filter((value) => value).map(Math.abs).sort((a, b) => a - b);
+  const sizes = sizesOf(columns), means = sizesOf(deciding);
+  const positive = columns.flat().every((value) => value >= 0), negative = columns.flat().every((value) => value <= 0);
+  const spans = means.at(-1) / means[0] > WIDE_SPAN && (positive || negative);
+  const label = (unit) => `${unit}, log`;
+  if (!sizes.length || wanted === "linear" || (wanted === "auto" && !spans))
+    return { kind: "linear", apply: (value) => value, invert: (value) => value, label: (unit) => unit, options: {} };
+  if (positive)
+    return { kind: "log", apply: (v) => (v > 0 ? v : null), invert: (v) => v, label, options: { distr: 3 } };
+  if (negative)
+    return { kind: "negative", apply: (v) => (v !== null && v < 0 ? -v : null), invert: (v) => (v === null ? null : -v),
+      label: (unit) => `−(${unit}), log`, options: { distr: 3, dir: -1 } };
+  const linear = 10 ** Math.floor(Math.log10(sizes[Math.floor(0.1 * sizes.length)]));
+  return { kind: "both", apply: (v) => v, invert: (v) => v, label, options: { distr: 4, asinh: linear } };
+}
+
+// Room around the values of a vertical axis.
+function pad(scale, from, to) {
+  if (scale.options.distr === 3) return [from / 1.2, to * 1.2];
+  const room = (to - from || Math.abs(to) || 1) * 0.06;
+  return [from >= 0 && from < room ? 0 : from - room, to + room];
+}
+
+function axesOf(ink, line, label, unit, scale, areWhole, areCounts = false) {
+  const font = "12px system-ui, sans-serif";
+  const look = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font, labelFont: font, labelSize: 20 };
+  const one = (value) => (value === null || value === undefined ? "" : ticks([value])[0]);
+  const isPower = (value) => value === 0 || Math.abs(Math.log10(Math.abs(value)) % 1) < 1e-9;
+  const filter = (_, values) => values.map((value) => (scale.kind === "linear" || isPower(value) ? value : null));
+  return [{ ...look, label, size: 34, values: (_, values) => ticks(values), ...(areWhole && { incrs: WHOLE }) },
+    { ...look, grid: { ...look.grid, filter }, ticks: { ...look.ticks, filter }, label: unit, size: 62, values: (_, values) => (scale.kind === "linear" ? ticks(values) : values.map(one)),
+      ...(areCounts && { incrs: WHOLE }) }];
+}
+
+// A factor in percent would be applied to all values of a chart.
+const valuesOf = (chart, name) => run.columns[name].map((v) => (v === null ? null : v * (chart.scale || 1)));
+const scaleOf = (chart) => chooseScale(chart.shown.map((name) => valuesOf(chart, name)),
+  chart.zero ? "linear" : document.forms.view.vertical.value, (chart.mayLog || []).filter(known).map((name) => run.columns[name]));
+const known = (name) => run.columns[name] && run.columns[name].some((value) => value !== null);
+
 function dataOf(chart) {
-  const scale = chart.scale || 1;
-  return [horizontal()[0], ...chart.shown.map((name) => run.columns[name].map((v) => (v === null ? null : v * scale)))];
+  return [horizontal()[0], ...chart.shown.map((name) => valuesOf(chart, name).map(chart.vertical.apply))];
 }
 
 function buildCharts() {
   for (const chart of charts) chart.plot.destroy();
-  const known = (name) => run.columns[name] && run.columns[name].some((value) => value !== null);
   const others = Object.keys(run.columns).filter((name) => !KNOWN.has(name) && known(name));
   const wanted = [...CHARTS, ...others.map((name) => ({
     title: name.replaceAll("_", " ").replace(/^./, (letter) => letter.toUpperCase()), unit: "as the solver reports it",
@@ -249,7 +361,8 @@ function buildCharts() {
 function plot(chart) {
   const ink = colour("ink"), line = colour("line");
   const band = $("band").checked;
-  const colours = { eval_mean: colour("orange"), eval_length: colour("orange"), idle_max: colour("orange") };
+  const colours = { eval_mean: colour("orange"), eval_length: colour("orange"), idle_max: colour("orange"),
+    nodes: colour("orange") };
   const crowded = (run.columns.eval_mean || []).filter((value) => value !== null).length > 60;
   const series = chart.shown.map((name) => {
     const stroke = colours[name] || colour("blue");
@@ -261,16 +374,14 @@ function plot(chart) {
     return { ...common, width: 1.75, points: { show: run.columns[name].length < 3 } };
   });
   const [low, high] = [chart.shown.indexOf("return_min") + 1, chart.shown.indexOf("return_max") + 1];
-  const look = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 },
-    font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 20 };
   const label = horizontal()[1];
+  chart.vertical = scaleOf(chart);
   chart.plot = new uPlot({
     ...size(chart),
     series: [{ label, value: cell(chart) }, ...series],
     bands: low && high ? [{ series: [high, low], fill: colour("band") }] : [],
-    scales: { x: { time: false }, y: { range: (_, from, to) => range(chart, from, to) } },
-    axes: [{ ...look, label, size: 34, values: (_, values) => ticks(values) },
-      { ...look, label: chart.unit, size: 62, values: (_, values) => ticks(values), ...(chart.zero && { incrs: WHOLE }) }],
+    scales: { x: { time: false }, y: { ...chart.vertical.options, range: (_, from, to) => range(chart, from, to) } },
+    axes: axesOf(ink, line, label, chart.vertical.label(chart.unit), chart.vertical, axis() !== "seconds", chart.zero),
     cursor: { drag: { x: true, y: false } },
     legend: { live: true },
     hooks: { draw: [(u) => drawTargetAndIntervals(u, chart)] },
@@ -285,7 +396,7 @@ function plot(chart) {
 // The legend shows the value at the cursor, or the newest value without a cursor.
 function cell(chart) {
   return (u, value, place, index) => {
-    if (index !== null) return number(value);
+    if (index !== null) return number(place ? chart.vertical.invert(value) : value);
     return number(place ? newest(chart.shown[place - 1]) * (chart.scale || 1) : u.data[0].at(-1));
   };
 }
@@ -298,16 +409,18 @@ function name(chart) {
 function range(chart, from, to) {
   if (from === null || from === undefined) return [0, 1];
   if (chart.title === "Return") {
-    [from, to] = tame(from, to);
-    if (run.target !== null && run.target !== undefined) [from, to] = [Math.min(from, run.target), Math.max(to, run.target)];
+    if (chart.vertical.kind === "linear") [from, to] = tame(from, to);
+    const fit = (value) => {
+      const drawn = chart.vertical.apply(value);
+      if (drawn !== null && drawn !== undefined) [from, to] = [Math.min(from, drawn), Math.max(to, drawn)];
+    };
+    fit(run.target ?? null);
     (run.columns.eval_interval || []).forEach((half, place) => {
       const mean = run.columns.eval_mean[place];
-      if (half !== null && mean !== null) [from, to] = [Math.min(from, mean - half), Math.max(to, mean + half)];
+      if (half !== null && mean !== null) [mean - half, mean + half].forEach(fit);
     });
   }
-  if (chart.zero) [from, to] = [0, Math.max(to, 1)];
-  const room = (to - from || Math.abs(to) || 1) * 0.06;
-  return [chart.zero || (from >= 0 && from < room) ? 0 : from - room, to + room];
+  return chart.zero ? [0, Math.max(to, 1) * 1.06] : pad(chart.vertical, from, to);
 }
 
 // The range of the vertical axis: it shows all means and evaluations, but cuts off the outermost 5 % of the extremes.
@@ -321,24 +434,12 @@ function tame(from, to) {
 
 function drawTargetAndIntervals(u, chart) {
   if (chart.title !== "Return") return;
+  drawTargets(u, run.target === null || run.target === undefined ? [] : [run.target], chart.vertical);
   const { left, top, width, height } = u.bbox, ratio = devicePixelRatio, brush = u.ctx;
   brush.save();
   brush.beginPath();
   brush.rect(left, top, width, height);
   brush.clip();
-  if (run.target !== null && run.target !== undefined) {
-    const y = u.valToPos(run.target, "y", true);
-    brush.strokeStyle = brush.fillStyle = colour("green");
-    brush.setLineDash([6 * ratio, 4 * ratio]);
-    brush.lineWidth = 1.5 * ratio;
-    brush.beginPath();
-    brush.moveTo(left, y);
-    brush.lineTo(left + width, y);
-    brush.stroke();
-    brush.font = `${12 * ratio}px system-ui, sans-serif`;
-    brush.textAlign = "left";
-    brush.fillText(`target ${number(run.target)}`, left + 6 * ratio, y > top + 20 * ratio ? y - 5 * ratio : y + 14 * ratio);
-  }
   const halves = run.columns.eval_interval, means = run.columns.eval_mean;
   if (halves && means) {
     brush.setLineDash([]);
@@ -347,7 +448,9 @@ function drawTargetAndIntervals(u, chart) {
     halves.forEach((half, place) => {
       if (half === null || means[place] === null) return;
       const x = u.valToPos(u.data[0][place], "x", true);
-      const [upper, lower] = [means[place] + half, means[place] - half].map((value) => u.valToPos(value, "y", true));
+      const ends = [means[place] + half, means[place] - half].map(chart.vertical.apply);
+      if (ends.includes(null)) return;
+      const [upper, lower] = ends.map((value) => u.valToPos(value, "y", true));
       brush.beginPath();
       brush.moveTo(x, upper);
       brush.lineTo(x, lower);
@@ -355,7 +458,52 @@ function drawTargetAndIntervals(u, chart) {
       brush.stroke();
     });
   }
+  drawChanges(u);
   brush.restore();
+}
+
+function drawTargets(u, targets, scale) {
+  const { left, top, width, height } = u.bbox, ratio = devicePixelRatio, brush = u.ctx;
+  brush.save();
+  brush.beginPath();
+  brush.rect(left, top, width, height);
+  brush.clip();
+  brush.strokeStyle = brush.fillStyle = colour("green");
+  brush.setLineDash([6 * ratio, 4 * ratio]);
+  brush.lineWidth = 1.5 * ratio;
+  brush.font = `${12 * ratio}px system-ui, sans-serif`;
+  brush.textAlign = "left";
+  for (const target of targets) {
+    const drawn = scale.apply(target);
+    if (drawn === null) continue;
+    const y = u.valToPos(drawn, "y", true);
+    brush.beginPath();
+    brush.moveTo(left, y);
+    brush.lineTo(left + width, y);
+    brush.stroke();
+    brush.fillText(`target ${number(target)}`, left + 6 * ratio, y > top + 20 * ratio ? y - 5 * ratio : y + 14 * ratio);
+  }
+  brush.restore();
+}
+
+// The points before which ranks were lost, ranks came, or the run was started again on as many: [point, sign, colour].
+function changes() {
+  const { ranks = [], starts = [] } = run.columns;
+  return ranks.flatMap((count, place) => {
+    if (count < ranks[place - 1]) return [[place, "▼", "orange"]];
+    if (count > ranks[place - 1]) return [[place, "▲", "green"]];
+    return starts[place] > starts[place - 1] ? [[place, "◆", "ink"]] : [];
+  });
+}
+
+function drawChanges(u) {
+  const { top, height } = u.bbox, ratio = devicePixelRatio, brush = u.ctx;
+  brush.font = `${11 * ratio}px system-ui, sans-serif`;
+  brush.textAlign = "center";
+  for (const [place, sign, hue] of changes()) {
+    brush.fillStyle = colour(hue);
+    brush.fillText(sign, u.valToPos(u.data[0][place], "x", true), top + height - 3 * ratio);
+  }
 }
 
 function size(chart) {
@@ -363,6 +511,7 @@ function size(chart) {
 }
 
 function drawCharts() {
+  if (charts.some((chart) => scaleOf(chart).kind !== chart.vertical.kind)) return buildCharts();
   for (const chart of charts) { chart.plot.setData(dataOf(chart)); name(chart); }
 }
 
@@ -381,8 +530,11 @@ function moveCursor(event, chart) {
 async function tick() {
   clearTimeout(timer);
   try {
+    await refreshSweeps();
+    if (sweeping()) await refreshSweep(); // first, as it is there before many runs have been read
     await refreshRuns();
-    await refreshRun();
+    if (comparing()) await refreshCompared();
+    else if (!sweeping()) await refreshRun();
     $("trouble").hidden = true;
   } catch (error) {
     say($("trouble"), error instanceof TypeError ? "No answer from the server; trying again." : error.message);
@@ -394,16 +546,27 @@ async function tick() {
 
 $("filter").addEventListener("input", showRuns);
 $("state").addEventListener("input", showRuns);
-// The up and down keys go to the run above or below.
+$("sort").addEventListener("input", showRuns);
+$("least").addEventListener("input", showRuns);
+$("all").addEventListener("click", () => pick(visible));
+$("none").addEventListener("click", () => pick([]));
+// The up and down keys go to the run above or below; the space bar selects a run to compare.
 $("runs").addEventListener("keydown", (event) => {
+  if (event.key === " " && event.target.matches("a")) {
+    event.preventDefault();
+    event.target.previousSibling.click();
+  }
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   const links = [...$("runs").querySelectorAll("li:not([hidden]) a")];
   const next = step && links[links.indexOf(document.activeElement) + step];
   if (next) { event.preventDefault(); next.focus(); }
 });
 $("view").addEventListener("change", () => run && buildCharts());
-addEventListener("hashchange", () => { if (chosen()) tick(); });
+addEventListener("hashchange", tick);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) tick(); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => run && buildCharts());
-new ResizeObserver(() => charts.forEach((chart) => chart.plot.setSize(size(chart)))).observe($("charts"));
-tick();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (run) { buildCharts(); showMembers(); } if (compared) buildPanels(); });
+new ResizeObserver(() => {
+  charts.forEach((chart) => chart.plot.setSize(size(chart)));
+  memberPlot?.setSize(size({ box: $("members") }));
+}).observe($("charts"));
+addEventListener("DOMContentLoaded", tick); // when compare.js is there, too

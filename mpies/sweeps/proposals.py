@@ -1,0 +1,78 @@
+"""The batches of settings that a sampler has proposed for a sweep, in its folder: batches.yaml.
+
+A batch is proposed when all trials of the ones before have ended.  Whoever finds that so writes it down; all would
+write the same.
+"""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mpies.config.loading import as_yaml, read_yaml
+from mpies.runs.files import write_atomically
+from mpies.runs.metrics import read_metrics
+from mpies.runs.reader import RunView
+from mpies.sweeps.sampler import Batch, Sampler
+from mpies.sweeps.trials import Sweep, Trial
+
+FILE = "batches.yaml"
+
+
+class Proposals:
+    """The batches of a sweep.
+
+    folder: of the sweep.  has_failed: whether a trial has failed, which is on record.
+    batches: what has been proposed so far.
+    """
+
+    def __init__(self, folder: Path, sweep: Sweep, has_failed: Callable[[Trial], bool]) -> None:
+        assert sweep.sampler
+        sweep.check_keys()
+        self._folder, self._sweep, self._has_failed = folder, sweep, has_failed
+        self.sampler = Sampler(sweep.sampler.kind, sweep.sampler.batch, sweep.vary, sweep.draw_seed)
+        self._stamp: Any = None
+        self.batches: list[Batch] = []
+        if not self.read():
+            self.batches = [self.sampler.propose([], [], sweep.trials or 0)]
+
+    @property
+    def left(self) -> int:
+        """How many settings are still to be proposed."""
+        return max(0, (self._sweep.trials or 0) - sum(map(len, self.batches)))
+
+    def read(self) -> bool:
+        """Read what is on record.  Returns whether that is new."""
+        stamp = RunView(self._folder).stamp(FILE)
+        if stamp is None or stamp == self._stamp:
+            return False
+        self.batches, self._stamp = read_yaml(self._folder / FILE)["batches"], stamp
+        return True
+
+    def extend(self, trials: list[Trial]) -> bool:
+        """Propose the next batch where all of these trials have ended.  Returns whether it did."""
+        if not self.left:
+            return False
+        scores: dict[str, list[float]] = {}
+        for trial in trials:
+            score = self._score(trial)
+            if score is None:
+                return False
+            scores.setdefault(str(trial.settings), []).append(score)
+        values = [[sum(scores[str(one)]) / len(scores[str(one)]) for one in batch] for batch in self.batches]
+        self.batches.append(self.sampler.propose(self.batches, values, self.left))
+        self.write()
+        return True
+
+    def write(self) -> None:
+        """Put what has been proposed on record.  Raises OSError."""
+        write_atomically(self._folder / FILE, as_yaml({"batches": self.batches}).encode())
+        self._stamp = RunView(self._folder).stamp(FILE)
+
+    def _score(self, trial: Trial) -> float | None:
+        """The evaluation of a trial's end; NaN for one that has failed, None for one under way."""
+        if self._has_failed(trial):
+            return math.nan
+        view = RunView(self._folder / trial.name)
+        rows = read_metrics(view.folder) if view.finished() else []
+        return float(rows[-1]["eval_mean"] or math.nan) if rows else None

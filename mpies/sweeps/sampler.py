@@ -1,0 +1,104 @@
+"""Settings that Optuna proposes in batches, from the evaluations of all batches before.
+
+A study is never stored.  It is made again from the sweep's seed and the values so far, in the order of the trials, so
+the same sweep proposes the same settings on any number of ranks and after any interruption.
+"""
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mpies.errors import ConfigError
+from mpies.sweeps.settings import DIGITS, Distribution, Settings, read_values
+
+Batch = list[Settings]
+
+
+class Sampler:
+    """Proposes settings.  Raises ConfigError where Optuna is not installed, or cannot draw from what varies.
+
+    kind: tpe or cma.  size: of a batch.  vary: keys to what `settings.read_values` takes; of a list, Optuna chooses.
+    """
+
+    def __init__(self, kind: str, size: int, vary: Mapping[str, Any], seed: int) -> None:
+        self._kind, self._size, self._seed = kind, size, seed
+        given = {key: read_values(key, values) for key, values in vary.items()}
+        self._fixed = {key: one[0] for key, one in given.items() if isinstance(one, list) and len(one) == 1}
+        self._drawn = {
+            key: one if isinstance(one, Distribution) else Distribution("choice", one)
+            for key, one in given.items()
+            if key not in self._fixed
+        }
+        choices = [key for key, one in self._drawn.items() if one.kind == "choice"]
+        if not self._drawn:
+            raise ConfigError(
+                "sampler: nothing varies; give a key several values, or a range such as {uniform: [0, 1]}"
+            )
+        if kind == "cma" and choices:
+            raise ConfigError(f"sampler: cma draws numbers alone, but {choices[0]} is a choice; take kind tpe")
+
+    def propose(self, batches: Sequence[Batch], values: Sequence[Sequence[float]], count: int) -> Batch:
+        """The next settings, `count` at most.
+
+        batches: those before, each with its values: the higher the better, NaN for what has failed.
+        """
+        study = self._make_study()
+        for number, (batch, told) in enumerate(zip(batches, values, strict=True)):
+            asked = [study.ask(self._distributions) for _ in batch]
+            if [self._settings(one.params) for one in asked] != batch:
+                raise ConfigError(
+                    f"sampler: this version of Optuna proposes other settings for batch {number + 1} than the one that "
+                    "this sweep was begun with; install that one, or choose another --out"
+                )
+            for one, value in zip(asked, told, strict=True):
+                if math.isfinite(value):
+                    study.tell(one, value)
+                else:
+                    study.tell(one, state=self._optuna.trial.TrialState.FAIL)
+        return [self._settings(study.ask(self._distributions).params) for _ in range(min(count, self._size))]
+
+    def corners(self) -> Batch:
+        """Settings with the lowest and the highest numbers and all choices, to see whether a config takes them."""
+        ends = {key: one.values for key, one in self._drawn.items()}
+        longest = max(map(len, ends.values()))
+        return [
+            self._fixed | {key: one[min(number, len(one) - 1)] for key, one in ends.items()}
+            for number in range(longest)
+        ]
+
+    def _make_study(self) -> Any:
+        try:
+            import optuna
+        except ImportError:
+            raise ConfigError("sampler: needs Optuna; pip install 'mpies[optuna]'") from None
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._optuna: Any = optuna
+        self._distributions = {key: self._as_distribution(one) for key, one in self._drawn.items()}
+        samplers = optuna.samplers
+        if self._kind == "cma":
+            sampler: Any = samplers.CmaEsSampler(seed=self._seed, popsize=self._size, warn_independent_sampling=False)
+        else:
+            sampler = samplers.TPESampler(seed=self._seed, constant_liar=True)
+        return optuna.create_study(direction="maximize", sampler=sampler)
+
+    def _as_distribution(self, given: Distribution) -> Any:
+        kinds = self._optuna.distributions
+        if given.kind == "choice":  # by number: Optuna takes no lists as values
+            return kinds.CategoricalDistribution(tuple(range(len(given.values))))
+        if given.kind == "integer":
+            return kinds.IntDistribution(*given.values)
+        return kinds.FloatDistribution(*map(float, given.values), log=given.kind == "log_uniform")
+
+    def _settings(self, params: Mapping[str, Any]) -> Settings:
+        """The settings of a draw.  Numbers are rounded as those that mpies draws, which Optuna need not know."""
+        found = dict(self._fixed)
+        for key, one in self._drawn.items():
+            value = params[key]
+            if one.kind == "choice":
+                value = one.values[value]
+            elif one.kind != "integer":
+                low, high = map(float, one.values)
+                value = min(max(float(f"{value:.{DIGITS}g}"), low), high)
+            found[key] = value
+        return copy.deepcopy(found)  # YAML would write what several settings share as a reference

@@ -1,0 +1,30 @@
+"""Stills of a film of an episode, for where it cannot move."""
+
+from pathlib import Path
+
+import numpy as np
+
+# Endings of films to their types.
+FILMS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
+STILLS = 5
+STILL_WIDTH = 240  # pixels
+
+
+def encode_stills(film: Path, count: int = STILLS) -> bytes | None:
+    """So many frames at equal distances in time, beside each other, as a JPEG.
+
+    None where imageio is not installed or cannot read the film.
+    """
+    try:
+        import imageio.v3
+
+        total = sum(1 for _ in imageio.v3.imiter(film))
+        if not total:
+            return None
+        wanted = set(np.linspace(0, total - 1, min(count, total)).round().astype(int).tolist())
+        frames = [frame for number, frame in enumerate(imageio.v3.imiter(film)) if number in wanted]
+    except (ImportError, OSError, ValueError, RuntimeError):
+        return None
+    step = max(1, frames[0].shape[1] // STILL_WIDTH)
+    strip = np.concatenate([frame[::step, ::step, :3] for frame in frames], axis=1)
+    return bytes(imageio.v3.imwrite("<bytes>", strip, extension=".jpg"))

@@ -1,0 +1,126 @@
+"""Configs of other programs: what docs/moving_over.md shows is translated to what our recipes say."""
+
+import json
+import re
+
+import pytest
+
+from mpies.config.foreign import import_config
+from mpies.config.loading import load_config, make_config, parse_value
+from mpies.errors import ConfigError
+from tests.support import HOME
+
+PAGE = (HOME / "docs" / "moving_over.md").read_text()
+SHOWN = dict(re.findall(r"`([\w.]+)`:\n\n```\w+\n(.*?)```", PAGE, re.S))
+
+
+def imported(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    values, notes = import_config(tmp_path / name)
+    return make_config(values, [], name), notes
+
+
+def test_openais_humanoid_becomes_our_recipe(tmp_path):
+    config, notes = imported(tmp_path, "humanoid.json", SHOWN["humanoid.json"])
+    recipe = load_config("humanoid")
+    assert (config.environment, config.policy, config.solver, config.noise) == (
+        recipe.environment,
+        recipe.policy,
+        recipe.solver,
+        recipe.noise,
+    )
+    assert config.checkpoint.every == 20
+    assert any("Humanoid-v1" in note for note in notes) and any("eval_prob" in note for note in notes)
+
+
+def test_es_on_gkes_walker_becomes_our_recipe(tmp_path):
+    config, notes = imported(tmp_path, "walker.gin", SHOWN["walker.gin"])
+    recipe = load_config("bipedal_walker_hardcore")
+    assert (config.environment, config.policy, config.solver, config.evaluation) == (
+        recipe.environment,
+        recipe.policy,
+        recipe.solver,
+        recipe.evaluation,
+    )
+    assert (config.seed, config.stop.generations, config.stop.target) == (0, 100_000, 300)
+    assert notes == [
+        "environment.id is BipedalWalkerHardcore-v3, the version of BipedalWalkerHardcore-v2 that gymnasium has now"
+    ]
+
+
+def test_pepg_keeps_its_words_and_counts_the_mean_apart(tmp_path):
+    gin = SHOWN["walker.gin"].replace("cma_solver.CMASolver", "pepg_solver.PEPGSolver").replace("= 256", "= 257")
+    gin = re.sub(r"\S*(init_sigma|l2_coefficient).*", "", gin)
+    gin += (
+        "algorithm.pepg_solver.PEPGSolver.sigma_init = 0.2\nalgorithm.pepg_solver.PEPGSolver.average_baseline = False\n"
+    )
+    config, _ = imported(tmp_path, "walker.gin", gin)
+    assert (config.solver.kind, config.solver.sigma_init, config.solver.average_baseline) == ("pepg", 0.2, False)
+    assert config.solver.population == 256 and config.solver.members(10) == 257
+
+
+def test_values_are_translated_as_well_as_keys(tmp_path):
+    whole = json.loads(SHOWN["humanoid.json"])
+    whole["config"] |= {"return_proc_mode": "centered_sign_rank", "episode_cutoff_mode": "adaptive:100,0.4,1.2"}
+    whole["config"] |= {"episodes_per_batch": 101}
+    whole["policy"]["args"] |= {"ac_bins": "uniform:5", "nonlin_type": "elu"}
+    whole["optimizer"] = {"type": "sgd", "args": {"stepsize": 0.1, "momentum": 0.8}}
+    config, _ = imported(tmp_path, "other.json", json.dumps(whole))
+    assert config.solver.fitness == "centred_sign_rank" and config.solver.population == 102
+    assert config.environment.adaptive.model_dump() == {"start": 100, "threshold": 0.4, "ratio": 1.2}
+    assert (config.policy.bins, config.policy.activation) == ("uniform:5", "elu")
+    assert config.solver.optimizer.model_dump() == {"kind": "sgd", "learning_rate": 0.1, "momentum": 0.8}
+
+
+GAMES = """
+from collections import namedtuple
+games = {}
+biped = Game(env_name='BipedalWalker-v2', input_size=24, output_size=4, time_factor=0, layers=[40, 40],
+  activation='tanh', noise_bias=0.0, output_noise=[False, False, False], rnn_mode=False)
+games['biped'] = biped
+bullet = Game(env_name='AntBulletEnv-v0', input_size=28, output_size=8, time_factor=1000, layers=[16, 0],
+  activation='passthru', noise_bias=0.0, output_noise=[False, False, True], rnn_mode=False)
+games['bullet_ant_tiny'] = bullet
+"""
+
+
+def test_a_game_of_estool_becomes_a_config(tmp_path):
+    (tmp_path / "config.py").write_text(GAMES)
+    values, notes = import_config(f"{tmp_path}/config.py:biped")
+    shown = re.search(r"The game `biped`.*?```yaml\n(.*?)```", PAGE, re.S)[1]
+    expected = make_config(parse_value(shown, "page"), ["solver.population=32"], "page")
+    assert make_config(values, [], "biped") == expected and "BipedalWalker-v2" in notes[1]
+    tiny = make_config(import_config(f"{tmp_path}/config.py:bullet_ant_tiny")[0], [], "tiny")
+    assert (tiny.environment.id, tiny.policy.hidden, tiny.policy.output) == ("AntBulletEnv-v0", [16], "clip")
+    assert (tiny.policy.time_input, tiny.policy.sampling) == (1000, "gaussian")
+    with pytest.raises(ConfigError, match=r"is no such config .KeyError: 'absent'"):
+        import_config(f"{tmp_path}/config.py:absent")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.txt", "", "must be a .json of OpenAI's starter, a .gin of es_on_gke, or config.py:GAME of estool"),
+        ("a.json", "{", "is no such config (JSONDecodeError"),
+        ("a.json", "{}", "is no such config (KeyError: 'config'"),
+        ("a.json", "[1]", "is no such config"),
+        ("a.gin", "x.y = open('file')", "is no such config (ValueError"),
+        ("a.gin", "learner.ESLearner.n_repeats = 2", "is no such config (KeyError: 'load_env.env_name'"),
+        ("a.gin", None, "cannot be read (No such file or directory)"),
+    ],
+)
+def test_a_file_that_is_no_such_config_is_refused_in_one_line(tmp_path, name, text, message):
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        import_config(tmp_path / name)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_command_writes_a_config_that_check_takes_and_overwrites_nothing(tmp_path, run_mpies):
+    (tmp_path / "walker.gin").write_text(SHOWN["walker.gin"])
+    done = run_mpies(0, "import", "walker.gin", "--out", "walker.yaml")
+    assert done.code == 0 and "note: environment.id is BipedalWalkerHardcore-v3" in done.stderr
+    assert load_config(tmp_path / "walker.yaml").solver.kind == "cma_es"
+    again = run_mpies(0, "import", "walker.gin", "--out", "walker.yaml")
+    assert again.code == 2 and "walker.yaml: exists already; give another --out" in again.stderr

@@ -1,0 +1,60 @@
+"""MuJoCo models without textures: EnvPool builds environments faster, and episodes keep their bits."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from mpies.envs import envpool_env
+from mpies.envs.envpool_models import plain_models, without_textures
+from tests.envs.episodes import play
+
+pytest.importorskip("envpool", reason="EnvPool is not installed")
+
+TASKS = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum")
+TASKS += ("Pusher", "Reacher", "Swimmer", "Walker2d")
+
+
+def bits(env):
+    return [episode.bits for episode in play(env, [3, 2**31 - 1], steps=60)]
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("version", ["v4", "v5"])
+def test_episodes_have_the_same_bits_without_textures(task, version):
+    env = envpool_env.EnvPoolEnv(f"{task}-{version}")
+    models = list(Path(env._models).rglob("*.xml"))
+    assert models and not any(word in model.read_text() for model in models for word in ("texture", "material"))
+    without = bits(env)
+    env._models = None
+    assert bits(env) == without
+
+
+def test_only_what_pictures_show_is_left_out():
+    model = """<mujoco><default><geom material="m" margin="0.001"/></default>
+    <asset><texture name="t" builtin="flat"/><material name="m" texture="t"/><mesh file="a.stl"/></asset>
+    <worldbody><geom type="plane" size="40 40 40" material="m"/></worldbody></mujoco>"""
+    plain = "".join(line.strip() for line in without_textures(model).splitlines())
+    assert plain == (
+        '<mujoco><default><geom margin="0.001" /></default><asset><mesh file="a.stl" /></asset>'
+        '<worldbody><geom type="plane" size="40 40 40" /></worldbody></mujoco>'
+    )
+
+
+def test_envpools_own_model_is_taken_where_the_copy_is_gone_or_cannot_be_made(monkeypatch, tmp_path):
+    env = envpool_env.EnvPoolEnv("Hopper-v5")
+    expected = bits(env)
+    env._models = str(tmp_path / "removed")
+    assert bits(env) == expected
+    assert plain_models.__wrapped__(str(tmp_path), "hopper.xml") == str(tmp_path)  # it has no models
+    own = env._make_pool([0]).config["base_path"]
+
+    def refuse(**_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    assert plain_models.__wrapped__(own, "hopper.xml") == own
+
+
+def test_a_model_that_the_user_chose_stays_as_it_is():
+    assert envpool_env.EnvPoolEnv("Hopper-v5", xml_file="hopper.xml")._models is None

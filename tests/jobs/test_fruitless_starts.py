@@ -1,0 +1,33 @@
+"""Starts that make no generation: on several hosts they are tried again a few times, as a host may have been away."""
+
+import socket
+
+import pytest
+
+from mpies.errors import FAILED
+from mpies.jobs.hosts import GivenHosts
+from mpies.jobs.launcher import Launcher
+from mpies.jobs.placement import Placement
+from mpies.jobs.supervisor import FRUITLESS, Supervisor
+
+
+class Failing(Launcher):
+    """Starts a program that notes that it was started, and fails.  notes: the file."""
+
+    def __init__(self, notes):
+        super().__init__()
+        self.notes = notes
+
+    def start_command(self, hosts, ranks):
+        return ["sh", "-c", f"echo started >> {self.notes}; exit {FAILED}", "--"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "starts"), [("localhost:2", 1), (f"localhost:1,{socket.gethostname()}:1", 1 + FRUITLESS)]
+)
+def test_a_job_gives_up_after_starts_that_made_no_generation(hosts, starts, tmp_path, capfd):
+    placement = Placement(GivenHosts(hosts))
+    supervisor = Supervisor(["train"], 2, lambda: [tmp_path / "run"], placement, Failing(tmp_path / "notes"))
+    assert supervisor.run() == FAILED
+    assert (tmp_path / "notes").read_text().count("started") == starts
+    assert capfd.readouterr().err.count("WARNING supervisor: an unexpected end") == starts - 1

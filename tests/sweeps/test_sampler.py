@@ -1,0 +1,109 @@
+"""Settings that Optuna proposes in batches: the same ones for the same seed, whatever the ranks and interruptions."""
+
+import math
+
+import pytest
+
+from mpies.config.loading import read_yaml
+from mpies.errors import ConfigError
+from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.sampler import Sampler
+from mpies.sweeps.trials import read_sweep
+from tests.support import assert_refused, invoke, read_files
+
+pytest.importorskip("optuna")
+
+NUMBERS = {"solver.sigma": {"log_uniform": [0.01, 1]}, "solver.momentum": {"uniform": [0, 0.9]}}
+MIXED = {**NUMBERS, "policy.hidden": [[], [8], [8, 8]], "solver.episodes": {"integer": [1, 4]}, "policy.kind": ["mlp"]}
+
+
+def value(settings):
+    """What a made-up trial comes to: best at sigma 0.1, and without momentum."""
+    return -abs(math.log10(settings["solver.sigma"]) + 1) - settings["solver.momentum"]
+
+
+def run_study(kind, vary, seed=1, batches=8, size=6):
+    sampler, made, values = Sampler(kind, size, vary, seed), [], []
+    for _ in range(batches):
+        made.append(sampler.propose(made, values, 1000))
+        values.append([value(settings) for settings in made[-1]])
+    return made, values
+
+
+@pytest.mark.parametrize(("kind", "vary"), [("tpe", MIXED), ("cma", NUMBERS)])
+def test_batches_follow_from_the_seed_and_the_values_and_get_better(kind, vary):
+    made, values = run_study(kind, vary)
+    again, _ = run_study(kind, vary)
+    assert made == again and run_study(kind, vary, seed=2, batches=1)[0] != made[:1]
+    # A sampler that begins in the middle, as after an interruption, goes on with the same batch.
+    assert Sampler(kind, 6, vary, 1).propose(made[:5], values[:5], 1000) == made[5]
+    settings = [one for batch in made for one in batch]
+    assert all(0.01 <= one["solver.sigma"] <= 1 and 0 <= one["solver.momentum"] <= 0.9 for one in settings)
+    assert sum(values[-1]) > sum(values[0]) and max(map(max, values[4:])) > max(values[0])
+    if kind == "tpe":
+        assert {one["policy.kind"] for one in settings} == {"mlp"}
+        assert all(one["policy.hidden"] in MIXED["policy.hidden"] for one in settings)
+
+
+def test_failed_trials_are_told_as_failed():
+    first, others = run_study("tpe", NUMBERS, batches=1), Sampler("tpe", 6, NUMBERS, 1)
+    told = [[math.nan] * 6]
+    assert len(others.propose(first[0], told, 4)) == 4
+
+
+def test_a_batch_of_another_version_is_refused():
+    made, values = run_study("tpe", NUMBERS, batches=1)
+    made[0][2]["solver.sigma"] = 0.5
+    with pytest.raises(ConfigError, match="this version of Optuna proposes other settings for batch 1"):
+        Sampler("tpe", 6, NUMBERS, 1).propose(made, values, 6)
+
+
+BASE = """
+environment: {id: "function:sphere", dimension: 3}
+solver: {population: 8}
+noise: {size: 1000}
+stop: {generations: 2}
+"""
+ARGUMENTS = ["solver.sigma={log_uniform: [0.01, 1]}", "--trials", "5", "--seeds", "2", "--sampler", "kind=tpe,batch=2"]
+
+
+def test_a_sweep_trains_what_is_proposed(write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = write_config(BASE)
+    outcome = invoke("sweep", config, *ARGUMENTS, "--out", "out")
+    assert outcome.code == 0, outcome.stderr
+    assert "10 of 10 trials finished" in outcome.stdout
+    batches = read_yaml(tmp_path / "out" / "batches.yaml")["batches"]
+    assert [len(batch) for batch in batches] == [2, 2, 1]
+    # Without the last batch and the last trial, as a kill may leave it, the same is proposed again.
+    sweep = read_sweep(read_yaml(tmp_path / "out" / "sweep.yaml"), "sweep")
+    folder = SweepFolder(tmp_path / "out", sweep)
+    assert folder.count_left() == 0 and not folder.may_grow and len(folder.trials) == 10
+    before = (tmp_path / "out" / "batches.yaml").read_bytes()
+    text = before.decode()
+    (tmp_path / "out" / "batches.yaml").write_text(text[: text.rindex("- - ")])
+    folder = SweepFolder(tmp_path / "out", sweep)
+    assert folder.count_left() == 2 and folder.may_grow
+    assert invoke("sweep", config, *ARGUMENTS, "--out", "out").code == 0
+    assert (tmp_path / "out" / "batches.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["solver.sigma=0.1", "--trials", "3", "--sampler", "kind=tpe"], "nothing varies"),
+        (["solver.sigma=0.1,0.2", "--sampler", "kind=tpe"], "trials is missing"),
+        (["solver.sigma=0.1,0.2", "--trials", "3", "--sampler", "kind=cma"], "cma draws numbers alone"),
+        (["solver.sigma=0.1,0.2", "--trials", "3", "--sampler", "kind=tp"], "sampler: kind must be one of"),
+        (["solver.sigma={uniform: [-1, 1]}", "--trials", "1", "--sampler", "batch=1"], "sigma=-1: solver.sigma must"),
+        (
+            ["solver.sigma=0.1,0.2", "--trials", "3", "--sampler", "batch=3", "--halving", "first=1"],
+            "sampler and halving cannot be used together",
+        ),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_written(arguments, words, write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config, before = write_config(BASE), read_files(tmp_path)
+    assert_refused(invoke("sweep", config, "--out", "out", *arguments), words)
+    assert read_files(tmp_path) == before

@@ -1,0 +1,95 @@
+"""Noise tables that the processes of a node share."""
+
+import os
+import signal
+import tempfile
+import threading
+
+import numpy as np
+import pytest
+
+from mpies.errors import NotEnoughSharedMemory
+from mpies.solvers import noise
+from mpies.training.noise_tables import NoiseTables
+
+SIZE = 3 * noise.BLOCK + 100
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Open the same file as another process would: with an open file, and so with locks, of its own."""
+    path, tables = tmp_path / "tables", []
+    path.touch()
+
+    def open_tables():
+        tables.append(NoiseTables(os.open(path, os.O_RDWR)))
+        return tables[-1]
+
+    yield open_tables
+    for one in tables:
+        one.close()
+
+
+def test_tables_are_those_of_lone_runs(opened):
+    tables = opened()
+    for seed, size in [(1, SIZE), (2, SIZE), (1, 1000)]:
+        np.testing.assert_array_equal(tables.get(seed, size), noise.build_table(size, seed))
+    assert tables.get(1, 0).size == 0
+
+
+def test_a_table_is_shared_while_it_is_used_and_its_place_is_taken_afterwards(opened):
+    first, second, third = opened(), opened(), opened()
+    one, same = first.get(1, SIZE), second.get(1, SIZE)
+    other = third.get(2, SIZE)
+    one[5] = 7.0
+    assert same[5] == 7.0 and other[5] != 7.0
+    length = os.fstat(first._file).st_size
+    first.release()
+    np.testing.assert_array_equal(first.get(3, SIZE), noise.build_table(SIZE, 3))  # second uses that of seed 1
+    assert same[5] == 7.0 and os.fstat(first._file).st_size > length
+    length = os.fstat(first._file).st_size
+    second.release()
+    np.testing.assert_array_equal(second.get(4, SIZE), noise.build_table(SIZE, 4))
+    assert os.fstat(first._file).st_size == length and same[5] == second.get(4, SIZE)[5]
+
+
+def test_memory_of_unused_tables_is_given_back(opened):
+    tables = opened()
+    for size in range(1, 6):
+        tables.get(1, size * noise.BLOCK)
+    assert os.fstat(tables._file).st_blocks * 512 < 7 * noise.BLOCK * 4
+
+
+def test_several_fill_a_table_together(opened):
+    found = {}
+
+    def take(tables, number):
+        found[number] = tables.get(1, SIZE)
+
+    threads = [threading.Thread(target=take, args=(opened(), number)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for table in found.values():
+        np.testing.assert_array_equal(table, noise.build_table(SIZE, 1))
+
+
+def test_blocks_that_a_process_died_with_are_filled_by_another(opened, monkeypatch):
+    monkeypatch.setattr("mpies.training.noise_tables.PATIENCE", 0.05)
+    tables = opened()
+    child = os.fork()
+    if child == 0:  # takes the first block, and dies
+        monkeypatch.setattr(noise, "fill", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        opened().get(1, SIZE)
+        os._exit(0)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    np.testing.assert_array_equal(tables.get(1, SIZE), noise.build_table(SIZE, 1))
+
+
+def test_too_little_memory_is_a_mistake_of_the_user():
+    with tempfile.TemporaryFile() as file:
+        tables = NoiseTables(os.dup(file.fileno()))
+        with pytest.raises(NotEnoughSharedMemory, match=r"lower noise\.size"):
+            tables.get(1, 2**44)
+        tables.close()
