@@ -64,17 +64,19 @@ class Placement:
             for answer in answers:
                 if answer.is_mismatch and is_first:
                     raise ConfigError(answer.problem)
-                if answer.problem and answer.host.name not in self._silent:
-                    report("WARNING", f"no ranks on {answer.problem}")
-            self._silent = {answer.host.name for answer in answers if answer.problem}
             slots = sum(host.slots for host in fit)
             is_over = self.is_stopped() or time.monotonic() >= deadline
+            problems = [answer for answer in answers if answer.problem]
+            news = [answer.problem for answer in problems if answer.host.name not in self._silent]
+            self._silent = {answer.host.name for answer in problems}
+            if is_over and slots < self.min_ranks:
+                few = f"{len(fit)} of {len(listed)} hosts answer, with {slots} slots" if fit else "no host answers"
+                why = "; ".join(news[:3] or [answer.problem for answer in problems[:1]])
+                raise TooFewHosts(f"{few}, but --min-ranks is {self.min_ranks}; {why}")
+            for problem in news:
+                report("WARNING", f"no ranks on {problem}")
             if fit and slots >= self.min_ranks and (not is_first or len(fit) == len(listed) or is_over):
                 return self.limit(fit)
-            if is_over:
-                few = f"{len(fit)} of {len(listed)} hosts answer, with {slots} slots" if fit else "no host answers"
-                why = next((answer.problem for answer in answers if answer.problem), "")
-                raise TooFewHosts(f"{few}, but --min-ranks is {self.min_ranks}; {why}")
             time.sleep(AGAIN)
 
     def all_answer(self, hosts: Sequence[Host]) -> bool:

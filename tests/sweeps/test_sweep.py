@@ -65,7 +65,7 @@ def test_a_sweep_file_on_the_command_line(run_mpies, write_config, tmp_path, lon
     write_config(SHORT, "base.yaml")
     file = write_config("base: base.yaml\nvary: {solver.sigma: [0.05, 0.3]}\nseeds: 2\n", "sweep.yaml")
     listed = run_mpies(0, "sweep", file, "--out", "out", "--dry-run")
-    assert listed.code == 0 and [line.split()[:2] for line in listed.stdout.splitlines()[:4]] == [
+    assert listed.code == 0 and [line.split()[:2] for line in listed.stdout.splitlines()[1:5]] == [
         [name, "new"] for name in NAMES
     ]
     assert not (tmp_path / "out").exists()
