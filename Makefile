@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-$(VENV)/installed: setup.cfg setup.py pyproject.toml constraints.txt $(wildcard mpies/kernels/*.c mpies/kernels/*.h mpies/kernels/*.pyx)
+$(VENV)/installed: setup.cfg setup.py pyproject.toml constraints.txt $(wildcard mpies/kernels/*.c mpies/kernels/*.h mpies/kernels/*.px[iy])
 	@if [ -z "$(PYTHON)" ]; then echo "make: no CPython >= 3.11 with venv found;" \
 		"install one (Debian: apt-get install python3 python3-venv) or say make PYTHON=/path/to/python3" >&2; exit 2; fi
 	$(PYTHON) -m venv $(VENV)

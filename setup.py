@@ -5,6 +5,7 @@ a microsecond more; the loops inside them are the same.
 """
 
 import os
+from glob import glob
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,7 +16,7 @@ KERNELS = Extension(
     "mpies.kernels.compiled",
     ["mpies/kernels/compiled.pyx", "mpies/kernels/kernels.c"],
     include_dirs=["mpies/kernels"],
-    depends=["mpies/kernels/kernels.h", "mpies/kernels/perceptron.h"],
+    depends=sorted(glob("mpies/kernels/*.h") + glob("mpies/kernels/*.pxi")),
     define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
     py_limited_api=STABLE_ABI,
     # Cython repeats the structures of kernels.h: a difference must stop the build.

@@ -1,6 +1,8 @@
 """What acting costs: microseconds per member and step of each kind of policy, and what an episode's beginning costs.
 
 OMP_NUM_THREADS=1 python benchmarks/forward.py [--json FILE]
+
+They are microseconds of processor time, which other programs on the machine disturb less than the clock.
 """
 
 import argparse
@@ -40,19 +42,19 @@ def measure(
     stack = aligned_stack(members, policy.size)
     stack[:] = 0.1 * random.standard_normal(stack.shape)
     actor = policy.bind(stack)
-    began = time.perf_counter()
+    began = time.process_time()
     for slot in range(members):
         actor.begin(slot)
-    beginning = (time.perf_counter() - began) / members
+    beginning = (time.process_time() - began) / members
     observations = random.random((members, interface.observation_size)).astype(np.float32)
     actor(observations)
     seconds_each = []
     for _ in range(9):
-        began, steps = time.perf_counter(), 0
-        while time.perf_counter() - began < seconds / 9:
+        began, steps = time.process_time(), 0
+        while time.process_time() - began < seconds / 9:
             actor(observations)
             steps += 1
-        seconds_each.append((time.perf_counter() - began) / steps / members)
+        seconds_each.append((time.process_time() - began) / steps / members)
     return 1e6 * statistics.median(seconds_each), 1e3 * beginning, policy.size
 
 

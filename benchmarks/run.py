@@ -22,6 +22,7 @@ PEERS = HERE / "peers/.venv/bin/python"
 ROLLOUTS = ["rollouts.py", HERE / "rollouts.yaml"]
 FEW = ["--repeats", "3", "--between", "0"]  # a generation takes seconds
 SHORT = ["environment.max_steps=200", "solver.population=16"]
+HIDDEN_VELOCITY = HERE.parent / "configs/pendulum_hidden_velocity.yaml"
 # Name: ranks that mpirun starts (0 for none), what it needs, script and arguments.
 BENCHMARKS = {
     "rollouts-lunar-lander": (2, "", [*ROLLOUTS]),
@@ -29,6 +30,8 @@ BENCHMARKS = {
     "rollouts-hopper": (2, "", [*ROLLOUTS, "environment.id=Hopper-v5"]),
     "rollouts-ant-bullet": (2, "", [*ROLLOUTS, "environment.id=AntBulletEnv-v0", "environment.max_steps=100", *FEW]),
     "rollouts-minitaur": (2, "", [*ROLLOUTS, "environment.id=gym:MinitaurBulletEnv-v0", *SHORT, *FEW]),
+    "rollouts-pong": (2, "", ["rollouts.py", HERE / "pong.yaml", "solver.population=16", *FEW]),
+    "rollouts-pendulum-lstm": (2, "", ["rollouts.py", HIDDEN_VELOCITY, "--between", "0"]),
     "between-rollouts": (2, "", ["between_rollouts.py", "--all", "--repeats", "5"]),
     "between-rollouts-low-rank": (2, "", ["between_rollouts.py", "--low-rank", "--repeats", "5"]),
     "noise-fill": (2, "", ["noise_fill.py"]),

@@ -125,12 +125,14 @@ class Calls:
     receive: finishes the step; returns a list of arrays.
     at: the positions in that list of the observations, rewards, ends (bool) and places, in this order.
     action_type: the dtype that `send` expects of the actions.
+    shown: bool, one for each number of an observation that `receive` returns, whether the policy sees it; None for all.
     """
 
     send: Callable[[list[npt.NDArray[Any]]], Any]
     receive: Callable[[], list[npt.NDArray[Any]]]
     at: tuple[int, int, int, int]
     action_type: np.dtype[Any]
+    shown: npt.NDArray[np.bool_] | None = None
 
 
 class EpisodeBatch(ABC):

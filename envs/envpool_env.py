@@ -213,7 +213,8 @@ class _EnvPoolBatch(EpisodeBatch):
         for state in seeded.begin(numbers):
             self.observations[state[self._env_id]] = self._read_observations(state)
         first = state[parts[0][0]]
-        if len(self._parts) == 1 and first.ndim == 2 and first.dtype.kind == "f" and not behaviour:
+        can_be_copied = first.dtype == np.uint8 or (first.ndim == 2 and first.dtype.kind == "f")
+        if [count for _, count in self._parts] == [None] and can_be_copied and not behaviour:
             at = parts[0][0], self._reward, self._done, self._env_id
             self.calls = Calls(pool._send, pool._recv, at, self._action_type)
 

@@ -68,8 +68,10 @@ class TaskEnv(VectorEnv):
         self.numbers_episodes = env.numbers_episodes
 
     def open(self, seeds: Sequence[int], is_training: bool = False) -> _TaskBatch:
-        change_rewards = self._change_rewards if is_training else lambda rewards: rewards
-        return _TaskBatch(self._env.open(seeds, is_training), self._shown, self._action_repeat, change_rewards)
+        batch = self._env.open(seeds, is_training)
+        if is_training and (len(self._ignored) or self._shift):
+            return _TaskBatch(batch, self._shown, self._action_repeat, self._change_rewards)
+        return _TaskBatch(batch, self._shown, self._action_repeat)
 
     def measure_behaviour(self, names: Sequence[str]) -> int:
         return self._env.measure_behaviour(names)
@@ -99,7 +101,8 @@ class _TaskBatch(EpisodeBatch):
     """A batch of the environment inside, changed.
 
     shown: which of the observation's numbers are kept.  change_rewards: from the rewards (m,) of a step to the new
-    ones.
+    ones; None leaves them as they are.  The compiled loop can hide numbers, but neither repeat actions nor change
+    rewards.
     """
 
     def __init__(
@@ -107,7 +110,7 @@ class _TaskBatch(EpisodeBatch):
         batch: EpisodeBatch,
         shown: npt.NDArray[np.intp] | slice,
         action_repeat: int,
-        change_rewards: ChangeRewards,
+        change_rewards: ChangeRewards | None = None,
     ) -> None:
         self._batch, self._shown, self._action_repeat, self._change_rewards = (
             batch,
@@ -117,6 +120,10 @@ class _TaskBatch(EpisodeBatch):
         )
         self.failures, self.behaviours = batch.failures, batch.behaviours
         self.observations = batch.observations[:, shown]
+        if batch.calls and batch.calls.shown is None and action_repeat == 1 and change_rewards is None:
+            kept = np.zeros(batch.observations.shape[1], bool)
+            kept[shown] = True
+            self.calls = dataclasses.replace(batch.calls, shown=kept)
 
     def send(self, places: npt.NDArray[np.int32], actions: npt.NDArray[Any]) -> None:
         self._sent = places, actions
@@ -137,8 +144,11 @@ class _TaskBatch(EpisodeBatch):
     def _receive_once(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
         """The changed outcome of one step of the environment inside, in arrays of its own."""
         observations, rewards, over = self._batch.receive()
-        rewards = self._change_rewards(np.asarray(rewards, np.float64))
+        rewards = np.array(rewards, np.float64)
+        if self._change_rewards:
+            rewards = self._change_rewards(rewards)
         return np.array(observations[:, self._shown]), rewards, np.array(over)
 
     def close(self) -> None:
         self._batch.close()
+        self.calls = None

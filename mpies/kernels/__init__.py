@@ -1,8 +1,9 @@
 """The inner loop of rollouts as compiled code.
 
-kernels.c and perceptron.h do the arithmetic, and compiled.pyx makes it classes that take NumPy arrays.  They are built
-when mpies is installed, which needs a C compiler and Python's headers.  Without them `compiled` is None, and policies
-and players use NumPy, which gives the same bits but takes longer.
+kernels.c does the arithmetic, with that of networks in perceptron.h, recurrent.h and convolution.h.  compiled.pyx and
+networks.pxi make it classes that take NumPy arrays.  They are built when mpies is installed, which needs a C compiler
+and Python's headers.  Without them `compiled` is None, and policies and players use NumPy, which gives the same bits but
+takes longer.
 """
 
 __all__ = ["compiled"]

@@ -3,23 +3,21 @@ from typing import Any, Protocol, final
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import disjoint_base
 
 from mpies.envs.base import Calls, EpisodeBatch
 
 PARTS_OF_ACTIONS: tuple[str, ...]
 ACTIVATIONS: tuple[str, ...]
+RECURRENT_KINDS: tuple[str, ...]
 
 def use_vectors(lanes: int, wide_from: int) -> tuple[int, int]: ...
 
-@final
-class Perceptrons:
+@disjoint_base
+class CompiledNetwork:
     states: tuple[npt.NDArray[Any], ...]
     result: npt.NDArray[Any]
-    def __init__(
-        self, first_weights: npt.NDArray[np.float32], widths: Sequence[int], has_biases: bool, activation: str
-    ) -> None: ...
-    @staticmethod
-    def can_compute(first_weights: npt.NDArray[np.float32], widths: Sequence[int]) -> bool: ...
+    def __init__(self, first_weights: npt.NDArray[np.float32], inputs: int, outputs: int) -> None: ...
     def clip_outputs(self, low: npt.NDArray[np.float32], high: npt.NDArray[np.float32]) -> None: ...
     def choose_largest(self) -> None: ...
     def choose_parts(
@@ -27,6 +25,37 @@ class Perceptrons:
     ) -> None: ...
     def begin(self, slot: int) -> None: ...
     def __call__(self, inputs: npt.NDArray[np.float32]) -> npt.NDArray[Any]: ...
+
+@final
+class Perceptrons(CompiledNetwork):
+    def __init__(
+        self, first_weights: npt.NDArray[np.float32], widths: Sequence[int], has_biases: bool, activation: str
+    ) -> None: ...
+    @staticmethod
+    def can_compute(first_weights: npt.NDArray[np.float32], widths: Sequence[int]) -> bool: ...
+
+@final
+class Recurrent(CompiledNetwork):
+    def __init__(self, first_weights: npt.NDArray[np.float32], kind: str, units: int, outputs: int) -> None: ...
+    @staticmethod
+    def can_compute(first_weights: npt.NDArray[np.float32], units: int) -> bool: ...
+    def begin(self, slot: int) -> None: ...
+
+@final
+class Convolutions(CompiledNetwork):
+    def __init__(
+        self,
+        first_weights: npt.NDArray[np.float32],
+        images: Sequence[Sequence[int]],
+        convolutions: Sequence[Sequence[int]],
+        dense: Sequence[int],
+        outputs: int,
+        activation: str,
+        reference: npt.NDArray[np.uint8] | None = None,
+    ) -> None: ...
+    @staticmethod
+    def can_compute(first_weights: npt.NDArray[np.float32]) -> bool: ...
+    def begin(self, slot: int) -> None: ...
 
 @final
 class ObservationPass:
@@ -65,7 +94,7 @@ class _OpenBatch(Protocol):
 class StepLoop:
     calls: Calls | None
     def __init__(
-        self, observation_pass: ObservationPass, perceptrons: Perceptrons, reward_pass: RewardPass
+        self, observation_pass: ObservationPass, network: CompiledNetwork, reward_pass: RewardPass
     ) -> None: ...
     def prepare(self, batches: Sequence[_OpenBatch]) -> bool: ...
     def __call__(self, slots: int, step: int, most: int, samples: bool, normalizes: bool) -> int: ...

@@ -9,7 +9,7 @@ describes the same classes to type checkers.
 cimport cython
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, strchr
+from libc.string cimport strchr
 
 import numpy as np
 
@@ -25,12 +25,40 @@ cdef extern from "kernels.h":
         const float *stack
         const float *inputs
         float *outputs
+        long layers, stride, has_biases, activation
+
+    struct recurrent:
+        const float *stack
+        const float *inputs
+        float *outputs
+        float *unit_values
+        float *cells
+        long kind, inputs_per_member, units, outputs_per_member, stride
+
+    struct layer:
+        pass
+
+    struct convolutions:
+        const layer *layers
+        const float *stack
+        const float *inputs
+        float *outputs
+        float *factors
+        const uint8_t *reference
+        float *image
+        float *buffers[2]
+        double *moments
+        long hidden, stride, channels, pixels, last_inputs, outputs_per_member, activation, has_factors
+        long factors_per_member, reference_count
+
+    struct head:
+        float *outputs
         const float *low
         const float *high
         int32_t *largest
         const int64_t *parts
         float *actions
-        long layers, stride, has_biases, activation, ending, part_count, action_width
+        long width, ending, part_count, action_width
 
     struct observation_pass:
         float *observations
@@ -52,13 +80,20 @@ cdef extern from "kernels.h":
 
     long mpies_lanes, mpies_wide_from
     long mpies_most_units()
-    void mpies_forward(const perceptrons *mlp, long members) nogil
+    void mpies_run_perceptrons(const perceptrons *net, long members) nogil
+    void mpies_run_recurrent(const recurrent *net, long members) nogil
+    void mpies_run_convolutions(const convolutions *net, long members) nogil
+    void mpies_refer(const convolutions *net, long member) nogil
+    void mpies_decide(const head *head, long members) nogil
     void mpies_observe(const observation_pass *, long slots, long normalizes) nogil
     long mpies_score(const reward_pass *, long slots, long step) nogil
 
 
 PARTS_OF_ACTIONS = ("Continuous", "Discrete", "Binary")  # in the order of `enum part`
 ACTIVATIONS = ("linear", "tanh", "relu", "lrelu", "elu")  # in the order of `enum activation`
+RECURRENT_KINDS = ("lstm", "gru", "elman")  # in the order of `enum units`
+cdef enum:
+    MOST_LANES = 16  # floats of the widest vectors
 
 
 def use_vectors(long lanes, long wide_from):
@@ -69,91 +104,7 @@ def use_vectors(long lanes, long wide_from):
     return before
 
 
-@cython.final
-cdef class Perceptrons:
-    """A Network (mpies.policies.base) of perceptrons, one for each row of a stack of parameters.
-
-    first_weights: (n, in, out) float32, the first layer's weights in the stack; the rest of each row follows them.
-    widths: number of inputs and units of each layer.  activation: of all layers but the last.
-    result: the array whose rows a call returns.
-    """
-
-    cdef perceptrons _mlp
-    cdef int64_t[::1] _widths
-    cdef const float[:, :, :] _first_weights
-    cdef float[:, ::1] _outputs
-    cdef const float[::1] _low, _high
-    cdef int32_t[::1] _largest
-    cdef const int64_t[:, ::1] _parts
-    cdef float[:, ::1] _actions
-    cdef readonly object result
-    cdef readonly tuple states
-
-    def __init__(self, const float[:, :, :] first_weights, widths, bint has_biases, str activation):
-        self.states = ()
-        self.result = np.empty((first_weights.shape[0], widths[-1]), np.float32)
-        self._first_weights, self._outputs = first_weights, self.result
-        self._widths = np.array(widths, np.int64)
-        self._mlp.widths = &self._widths[0]
-        self._mlp.stack = &first_weights[0, 0, 0]
-        self._mlp.outputs = &self._outputs[0, 0]
-        self._mlp.layers = len(widths) - 1
-        self._mlp.stride = first_weights.strides[0] // sizeof(float)
-        self._mlp.has_biases = has_biases
-        self._mlp.activation = ACTIVATIONS.index(activation)
-
-    @staticmethod
-    def can_compute(first_weights, widths):
-        """Whether perceptrons with these arguments fit the memory layout and the sizes that the C code expects."""
-        is_in_rows = first_weights.strides[1:] == (4 * widths[1], 4) and not first_weights.strides[0] % 4
-        is_narrow = max(widths[1:-1], default=0) <= mpies_most_units()
-        return first_weights.dtype == np.float32 and is_in_rows and is_narrow
-
-    def clip_outputs(self, low, high):
-        """From now on calls return the outputs clipped to low and high (outputs,)."""
-        self._low, self._high = (np.array(bound, np.float32) for bound in (low, high))
-        if not self._low.shape[0] == self._high.shape[0] == self._outputs.shape[1]:
-            raise ValueError(f"bounds must have {self._outputs.shape[1]} numbers")
-        self._mlp.low, self._mlp.high, self._mlp.ending = &self._low[0], &self._high[0], CLIPPED
-
-    def choose_largest(self):
-        """From now on calls return the index (m,) int32 of each member's largest output."""
-        self.result = np.zeros(self._outputs.shape[0], np.int32)
-        self._largest = self.result
-        self._mlp.largest, self._mlp.ending = &self._largest[0], LARGEST
-
-    def choose_parts(self, parts, low, high):
-        """From now on calls return the actions (m, a) float32 that the outputs make part by part.
-
-        parts: of each (a name in PARTS_OF_ACTIONS, how many outputs it takes).  Continuous ones are clipped,
-        Discrete ones take the index of the largest output, and Binary ones are 1 where the output is above 0.
-        low, high: (outputs,) bounds of the continuous ones.
-        """
-        self.clip_outputs(low, high)
-        self._parts = np.array([(PARTS_OF_ACTIONS.index(kind), count) for kind, count in parts], np.int64)
-        if min(count for _, count in parts) < 1 or sum(count for _, count in parts) != self._outputs.shape[1]:
-            raise ValueError(f"the parts must take {self._outputs.shape[1]} outputs in all, and each at least one")
-        width = sum(1 if kind == "Discrete" else count for kind, count in parts)
-        self.result = np.zeros((self._outputs.shape[0], width), np.float32)
-        self._actions = self.result
-        self._mlp.parts, self._mlp.actions = &self._parts[0, 0], &self._actions[0, 0]
-        self._mlp.part_count, self._mlp.action_width, self._mlp.ending = len(parts), width, PARTS
-
-    def begin(self, slot):
-        """Nothing to do: perceptrons have no state."""
-
-    def __call__(self, inputs):
-        """Outputs, or actions, of the first m members for inputs (m, in) float32.  The next call overwrites them."""
-        cdef const float[:, ::1] rows = np.ascontiguousarray(inputs, np.float32)
-        cdef long members = rows.shape[0]
-        if members > self._outputs.shape[0] or rows.shape[1] != self._widths[0]:
-            raise ValueError(f"inputs must have {self._widths[0]} columns and at most {self._outputs.shape[0]} rows")
-        if members:
-            self._mlp.inputs = &rows[0, 0]
-            with nogil:
-                mpies_forward(&self._mlp, members)
-            self._mlp.inputs = NULL
-        return self.result[:members]
+include "networks.pxi"
 
 
 @cython.final
@@ -224,24 +175,26 @@ cdef class RewardPass:
 cdef class StepLoop:
     """Steps episodes of a player without running Python code between EnvPool's calls.
 
-    All slots must hold episodes of one batch that has Calls (mpies.envs.base), and the perceptrons must return actions.
+    All slots must hold episodes of one batch that has Calls (mpies.envs.base), and the network must return actions.
     calls: those of the batch that it is prepared for; None between batches.
     """
 
     cdef ObservationPass _observation_pass
-    cdef Perceptrons _perceptrons
+    cdef CompiledNetwork _network
     cdef RewardPass _reward_pass
     cdef readonly object calls
     cdef object _places, _actions
     cdef Py_ssize_t _at[4]  # positions of observations, rewards, ends and places in what EnvPool returns
+    cdef long _received_size  # numbers of an observation that EnvPool returns
+    cdef const int64_t[::1] _shown  # which of them are kept; None for all
     cdef list _message  # what EnvPool takes: places, places again, actions
     cdef const int32_t[::1] _expected_places
-    cdef double[:, ::1] _float64_actions  # None if the actions are the perceptrons' own array
+    cdef double[:, ::1] _float64_actions  # None if the actions are the network's own array
 
-    def __init__(self, ObservationPass observation_pass not None, Perceptrons perceptrons not None,
+    def __init__(self, ObservationPass observation_pass not None, CompiledNetwork network not None,
                  RewardPass reward_pass not None):
-        self._observation_pass, self._perceptrons, self._reward_pass = observation_pass, perceptrons, reward_pass
-        self._places = np.zeros(len(perceptrons.result), np.int32)
+        self._observation_pass, self._network, self._reward_pass = observation_pass, network, reward_pass
+        self._places = np.zeros(len(network.result), np.int32)
         self._expected_places = self._places
 
     def prepare(self, batches):
@@ -266,7 +219,12 @@ cdef class StepLoop:
             return
         for number in range(4):
             self._at[number] = calls.at[number]
-        result = self._perceptrons.result
+        size = self._observation_pass._arrays.size
+        self._shown = None if calls.shown is None else np.flatnonzero(calls.shown)
+        self._received_size = size if calls.shown is None else len(calls.shown)
+        if calls.shown is not None and len(self._shown) != size:
+            raise ValueError(f"{len(self._shown)} numbers are shown, but an observation has {size}")
+        result = self._network.result
         if calls.action_type == result.dtype:
             self._actions = result
         elif calls.action_type == np.float64:
@@ -277,21 +235,22 @@ cdef class StepLoop:
 
         step: number of the last step made.  samples: whether any slot's observations are summed up.
         """
-        cdef perceptrons mlp = self._perceptrons._mlp
         cdef const observation_pass *observations = &self._observation_pass._arrays
-        cdef bint has_parts = mlp.ending == PARTS
-        cdef const float *chosen = mlp.actions if has_parts else mlp.outputs
+        cdef const float *inputs = observations.inputs if normalizes else observations.observations
+        cdef head *head = &self._network._head
+        cdef bint has_parts = head.ending == PARTS
+        cdef const float *chosen = head.actions if has_parts else head.outputs
         cdef long made = 0, ended = 0, k
-        cdef long numbers = slots * (mlp.action_width if has_parts else mlp.widths[mlp.layers])
+        cdef long numbers = slots * (head.action_width if has_parts else head.width)
         cdef double *actions = NULL if self._float64_actions is None else &self._float64_actions[0, 0]
         if self._message is None or slots != len(self._message[0]):
             raise RuntimeError("call prepare with the batch whose episodes are in the slots first")
         send, receive, message = self.calls.send, self.calls.receive, self._message
-        mlp.inputs = observations.inputs if normalizes else observations.observations
         while made < most and not ended:
             if samples or normalizes:
                 mpies_observe(observations, slots, normalizes)
-            mpies_forward(&mlp, slots)
+            self._network.run(inputs, slots)
+            mpies_decide(head, slots)
             if actions != NULL:
                 for k in range(numbers):
                     actions[k] = chosen[k]
@@ -307,20 +266,24 @@ cdef class StepLoop:
         cdef float *observations = self._observation_pass._arrays.observations
         cdef double *rewards = self._reward_pass._arrays.rewards
         cdef uint8_t *over = self._reward_pass._arrays.over
-        cdef long size = self._observation_pass._arrays.size, row, slot, k
+        cdef long size = self._observation_pass._arrays.size, row, slot
+        cdef const char *values
+        cdef const int64_t *shown = NULL if self._shown is None else &self._shown[0]
         cdef int number, opened = 0
         try:
             for number in range(4):
                 PyObject_GetBuffer(received[self._at[number]], &parts[number], PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
                 opened += 1
-                _check_part(&parts[number], PART_TYPES[number], slots * (1 if number else size))
+                _check_part(&parts[number], PART_TYPES[number], slots * (1 if number else self._received_size))
             for row in range(slots):
                 slot = _find((<int32_t *>parts[3].buf)[row], &self._expected_places[0], row, slots)
+                values = <const char *>parts[0].buf + row * self._received_size * parts[0].itemsize
                 if parts[0].format[0] == c"f":
-                    memcpy(observations + slot * size, <float *>parts[0].buf + row * size, size * sizeof(float))
+                    _copy(<const float *>values, shown, observations + slot * size, size)
+                elif parts[0].format[0] == c"d":
+                    _copy(<const double *>values, shown, observations + slot * size, size)
                 else:
-                    for k in range(size):
-                        observations[slot * size + k] = <float>(<double *>parts[0].buf)[row * size + k]
+                    _copy(<const uint8_t *>values, shown, observations + slot * size, size)
                 if parts[1].format[0] == c"f":
                     rewards[slot] = (<float *>parts[1].buf)[row]
                 else:
@@ -332,8 +295,25 @@ cdef class StepLoop:
         return 0
 
 
+ctypedef fused number_t:
+    float
+    double
+    uint8_t
+
+
+cdef void _copy(const number_t *values, const int64_t *shown, float *out, long size) noexcept nogil:
+    """Write an observation, or the numbers of it that are shown, as (size,) float."""
+    cdef long k
+    if shown == NULL:
+        for k in range(size):
+            out[k] = <float>values[k]
+    else:
+        for k in range(size):
+            out[k] = <float>values[shown[k]]
+
+
 cdef const char *PART_TYPES[4]  # of observations, rewards, ends and places, as `struct` writes them
-PART_TYPES[:] = [b"fd", b"fd", b"?", b"i"]
+PART_TYPES[:] = [b"fdB", b"fd", b"?", b"i"]
 
 
 cdef int _check_part(const Py_buffer *part, const char *types, long numbers) except -1:

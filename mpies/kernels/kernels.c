@@ -1,12 +1,13 @@
 /* The inner loop of rollouts in C.  Compile it with -O3 -ffp-contract=off.
  *
- * NumPy computes the same bits where this is not compiled: mpies/policies/exported.py defines the arithmetic of a
- * perceptron, mpies/rollouts/player.py that of observations and rewards.  Therefore every sum is added up in the order
+ * NumPy computes the same bits where this is not compiled: mpies/policies/exported.py defines the arithmetic of
+ * networks, mpies/rollouts/player.py that of observations and rewards.  Therefore every sum is added up in the order
  * of its terms and every product and sum is rounded by itself: no fused multiply-add and no other order.  Then neither
  * the width of the vectors nor the processor changes a bit.
  */
 #include "kernels.h"
 
+#include <math.h>
 #include <string.h>
 
 #ifdef __FAST_MATH__
@@ -14,26 +15,42 @@
 #endif
 
 #define MOST_UNITS 1024
+#define MOST_GATES 4
 #define ACCUMULATORS 10
+#define TILE 8 /* patches of an image that are computed side by side */
 
 #define NAME any_processor
 #define WIDTH 4
-#include "perceptron.h"
+#include "networks.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
 #pragma GCC target("avx2")
 #define NAME with_avx2
 #define WIDTH 8
-#include "perceptron.h"
+#include "networks.h"
 #pragma GCC pop_options
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw")
 #define NAME with_avx512
 #define WIDTH 16
-#include "perceptron.h"
+#include "networks.h"
 #pragma GCC pop_options
 #define HAS(feature) __builtin_cpu_supports(feature)
+#define CALL(NETWORK, ...)                                                                                             \
+    switch (lanes_for(net->stride)) {                                                                                  \
+    case 16:                                                                                                           \
+        with_avx512_##NETWORK(__VA_ARGS__);                                                                            \
+        break;                                                                                                         \
+    case 8:                                                                                                            \
+        with_avx2_##NETWORK(__VA_ARGS__);                                                                              \
+        break;                                                                                                         \
+    default:                                                                                                           \
+        any_processor_##NETWORK(__VA_ARGS__);                                                                          \
+    }
+#else
+#define HAS(feature) 0
+#define CALL(NETWORK, ...) any_processor_##NETWORK(__VA_ARGS__)
 #endif
 
 long mpies_lanes = 16;
@@ -42,7 +59,25 @@ long mpies_lanes = 16;
  * For small networks that is more than they save. */
 long mpies_wide_from = 16384;
 
+/* SIMD lanes for networks of `stride` parameters. */
+static inline long lanes_for(long stride)
+{
+    if (stride < mpies_wide_from)
+        return 4;
+    if (mpies_lanes >= 16 && HAS("avx512f") && HAS("avx512dq") && HAS("avx512vl") && HAS("avx512bw"))
+        return 16;
+    return mpies_lanes >= 8 && HAS("avx2") ? 8 : 4;
+}
+
 long mpies_most_units(void) { return MOST_UNITS; }
+
+void mpies_run_perceptrons(const struct perceptrons *net, long members) { CALL(perceptrons, net, members) }
+
+void mpies_run_recurrent(const struct recurrent *net, long members) { CALL(recurrent, net, members) }
+
+void mpies_run_convolutions(const struct convolutions *net, long members) { CALL(convolutions, net, members) }
+
+void mpies_refer(const struct convolutions *net, long member) { CALL(refer, net, member) }
 
 /* An output clipped as NumPy does: NaN stays NaN. */
 static inline float clip_one(float y, float low, float high)
@@ -51,13 +86,12 @@ static inline float clip_one(float y, float low, float high)
     return y < high || y != y ? y : high;
 }
 
-static void clip(const struct perceptrons *mlp, long members)
+static void clip(const struct head *head, long members)
 {
-    long width = mlp->widths[mlp->layers];
     for (long member = 0; member < members; member++)
-        for (long k = 0; k < width; k++) {
-            float *y = mlp->outputs + member * width + k;
-            *y = clip_one(*y, mlp->low[k], mlp->high[k]);
+        for (long k = 0; k < head->width; k++) {
+            float *y = head->outputs + member * head->width + k;
+            *y = clip_one(*y, head->low[k], head->high[k]);
         }
 }
 
@@ -71,22 +105,21 @@ static inline int index_of_largest(const float *y, long width)
     return best;
 }
 
-static void find_largest(const struct perceptrons *mlp, long members)
+static void find_largest(const struct head *head, long members)
 {
-    long width = mlp->widths[mlp->layers];
     for (long member = 0; member < members; member++)
-        mlp->largest[member] = index_of_largest(mlp->outputs + member * width, width);
+        head->largest[member] = index_of_largest(head->outputs + member * head->width, head->width);
 }
 
-static void join_parts(const struct perceptrons *mlp, long members)
+static void join_parts(const struct head *head, long members)
 {
-    const float *y = mlp->outputs;
-    float *action = mlp->actions;
+    const float *y = head->outputs;
+    float *action = head->actions;
     for (long member = 0; member < members; member++) {
-        const float *low = mlp->low, *high = mlp->high;
-        for (long part = 0; part < mlp->part_count; part++) {
-            long count = mlp->parts[2 * part + 1];
-            switch (mlp->parts[2 * part]) {
+        const float *low = head->low, *high = head->high;
+        for (long part = 0; part < head->part_count; part++) {
+            long count = head->parts[2 * part + 1];
+            switch (head->parts[2 * part]) {
             case NUMBERS:
                 for (long k = 0; k < count; k++)
                     *action++ = clip_one(y[k], low[k], high[k]);
@@ -104,24 +137,14 @@ static void join_parts(const struct perceptrons *mlp, long members)
     }
 }
 
-void mpies_forward(const struct perceptrons *mlp, long members)
+void mpies_decide(const struct head *head, long members)
 {
-#ifdef HAS
-    if (mlp->stride < mpies_wide_from)
-        any_processor(mlp, members);
-    else if (mpies_lanes >= 16 && HAS("avx512f") && HAS("avx512dq") && HAS("avx512vl") && HAS("avx512bw"))
-        with_avx512(mlp, members);
-    else if (mpies_lanes >= 8 && HAS("avx2"))
-        with_avx2(mlp, members);
-    else
-#endif
-        any_processor(mlp, members);
-    if (mlp->ending == CLIPPED)
-        clip(mlp, members);
-    else if (mlp->ending == LARGEST)
-        find_largest(mlp, members);
-    else if (mlp->ending == PARTS)
-        join_parts(mlp, members);
+    if (head->ending == CLIPPED)
+        clip(head, members);
+    else if (head->ending == LARGEST)
+        find_largest(head, members);
+    else if (head->ending == PARTS)
+        join_parts(head, members);
 }
 
 void mpies_observe(const struct observation_pass *pass, long slots, long normalizes)

@@ -1,161 +1,20 @@
-/* The forward pass of perceptrons with vectors of WIDTH floats, as the function NAME.
- * kernels.c includes this file once for each width of vectors. */
+/* Perceptrons, with vectors of WIDTH floats.  networks.h includes this file. */
 
-#define JOIN_(a, b) a##b
-#define JOIN(a, b) JOIN_(a, b)
-#define LOCAL(name) JOIN(JOIN(NAME, _), name)
-#define INLINE static inline __attribute__((always_inline))
-
-typedef float LOCAL(vector) __attribute__((vector_size(4 * WIDTH)));
-typedef int LOCAL(mask) __attribute__((vector_size(4 * WIDTH)));
-
-/* Compute columns first .. first + width - 1 of a layer in `count` vectors of LANES floats.  Where `width` is no multiple
- * of LANES, the last vector overlaps the one before. */
-#define COLUMNS(LANES)                                                                                                 \
-    INLINE void LOCAL(JOIN(columns, LANES))(const float *x, const float *weights, const float *biases, float *y,       \
-                                            long rows, long columns, long first, long width, const int count)          \
-    {                                                                                                                  \
-        LOCAL(JOIN(vector, LANES)) sums[ACCUMULATORS], w;                                                              \
-        long at[ACCUMULATORS];                                                                                         \
-        for (int k = 0; k < count; k++) {                                                                              \
-            at[k] = first + (k < count - 1 ? k * LANES : width - LANES);                                               \
-            sums[k] = (LOCAL(JOIN(vector, LANES))){0};                                                                 \
-            if (biases)                                                                                                \
-                memcpy(&sums[k], biases + at[k], sizeof w);                                                            \
-        }                                                                                                              \
-        for (long row = 0; row < rows; row++, weights += columns)                                                      \
-            for (int k = 0; k < count; k++) {                                                                          \
-                memcpy(&w, weights + at[k], sizeof w);                                                                 \
-                sums[k] += x[row] * w;                                                                                 \
-            }                                                                                                          \
-        for (int k = 0; k < count; k++)                                                                                \
-            memcpy(y + at[k], &sums[k], sizeof w);                                                                     \
-    }
-typedef float LOCAL(vector1); /* a vector type of one float would go through memory with every sum */
-COLUMNS(1)
-typedef float LOCAL(vector4) __attribute__((vector_size(16)));
-COLUMNS(4)
-#if WIDTH >= 8
-typedef float LOCAL(vector8) __attribute__((vector_size(32)));
-COLUMNS(8)
-#endif
-#if WIDTH >= 16
-typedef float LOCAL(vector16) __attribute__((vector_size(64)));
-COLUMNS(16)
-#endif
-
-/* y = x @ weights + biases, for one member. */
-INLINE void LOCAL(dense)(const float *x, const float *weights, const float *biases, float *y, long rows, long columns)
-{
-#define DO(LANES, COUNT)                                                                                               \
-    case COUNT:                                                                                                        \
-        LOCAL(JOIN(columns, LANES))(x, weights, biases, y, rows, columns, first, width, COUNT);                        \
-        break
-    for (long first = 0, width; first < columns; first += width) {
-        width = columns - first < ACCUMULATORS * WIDTH ? columns - first : ACCUMULATORS * WIDTH;
-        if (width >= WIDTH)
-            switch ((width + WIDTH - 1) / WIDTH) {
-                DO(WIDTH, 1);
-                DO(WIDTH, 2);
-                DO(WIDTH, 3);
-                DO(WIDTH, 4);
-                DO(WIDTH, 5);
-                DO(WIDTH, 6);
-                DO(WIDTH, 7);
-                DO(WIDTH, 8);
-                DO(WIDTH, 9);
-                DO(WIDTH, 10);
-            }
-#if WIDTH >= 16
-        else if (width >= 8)
-            switch ((width + 7) / 8) {
-                DO(8, 1);
-                DO(8, 2);
-            }
-#endif
-        else if (width >= 4)
-            switch ((width + 3) / 4) {
-                DO(4, 1);
-                DO(4, 2);
-            }
-        else
-            switch (width) {
-                DO(1, 1);
-                DO(1, 2);
-                DO(1, 3);
-            }
-    }
-#undef DO
-}
-
-/* `one` where the mask is set, `other` elsewhere. */
-INLINE LOCAL(vector) LOCAL(choose)(LOCAL(mask) where, LOCAL(vector) one, LOCAL(vector) other)
-{
-    return (LOCAL(vector))((where & (LOCAL(mask))one) | (~where & (LOCAL(mask))other));
-}
-
-/* The same rational function as tanh in mpies/policies/exported.py. */
-INLINE LOCAL(vector) LOCAL(tanh)(LOCAL(vector) x)
-{
-    const LOCAL(vector) bound = (LOCAL(vector)){0} + 9.0f;
-    x = LOCAL(choose)(x > bound, bound, x);
-    x = LOCAL(choose)(x < -bound, -bound, x);
-    LOCAL(vector) u = x * x;
-    LOCAL(vector)
-    numerator = (((1.3355054e-08f * u + 2.06093973e-05f) * u + 0.00349560869f) * u + 0.133810431f) * u + 1.0f;
-    LOCAL(vector)
-    denominator = (((7.77672824e-07f * u + 0.000328566763f) * u + 0.0258770622f) * u + 0.467143595f) * u + 1.0f;
-    return x * numerator / denominator;
-}
-
-/* Apply the activation in place.  y must have room for a whole number of vectors. */
-INLINE void LOCAL(activate)(float *y, long columns, long activation)
-{
-    for (long at = 0; at < columns; at += WIDTH) {
-        LOCAL(vector) x, t;
-        memcpy(&x, y + at, sizeof x);
-        switch (activation) {
-        case TANH:
-            x = LOCAL(tanh)(x);
-            break;
-        case RELU:
-            x = LOCAL(choose)(x < 0.0f, (LOCAL(vector)){0}, x);
-            break;
-        case LRELU:
-            x = LOCAL(choose)(x < 0.0f, x * 0.01f, x);
-            break;
-        case ELU:
-            t = LOCAL(tanh)(x * 0.5f);
-            x = LOCAL(choose)(x < 0.0f, (t + t) / (1.0f - t), x);
-            break;
-        }
-        memcpy(y + at, &x, sizeof x);
-    }
-}
-
-static void NAME(const struct perceptrons *mlp, long members)
+static void LOCAL(perceptrons)(const struct perceptrons *net, long members)
 {
     float buffers[2][MOST_UNITS];
     memset(buffers, 0, sizeof buffers);
     for (long member = 0; member < members; member++) {
-        const float *weights = mlp->stack + member * mlp->stride, *input = mlp->inputs + member * mlp->widths[0];
-        for (long layer = 0; layer < mlp->layers; layer++) {
-            long rows = mlp->widths[layer], columns = mlp->widths[layer + 1], is_last = layer == mlp->layers - 1;
-            const float *biases = mlp->has_biases ? weights + rows * columns : 0;
-            float *output = is_last ? mlp->outputs + member * columns : buffers[layer % 2];
+        const float *weights = net->stack + member * net->stride, *input = net->inputs + member * net->widths[0];
+        for (long layer = 0; layer < net->layers; layer++) {
+            long rows = net->widths[layer], columns = net->widths[layer + 1], is_last = layer == net->layers - 1;
+            const float *biases = net->has_biases ? weights + rows * columns : 0;
+            float *output = is_last ? net->outputs + member * columns : buffers[layer % 2];
             LOCAL(dense)(input, weights, biases, output, rows, columns);
             if (!is_last)
-                LOCAL(activate)(output, columns, mlp->activation);
-            weights += rows * columns + (mlp->has_biases ? columns : 0);
+                LOCAL(activate)(output, columns, net->activation);
+            weights += rows * columns + (net->has_biases ? columns : 0);
             input = output;
         }
     }
 }
-
-#undef COLUMNS
-#undef INLINE
-#undef LOCAL
-#undef JOIN
-#undef JOIN_
-#undef NAME
-#undef WIDTH

@@ -22,7 +22,7 @@ from mpies.policies.outputs import Head
 from mpies.solvers.streams import INITIAL_MEAN, stream
 
 if TYPE_CHECKING:
-    from mpies.kernels.compiled import Perceptrons
+    from mpies.kernels.compiled import CompiledNetwork
 
 
 class PolicyProblem(ValueError):
@@ -124,7 +124,7 @@ class Actor:
     states: tuple[npt.NDArray[Any], ...]
     memory: tuple[npt.NDArray[Any], ...]
     wants_steps: bool
-    compiled: "Perceptrons | None"
+    compiled: "CompiledNetwork | None"
 
     def __init__(self, policy: Policy, stack: npt.NDArray[np.float32]) -> None:
         views = policy.views(stack)

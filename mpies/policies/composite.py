@@ -12,7 +12,7 @@ from mpies.policies.options import PolicyOptions
 from mpies.policies.outputs import Array, Head, Part
 
 if TYPE_CHECKING:
-    from mpies.kernels.compiled import Perceptrons
+    from mpies.kernels.compiled import CompiledNetwork
 
 
 class CompositeHead:
@@ -35,9 +35,9 @@ class CompositeHead:
         self.deviations = tuple(count for head in self.heads for count in head.deviations)
         self.is_random = any(head.is_random for head in self.heads)
 
-    def delegate(self, network: Network) -> "Perceptrons | None":
+    def delegate(self, network: Network) -> "CompiledNetwork | None":
         """Let a compiled network return actions itself.  Returns that network, or None if it cannot."""
-        if not kernels.compiled or not isinstance(network, kernels.compiled.Perceptrons) or self.is_random:
+        if not kernels.compiled or not isinstance(network, kernels.compiled.CompiledNetwork) or self.is_random:
             return None
         low, high = np.zeros((2, self.width), np.float32)
         start = 0

@@ -3,6 +3,8 @@
 The units of each layer are normalised with the mean and standard deviation that they have on a reference batch of
 images.  Random actions lead to these images; they are drawn once from the run's seed, are the same on every rank and
 are saved with the policy.  A member's units on them are computed when an episode begins.
+
+The network is compiled, or in NumPy with the same bits.
 """
 
 from collections.abc import Sequence
@@ -12,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from mpies import kernels
 from mpies.policies.base import Block, Policy, PolicyProblem
-from mpies.policies.exported import ACTIVATIONS, ImageNetwork
+from mpies.policies.exported import ACTIVATIONS, ImageNetwork, dense
 from mpies.policies.network import Network
 from mpies.policies.options import PolicyOptions
 from mpies.solvers.options import Count, Flag
@@ -82,11 +85,14 @@ class Convolutional(Policy):
         return [*blocks, Block((inputs, self.outputs), 0.01), Block((self.outputs,), 0.0)]
 
     def network(self, views: Sequence[Array]) -> Network:
-        activation, is_normalized = ACTIVATIONS[self.options.activation], self.options.batch_normalization
-        arguments = views, self.images, self.options.convolutions, self.patches, activation, is_normalized
-        if is_normalized:
-            return _ReferencedNetwork(self.constants["reference"], *arguments)
-        return ImageNetwork(*arguments)
+        options = self.options
+        reference = self.constants["reference"] if options.batch_normalization else None
+        if kernels.compiled and kernels.compiled.Convolutions.can_compute(views[0]):
+            layers = self.images, options.convolutions, options.hidden
+            return kernels.compiled.Convolutions(views[0], *layers, self.outputs, options.activation, reference)
+        activation = ACTIVATIONS[options.activation]
+        arguments = views, self.images, options.convolutions, self.patches, activation, reference is not None
+        return ImageNetwork(*arguments) if reference is None else _ReferencedNetwork(reference, *arguments)
 
 
 class _ReferencedNetwork(ImageNetwork):
@@ -104,9 +110,12 @@ class _ReferencedNetwork(ImageNetwork):
             for start in range(0, len(x), _FRAMES):
                 part = x[start : start + _FRAMES]
                 rows = self.take_patches(number, part if number else self.scale_pixels(part))
-                parts.append(np.matmul(rows, weights[slot]))
+                parts.append(dense(rows, weights[slot]))
             x = np.concatenate(parts)
-            mean, variance = (of(axis=(0, 1), dtype=np.float64) for of in (x.mean, x.var))
+            values = x.reshape(-1, x.shape[-1])
+            mean = _add_up(values) / len(values)
+            deviations = values - mean
+            variance = _add_up(deviations * deviations) / len(values)
             factors = (scales[slot] / np.sqrt(variance + _EPSILON)).astype(np.float32)
             offsets = (shifts[slot] - mean * factors).astype(np.float32)
             state = self.states[number][slot].reshape(2, -1, len(factors))
@@ -114,3 +123,8 @@ class _ReferencedNetwork(ImageNetwork):
             x *= factors
             x += offsets
             self.activation(x)
+
+
+def _add_up(rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """The sum (k,) of the rows (n, k), added one after the other; np.sum may choose another order."""
+    return np.add.accumulate(rows, axis=0, dtype=np.float64)[-1]

@@ -5,7 +5,7 @@
     action = policy(observation)       # of one observation (o,), or of several (m, o)
 
 It computes what training computed, in the same order, so its actions have the same bits.  This file defines that
-arithmetic: training uses its networks, and tests compare the compiled perceptrons of mpies with it.
+arithmetic: training uses its networks, or compiled ones that tests compare with them.
 `mpies export` writes this file with the parameters in DATA.
 """
 
@@ -147,15 +147,16 @@ class PerceptronNetwork:
 
 
 def dense(x: np.ndarray, weights: np.ndarray, biases: np.ndarray | None = None) -> np.ndarray:
-    """Outputs (m, out) of a layer with inputs (m, in), weights (m, in, out) and biases (m, out), all float32.
+    """Outputs (m, ..., out) of a layer with inputs (m, ..., in), all float32.
 
+    weights: (m, in, out), or one axis more for each of `...`.  biases: (m, out), likewise.
     Each output is its bias plus the products of inputs and weights, added one after the other in the inputs' order.
     """
-    y = np.zeros((len(x), weights.shape[2]), np.float32)
+    y = np.zeros((*x.shape[:-1], weights.shape[-1]), np.float32)
     if biases is not None:
         y[:] = biases  # a bias of -0.0 added to 0.0 would become 0.0
-    for number in range(weights.shape[1]):
-        y += x[:, number, None] * weights[:, number]
+    for number in range(weights.shape[-2]):
+        y += x[..., number, None] * weights[..., number, :]
     return y
 
 
@@ -199,12 +200,9 @@ def _linear(x: np.ndarray) -> None:
 ACTIVATIONS = {"tanh": _tanh, "relu": _relu, "lrelu": _lrelu, "elu": _elu, "linear": _linear}
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)), in place."""
-    with np.errstate(over="ignore"):
-        np.exp(-x, out=x)
-    x += 1
-    return np.divide(1, x, out=x)
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-x)) of x (float32), with an error of at most 2.3e-7."""
+    return tanh(x * 0.5) * 0.5 + 0.5
 
 
 class RecurrentNetwork:
@@ -236,24 +234,20 @@ class RecurrentNetwork:
 
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
         count = len(inputs)
-        from_inputs = np.matmul(inputs[:, None, :], self.input_weights[:count])[:, 0] + self.biases[:count]
         units = self.states[0][:count]
-        self.step(count, from_inputs, np.matmul(units[:, None, :], self.recurrent_weights[:count])[:, 0], units)
-        return np.matmul(units[:, None, :], self.out_weights[:count])[:, 0] + self.out_biases[:count]
+        self.step(units, dense(inputs, self.input_weights[:count], self.biases[:count]))
+        return dense(units, self.out_weights[:count], self.out_biases[:count])
 
-    def step(self, count: int, from_inputs: np.ndarray, from_units: np.ndarray, units: np.ndarray) -> None:
-        """Replace `units` (count, u) by their next values.
-
-        from_inputs: (count, g u) weighted inputs and biases.  from_units: (count, g u) weighted values of the units.
-        """
+    def step(self, units: np.ndarray, sums: np.ndarray) -> None:
+        """Replace `units` (m, u) by their next values.  sums: (m, g u) biases plus weighted inputs of the gates."""
         raise NotImplementedError
 
 
 class ElmanNetwork(RecurrentNetwork):
     """Elman units."""
 
-    def step(self, count: int, from_inputs: np.ndarray, from_units: np.ndarray, units: np.ndarray) -> None:
-        np.tanh(from_inputs + from_units, out=units)
+    def step(self, units: np.ndarray, sums: np.ndarray) -> None:
+        units[:] = tanh(dense(units, self.recurrent_weights[: len(units)], sums))
 
 
 class LSTMNetwork(RecurrentNetwork):
@@ -261,31 +255,33 @@ class LSTMNetwork(RecurrentNetwork):
 
     arrays_of_state = 2  # with the cells
 
-    def step(self, count: int, from_inputs: np.ndarray, from_units: np.ndarray, units: np.ndarray) -> None:
-        input_gate, forget_gate, candidates, output_gate = np.split(from_inputs + from_units, 4, axis=1)
-        cells = self.states[1][:count]
-        cells *= _sigmoid(forget_gate)
-        cells += _sigmoid(input_gate) * np.tanh(candidates)
-        np.multiply(_sigmoid(output_gate), np.tanh(cells), out=units)
+    def step(self, units: np.ndarray, sums: np.ndarray) -> None:
+        sums = dense(units, self.recurrent_weights[: len(units)], sums)
+        input_gate, forget_gate, candidates, output_gate = np.split(sums, 4, axis=1)
+        cells = self.states[1][: len(units)]
+        cells *= sigmoid(forget_gate)
+        cells += sigmoid(input_gate) * tanh(candidates)
+        np.multiply(sigmoid(output_gate), tanh(cells), out=units)
 
 
 class GRUNetwork(RecurrentNetwork):
     """GRU units; gates in the order reset, update, candidate.  The last has biases for the units' values besides."""
 
-    def step(self, count: int, from_inputs: np.ndarray, from_units: np.ndarray, units: np.ndarray) -> None:
-        size = units.shape[1]
-        from_units[:, 2 * size :] += self.more[0][:count]
-        reset_gate = _sigmoid(from_inputs[:, :size] + from_units[:, :size])
-        update_gate = _sigmoid(from_inputs[:, size : 2 * size] + from_units[:, size : 2 * size])
-        candidates = np.tanh(from_inputs[:, 2 * size :] + reset_gate * from_units[:, 2 * size :])
+    def step(self, units: np.ndarray, sums: np.ndarray) -> None:
+        count, size = units.shape
+        candidates = sums[:, 2 * size :].copy()
+        sums[:, 2 * size :] = self.more[0][:count]
+        sums = dense(units, self.recurrent_weights[:count], sums)
+        reset_gate, update_gate = sigmoid(sums[:, :size]), sigmoid(sums[:, size : 2 * size])
+        candidates = tanh(candidates + reset_gate * sums[:, 2 * size :])
         units *= update_gate
         units += (1 - update_gate) * candidates
 
 
 class ImageNetwork:
-    """Convolutions and dense layers, both as matrix products.
+    """Convolutions and dense layers.
 
-    A convolution multiplies the patches of its images, one in each row, by its weights.  Dense layers have one patch.
+    A convolution is a dense layer for each patch of its images.  A dense layer has one patch, the whole input.
     Images are laid out as (height, width, channels), and so are the weights of a patch, so that copies run long.
 
     images: (height, width, channels) of what each convolution sees.  convolutions: (filters, size, stride) of each.
@@ -342,15 +338,15 @@ class ImageNetwork:
         count = len(inputs)
         x = self.scale_pixels(inputs)
         for number, (weights, shifts, *_) in enumerate(self.layers):
-            x = np.matmul(self.take_patches(number, x), weights[:count])
+            rows, weights, shifts = self.take_patches(number, x), weights[:count, None], shifts[:count, None]
             if self.has_factors:
-                x, state = x.reshape(count, -1), self.states[number]
+                x, state = dense(rows, weights).reshape(count, -1), self.states[number]
                 x *= state[:count, 0]
                 x += state[:count, 1]
             else:
-                x += shifts[:count, None]
+                x = dense(rows, weights, shifts)
             self.activation(x)
-        return np.matmul(x.reshape(count, 1, -1), self.out_weights[:count])[:, 0] + self.out_biases[:count]
+        return dense(x.reshape(count, -1), self.out_weights[:count], self.out_biases[:count])
 
 
 def _perceptron(blocks: list[np.ndarray], arrays: Mapping[str, np.ndarray]) -> PerceptronNetwork:

@@ -12,7 +12,7 @@ from mpies.policies.network import Network
 from mpies.policies.options import PolicyOptions, parse_bins
 
 if TYPE_CHECKING:
-    from mpies.kernels.compiled import Perceptrons
+    from mpies.kernels.compiled import CompiledNetwork
 
 _STEPS = 64  # steps whose noise a slot draws at a time
 
@@ -62,9 +62,9 @@ class Head:
         self.width = int(np.prod(self.shape))
         self.is_random = options.sampling != "none" or options.action_noise > 0
 
-    def delegate(self, network: Network) -> "Perceptrons | None":
+    def delegate(self, network: Network) -> "CompiledNetwork | None":
         """Let a compiled network return actions itself.  Returns that network, or None if it cannot."""
-        if not kernels.compiled or not isinstance(network, kernels.compiled.Perceptrons):
+        if not kernels.compiled or not isinstance(network, kernels.compiled.CompiledNetwork):
             return None
         if self.is_random or self.options.bins:
             return None

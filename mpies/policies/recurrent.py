@@ -1,6 +1,7 @@
 """Recurrent policies: one layer of LSTM, GRU or Elman units, followed by a dense layer.
 
-Gates and their order are PyTorch's, so weights can be carried over.  The units are 0 when an episode begins.
+Gates and their order are PyTorch's, so weights can be carried over.  The units are 0 when an episode begins.  The
+networks are compiled, or in NumPy with the same bits.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from mpies import kernels
 from mpies.policies.base import Block, Policy
 from mpies.policies.exported import ElmanNetwork, GRUNetwork, LSTMNetwork, RecurrentNetwork
 from mpies.policies.network import Network
@@ -66,6 +68,9 @@ class _RecurrentPolicy(Policy):
         return []
 
     def network(self, views: Sequence[Array]) -> Network:
+        kind, units = self.Options.model_fields["kind"].default, self.options.hidden
+        if kernels.compiled and kernels.compiled.Recurrent.can_compute(views[0], units):
+            return kernels.compiled.Recurrent(views[0], kind, units, self.outputs)
         return self.network_type(*views)
 
 

@@ -66,11 +66,12 @@ def test_rows_that_arrive_in_another_order_are_sorted():
     assert [episode.bits for episode in step_all(env, batch, seeds, 60)] == expected
 
 
-def test_only_plain_vectors_serve_the_compiled_loop():
+def test_only_plain_vectors_and_images_serve_the_compiled_loop():
     plain = envpool_env.EnvPoolEnv("Hopper-v5")
     assert plain.open([3]).calls.action_type == np.float64
     assert envpool_env.EnvPoolEnv("CartpoleSwingup-v1").open([3]).calls is None  # several parts
     images = envpool_env.EnvPoolEnv("Pong-v5")
-    assert images.open([3]).calls is None and images.slots < plain.slots
+    assert images.open([3]).calls.action_type == np.int32 and images.slots < plain.slots
+    assert envpool_env.EnvPoolEnv("FrozenLake-v1").open([3]).calls is None  # one-hot vectors
     plain.measure_behaviour(["x_position"])
     assert plain.open([3]).calls is None

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from mpies.policies import aligned_stack
-from mpies.policies.exported import _sigmoid
+from mpies.policies import aligned_stack, exported
 from tests.policies.examples import WIDE, act, draw_members, draw_observations, torch_or_skip
 
 
@@ -73,9 +72,11 @@ def test_units_remember_the_past(kind, build):
     assert not np.array_equal(act(policy, stack, observations)[1], blank)
 
 
-def test_the_sigmoid_of_large_numbers_does_not_overflow():
-    values = _sigmoid(np.array([-200, 0, 200], np.float32))
-    assert values.tolist() == [0, 0.5, 1]
+def test_the_sigmoid_is_close_to_the_true_one():
+    x = np.linspace(-40, 40, 1_000_001).astype(np.float32)
+    values = exported.sigmoid(x)
+    assert np.abs(values - sigmoid(x.astype(np.float64))).max() < 2.3e-7
+    assert exported.sigmoid(np.array([-np.inf, 0, np.inf], np.float32)).tolist() == pytest.approx([0, 0.5, 1], abs=1e-7)
 
 
 def test_sizes_are_those_of_the_gates(build):

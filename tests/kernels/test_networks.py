@@ -1,0 +1,159 @@
+"""The compiled recurrent and convolutional networks give the bits of NumPy, whatever vectors the processor has."""
+
+import numpy as np
+import pytest
+
+from mpies import kernels
+from mpies.envs.base import Continuous, Discrete, Interface
+from mpies.policies import POLICIES, aligned_stack, make_policy
+
+pytestmark = pytest.mark.skipif(not kernels.compiled, reason="the kernels could not be built when mpies was installed")
+RECURRENT = ["lstm", "gru", "elman"]
+EXTREMES = np.array([0, -0.0, 1e-45, 1e30, -1e30, np.inf, -np.inf, np.nan], np.float32)
+IMAGE = (3, 14, 11)
+
+
+@pytest.fixture(params=[4, 8, 16])
+def vectors(request):
+    """The widest vectors that are used, for networks of any size."""
+    before = kernels.compiled.use_vectors(request.param, 0)
+    yield request.param
+    assert kernels.compiled.use_vectors(*before) == (request.param, 0)
+
+
+def build_networks(policy, members=5, scale=1.0):
+    """The compiled network of some members, the one in NumPy, and their stack."""
+    random = np.random.default_rng(policy.size)
+    stack = aligned_stack(members, policy.size)
+    stack[:] = scale * random.standard_normal(stack.shape)
+    fast = policy.network(policy.views(stack))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "compiled", None)
+        plain = policy.network(policy.views(stack))
+    assert isinstance(fast, kernels.compiled.CompiledNetwork)
+    assert not isinstance(plain, kernels.compiled.CompiledNetwork)
+    return fast, plain, stack
+
+
+def compare(fast, plain, inputs, steps=1):
+    """Step both from the beginning of an episode and compare outputs and states."""
+    for slot in range(len(inputs)):
+        fast.begin(slot)
+        plain.begin(slot)
+    for _ in range(steps):
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(fast(inputs), plain(inputs))
+        for one, other in zip(fast.states, plain.states, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def recurrent_policy(kind, inputs, units, outputs):
+    box = Continuous(np.full(outputs, -1e9, np.float32), np.full(outputs, 1e9, np.float32))
+    return make_policy(POLICIES[kind].Options(hidden=units), Interface(inputs, box))
+
+
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_any_number_of_recurrent_units_gives_the_bits_of_numpy(kind, vectors):
+    for units in (*range(1, 20), 31, 32, 33, 64, 130):
+        fast, plain, _ = build_networks(recurrent_policy(kind, 1 + units % 7, units, 1 + units % 5), scale=0.5)
+        compare(fast, plain, np.random.default_rng(units).standard_normal((5, 1 + units % 7)).astype(np.float32), 4)
+
+
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_recurrent_units_of_extreme_inputs_give_those_of_numpy(kind, vectors):
+    fast, plain, _ = build_networks(recurrent_policy(kind, len(EXTREMES), 10, 2), scale=3)
+    inputs = np.zeros((5, len(EXTREMES)), np.float32)
+    inputs[0], inputs[1, 3], inputs[2, 4], inputs[3, 5], inputs[4] = EXTREMES, 1e30, -1e30, np.inf, 100
+    compare(fast, plain, inputs, 3)
+
+
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_slots_that_are_not_called_keep_their_units(kind):
+    fast, _, _ = build_networks(recurrent_policy(kind, 3, 6, 2))
+    inputs = np.ones((5, 3), np.float32)
+    fast(inputs)
+    before = [state.copy() for state in fast.states]
+    fast(inputs[:2])
+    for state, old in zip(fast.states, before, strict=True):
+        assert np.array_equal(state[2:], old[2:]) and (state[:2] != old[:2]).any()
+    fast.begin(3)
+    for state in fast.states:
+        assert not state[3].any() and state[4].any()
+
+
+def test_more_units_than_it_has_room_for_are_left_to_numpy():
+    policy = recurrent_policy("elman", 1, 1025, 1)
+    assert not isinstance(policy.network(policy.views(aligned_stack(1, policy.size))), kernels.compiled.Recurrent)
+
+
+def image_policy(action=None, shape=IMAGE, **options):
+    """A policy for images.  Its reference, 20 images, is computed in two parts by NumPy."""
+    size = int(np.prod(shape))
+    reference = np.random.default_rng(1).integers(256, size=(20, size)).astype(np.uint8)
+    action = action or Continuous(np.full(2, -1e9, np.float32), np.full(2, 1e9, np.float32))
+    return make_policy(POLICIES["conv"].Options(**options), Interface(size, action, shape), {"reference": reference})
+
+
+def draw_images(members, shape=IMAGE):
+    return np.random.default_rng(2).integers(256, size=(members, int(np.prod(shape)))).astype(np.float32)
+
+
+@pytest.mark.parametrize("batch_normalization", [True, False])
+def test_any_number_of_filters_and_units_gives_the_bits_of_numpy(batch_normalization, vectors):
+    for filters, units in zip([1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 33], [1, 3, 4, 5, 9, 12, 16, 17, 33, 2, 7], strict=True):
+        options = {"convolutions": [[filters, 4, 2], [units, 2, 1]], "hidden": [units, filters]}
+        policy = image_policy(batch_normalization=batch_normalization, **options)
+        fast, plain, _ = build_networks(policy, 2, 0.3)
+        compare(fast, plain, draw_images(2))
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "lrelu", "elu", "linear"])
+def test_any_activation_of_images_gives_the_bits_of_numpy(activation, vectors):
+    policy = image_policy(activation=activation, convolutions=[[6, 3, 1]], hidden=[10])
+    compare(*build_networks(policy, 3, 0.3)[:2], draw_images(3))
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((4, 20, 20), {"convolutions": [[8, 8, 4], [8, 2, 1]]}),
+        ((1, 9, 9), {"convolutions": [[3, 9, 1]], "hidden": []}),
+        ((2, 8, 30), {"convolutions": [[5, 3, 2]], "hidden": []}),
+        ((4, 10, 10), {"convolutions": [[5, 1, 3]], "hidden": [4, 3]}),
+    ],
+    ids=["four channels", "one patch", "no dense layer", "patches of a pixel"],
+)
+def test_any_shape_of_images_gives_the_bits_of_numpy(shape, options, vectors):
+    compare(*build_networks(image_policy(shape=shape, **options), 2, 0.3)[:2], draw_images(2, shape))
+
+
+def test_images_whose_numbers_overflow_give_those_of_numpy():
+    fast, plain, stack = build_networks(image_policy(convolutions=[[6, 3, 1]], hidden=[10]), 3)
+    stack[0], stack[1, ::7] = 1e30, np.nan
+    with np.errstate(all="ignore"):
+        compare(fast, plain, draw_images(3))
+
+
+def test_the_default_layers_give_the_bits_of_numpy_and_choose_its_actions():
+    policy = image_policy(Discrete(6), (4, 84, 84))
+    fast, plain, stack = build_networks(policy, 2, 0.05)
+    images = draw_images(2, (4, 84, 84))
+    compare(fast, plain, images)
+    actor = policy.bind(stack)
+    assert actor.compiled
+    actor.begin(0)
+    actor.begin(1)
+    actions = actor(images)
+    assert actions.dtype == np.int32 and actions.tolist() == plain(images).argmax(axis=1).tolist()
+
+
+def test_a_reference_of_another_size_and_a_wrong_slot_are_refused():
+    options = {"convolutions": [[6, 3, 1]], "hidden": [10]}
+    policy = image_policy(**options)
+    policy.constants = {"reference": np.zeros((3, 7), np.uint8)}
+    with pytest.raises(ValueError, match="images of the reference must have 462 numbers"):
+        policy.network(policy.views(aligned_stack(1, policy.size)))
+    fast, *_ = build_networks(image_policy(**options), 2)
+    for slot in (-1, 2):
+        with pytest.raises(ValueError, match="there are 1 slots, not"):
+            fast.begin(slot)
