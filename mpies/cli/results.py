@@ -85,11 +85,13 @@ def report(run: str, out: str | None, film: bool) -> None:
 
     It tells what was trained on what, with curves, evaluation, seeds, film and how to reproduce it.
     """
+    from mpies.views.curves import read_curves
     from mpies.views.report import write_report
 
     if film:
         from mpies.views.video import play_policy
 
+        read_curves(run)  # else a policy file would be played first
         play_policy(run, 1, None, Path(run) / "film.mp4")
     echo(write_report(run, out))
 

@@ -11,8 +11,8 @@ from mpies.cli.main import main
 from mpies.threads import VARIABLES
 
 COMMANDS = [
-    *("bench", "check", "compare", "dashboard", "doctor", "evaluate", "export", "launch", "play", "plot", "probe"),
-    *("replay", "report", "reproduce", "runs", "simulate", "sweep", "train", "verify"),
+    *("bench", "check", "compare", "dashboard", "doctor", "evaluate", "export", "import", "launch", "play", "plot"),
+    *("probe", "replay", "report", "reproduce", "runs", "simulate", "sweep", "train", "verify"),
 ]
 
 

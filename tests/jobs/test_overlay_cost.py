@@ -63,7 +63,7 @@ def test_generations_and_core_hours(folder):
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name", sorted(path.name for path in OVERLAYS.iterdir()))
+@pytest.mark.parametrize("name", sorted(path.name for path in OVERLAYS.iterdir() if path.name != "sweep"))
 def test_every_overlay_of_the_repository_can_be_read(name):
     found = kubernetes.read_overlay(OVERLAYS / name)
     assert (HOME / "configs" / f"{found.config}.yaml").exists()
@@ -72,6 +72,12 @@ def test_every_overlay_of_the_repository_can_be_read(name):
         "gke-minitaur": (5, 62),
         "kueue": (5, 62),
     }.get(name, (17, 62))
+
+
+@needs_kubectl
+def test_a_sweep_is_not_one_run():
+    with pytest.raises(ConfigError, match=r"is of a sweep; mpies sweep \S+lunar_lander_sweep\.yaml --dry-run tells"):
+        kubernetes.read_overlay(OVERLAYS / "sweep")
 
 
 @needs_kubectl
