@@ -14,7 +14,6 @@ from mpies.errors import ConfigError
 from mpies.paths import absolute
 
 RECIPES = Path(__file__).resolve().parents[1] / "configs"  # in a checkout, a link to its configs/
-NEAR = 0.7  # how much of a name must agree to be suggested; at difflib's 0.6, "absent" is near "ant"
 _ID = re.compile(r"([\w.-]+[/:])*[\w.-]+-v\d+")
 
 
@@ -49,7 +48,9 @@ def find_config(name_or_path: str | Path) -> Path:
         return path
     beside = {file.stem: str(path.with_name(file.name)) for file in sorted(absolute(path).parent.glob("*.y*ml"))}
     known = {name: name for name in recipes} | beside
-    near = [known[name] for name in difflib.get_close_matches(path.stem.lower(), known, cutoff=NEAR)]
+    stem = path.stem.lower()
+    matches = difflib.get_close_matches(stem, known)
+    near = [known[name] for name in matches if len(stem) <= 2 * len(name) - 1]  # "absent" does not mean "ant"
     cure = f"the nearest are {', '.join(near)}" if len(near) > 1 else f"the nearest is {near[0]}" if near else ""
     cure = cure or f"give the path of a YAML file, an environment's id, or a recipe's name: {', '.join(recipes)}"
     raise ConfigError(f"{path}: cannot be read (No such file or directory); {cure}")
