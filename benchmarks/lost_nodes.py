@@ -176,6 +176,8 @@ def main() -> None:
                     one_after_the_other(campaign, given.losses)
                 seconds = time.monotonic() - began
                 code = campaign.stop()
+                if code != 75:
+                    print(campaign.out.read_text()[-3000:])
             finally:
                 if given.log and campaign.out.exists():
                     given.log.write_bytes(campaign.out.read_bytes())

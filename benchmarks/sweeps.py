@@ -7,7 +7,8 @@
     python benchmarks/sweeps.py many        1,000 trials of rastrigin: what a trial costs besides its training
     python benchmarks/sweeps.py tables      memory and start-up of groups that share a noise table
 
---quick makes them small; --json FILE keeps the figures.  `busy` is the time that episodes slept, which follows from
+--quick makes them small; --json FILE keeps the figures; --folder FOLDER keeps the sweeps, and the same command goes on
+with what they lack.  `busy` is the time that episodes slept, which follows from
 their steps, over ranks x wall time from the first trial's beginning to the last one's end.
 """
 
@@ -92,6 +93,10 @@ def core_seconds(sweep: Path) -> float:
     return sum(float(row["core_seconds"]) for row in read_table(sweep))
 
 
+def steps(sweep: Path) -> int:
+    return sum(int(row["steps"]) for row in read_table(sweep))
+
+
 def comparable(sweep: Path) -> list[dict[str, str]]:
     """The rows of trials.csv without times."""
     return [{key: row[key] for key in row if key != "core_seconds"} for row in read_table(sweep)]
@@ -99,28 +104,35 @@ def comparable(sweep: Path) -> list[dict[str, str]]:
 
 def measure_alone(folder: Path, quick: bool) -> Figures:
     generations, sigmas, seeds = (
-        (3, [0.02, 0.1], 2) if quick else (40, [0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.2, 0.3], 3)
+        (3, [0.02, 0.1], 2) if quick else (20, [0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.2, 0.3], 3)
     )
     fixed = [f"stop.generations={generations}", "stop.target=null"]
     values = ",".join(map(str, sigmas))
     sweep = folder / "sweep"
     seconds = run("sweep", "lunar_lander", f"solver.sigma={values}", "--seeds", seeds, *fixed, "--out", sweep, ranks=2)
-    alone, equal = 0.0, True
+    commands, alone, equal = 0.0, 0.0, True
     for sigma in sigmas:
         for seed in range(1, seeds + 1):
             lone = folder / f"{sigma}-{seed}"
-            run("train", "lunar_lander", f"solver.sigma={sigma}", f"seed={seed}", *fixed, "--out", lone)
-            rows = read_metrics(lone)
-            alone += float(rows[-1]["seconds"])
+            commands += run("train", "lunar_lander", f"solver.sigma={sigma}", f"seed={seed}", *fixed, "--out", lone)
+            alone += seconds_of_training(lone)
             equal &= read_digests(lone) == read_digests(sweep / f"sigma={sigma}_seed={seed}")
     return {
         "trials": len(sigmas) * seeds,
         "wall_seconds": seconds,
         "core_seconds_of_the_sweep": core_seconds(sweep),
         "core_seconds_alone": alone,
+        "core_seconds_of_the_commands_alone": commands,
         "ratio": 2 * seconds / alone,
+        "ratio_to_the_commands": 2 * seconds / commands,
         "digests_equal": equal,
     }
+
+
+def seconds_of_training(run: Path) -> float:
+    """Seconds of generations and evaluations, without start-up, as the log has them."""
+    took = re.findall(r"this job took .*", (run / "log.txt").read_text())[-1]
+    return sum(float(seconds) for seconds, _ in re.findall(r"([\d.]+) s (generations|evaluations)", took))
 
 
 def measure_merging(folder: Path, quick: bool) -> Figures:
@@ -168,7 +180,7 @@ def busy_share(sweep: Path, ranks: int) -> Figures:
 
 
 def measure_halving(folder: Path, quick: bool) -> Figures:
-    count, first, repetitions = (9, 20_000, 1) if quick else (27, 100_000, 5)
+    count, first, repetitions = (9, 20_000, 1) if quick else (27, 50_000, 5)
     base = ["stop.target=null", f"stop.steps={first * (9 if quick else 27)}"]
     drawn = ["solver.sigma={log_uniform: [0.005, 0.5]}", "solver.optimizer.learning_rate={log_uniform: [0.001, 0.3]}"]
     rows = []
@@ -183,12 +195,18 @@ def measure_halving(folder: Path, quick: bool) -> Figures:
             {
                 "core_seconds": core_seconds(halved),
                 "core_seconds_full": core_seconds(full),
+                "steps": steps(halved),
+                "steps_full": steps(full),
                 "rank_of_the_best_of_the_full_sweep": int(place["rank"] or 0),
                 "its_state": place["state"],
             }
         )
-    share = statistics.median(row["core_seconds"] / row["core_seconds_full"] for row in rows)
-    return {"settings": count, "first": first, "eta": 3, "share_of_core_seconds": share, "repetitions": rows}
+        print(rows[-1], flush=True)
+    shares = {
+        f"share_of_{what}": statistics.median(row[what] / row[f"{what}_full"] for row in rows)
+        for what in ("core_seconds", "steps")
+    }
+    return {"settings": count, "first": first, "eta": 3, **shares, "repetitions": rows}
 
 
 def measure_kills(folder: Path, quick: bool) -> Figures:
@@ -321,9 +339,10 @@ def main() -> None:
     parser.add_argument("what", choices=WAYS)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mpies-sweeps-") as folder:
-        figures = WAYS[options.what](Path(folder), options.quick)
+        figures = WAYS[options.what]((options.folder or Path(folder)).absolute(), options.quick)
     print("\n".join(described(figures)))
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
