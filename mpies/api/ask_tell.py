@@ -81,7 +81,9 @@ class AskTell:
         if solver.options.noise_rows(dimension):
             self.noise_size = max(TABLE, 10 * dimension) if noise_size is None else noise_size
             if self.noise_size < dimension:
-                raise ConfigError(f"noise_size must be at least {dimension}, as x0 has, but is {self.noise_size}")
+                raise ConfigError(
+                    f"noise_size must be at least {dimension}, the length of x0, but is {self.noise_size}"
+                )
         size, members = np.dtype(solver.dtype).itemsize, solver.options.members(dimension)
         needs = {"noise_size": size * self.noise_size, SOLVER: size // 4 * solver.options.memory(dimension)}
         require_memory({**needs, "the population": 3 * size * members * dimension})
@@ -230,9 +232,9 @@ def _read_values(values: npt.ArrayLike, count: int) -> npt.NDArray[np.float64]:
         told = np.array(values, np.float64)  # None becomes NaN
     except (TypeError, ValueError):
         raise UserError(
-            f"tell takes {count} numbers, one for each member, but was given {describe_value(values)}"
+            f"tell needs {count} numbers, one for each member, but was given {describe_value(values)}"
         ) from None
     if told.shape != (count,):
-        raise UserError(f"tell takes {count} values, one for each member of ask(), but was given shape {told.shape}")
+        raise UserError(f"tell needs {count} values, one for each member of ask(), but was given shape {told.shape}")
     told[~np.isfinite(told)] = np.nan
     return told

@@ -40,6 +40,7 @@ class RunInTraining(Run):
         super().__init__(writer.path)
         self._writer = writer
         self._snapshot: Snapshot | None = None
+        self._config = as_yaml(resolved(writer.config))
 
     def go_on(self, snapshot: Snapshot) -> None:
         """Take note of the newest generation."""
@@ -64,7 +65,7 @@ class RunInTraining(Run):
         if snapshot is None or generation not in (None, snapshot.generation):
             self._writer.flush()
             return super().policy(generation)
-        attributes = {"generation": snapshot.generation, "config": as_yaml(resolved(self._writer.config))}
+        attributes = {"generation": snapshot.generation, "config": self._config}
         attributes |= evaluation_attributes(snapshot.evaluation)
         return Policy(PolicyFile(self.path, self._writer.config, dict(snapshot.policy), attributes))
 

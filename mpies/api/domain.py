@@ -109,7 +109,8 @@ def _read_bound(name: str, bound: npt.ArrayLike | None, dimension: int, default:
         return np.broadcast_to(numbers, dimension).copy() if numbers.ndim < 2 else np.reshape(numbers, dimension)
     except (TypeError, ValueError):
         raise UserError(
-            f"bounds: {name} must be a number or {dimension} numbers, as x0 has, but is {describe_value(bound)}"
+            f"bounds: {name} must be a number or {dimension} numbers, one for each coordinate, but is "
+            f"{describe_value(bound)}"
         ) from None
 
 

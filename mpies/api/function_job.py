@@ -149,7 +149,7 @@ class FunctionJob:
         )
 
 
-CURE = "; define it in a module, create what it holds inside of it, or leave ranks out"
+CURE = "; define it in a module, create what it uses inside of it, or leave ranks out"
 
 
 def _pack(function: Function) -> bytes:

@@ -97,7 +97,7 @@ class Policy:
         else:
             if len(state[0]) != count:
                 raise UserError(
-                    f"the policy remembers {len(state[0])} episodes, but {count} observations came; "
+                    f"the policy keeps the state of {len(state[0])} episodes, but was given {count} observations; "
                     "begin new episodes with reset(), or without a state"
                 )
             state = tuple(values.copy() for values in state)

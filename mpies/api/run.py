@@ -62,8 +62,8 @@ class Run:
         self._name = str(self.path.relative_to(start_folder()) if is_below else path)  # for messages
         if not (self.path / "config.yaml").is_file():
             if self.path.is_file():
-                raise RunError(f"{path}: is a file and no run; mpies.Policy.load is for policy files")
-            problem = "holds no run" if self.path.is_dir() else "there is no such directory"
+                raise RunError(f"{path}: is a file, not a run; open policy files with mpies.Policy.load")
+            problem = "contains no run" if self.path.is_dir() else "there is no such directory"
             raise RunError(f"{path}: {problem}; give the directory of a run")
         self._view = RunView(self.path)
         self._replay: Replay | None = None
@@ -194,5 +194,5 @@ def list_runs(folder: str | Path = "runs") -> list[Run]:
     """The runs below a folder, by name.  Raises RunError where there is no such folder."""
     place = absolute(folder)
     if not place.is_dir():
-        raise RunError(f"{folder}: there is no such folder; give the one that holds your runs")
+        raise RunError(f"{folder}: there is no such folder; give the one that contains your runs")
     return [Run(place / name) for name in find_runs(place)]

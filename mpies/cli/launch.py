@@ -2,10 +2,14 @@
 
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
-from mpies.cli.options import CONFIG, COUNT, OVERRIDES, user_errors
+from mpies.cli.options import CONFIG, COUNT, OVERRIDES, sweep_options, user_errors
+
+if TYPE_CHECKING:
+    from mpies.sweeps.trials import SweepOptions
 
 
 @click.group()
@@ -19,15 +23,16 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         CONFIG,
         click.option("--nodes", default=1, show_default=True, type=COUNT, help="Number of nodes."),
         click.option("--ranks-per-node", default=4, show_default=True, type=COUNT, help="Ranks per node."),
-        click.option("--out", help="Run directory, or on Kubernetes its name; default that of train."),
+        click.option("--out", help="Run directory (on Kubernetes, its name); default as for mpies train."),
         click.option(
-            "--constants", metavar="FILE", help="What bench wrote for CONFIG; the time limit is computed from it."
+            "--constants", metavar="FILE", help="File that mpies bench wrote for CONFIG, to compute the time limit."
         ),
         click.option("--dry-run", is_flag=True, help="Write the files, but do not submit."),
-        click.option("--sweep", is_flag=True, help="Train many settings: CONFIG and KEY=V1,V2 as for mpies sweep."),
-        click.option("--seeds", metavar="N|A..B", help="With --sweep: seeds of each of the settings."),
-        click.option("--trials", type=COUNT, help="With --sweep: how many settings are drawn, if values are random."),
-        click.option("--ranks-per-run", type=COUNT, help="With --sweep: ranks that train a run together."),
+        click.option(
+            "--sweep", is_flag=True, help="Train many settings; KEY=V1,V2 and the options below describe them."
+        ),
+        sweep_options,
+        click.option("--ranks-per-run", type=COUNT, help="Number of ranks for each run."),
         OVERRIDES,
         user_errors,
     ]
@@ -36,16 +41,12 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def check_sweep_options(
-    is_sweep: bool, seeds: str | None, trials: int | None, ranks_per_run: int | None
-) -> tuple[str | None, int | None, int | None]:
-    """The last three as they are.  Raises ConfigError where they are given without --sweep."""
+def check_no_sweep(options: "SweepOptions", ranks_per_run: int | None) -> None:
+    """Raise ConfigError where an option is given that only a sweep has."""
     from mpies.errors import ConfigError
 
-    for option, value in (("--seeds", seeds), ("--trials", trials), ("--ranks-per-run", ranks_per_run)):
-        if value is not None and not is_sweep:
-            raise ConfigError(f"{option} is for a sweep; add --sweep, or leave it out")
-    return seeds, trials, ranks_per_run
+    if given := [*options.words(), *(["--ranks-per-run"] if ranks_per_run else [])]:
+        raise ConfigError(f"{given[0]} is for a sweep; add --sweep, or leave it out")
 
 
 @launch.command()
@@ -61,8 +62,7 @@ def slurm(
     constants: str | None,
     dry_run: bool,
     sweep: bool,
-    seeds: str | None,
-    trials: int | None,
+    options: "SweepOptions",
     ranks_per_run: int | None,
     overrides: tuple[str, ...],
     time: str | None,
@@ -75,9 +75,10 @@ def slurm(
     from mpies.jobs.submit_sweep import plan_sweep
 
     arguments = config, overrides, out, nodes, ranks_per_node, constants, time, account, partition
-    wanted = check_sweep_options(sweep, seeds, trials, ranks_per_run)
-    job = plan_sweep(*arguments, *wanted)[0] if sweep else plan(*arguments)
-    sys.exit(slurm.launch(job, not dry_run, click.echo))
+    if sweep:
+        sys.exit(slurm.launch(plan_sweep(*arguments, options, ranks_per_run)[0], not dry_run, click.echo))
+    check_no_sweep(options, ranks_per_run)
+    sys.exit(slurm.launch(plan(*arguments), not dry_run, click.echo))
 
 
 @launch.command()
@@ -92,8 +93,7 @@ def k8s(
     constants: str | None,
     dry_run: bool,
     sweep: bool,
-    seeds: str | None,
-    trials: int | None,
+    options: "SweepOptions",
     ranks_per_run: int | None,
     overrides: tuple[str, ...],
     base: str | None,
@@ -105,8 +105,8 @@ def k8s(
     from mpies.jobs.submit_sweep import as_sweep_file, plan_sweep
 
     arguments = config, overrides, out, nodes, ranks_per_node, constants, None, None, None
-    wanted = check_sweep_options(sweep, seeds, trials, ranks_per_run)
     if sweep:
-        job, text = as_sweep_file(*plan_sweep(*arguments, *wanted))
+        job, text = as_sweep_file(*plan_sweep(*arguments, options, ranks_per_run))
         sys.exit(kubernetes.launch(job, base, image, not dry_run, click.echo, text))
+    check_no_sweep(options, ranks_per_run)
     sys.exit(kubernetes.launch(plan(*arguments), base, image, not dry_run, click.echo))

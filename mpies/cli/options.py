@@ -66,16 +66,46 @@ def host_options(command: Callable[..., None]) -> Callable[..., None]:
             "--min-ranks", type=COUNT, default=1, help="If hosts are lost, continue with at least this many ranks."
         ),
         click.option(
-            "--wait", type=NumberRange(0), default=0.0, help="Seconds that hosts have to answer before a start."
+            "--wait", type=NumberRange(0), default=0.0, help="Seconds to wait for the hosts to answer before a start."
         ),
         click.option(
             "--restarts",
             type=click.IntRange(0),
             default=100,
             show_default=True,
-            help="How often ranks that end early are started again.",
+            help="How many times to start ranks again that end early.",
         ),
         click.option("--launcher", default="auto", help="In a Slurm job: auto, srun, srun:pmix, srun:pmi2 or mpirun."),
+    ]
+    found: Callable[..., None] = run
+    for option in reversed(options):
+        found = option(found)
+    return found
+
+
+def sweep_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options that describe a sweep; it gets them as one argument, `options`."""
+
+    @functools.wraps(command)
+    def run(
+        *args: Any,
+        seeds: str | None,
+        trials: int | None,
+        draw_seed: int | None,
+        halving: str | None,
+        sampler: str | None,
+        **kwargs: Any,
+    ) -> None:
+        from mpies.sweeps.trials import SweepOptions
+
+        command(*args, options=SweepOptions(seeds, trials, draw_seed, halving, sampler), **kwargs)
+
+    options = [
+        click.option("--seeds", metavar="N|A..B", help="Train each of the settings with seeds 1 to N, or A to B."),
+        click.option("--trials", type=COUNT, help="Number of settings to draw, if values are random."),
+        click.option("--draw-seed", type=click.IntRange(0), help="Seed of the values that are drawn.  [default: 1]"),
+        click.option("--halving", metavar="first=N,eta=3", help="Train only the best settings to the end."),
+        click.option("--sampler", metavar="kind=tpe,batch=N", help="Have Optuna propose --trials settings in batches."),
     ]
     found: Callable[..., None] = run
     for option in reversed(options):

@@ -103,6 +103,10 @@ class Communicator(ABC):
         """A barrier that this rank may enter and go on working."""
 
     @abstractmethod
+    def is_any(self, flag: bool) -> bool:
+        """Whether the flag is set on any rank."""
+
+    @abstractmethod
     def first_error(self, message: str) -> str:
         """The message of the lowest rank that has one; '' when none has."""
 

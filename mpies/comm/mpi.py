@@ -188,8 +188,8 @@ class MPICommunicator(Communicator):
         short = self._world.allreduce(_lacking_in_shm(size) if self.node_rank == 0 else 0, self._mpi.MAX)
         if short:
             raise NotEnoughSharedMemory(
-                f"a node lacks {short / 2**20:.0f} MB of shared memory in /dev/shm for {size / 2**20:.0f} MB: "
-                "lower noise.size, or give the container a larger /dev/shm (a memory volume, --shm-size)"
+                f"/dev/shm of a node is too small for {size / 2**20:.0f} MB of shared memory, by {short / 2**20:.0f} "
+                "MB: lower noise.size, or give the container a larger /dev/shm (a memory volume, --shm-size)"
             )
         window = self._mpi.Win.Allocate_shared(size if self.node_rank == 0 else 0, 1, comm=self._node)
         memory, _ = window.Shared_query(0)
@@ -224,6 +224,12 @@ class MPICommunicator(Communicator):
     def request_abandon(self) -> None:
         assert self._counters is not None
         self._counters.raise_flag()
+
+    @_survivable
+    def is_any(self, flag: bool) -> bool:
+        found = np.array([flag], np.int32)
+        self._world.Allreduce(self._mpi.IN_PLACE, found, self._mpi.MAX)
+        return bool(found[0])
 
     @_survivable
     def first_error(self, message: str) -> str:

@@ -56,6 +56,9 @@ class Serial(Communicator):
     def nonblocking_barrier(self) -> NonblockingBarrier:
         return SerialBarrier()
 
+    def is_any(self, flag: bool) -> bool:
+        return flag
+
     def first_error(self, message: str) -> str:
         return message
 

@@ -115,9 +115,9 @@ def judge_answer(host: Host, own: Mapping[str, str], output: str, errors: str) -
     try:
         theirs = json.loads(output.strip().splitlines()[-1])
     except (ValueError, IndexError):
-        reason = lines[-1].strip() if lines else "it does not answer"
+        reason = lines[-1].strip() if lines else "there is no answer"
         if "Permission denied" in reason:
-            reason = f"ssh asks for a password or key ({reason}); let it in by a key: ssh-copy-id {host.name}"
+            reason = f"ssh asks for a password or key ({reason}); install a key: ssh-copy-id {host.name}"
         return Answer(host, f"{host.name}: {reason}")
     different = [name for name in sorted({*own, *theirs}) if own.get(name) != theirs.get(name)]
     if different:

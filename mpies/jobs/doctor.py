@@ -114,12 +114,12 @@ def check_mpi(allocation: Allocation) -> Findings:
     if printed[-2:] == ["rank 0 of 2", "rank 1 of 2"]:
         yield Finding("ok", "mpiexec", f"2 ranks of {program} find each other")
     else:
-        cure = f'see what this says: {program} -n 2 {sys.executable} -c "{PRINT_RANK}"'
+        cure = f'run this to see the error: {program} -n 2 {sys.executable} -c "{PRINT_RANK}"'
         yield Finding("BAD", "mpiexec", f"2 ranks of {program} do not find each other", cure)
     if output_of([program, "--with-ft", "ulfm", "-n", "1", "true"], mpiexec.environment()) is not None:
-        yield Finding("ok", "ULFM", "mpirun --with-ft ulfm goes on after the loss of a rank")
+        yield Finding("ok", "ULFM", "mpirun --with-ft ulfm continues after the loss of a rank")
     else:
-        cure = "start it again, it goes on; Open MPI 5 would survive it"
+        cure = "start the command again and the run continues; Open MPI 5 would survive the loss"
         yield Finding("note", "ULFM", "the loss of a rank ends the job with this mpiexec", cure)
 
 
@@ -171,7 +171,9 @@ def check_threads(environment: Mapping[str, str] = os.environ) -> Findings:
     wanted = {name: environment[name] for name in VARIABLES if environment.get(name, "1") != "1"}
     listed = ", ".join(f"{name}={value}" for name, value in wanted.items())
     if listed:
-        yield Finding("note", "threads", f"{listed}: every rank would start so many", "unset it, or set it to 1")
+        yield Finding(
+            "note", "threads", f"{listed}: every rank would start that many threads", "unset it, or set it to 1"
+        )
     else:
         yield Finding("ok", "threads", "one per rank for linear algebra")
 
@@ -179,7 +181,7 @@ def check_threads(environment: Mapping[str, str] = os.environ) -> Findings:
 def check_kernels(compiled: ModuleType | None = kernels.compiled) -> Findings:
     """Whether the inner loop of rollouts was compiled.  compiled: its module, or None."""
     if compiled is None:
-        text = "the inner loop is not compiled, so perceptrons are several times slower (to the same bits)"
+        text = "the inner loop is not compiled, so perceptrons are several times slower (the results are the same)"
         cure = "install a C compiler and Python's headers (Debian: gcc libc6-dev python3-dev), then mpies again"
         yield Finding("note", "inner loop", text, cure)
     else:
@@ -194,8 +196,8 @@ def check_pybullet(is_installed: bool | None = None) -> Findings:
         yield Finding("ok", "pybullet", "installed")
     else:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        text = f"not installed in this Python {version}: AntBulletEnv-v0 and its like cannot be played"
-        yield Finding("note", "pybullet", text, "its wheels are for CPython 3.11; the other environments do without")
+        text = f"not installed in this Python {version}: AntBulletEnv-v0 and similar environments do not work"
+        yield Finding("note", "pybullet", text, "its wheels are for CPython 3.11; other environments do not need it")
 
 
 def check_hosts(allocation: Allocation, folder: str, ask: AskHost) -> Findings:
@@ -208,7 +210,7 @@ def check_hosts(allocation: Allocation, folder: str, ask: AskHost) -> Findings:
     others = [host for host in allocation.hosts if host.partition(".")[0] != here]
     program = "srun" if allocation.is_slurm else "ssh"
     if not others:
-        yield Finding("ok", "hosts", "this one only")
+        yield Finding("ok", "hosts", "only this one")
         return
     silent, without_folder, apart = [], [], 0.0
     for host in others:
@@ -223,10 +225,10 @@ def check_hosts(allocation: Allocation, folder: str, ask: AskHost) -> Findings:
             without_folder.append(host)
         apart = max(apart, before - float(clock), float(clock) - after)
     if silent:
-        cure = "try ssh by hand: it must ask no question" if program == "ssh" else "ask sinfo for their state"
-        yield Finding("BAD", "hosts", f"no answer by {program} from {_few(silent)} of {len(others)} others", cure)
+        cure = "try ssh by hand: it must not ask anything" if program == "ssh" else "ask sinfo for their state"
+        yield Finding("BAD", "hosts", f"no answer through {program} from {_few(silent)} of {len(others)} others", cure)
     else:
-        yield Finding("ok", "hosts", f"{len(others)} others answer by {program}")
+        yield Finding("ok", "hosts", f"{len(others)} others answer through {program}")
     if without_folder:
         cure = "keep config and environment in a folder that all hosts share, or in the image"
         yield Finding("note", "shared files", f"{folder} is not on {_few(without_folder)}", cure)
@@ -264,7 +266,7 @@ def check_leftovers(folder: str | Path) -> Findings:
     """Whether killed launchers have left folders: Open MPI 5 gives up if it gets the process number of one of them."""
     left = [path for path in Path(folder).glob("ompi.*") if not Path("/proc", path.suffix[1:]).exists()]
     if left:
-        text = f"{folder}/ompi.* of {len(left)} mpirun that were killed: one with the same process number fails"
+        text = f"{folder}/ompi.* is left of {len(left)} killed mpirun; one with the same process number would fail"
         yield Finding("note", "leftovers", text, f"rm -r {folder}/ompi.* while no mpirun is running")
 
 

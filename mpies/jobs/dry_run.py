@@ -102,7 +102,7 @@ def describe_run(folder: Path, config: Config, resume: str, out: Path) -> str:
     if finished:
         return finished.describe(config, out).removeprefix(f"{folder}: ")
     rows = read_metrics(absolute(folder))
-    return f"goes on after generation {rows[-1]['generation']}" if rows else "new"
+    return f"continues after generation {rows[-1]['generation']}" if rows else "new"
 
 
 def describe_stop(stop: StopSection) -> str:

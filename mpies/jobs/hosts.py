@@ -98,7 +98,9 @@ class SlurmHosts(HostSource):
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._job = environment.get("SLURM_JOB_ID", "")
         if not self._job:
-            raise ConfigError("--hosts slurm is for a job of Slurm, but SLURM_JOB_ID is not set; use sbatch or salloc")
+            raise ConfigError(
+                "--hosts slurm works only in a Slurm job, but SLURM_JOB_ID is not set; use sbatch or salloc"
+            )
         self._names = _expand(environment.get("SLURM_JOB_NODELIST", ""))
         counts = expand_counts(environment.get("SLURM_TASKS_PER_NODE", ""))
         if not self._names or len(counts) < len(self._names):
@@ -129,7 +131,7 @@ def find_source(
 ) -> HostSource | None:
     """What --hosts and --hostfile say; None for this host alone.  Raises ConfigError."""
     if hosts and hostfile:
-        raise ConfigError("--hosts and --hostfile exclude each other; leave one out")
+        raise ConfigError("--hosts and --hostfile cannot be used together; leave one out")
     if hostfile:
         slots = environment.get(DEFAULT_SLOTS, "")
         return Hostfile(hostfile, int(slots) if slots.isdecimal() and int(slots) else 1)

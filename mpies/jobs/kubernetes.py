@@ -105,7 +105,7 @@ def launch(
     base_folder = Path(base) if base else repository_file("k8s/mpi-operator/base")
     if not re.fullmatch(r"[-._a-zA-Z0-9]+", Path(job.config).name):
         raise ConfigError(
-            f"{job.config}: the name of the file must do for a ConfigMap; use letters, digits, - . _ only"
+            f"{job.config}: the name of the file must be valid in a ConfigMap; use only letters, digits, - . _"
         )
     folder = Path(f"{job.out}.k8s")
     path_to_base = os.path.relpath(base_folder.resolve(), folder.resolve())
@@ -132,7 +132,7 @@ def describe_image(image: str) -> str:
     has_registry = bool(slash) and (first == "localhost" or "." in first or ":" in first)
     path = "" if has_registry else "docker.io/" if slash else "docker.io/library/"
     known = f"{path}{image}" if tag or "@" in image else f"{path}{image}:latest"
-    where = "" if has_registry else ", unless the nodes have it; for one of your own add --image REGISTRY/NAME:TAG"
+    where = "" if has_registry else ", unless they have it already; for your own image add --image REGISTRY/NAME:TAG"
     return f"image: {image}, which the nodes pull as {known}{where}"
 
 
@@ -161,7 +161,7 @@ def read_mpijob(folder: str | Path) -> dict[str, Any]:
                     return mpijob
     except (OSError, yaml.YAMLError, KeyError, TypeError):
         pass
-    raise ConfigError(f"{folder}: leads to no MPIJob; give a folder such as k8s/mpi-operator/overlays/workstation")
+    raise ConfigError(f"{folder}: contains no MPIJob; give a folder such as k8s/mpi-operator/overlays/workstation")
 
 
 def _containers(mpijob: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -202,7 +202,9 @@ class Overlay:
 def read_overlay(folder: str | Path) -> Overlay:
     """The Overlay in a folder as kubectl renders it.  Raises ConfigError."""
     if shutil.which("kubectl") is None:
-        raise ConfigError(f"{folder}: there is no kubectl on the path to render it; install it, or give a config")
+        raise ConfigError(
+            f"{folder}: kubectl is not on the path, and it is needed to read the folder; install it, or give a config"
+        )
     done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True)
     if done.returncode:
         raise ConfigError(f"{folder}: kubectl kustomize says: {done.stderr.strip()}")
@@ -216,7 +218,7 @@ def read_overlay(folder: str | Path) -> Overlay:
     name = Path(arguments[0]).name
     own = Path(folder) / name
     if "sweep" in launcher.get("command", ()):
-        raise ConfigError(f"{folder}: is of a sweep; mpies sweep {own} --dry-run tells what it takes")
+        raise ConfigError(f"{folder}: trains a sweep; for its cost use mpies sweep {own} --dry-run")
     if not own.is_file() and Path(name).stem not in find_recipes():
         raise ConfigError(
             f"{folder}: its launcher trains {arguments[0]!r}, which is neither in this folder nor among the recipes"

@@ -130,7 +130,7 @@ def find_slurm_launcher(hosts: Sequence[Host], wanted: str = "auto") -> Launcher
         if not problem:
             return launcher
         trouble.append(f"{' '.join(command[:2])}: {problem}")
-    what = "; ".join(trouble) or "it must be auto, srun, srun:pmix, srun:pmi2 or mpirun, and be here"
+    what = "; ".join(trouble) or "it must be auto, srun, srun:pmix, srun:pmi2 or mpirun, and be installed here"
     raise ConfigError(f"no way to start connected ranks (--launcher {wanted}): {what}")
 
 

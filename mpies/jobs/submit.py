@@ -128,7 +128,7 @@ def describe(job: Job) -> str:
     """A Job in one line."""
     size = f"{job.nodes} nodes x {job.ranks_per_node} ranks, {job.memory / 2**30:.1f} GB each"
     if job.longest is None:
-        return f"{size}; how long it takes was not measured: mpies bench {job.config} --out FILE, then --constants FILE"
+        return f"{size}; its duration was not measured: mpies bench {job.config} --out FILE, then --constants FILE"
     return f"{size}; its generations take {job.longest / 3600:.1f} h at most"
 
 
@@ -145,7 +145,7 @@ def repository_file(name: str) -> Path:
     """The path of a file that is part of the repository, not of the installed package.  Raises ConfigError."""
     path = HOME / name
     if not path.exists():
-        raise ConfigError(f"{path}: is not there; launch needs a clone of the repository: pip install --editable .")
+        raise ConfigError(f"{path}: does not exist; launch needs a clone of the repository: pip install --editable .")
     return path
 
 
@@ -164,7 +164,7 @@ def submit(commands: Sequence[Sequence[str]], is_wanted: bool, echo: Echo) -> in
         echo(f"{'' if is_wanted else 'not run: '}{shlex.join(command)}")
         if is_wanted:
             if shutil.which(command[0]) is None:
-                raise ConfigError(f"there is no {command[0]} on the path; go to where there is, or add --dry-run")
+                raise ConfigError(f"{command[0]} is not on the path; run this where it is installed, or add --dry-run")
             code = subprocess.run(command).returncode
             if code:
                 return code

@@ -12,8 +12,9 @@ from mpies.runs.files import default_out
 from mpies.scaling.model import read_constants
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.forecast import Forecast, measure_node, predict_sweep
-from mpies.sweeps.settings import read_override
-from mpies.sweeps.trials import Sweep, check_trials, load_sweep
+from mpies.sweeps.trials import Sweep, SweepOptions, check_trials
+
+NONE = SweepOptions()
 
 
 def plan_sweep(
@@ -26,20 +27,21 @@ def plan_sweep(
     time: str | None = None,
     account: str | None = None,
     partition: str | None = None,
-    seeds: str | None = None,
-    trials: int | None = None,
+    options: SweepOptions = NONE,
     ranks_per_run: int | None = None,
 ) -> tuple[Job, Sweep]:
     """The Job of a sweep, and the Sweep.
 
     The time limit is that of all trials with the longest episodes, shared by all ranks; what is left then goes on in
-    the next job.  seeds, trials: as for `mpies sweep`; the rest as for `plan`.  Raises ConfigError.
+    the next job.  options, ranks_per_run: as for `mpies sweep`; the rest as for `plan`.  Raises ConfigError.
     """
-    sweep = load_sweep(path, dict(map(read_override, overrides)), trials, seeds)
+    sweep = options.load(path, overrides)
     keys = [override.partition("=")[0] for override in overrides]
     folder = SweepFolder(out or default_out(path, ["sweep", *keys]), sweep)
     trials_to_check = folder.list_to_check()
     check_trials(sweep, trials_to_check)
+    if folder.halving:
+        folder.halving.check()
     forecast = Forecast(sweep, read_constants(constants) if constants else None)
     configs = {trial.label: sweep.config(trial) for trial in reversed(trials_to_check)}
     size, ranks = min(ranks_per_run or 1, ranks_per_node), nodes * ranks_per_node
@@ -48,7 +50,6 @@ def plan_sweep(
     if constants:
         longest = predict_sweep(forecast, folder, configs, size).longest / ranks
     stop = next(iter(configs.values())).stop.model_copy(update={"seconds": None})
-    given = {"--seeds": seeds, "--trials": trials, "--ranks-per-run": ranks_per_run}
     job = Job(
         config=str(find_config(path)),
         overrides=tuple(overrides),
@@ -63,7 +64,7 @@ def plan_sweep(
         account=account,
         partition=partition,
         command="sweep",
-        options=tuple(str(word) for flag, value in given.items() if value is not None for word in (flag, value)),
+        options=(*options.words(), *(("--ranks-per-run", str(ranks_per_run)) if ranks_per_run else ())),
     )
     return job, sweep
 

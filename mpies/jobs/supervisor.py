@@ -65,6 +65,10 @@ class Start:
     length: int | None = None
     first_row: float = 0.0
 
+    def start_up(self, generation: float) -> float:
+        """Seconds before the first generation began.  generation: seconds of one."""
+        return max(0.0, self.first_row - self.began - generation)
+
     def describe(self) -> str:
         """Its size in words."""
         nodes = f" on {len(self.hosts)} node{'s' * (len(self.hosts) > 1)}" if self.hosts else ""
@@ -80,13 +84,14 @@ class Supervisor:
     ranks: their number; with a placement it decides instead.  runs: tells the run directories that the ranks write.
     placement: chooses the hosts of each start; None for this host alone.  launcher: what starts ranks; None for mpirun.
     restarts: how often at most ranks that ended unexpectedly are started again.
-    stop: tells the stop section of the config; None where the job is never to grow.
+    stop: tells the stop section of the config; None where it is no single run, or is never to grow.
 
     output: where the ranks' standard output goes, as for subprocess.Popen; None for that of this process.
     write: called with the lines that the ranks and mpirun print on standard error.
-    is_over: asked when the ranks have ended: whether nothing is left that they could do.
-    judges_runs: whether the job is complete when all its runs are finished.
+    judge: called when the ranks have ended; the exit code where nothing is left for them to do, else None.
     measure: tells how far the job is; ranks that ended unexpectedly are started again where that has grown.
+    growth_pays: tells whether a start on so many ranks is worth its cost; None where the job is never to grow.
+    job: the name that all ranks of all starts share.
 
     `run` may be called in any thread, but only in the main one it handles signals.  `stop` may be called anywhere.
     """
@@ -104,21 +109,21 @@ class Supervisor:
         if any(name in os.environ for name in LAUNCHED):
             raise ConfigError("--ranks starts ranks of its own, but this process is a rank already; leave one out")
         self._launcher = launcher or Mpirun()
-        self._launcher.added[JOB] = job = uuid.uuid4().hex
+        self._launcher.added[JOB] = self.job = uuid.uuid4().hex
         self._arguments, self._ranks, self._placement = list(arguments), ranks, placement
-        self._progress = RunProgress(runs())
+        self._runs, self._progress = runs, RunProgress(runs())
         self._restarts, self._stop_section = restarts, stop
         self.output: int | None = None
         self.write: Callable[[Iterable[str]], object] = write_lines
-        self.is_over: Callable[[], bool] = lambda: False
-        self.judges_runs = True
+        self.judge: Callable[[Start], int | None] = self._judge_runs
         self.measure: Callable[[], int] = lambda: newest_generation(self._progress.current())
+        self.growth_pays: Callable[[Start, int], bool] | None = self._run_growth_pays if stop else None
         self._process: subprocess.Popen[str] | None = None
         self._signals = 0  # that have arrived
         self._looker = ThreadPoolExecutor(1)  # asks hosts while ranks run
         self._libc = ctypes.CDLL(None)  # loaded before any child is forked
         if placement:
-            placement.is_stopped, placement.job = lambda: self._signals > 0, job
+            placement.is_stopped, placement.job = lambda: self._signals > 0, self.job
 
     def run(self) -> int:
         """Start the ranks, and start them again as long as that helps.  Returns the exit code."""
@@ -154,10 +159,9 @@ class Supervisor:
         code = REQUEUE  # of a signal before the ranks are started, or between two starts: nothing is lost
         while not self._signals:
             code = self._run_once(start)
-            if self.judges_runs and self._progress.is_finished_since(start.finished):
-                return FINISHED
-            if self.is_over():
-                return code
+            judged = self.judge(start)
+            if judged is not None and code != USER_ERROR:
+                return judged
             if self._signals or code == USER_ERROR:
                 break
             newest = newest_generation(self._progress.current())
@@ -234,7 +238,7 @@ class Supervisor:
             errors.start()
             code = self._wait(process, start)
             is_own = code not in (FINISHED, FAILED, USER_ERROR, REQUEUE)  # code of mpirun, not of a rank
-            has_ended_well = code in (USER_ERROR, REQUEUE) or self._progress.is_finished_since(start.finished)
+            has_ended_well = code in (USER_ERROR, REQUEUE) or self.judge(start) is not None
             self._drain(errors, may_have_lost=start.hosts is not None and not has_ended_well)
             if self._signals or start.length is not None or not (errors.never_began or (start.hosts and is_own)):
                 break
@@ -248,7 +252,7 @@ class Supervisor:
         if may_have_lost:
             errors.join(DRAIN)
             if errors.is_alive():
-                kill_with_variable(JOB, self._launcher.added[JOB])
+                kill_with_variable(JOB, self.job)
         errors.join(PATIENCE)
 
     def _wait(self, process: subprocess.Popen[str], start: Start) -> int:
@@ -278,6 +282,7 @@ class Supervisor:
         What ranks of the start before may still write does not count.
         """
         if start.length is None:
+            self._progress.runs = list(self._runs())
             if self._progress.writer() in ("", start.writer):
                 return
             start.length = self._progress.length()
@@ -289,6 +294,16 @@ class Supervisor:
             newest = newest_generation(self._progress.current())
             message = f"{start.cause} cost {seconds:.1f} s: generation {newest} is done by {start.describe()}"
             self._report("INFO", message)
+
+    def _judge_runs(self, start: Start) -> int | None:
+        return FINISHED if self._progress.is_finished_since(start.finished) else None
+
+    def _run_growth_pays(self, start: Start, more: int) -> bool:
+        run, stop = self._progress.current(), self._stop_section() if self._stop_section else None
+        pace = measure_pace(run, stop, start.generation) if run and stop else None
+        if pace is None or stop is None:
+            return False
+        return growth_pays(pace, start.ranks, more, start.start_up(pace.seconds), stop.grace)
 
     def _die_with_parent(self) -> None:
         """In the child: have the kernel send SIGTERM when the supervisor dies, even by SIGKILL."""
@@ -311,8 +326,8 @@ class _Look:
 
     def find_larger(self) -> list[Host]:
         """The hosts of a larger start that is worth its cost; [] while there is none."""
-        placement, stop = self._supervisor._placement, self._supervisor._stop_section
-        if not (placement and stop and self._start.hosts and self._start.first_row):
+        placement, growth_pays = self._supervisor._placement, self._supervisor.growth_pays
+        if not (placement and growth_pays and self._start.hosts and self._start.first_row):
             return []
         if self._found is None:
             if time.monotonic() >= self._next:
@@ -324,17 +339,9 @@ class _Look:
         self._next = time.monotonic() + LOOK
         with contextlib.suppress(UserError, OSError):
             larger = found.result()
-            if larger and self._is_worth_it(count_ranks(larger), stop()):
+            if larger and growth_pays(self._start, count_ranks(larger)):
                 return larger
         return []
-
-    def _is_worth_it(self, more: int, stop: StopSection) -> bool:
-        start, run = self._start, self._supervisor._progress.current()
-        pace = measure_pace(run, stop, start.generation) if run else None
-        if pace is None:
-            return False
-        start_up = max(0.0, start.first_row - start.began - pace.seconds)
-        return growth_pays(pace, start.ranks, more, start_up, stop.grace)
 
 
 def supervise_training(

@@ -12,19 +12,20 @@ import numpy as np
 
 from mpies.comm import Communicator, RankLost
 from mpies.comm.together import do_together
-from mpies.errors import FAILED, FINISHED, REQUEUE, ConfigError
+from mpies.errors import FAILED, FINISHED, REQUEUE, ConfigError, EnvironmentProblem
 from mpies.jobs.answers import JOB
 from mpies.jobs.finished_run import find_finished_run
-from mpies.jobs.groups import Meeting, divide, meet
+from mpies.jobs.groups import Meeting, divide, estimate_works, measure_remaining, meet
 from mpies.jobs.hosts import count_slots
 from mpies.jobs.logs import use_json_if_wanted
+from mpies.jobs.progress import Pace, growth_pays
 from mpies.jobs.rank import run_on_this_rank
-from mpies.jobs.supervisor import LOCAL, Supervisor, Where, place
+from mpies.jobs.supervisor import LOCAL, Start, Supervisor, Where, place
 from mpies.jobs.sweep_output import print_ending
 from mpies.jobs.trial_ranks import Group, Report, SweepRanks
 from mpies.scaling.model import read_constants
 from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.forecast import Forecast, choose_ranks_per_run
+from mpies.sweeps.forecast import TRIED, Forecast, choose_ranks_per_run
 from mpies.sweeps.screen import open_screen
 from mpies.sweeps.table import Result, Results, write_table
 from mpies.sweeps.trials import Sweep, check_trials
@@ -65,7 +66,8 @@ def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> 
     Raises CollectiveError on all ranks for a user's mistake that is found before the first trial.
     """
     folder = do_together(comm, lambda: open_sweep(request, comm))
-    name = comm.broadcast([np.frombuffer(uuid.uuid4().bytes, np.uint8)])[0].tobytes().hex()
+    own = comm.broadcast([np.frombuffer(uuid.uuid4().bytes, np.uint8)])[0].tobytes().hex()
+    name = f"{os.environ.get(JOB, '')}.{own}"  # a supervisor tells by it which groups were its own
     efficient = do_together(comm, lambda: find_ranks_per_run(folder, request, comm) if comm.is_root else None)
     ranks_per_run = comm.broadcast_int(efficient)
     screen = open_screen(SweepFolder(request.out, folder.sweep)) if request.is_live and comm.is_root else None
@@ -105,14 +107,14 @@ def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) 
             if not division.sizes:
                 return False
             group = division.group(place)
-            part = comm.split(group) if len(division.sizes) > 1 else comm
+            part = comm.split(group)
         except RankLost:
             comm.repair()
             continue
         ranks.size, ranks.folder.job = comm.size, f"{ranks.job}.{number}.{group}"
-        Group(part, ranks, Meeting(ranks.folder.path, ranks.job, number), division.trials[group]).work()
-        if part is not comm:
-            part.close()
+        trained = Group(part, ranks, Meeting(ranks.folder.path, ranks.job, number), division.trials[group])
+        trained.work()
+        trained.comm.close()
 
 
 def _agree_on_code(comm: Communicator, code: int) -> int:
@@ -129,10 +131,13 @@ def open_sweep(request: SweepRequest, comm: Communicator) -> SweepFolder:
         check_ranks_per_run(request, comm.size)
     if comm.is_root:
         check_trials(folder.sweep, folder.list_to_check())
-        folder.open(
-            lambda trial: find_finished_run(folder.run(trial), folder.config(trial)) is not None, request.retries
-        )
+        open_folder(folder, request.retries)
     return folder
+
+
+def open_folder(folder: SweepFolder, retries: bool) -> None:
+    """Make the folder of a sweep, or go on with the sweep in it.  Raises ConfigError."""
+    folder.open(lambda trial: find_finished_run(folder.run(trial), folder.config(trial)) is not None, retries)
 
 
 def check_ranks_per_run(request: SweepRequest, ranks: int) -> None:
@@ -149,9 +154,11 @@ def find_ranks_per_run(folder: SweepFolder, request: SweepRequest, comm: Communi
     if request.ranks_per_run or comm.size == 1:
         return request.ranks_per_run or 1
     constants = read_constants(request.constants) if request.constants else None
-    config = folder.sweep.config(folder.list_to_check()[0])
-    forecast = Forecast(folder.sweep, constants)
-    return choose_ranks_per_run(forecast, config, folder.count_left(), comm.size, comm.node_size)
+    forecast, left = Forecast(folder.sweep, constants), folder.count_left()
+    for trial in folder.list_to_check()[:TRIED]:
+        with contextlib.suppress(EnvironmentProblem):  # the trial will fail, and others may not
+            return choose_ranks_per_run(forecast, folder.sweep.config(trial), left, comm.size, comm.node_size)
+    return 1
 
 
 def sweep_on_this_rank(request: SweepRequest) -> int:
@@ -181,17 +188,41 @@ def supervise_sweep(
     """
     check_trials(folder.sweep, folder.list_to_check())
     folder.check()
-    if request.retries:  # once, and not whenever the ranks are started again
-        folder.forget_failures()
     given = {"--out": request.out, "--ranks-per-run": request.ranks_per_run, "--constants": request.constants}
     flags = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
-    runs: list[Path] = [folder.path / trial.name for trial in folder.trials]
     placement, launcher = place(where, ranks)
     check_ranks_per_run(request, count_slots(where.hosts, where.hostfile, ranks)[0] or 1)
-    supervisor = Supervisor(
-        ["sweep", *flags, *arguments], ranks or 1, lambda: runs, placement, launcher, where.restarts
-    )
-    supervisor.is_over = lambda: not folder.has_work()
-    supervisor.judges_runs = not (folder.halving or folder.proposals)  # their runs may be finished, and go on later
-    supervisor.measure = folder.measure
+
+    def list_runs() -> list[Path]:
+        if folder.proposals:  # there may be a new batch
+            folder.refresh()
+        return [folder.path / trial.name for trial in folder.trials]
+
+    def judge(_start: Start) -> int | None:
+        folder.remove_locks(supervisor.job)
+        if folder.has_work():
+            return None
+        return FAILED if any(map(folder.has_failed, folder.trials)) else FINISHED
+
+    supervisor = Supervisor(["sweep", *flags, *arguments], ranks or 1, list_runs, placement, launcher, where.restarts)
+    supervisor.judge, supervisor.measure = judge, folder.measure
+    supervisor.growth_pays = lambda start, more: growth_pays_for(folder, supervisor.job, start, more)
+    open_folder(folder, request.retries)  # the ranks may be started several times
     return supervisor
+
+
+def growth_pays_for(folder: SweepFolder, job: str, start: Start, more: int) -> bool:
+    """Whether to stop the ranks of a sweep behind a generation, and to start it again on `more` ranks.
+
+    job: how the names of the groups begin.  start: of the ranks that are training now.
+    """
+    trials = [*folder.list_trained_by(job), *(folder.trials[number] for number in folder.list_left())]
+    found = [measure_remaining(folder, trial) for trial in trials]
+    known = [one for one in found if one]
+    if not known:
+        return False
+    generation = max(one.generation for one in known)
+    useful = sum(one.most_ranks if one else 1 for one in found)
+    pace = Pace(0, generation, sum(estimate_works(found)) / start.ranks / generation)
+    grace = folder.config(trials[0]).stop.grace
+    return growth_pays(pace, start.ranks, min(more, useful), start.start_up(generation), grace)

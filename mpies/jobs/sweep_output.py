@@ -31,7 +31,7 @@ def print_ending(results: Sequence[Result], out: str, varied: Sequence[str]) -> 
     parts += [f"{counts['dropped']} dropped by halving"] if counts["dropped"] else []
     parts += [f"{counts['failed']} failed (--retry tries them again)"] if counts["failed"] else []
     parts += [f"{counts['running']} trained by other jobs"] if counts["running"] else []
-    parts += [f"{left} left; the same command goes on"] if left else []
+    parts += [f"{left} left; the same command continues"] if left else []
     message = f"{out}: {', '.join(parts)}; {out}/trials.csv has all of them"
     if is_json_wanted():
         print(format_entry("INFO", message, {}), flush=True)

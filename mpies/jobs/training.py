@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from mpies.comm import Communicator
+from mpies.comm.guarded import Guarded
 from mpies.comm.together import do_together
 from mpies.config.schema import Config
 from mpies.envs.base import VectorEnv
@@ -83,6 +84,21 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
     Raises CollectiveError on all ranks for a user's mistake that is found before training.
     """
     with Phases(progress, comm, began) as phases, contextlib.ExitStack() as stack:
+
+        def make_trainer() -> Trainer:
+            trainer = Trainer(config, comm, signals=signals)
+            stack.callback(_close_environment, trainer)
+            return trainer
+
+        def make_writer() -> RunWriter:
+            folder = request.folder
+            if comm.is_root:
+                run = open_run(folder, config, request.resume, job, comm.nodes)
+            else:
+                run = RunWriter(folder, config, job)
+            stack.callback(run.close)
+            return run
+
         phases.begin_start_up("reading the config")
         config = do_together(comm, request.load)
         may_be_finished = comm.is_root and request.resume != "never"
@@ -96,31 +112,22 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
             return Ending("")
         phases.set_stop(config.stop)
         phases.begin_start_up("building the environment")
-        trainer = do_together(comm, lambda: Trainer(config, comm, signals=signals))
-        stack.callback(_close_environment, trainer)
+        trainer = do_together(comm, make_trainer)
         phases.begin_start_up("building the noise table")
         do_together(comm, lambda: trainer.build_table(request.tables))
         phases.begin_start_up("reading the run")
         # A supervisor gives all its starts one name: a later one may take the lock of the run at once.
         own = uuid.UUID(os.environ.get(JOB) or uuid.uuid4().hex)
         job = request.job or comm.broadcast([np.frombuffer(own.bytes, np.uint8)])[0].tobytes().hex()
-        trainer.run = run = do_together(
-            comm,
-            lambda: (
-                open_run(request.folder, config, request.resume, job)
-                if comm.is_root
-                else RunWriter(request.folder, config, job)
-            ),
-        )
-        stack.callback(run.close)
+        trainer.run = run = do_together(comm, make_writer)
         stack.enter_context(_short_switch_interval())
         log_file = LogFile(run.path / "log.txt")
         stack.enter_context(log_to(comm, log_file))
         try:
             return _train(trainer, request, run, LoggedProgress(phases, log_file), phases, log_file)
         except BaseException:
-            if comm.size > 1:  # the caller ends all ranks, and nothing must delay that
-                stack.pop_all()
+            if comm.size > 1 and not isinstance(comm, Guarded):
+                stack.pop_all()  # the caller ends all ranks, and nothing must delay that
             raise
 
 
@@ -199,7 +206,7 @@ def finish_run(trainer: Trainer, reason: str, progress: LoggedProgress, phases: 
             outcome = f"solved: {format_return(learner.solved)}, target {learner.config.stop.target:g}"
         progress.show_outcome(
             f"{run.name}: {outcome}; generation {clock.generation}, {clock.steps:,} steps, {clock.seconds:.1f} s of "
-            f"training ({run.seconds / max(clock.seconds, 1e-9):.1%} more for writing it down; a checkpoint takes "
+            f"training ({run.seconds / max(clock.seconds, 1e-9):.1%} more for writing files; a checkpoint takes "
             f"{1000 * run.checkpoint_seconds:.0f} ms); {phases.describe()}",
             {"reason": reason, "run": run.name},
         )

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import socket
 import time
 import traceback
 from collections import deque
@@ -11,8 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mpies.comm import Communicator, RankLost
+from mpies.comm.guarded import Guarded, PeerFailed
 from mpies.comm.together import CollectiveError
-from mpies.errors import USER_ERRORS, RunLocked
+from mpies.errors import USER_ERRORS, RunLocked, printable
 from mpies.jobs.groups import ANY, START_UP, Meeting, Remaining, division_pays, is_nearly_done, measure_remaining
 from mpies.jobs.progress import RECENT, pace_of
 from mpies.jobs.training import Ending, RunRequest, train_run
@@ -70,7 +72,7 @@ class Group:
     def __init__(self, comm: Communicator, ranks: SweepRanks, meeting: Meeting, first: int) -> None:
         self.comm, self._ranks, self._folder, self._meeting = comm, ranks, ranks.folder, meeting
         self._first: int | None = None if first == ANY else first
-        self._lock: Lock | None = None  # on rank 0: of the trial that is being trained
+        self._taken: tuple[Trial, Lock] | None = None  # on rank 0: the trial that is being trained, and its lock
 
     def work(self) -> None:
         """Train trials until none is left for this job, a signal arrives, or the group is called to a meeting."""
@@ -79,6 +81,7 @@ class Group:
                 taken = [np.array(self._next(), np.int64)] if self.comm.is_root else None
                 number, budget = self.comm.broadcast(taken)[0].tolist()
             except RankLost:
+                self._give_back()
                 self.comm.repair()
                 continue
             if number == END:
@@ -97,7 +100,8 @@ class Group:
         if not taken and not folder.is_trained_by("" if folder.may_grow else self._ranks.job):
             taken, is_busy = folder.take(), False  # what has ended in between may have brought new trials
         if taken:
-            number, self._lock = taken
+            number, lock = taken
+            self._taken = folder.trials[number], lock
             return number, folder.budget
         if not is_busy:
             return END, 0
@@ -116,37 +120,37 @@ class Group:
 
     def _train(self, trial: Trial, budget: int) -> bool:
         """Train a trial, or write down why that failed.  Returns whether a signal or a call has stopped it."""
-        ending, problem, details = Ending(""), "", ""
+        guarded, ending, failure = Guarded(self.comm), Ending(""), ""
         try:
-            ending = self._train_run(trial, budget)
-            problem = ending.problem
+            ending = self._train_run(guarded, trial, budget)
+            failure = ending.problem
         except CollectiveError as error:
-            problem = "" if isinstance(error.mistake, RunLocked) else str(error)  # another job was faster
-        except Exception as error:
-            details = traceback.format_exc()
-            if isinstance(error, RunLocked):
-                log.warning("%s", error)
-            else:
-                problem = str(error) if isinstance(error, USER_ERRORS) else f"{type(error).__name__}: {error}"
-            if self.comm.size > 1:  # the others of the group would wait for ever: the job ends, the next one goes on
-                if problem:
-                    self._folder.record_failure(trial, problem, details)
-                raise
+            failure = "" if isinstance(error.mistake, RunLocked) else str(error)  # another job was faster
+        except Exception as error:  # of this rank alone, or of another one that this one has learned of
+            failure = guarded.fail(describe_failure(error, self.comm.rank))
         is_stopped = ending.reason in ("signal", "callback")
-        if self.comm.is_root and problem and not is_stopped:
-            self._folder.record_failure(trial, problem, details)
-        if self._lock:
-            self._folder.give_back(trial, self._lock)
-            self._lock = None
-        self.comm.free()
+        if self.comm.is_root and failure and not is_stopped:
+            reason, _, details = failure.partition("\n")
+            self._folder.record_failure(trial, reason, details)
+        self._give_back()
         if self._ranks.tables:
             self._ranks.tables.release()
+        self.comm.free()
+        if guarded.has_failed:
+            used, self.comm = self.comm, self.comm.split(0)
+            used.close()
         if self.comm.is_root and not is_stopped:
             self._show(trial)
         return is_stopped
 
-    def _train_run(self, trial: Trial, budget: int) -> Ending:
-        """Train a trial until it ends, or is stopped."""
+    def _give_back(self) -> None:
+        """Release the trial that rank 0 has taken."""
+        if self._taken:
+            self._folder.give_back(*self._taken)
+            self._taken = None
+
+    def _train_run(self, comm: Communicator, trial: Trial, budget: int) -> Ending:
+        """Train a trial until it ends, or is stopped.  comm: the ranks of this group."""
         folder, ranks, began = self._folder, self._ranks, time.monotonic()
         rows: deque[Row] = deque(maxlen=RECENT + 1)
 
@@ -170,7 +174,7 @@ class Group:
             has_plots=False,
             tables=ranks.tables,
         )
-        return train_run(self.comm, request, ranks.signals, NoProgress(), began)
+        return train_run(comm, request, ranks.signals, NoProgress(), began)
 
     def _show(self, trial: Trial) -> None:
         with contextlib.suppress(OSError):  # the disk may be full; the next trial tries again
@@ -180,3 +184,13 @@ class Group:
         result = next(one for one in results if one.trial.name == trial.name)
         if result.is_finished or result.state == "failed":  # else another job has it
             self._ranks.report(result, ended, len(results), self._folder.name)
+
+
+def describe_failure(error: Exception, rank: int) -> str:
+    """Why a trial has failed: a line, and the traceback of the rank below it.  '' where the trial is not to blame."""
+    if isinstance(error, RunLocked):  # another job has taken the run
+        log.warning("%s", error)
+    if isinstance(error, RunLocked | RankLost | PeerFailed):
+        return ""
+    reason = printable(str(error) if isinstance(error, USER_ERRORS) else f"{type(error).__name__}: {error}")
+    return f"{reason}\nrank {rank} of the group on {socket.gethostname()}\n{traceback.format_exc()}"

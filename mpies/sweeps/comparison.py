@@ -58,7 +58,7 @@ def describe_importance(standings: Sequence[Standing], keys: Sequence[str]) -> s
     found = {key: measure_importance(values, results) for key, values in texts.items()}
     known = sorted(((share, key) for key, share in found.items() if share is not None), reverse=True)
     listed = ", ".join(f"{key} {share:.0%}" for share, key in known)
-    return f"what matters, as the share of the variance of ranks that a key alone explains: {listed}" if known else ""
+    return f"importance of each key (share of the variance of ranks that it explains alone): {listed}" if known else ""
 
 
 def write_ranking(standings: Sequence[Standing], keys: Sequence[str], out: str | Path) -> Iterator[Path]:

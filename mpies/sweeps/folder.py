@@ -22,7 +22,7 @@ from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config
 from mpies.errors import ConfigError, RunLocked, escape, printable
 from mpies.paths import absolute
 from mpies.runs.files import write_atomically
-from mpies.runs.lock import Lock, guarded
+from mpies.runs.lock import LOCK_FILE, Lock, guarded
 from mpies.runs.reader import RunView
 from mpies.sweeps.halving import Halving
 from mpies.sweeps.proposals import Proposals
@@ -85,7 +85,7 @@ class SweepFolder:
         ]
         if changed:
             listed = "; ".join(changed[:5])
-            raise ConfigError(f"{self.name}: holds another sweep ({listed}); choose another --out")
+            raise ConfigError(f"{self.name}: contains another sweep ({listed}); choose another --out")
 
     def open(self, is_complete: Callable[[Trial], bool], retries: bool = False) -> None:
         """Make the folder, or go on with the sweep in it.  One rank of a job calls this, before the others begin.
@@ -101,8 +101,6 @@ class SweepFolder:
             with contextlib.suppress(OSError):
                 if ending.exists() and not (is_same or is_complete(trial)):
                     ending.unlink()
-                elif ending.exists():
-                    ending.touch()  # a supervisor tells by its time that this job found the run complete
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with guarded(self.path / GUARD_FILE):
@@ -176,7 +174,7 @@ class SweepFolder:
             return self.halving.is_done(trial)
         return (self.path / trial.name / "finished.yaml").exists()
 
-    def list_left(self, most: int) -> list[int]:
+    def list_left(self, most: int | None = None) -> list[int]:
         """Numbers of the first trials that nobody trains and that are not done, `most` of them at most."""
         self._extend()
         found = []
@@ -208,6 +206,16 @@ class SweepFolder:
     def may_grow(self) -> bool:
         """Whether the trials that are being trained may bring new work when they end."""
         return bool((self.halving and self.halving.budget is not None) or (self.proposals and self.proposals.left))
+
+    def remove_locks(self, job: str) -> None:
+        """Remove the locks that a job has left which has ended, wherever its ranks were.  job: how its name begins.
+
+        On another host a lock without an owner would count as held for a while.
+        """
+        for trial in self.trials:
+            view = RunView(self.path / trial.name)
+            if str(view.writer().get("job", "")).startswith(job):
+                (view.folder / LOCK_FILE).unlink(missing_ok=True)
 
     def find(self, number: int) -> Trial:
         """The trial of a number that a rank of this job has taken."""
@@ -268,7 +276,7 @@ class SweepFolder:
     def failure(self, trial: Trial) -> str:
         """Why a trial has failed, in one line; '' where it has not."""
         try:
-            return self._failure_file(trial).read_text().partition("\n")[0] or "for no known reason"
+            return self._failure_file(trial).read_text().partition("\n")[0] or "for an unknown reason"
         except OSError:
             return ""
 

@@ -36,7 +36,7 @@ class Sampler:
                 "sampler: nothing varies; give a key several values, or a range such as {uniform: [0, 1]}"
             )
         if kind == "cma" and choices:
-            raise ConfigError(f"sampler: cma draws numbers alone, but {choices[0]} is a choice; take kind tpe")
+            raise ConfigError(f"sampler: cma can draw only numbers, but {choices[0]} is a choice; use kind tpe")
 
     def propose(self, batches: Sequence[Batch], values: Sequence[Sequence[float]], count: int) -> Batch:
         """The next settings, `count` at most.
@@ -48,8 +48,8 @@ class Sampler:
             asked = [study.ask(self._distributions) for _ in batch]
             if [self._settings(one.params) for one in asked] != batch:
                 raise ConfigError(
-                    f"sampler: this version of Optuna proposes other settings for batch {number + 1} than the one that "
-                    "this sweep was begun with; install that one, or choose another --out"
+                    f"sampler: this version of Optuna proposes other settings for batch {number + 1} than the version "
+                    "that this sweep began with; install that one, or choose another --out"
                 )
             for one, value in zip(asked, told, strict=True):
                 if math.isfinite(value):

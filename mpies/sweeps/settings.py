@@ -127,7 +127,7 @@ def list_settings(vary: Mapping[str, Any], trials: int | None, draw_seed: int) -
     values = {key: read_values(key, given) for key, given in vary.items()}
     drawn = {key: value for key, value in values.items() if isinstance(value, Distribution)}
     if drawn and trials is None:
-        raise ConfigError(f"trials is missing: how many times {', '.join(drawn)} is drawn, for instance --trials 20")
+        raise ConfigError(f"trials is missing: how many times to draw {', '.join(drawn)}, for instance --trials 20")
     if trials is not None and not drawn:
         raise ConfigError(f"trials is for values that are drawn ({', '.join(DISTRIBUTIONS)}); leave it out for lists")
     draws = _draw(drawn, trials, draw_seed) if trials is not None else [{}]

@@ -3,7 +3,7 @@
 import copy
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -15,7 +15,7 @@ from mpies.config.recipes import find_config
 from mpies.config.schema import Config
 from mpies.errors import USER_ERRORS, ConfigError
 from mpies.solvers.options import Count, Integer, Options, WholeNumber
-from mpies.sweeps.settings import Settings, as_overrides, as_text, list_settings, read_seeds
+from mpies.sweeps.settings import Settings, as_overrides, as_text, list_settings, read_override, read_seeds
 
 LONGEST = 100  # letters of what a name says of the settings
 Section = TypeVar("Section", bound=Options)
@@ -27,25 +27,29 @@ class HalvingOptions(Options):
 
     first: Count = Field(description="budget of the first rung, in units")
     unit: Literal["steps", "generations"] = Field("steps", description="what budgets count: steps or generations")
-    eta: Integer = Field(3, ge=2, description="of the settings of a rung, one in eta goes on, and eta times as long")
+    eta: Integer = Field(
+        3, ge=2, description="of a rung's settings, the best one in eta continues, with an eta times larger budget"
+    )
 
 
 class SamplerOptions(Options):
     """The keys of sampler."""
 
     kind: Literal["tpe", "cma"] = Field("tpe", description="which of Optuna's samplers proposes settings: tpe or cma")
-    batch: Count = Field(10, description="settings that are proposed at a time, from what all earlier ones came to")
+    batch: Count = Field(10, description="settings that are proposed at a time, from the results of all earlier ones")
 
 
 class SweepFile(Options):
     """The keys of a sweep file."""
 
     base: Any = Field(description="path of a config, a recipe's name, or a config itself")
-    vary: dict[str, Any] = Field({}, description="keys of the config to lists of values, or to distributions")
-    trials: Count | None = Field(None, description="how many times values are drawn from the distributions")
-    seeds: Any = Field(None, description="5 for 1 to 5, a range such as 6..10, or a list; default the config's seed")
-    draw_seed: WholeNumber = Field(1, description="decides on the values that are drawn")
-    halving: HalvingOptions | None = Field(None, description="train the best settings only to their end")
+    vary: dict[str, Any] = Field({}, description="the keys that vary, each with a list of values or a distribution")
+    trials: Count | None = Field(None, description="number of settings to draw from the distributions")
+    seeds: Any = Field(
+        None, description="5 means 1 to 5; also a range such as 6..10, or a list; default the config's seed"
+    )
+    draw_seed: WholeNumber = Field(1, description="seed of the values that are drawn")
+    halving: HalvingOptions | None = Field(None, description="train only the best settings to the end")
     sampler: SamplerOptions | None = Field(None, description="have Optuna propose the settings")
 
 
@@ -165,6 +169,31 @@ def load_sweep(
     if "base" not in values:
         return _make(values, str(path), vary or {}, trials, seeds, draw_seed, *read_methods(halving, sampler))
     return read_sweep(values, str(path), vary, trials, seeds, draw_seed, halving, sampler)
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """What the command line says of a sweep, besides CONFIG and KEY=V1,V2; None where it says nothing."""
+
+    seeds: str | None = None
+    trials: int | None = None
+    draw_seed: int | None = None
+    halving: str | None = None
+    sampler: str | None = None
+
+    def load(self, path: str | Path, overrides: Sequence[str]) -> Sweep:
+        """The Sweep of a config or of a sweep file, and of the command line.  Raises ConfigError."""
+        vary: dict[str, Any] = {}
+        for key, values in map(read_override, overrides):
+            if key in vary:
+                raise ConfigError(f"the command line: {key} is given twice; list its values in one, as in {key}=V1,V2")
+            vary[key] = values
+        return load_sweep(path, vary, self.trials, self.seeds, self.draw_seed, self.halving, self.sampler)
+
+    def words(self) -> list[str]:
+        """The same options on a command line."""
+        given = {f"--{entry.name.replace('_', '-')}": getattr(self, entry.name) for entry in fields(self)}
+        return [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
 
 
 def read_sweep(

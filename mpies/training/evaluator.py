@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.comm import Communicator
+from mpies.comm.barrier import SerialBarrier
 from mpies.config.schema import Config
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
@@ -212,13 +213,13 @@ class Evaluator:
         next_generation = key.generation + (key.kind == "training")
         prefetch = self.queues.get(QueueKey(next_generation, "training", 0))
         self.on_play(key, queues)
-        barrier, began = self.comm.nonblocking_barrier(), time.perf_counter_ns()
+        barrier = self.comm.nonblocking_barrier() if prefetch else SerialBarrier()
+        began = time.perf_counter_ns()
         players = self.task.count_players(self.comm.node_size)
         if self.comm.node_rank < players:
             self.task.player.play(queues, players, prefetch, barrier.is_over, self.control.must_abandon)
         busy = time.perf_counter_ns() - began
-        if prefetch:
-            barrier.wait()
+        barrier.wait()
         failures = {queue.batch.first + number: why for queue in queues for number, why in queue.failures.items()}
         numbers_sent = self.control.request(), busy, len(failures)
         finished = np.concatenate([queue.finished() for queue in queues])
@@ -242,7 +243,7 @@ class Evaluator:
             effects = "it ranks worst", "their members rank worst"
             if key.kind == "evaluation":
                 what, generation = f"evaluation, episode {group.first}", key.generation
-                effects = "the mean leaves it out", "the mean leaves them out"
+                effects = "it is left out of the mean", "they are left out of the mean"
             place = f", rank {group.ranks[0]}" if self.comm.size > 1 and len(group.ranks) == 1 else ""
             others = f" and {group.count - 1} more" if group.count > 1 else ""
             log.warning(

@@ -86,7 +86,10 @@ def build_task(config: Config, comm: Communicator) -> "Task":
     """
     task, error = None, None
     players = config.environment.instances if config.environment.instances_per == "node" else None
-    turns = -(-comm.node_size // players) if players else 1
+    turns = 1
+    if players:  # as many on all nodes
+        sizes, _ = comm.allgather(np.array([comm.node_size]))
+        turns = -(-int(sizes.max()) // players)
     for turn in reversed(range(turns)):
         if players is None or comm.node_rank // players == turn:
             try:
@@ -234,9 +237,11 @@ class Task:
         elif parameters.size != self.dimension:
             wrong = f"{parameters.size:,} parameters, but this policy has {self.dimension:,}"
         elif normalization.shape[1] != self.observation_size:
-            wrong = f"statistics of {normalization.shape[1]} observations, but {self.observation_size} are wanted"
+            wrong = (
+                f"statistics of {normalization.shape[1]} observations, but this policy needs {self.observation_size}"
+            )
         if wrong:
-            raise ConfigError(f"policy.init_from: {path} has {wrong}; take the same policy and environment")
+            raise ConfigError(f"policy.init_from: {path} has {wrong}; use the same policy and environment")
         return saved.arrays
 
     def training_seeds(self, generation: int, batch: int) -> Seeds:

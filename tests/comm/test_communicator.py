@@ -140,6 +140,12 @@ def test_too_little_shared_memory_is_an_error_and_does_not_hang(comm, ranks):
 
 
 @on_one_and_three_ranks
+def test_a_flag_of_any_rank_is_known_to_all(comm, ranks):
+    assert not comm.is_any(False)
+    assert comm.is_any(comm.rank == ranks - 1) and comm.is_any(True)
+
+
+@on_one_and_three_ranks
 def test_the_error_of_the_lowest_rank_reaches_all(comm, ranks):
     assert comm.first_error("") == ""
     assert comm.first_error(f"from {comm.rank}") == "from 0"

@@ -1,5 +1,6 @@
 """What a sweep asks of a cluster: the batch script, the overlay, memory and time."""
 
+import shlex
 import shutil
 import subprocess
 
@@ -8,7 +9,7 @@ import yaml
 
 from mpies.jobs import submit
 from mpies.jobs.submit_sweep import as_sweep_file, plan_sweep
-from mpies.sweeps.trials import load_sweep
+from mpies.sweeps.trials import SweepOptions, load_sweep
 from tests.jobs.examples import CONFIG, CONSTANTS
 from tests.support import HOME, assert_refused, invoke
 
@@ -18,7 +19,7 @@ VALUES = ("solver.population=64,128", "solver.sigma=0.1,0.2")
 def test_memory_and_time_are_those_of_all_trials(write_config):
     """Of 500 generations of 64 or 128 episodes of 3 s, two of each, with 3 seeds: 16 ranks share their sum."""
     config, constants = write_config(CONFIG), write_config(CONSTANTS, "constants.yaml")
-    job, sweep = plan_sweep(config, VALUES, None, 2, 8, constants, seeds="3")
+    job, sweep = plan_sweep(config, VALUES, None, 2, 8, constants, options=SweepOptions("3"))
     played = 500 * (64 + 128) * 3.0 * 2 * 3
     evaluated = 12 * 500 / 10 * 100 * 3.0
     besides = 12 * 500 * 0.5
@@ -30,6 +31,30 @@ def test_memory_and_time_are_those_of_all_trials(write_config):
     assert job.memory > submit.MARGIN * job.shared
     assert job.command == "sweep" and job.options == ("--seeds", "3")
     assert plan_sweep(config, VALUES, "there", 1, 2, time="90")[0].seconds == 5400
+
+
+def test_all_that_describes_a_sweep_may_be_on_the_command_line(run_mpies, write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_config(CONFIG, "ball.yaml")
+    described = ["--seeds", "2", "--trials", "9", "--draw-seed", "5", "--halving", "first=100,unit=generations"]
+    draws = "solver.sigma={log_uniform: [0.01, 0.5]}"
+    ended = run_mpies(0, "launch", "slurm", "ball.yaml", "--sweep", "--dry-run", *described, draws)
+    assert ended.code == 0, ended.stderr
+    script = tmp_path / "runs" / "ball_sweep_solver.sigma.sbatch"
+    started = shlex.split(script.read_text().splitlines()[-1])
+    assert started == ["sweep", "ball.yaml", *described, draws]
+    listed = run_mpies(0, *started, "--dry-run")
+    assert listed.code == 0 and "18, of which 18 are to be trained" in listed.stdout, listed.stderr
+    options = SweepOptions("2", 9, 5, "first=100,unit=generations")
+    job, sweep = plan_sweep("ball.yaml", (draws,), None, 1, 4, options=options)
+    packed, text = as_sweep_file(job, sweep)
+    assert packed.options == ()
+    (tmp_path / packed.config).write_text(text)
+    unpacked = load_sweep(packed.config)
+    assert unpacked.list_trials() == sweep.list_trials() and unpacked.halving == sweep.halving
+    options = SweepOptions(trials=9, sampler="kind=cma,batch=3")
+    proposed = as_sweep_file(*plan_sweep("ball.yaml", (draws,), None, 1, 4, options=options))[1]
+    assert yaml.safe_load(proposed)["sampler"] == {"kind": "cma", "batch": 3}
 
 
 def test_a_batch_script_starts_the_sweep(run_mpies, write_config, tmp_path):
@@ -59,7 +84,7 @@ def test_the_batch_script_of_the_repository_hands_its_words_to_mpies_sweep(tmp_p
 
 def test_a_container_gets_all_of_the_sweep_in_a_file(write_config, tmp_path):
     config = write_config(CONFIG, "ball.yaml")
-    job, sweep = plan_sweep(config, VALUES, None, 1, 4, seeds="2", ranks_per_run=2)
+    job, sweep = plan_sweep(config, VALUES, None, 1, 4, options=SweepOptions("2"), ranks_per_run=2)
     packed, text = as_sweep_file(job, sweep)
     assert (packed.config, packed.overrides, packed.options) == ("ball_sweep.yaml", (), ("--ranks-per-run", "2"))
     (tmp_path / packed.config).write_text(text)
@@ -86,6 +111,10 @@ def test_an_overlay_of_a_sweep_renders(run_mpies, write_config, tmp_path):
     ("arguments", "message"),
     [
         (["--seeds", "3"], "--seeds is for a sweep; add --sweep"),
+        (["--halving", "first=3"], "--halving is for a sweep; add --sweep"),
+        (["--ranks-per-run", "3"], "--ranks-per-run is for a sweep; add --sweep"),
+        (["--sweep", "--halving", "first=500,unit=generations"], "ends after 500 generations anyway"),
+        (["--sweep", "--halving", "first=3,unit=hours"], "halving: unit must be one of"),
         (["--sweep", "solver.sigma=-1,0.1"], "1 of 2 settings cannot be trained"),
         (["--sweep", "solver.sigma={uniform: [1, 2]}"], "trials is missing"),
     ],

@@ -141,4 +141,4 @@ def test_the_same_survivors_on_any_ranks_and_after_kills(run_mpies, start_mpies,
     for row in table:
         assert read_digests(tmp_path / "out" / row["name"]) == read_digests(tmp_path / "serial" / row["name"])
     other = run_mpies(0, "sweep", config, *SWEEP[:4], "first=2,unit=generations", *SWEEP[5:])
-    assert_refused(other, "holds another sweep (halving: ", "first=3 unit='generations' eta=2")
+    assert_refused(other, "contains another sweep (halving: ", "first=3 unit='generations' eta=2")

@@ -136,7 +136,11 @@ MISTAKES = [
     (["solver.sigmo=1,2"], ["sigmo=1, sigmo=2", "solver.sigmo is not a key; did you mean solver.sigma?"]),
     (["solver.sigma=-1,0.1,x"], ["2 of 3", "sigma=-1: ", "must be greater than 0", "sigma=x: ", "must be a number"]),
     (["solver.population=7,8"], ["population=7", "must be even"]),
+    (["solver.kind=openai_es,snes"], ["1 of 2 settings", "kind=snes: ", "solver.sigma_decay"]),  # which the base has
+    (["solver.sigma=0.1", "solver.sigma=0.2"], ["solver.sigma is given twice"]),
     (["seed=1,2"], ["--seeds"]),
+    (["--halving", "first=x"], ["halving: first must be"]),
+    (["--sampler", "kind=grid", "--trials", "3"], ["sampler: kind must be one of"]),
     (["--seeds", "x"], ["seeds must be a number such as 5"]),
     (["solver.sigma=0.1", "--trials", "3"], ["trials is for values that are drawn"]),
     (["solver.sigma={uniform: [1, 2]}"], ["trials is missing"]),
@@ -155,7 +159,7 @@ def test_a_folder_of_another_sweep_or_of_something_else_is_refused(run_mpies, wr
     config = write_config(SHORT.replace("generations: 4", "generations: 1"))
     assert run_mpies(0, "sweep", config, "solver.sigma=0.1", "--out", "out").code == 0
     other = run_mpies(0, "sweep", config, "solver.sigma=0.2", "--out", "out")
-    assert_refused(other, "holds another sweep", "solver.sigma: 0.1 there, 0.2 now")
+    assert_refused(other, "contains another sweep", "solver.sigma: 0.1 there, 0.2 now")
     before = read_files(tmp_path)
     other = run_mpies(0, "sweep", config, "solver.sigma_decay=0.5", "--out", "out")
     assert_refused(other, "solver.sigma: 0.1 there, '(absent)' now; solver.sigma_decay: '(absent)' there, 0.5 now")

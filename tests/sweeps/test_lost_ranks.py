@@ -1,0 +1,85 @@
+"""A rank of a group is lost at every point where its ranks communicate: no trial fails, and all come to their bits."""
+
+import pytest
+
+from mpies.comm import RankLost
+from mpies.comm.serial import Serial
+from mpies.jobs.groups import ANY, Meeting
+from mpies.jobs.trial_ranks import Group, SweepRanks
+from mpies.runs.metrics import read_digests
+from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.trials import read_sweep
+from mpies.training.control import Signals
+
+BASE = {
+    "environment": {"id": "function:rosenbrock", "dimension": 6, "shift": 1},
+    "noise": {"size": 1000},
+    "evaluation": {"every": 2, "episodes": 2},
+    "stop": {"generations": 2},
+}
+
+
+class Losing(Serial):
+    """One rank; its collective operation of this number finds that another is lost, and so do all until `repair`."""
+
+    def __init__(self, at=0):
+        super().__init__()
+        self.at, self.count, self.repairs, self.is_broken = at, 0, 0, False
+
+    def _interrupt(self):
+        self.count += 1
+        self.is_broken |= self.count == self.at
+        if self.is_broken:
+            raise RankLost("process 1 on another host")
+
+    def is_any(self, flag):
+        self._interrupt()
+        return super().is_any(flag)
+
+    def broadcast(self, arrays):
+        self._interrupt()
+        return super().broadcast(arrays)
+
+    def allgather(self, rows, numbers=()):
+        self._interrupt()
+        return super().allgather(rows, numbers)
+
+    def first_error(self, message):
+        self._interrupt()
+        return super().first_error(message)
+
+    def repair(self):
+        self.repairs, self.is_broken = self.repairs + 1, False
+        return "process 1 on another host"
+
+
+@pytest.fixture
+def signals():
+    signals = Signals(owns_process=False)
+    yield signals
+    signals.restore()
+
+
+def train(path, comm, signals):
+    """Train a sweep of two trials.  Returns its folder."""
+    folder = SweepFolder(path, read_sweep({"base": BASE, "vary": {"solver.sigma": [0.1, 0.2]}}, "config"))
+    folder.open(lambda trial: True)
+    folder.job = "job.1.0"
+    shown = []
+    ranks = SweepRanks(folder, "job", 2, lambda result, ended, total, out: shown.append(result.state), signals)
+    Group(comm, ranks, Meeting(folder.path, "job", 1), ANY).work()
+    assert shown == ["finished", "finished"]
+    return folder
+
+
+def test_a_rank_may_be_lost_anywhere(tmp_path, signals):
+    comm = Losing()
+    plain = train(tmp_path / "plain", comm, signals)
+    digests = [read_digests(plain.path / trial.name) for trial in plain.trials]
+    assert comm.count > 50
+    for at in range(1, comm.count + 1):
+        losing = Losing(at)
+        folder = train(tmp_path / f"out-{at}", losing, signals)
+        assert losing.repairs == 1, f"operation {at}"
+        assert [read_digests(folder.path / trial.name) for trial in folder.trials] == digests, f"operation {at}"
+        assert not [*folder.path.rglob("writer.json")] and not any(map(folder.failure, folder.trials))

