@@ -126,7 +126,7 @@ class EnvPoolEnv(VectorEnv):
                     reason = "a number is too large for it, or a value of another type than it expects"
                 given = {name: value for name, value in self._arguments.items() if name not in _FIXED_ARGUMENTS}
                 values = "".join(f", {name}={value!r}" for name, value in given.items())
-                cure = "; mend max_steps, frame_skip or kwargs of the environment" if given else ""
+                cure = "; change max_steps, frame_skip or kwargs of the environment" if given else ""
                 name = self._arguments["task_id"]
                 raise EnvironmentProblem(f"EnvPool cannot build {name}{values}: {reason}{cure}") from error
 

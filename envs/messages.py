@@ -95,5 +95,5 @@ def explain_build_errors(environment_id: str) -> Iterator[None]:
         if is_interrupt(error):
             raise
         if isinstance(error, TypeError) and "argument" in one_line(error):
-            raise EnvironmentProblem(f"{environment_id} does not take these kwargs: {one_line(error)}") from error
+            raise EnvironmentProblem(f"{environment_id} does not accept these kwargs: {one_line(error)}") from error
         raise EnvironmentProblem(f"{environment_id} cannot be built: {describe_error(error)}") from error

@@ -2,7 +2,7 @@
 # What the batch scripts beside this file share: `train CONFIG [KEY=VALUE ...]` on the ranks of a Slurm job, and
 # `sweep CONFIG [KEY=V1,V2 ...] [options of mpies sweep]`.
 #
-# `mpies train --hosts slurm` starts the ranks, and goes on inside the job on the nodes that are left where one is lost.
+# `mpies train --hosts slurm` starts the ranks, and continues inside the job on the remaining nodes if one is lost.
 # What the time limit, a signal or too few nodes break off (exit code 75) goes back into the queue.
 
 # Set these before sbatch, which hands them on, or change them here.
@@ -13,7 +13,7 @@
 : "${MPIES_MPIRUN:=}"          # further options of mpirun
 : "${MPIES_RUN:=}"             # run directory; default runs/NAME-OF-CONFIG, with the overrides in its name;
                                # of a sweep its folder, default runs/NAME-OF-CONFIG_sweep, with the keys
-: "${MPIES_RESTARTS:=20}"      # how often ranks that ended unexpectedly are started again
+: "${MPIES_RESTARTS:=20}"      # how many times ranks that ended unexpectedly are started again
 : "${MPIES_MIN_RANKS:=1}"      # with fewer ranks than this on the nodes that are left, the job goes back into the queue
 # sbatch itself reads SBATCH_ACCOUNT, SBATCH_PARTITION, SBATCH_QOS, SBATCH_TIMELIMIT and the like.
 
@@ -98,7 +98,7 @@ train() { # returns when $run is complete; else ends the job, or puts it back in
     prepare
     run=${MPIES_RUN:-$(run_of "$config" "$@")}
     if [ -z "$run" ]; then
-        say "no mpies: set MPIES_VENV, MPIES_MODULES or MPIES_IMAGE"
+        say "mpies was not found: set MPIES_VENV, MPIES_MODULES or MPIES_IMAGE"
         exit 2
     fi
     if [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then

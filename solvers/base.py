@@ -218,7 +218,7 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
         Raises RuntimeError before `ask`, and ValueError for a wrong number of returns or a wrong shape of the moments.
         """
         if self._asked is None:
-            raise RuntimeError("tell before ask: a solver is told about what it proposed")
+            raise RuntimeError("tell before ask: call ask first, then tell the results of its proposal")
         members = self.options.members(self.dimension)
         if len(results.returns) % members or not len(results.returns):
             raise ValueError(f"there must be {members} returns, one per member, but there are {len(results.returns)}")

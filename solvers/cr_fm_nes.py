@@ -28,7 +28,7 @@ class CRFMNESOptions(Pairs):
 
     kind: Literal["cr_fm_nes"] = "cr_fm_nes"
     population: Annotated[Count, Field(ge=4)] | None = Field(
-        None, description="members per generation, even; default 4 + 3 ln(parameters)"
+        None, description="members per generation; must be even; default 4 + 3 ln(parameters)"
     )
     sigma: Positive = Field(0.1, description="first step size, in units of the parameters")
 

@@ -33,7 +33,9 @@ class DeepGAOptions(Population):
     initial_sigma: Positive | None = Field(
         None, description="standard deviation of the first population around the first parameters; default sigma"
     )
-    snapshot: Count = Field(10, description="mutations of a chain before parents are sent as parameters again")
+    snapshot: Count = Field(
+        10, description="number of mutations in a chain after which parents are sent as parameters again"
+    )
 
     @property
     def rows_last(self) -> int:

@@ -18,9 +18,13 @@ class NevergradOptions(WholeCandidates):
     """An optimiser of Nevergrad, which sees the parameters as one unbounded array."""
 
     kind: str
-    population: Count | None = Field(None, description="candidates asked for at a time; default 4 + 3 ln(parameters)")
+    population: Count | None = Field(
+        None, description="candidates that are asked for at a time; default 4 + 3 ln(parameters)"
+    )
     sigma: Positive = Field(0.1, description="scale of the first changes, in units of the parameters")
-    budget: Count = Field(1_000_000, description="evaluations that the optimiser plans for; some choose by it")
+    budget: Count = Field(
+        1_000_000, description="number of evaluations that the optimiser plans for; some optimisers adapt to it"
+    )
 
     def memory(self, dimension: int) -> int:
         return 3 * 8 * dimension * self.members(dimension)

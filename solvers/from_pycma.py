@@ -23,7 +23,7 @@ class CMAESOptions(WholeCandidates):
     sigma: Positive = Field(0.1, description="first step size, in units of the parameters")
     covariance: Literal["full", "diagonal", "vd", "vkd"] = Field(
         "full",
-        description="what is learnt: full (memory grows with d^2), diagonal (scales), "
+        description="which part of the covariance is learnt: full (memory grows with d^2), diagonal (scales), "
         "vd (scales and one direction), vkd (scales and a few directions)",
     )
     weight_decay: NonNegative = Field(

@@ -66,7 +66,7 @@ class SolverLoop:
         Raises RuntimeError before `ask`, and ValueError for wrong shapes.
         """
         if not hasattr(self, "_proposal"):
-            raise RuntimeError("tell before ask: a solver is told about what it proposed")
+            raise RuntimeError("tell before ask: call ask first, then tell the results of its proposal")
         results = Results.of(returns, self._payload, behaviours)
         moments = sum_moments(self.solver, self._proposal, results, self._indices)
         assert moments is not None  # a single process is rank 0

@@ -26,17 +26,27 @@ class NoveltyESOptions(Pairs):
 
     kind: Literal["novelty_es"] = "novelty_es"
     takes_low_rank: ClassVar[bool] = True
-    population: Annotated[Count, Field(ge=2)] = Field(128, description="members per generation besides the mean; even")
+    population: Annotated[Count, Field(ge=2)] = Field(
+        128, description="members per generation besides the mean; must be even"
+    )
     variant: Literal["ns", "nsr", "nsra"] = Field(
         "nsra", description="ns: novelty alone; nsr: half novelty, half return; nsra: a share that adapts to success"
     )
-    means: Count = Field(5, description="means that take turns, novel ones more often (the paper's M)")
+    means: Count = Field(
+        5, description="number of means; each generation trains one, novel ones more often (the paper's M)"
+    )
     neighbours: Count = Field(10, description="novelty is the mean distance to this many nearest in the archive")
-    archive: Count = Field(1000, description="behaviours kept; the oldest go first")
+    archive: Count = Field(1000, description="number of behaviours kept; the oldest are removed first")
     sigma: Positive = Field(0.02, description="standard deviation of the noise, in units of the parameters")
-    weight_decay: NonNegative = Field(0.005, description="the gradient is reduced by this times the parameters")
-    change: Annotated[Fraction, Field(gt=0)] = Field(0.05, description="nsra: how much the share of the return moves")
-    patience: Count = Field(50, description="nsra: generations without a better return before novelty counts more")
+    weight_decay: NonNegative = Field(
+        0.005, description="weight decay: the gradient is reduced by this times the parameters"
+    )
+    change: Annotated[Fraction, Field(gt=0)] = Field(
+        0.05, description="nsra: step by which the share of the return changes"
+    )
+    patience: Count = Field(
+        50, description="nsra: number of generations without a better return after which novelty counts more"
+    )
     optimizer: AnyOptimizer = Field(AdamOptions(), description="gradient rule, one for each mean")
 
     @property

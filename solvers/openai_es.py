@@ -19,7 +19,9 @@ class OpenAIESOptions(Pairs):
     kind: Literal["openai_es"] = "openai_es"
     overlaps: ClassVar[bool] = True
     takes_low_rank: ClassVar[bool] = True
-    population: Annotated[Count, Field(ge=2)] = Field(128, description="members per generation; even, they are pairs")
+    population: Annotated[Count, Field(ge=2)] = Field(
+        128, description="members per generation; must be even, since they are pairs"
+    )
     episodes_per_batch: WholeNumber = Field(
         0, description="draw whole populations until a generation has at least this many episodes"
     )
@@ -34,7 +36,7 @@ class OpenAIESOptions(Pairs):
     )
     learning_rate_limit: NonNegative = Field(0.0, description="the learning rate never decays below this")
     weight_decay: NonNegative = Field(
-        0.005, description="lambda: the gradient is reduced by lambda times the parameters (OpenAI's l2coeff)"
+        0.005, description="weight decay: the gradient is reduced by this times the parameters (OpenAI's l2coeff)"
     )
     fitness: Literal["centred_rank", "sign", "centred_sign_rank", "z_score", "raw"] = Field(
         "centred_rank", description="fitness shaping (OpenAI's return_proc_mode)"

@@ -33,9 +33,9 @@ def _integer(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError("must be a text")
+        raise ValueError("must be text")
     if "\0" in value:  # the system takes no such path
-        raise ValueError("must be a text without the character 0")
+        raise ValueError("must be text without the character 0")
     return value
 
 

@@ -142,8 +142,8 @@ class OwnSolver(Solver[Any, Any]):
                 super().restore(state)
             except KeyError as error:
                 raise self._problem(
-                    f"the state has no {error}; a run that was begun before the solver was changed cannot go on: take "
-                    "another --out, or remove it"
+                    f"the state has no {error}; a run that began before the solver was changed cannot continue: "
+                    "choose another --out, or remove it"
                 ) from error
         self._is_checked, self._steps = was_checked, 0
 

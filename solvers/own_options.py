@@ -61,7 +61,7 @@ class _Checks(Population):
     def refusal(self, dimension: int) -> str:
         with self._explaining("refusal"):
             reason = super().refusal(dimension)
-        return self._require("refusal", reason, isinstance(reason, str), "a text, '' if it can run")
+        return self._require("refusal", reason, isinstance(reason, str), "text, '' if it can run")
 
     @classmethod
     @contextlib.contextmanager

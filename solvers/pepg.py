@@ -20,7 +20,9 @@ class PEPGOptions(Pairs):
 
     kind: Literal["pepg"] = "pepg"
     overlaps: ClassVar[bool] = True
-    population: Annotated[Count, Field(ge=2)] = Field(256, description="members per generation; even, they are pairs")
+    population: Annotated[Count, Field(ge=2)] = Field(
+        256, description="members per generation; must be even, since they are pairs"
+    )
     sigma_init: Positive = Field(0.1, description="first standard deviation of every parameter")
     sigma_alpha: NonNegative = Field(0.2, description="learning rate of the sigmas; 0 keeps them")
     sigma_decay: Annotated[Fraction, Field(gt=0)] = Field(0.999, description="factor on sigmas above sigma_limit")
@@ -35,11 +37,15 @@ class PEPGOptions(Pairs):
         0.0, description="share of members whose average is the next mean; 0 follows the gradient by Adam instead"
     )
     average_baseline: Flag = Field(
-        True, description="compare with the members' average fitness; false plays the mean too and compares with it"
+        True,
+        description="compare members with their average fitness; false also evaluates the mean and compares them with "
+        "it",
     )
     weight_decay: NonNegative = Field(0.01, description="fitness lost per mean squared parameter of a member")
-    rank_fitness: Flag = Field(True, description="learn from ranks in [-0.5, 0.5]; false from the returns themselves")
-    forget_best: Flag = Field(True, description="best_return in the metrics: of the generation; false of the whole run")
+    rank_fitness: Flag = Field(True, description="learn from ranks in [-0.5, 0.5]; false: from the returns themselves")
+    forget_best: Flag = Field(
+        True, description="best_return in the metrics is that of the generation; false: that of the whole run"
+    )
 
     @property
     def plays_mean(self) -> bool:

@@ -19,7 +19,9 @@ class PGPEOptions(Pairs):
 
     kind: Literal["pgpe"] = "pgpe"
     overlaps: ClassVar[bool] = True
-    population: Annotated[Count, Field(ge=2)] = Field(200, description="members drawn at a time; even, they are pairs")
+    population: Annotated[Count, Field(ge=2)] = Field(
+        200, description="members drawn at a time; must be even, since they are pairs"
+    )
     interactions: WholeNumber = Field(
         0,
         description="draw whole populations until a generation has this many environment steps; "

@@ -97,9 +97,13 @@ def doctor(config: str | None, out: str, overrides: tuple[str, ...]) -> None:
     metavar="ENVIRONMENT ...",
     shell_complete=completion.complete_config,
 )
-@click.option("--steps", default=300, show_default=True, type=COUNT, help="Largest length of an episode.")
+@click.option("--steps", default=300, show_default=True, type=COUNT, help="Maximum length of an episode, in steps.")
 @click.option(
-    "--episodes", default=1000, show_default=True, type=click.IntRange(0), help="Episodes to watch the memory over."
+    "--episodes",
+    default=1000,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Episodes to measure the growth of memory over.",
 )
 @click.option("--markdown", is_flag=True, help="Print a Markdown table, as in docs/environments.md.")
 @click.option("--fresh", is_flag=True, hidden=True, help="Print the traces of a fresh instance only.")

@@ -63,7 +63,7 @@ def play(run: str, video: str | None, episodes: int, seed: int | None, member: s
 @click.command()
 @POLICY
 @click.option(
-    "--to", required=True, help="policy.npz, policy.onnx, policy.pt2 (PyTorch), or policy.py, which needs NumPy alone."
+    "--to", required=True, help="policy.npz, policy.onnx, policy.pt2 (PyTorch), or policy.py, which needs only NumPy."
 )
 @user_errors
 def export(policy: str, to: str) -> None:

@@ -22,22 +22,22 @@ FORMATS = click.option(
     default=["png"],
     show_default=True,
     type=click.Choice(["png", "pdf", "svg"]),
-    help="Of the pictures; may be given several times.",
+    help="Format of the pictures; may be given several times.",
 )
 SCALE = click.option(
     "--scale",
     default="auto",
     show_default=True,
     type=click.Choice(["auto", "linear", "log"]),
-    help="Of returns; auto is logarithmic where they have one sign and span much.",
+    help="Scale of returns; auto is logarithmic if all have one sign and they span orders of magnitude.",
 )
 
 
 @click.command()
 @RUNS
 @WIDTH
-@click.option("--trajectory", is_flag=True, help="Draw where the search went instead: trajectory.png, landscape.png.")
-@click.option("--umap", is_flag=True, help="With --trajectory: also trajectory_umap.png, by umap-learn.")
+@click.option("--trajectory", is_flag=True, help="Instead, draw the path of the search: trajectory.png, landscape.png.")
+@click.option("--umap", is_flag=True, help="With --trajectory: also trajectory_umap.png, drawn by umap-learn.")
 @click.option(
     "--grid", default=15, show_default=True, type=click.IntRange(3, 200), help="Points per side of landscape.png."
 )
@@ -77,13 +77,13 @@ def plot(
 
 @click.command()
 @RUN
-@click.option("--out", help="The file; default RUN/report.html.")
+@click.option("--out", help="File to write; default RUN/report.html.")
 @click.option("--film", is_flag=True, help="First record an episode of the best policy as RUN/film.mp4.")
 @user_errors
 def report(run: str, out: str | None, film: bool) -> None:
     """Write one HTML file about RUN that opens anywhere.
 
-    It tells what was trained on what, with curves, evaluation, seeds, film and how to reproduce it.
+    It shows what was trained and on what, the curves, the evaluation, the seeds, a film, and how to reproduce it.
     """
     from mpies.views.curves import read_curves
     from mpies.views.report import write_report
@@ -109,29 +109,34 @@ def report(run: str, out: str | None, film: bool) -> None:
     type=click.Choice(["bootstrap", "range"]),
     help="bootstrap: interquartile mean and its 95 % interval; range: mean, worst and best seed.",
 )
-@click.option("--machine", default="", help="Where all runs were trained; seconds are compared only with it.")
+@click.option("--machine", help="Name of the machine that trained all runs; default as recorded, if it is the same.")
 @user_errors
 def compare(
-    runs: tuple[str, ...], out: str, width: float, formats: tuple[str, ...], scale: str, band: str, machine: str
+    runs: tuple[str, ...], out: str, width: float, formats: tuple[str, ...], scale: str, band: str, machine: str | None
 ) -> None:
     """Compare configs over their seeds.
 
     Each RUN is a run, or a folder with runs in it. Runs that differ in the seed alone are one group. Of a single sweep,
-    all settings are ranked in ranking.csv and ranking.json, and the best ten are compared.
+    all settings are ranked in ranking.csv and ranking.json, and the best ten are compared. Seconds are compared only if
+    all runs were trained on the same machine.
     """
     from mpies.sweeps.comparison import is_sweep
     from mpies.views.compare import write_comparison
     from mpies.views.comparison_table import print_table
-    from mpies.views.curves import read_all_curves
+    from mpies.views.curves import find_machine, read_all_curves
     from mpies.views.groups import group_runs
 
-    if len(runs) == 1 and is_sweep(runs[0]):
+    is_whole = len(runs) == 1 and is_sweep(runs[0])
+    if is_whole:
         groups = rank_sweep(runs[0], out)
     else:
         curves, left_out = read_all_curves(runs)
         for reason in left_out:
             click.echo(f"left out: {reason}", err=True)
         groups = group_runs(curves)
+    if machine is None:
+        machine = find_machine(run for group in groups for run in group.runs)
+    if not is_whole:
         print_table(groups, machine)
     if not groups:  # of a sweep that has not begun
         return
@@ -160,7 +165,11 @@ def rank_sweep(path: str, out: str) -> "list[Group]":
 @click.argument("folder", metavar="DIR")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 for all.")
 @click.option(
-    "--port", default=8050, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
+    "--port",
+    default=8050,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 picks a free one.",
 )
 @user_errors
 def dashboard(folder: str, host: str, port: int) -> None:
@@ -200,10 +209,10 @@ def replay(run: str, generation: int, out: str | None) -> None:
 
 @click.command()
 @click.argument("recipe", required=False)
-@click.option("--list", "listed", is_flag=True, help="Print all recipes and how far each was taken, as Markdown.")
+@click.option("--list", "listed", is_flag=True, help="Print all recipes and what each reached, as Markdown.")
 @click.option("--out", help="Run directory; default runs/reproduce-RECIPE. An existing run is continued.")
 @click.option("--ranks", default=1, show_default=True, type=COUNT, help="Number of ranks to train on.")
-@click.option("--generations", type=COUNT, help="Train only this many; default all that were recorded.")
+@click.option("--generations", type=COUNT, help="Generations to train; default all that were recorded.")
 @user_errors
 def reproduce(recipe: str | None, listed: bool, out: str | None, ranks: int, generations: int | None) -> None:
     """Train a recipe again and compare it with the recorded run.

@@ -18,7 +18,7 @@ from mpies.cli.options import echo, user_errors
 @click.option("--yes", is_flag=True, help="With --prune: do not ask.")
 @user_errors
 def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
-    """List the runs below DIR, by default runs, and how far they are.
+    """List the runs below DIR (default: runs) and their progress.
 
     The newest is first.  With --prune, remove the runs that are named; one that is being written is refused, and then
     nothing is removed.
@@ -30,7 +30,7 @@ def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
         remove(paths, yes)
         return
     if yes or len(paths) > 1:
-        raise ConfigError("runs takes one folder; to remove runs, say mpies runs --prune RUN ...")
+        raise ConfigError("runs accepts one folder; to remove runs, use mpies runs --prune RUN ...")
     folder = paths[0] if paths else "runs"
     rows = list_runs(folder)
     if as_json:
@@ -38,7 +38,7 @@ def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
     elif rows:
         echo(format_table(rows))
     else:
-        click.echo(f"{folder}: holds no run yet", err=True)
+        click.echo(f"{folder}: contains no run yet", err=True)
 
 
 def remove(paths: Sequence[str], yes: bool) -> None:

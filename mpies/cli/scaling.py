@@ -38,15 +38,19 @@ def bench(config: str | None, out: str | None, repeats: int, generations: int, o
 
 @click.command()
 @click.argument("task", metavar="CONFIG|OVERLAY|D,N,T,CV[,LONGEST]", shell_complete=completion.complete_config)
-@click.option("--constants", metavar="FILE", help="What bench wrote; default an assumed cluster of 36 cores a node.")
+@click.option(
+    "--constants",
+    metavar="FILE",
+    help="File that mpies bench wrote; default an assumed cluster with 36 cores per node.",
+)
 @click.option("--ranks", help="Numbers of ranks, like 1,2,36 or 1..10000; default 1..10000, or those of OVERLAY.")
 @click.option(
     "--generations",
     type=COUNT,
     help="Generations of a run, for its cost; default 1000, for OVERLAY its stop.generations.",
 )
-@click.option("--price", type=NumberRange(0), help="Price of a core hour; the cost is in its currency.")
-@click.option("--plot", metavar="FILE", help="Draw efficiency against ranks.")
+@click.option("--price", type=NumberRange(0), help="Price of a core hour, in any currency; shows the cost.")
+@click.option("--plot", metavar="FILE", help="File for a picture of the efficiency against the ranks.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list on standard output.")
 @OVERRIDES
 @user_errors

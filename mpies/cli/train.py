@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     type=click.Choice(["auto", "never", "must"]),
     default="auto",
     show_default=True,
-    help="auto continues a run that exists, never refuses to, must refuses to start a new one.",
+    help="auto continues an existing run, never refuses to, must refuses to start a new one.",
 )
 @LOG_FORMAT
 @click.option(
@@ -58,7 +58,7 @@ def train(
     from mpies.errors import ConfigError
 
     if seeds is not None and any(override.startswith("seed=") for override in overrides):
-        raise ConfigError("--seeds and seed= exclude each other; leave one out")
+        raise ConfigError("--seeds and seed= cannot be used together; leave one out")
     numbers = None if seeds is None else parse_seeds(seeds)
     if dry_run:
         from mpies.jobs import dry_run as dry

@@ -35,7 +35,7 @@ def import_config(path: str | Path) -> tuple[Values, list[str]]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); give the path of a config") from None
     except (KeyError, TypeError, ValueError, SyntaxError, AttributeError) as error:
-        raise ConfigError(f"{path}: is no such config ({type(error).__name__}: {error})") from None
+        raise ConfigError(f"{path}: is not such a config ({type(error).__name__}: {error})") from None
     make_config(values, [], str(path))
     return values, notes
 
@@ -158,7 +158,7 @@ def _read_estool(text: str, game: str) -> tuple[Values, list[str]]:
             games[ast.literal_eval(line.targets[0].slice)] = found.get(getattr(line.value, "id", ""), {})
     it = games[game]
     if it["rnn_mode"] or it["activation"] not in ("tanh", "passthru", "relu"):
-        raise ValueError(f"only feed-forward games with tanh, passthru or relu can be imported, and {game} is another")
+        raise ValueError(f"only feed-forward games with tanh, passthru or relu can be imported, but {game} is not one")
     name = it["env_name"] if "-v" in it["env_name"] else f"{it['env_name']}-v0"
     values: Values = {
         "environment": {"id": name if "Bullet" in name else _newest_id(name, notes)},

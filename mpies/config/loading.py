@@ -69,7 +69,7 @@ def validate_config(values: Mapping[str, Any], where: str, overridden: Sequence[
         raise ConfigError(explain(error, where, overridden, model)) from None
     except (RecursionError, ValueError):
         raise ConfigError(
-            f"{where}: environment.kwargs must hold numbers, texts, flags, lists and sections only; fix or remove it"
+            f"{where}: environment.kwargs accepts only numbers, text, true, false, lists and sections; fix or remove it"
         ) from None
     return config
 
@@ -208,11 +208,13 @@ def parse_value(text: str, where: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f" line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{where}:{line} is not YAML ({one_line(error.problem or error.context)})") from None
+        raise ConfigError(f"{where}:{line} is not valid YAML ({one_line(error.problem or error.context)})") from None
     except yaml.reader.ReaderError as error:
-        raise ConfigError(f"{where}: is not YAML (character number {error.position + 1}: {error.reason})") from None
+        raise ConfigError(
+            f"{where}: is not valid YAML (character number {error.position + 1}: {error.reason})"
+        ) from None
     except RecursionError:
         raise ConfigError(f"{where}: is nested too deeply; a config has three levels") from None
     # PyYAML raises these itself for malformed numbers and dates.
     except (yaml.YAMLError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{where}: is not YAML ({one_line(error)})") from None
+        raise ConfigError(f"{where}: is not valid YAML ({one_line(error)})") from None

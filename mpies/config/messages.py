@@ -99,7 +99,7 @@ def _describe(problem: ErrorDetails, section: type[Options], field: FieldInfo | 
     if kind == "literal_error" and field.annotation is not None:
         return _describe_choice(name, list(field.annotation.__args__), value)
     if problem["loc"][-1] == "[key]":
-        return f"{name} has the key {quoted(value)}, which must be a text; quote or remove it"
+        return f"{name} has the key {quoted(value)}, which must be text; quote or remove it"
     if kinds:
         expected = "must be a section of keys"
     elif kind == "value_error":
@@ -151,7 +151,7 @@ def quoted(value: Any) -> str:
     """A value as an error shows it: with its type where that helps, and at most 60 characters long."""
     if value is None:
         return "empty"
-    names = {list: "the list ", dict: "the section ", str: "the text ", bool: "the flag "}
+    names: dict[type, str] = {list: "the list ", dict: "the section ", str: "the text "}
     text = repr(value) if isinstance(value, str) else _as_yaml(value)
     return names.get(type(value), "") + (text if len(text) <= 60 else text[:57] + "...")
 

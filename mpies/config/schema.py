@@ -53,30 +53,31 @@ class EnvironmentSection(Options):
     )
     backend: Literal["auto", "envpool", "gymnasium", "gym"] = Field(
         "auto",
-        description="auto takes EnvPool if it has the id and no kwargs are given, then gymnasium, then gym",
+        description="auto chooses EnvPool if it has the id and no kwargs are given, else gymnasium, else gym",
     )
     kwargs: dict[str, Any] = Field({}, description="keyword arguments of the environment's constructor")
     rebuild: Literal["auto", "always", "never"] = Field(
         "auto",
-        description="not for EnvPool: whether each episode gets a new environment object; auto does so if a short "
-        "probe finds that the object carries history from one episode into the next",
+        description="whether each episode gets a new environment object; auto does so if a short probe finds state "
+        "that one episode leaves to the next; not for EnvPool",
     )
     rebuild_every: Count | None = Field(
         1000,
-        description="not for EnvPool: number of episodes after which the environment object is replaced, in case it "
-        "leaks memory",
+        description="number of episodes after which the environment object is replaced, in case it leaks memory; not "
+        "for EnvPool",
     )
     episode_timeout: Positive | None = Field(
         None, description="seconds of wall time after which an episode counts as failed; default never"
     )
     instances: Count | None = Field(
         None,
-        description="how many objects of the environment may exist at a time, such as 1 if each needs a licence; "
-        "default no limit; not for EnvPool",
+        description="maximum number of environment objects at a time, such as 1 if each needs a licence; default no "
+        "limit; not for EnvPool",
     )
     instances_per: Literal["rank", "node"] = Field(
         "rank",
-        description="what instances counts: the objects of a rank, or of a node; of a node's ranks only so many play",
+        description="whether instances limits the objects of each rank or of each node; with node, only that many of "
+        "its ranks play",
     )
     max_steps: Count | None = Field(
         None, description="time limit of an episode, in steps of the environment; default the environment's"
@@ -87,20 +88,24 @@ class EnvironmentSection(Options):
     action_repeat: Count = Field(
         1, description="steps of the environment for which an action is repeated; their rewards are summed"
     )
-    hide: list[WholeNumber] = Field([], description="indices of observations that the policy does not get")
+    hide: list[WholeNumber] = Field(
+        [], description="indices of the numbers of an observation that are hidden from the policy"
+    )
     ignored_rewards: list[Real] = Field(
         [], description="in training, rewards of exactly these values count as 0, such as [-100] of BipedalWalker"
     )
     reward_shift: Real = Field(
-        0.0, description="in training, subtracted from the reward of each step, for instance a bonus for surviving"
+        0.0,
+        description="in training, this number is subtracted from the reward of each step, for instance a bonus for "
+        "surviving",
     )
     behaviour: list[Text] = Field(
         [],
-        description="for solvers that search for novelty: names in the environment's info, such as [x_position], whose "
-        "last values describe how an episode ended; [] takes the last observation",
+        description="for solvers that search for novelty: names in the environment's info, such as [x_position], "
+        "whose last values describe how an episode ended; [] uses the last observation",
     )
     adaptive: AdaptiveSection | None = Field(
-        None, description="in training, a limit on the length of episodes that grows"
+        None, description="a limit on the length of training episodes that grows during the run"
     )
     seeds: Literal["pair", "generation"] = Field(
         "pair",
@@ -112,8 +117,8 @@ class EnvironmentSection(Options):
     )
     shift: Real = Field(
         0.0,
-        description="for functions: the optimum is moved by normal random numbers, drawn from the run's seed, times "
-        "this",
+        description="for functions: the optimum is moved by this number times normal random numbers, drawn from the "
+        "run's seed",
     )
 
     @property
@@ -157,7 +162,7 @@ class EnvironmentSection(Options):
             return self
         if self.id.startswith("function:") and self.function not in FUNCTIONS:
             raise ValueError(
-                f"id names no test function: {self.id!r}; use one of function:{', function:'.join(FUNCTIONS)}"
+                f"id must name a test function, but is {self.id!r}; use one of function:{', function:'.join(FUNCTIONS)}"
             )
         if self.dimension is None:
             raise ValueError(f"dimension is missing: how many parameters {self.id} has, for instance dimension: 100")
@@ -171,7 +176,9 @@ class NoiseTable(Options):
     """The noise table, shared by the ranks of a node."""
 
     size: Annotated[Count, Field(ge=2)] = Field(
-        25_000_000, description="float32 numbers; 4 bytes each per node (published size: 250_000_000)"
+        25_000_000,
+        description="count of float32 numbers; each needs 4 bytes of shared memory per node (published size: "
+        "250_000_000)",
     )
 
 
@@ -183,21 +190,21 @@ class NoiseSection(NoiseTable):
 
 
 class LowRankSection(NoiseTable):
-    """For matrices of weights, products of vectors of normals: far less noise to read (docs/solvers.md)."""
+    """For matrices of weights, products of vectors of normals, so there is far less noise to read (docs/solvers.md)."""
 
     kind: Literal["low_rank"] = "low_rank"
-    rank: Count = Field(1, description="r: a matrix takes r (rows + columns) normals in place of rows * columns")
+    rank: Count = Field(1, description="r: a matrix needs r (rows + columns) normals instead of rows * columns")
 
 
 class OrthogonalSection(NoiseTable):
-    """For few parameters, directions that are orthogonal to each other: fewer members do (docs/solvers.md)."""
+    """For few parameters, directions that are orthogonal to each other: fewer members are enough (docs/solvers.md)."""
 
     kind: Literal["orthogonal"] = "orthogonal"
     rank: ClassVar[int] = 0
 
 
 class EvaluationSection(Options):
-    """Held-out episodes of the mean; they train nothing and count in no budget."""
+    """Held-out episodes of the mean.  They do not train it, and do not count towards the limits of `stop`."""
 
     every: WholeNumber = Field(10, description="generations between evaluations; 0 evaluates at the end only")
     episodes: Count = Field(100, description="episodes of an evaluation, each with a seed of its own")
@@ -207,12 +214,14 @@ class CheckpointSection(Options):
     """Complete states on disk."""
 
     every: Count = Field(10, description="generations between checkpoints")
-    seconds: Positive | None = Field(None, description="a checkpoint also whenever this many seconds have passed")
-    keep: Count = Field(3, description="newest checkpoints kept, besides the first and the best policy")
+    seconds: Positive | None = Field(None, description="also write a checkpoint whenever this many seconds have passed")
+    keep: Count = Field(
+        3, description="number of newest checkpoints to keep, besides the first one and the best policy"
+    )
     share: Fraction = Field(
         0.02,
-        description="largest share of the run's time that checkpoints may take; beyond it a due checkpoint is "
-        "postponed, and nothing can be lost, since the ledger holds every generation",
+        description="maximum share of the run's time for writing checkpoints; a checkpoint beyond it is postponed; "
+        "nothing can be lost, since the ledger holds every generation",
     )
 
 
@@ -222,14 +231,16 @@ class WandbSection(Options):
     project: Text = Field(description="the project that the run appears in")
     entity: Text | None = Field(None, description="user or team that owns the project; default your own")
     name: Text | None = Field(None, description="name of the run; default that of its directory")
-    group: Text | None = Field(None, description="what runs of an experiment have in common, such as its name")
+    group: Text | None = Field(None, description="group of the run, such as the name of an experiment")
     tags: list[Text] = Field([], description="tags of the run")
 
 
 class MLflowSection(Options):
     """MLflow."""
 
-    experiment: Text = Field("mpies", description="the experiment that the run appears in; made where it is missing")
+    experiment: Text = Field(
+        "mpies", description="the experiment that the run appears in; created if it does not exist"
+    )
     uri: Text | None = Field(
         None, description="where runs are stored, such as sqlite:///mlflow.db; default MLFLOW_TRACKING_URI or MLflow's"
     )
@@ -246,7 +257,7 @@ with warnings.catch_warnings():
             False, description="TensorBoard events in the run, under the names of OpenAI's starter"
         )
         json: Flag = Field(  # type: ignore[assignment]
-            False, description="metrics.jsonl in the run: the rows of metrics.csv as JSON objects, one a line"
+            False, description="metrics.jsonl in the run: the rows of metrics.csv as JSON objects, one per line"
         )
         wandb: WandbSection | None = Field(None, description="send the run to Weights & Biases")
         mlflow: MLflowSection | None = Field(None, description="send the run to MLflow")
@@ -258,17 +269,19 @@ class StopSection(Options):
     generations: Count = Field(1000, description="generations")
     target: Real | None = Field(
         None,
-        description="mean return over an evaluation's episodes, and again over as many fresh ones: solved",
+        description="the run is solved when an evaluation's mean return reaches this, and again over as many fresh "
+        "episodes",
     )
     steps: Count | None = Field(None, description="environment steps of training")
-    seconds: Positive | None = Field(None, description="seconds of training, all resumes together")
+    seconds: Positive | None = Field(None, description="seconds of training, summed over all resumes")
     grace: NonNegative = Field(
-        30.0, description="seconds that a generation may still take after a signal before it is abandoned"
+        30.0,
+        description="after a signal, the seconds that the current generation may still take before it is abandoned",
     )
     max_failures: Fraction = Field(
         0.5,
         description="share of a generation's members, or of an evaluation's episodes, that may fail before the run "
-        "stops with exit code 1; of the last evaluation none may fail",
+        "stops with exit code 1; in the last evaluation none may fail",
     )
 
 
@@ -299,17 +312,17 @@ else:
 class Config(Options):
     """A whole run."""
 
-    seed: WholeNumber = Field(1, description="everything random in the run is a function of this number")
+    seed: WholeNumber = Field(1, description="seed of all random numbers in the run")
     environment: EnvironmentSection = Field(description="the task")
     policy: PolicySection = Field(cast("PolicySection", MLPOptions()), description="what maps observations to actions")
     solver: SolverSection = Field(
         cast("SolverSection", SOLVERS["openai_es"].Options()), description="the algorithm that trains the policy"
     )
     overlap: Fraction = Field(
-        0.0, description="share of a generation's members that may begin before the generation before it is complete"
+        0.0, description="share of a generation's members that may start before the previous generation is complete"
     )
     noise: Annotated[NoiseSection | LowRankSection | OrthogonalSection, Field(discriminator="kind")] = Field(
-        NoiseSection(), description="the random numbers that members are made of"
+        NoiseSection(), description="the random numbers that perturb the members"
     )
     evaluation: EvaluationSection = Field(EvaluationSection(), description="how progress is measured")
     checkpoint: CheckpointSection = Field(CheckpointSection(), description="how often the state is saved")
@@ -329,7 +342,7 @@ class Config(Options):
         if self.overlap and not self.solver.overlaps:
             able = ", ".join(kind for kind, solver in SOLVERS.items() if solver.Options.overlaps)
             raise ValueError(
-                f"overlap is not for solver.kind {self.solver.kind}, whose step needs members of its newest "
+                f"overlap does not work with solver.kind {self.solver.kind}, whose update needs members of the newest "
                 f"distribution; leave it out, or use one of {able}"
             )
         return self
@@ -346,7 +359,7 @@ class Config(Options):
         if not self.solver.takes_low_rank:
             takers = ", ".join(kind for kind, solver in SOLVERS.items() if solver.Options.takes_low_rank)
             raise ValueError(
-                f"noise.kind {self.noise.kind} is for solvers that need no more of the noise than its weighted sum "
+                f"noise.kind {self.noise.kind} works with solvers that need only the weighted sum of the noise "
                 f"({takers}), but solver.kind is {self.solver.kind}; use noise: {{kind: full}}"
             )
         return self

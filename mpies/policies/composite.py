@@ -29,7 +29,7 @@ class CompositeHead:
             given = getattr(options, name)
             if given and given != "none" and all(getattr(head.options, name) != given for head in self.heads):
                 raise ValueError(
-                    f"policy.{name} {given} is for none of the {len(self.heads)} parts of the action; use {cure}none"
+                    f"policy.{name} {given} fits none of the {len(self.heads)} parts of the action; use {cure}none"
                 )
         self.width = sum(head.width for head in self.heads)
         self.deviations = tuple(count for head in self.heads for count in head.deviations)

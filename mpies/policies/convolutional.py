@@ -34,13 +34,17 @@ class ConvolutionalOptions(PolicyOptions):
 
     kind: Literal["conv"] = "conv"
     convolutions: Annotated[list[Convolution], Field(min_length=1)] = Field(
-        [[16, 8, 4], [32, 4, 2]], description="of each layer: filters, size and stride in pixels"
+        [[16, 8, 4], [32, 4, 2]], description="each layer: number of filters, their size and their stride in pixels"
     )
     hidden: list[Count] = Field([256], description="units of each dense hidden layer")
-    activation: Literal["tanh", "relu", "lrelu", "elu", "linear"] = Field("relu", description="of the hidden layers")
+    activation: Literal["tanh", "relu", "lrelu", "elu", "linear"] = Field(
+        "relu", description="activation of the hidden layers"
+    )
     batch_normalization: Flag = Field(True, description="virtual batch normalisation of the hidden layers")
-    reference: Count = Field(64, description="images of the reference batch")
-    normalize_observations: Flag = Field(False, description="of single pixels; the layers are normalised instead")
+    reference: Count = Field(64, description="number of images in the reference batch")
+    normalize_observations: Flag = Field(
+        False, description="normalise single pixels; usually off, since batch_normalization is used instead"
+    )
 
 
 class Convolutional(Policy):

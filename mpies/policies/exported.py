@@ -66,7 +66,9 @@ class Policy:
         is_one, x = x.ndim == 1, np.atleast_2d(x)
         if isinstance(self.network, RecurrentNetwork) and self._rows != len(x):
             if self._rows:
-                raise ValueError(f"episodes of {self._rows} observations go on; call reset before {len(x)} others")
+                raise ValueError(
+                    f"{self._rows} episodes are in progress; call reset before you pass {len(x)} observations"
+                )
             self.network.allocate(len(x))
             self._rows = len(x)
         if self.normalization is not None:

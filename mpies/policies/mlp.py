@@ -21,7 +21,9 @@ class MLPOptions(PolicyOptions):
 
     kind: Literal["mlp"] = "mlp"
     hidden: list[Count] = Field([64, 64], description="units of each hidden layer")
-    activation: Literal["tanh", "relu", "lrelu", "elu", "linear"] = Field("tanh", description="of the hidden layers")
+    activation: Literal["tanh", "relu", "lrelu", "elu", "linear"] = Field(
+        "tanh", description="activation of the hidden layers"
+    )
     bias: Flag = Field(True, description="whether layers have a bias")
 
 

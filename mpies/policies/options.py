@@ -16,8 +16,8 @@ class PolicyOptions(Options):
 
     output: Literal["clip", "scale"] = Field(
         "clip",
-        description="continuous actions: clip the output to the bounds, or tanh and scale it to them; "
-        "discrete actions take the largest output",
+        description="continuous actions: clip the output to the bounds, or tanh and scale it to them; a discrete "
+        "action is the largest output",
     )
     bins: Text | None = Field(
         None,
@@ -33,18 +33,18 @@ class PolicyOptions(Options):
         0.0, description="standard deviation of normals added to continuous actions in training (OpenAI's ac_noise_std)"
     )
     time_input: Positive | None = Field(
-        None, description="one more input: the steps of the episode so far, divided by this number"
+        None, description="adds an input: the steps of the episode so far, divided by this number"
     )
     init_from: Text | None = Field(
         None,
-        description="start from this run or policy file, or a policy of another program (docs/policies.md), "
-        "observation statistics included, whatever `initial` says",
+        description="start from this run, policy file or policy of another program (docs/policies.md), with its "
+        "observation statistics; `initial` is then ignored",
     )
     initial: Literal["scaled", "zeros"] = Field(
         "scaled", description="first parameters: columns of unit-norm normals (last layer 0.01), or zeros"
     )
     normalize_observations: Flag = Field(
-        True, description="subtract the mean and divide by the standard deviation of the observations seen"
+        True, description="subtract the mean of the observations seen so far, and divide by their standard deviation"
     )
     observation_clip: Positive = Field(5.0, description="normalised observations are clipped to +- this")
     statistics_fraction: Fraction = Field(

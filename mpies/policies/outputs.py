@@ -44,7 +44,7 @@ class Head:
         if options.action_noise and not isinstance(action, Continuous):
             raise ValueError("policy.action_noise is for continuous actions, but these are discrete; remove it")
         if options.action_noise and options.sampling != "none":
-            raise ValueError(f"policy.action_noise and sampling {options.sampling} exclude each other; remove one")
+            raise ValueError(f"policy.action_noise and sampling {options.sampling} cannot be used together; remove one")
         self.deviations: tuple[int, ...] = ()
         self.shape: tuple[int, ...]  # of a member's outputs, as the head reads them
         if not isinstance(action, Continuous):

@@ -45,12 +45,14 @@ class TorchPolicy(nn.Module):
         if not isinstance(policy, (MLP, LSTM, GRU, Elman, Torch)) or not isinstance(action, (Discrete, Continuous)):
             kind, actions = (type(value).__name__.lower() for value in (policy, action))
             raise PolicyProblem(
-                f"policy.kind {kind} with {actions} actions has no torch module; "
-                "needed: mlp, lstm, gru, elman or torch, with Discrete or Box actions"
+                f"policy.kind {kind} with {actions} actions cannot become a torch module; supported: mlp, lstm, gru, "
+                "elman or torch, with Discrete or Box actions"
             )
         for name in ("bins", "time_input"):
             if getattr(options, name) is not None:
-                raise PolicyProblem(f"a policy with policy.{name} has no torch module; remove the key or call mpies'")
+                raise PolicyProblem(
+                    f"a policy with policy.{name} cannot become a torch module; remove the key or call mpies'"
+                )
         if normalization is None:
             normalization = np.stack([np.zeros(policy.inputs), np.ones(policy.inputs)])
         self._clip = options.observation_clip if options.normalize_observations else np.inf

@@ -44,7 +44,7 @@ def first_checkpoint(run: str | Path, generation: int = 0) -> tuple[Arrays, Attr
     """
     path = checkpoint_path(Path(run), generation)
     if path not in list_checkpoints(run):
-        raise RunError(f"{run}: lacks the first checkpoint, {path.name}, where replays begin")
+        raise RunError(f"{run}: the first checkpoint, {path.name}, where replays begin, is missing")
     return hdf5.read(path)
 
 

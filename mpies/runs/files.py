@@ -68,7 +68,7 @@ class AppendOnlyFile:
             return
         with open(self._path, "r+b" if self._end else "wb") as file:
             if file.seek(0, os.SEEK_END) < self._end:
-                raise OSError(errno.ESTALE, "another file stands in its place")
+                raise OSError(errno.ESTALE, "it was replaced by another file")
             file.truncate(self._end)
             file.seek(self._end)
             file.write(record)

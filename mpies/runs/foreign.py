@@ -72,7 +72,7 @@ def read_first_policy(path: Path, name: str, policy: Policy) -> Arrays:
     """
     if not isinstance(policy, MLP) or not policy.options.bias:
         kind = "without them" if isinstance(policy, MLP) else type(policy.options).model_fields["kind"].default
-        raise ConfigError(f"policy.init_from: {name} is an MLP with biases, but this policy is {kind}; take kind: mlp")
+        raise ConfigError(f"policy.init_from: {name} is an MLP with biases, but this policy is {kind}; use kind: mlp")
     try:
         found = READERS[path.suffix](path, policy)
     except RunError as error:
@@ -85,7 +85,7 @@ def read_first_policy(path: Path, name: str, policy: Policy) -> Arrays:
     parameters = np.concatenate(layers).astype(np.float32)
     statistics = np.zeros(0) if found.statistics is None else found.statistics
     if not (np.isfinite(parameters).all() and np.isfinite(statistics).all()):
-        raise ConfigError(f"policy.init_from: {name} holds numbers that are not finite; take another file")
+        raise ConfigError(f"policy.init_from: {name} contains NaN or infinity; use another file")
     whole = policy.initial(0)  # its log deviations, which come last, stay where the file has none
     whole[: len(parameters)] = parameters
     if found.log_deviations is not None and len(whole) == len(parameters) + len(found.log_deviations):
@@ -109,7 +109,7 @@ def check_fit(found: ForeignPolicy, name: str, policy: MLP) -> None:
     if found.needs.get("bins") == policy.options.bins and (inputs, outputs) != expected:
         raise ConfigError(
             f"policy.init_from: {name} has {inputs} inputs and {outputs} outputs, but this environment needs "
-            f"{expected[0]} and {expected[1]}; take the same environment"
+            f"{expected[0]} and {expected[1]}; use the same environment"
         )
     needs = {"hidden": [len(bias) for bias in found.biases[:-1]], **found.needs}
     needs["normalize_observations"] = found.statistics is not None
@@ -119,9 +119,9 @@ def check_fit(found: ForeignPolicy, name: str, policy: MLP) -> None:
     if wrong:
         texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in wrong.items()}
         settings = " ".join(shlex.quote(f"policy.{key}={text}") for key, text in texts.items())
-        raise ConfigError(f"policy.init_from: {name} is another policy than this one; add {settings}")
+        raise ConfigError(f"policy.init_from: {name} differs from this policy; add {settings}")
     if (inputs, outputs) != (policy.inputs, policy.outputs):
-        raise ConfigError(f"policy.init_from: {name} is for another environment; take the same one")
+        raise ConfigError(f"policy.init_from: {name} is for another environment; use the same one")
 
 
 def read_openai(path: Path, policy: MLP) -> ForeignPolicy:
@@ -140,7 +140,7 @@ def read_openai(path: Path, policy: MLP) -> ForeignPolicy:
     needs["bins"] = None if bins.startswith("continuous") else bins
     if "nonlin_type" in made:
         if made["nonlin_type"] == "lrelu":
-            raise ValueError("its lrelu has a slope of 0.2, that of mpies one of 0.01")
+            raise ValueError("its lrelu has a slope of 0.2, but that of mpies has 0.01")
         needs["activation"] = made["nonlin_type"]
     return ForeignPolicy(
         [named[f"{layer}/w"] for layer in layers],
@@ -163,7 +163,7 @@ def read_estool(path: Path, policy: MLP) -> ForeignPolicy:
     """
     data = json.loads(path.read_text())
     if not (isinstance(data, list) and data and isinstance(data[0], list) and len(data[0]) > 3):
-        raise ValueError("its first entry is no list of parameters; give NAME.json or NAME.best.json")
+        raise ValueError("its first entry is not a list of parameters; give NAME.json or NAME.best.json")
     parameters = np.array(data[0], np.float64)
     size, outputs = sum(rows * columns + columns for rows, columns in policy.layers), policy.outputs
     has_deviations = len(parameters) == size + outputs
@@ -218,14 +218,14 @@ def read_stable_baselines3(path: Path, policy: MLP) -> ForeignPolicy:
         with zipfile.ZipFile(archive.open("policy.pth")) as tensors:
             arrays = read_tensors(tensors)
     if data.get("use_sde"):
-        raise ValueError("its actions are made by state dependent exploration; train without use_sde")
+        raise ValueError("it uses state-dependent exploration; train it without use_sde")
     if any(name.startswith("lstm") or "features_extractor" in name for name in arrays):
-        raise ValueError("it is no MlpPolicy; only policies without convolutions and recurrent layers can be read")
+        raise ValueError("it is not an MlpPolicy; only policies without convolutions and recurrent layers can be read")
     names, default, output = _find_actor(arrays)
     given = str((data.get("policy_kwargs") or {}).get("activation_fn", default))
     activation = re.sub(r".*\.(\w+)'>", r"\1", given)
     if activation not in _ACTIVATIONS:
-        raise ValueError(f"its activation {activation} is none of {', '.join(_ACTIVATIONS)}")
+        raise ValueError(f"its activation {activation} is not one of {', '.join(_ACTIVATIONS)}")
     needs = {"output": output, "time_input": None, "bins": None}
     if len(names) > 1:
         needs["activation"] = _ACTIVATIONS[activation]
@@ -243,7 +243,7 @@ def _find_actor(arrays: Arrays) -> tuple[list[str], str, str]:
         names = [name for prefix in hidden for name in _layers_of(prefix, arrays)] + ([last] if last else [])
         if names and f"{names[-1]}.weight" in arrays:
             return names, activation, output
-    raise ValueError("it has no actor that is known here: PPO, A2C, DQN, SAC, TD3 or DDPG")
+    raise ValueError("it has no actor of a known algorithm: PPO, A2C, DQN, SAC, TD3 or DDPG")
 
 
 def _layers_of(prefix: str, arrays: Arrays) -> list[str]:
@@ -269,7 +269,7 @@ class _TensorUnpickler(pickle.Unpickler):
             return lambda storage, start, shape, strides, *_: _take(storage, start, shape, strides)
         if module == "torch" and name in _STORAGES:
             return _STORAGES[name]
-        raise pickle.UnpicklingError(f"it holds {module}.{name}, which is no tensor")
+        raise pickle.UnpicklingError(f"it contains {module}.{name}, which is not a tensor")
 
     def persistent_load(self, identity: Any) -> Array:
         _, kind, key, *_ = identity
@@ -281,7 +281,7 @@ def _take(storage: Array, start: int, shape: tuple[int, ...], strides: tuple[int
     dense = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     end = start + math.prod(shape)
     if tuple(strides) != dense or not 0 <= start <= end <= len(storage):
-        raise pickle.UnpicklingError("it holds a tensor that is not contiguous")
+        raise pickle.UnpicklingError("it contains a tensor that is not contiguous")
     return storage[start:end].reshape(shape)
 
 
@@ -298,7 +298,7 @@ def read_tensors(archive: zipfile.ZipFile) -> Arrays:
     except (AttributeError, IndexError, TypeError) as error:  # of a pickle that was tampered with
         raise pickle.UnpicklingError(str(error)) from None
     if not (isinstance(tensors, dict) and all(isinstance(value, np.ndarray) for value in tensors.values())):
-        raise ValueError("it holds more than tensors")
+        raise ValueError("it contains more than tensors")
     return dict(tensors)
 
 

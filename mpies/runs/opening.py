@@ -8,16 +8,20 @@ from mpies.config.schema import Config
 from mpies.errors import ConfigError
 from mpies.paths import absolute
 from mpies.runs.lock import is_lock_file
-from mpies.runs.reader import read_config
+from mpies.runs.machine import describe_machine
+from mpies.runs.reader import read_config, read_machines
 from mpies.runs.writer import RunWriter
 
 
-def open_run(path: str | Path, config: Config, resume: str = "auto", job: str | None = None) -> RunWriter:
+def open_run(
+    path: str | Path, config: Config, resume: str = "auto", job: str | None = None, hosts: int = 1
+) -> RunWriter:
     """Make or reopen a run directory and take its lock.
 
     resume: "auto" goes on where there is a run, "never" refuses it, "must" refuses where there is none.
-    job: as for RunWriter.  Raises ConfigError when the directory holds a run of another config or cannot be written,
-    RunLocked when another job writes it.
+    job: as for RunWriter.  hosts: number of hosts that train the run.
+    Raises ConfigError when the directory holds a run of another config or cannot be written, RunLocked when another
+    job writes it.
     """
     run = RunWriter(path, config, job)
     try:
@@ -25,6 +29,7 @@ def open_run(path: str | Path, config: Config, resume: str = "auto", job: str | 
         run.path.mkdir(parents=True, exist_ok=True)
         run.lock.acquire()  # before anything else is made: of several jobs only one makes the run
         check_directory(path, config, resume)  # another job may have made it in the meantime
+        run.machines = list(dict.fromkeys([*read_machines(path), describe_machine(hosts)]))
         run.write_config()
         (run.path / "finished.yaml").unlink(missing_ok=True)
     except OSError as error:
@@ -47,7 +52,7 @@ def check_directory(directory: str | Path, config: Config, resume: str = "auto")
     has_others = not all(is_lock_file(entry) or entry.startswith(".config.yaml.") for entry in entries)
     if (path / "config.yaml").exists():
         if resume == "never":
-            raise ConfigError(f"{name}: holds a run already; use --resume auto, choose another --out, or remove it")
+            raise ConfigError(f"{name}: contains a run already; use --resume auto, choose another --out, or remove it")
         old = read_config(path)
         with contextlib.suppress(ConfigError):  # fills in keys that are newer than the run
             old = resolved(validate_config(old, f"{name}/config.yaml"))
@@ -55,8 +60,8 @@ def check_directory(directory: str | Path, config: Config, resume: str = "auto")
         if changed:
             listed = "; ".join(f"{key}: {before!r} there, {now!r} now" for key, before, now in changed[:5])
             more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
-            raise ConfigError(f"{name}: holds a run of another config ({listed}{more}); choose another --out")
+            raise ConfigError(f"{name}: contains a run of another config ({listed}{more}); choose another --out")
     elif resume == "must":
-        raise ConfigError(f"{name}: holds no run to resume; take --resume auto, or give the run's directory")
+        raise ConfigError(f"{name}: contains no run to resume; use --resume auto, or give the run's directory")
     elif has_others:
         raise ConfigError(f"{name}: is neither empty nor a run; choose another --out")

@@ -52,7 +52,7 @@ def find_policy(path: str | Path) -> Path:
     for name in ("best.h5", "policy.h5"):
         if (path / name).exists():
             return path / name
-    raise RunError(f"{path}: holds no policy yet; the first is saved at the first evaluation or checkpoint")
+    raise RunError(f"{path}: contains no policy yet; the first is saved at the first evaluation or checkpoint")
 
 
 def load_policy(path: str | Path) -> PolicyFile:

@@ -226,6 +226,17 @@ def intervals(columns: Mapping[str, npt.NDArray[np.float64]], episodes: float = 
         return CONFIDENCE * columns["eval_std"] / np.sqrt(columns.get("eval_episodes", episodes))
 
 
+def read_machines(run: str | Path) -> list[str]:
+    """The machines that a run was trained on, in words; [] where there is no run, or one that does not tell."""
+    return machines_of(RunView(run).config().get("versions"))
+
+
+def machines_of(versions: Any) -> list[str]:
+    """Likewise from the `versions` of its config.yaml."""
+    found = versions.get("machines") if isinstance(versions, dict) else None
+    return [str(machine) for machine in found] if isinstance(found, list) else []
+
+
 def read_config(run: str | Path) -> dict[str, Any]:
     """The resolved config of a run as plain values, without the versions.  Raises RunError where it cannot be read."""
     file = Path(run) / "config.yaml"

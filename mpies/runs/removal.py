@@ -14,9 +14,9 @@ def check_removable(path: str | Path) -> None:
     """Raise RunError where this is not the directory of a run, RunLocked where it, or a run in it, is being written."""
     folder = absolute(path)
     if folder.is_symlink():
-        raise RunError(f"{path}: is a link; name the run that it leads to")
+        raise RunError(f"{path}: is a link; give the run that it points to")
     if "versions" not in RunView(folder).config():  # a config.yaml without them is one that a user wrote
-        raise RunError(f"{path}: holds no run; name a run directory, such as mpies runs lists")
+        raise RunError(f"{path}: is not a run; give a run directory that mpies runs lists")
     for file in folder.rglob(LOCK_FILE):
         if RunView(file.parent).state() == "running":
             writer = RunView(file.parent).writer()

@@ -28,7 +28,7 @@ MOST = 500  # metrics that MLflow gets at a time; it takes 1000
 class Service(Tracker):
     """A tracker outside of the run directory.  What it has got is noted in RUN/tracking-NAME.json.
 
-    It has a thread of its own.  Where it fails it warns once, and training goes on without it.
+    It has a thread of its own.  Where it fails it warns once, and training continues without it.
 
     name: of the package and its section in the config.
     sent: the newest generation that it has, where it tells; a job that was killed may not have noted it.
@@ -82,7 +82,7 @@ class Service(Tracker):
             self._is_closing.set()
             self._thread.join(PATIENCE)
             if self._thread.is_alive():
-                self._warn(f"tracking.{self.name} has not taken the last generations within {PATIENCE:.0f} s")
+                self._warn(f"tracking.{self.name} did not accept the last generations within {PATIENCE:.0f} s")
 
     def _run(self) -> None:
         try:
@@ -102,7 +102,7 @@ class Service(Tracker):
             self.finish(self._reason)
         except Exception as error:
             what = f"{type(error).__name__}: {printable(str(error))}"
-            self._warn(f"tracking.{self.name} failed ({what}); training goes on without it")
+            self._warn(f"tracking.{self.name} failed ({what}); training continues without it")
 
     def _read_note(self) -> dict[str, Any]:
         try:

@@ -61,5 +61,5 @@ class Trackers(Tracker):
                 self._trackers.remove(tracker)
                 name = type(tracker).__name__
                 self._warn(
-                    f"{name} failed ({type(error).__name__}: {printable(str(error))}); training goes on without it"
+                    f"{name} failed ({type(error).__name__}: {printable(str(error))}); training continues without it"
                 )

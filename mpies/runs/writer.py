@@ -52,6 +52,7 @@ class RunWriter:
     config: of the run.  job: a name that all ranks of the job share.
     warn: called with a line where something goes wrong.
     on_evaluation: called by the writing thread when an evaluation is on disk.
+    machines: that the run was trained on, in words and in the order of its starts.
     starts: how often a rank 0 has begun to write the run, this time included.
     seconds: that training has waited for the disk.  checkpoint_seconds: that the newest checkpoint took.
     """
@@ -62,6 +63,7 @@ class RunWriter:
         self.path, self.name, self.config, self.warn = absolute(path), str(path), config, warn
         self.lock = Lock(self.path, job)
         self.on_evaluation: Callable[[], object] = lambda: None
+        self.machines: list[str] = []
         self.starts = 1
         self.seconds = 0.0
         self.checkpoint_seconds = 0.0
@@ -88,7 +90,7 @@ class RunWriter:
 
     def write_config(self) -> None:
         """Write config.yaml, with the versions of the packages in use, and make the folder of checkpoints."""
-        values = {**resolved(self.config), "versions": versions()}
+        values = {**resolved(self.config), "versions": {**versions(), "machines": self.machines}}
         write_atomically(self.path / "config.yaml", as_yaml(values).encode())
         (self.path / "checkpoints").mkdir(exist_ok=True)
 
@@ -111,7 +113,7 @@ class RunWriter:
                 break
             records.append(record)
         if rows and not (checkpoint or records):
-            self.warn(f"{self.name}: has no checkpoint that can be read; it begins again at generation 0")
+            self.warn(f"{self.name}: has no readable checkpoint; training starts again at generation 0")
         return checkpoint, records
 
     def begin(self, snapshot: Snapshot) -> None:
@@ -133,7 +135,7 @@ class RunWriter:
         rows = [row for row in read_metrics(self.path) if int(row["generation"]) <= generation]
         if len(rows) < generation:
             missing = generation - len(rows)
-            self.warn(f"{self.name}/metrics.csv: lacks {missing} of the first {generation} rows; they are lost")
+            self.warn(f"{self.name}/metrics.csv: {missing} of the first {generation} rows are missing; they are lost")
         metrics = self.path / "metrics.csv"
         self._columns = list(rows[0]) if rows else None
         if self._columns:
@@ -159,7 +161,7 @@ class RunWriter:
         if generation != self._replay_start and not ledger.has(path, generation):
             is_new = path.exists() and not path.stat().st_size  # it was to begin behind this generation
             if generation and not is_new:
-                self._warn_of_loss(f"{self.name}/ledger.bin: lacks generation {generation}", generation)
+                self._warn_of_loss(f"{self.name}/ledger.bin: generation {generation} is missing", generation)
             end, self._replay_start = 0, generation
         self._ledger = AppendOnlyFile(path, end)
 
@@ -261,7 +263,7 @@ class RunWriter:
             self._is_best_written = False
         is_removed = not has_config and not checkpoint_path(self.path, self._replay_start).exists()
         if is_removed:
-            self._ledger_loss = f"{self.name}: was removed or moved, and is made again"
+            self._ledger_loss = f"{self.name}: was removed or moved, and is created again"
         elif not (self._ledger.is_intact() or self._ledger_loss):
             self._ledger_loss = f"{self.name}/ledger.bin: was removed, shortened or replaced"
         if not (has_config or is_removed):
@@ -272,7 +274,7 @@ class RunWriter:
             self._metrics = AppendOnlyFile(metrics, None)
             if not (is_removed or self._has_warned_of_metrics):
                 self._has_warned_of_metrics = True
-                what = "was removed, shortened or replaced; it is written again, nothing is missing"
+                what = "was removed, shortened or replaced; it is written again, and no row is lost"
                 self.warn(f"{self.name}/metrics.csv: {what}")
         if not self._trackers.is_intact():
             self._trackers.resume(read_metrics(self.path))
@@ -352,10 +354,12 @@ class RunWriter:
             self._is_failing = True
             if is_refused and not self._has_warned_of_refusal:
                 self._has_warned_of_refusal = True
-                self.warn(f"{self.name}: cannot be written ({error.strerror}); training goes on and tries again")
+                self.warn(
+                    f"{self.name}: cannot be written ({error.strerror}); training continues, and writing is tried again"
+                )
         else:
             if self._has_warned_of_refusal:
-                rest = "" if self._replay_start else "; nothing is missing"
+                rest = "" if self._replay_start else "; nothing is lost"
                 self.warn(f"{self.name}: can be written again{rest}")
             self._is_failing = self._has_warned_of_refusal = False
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import platform
 import statistics
 import tempfile
 import time
@@ -22,6 +21,7 @@ from mpies.errors import ConfigError
 from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import Player, RolloutQueue, play_alone
 from mpies.runs.files import write_atomically
+from mpies.runs.machine import find_processor
 from mpies.runs.opening import open_run
 from mpies.runs.versions import versions
 from mpies.runs.writer import RunWriter
@@ -343,7 +343,7 @@ def write_constants(constants: Constants, out: str) -> None:
     try:
         write_atomically(out, text.encode())
     except OSError as error:
-        raise ConfigError(f"--out {out}: cannot be written ({error.strerror}); take another file") from None
+        raise ConfigError(f"--out {out}: cannot be written ({error.strerror}); give another file") from None
 
 
 def describe(constants: Constants) -> str:
@@ -356,24 +356,15 @@ def describe(constants: Constants) -> str:
     ]
     for name in ("broadcast", "allgather", "gather"):
         operation: Collective = getattr(machine, name)
-        lines.append(f"{name:<28} {1e6 * operation.latency:10.1f} us a level {operation.bandwidth / 1e9:10.2f} GB/s")
-    lines.append(f"{'a generation besides':<28} {1e3 * machine.generation:10.2f} ms")
-    lines.append(f"{'and per episode':<28} {1e6 * machine.episode:10.2f} us")
-    lines.append(f"{'and per parameter':<28} {1e9 * machine.parameter:10.2f} ns")
+        lines.append(f"{name:<28} {1e6 * operation.latency:10.1f} us per level {operation.bandwidth / 1e9:10.2f} GB/s")
+    lines.append(f"{'fixed cost of a generation':<28} {1e3 * machine.generation:10.2f} ms")
+    lines.append(f"{'fixed cost of an episode':<28} {1e6 * machine.episode:10.2f} us")
+    lines.append(f"{'fixed cost of a parameter':<28} {1e9 * machine.parameter:10.2f} ns")
     if workload:
         lines.append(
-            f"{workload.name}: {workload.parameters:,} parameters, {workload.episodes:,} episodes a generation"
+            f"{workload.name}: {workload.parameters:,} parameters, {workload.episodes:,} episodes per generation"
         )
         lines.append(f"{'a step of one rank':<28} {1e6 * (workload.step or 0):10.1f} us")
         lines.append(f"{'an episode':<28} {1e3 * workload.seconds:10.2f} ms")
         lines.append(f"{'its coefficient of variation':<28} {workload.variation:10.2f}")
     return "\n".join(lines)
-
-
-def find_processor() -> str:
-    """The name of this machine's processor."""
-    info = Path("/proc/cpuinfo")
-    for line in info.read_text().splitlines() if info.exists() else ():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -61,7 +61,7 @@ class Workload(Options):
     Files of older versions call `slots` lanes; both are read.
     """
 
-    name: Text = Field("a task", description="for people: which task this is")
+    name: Text = Field("a task", description="name of the task, for display")
     environment: Text = Field("", description="its environment")
     parameters: Count = Field(description="d")
     rows: Count = Field(description="noise rows of a generation; half its members for antithetic pairs")
@@ -95,7 +95,7 @@ class Constants(Options):
 
     machine: Machine = Field(Machine(), description="the machine")
     task: Workload | None = Field(None, description="the task, where bench was given a config")
-    measured: dict[str, Any] = Field({}, description="when, where and on how many ranks; for people")
+    measured: dict[str, Any] = Field({}, description="when, where and on how many ranks, for display")
 
 
 def read_constants(path: str | Path) -> Constants:
@@ -152,13 +152,13 @@ def fit_workload(config: Config, path: str, constants: Constants, task: Task | N
     """
     if constants.task is None:
         raise ConfigError(
-            f"{path}: how long its episodes take is not known; measure with mpies bench {path} --out FILE, "
+            f"{path}: the duration of its episodes is unknown; measure it with mpies bench {path} --out FILE, "
             "and give --constants FILE"
         )
     if constants.task.environment != config.environment.id:
         raise ConfigError(
-            f"{path}: its environment is {config.environment.id}, but the constants are of "
-            f"{constants.task.environment}; measure with mpies bench {path} --out FILE"
+            f"{path}: its environment is {config.environment.id}, but the constants are for "
+            f"{constants.task.environment}; measure it with mpies bench {path} --out FILE"
         )
     dimension = (task or Task(config)).dimension
     solver = config.solver
@@ -293,7 +293,7 @@ def describe(
         f"{workload.name}: {workload.parameters:,} parameters, {workload.episodes:,} episodes of "
         f"{workload.seconds:.3g} s a generation (CV {workload.variation:.2f}{longest})",
         "",
-        f"{'':>7}  {'every generation by itself':^38}  {'with the overlap of the last column':^38}",
+        f"{'':>7}  {'without overlap':^38}  {'with the overlap in the last column':^38}",
         f"{'ranks':>7}" + 2 * f"  {'s/generation':>12} {'efficiency':>10} {unit:>14}" + "  overlap",
     ]
     for pair in pairs:
@@ -334,7 +334,7 @@ def draw_plot(path: str | Path, workload: Workload, pairs: Sequence[tuple[Predic
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     ranks = [pair[0].ranks for pair in pairs]
-    for place, label in enumerate(("every generation by itself", "with overlap")):
+    for place, label in enumerate(("without overlap", "with overlap")):
         axes.plot(ranks, [pair[place].efficiency for pair in pairs], marker="o", label=label)
     axes.set(xscale="log", ylim=(0, 1.05), xlabel="ranks", ylabel="share of time spent playing", title=workload.name)
     axes.grid(alpha=0.3)

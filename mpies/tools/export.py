@@ -45,7 +45,9 @@ def export_policy(path: str | Path, to: str | Path) -> str:
     elif kind in (*exported.NETWORKS, "torch"):
         content = _by_torch(saved, to.suffix)
     else:
-        raise ConfigError(f"{saved.path}: policy.kind {kind} has no export; needed: {', '.join(exported.NETWORKS)}")
+        raise ConfigError(
+            f"{saved.path}: policy.kind {kind} cannot be exported; supported: {', '.join(exported.NETWORKS)}"
+        )
     try:
         write_atomically(to, content)
     except OSError as error:

@@ -41,7 +41,7 @@ class Replay:
         if generation is not None and generation < start:
             raise RunError(
                 f"{path}: generation {generation} cannot be replayed, since its ledger begins with generation "
-                f"{start + 1} and what was before is lost; give {start} or a later one"
+                f"{start + 1} and earlier ones are lost; give {start} or a later one"
             )
         arrays, attributes = first_checkpoint(self.path, start)
         self.digest = str(attributes["digest"])
@@ -127,9 +127,10 @@ def load_member(path: str | Path, generation: int, member: int) -> RecordedMembe
     """Member number `member` of a generation.  Raises RunError when there is no such member."""
     before = Replay(path, generation - 1)
     record = next((record for record, _ in ledger.read(before.path / "ledger.bin", after=generation - 1)), None)
-    if record is None or member >= len(record["returns"]):
-        members = 0 if record is None else len(record["returns"])
-        raise RunError(f"{path}: generation {generation} has {members} members on record, no number {member}")
+    if record is None:
+        raise RunError(f"{path}: generation {generation} is not in its ledger, which ends at {generation - 1}")
+    if member >= (members := len(record["returns"])):
+        raise RunError(f"{path}: generation {generation} has no member {member}; its members are 0 to {members - 1}")
     config, task = before.config, Task(before.config)
     number, place = divmod(member, config.solver.members(task.dimension))
     parts = before.next_parts() if number == 0 else before.next_parts()[-1:]

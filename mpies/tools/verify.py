@@ -53,9 +53,12 @@ def verify_ranks(path: str | Path, counts: Sequence[int], generations: int, over
             verdict = compare_digests(expected, resumed)
             print_row(counts[0], resumed, f"{verdict}, stopped after generation {half} and resumed")
     if differing:
-        click.echo("NOT the same bits: look at the environment with mpies probe")
+        click.echo("NOT the same bits: check the environment with mpies probe")
     elif resumed != expected:
-        click.echo("NOT the same bits after a stop: does the environment or the solver keep something of its own?")
+        click.echo(
+            "NOT the same bits after a stop: does the environment or the solver keep state that checkpoints do not "
+            "contain?"
+        )
     elif failed:
         click.echo(f"NOT proven: training failed on {' and on '.join(map(str, failed))} ranks")
     else:

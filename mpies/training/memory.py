@@ -21,7 +21,7 @@ def require_memory(needs: Mapping[str, int]) -> None:
         share = f", {part} of it" if part != whole else ""
         raise ConfigError(
             f"a rank needs at least {whole} of memory{share} for {largest}, but {describe_size(usable)} can be used "
-            "here; make that smaller, or take another machine"
+            "here; make that smaller, or use a machine with more memory"
         )
 
 

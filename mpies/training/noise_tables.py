@@ -109,8 +109,9 @@ class NoiseTables:
                 if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.ENOMEM):
                     raise
                 raise NotEnoughSharedMemory(
-                    f"a node lacks shared memory in /dev/shm for a noise table of {4 * size / 2**20:.0f} MB: lower "
-                    "noise.size, take fewer groups with --ranks-per-run, or give the container a larger /dev/shm (a "
+                    f"/dev/shm of a node is too small for a noise table of {4 * size / 2**20:.0f} MB: lower "
+                    "noise.size, train fewer runs at a time by a larger --ranks-per-run, or give the container a "
+                    "larger /dev/shm (a "
                     "memory volume, --shm-size)"
                 ) from None
         self._entries[number] = seed, size, place, 0

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.errors import RunError
-from mpies.runs.reader import Columns, RunView, find_runs, intervals
+from mpies.runs.reader import Columns, RunView, find_runs, intervals, machines_of
 
 # How the ranks of a run may change between two generations.
 FEWER, RESTART, MORE = "fewer ranks", "restart", "more ranks"
@@ -20,6 +20,7 @@ class Curves:
     """A run as it is now, of g generations.
 
     config: resolved, as plain values.  versions: package to version, of the process that wrote the config.
+    machines: that the run was trained on, in words; () where it does not tell.
     columns: names to (g,) float64, NaN where a cell of metrics.csv is empty.
     reason: the stop rule that ended the run, '' while it has not ended.
     """
@@ -29,6 +30,7 @@ class Curves:
     versions: dict[str, str]
     columns: Columns
     reason: str
+    machines: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> npt.NDArray[np.float64]:
         return self.columns[name]
@@ -87,9 +89,18 @@ def read_curves(run: str | Path | RunView) -> Curves:
     if not config:
         raise RunError(f"{view.folder}/config.yaml: cannot be read; is {view.folder} a run?")
     if not len(view.metrics):
-        raise RunError(f"{view.folder}: has no generation yet; wait for the first line of its metrics.csv")
+        raise RunError(f"{view.folder}: has no generation yet; wait until the first one is complete")
     versions = config.pop("versions", {})
-    return Curves(view.folder, config, versions, dict(columns), view.finished().get("reason", ""))
+    machines = tuple(machines_of(versions))
+    versions.pop("machines", None)
+    return Curves(view.folder, config, versions, dict(columns), view.finished().get("reason", ""), machines)
+
+
+def find_machine(runs: Iterable[Curves]) -> str:
+    """The machine that all of these runs were trained on, in words; '' where they differ or do not tell."""
+    found = {run.machines for run in runs}
+    machines = found.pop() if len(found) == 1 else ()
+    return machines[0] if len(machines) == 1 else ""
 
 
 def read_all_curves(paths: Iterable[str | Path]) -> tuple[list[Curves], list[str]]:

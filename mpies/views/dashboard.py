@@ -47,7 +47,7 @@ _CLIENT_HAS_LEFT = (ConnectionError, TimeoutError)
 def serve(folder: str | Path, host: str, port: int) -> "Server":
     """A server of the runs below `folder`, bound to its port but not yet serving.  Raises ConfigError."""
     if not Path(folder).is_dir():
-        raise ConfigError(f"{folder}: is not a folder; give one with run directories in it, such as runs")
+        raise ConfigError(f"{folder}: is not a folder; give one that contains run directories, such as runs")
     try:
         return Server((host, port), RunIndex(Path(folder).resolve()))
     except (OSError, OverflowError) as error:
@@ -105,7 +105,9 @@ class _Handler(BaseHTTPRequestHandler):
         except _CLIENT_HAS_LEFT:
             raise
         except Exception:
-            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "the dashboard has failed; see where it was started")
+            self._refuse(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "the dashboard failed; the terminal where it was started shows why"
+            )
             raise
 
     def do_HEAD(self) -> None:
@@ -116,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         if self.server.is_local and not _is_local(host):
             # Another site may resolve its own name to this address, and must not read the runs.
-            self._refuse(HTTPStatus.FORBIDDEN, "ask for localhost, or start with --host")
+            self._refuse(HTTPStatus.FORBIDDEN, "open it as localhost, or start it with --host 0.0.0.0")
         elif url.path in _PAGE:
             file, kind = _PAGE[url.path]
             self._send(_read_page(file), f"{kind}; charset=utf-8")

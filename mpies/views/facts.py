@@ -9,10 +9,10 @@ from mpies.runs.metrics import format_return
 from mpies.views.curves import Curves
 
 REASONS = {
-    "": "not complete: it goes on, or was stopped",
+    "": "not complete: still running, or stopped",
     "solved": "solved: the target was reached twice, the second time on fresh episodes",
-    "generations": "all generations made",
-    "steps": "all steps made",
+    "generations": "all generations done",
+    "steps": "all steps done",
     "seconds": "all seconds used",
 }
 
@@ -24,6 +24,8 @@ def list_facts(curves: Curves) -> Iterator[tuple[str, str]]:
     evaluated = np.flatnonzero(curves.is_evaluated)
     last = {name: values[-1] for name, values in curves.columns.items()}
     yield "seed", str(curves.config["seed"])
+    if curves.machines:
+        yield "machine", "; then ".join(curves.machines)
     yield "end", REASONS.get(curves.reason, curves.reason)
     if len(evaluated):
         at = evaluated[-1]

@@ -155,7 +155,7 @@ def list_runs(folder: str | Path) -> list[dict[str, Any]]:
     """
     place = absolute(folder)
     if not place.is_dir():
-        raise RunError(f"{folder}: there is no such folder; give the one that holds your runs")
+        raise RunError(f"{folder}: there is no such folder; give the one that contains your runs")
     found = []
     for summary in RunIndex(place).summaries():
         name = summary["name"]

@@ -64,7 +64,7 @@ class Video:
         """
         frame = np.asarray(environment.render())
         if frame.ndim != 3:
-            raise EnvironmentProblem("it gives no picture of itself (render_mode rgb_array)")
+            raise EnvironmentProblem("it cannot draw pictures (render_mode rgb_array)")
         if self._writer is None:
             self._open(environment.metadata.get("render_fps") or 30)
         if self._frames % self._stride == 0:
@@ -114,7 +114,7 @@ def visible_task(config: Config, video: Video | None, constants: Arrays | None =
     """
     section = config.environment
     if section.function is not None:
-        raise ConfigError(f"{section.id} has no episodes to look at")
+        raise ConfigError(f"{section.id} has no episodes to show")
     has_screen = any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     has_screen |= sys.platform in ("darwin", "win32")
     if not video and not has_screen:

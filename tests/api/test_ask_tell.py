@@ -213,7 +213,7 @@ def test_one_parameter_is_enough(case):
         (("snes", [1, np.nan], {}), "x0 must be finite, but is nan at coordinate 1"),
         (("snes", ["a", "b"], {}), "x0 must be a vector of numbers, but is a list of 2"),
         (("snes", [1, 2], {"bounds": (0, 1)}), "x0 must lie within the bounds, but is 2 at coordinate 1"),
-        (("snes", [1, 2], {"bounds": (0, [3, 4, 5])}), "high must be a number or 2 numbers, as x0 has"),
+        (("snes", [1, 2], {"bounds": (0, [3, 4, 5])}), "high must be a number or 2 numbers, one for each coordinate"),
         (("snes", [1, 2], {"bounds": 5}), r"bounds must be \(low, high\), but is 5"),
         (("snes", [1, 2, 3], {"bounds": [(0, 1)] * 3}), r"bounds must be.*list of 3; for pairs.*zip"),
         (("snes", [1, 2], {"bounds": (1, 1)}), "bounds of coordinate 0 must be low < high, but are 1 and 1"),
@@ -236,7 +236,7 @@ def test_wrong_values_and_wrong_order_are_refused():
     with pytest.raises(RuntimeError, match="tell before ask"):
         es.tell([1, 2])
     es.ask()
-    for values, line in (([1, 2], r"takes 8 values.*shape \(2,\)"), (3.0, "takes 8 values"), (["a"] * 8, "8 numbers")):
+    for values, line in (([1, 2], r"needs 8 values.*shape \(2,\)"), (3.0, "needs 8 values"), (["a"] * 8, "8 numbers")):
         with pytest.raises(UserError, match=line):
             es.tell(values)
     es.tell(range(8))

@@ -201,7 +201,7 @@ def test_what_a_policy_remembers_is_held_by_the_object_until_reset(kind, policy_
     policy.reset()
     assert action_of() == first
     policy(observations)
-    with pytest.raises(mpies.UserError, match="remembers 8 episodes, but 1 observation"):
+    with pytest.raises(mpies.UserError, match="the state of 8 episodes, but was given 1 observation"):
         policy(observations[0])
 
 
@@ -365,5 +365,5 @@ def test_the_parameters_of_a_torch_module_can_be_trained_and_saved(policy_of):
 @pytest.mark.parametrize("kind", ["time", "bins"])
 def test_a_policy_without_a_torch_module_is_refused_in_one_line(kind, policy_of):
     pytest.importorskip("torch", reason="PyTorch is an extra")
-    with pytest.raises(mpies.ConfigError, match="no torch module"):
+    with pytest.raises(mpies.ConfigError, match="cannot become a torch module"):
         policy_of(kind).to_torch()

@@ -152,7 +152,7 @@ print(callable(runs), load.__name__, Policy.__name__)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=HOME)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
-        "nowhere: there is no such folder; give the one that holds your runs",
+        "nowhere: there is no such folder; give the one that contains your runs",
         "mpies.runs RunView True mpies.runs.metrics",
         "True True []",
         "True load Policy",
@@ -162,8 +162,8 @@ print(callable(runs), load.__name__, Policy.__name__)
 def test_what_is_no_run_is_refused_in_one_line(path, tmp_path):
     for place, words in (
         (tmp_path / "absent", "no such directory"),
-        (tmp_path, "holds no run"),
-        (path / "best.h5", "mpies.Policy.load is for policy files"),
+        (tmp_path, "contains no run"),
+        (path / "best.h5", "open policy files with mpies.Policy.load"),
     ):
         with pytest.raises(mpies.RunError, match=words) as error:
             mpies.load(place)

@@ -133,7 +133,7 @@ MISTAKES = [
     ({"overrides": [0.05]}, "overrides must be texts"),
     ({"callbacks": [3]}, "callbacks must be functions"),
     ({"resume": "maybe"}, "resume must be one of auto, never, must"),
-    ({"resume": "must"}, "holds no run to resume"),
+    ({"resume": "must"}, "contains no run to resume"),
     ({"ranks": 0}, "ranks must be a whole number"),
     ({"ranks": 2, "comm": "world"}, "leave one of them out"),
     ({"comm": "world"}, "comm must be an mpi4py communicator"),

@@ -46,7 +46,7 @@ def test_what_a_dry_run_says_of_a_run_is_what_training_then_does(dry_run, run_mp
     config = write_config(CARTPOLE)
     assert run_mpies(0, "train", config, "--out", "run", "stop.generations=4").code == 0
     longer = read_lines(dry_run(config, "--out", "run"))
-    assert longer["run"] == "run: goes on after generation 4"
+    assert longer["run"] == "run: continues after generation 4"
     assert longer["a generation takes"].endswith("as in the newest 3 of the run")
     assert run_mpies(0, "train", config, "--out", "run").code == 0
     assert [row["generation"] for row in read_metrics(tmp_path / "run")] == [str(k) for k in range(1, 11)]
@@ -77,7 +77,7 @@ def test_each_seed_is_a_run_of_its_own(describe, write_config, trained, tmp_path
     shutil.copytree(trained(CARTPOLE), tmp_path / "x-seed-2")
     text = describe(write_config(CARTPOLE), out="x", seeds=[3, 4])
     assert "x-seed-3: new" in text and "x-seed-4: new" in text
-    with pytest.raises(ConfigError, match="x-seed-2: holds a run of another config"):
+    with pytest.raises(ConfigError, match="x-seed-2: contains a run of another config"):
         describe(write_config(CARTPOLE), out="x", seeds=[1, 2])
 
 
@@ -85,9 +85,9 @@ def test_each_seed_is_a_run_of_its_own(describe, write_config, trained, tmp_path
     ("overrides", "options", "words"),
     [
         (["solver.popluation=4"], {}, "solver.popluation"),
-        (["seed=2"], {"out": "run"}, r"run: holds a run of another config \(seed: 1 there, 2 now\)"),
-        ([], {"out": "run", "resume": "never"}, "run: holds a run already"),
-        ([], {"out": "new", "resume": "must"}, "new: holds no run to resume"),
+        (["seed=2"], {"out": "run"}, r"run: contains a run of another config \(seed: 1 there, 2 now\)"),
+        ([], {"out": "run", "resume": "never"}, "run: contains a run already"),
+        ([], {"out": "new", "resume": "must"}, "new: contains no run to resume"),
         ([], {"out": "full"}, "full: is neither empty nor a run"),
         (["policy.init_from=absent.h5"], {}, "absent.h5: cannot be read"),
         (["noise.size=10"], {}, "noise.size must be at least"),

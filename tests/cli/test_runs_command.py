@@ -69,10 +69,10 @@ def test_what_is_no_run_is_not_removed_and_neither_is_what_is_named_beside_it(fo
     (folder / "project" / "config.yaml").write_text(CARTPOLE)  # a user's own
     os.symlink(folder / "runs/old", folder / "link")
     for path, words in (
-        ("runs", "runs: holds no run"),
-        ("project", "project: holds no run"),
+        ("runs", "runs: is not a run"),
+        ("project", "project: is not a run"),
         ("link", "link: is a link"),
-        ("absent", "absent: holds no run"),
+        ("absent", "absent: is not a run"),
     ):
         assert_refused(invoke("runs", "--prune", "--yes", "runs/old", path), words)
     assert (folder / "runs/old/ledger.bin").exists() and (folder / "project/config.yaml").exists()
@@ -111,9 +111,9 @@ def test_a_job_that_takes_the_lock_meanwhile_keeps_its_run(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["absent"], "absent: there is no such folder; give the one that holds your runs"),
-        (["a", "b"], "runs takes one folder; to remove runs, say mpies runs --prune RUN ..."),
-        (["--yes"], "runs takes one folder"),
+        (["absent"], "absent: there is no such folder; give the one that contains your runs"),
+        (["a", "b"], "runs accepts one folder; to remove runs, use mpies runs --prune RUN ..."),
+        (["--yes"], "runs accepts one folder"),
         (["--prune"], "--prune needs the runs to remove"),
     ],
 )

@@ -64,7 +64,7 @@ HALF = 'environment: {id: CartPole-v1, kwargs: {a: "\\ud800"}}\n'
 def test_half_a_character_in_a_config_is_refused(tmp_path):
     (tmp_path / "c.yaml").write_text(HALF)
     assert_refused(
-        invoke("check", tmp_path / "c.yaml"), "c.yaml: line 1 is not YAML (half a character; fix or remove it)"
+        invoke("check", tmp_path / "c.yaml"), "c.yaml: line 1 is not valid YAML (half a character; fix or remove it)"
     )
 
 

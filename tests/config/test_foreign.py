@@ -93,7 +93,7 @@ def test_a_game_of_estool_becomes_a_config(tmp_path):
     tiny = make_config(import_config(f"{tmp_path}/config.py:bullet_ant_tiny")[0], [], "tiny")
     assert (tiny.environment.id, tiny.policy.hidden, tiny.policy.output) == ("AntBulletEnv-v0", [16], "clip")
     assert (tiny.policy.time_input, tiny.policy.sampling) == (1000, "gaussian")
-    with pytest.raises(ConfigError, match=r"is no such config .KeyError: 'absent'"):
+    with pytest.raises(ConfigError, match=r"is not such a config .KeyError: 'absent'"):
         import_config(f"{tmp_path}/config.py:absent")
 
 
@@ -101,11 +101,11 @@ def test_a_game_of_estool_becomes_a_config(tmp_path):
     ("name", "text", "message"),
     [
         ("a.txt", "", "must be a .json of OpenAI's starter, a .gin of es_on_gke, or config.py:GAME of estool"),
-        ("a.json", "{", "is no such config (JSONDecodeError"),
-        ("a.json", "{}", "is no such config (KeyError: 'config'"),
-        ("a.json", "[1]", "is no such config"),
-        ("a.gin", "x.y = open('file')", "is no such config (ValueError"),
-        ("a.gin", "learner.ESLearner.n_repeats = 2", "is no such config (KeyError: 'load_env.env_name'"),
+        ("a.json", "{", "is not such a config (JSONDecodeError"),
+        ("a.json", "{}", "is not such a config (KeyError: 'config'"),
+        ("a.json", "[1]", "is not such a config"),
+        ("a.gin", "x.y = open('file')", "is not such a config (ValueError"),
+        ("a.gin", "learner.ESLearner.n_repeats = 2", "is not such a config (KeyError: 'load_env.env_name'"),
         ("a.gin", None, "cannot be read (No such file or directory)"),
     ],
 )

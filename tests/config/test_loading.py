@@ -17,9 +17,9 @@ NO_CONFIG = [
     ("# only a comment", "is empty; it needs at least environment: {id: CartPole-v1}"),
     ("- a\n- b", "must hold sections such as environment: {id: CartPole-v1}, but is the list [a, b]"),
     ("hello", "must hold sections such as environment: {id: CartPole-v1}, but is the text 'hello'"),
-    (CARTPOLE + "seed: 1\nseed: 2", "line 3 is not YAML (key 'seed' appears twice; remove one)"),
-    (CARTPOLE + "solver: {sigma: 1, sigma: 2}", "line 2 is not YAML (key 'sigma' appears twice; remove one)"),
-    (CARTPOLE + "a: [", "line 2 is not YAML (expected the node content, but found '<stream end>')"),
+    (CARTPOLE + "seed: 1\nseed: 2", "line 3 is not valid YAML (key 'seed' appears twice; remove one)"),
+    (CARTPOLE + "solver: {sigma: 1, sigma: 2}", "line 2 is not valid YAML (key 'sigma' appears twice; remove one)"),
+    (CARTPOLE + "a: [", "line 2 is not valid YAML (expected the node content, but found '<stream end>')"),
 ]
 
 
@@ -43,7 +43,7 @@ def test_a_file_that_holds_no_mapping_of_yaml_is_refused_in_one_line(text, begin
             "the command line: environment.id.x is not a key, since environment.id is the text 'CartPole-v1' and not "
             "a section",
         ),
-        ("solver.sigma=[1", "the command line, solver.sigma: line 1 is not YAML"),
+        ("solver.sigma=[1", "the command line, solver.sigma: line 1 is not valid YAML"),
     ],
 )
 def test_an_override_that_is_no_key_and_value_is_refused(override, beginning, write_config):
@@ -144,7 +144,7 @@ def test_differences_also_name_keys_that_only_one_config_has(write_config):
 def test_a_file_that_is_not_text_is_refused_in_one_line(content, tmp_path):
     path = tmp_path / "x.yaml"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"x.yaml: is not (a text file|YAML)[^\n]*$"):
+    with pytest.raises(ConfigError, match=r"x.yaml: is not (a text file|valid YAML)[^\n]*$"):
         load_config(path)
 
 

@@ -12,7 +12,7 @@ WRONG = [
     ("seed: 1", "environment is missing; add environment: {id: CartPole-v1}"),
     ("environment: {}", "environment.id is missing; add id: CartPole-v1"),
     ("enviroment: {id: x}", "enviroment is not a key; did you mean environment?"),
-    ("environment: {id: 5}", "environment.id must be a text, but is 5; for instance environment.id: CartPole-v1"),
+    ("environment: {id: 5}", "environment.id must be text, but is 5; for instance environment.id: CartPole-v1"),
     (
         CARTPOLE + "solver: [1]",
         "solver must be a section of keys, but is the list [1]; for instance solver: {population: 128}",
@@ -25,7 +25,7 @@ WRONG = [
     (CARTPOLE + "population: 100", "population is not a key; did you mean solver.population?"),
     (CARTPOLE + "solver: {sigma: -1}", "solver.sigma must be greater than 0, but is -1; the default is 0.02"),
     (CARTPOLE + "solver: {sigma: .inf}", "solver.sigma must be a finite number, but is inf; the default is 0.02"),
-    (CARTPOLE + "solver: {sigma: yes}", "solver.sigma must be a number, but is the flag true; the default is 0.02"),
+    (CARTPOLE + "solver: {sigma: yes}", "solver.sigma must be a number, but is true; the default is 0.02"),
     (
         CARTPOLE + "solver: {optimizer: {learning_rate: .nan}}",
         "solver.optimizer.learning_rate must be a finite number, but is nan; the default is 0.01",
@@ -51,7 +51,7 @@ WRONG = [
     (CARTPOLE + "noise: {size: 1.5}", "noise.size must be a whole number, but is 1.5; the default is 25000000"),
     (
         CARTPOLE + "noise: low_rank\nsolver: {kind: pepg}",
-        "noise.kind low_rank is for solvers that need no more of the noise than its weighted sum "
+        "noise.kind low_rank works with solvers that need only the weighted sum of the noise "
         "(openai_es, ars, novelty_es), but solver.kind is pepg; use noise: {kind: full}",
     ),
     (
@@ -71,11 +71,11 @@ WRONG = [
     ),
     (
         "environment: &a {id: CartPole-v1, kwargs: {b: *a}}",
-        "environment.kwargs must hold numbers, texts, flags, lists and sections only; fix or remove it",
+        "environment.kwargs accepts only numbers, text, true, false, lists and sections; fix or remove it",
     ),
     (
         "environment: {id: 'function:ball', dimension: 5}",
-        "environment.id names no test function: 'function:ball'; use one of ",
+        "environment.id must name a test function, but is 'function:ball'; use one of ",
     ),
     (
         "environment: {id: 'function:sphere'}",
@@ -89,16 +89,16 @@ WRONG = [
     ),
     (
         CARTPOLE + "policy: {kind: torch, module: 5}",
-        "policy.module must be a text, but is 5; for instance policy.module: path/to/file.py:make_policy",
+        "policy.module must be text, but is 5; for instance policy.module: path/to/file.py:make_policy",
     ),
     (
         CARTPOLE + 'policy: {init_from: "a\\0b"}',
-        "policy.init_from must be a text without the character 0, but is the text 'a\\x00b'",
+        "policy.init_from must be text without the character 0, but is the text 'a\\x00b'",
     ),
     (CARTPOLE + "overlap: 2", "overlap must be at most 1, but is 2; the default is 0"),
     (
         CARTPOLE + "overlap: 1\nsolver: {kind: cma_es}",
-        "overlap is not for solver.kind cma_es, whose step needs members",
+        "overlap does not work with solver.kind cma_es, whose update needs members",
     ),
     (CARTPOLE + "solver: {}\nx-y: 1", "x-y is not a key; the top level has seed, environment, "),
     (
@@ -107,7 +107,7 @@ WRONG = [
     ),
     (
         "environment: {id: CartPole-v1, kwargs: {1: 2}}",
-        "environment.kwargs has the key 1, which must be a text; quote or remove it",
+        "environment.kwargs has the key 1, which must be text; quote or remove it",
     ),
     (
         "environment: {id: CartPole-v1, kwargs: [1]}",
@@ -182,7 +182,7 @@ def test_an_error_of_the_file_stays_one_of_the_file_where_another_key_is_overrid
     ("value", "text"),
     [
         (None, "empty"),
-        (True, "the flag true"),
+        (True, "true"),
         (1.5, "1.5"),
         ("a\nb", r"the text 'a\nb'"),
         ([1, "a"], "the list [1, a]"),

@@ -50,7 +50,7 @@ def test_a_time_limit_that_is_too_large_for_envpool_is_one_short_line(steps):
         make_env("CartPole-v1", max_steps=steps)
     message = str(caught.value)
     assert f"EnvPool cannot build CartPole-v1, max_episode_steps={steps}: a number is too large" in message
-    assert "mend max_steps" in message and len(message) < 250 and "\n" not in message
+    assert "change max_steps" in message and len(message) < 250 and "\n" not in message
     assert make_env("CartPole-v1", max_steps=2**31 - 1).interface.observation_size == 4
 
 

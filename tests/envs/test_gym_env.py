@@ -61,7 +61,7 @@ def test_kwargs_time_limit_and_spaces_are_passed_on():
 
 
 def test_unknown_kwargs_and_ids_are_refused():
-    with pytest.raises(EnvironmentProblem, match="CartPoleBulletEnv-v1 does not take these kwargs"):
+    with pytest.raises(EnvironmentProblem, match="CartPoleBulletEnv-v1 does not accept these kwargs"):
         make_env("CartPoleBulletEnv-v1", colour="red")
     with pytest.raises(EnvironmentProblem, match="did you mean AntBulletEnv-v0"):
         make_env("gym:AntBuletEnv-v0")

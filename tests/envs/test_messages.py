@@ -36,7 +36,7 @@ def test_a_missing_package_names_the_extra_that_installs_it(error, message):
     [
         (EnvironmentProblem("as it is"), "^as it is$"),
         (ModuleNotFoundError("No module named 'cv2'"), r"Some-v0 needs .*mpies\[atari\]"),
-        (TypeError("unexpected\nargument"), "Some-v0 does not take these kwargs: unexpected argument"),
+        (TypeError("unexpected\nargument"), "Some-v0 does not accept these kwargs: unexpected argument"),
         (OSError("no\nlicence"), "Some-v0 cannot be built: OSError: no licence"),
     ],
 )

@@ -84,7 +84,7 @@ def test_a_function_of_the_user_is_maximised_and_its_exceptions_are_reported(tmp
         ("def Thing(): raise OSError('no\\nlicence')", "own.py:Thing", "cannot be built: OSError: no licence"),
         ("def Thing(): return 3", "own.py:Thing", "has no observation_space and no action_space"),
         ("def Thing(): return 3", "own.py:Thing", "a plain function needs environment.dimension"),
-        ("def Thing(a): pass", "own.py:Thing", "does not take these kwargs"),
+        ("def Thing(a): pass", "own.py:Thing", "does not accept these kwargs"),
         (None, "nowhere.to_be:found", "nowhere.to_be cannot be imported (ModuleNotFoundError"),
     ],
 )

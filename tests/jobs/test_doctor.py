@@ -76,7 +76,7 @@ def test_folders_of_killed_launchers_are_found(tmp_path):
     assert not list(doctor.check_leftovers(tmp_path))
     (tmp_path / "ompi.99999999").mkdir()
     (found,) = doctor.check_leftovers(tmp_path)
-    assert found.level == "note" and "ompi.* of 1 mpirun that were killed" in found.text
+    assert found.level == "note" and "ompi.* is left of 1 killed mpirun" in found.text
     assert f"rm -r {tmp_path}/ompi.*" in found.cure
 
 
@@ -119,7 +119,7 @@ def test_hosts_must_answer_share_files_and_agree_on_the_time():
 
     found = {finding.subject: finding for finding in doctor.check_hosts(pod, "/runs", ask)}
     assert [found[name].level for name in ("hosts", "shared files", "clock")] == ["BAD", "note", "BAD"]
-    assert "no answer by ssh from w-2 of 3 others" in found["hosts"].text
+    assert "no answer through ssh from w-2 of 3 others" in found["hosts"].text
     assert "/runs is not on w-1" in found["shared files"].text
     assert "differ by up to 20.0 s" in found["clock"].text
 

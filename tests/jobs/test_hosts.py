@@ -69,7 +69,7 @@ def test_a_slurm_job_tells_its_nodes_but_for_those_that_it_lost(tmp_path, monkey
         ("h1:8,,h2", None, "'' is not a host; write NAME or NAME:SLOTS"),
         ("h1:0", None, "'h1:0' is not a host"),
         (None, "/no/such/file", "/no/such/file: cannot be read"),
-        ("h1", "hosts.txt", "exclude each other"),
+        ("h1", "hosts.txt", "cannot be used together"),
     ],
 )
 def test_a_mistake_is_one_line(hosts, hostfile, expected):

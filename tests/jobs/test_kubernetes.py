@@ -86,7 +86,7 @@ def test_the_mpijob_is_found_through_other_folders(tmp_path):
     (tmp_path / "top" / "kustomization.yaml").write_text("resources: [absent, ../empty, ../base]\n")
     assert read_mpijob(tmp_path / "top") == yaml.safe_load(BASE)
     for folder in ("empty", "."):
-        with pytest.raises(ConfigError, match="leads to no MPIJob"):
+        with pytest.raises(ConfigError, match="contains no MPIJob"):
             read_mpijob(tmp_path / folder)
 
 
@@ -104,7 +104,7 @@ def test_every_overlay_of_the_repository_has_what_a_job_changes():
 def test_a_config_needs_a_name_that_a_config_map_takes(write_config, tmp_path, monkeypatch):
     write_config(CONFIG, "my ball.yaml")
     monkeypatch.chdir(tmp_path)
-    assert_refused(invoke("launch", "k8s", "my ball.yaml", "--dry-run"), "use letters, digits, - . _ only")
+    assert_refused(invoke("launch", "k8s", "my ball.yaml", "--dry-run"), "use only letters, digits, - . _")
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")

@@ -76,7 +76,9 @@ def test_every_overlay_of_the_repository_can_be_read(name):
 
 @needs_kubectl
 def test_a_sweep_is_not_one_run():
-    with pytest.raises(ConfigError, match=r"is of a sweep; mpies sweep \S+lunar_lander_sweep\.yaml --dry-run tells"):
+    with pytest.raises(
+        ConfigError, match=r"trains a sweep; for its cost use mpies sweep \S+lunar_lander_sweep\.yaml --dry-run"
+    ):
         kubernetes.read_overlay(OVERLAYS / "sweep")
 
 
@@ -90,7 +92,7 @@ def test_what_has_no_single_run_or_config_is_refused(folder):
     (empty / "kustomization.yaml").write_text("resources: [absent.yaml]\n")
     with pytest.raises(ConfigError, match=r"empty: kubectl kustomize says: .*absent"):
         kubernetes.read_overlay(empty)
-    assert_refused(invoke("simulate", OVERLAYS / "gke-minitaur"), "measure with mpies bench minitaur --out FILE")
+    assert_refused(invoke("simulate", OVERLAYS / "gke-minitaur"), "measure it with mpies bench minitaur --out FILE")
 
 
 @pytest.mark.parametrize(

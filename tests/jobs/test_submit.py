@@ -57,7 +57,7 @@ def test_the_longest_run_is_that_of_the_longest_episodes(write_config):
     job = submit.plan(config, ("solver.population=64",), None, 2, 8, constants)
     assert job.longest == pytest.approx(500 * (4 * 3.0 + 0.5), rel=0.01)
     assert submit.describe(job).endswith("its generations take 1.7 h at most")
-    with pytest.raises(ConfigError, match="the constants are of function:sphere"):
+    with pytest.raises(ConfigError, match="the constants are for function:sphere"):
         submit.plan(config, ("environment.id=function:rastrigin",), None, 2, 8, constants)
 
 
@@ -83,7 +83,7 @@ def test_commands_run_until_one_fails(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
     assert submit.submit(commands, True, lines.append) == 7
     assert {path.name for path in tmp_path.iterdir()} == {"first", "second"} and len(lines) == 5
-    with pytest.raises(ConfigError, match=r"there is no no-such-program on the path; .* --dry-run"):
+    with pytest.raises(ConfigError, match=r"no-such-program is not on the path; .* --dry-run"):
         submit.submit([["no-such-program"]], True, lines.append)
 
 
@@ -95,7 +95,7 @@ def test_files_of_the_repository_are_found_from_anywhere(tmp_path, monkeypatch):
 
 
 def test_a_job_that_was_not_measured_says_how_to():
-    assert submit.describe(JOB).startswith("3 nodes x 16 ranks, 5.0 GB each; how long it takes was not measured: ")
+    assert submit.describe(JOB).startswith("3 nodes x 16 ranks, 5.0 GB each; its duration was not measured: ")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_job_that_was_not_measured_says_how_to():
     [
         (["slurm", "none.yaml"], "mpies: none.yaml: cannot be read"),
         (["slurm", "ball.yaml", "--constants", "ball.yaml"], "such a file is written by mpies bench"),
-        (["k8s", "ball.yaml", "--base", "."], "leads to no MPIJob"),
+        (["k8s", "ball.yaml", "--base", "."], "contains no MPIJob"),
         (["slurm", "ball.yaml", "--out", "ball.yaml/run", "--dry-run"], "choose another --out"),
     ],
 )

@@ -3,7 +3,7 @@
 python -m tests.page.look FOLDER RUN OUT                # OUT/phone-light.png and others
 python -m tests.page.look FOLDER RUN docs/page.png      # one for the readme
 
-RUN may also be a comparison of runs: +ONE+ANOTHER.
+RUN may also be a comparison of runs, +ONE+ANOTHER, a sweep, ~SWEEP, or . for the list alone.
 """
 
 import sys
@@ -14,7 +14,7 @@ from urllib.parse import quote
 from mpies.views.dashboard import serve
 from tests.page.browser import open_browser
 
-WIDTHS = {"phone": 360, "tablet": 800, "desktop": 1280}  # CSS pixels
+WIDTHS = {"phone": 390, "tablet": 820, "desktop": 1440}  # CSS pixels
 
 
 def look(folder, run, out):
@@ -30,8 +30,9 @@ def look(folder, run, out):
             # The page scrolls inside itself where it is wide.
             viewport = {"width": WIDTHS[width], "height": 2400 if is_full and width != "phone" else 800}
             page = browser.new_page(viewport=viewport, color_scheme=scheme)
-            page.goto(f"{server.url}#{run if run.startswith('+') else '=' + quote(run, safe='')}")
-            page.wait_for_selector(".uplot canvas")
+            place = "" if run == "." else run if run[0] in "+~" else "=" + quote(run, safe="")
+            page.goto(f"{server.url}#{place}")
+            page.wait_for_selector(".uplot canvas" if place else "#runs li")
             page.wait_for_timeout(500)
             page.screenshot(path=path, full_page=is_full)
             page.close()

@@ -166,18 +166,18 @@ def test_numbers_of_boxes_take_the_values_of_bins(build):
 @pytest.mark.parametrize(
     ("action", "options", "message"),
     [
-        (CHOICES, {"bins": "uniform:3"}, "policy.bins uniform:3 is for none of the 3 parts of the action; use none"),
-        (CHOICES, {"action_noise": 0.1}, "policy.action_noise 0.1 is for none of the 3 parts"),
+        (CHOICES, {"bins": "uniform:3"}, "policy.bins uniform:3 fits none of the 3 parts of the action; use none"),
+        (CHOICES, {"action_noise": 0.1}, "policy.action_noise 0.1 fits none of the 3 parts"),
         (
             CHOICES,
             {"sampling": "gaussian"},
-            "policy.sampling gaussian is for none of the 3 parts.*; use another, or none",
+            "policy.sampling gaussian fits none of the 3 parts.*; use another, or none",
         ),
-        (Composite((BOX, TALL)), {"sampling": "softmax"}, "policy.sampling softmax is for none of the 2 parts"),
+        (Composite((BOX, TALL)), {"sampling": "softmax"}, "policy.sampling softmax fits none of the 2 parts"),
         (MIXED, {"bins": "uniform:3"}, "needs bounded actions"),
         (MIXED, {"output": "scale"}, "policy.output scale needs bounded actions"),
         (MIXED, {"sampling": "gaussian", "bins": "custom:1,2"}, "use softmax"),
-        (MIXED, {"sampling": "gaussian", "action_noise": 0.1}, "exclude each other"),
+        (MIXED, {"sampling": "gaussian", "action_noise": 0.1}, "cannot be used together"),
     ],
 )
 def test_options_that_fit_no_part_are_refused(action, options, message, build):

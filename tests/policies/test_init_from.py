@@ -30,5 +30,5 @@ def test_a_run_begins_where_another_ended_and_then_needs_its_file_no_more(run_mp
     assert len(read_metrics(tmp_path / "second")) == 2
     refused = run_mpies(0, *more[:3], "third", "policy.init_from=second", "policy.hidden=5")
     assert refused.code == 2 and refused.stderr.count("\n") == 1, refused.stderr
-    assert "policy.init_from: second has 93 parameters, but this policy has 131; take the same" in refused.stderr
+    assert "policy.init_from: second has 93 parameters, but this policy has 131; use the same" in refused.stderr
     assert run_mpies(0, "play", "second", "--member", "2,3").code == 0

@@ -65,8 +65,8 @@ def test_noise_is_added_to_values_of_bins(build):
     ("action", "options", "message"),
     [
         (Discrete(3), {"action_noise": 0.1}, "for continuous actions, but these are discrete"),
-        (BOX, {"action_noise": 0.1, "sampling": "gaussian"}, "exclude each other"),
-        (BOX, {"action_noise": 0.1, "sampling": "softmax", "bins": "uniform:5"}, "exclude each other"),
+        (BOX, {"action_noise": 0.1, "sampling": "gaussian"}, "cannot be used together"),
+        (BOX, {"action_noise": 0.1, "sampling": "softmax", "bins": "uniform:5"}, "cannot be used together"),
         (Discrete(3), {"bins": "uniform:3"}, "policy.bins is for continuous actions"),
         (Discrete(3), {"sampling": "gaussian"}, "not for discrete actions; use softmax"),
         (BOX, {"sampling": "softmax"}, "not for continuous actions; use gaussian"),

@@ -73,5 +73,7 @@ def test_replays_need_the_checkpoint_of_generation_0(tmp_path):
     run = write_checkpoints(tmp_path, [0, 2])
     assert first_checkpoint(run)[1]["generation"] == 0
     checkpoint_path(run, 0).unlink()
-    with pytest.raises(RunError, match=r"lacks the first checkpoint, generation-00000000\.h5"):
+    with pytest.raises(
+        RunError, match=r"the first checkpoint, generation-00000000\.h5, where replays begin, is missing"
+    ):
         first_checkpoint(run)

@@ -67,7 +67,7 @@ def test_a_file_that_was_replaced_is_not_appended_to(tmp_path):
     file = AppendOnlyFile(tmp_path / "log", 0)
     file.append(b"first record")
     (tmp_path / "log").write_bytes(b"other")
-    with pytest.raises(OSError, match="another file stands in its place"):
+    with pytest.raises(OSError, match="it was replaced by another file"):
         file.append(b"second record")
     assert (tmp_path / "log").read_bytes() == b"other"
     (tmp_path / "log").unlink()

@@ -96,7 +96,7 @@ def test_what_does_not_fit_a_model_of_stable_baselines3_is_said_with_what_to_add
     refused = run_mpies(0, "train", config)
     assert_refused(
         refused,
-        "policy.init_from: sac.zip is another policy than this one; add 'policy.hidden=[24, 8]' "
+        "policy.init_from: sac.zip differs from this policy; add 'policy.hidden=[24, 8]' "
         "policy.output=scale policy.activation=relu policy.normalize_observations=false\n",
     )
     added = shlex.split(refused.stderr.split("; add ")[1])
@@ -141,7 +141,7 @@ def test_nothing_of_a_model_is_run(member, tmp_path):
         for name, value in members.items():
             archive.writestr(name, value)
     if member == "policy.pth":
-        with pytest.raises(ConfigError, match=r"cannot be used \(it holds .*open, which is no tensor\)"):
+        with pytest.raises(ConfigError, match=r"cannot be used \(it contains .*open, which is not a tensor\)"):
             first_policy(tmp_path / "model.zip", "CartPole-v1", RAW)
     else:
         first_policy(tmp_path / "model.zip", "CartPole-v1", RAW)
@@ -151,7 +151,7 @@ def test_nothing_of_a_model_is_run(member, tmp_path):
 def test_models_that_are_no_mlp_are_refused(tmp_path):
     sb3 = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
     sb3.PPO("MlpPolicy", "Pendulum-v1", use_sde=True, device="cpu").save(tmp_path / "sde.zip")
-    with pytest.raises(ConfigError, match=r"sde.zip cannot be used \(its actions are made by state dep"):
+    with pytest.raises(ConfigError, match=r"sde.zip cannot be used \(it uses state-dependent exploration"):
         first_policy(tmp_path / "sde.zip", "Pendulum-v1", RAW)
     for content in (b"", b"PK\x03\x04nonsense"):
         (tmp_path / "torn.zip").write_bytes(content)
@@ -198,7 +198,9 @@ def test_a_policy_of_openais_starter_brings_its_statistics(tmp_path, monkeypatch
     normalizer.restore({key: arrays[f"normalizer/{key}"] for key in ("count", "total", "squares")})
     assert np.allclose(normalizer.mean_and_deviation(), [mean, deviation], rtol=1e-6)
     assert not (tmp_path / "stolen").exists()
-    with pytest.raises(ConfigError, match=r"snapshot.h5 is another policy .* policy.normalize_observations=true"):
+    with pytest.raises(
+        ConfigError, match=r"snapshot.h5 differs from this policy; .* policy.normalize_observations=true"
+    ):
         first_policy("snapshot.h5", "Pendulum-v1", {"hidden": [8, 6], "activation": "elu"} | RAW)
 
 

@@ -92,7 +92,7 @@ def test_training_goes_on_while_the_disk_refuses_and_nothing_is_missing_at_the_e
     job.send_signal(signal.SIGCONT)
     stderr += job.communicate(timeout=60)[1]
     assert job.returncode == 0, stderr
-    assert f"{run}: cannot be written ({reason}); training goes on and tries again" in stderr
+    assert f"{run}: cannot be written ({reason}); training continues, and writing is tried again" in stderr
     assert stderr.count("cannot be written") == stderr.count("can be written again") == 1
     assert assert_complete(run, digests_of(CONFIG)) == (200, list(range(1, 201)))
     assert [path.name for path in list_checkpoints(run)] == [f"generation-{n:08d}.h5" for n in (200, 198, 0)]

@@ -29,7 +29,7 @@ def test_a_policy_is_read_as_it_was_written(tmp_path):
 
 
 def test_of_a_run_the_best_policy_is_taken_else_the_newest(tmp_path):
-    with pytest.raises(RunError, match="holds no policy yet"):
+    with pytest.raises(RunError, match="contains no policy yet"):
         find_policy(tmp_path)
     write_policy(tmp_path / "policy.h5", generation=9)
     assert load_policy(tmp_path).generation == 9

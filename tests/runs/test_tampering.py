@@ -60,8 +60,8 @@ TAMPERING = {
     "ledger removed": (remove("ledger.bin"), "ledger.bin: was removed, shortened or replaced", True),
     "ledger replaced": (replace("ledger.bin", b"x" * 999_999), "ledger.bin: was removed, shortened", True),
     "directory moved": (lambda run: run.rename(run.with_name("moved")), "run: was removed or moved", True),
-    "directory removed": (shutil.rmtree, "run: was removed or moved, and is made again", True),
-    "directory emptied": (empty, "run: was removed or moved, and is made again", True),
+    "directory removed": (shutil.rmtree, "run: was removed or moved, and is created again", True),
+    "directory emptied": (empty, "run: was removed or moved, and is created again", True),
     "checkpoints removed": (lambda run: shutil.rmtree(run / "checkpoints"), "", False),
 }
 
@@ -101,14 +101,14 @@ def test_a_run_that_was_tampered_with_is_complete_at_the_end(what, digests_of, s
         assert f"a new ledger begins with generation {first}" in stderr
         assert f"cannot reach generations before {first - 1}" in stderr
     if what == "checkpoints removed":
-        with pytest.raises(RunError, match="lacks the first checkpoint"):
+        with pytest.raises(RunError, match="the first checkpoint, "):
             Replay(run, 100)
         return
     assert len(names) == 3
     for generation in (first - 1, first, 120):
         assert Replay(run, generation).is_faithful()
     if first > 1:
-        with pytest.raises(RunError, match=f"begins with generation {first} and what was before is lost; give"):
+        with pytest.raises(RunError, match=f"begins with generation {first} and earlier ones are lost; give"):
             Replay(run, first - 2)
 
 
@@ -149,7 +149,7 @@ def test_a_ledger_that_was_lost_between_two_jobs_begins_again_at_the_checkpoint(
     outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=30")
     assert outcome.code == 0, outcome.stderr
     assert outcome.stderr.count("WARNING") == 1
-    assert "ledger.bin: lacks generation 20; training is not affected, but a new ledger begins" in outcome.stderr
+    assert "ledger.bin: generation 20 is missing; training is not affected, but a new ledger begins" in outcome.stderr
     outcome = run_mpies(0, "train", config, "--out", "run")
     assert outcome.code == 0 and "WARNING" not in outcome.stderr, outcome.stderr
     assert read_digests(run) == digests_of(CONFIG)
@@ -164,7 +164,7 @@ def test_rows_that_were_lost_between_two_jobs_are_named(run_mpies, write_config,
     (run / "metrics.csv").write_text("".join(lines[:6]))
     outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=30")
     assert outcome.code == 0, outcome.stderr
-    assert "run/metrics.csv: lacks 15 of the first 20 rows; they are lost" in outcome.stderr
+    assert "run/metrics.csv: 15 of the first 20 rows are missing; they are lost" in outcome.stderr
     assert [int(row["generation"]) for row in read_metrics(run)] == [*range(1, 6), *range(21, 31)]
 
 
@@ -175,7 +175,7 @@ def test_a_run_without_any_checkpoint_says_that_it_begins_again(digests_of, run_
     (run / "ledger.bin").unlink()
     outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=30")
     assert outcome.code == 0, outcome.stderr
-    assert "run: has no checkpoint that can be read; it begins again at generation 0" in outcome.stderr
+    assert "run: has no readable checkpoint; training starts again at generation 0" in outcome.stderr
     assert read_digests(run) == digests_of(CONFIG)[:30]
     assert Replay(run, 30).is_faithful()
 
@@ -249,10 +249,12 @@ def test_a_directory_whose_disk_is_gone_is_not_made_on_another_one(run):
     run._device = -1
     record(run, 4, 5)
     assert not run.path.exists()
-    assert run.lines == [f"{run.path}: cannot be written (No such file or directory); training goes on and tries again"]
+    assert run.lines == [
+        f"{run.path}: cannot be written (No such file or directory); training continues, and writing is tried again"
+    ]
     run.path.with_name("moved").rename(run.path)
     record(run, 6)
-    assert run.lines[1:] == [f"{run.path}: can be written again; nothing is missing"]
+    assert run.lines[1:] == [f"{run.path}: can be written again; nothing is lost"]
     assert len(read_metrics(run.path)) == 6
     assert len(list(ledger.read(run.path / "ledger.bin"))) == 6
 

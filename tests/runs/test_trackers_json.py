@@ -94,7 +94,7 @@ def test_a_tracker_that_fails_warns_once_and_the_others_go_on(tmp_path):
     for generation in range(1, 6):
         trackers.append({"generation": generation, "digest": "d"})
     trackers.close("")
-    assert warnings == ["Failing failed (ValueError: no more of this); training goes on without it"]
+    assert warnings == ["Failing failed (ValueError: no more of this); training continues without it"]
     assert failing.calls == 3 and [line["generation"] for line in read_lines(tmp_path)] == [1, 2, 3, 4, 5]
 
 

@@ -74,5 +74,5 @@ def test_a_store_that_cannot_be_used_warns_once_and_training_goes_on(tmp_path, c
     run = train(tmp_path / "run", "nonsense://store")
     assert run.status == "finished" and run.generation == 5
     warnings = [message for message in caplog.messages if "tracking.mlflow failed" in message]
-    assert len(warnings) == 1 and warnings[0].endswith("training goes on without it")
+    assert len(warnings) == 1 and warnings[0].endswith("training continues without it")
     assert "tracking.mlflow failed" in (run.path / "log.txt").read_text()

@@ -86,4 +86,4 @@ def test_without_a_key_it_warns_once_and_training_goes_on(tmp_path, monkeypatch,
     assert outcome.code == 0 and mpies.load(tmp_path / "run").generation == 5
     (warning,) = [line for line in outcome.stderr.splitlines() if "wandb" in line]
     assert "tracking.wandb failed" in warning and "wandb login" in warning
-    assert warning.endswith("training goes on without it")
+    assert warning.endswith("training continues without it")

@@ -104,7 +104,7 @@ def test_whatever_was_refused_is_written_later(since, refused, refusals, tmp_pat
         assert len(warnings) < 9
     run.close()
     assert not refusals and not unfinished.exists()
-    assert warnings[-1].endswith("can be written again; nothing is missing")
+    assert warnings[-1].endswith("can be written again; nothing is lost")
     assert [row["generation"] for row in read_metrics(run.path)] == ["1", "2", "3", "4"]
     assert [int(arrays["generation"]) for arrays, _ in ledger.read(run.path / "ledger.bin")] == [1, 2, 3, 4]
     expected = {"best.h5": 1, "policy.h5": 4, "checkpoints/generation-00000000.h5": 0}
@@ -272,7 +272,7 @@ def test_a_run_whose_config_is_damaged_is_refused_in_one_line(tmp_path, content)
 
 
 def test_a_run_is_reopened_as_resume_says(tmp_path):
-    with pytest.raises(ConfigError, match="holds no run to resume"):
+    with pytest.raises(ConfigError, match="contains no run to resume"):
         open_run(tmp_path / "run", CONFIG, "must")
     assert not (tmp_path / "run").exists()
     for resume in ("never", "must", "auto"):
@@ -280,7 +280,7 @@ def test_a_run_is_reopened_as_resume_says(tmp_path):
         (run.path / "finished.yaml").touch()  # which a run that goes on must not have
         run.close()
     before = read_files(tmp_path)
-    with pytest.raises(ConfigError, match="holds a run already"):
+    with pytest.raises(ConfigError, match="contains a run already"):
         open_run(tmp_path / "run", CONFIG, "never")
     assert read_files(tmp_path) == before
     open_run(tmp_path / "run", CONFIG).close()

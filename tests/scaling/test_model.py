@@ -99,13 +99,13 @@ def test_a_workload_is_of_numbers_or_of_what_was_measured(write_config, tmp_path
     config = write_config("environment: {id: 'function:sphere', dimension: 5}\nsolver: {population: 6, episodes: 2}\n")
     workload = model.find_workload("10,20,0.5,0.1", (), model.Constants())
     assert (workload.parameters, workload.rows, workload.episodes, workload.seconds) == (10, 10, 20, 0.5)
-    with pytest.raises(ConfigError, match="measure with mpies bench"):
+    with pytest.raises(ConfigError, match="measure it with mpies bench"):
         model.find_workload(str(config), (), model.Constants())
     measured = model.parse_workload("1,1,0.5,0.1").model_copy(update={"environment": "function:sphere", "slots": 3})
     workload = model.find_workload(str(config), ("solver.population=8",), model.Constants(task=measured))
     assert (workload.parameters, workload.rows, workload.episodes) == (5, 4, 16)
     assert (workload.seconds, workload.slots, workload.name) == (0.5, 3, "config (function:sphere)")
-    with pytest.raises(ConfigError, match="its environment is function:rastrigin, but the constants are of"):
+    with pytest.raises(ConfigError, match="its environment is function:rastrigin, but the constants are for"):
         model.find_workload(str(config), ("environment.id=function:rastrigin",), model.Constants(task=measured))
 
 
@@ -131,7 +131,7 @@ def test_simulate_prints_a_table_a_plot_and_json(run_mpies, tmp_path):
     [
         (("1,2",), "is not a task"),
         (("absent.yaml",), "cannot be read"),
-        (("config.yaml",), "measure with mpies bench"),
+        (("config.yaml",), "measure it with mpies bench"),
         (("10,10,1,0", "--constants", "broken.yaml"), "machine.cores"),
         (("10,10,1,0", "--plot", "absent/scaling.png"), "--plot absent/scaling.png: cannot be written"),
         (("10,10,1,0", "--plot", "scaling.pngg"), "--plot scaling.pngg: cannot be written"),

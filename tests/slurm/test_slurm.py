@@ -76,7 +76,7 @@ def test_a_run_is_trained_to_its_target(mpi, way, expected, submit, undisturbed,
     for finding in (
         f"Slurm job {job.number} on n1, 3 hosts, 2 ranks",
         "srun has pmix and pmi2",
-        "2 others answer by srun",
+        "2 others answer through srun",
     ):
         assert finding in job.log()
     assert not [line for line in job.log().splitlines() if line.startswith("BAD ")]
@@ -200,7 +200,7 @@ def test_an_array_of_seeds_is_trained_evaluated_and_compared(submit, undisturbed
     job = submit("seeds.sbatch", "pole.yaml", short, options=["--array=1-3", *ONE_NODE])
     runs = {seed: submit.folder / "runs" / f"pole_{short}_seed={seed}" for seed in (1, 2, 3)}
     pictures = submit.folder / "runs" / f"pole_{short}_seed=comparison"
-    expected = {"comparison_vs_iteration.png", "comparison_vs_steps.png"}  # against time with --machine alone
+    expected = {f"comparison_vs_{axis}.png" for axis in ("iteration", "steps", "time")}
     job.wait_for(lambda: {path.name for path in pictures.glob("*.png")} == expected)
     assert job.log().count("held-out episodes") >= 3
     for seed, run in runs.items():

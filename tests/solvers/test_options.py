@@ -61,7 +61,7 @@ def test_values_are_converted_by_the_type_of_their_key(key, given, expected):
         ("positive", 0, "greater than 0"),
         ("count", 0, "greater than or equal to 1"),
         ("count", 2.5, "must be a whole number"),
-        ("text", 5, "must be a text"),
+        ("text", 5, "must be text"),
         ("flag", 1, "must be true or false"),
         ("colour", "red", "Extra inputs"),
     ],

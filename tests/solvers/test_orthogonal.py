@@ -89,7 +89,7 @@ def test_the_gradient_of_a_linear_function_is_estimated_better():
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"solver": {"kind": "pepg"}}, "noise.kind orthogonal is for solvers that need no more of the noise than"),
+        ({"solver": {"kind": "pepg"}}, "noise.kind orthogonal works with solvers that need only the weighted sum"),
         ({"policy": {"hidden": [128, 128]}}, "noise.kind orthogonal is for up to 10,000 parameters, but there are"),
     ],
 )

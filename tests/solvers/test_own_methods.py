@@ -50,7 +50,7 @@ OPTIONS = {
     "def memory(self, dimension): 1 / 0": f"Mine.memory {RAISED}",
     "def memory(self, dimension): return -1": "Mine.memory must return a whole number of bytes, but returned -1",
     "def refusal(self, dimension): raise SystemExit": "Mine.refusal raised SystemExit (wrong.py, line",
-    "def refusal(self, dimension): pass": "Mine.refusal must return a text, '' if it can run, but returned None",
+    "def refusal(self, dimension): pass": "Mine.refusal must return text, '' if it can run, but returned None",
     "plays_mean = property(lambda self: 1 / 0)": f"Mine.plays_mean {RAISED}",
     "plays_mean = property(lambda self: 1)": "Mine.plays_mean must return True or False, but returned 1",
     "check = model_validator(mode='after')(lambda self: 1 / 0)": f"a validator {RAISED}",

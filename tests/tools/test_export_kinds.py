@@ -198,7 +198,7 @@ def test_a_recurrent_policy_wants_a_reset_before_other_episodes(played, tmp_path
         policy = Policy(arrays)
     policy(episodes[0][0])
     if policy.kind in ("lstm", "gru", "elman"):
-        with pytest.raises(ValueError, match="episodes of 1 observations go on; call reset before 2 others"):
+        with pytest.raises(ValueError, match="1 episodes are in progress; call reset before you pass 2 observations"):
             policy(np.tile(episodes[0][0], (2, 1)))
         policy.reset()
     assert len(policy(np.tile(episodes[0][0], (2, 1)))) == 2

@@ -192,7 +192,7 @@ def test_failures_are_logged_with_generation_member_episode_and_seed(caplog):
         f"CartPole-v1, generation 7, member 6, episode 1 (environment seed {seed}) failed: out of balance; "
         "it ranks worst"
     )
-    assert "generation 7, evaluation, episode 5 " in evaluation and evaluation.endswith("; the mean leaves it out")
+    assert "generation 7, evaluation, episode 5 " in evaluation and evaluation.endswith("; it is left out of the mean")
 
 
 def test_the_share_of_failed_members_reaches_the_control(monkeypatch):

@@ -72,7 +72,7 @@ def test_an_evaluation_with_failed_episodes_is_neither_the_best_nor_solves(caplo
     assert not part.confirmed and len(part.returns) == 9  # nor is it worth a second evaluation
     assert not rig.updater.learner.update_best(part)
     assert rig.updater.learner.update_best(Evaluation(part.returns, part.lengths))
-    assert [message.split(" failed: ")[1] for message in caplog.messages] == ["no licence; the mean leaves it out"]
+    assert [message.split(" failed: ")[1] for message in caplog.messages] == ["no licence; it is left out of the mean"]
 
 
 @pytest.mark.parametrize(("share", "max_failures", "is_last"), [(0.6, 0.5, False), (0.1, 0.5, True), (1.0, 0.9, False)])

@@ -124,8 +124,8 @@ def test_the_config_is_checked_all_the_same(folder, run_mpies):
     (folder / "box.py").write_text(MODULE)
     for arguments, words in {
         ("solver.sigma=-1",): "solver.sigma",
-        ("solver.sigma=0.3",): "holds a run of another config",
-        ("--resume", "never"): "holds a run already",
+        ("solver.sigma=0.3",): "contains a run of another config",
+        ("--resume", "never"): "contains a run already",
         ("absent.key=1",): "absent",
     }.items():
         before = read_files(folder / "run")

@@ -64,12 +64,16 @@ def test_a_policy_of_another_run_is_where_a_run_begins(trained, tmp_path):
     [
         ({"hidden": [9]}, {}, "has 58 parameters, but this policy has 65"),
         ({"kind": "lstm"}, {}, "has kind mlp, but this policy is of kind lstm"),
-        ({"hidden": [8], "normalize_observations": False}, {}, "has statistics of 4 observations, but 0 are wanted"),
+        (
+            {"hidden": [8], "normalize_observations": False},
+            {},
+            "has statistics of 4 observations, but this policy needs 0",
+        ),
     ],
 )
 def test_a_policy_that_does_not_fit_is_refused(policy, environment, message, trained):
     task = make_task(policy=policy | {"init_from": str(trained(CARTPOLE))})
-    with pytest.raises(ConfigError, match=f"policy.init_from: .* {message}; take the same policy and environment"):
+    with pytest.raises(ConfigError, match=f"policy.init_from: .* {message}; use the same policy and environment"):
         task.first_policy()
 
 

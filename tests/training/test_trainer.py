@@ -164,7 +164,7 @@ def test_a_run_of_another_config_is_refused_with_the_keys_that_differ(undisturbe
         outcome = run_mpies(0, "train", config, "--out", "run", "--resume", resume, *changes)
         assert_refused(outcome, *words)
         assert "stop.generations" not in outcome.stderr
-    assert_refused(run_mpies(0, "train", config, "--out", "run", "--resume", "never"), "holds a run already")
+    assert_refused(run_mpies(0, "train", config, "--out", "run", "--resume", "never"), "contains a run already")
     assert read_files(tmp_path) == before
 
 
@@ -182,7 +182,7 @@ def test_a_run_from_before_some_keys_were_added_goes_on(undisturbed, run_mpies, 
 
 def test_resume_must_refuses_where_there_is_no_run(run_mpies, write_config, tmp_path):
     outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run", "--resume", "must")
-    assert_refused(outcome, "holds no run to resume")
+    assert_refused(outcome, "contains no run to resume")
     assert not (tmp_path / "run").exists()
 
 

@@ -8,10 +8,13 @@ import shutil
 
 import numpy as np
 import pytest
+import yaml
 
+from mpies.runs.machine import describe_machine
+from mpies.runs.reader import read_machines
 from mpies.views.compare import draw_comparison
 from mpies.views.comparison_table import as_csv, as_json, as_latex, tabulate
-from mpies.views.curves import read_curves
+from mpies.views.curves import find_machine, read_curves
 from mpies.views.groups import group_runs
 
 
@@ -28,10 +31,31 @@ def test_the_command_compares_trained_runs(trained, tmp_path, invoke):
         *tables,
         "comparison_vs_iteration.png",
         "comparison_vs_steps.png",
+        "comparison_vs_time.png",
     ]
     (tmp_path / "file").touch()
     ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path / "file")
-    assert ended.exit_code == 2 and "cannot be made (File exists)" in ended.output
+    assert ended.exit_code == 2 and "cannot be created (File exists)" in ended.output
+
+
+def test_seconds_are_compared_only_on_the_machine_that_all_runs_recorded(trained, tmp_path, invoke):
+    runs = [shutil.copytree(trained / f"one-seed-{seed}", tmp_path / str(seed)) for seed in (1, 2)]
+    assert read_machines(runs[0]) == [describe_machine()]
+    first = read_curves(runs[0])
+    assert find_machine([first, read_curves(runs[1])]) == describe_machine()
+    assert "machines" not in first.versions and first.versions["numpy"]
+    invoke("compare", *runs, "--out", tmp_path / "same")
+    assert json.loads((tmp_path / "same/comparison.json").read_text())["machine"] == describe_machine()
+    config = yaml.safe_load((runs[1] / "config.yaml").read_text())
+    for machines in (["another"], [describe_machine(), "another"], None, "damaged"):
+        config["versions"]["machines"] = machines
+        (runs[1] / "config.yaml").write_text(yaml.safe_dump(config))
+        assert find_machine(map(read_curves, runs)) == ""
+        ended = invoke("compare", *runs, "--out", tmp_path / "mixed")
+        assert ended.exit_code == 0 and "openai_es" in ended.stdout and "seconds on" not in ended.stdout
+    assert not list(tmp_path.glob("mixed/*time*"))
+    invoke("compare", *runs, "--out", tmp_path / "mixed", "--machine", "a laptop")
+    assert list(tmp_path.glob("mixed/*time*"))
 
 
 def test_folders_are_searched_and_seconds_name_their_machine(trained, tmp_path, invoke):
@@ -40,6 +64,7 @@ def test_folders_are_searched_and_seconds_name_their_machine(trained, tmp_path, 
     (tmp_path / "runs/begun").mkdir()
     (tmp_path / "runs/begun/config.yaml").write_text("environment: {id: A}")
     ended = invoke("compare", tmp_path / "runs", "--out", tmp_path, "--machine", "a laptop", "--format", "pdf")
+    assert describe_machine() not in ended.stdout
     assert ended.exit_code == 0 and "seconds on a laptop" in ended.stdout
     assert "left out: " in ended.stderr and "begun: has no generation yet" in ended.stderr
     content = (tmp_path / "comparison_vs_time.pdf").read_bytes()

@@ -118,7 +118,7 @@ def test_head_answers_like_get_without_the_content(path, server):
         (b"GET / HTTP/9.9\r\n\r\n", 505, "Invalid HTTP version"),
         (b"GET / HTTP/1.1\r\n" + b"X: 1\r\n" * 200 + b"\r\n", 431, "Too many headers"),
         (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 414, "Request-URI Too Long"),
-        (b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", 403, "ask for localhost"),
+        (b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", 403, "open it as localhost"),
     ],
 )
 def test_nonsense_is_refused_in_one_line(content, status, words, dashboard):

@@ -5,6 +5,7 @@ import shutil
 from html.parser import HTMLParser
 
 from mpies.config.loading import resolved, validate_config
+from mpies.runs.machine import describe_machine
 from mpies.views.curves import read_curves
 from mpies.views.report import make_report, shorten_config
 
@@ -33,9 +34,10 @@ def test_a_report_needs_no_other_file(run, invoke):
         f"mean return {mean:.2f}, 95 % confidence",
         "final evaluation",
         "over 4 held-out episodes",
-        "all generations made",
+        "all generations done",
         "learning_rate: 0.2",
         "numpy ",
+        describe_machine(),
     ):
         assert words in text
 

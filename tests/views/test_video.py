@@ -90,7 +90,7 @@ def test_an_environment_is_recorded_without_a_screen(environment, package, tmp_p
 
 def test_a_function_has_nothing_to_see():
     config = validate_config({"environment": {"id": "function:sphere", "dimension": 3}}, "config")
-    with pytest.raises(ConfigError, match="function:sphere has no episodes to look at"), visible_task(config, None):
+    with pytest.raises(ConfigError, match="function:sphere has no episodes to show"), visible_task(config, None):
         pass
 
 
