@@ -168,9 +168,26 @@ function drawAxes(brush, axes, shape) {
     brush.textAlign = "center";
     brush.fillText(axis.title, x, 14);
     brush.textAlign = "left";
-    brush.fillStyle = colour("quiet");
-    for (const [at, label] of axis.labels) brush.fillText(String(label).slice(0, 14), x + 5, shape.y(at) + 4);
+    for (const [at, label] of withRoom(axis.labels, 14 / (shape.y(0) - shape.y(1)))) {
+      const words = [String(label).slice(0, 14), x + 6, shape.y(at) + 4];
+      brush.lineWidth = 4;
+      brush.strokeStyle = colour("paper"); // a rim, so that lines do not strike the label out
+      brush.strokeText(...words);
+      brush.fillStyle = colour("quiet");
+      brush.fillText(...words);
+    }
+    brush.lineWidth = 1;
   });
+}
+
+// The labels that are at least `room` from each other, the lowest and the highest first.
+function withRoom(labels, room) {
+  const kept = [];
+  const sorted = [...labels].sort(([one], [other]) => one - other);
+  for (const label of [...sorted.slice(-1), ...sorted.slice(0, -1)]) {
+    if (kept.every(([at]) => Math.abs(at - label[0]) >= room)) kept.push(label);
+  }
+  return kept;
 }
 
 function axisAt(event) {
