@@ -34,7 +34,7 @@ from mpies.jobs.placement import Placement, TooFewHosts, count_ranks
 from mpies.jobs.progress import RunProgress, growth_pays, measure_pace, newest_generation
 from mpies.runs.files import default_out
 
-FRUITLESS = 2  # starts in a row, on several hosts, that may make no generation although all hosts answer
+FRUITLESS = 2  # starts in a row, where several hosts are named, that may make no generation although hosts answer
 PATIENCE = 5.0  # seconds that mpirun has to end after SIGTERM
 DRAIN = 0.5  # seconds that its last lines have to come through the pipe
 PAUSE = 2.0  # seconds before mpirun is tried again where it started no rank, and twice as many before the third time
@@ -182,7 +182,7 @@ class Supervisor:
                 lost = missing_in(hosts, start.hosts)
                 restarts, fruitless = restarts + 1, 0 if has_grown or lost else fruitless + 1
                 # A host may be lost while ranks start, and back before it is asked.
-                tolerated = FRUITLESS if start.hosts and len(start.hosts) > 1 else 0
+                tolerated = FRUITLESS if self._placement and len(self._placement.source.hosts()) > 1 else 0
                 if restarts > self._restarts or fruitless > tolerated:
                     return self._give_up(code, newest, restarts)
                 cause = f"the loss of {names_of(lost)}" if lost else f"an unexpected end (code {code})"

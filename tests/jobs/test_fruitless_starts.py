@@ -1,4 +1,4 @@
-"""Starts that make no generation: on several hosts they are tried again a few times, as a host may have been away."""
+"""Starts that make no generation: with several hosts they are tried again a few times, as a host may have been away."""
 
 import socket
 
@@ -24,7 +24,12 @@ class Failing(Launcher):
 
 
 @pytest.mark.parametrize(
-    ("hosts", "starts"), [("localhost:2", 1), (f"localhost:1,{socket.gethostname()}:1", 1 + FRUITLESS)]
+    ("hosts", "starts"),
+    [
+        ("localhost:2", 1),
+        (f"localhost:1,{socket.gethostname()}:1", 1 + FRUITLESS),
+        ("localhost:1,not-there.invalid:1", 1 + FRUITLESS),
+    ],
 )
 def test_a_job_gives_up_after_starts_that_made_no_generation(hosts, starts, tmp_path, capfd):
     placement = Placement(GivenHosts(hosts))
