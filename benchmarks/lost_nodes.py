@@ -2,6 +2,7 @@
 
     python benchmarks/lost_nodes.py --losses 30 --json FILE            as root; half killed, half with the network cut
     python benchmarks/lost_nodes.py --every 20 --minutes 15            a node lost or back every 20 s
+    python benchmarks/lost_nodes.py --losses 2 --cut-at-stop           and one cut off when the run is asked to stop
 
 Prints a line for each loss and return, then medians and the longest, and compares the digests with those of an
 undisturbed run on one rank.  Victims and moments come from --seed.
@@ -154,6 +155,7 @@ def main() -> None:
     parser.add_argument("--losses", type=int, default=30)
     parser.add_argument("--every", type=float, help="seconds; a node is lost or back so often, for --minutes")
     parser.add_argument("--minutes", type=float, default=15.0)
+    parser.add_argument("--cut-at-stop", action="store_true", help="cut a node off when the run is asked to stop")
     parser.add_argument("--population", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path)
@@ -175,13 +177,17 @@ def main() -> None:
                 else:
                     one_after_the_other(campaign, given.losses)
                 seconds = time.monotonic() - began
+                if given.cut_at_stop:
+                    nodes.cut(nodes.names[-1])
+                stopped = time.monotonic()
                 code = campaign.stop()
+                stopped = time.monotonic() - stopped
                 if code != 75:
                     print(campaign.out.read_text()[-3000:])
             finally:
                 if given.log and campaign.out.exists():
                     given.log.write_bytes(campaign.out.read_bytes())
-        summary = {**summarize(campaign, seconds, folder), "exit code": code, "seconds": seconds}
+        summary = {**summarize(campaign, seconds, folder), "exit code": code, "stop": stopped, "seconds": seconds}
     for key, value in summary.items():
         print(f"{key}: {value}")
     if given.json:

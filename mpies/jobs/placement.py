@@ -106,6 +106,12 @@ class Placement:
         return larger if count_ranks(larger) > count_ranks(used) else []
 
 
+def missing_in(hosts: Sequence[Host] | None, others: Sequence[Host] | None) -> list[Host]:
+    """Those of `others` that are not among `hosts`."""
+    names = {host.name for host in hosts or ()}
+    return [host for host in others or () if host.name not in names]
+
+
 def count_ranks(hosts: Sequence[Host]) -> int:
     """The number of ranks on hosts with so many slots."""
     return sum(host.slots for host in hosts)

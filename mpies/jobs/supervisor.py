@@ -15,8 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 
@@ -24,14 +23,15 @@ from mpies.comm import LAUNCHED, mpiexec
 from mpies.comm.processes import kill_with_variable
 from mpies.config.loading import load_config
 from mpies.config.schema import StopSection
-from mpies.errors import FAILED, FINISHED, REQUEUE, USER_ERROR, ConfigError, UserError
+from mpies.errors import FAILED, FINISHED, REQUEUE, USER_ERROR, ConfigError
 from mpies.jobs import logs
 from mpies.jobs.answers import JOB, names_of
 from mpies.jobs.forwarder import Forwarder, write_lines
 from mpies.jobs.hosts import RESTARTS, Host, Where, find_source
 from mpies.jobs.launcher import Launcher, Mpirun, find_slurm_launcher
-from mpies.jobs.placement import Placement, TooFewHosts, count_ranks
+from mpies.jobs.placement import Placement, TooFewHosts, count_ranks, missing_in
 from mpies.jobs.progress import RunProgress, growth_pays, measure_pace, newest_generation
+from mpies.jobs.start import GrowthWatch, Start, TeardownWatch
 from mpies.runs.files import default_out
 
 FRUITLESS = 2  # starts in a row, where several hosts are named, that may make no generation although hosts answer
@@ -39,40 +39,6 @@ PATIENCE = 5.0  # seconds that mpirun has to end after SIGTERM
 DRAIN = 0.5  # seconds that its last lines have to come through the pipe
 PAUSE = 2.0  # seconds before mpirun is tried again where it started no rank, and twice as many before the third time
 POLL = 0.1  # seconds between two looks at signals and at the run
-LOOK = 5.0  # seconds between two looks for hosts that have come back
-
-
-@dataclass
-class Start:
-    """One start of the ranks.
-
-    hosts: None for this host alone.  began: time.time().  generation, writer, finished: of the runs before it.
-    measured: by Supervisor.measure before it.
-    cause: why there is a start after the first one, '' for the first.  stopped_at: time.time() of the last generation
-    before it.  length: of the runs when its rank 0 began to write; None before.  first_row: time.time() of its first
-    generation; 0 before.
-    """
-
-    hosts: list[Host] | None
-    ranks: int
-    began: float
-    generation: int
-    writer: str
-    finished: dict[Path, tuple[int, int]]
-    measured: int = 0
-    cause: str = ""
-    stopped_at: float = 0.0
-    length: int | None = None
-    first_row: float = 0.0
-
-    def start_up(self, generation: float) -> float:
-        """Seconds before the first generation began.  generation: seconds of one."""
-        return max(0.0, self.first_row - self.began - generation)
-
-    def describe(self) -> str:
-        """Its size in words."""
-        nodes = f" on {len(self.hosts)} node{'s' * (len(self.hosts) > 1)}" if self.hosts else ""
-        return f"{self.ranks} rank{'s' * (self.ranks > 1)}{nodes}"
 
 
 LOCAL = Where()
@@ -188,6 +154,8 @@ class Supervisor:
                 cause = f"the loss of {names_of(lost)}" if lost else f"an unexpected end (code {code})"
                 self._report("WARNING", f"{cause} after generation {newest}: restart {restarts} of {self._restarts}")
             start, code = self._start(hosts, cause, stopped_at), REQUEUE
+        if self._signals and self._placement and code != USER_ERROR:
+            return REQUEUE  # nothing is lost, whatever mpirun says of a host that it has lost while the ranks stopped
         return code if code in (USER_ERROR, REQUEUE) else FAILED
 
     def _give_up(self, code: int, newest: int, restarts: int) -> int:
@@ -239,7 +207,8 @@ class Supervisor:
             code = self._wait(process, start)
             is_own = code not in (FINISHED, FAILED, USER_ERROR, REQUEUE)  # code of mpirun, not of a rank
             has_ended_well = code in (USER_ERROR, REQUEUE) or self.judge(start) is not None
-            self._drain(errors, may_have_lost=start.hosts is not None and not has_ended_well)
+            is_killed = process.returncode < 0
+            self._drain(errors, may_have_lost=start.hosts is not None and (is_killed or not has_ended_well))
             if self._signals or start.length is not None or not (errors.never_began or (start.hosts and is_own)):
                 break
         return code if code >= 0 else FAILED
@@ -257,24 +226,31 @@ class Supervisor:
 
     def _wait(self, process: subprocess.Popen[str], start: Start) -> int:
         """Wait for mpirun's end, and ask the ranks to stop when a signal has arrived.  Returns the exit code."""
-        look = _Look(self, start)
-        while not self._signals:
+        growth = GrowthWatch(self._placement, self.growth_pays, self._looker, start)
+        teardown = TeardownWatch(self._progress, start)
+        is_asked = False
+        while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(POLL)
             self._note_first_generation(start)
-            if not self._wanted and (larger := look.find_larger()):
-                self._wanted = larger
+            if not (is_asked or self._signals):
+                self._wanted = growth.find_larger()
+            if not is_asked and (self._signals or self._wanted):
+                if start.length is None:  # nothing is being played, so nothing is lost
+                    return self._end(process, REQUEUE)
                 process.send_signal(signal.SIGUSR1)
-        self._note_first_generation(start)
-        if start.length is None:  # nothing is being played, so nothing is lost
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(PATIENCE)
-            process.kill()  # it may wait for ssh to a host that is lost
-            process.wait()
-            return REQUEUE
-        process.send_signal(signal.SIGUSR1)
-        return process.wait()
+                is_asked = True
+            if teardown.has_hung(is_asked):
+                return self._end(process, REQUEUE if is_asked else FAILED)
+
+    def _end(self, process: "subprocess.Popen[str]", code: int) -> int:
+        """End mpirun, which may wait for ssh to a host that is lost.  Returns `code`."""
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+        process.kill()
+        process.wait()
+        return code
 
     def _note_first_generation(self, start: Start) -> None:
         """Take note of when the ranks began to write; log what a restart has cost when a generation is on record.
@@ -308,40 +284,6 @@ class Supervisor:
     def _die_with_parent(self) -> None:
         """In the child: have the kernel send SIGTERM when the supervisor dies, even by SIGKILL."""
         self._libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-
-
-def missing_in(hosts: Sequence[Host] | None, others: Sequence[Host] | None) -> list[Host]:
-    """Those of `others` that are not among `hosts`."""
-    names = {host.name for host in hosts or ()}
-    return [host for host in others or () if host.name not in names]
-
-
-class _Look:
-    """Looks now and then, in a thread of its own, for hosts that make a larger start worth its cost."""
-
-    def __init__(self, supervisor: Supervisor, start: Start) -> None:
-        self._supervisor, self._start = supervisor, start
-        self._next = time.monotonic() + LOOK
-        self._found: Future[list[Host]] | None = None
-
-    def find_larger(self) -> list[Host]:
-        """The hosts of a larger start that is worth its cost; [] while there is none."""
-        placement, growth_pays = self._supervisor._placement, self._supervisor.growth_pays
-        if not (placement and growth_pays and self._start.hosts and self._start.first_row):
-            return []
-        if self._found is None:
-            if time.monotonic() >= self._next:
-                self._found = self._supervisor._looker.submit(placement.find_larger, self._start.hosts)
-            return []
-        if not self._found.done():
-            return []
-        found, self._found = self._found, None
-        self._next = time.monotonic() + LOOK
-        with contextlib.suppress(UserError, OSError):
-            larger = found.result()
-            if larger and growth_pays(self._start, count_ranks(larger)):
-                return larger
-        return []
 
 
 def supervise_training(

@@ -20,7 +20,8 @@ from mpies.jobs.hosts import count_slots
 from mpies.jobs.logs import use_json_if_wanted
 from mpies.jobs.progress import Pace, growth_pays
 from mpies.jobs.rank import run_on_this_rank
-from mpies.jobs.supervisor import LOCAL, Start, Supervisor, Where, place
+from mpies.jobs.start import Start
+from mpies.jobs.supervisor import LOCAL, Supervisor, Where, place
 from mpies.jobs.sweep_output import print_ending
 from mpies.jobs.trial_ranks import Group, Report, SweepRanks
 from mpies.scaling.model import read_constants

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from mpies.comm import mpiexec
-from mpies.jobs import supervisor as supervision
+from mpies.jobs import start as job_start
 from mpies.jobs.hosts import Where
 from mpies.jobs.sweep import SweepRequest, supervise_sweep
 from mpies.runs.metrics import read_digests, read_metrics
@@ -108,7 +108,7 @@ def test_ranks_that_die_again_and_again_are_given_up(life, restarts, starts, wor
 def test_a_host_that_comes_back_is_taken_in(mortal, monkeypatch, capfd):
     """Two names of this machine stand for two hosts; the second one is listed when the first trial has begun."""
     monkeypatch.chdir(mortal)
-    monkeypatch.setattr(supervision, "LOOK", 0.5)
+    monkeypatch.setattr(job_start, "LOOK", 0.5)
     hosts, name = mortal / "hosts", socket.gethostname()
     hosts.write_text("localhost slots=1\n")
     sweep = load_sweep("config.yaml", {"solver.sigma": [0.05, 0.1, 0.2, 0.3]})

@@ -1,0 +1,110 @@
+"""One start of the ranks, and what is watched while they run: hosts that come back, and an mpirun that hangs."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpies.errors import UserError
+from mpies.jobs.hosts import Host
+from mpies.jobs.placement import Placement, count_ranks
+from mpies.jobs.progress import RunProgress
+
+LOOK = 5.0  # seconds between two looks for hosts that have come back
+TEARDOWN = 10.0  # seconds that mpirun may take to end when no rank writes any more
+
+
+@dataclass
+class Start:
+    """One start of the ranks.
+
+    hosts: None for this host alone.  began: time.time().  generation, writer, finished: of the runs before it.
+    measured: by Supervisor.measure before it.
+    cause: why there is a start after the first one, '' for the first.  stopped_at: time.time() of the last generation
+    before it.  length: of the runs when its rank 0 began to write; None before.  first_row: time.time() of its first
+    generation; 0 before.
+    """
+
+    hosts: list[Host] | None
+    ranks: int
+    began: float
+    generation: int
+    writer: str
+    finished: dict[Path, tuple[int, int]]
+    measured: int = 0
+    cause: str = ""
+    stopped_at: float = 0.0
+    length: int | None = None
+    first_row: float = 0.0
+
+    def start_up(self, generation: float) -> float:
+        """Seconds before the first generation began.  generation: seconds of one."""
+        return max(0.0, self.first_row - self.began - generation)
+
+    def describe(self) -> str:
+        """Its size in words."""
+        nodes = f" on {len(self.hosts)} node{'s' * (len(self.hosts) > 1)}" if self.hosts else ""
+        return f"{self.ranks} rank{'s' * (self.ranks > 1)}{nodes}"
+
+
+class GrowthWatch:
+    """Looks now and then, in a thread of the executor, for hosts that make a larger start worth its cost.
+
+    growth_pays: tells whether a start on so many ranks is worth its cost; None where the job is never to grow.
+    """
+
+    def __init__(
+        self,
+        placement: Placement | None,
+        growth_pays: Callable[[Start, int], bool] | None,
+        executor: Executor,
+        start: Start,
+    ) -> None:
+        self._placement, self._growth_pays, self._executor, self._start = placement, growth_pays, executor, start
+        self._next = time.monotonic() + LOOK
+        self._found: Future[list[Host]] | None = None
+
+    def find_larger(self) -> list[Host]:
+        """The hosts of a larger start that is worth its cost; [] while there is none."""
+        if not (self._placement and self._growth_pays and self._start.hosts and self._start.first_row):
+            return []
+        if self._found is None:
+            if time.monotonic() >= self._next:
+                self._found = self._executor.submit(self._placement.find_larger, self._start.hosts)
+            return []
+        if not self._found.done():
+            return []
+        found, self._found = self._found, None
+        self._next = time.monotonic() + LOOK
+        with contextlib.suppress(UserError, OSError):
+            larger = found.result()
+            if larger and self._growth_pays(self._start, count_ranks(larger)):
+                return larger
+        return []
+
+
+class TeardownWatch:
+    """Tells when mpirun hangs although its ranks have ended.
+
+    Where a host is lost while the ranks end, mpirun waits for it for ever.
+    """
+
+    def __init__(self, progress: RunProgress, start: Start) -> None:
+        self._progress, self._start = progress, start
+        self._next = 0.0
+        self._idle_since: float | None = None
+
+    def has_hung(self, is_asked: bool) -> bool:
+        """Whether to end mpirun: no rank has written a run for TEARDOWN seconds, and none is to go on.
+
+        is_asked: whether the ranks have been asked to stop.
+        """
+        now = time.monotonic()
+        if self._start.hosts is None or self._start.length is None or now < self._next:
+            return False
+        self._next = now + 1.0
+        is_over = not self._progress.writer() and (is_asked or self._progress.is_finished_since(self._start.finished))
+        self._idle_since = (self._idle_since or now) if is_over else None
+        return self._idle_since is not None and now - self._idle_since >= TEARDOWN
