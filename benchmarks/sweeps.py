@@ -342,7 +342,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mpies-sweeps-") as folder:
-        figures = WAYS[options.what]((options.folder or Path(folder)).absolute(), options.quick)
+        kept = (options.folder or Path(folder)).absolute()
+        kept.mkdir(parents=True, exist_ok=True)
+        figures = WAYS[options.what](kept, options.quick)
     print("\n".join(described(figures)))
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
