@@ -1,6 +1,7 @@
 """Progress on standard output: text lines, JSON lines, a bar, and the time left."""
 
 import json
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -94,7 +95,13 @@ def test_json_is_made_where_it_is_wanted_and_a_bar_on_a_terminal(monkeypatch):
     monkeypatch.setenv("PMIX_RANK", "0")  # now mpirun's standard output decides
     monkeypatch.setattr(progress.os, "readlink", lambda path: "/tmp/log.txt")
     assert isinstance(make_progress(), TextProgress)
-    monkeypatch.setattr(progress.os, "readlink", lambda path: "/dev/pts/3")
-    assert isinstance(make_progress(), ProgressBar)
+    first, second = os.openpty()
+    try:
+        terminal = os.ttyname(second)
+        monkeypatch.setattr(progress.os, "readlink", lambda path: terminal)
+        assert isinstance(make_progress(), ProgressBar)
+    finally:
+        os.close(first)
+        os.close(second)
     monkeypatch.setenv("MPIES_LOG", "json")
     assert isinstance(make_progress(), JsonProgress)
