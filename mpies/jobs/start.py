@@ -12,7 +12,7 @@ from mpies.jobs.hosts import Host
 from mpies.jobs.placement import Placement, count_ranks
 from mpies.jobs.progress import RunProgress
 
-LOOK = 5.0  # seconds between two looks for hosts that have come back
+LOOK = 5.0  # seconds between two looks for hosts that have come back, and at runs that are finished
 TEARDOWN = 10.0  # seconds that mpirun may take to end when no rank writes any more
 
 
@@ -104,7 +104,8 @@ class TeardownWatch:
         now = time.monotonic()
         if self._start.hosts is None or self._start.length is None or now < self._next:
             return False
-        self._next = now + 1.0
-        is_over = not self._progress.writer() and (is_asked or self._progress.is_finished_since(self._start.finished))
+        self._next = now + (1.0 if is_asked else LOOK)  # a sweep may have a thousand runs, on a network's disk
+        may_be_over = is_asked or self._progress.is_finished_since(self._start.finished)
+        is_over = may_be_over and not self._progress.writer()
         self._idle_since = (self._idle_since or now) if is_over else None
         return self._idle_since is not None and now - self._idle_since >= TEARDOWN
