@@ -180,8 +180,9 @@ def busy_share(sweep: Path, ranks: int) -> Figures:
 
 
 def measure_halving(folder: Path, quick: bool) -> Figures:
-    count, first, repetitions = (9, 20_000, 1) if quick else (27, 50_000, 5)
-    base = ["stop.target=null", f"stop.steps={first * (9 if quick else 27)}"]
+    count, first, repetitions = (9, 20_000, 1) if quick else (27, 30_000, 5)
+    base = ["stop.target=null", f"stop.steps={first * (9 if quick else 27)}", "solver.population=64"]
+    base += ["evaluation={every: 1000, episodes: 40}"]  # at the end of a budget
     drawn = ["solver.sigma={log_uniform: [0.005, 0.5]}", "solver.optimizer.learning_rate={log_uniform: [0.001, 0.3]}"]
     rows = []
     for seed in range(1, repetitions + 1):
