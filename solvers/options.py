@@ -56,6 +56,9 @@ Text = Annotated[str, BeforeValidator(_text)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 
 
+SMALL_NETWORK = 20_000  # parameters up to which wide noise and large steps are the defaults
+
+
 class Options(BaseModel):
     """A section of keys.  The description of a field is its documentation and its help text."""
 
