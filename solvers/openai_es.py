@@ -19,8 +19,10 @@ class OpenAIESOptions(Pairs):
     kind: Literal["openai_es"] = "openai_es"
     overlaps: ClassVar[bool] = True
     takes_low_rank: ClassVar[bool] = True
-    population: Annotated[Count, Field(ge=2)] = Field(
-        128, description="members per generation; must be even, since they are pairs"
+    population: Annotated[Count, Field(ge=2)] | None = Field(
+        None,
+        description="members per generation; must be even, since they are pairs; default 64 for up to 20,000 "
+        "parameters, and 128 for more",
     )
     episodes_per_batch: WholeNumber = Field(
         0, description="draw whole populations until a generation has at least this many episodes"
@@ -51,6 +53,9 @@ class OpenAIESOptions(Pairs):
 
     def is_complete(self, episodes: int, steps: int) -> bool:
         return episodes >= self.episodes_per_batch and steps >= self.timesteps_per_batch
+
+    def default_population(self, dimension: int) -> int:
+        return 64 if dimension <= SMALL_NETWORK else 128
 
     def first_sigma(self, dimension: int) -> float:
         """The standard deviation that d parameters begin with."""
