@@ -192,6 +192,8 @@ def measure_halving(folder: Path, quick: bool) -> Figures:
         run("sweep", *common, "--halving", f"first={first},eta=3", "--out", halved, ranks=2)
         best = next(row["name"] for row in read_table(full) if row["rank"] == "1")
         place = next(row for row in read_table(halved) if row["name"] == best)
+        winner = next(row["name"] for row in read_table(halved) if row["rank"] == "1")
+        in_full = next(row for row in read_table(full) if row["name"] == winner)
         rows.append(
             {
                 "core_seconds": core_seconds(halved),
@@ -200,6 +202,7 @@ def measure_halving(folder: Path, quick: bool) -> Figures:
                 "steps_full": steps(full),
                 "rank_of_the_best_of_the_full_sweep": int(place["rank"] or 0),
                 "its_state": place["state"],
+                "rank_of_the_winner_in_the_full_sweep": int(in_full["rank"] or 0),
             }
         )
         print(rows[-1], flush=True)
