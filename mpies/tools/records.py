@@ -210,7 +210,7 @@ def describe_return(record: Record) -> str:
     if over is not None:
         low, high = over["interval_95"]
         return f"{over['interquartile_mean'] + 0.0:,.1f} ({low + 0.0:,.1f} to {high + 0.0:,.1f})"
-    evaluation = record["seeds"][0]["evaluation"]
+    evaluation = next((seed["evaluation"] for seed in record["seeds"] if seed["evaluation"]), None)
     return describe_evaluation(evaluation) if evaluation else "no policy"
 
 
