@@ -6,7 +6,7 @@
 
 All seeds are recorded, also those that failed: it is refused to leave out a run with another seed that lies beside
 those that are named.  Runs are refused as well whose config is not the recipe's; only the seed, trackers and
-`stop.seconds` may differ.  Seeds that results/NAME has already stay as they are, unless they come again with other bits.
+`stop.seconds` may differ.  Seeds that results/NAME has already stay as they are, unless they come with other bits.
 
 --mark is the mean return that counts as reached; by default as recorded before, else the target.  A target may hold a
 margin.

@@ -220,8 +220,10 @@ def describe_evaluation(evaluation: RecordedEvaluation) -> str:
 
 
 def describe_seeds(record: Record) -> str:
-    """How many seeds reached the mark; where there is no mark, how many seeds there are."""
+    """How many seeds reached the mark; where there is no mark, or no run was finished, how many seeds there are."""
     count = len(record["seeds"])
+    if not is_finished(record):
+        return f"{count} cut short"
     if record["mark"] is None:
         return f"{count} seed{'s' * (count > 1)}"
     return f"{count_reached(record)} of {count} reached"
