@@ -70,6 +70,8 @@ def find_differences(config: Mapping[str, Any], name: str) -> list[str]:
 
     expected = flatten(resolved(load_config(recipe_of(name))))
     found = flatten(resolved(validate_config(config, name)))
+    if (init := expected.get("policy.init_from")) and str(found.get("policy.init_from")).endswith(f"/{init}"):
+        found["policy.init_from"] = init  # a run has it as an absolute path
     return sorted(key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key))
 
 
@@ -216,9 +218,10 @@ def record_runs(paths: Sequence[Path], name: str, mark: float | None = None, epi
     folder.mkdir(parents=True, exist_ok=True)
     for run in new:
         shutil.copy(run.path / "metrics.csv", metrics_file(name, record, run.config["seed"]))
-        policy = find_policy(run.path) if record["seeds"][0]["evaluation"] else None
-        if run.config["seed"] == first and policy and policy.stat().st_size < SMALL:
-            shutil.copy(policy, folder / "policy.h5")
+        if run.config["seed"] == first and record["seeds"][0]["evaluation"]:
+            policy = find_policy(run.path)
+            if policy.stat().st_size < SMALL:
+                shutil.copy(policy, folder / "policy.h5")
     band = Band.of(read_recorded_metrics(name, record, seed["seed"]) for seed in record["seeds"])
     record["tolerance"] = round(choose_tolerance(band), 4)
     figure = (
