@@ -94,6 +94,7 @@ def find_config(name_or_path: str | Path) -> Path:
     known = {name: name for name in recipes} | beside
     stem = path.stem.lower()
     matches = difflib.get_close_matches(stem, known)
+    matches = [name for name in matches if name == matches[0] or base_of(name) not in matches or base_of(name) == name]
     near = [known[name] for name in matches if len(stem) <= 2 * len(name) - 1]  # "absent" does not mean "ant"
     cure = f"the nearest are {', '.join(near)}" if len(near) > 1 else f"the nearest is {near[0]}" if near else ""
     cure = cure or f"give the path of a YAML file, an environment's id, or a recipe's name: {', '.join(recipes)}"
