@@ -210,7 +210,10 @@ def replay(run: str, generation: int, out: str | None) -> None:
 @click.command()
 @click.argument("recipe", required=False)
 @click.option("--list", "listed", is_flag=True, help="Print all recipes and what each reached.")
-@click.option("--out", help="Run directory; default runs/reproduce-RECIPE. An existing run is continued.")
+@click.option(
+    "--out",
+    help="Run directory; default runs/reproduce-RECIPE, with -seed-S for another seed. An existing run is continued.",
+)
 @click.option("--seed", type=click.IntRange(0), help="Seed to train, recorded or not; default the first recorded one.")
 @click.option("--ranks", default=1, show_default=True, type=COUNT, help="Number of ranks to train on.")
 @click.option("--generations", type=COUNT, help="Generations to train; default all that were recorded.")
