@@ -9,7 +9,7 @@ from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, fold_pairs, no_square, norm
 from mpies.solvers.noise import FloatArray
 from mpies.solvers.optimizers import AdamOptions, AnyOptimizer, make_optimizer
-from mpies.solvers.options import Count, Fraction, NonNegative, Pairs, Positive, WholeNumber
+from mpies.solvers.options import SMALL_NETWORK, Count, Fraction, NonNegative, Pairs, Positive, WholeNumber
 from mpies.solvers.shaping import shape
 
 
@@ -19,8 +19,10 @@ class OpenAIESOptions(Pairs):
     kind: Literal["openai_es"] = "openai_es"
     overlaps: ClassVar[bool] = True
     takes_low_rank: ClassVar[bool] = True
-    population: Annotated[Count, Field(ge=2)] = Field(
-        128, description="members per generation; must be even, since they are pairs"
+    population: Annotated[Count, Field(ge=2)] | None = Field(
+        None,
+        description="members per generation; must be even, since they are pairs; default 64 for up to 20,000 "
+        "parameters, and 128 for more",
     )
     episodes_per_batch: WholeNumber = Field(
         0, description="draw whole populations until a generation has at least this many episodes"
@@ -28,15 +30,21 @@ class OpenAIESOptions(Pairs):
     timesteps_per_batch: WholeNumber = Field(
         0, description="draw whole populations until a generation has at least this many environment steps"
     )
-    sigma: Positive = Field(0.02, description="standard deviation of the noise, in units of the parameters")
+    sigma: Positive | None = Field(
+        None,
+        description="standard deviation of the noise, in units of the parameters; default 0.1 for up to 20,000 "
+        "parameters, and 0.02 (OpenAI's) for more",
+    )
     sigma_decay: Annotated[Fraction, Field(gt=0)] = Field(1.0, description="factor on sigma after each generation")
     sigma_limit: NonNegative = Field(0.0, description="sigma never decays below this")
     learning_rate_decay: Annotated[Fraction, Field(gt=0)] = Field(
         1.0, description="factor on the learning rate after each generation"
     )
     learning_rate_limit: NonNegative = Field(0.0, description="the learning rate never decays below this")
-    weight_decay: NonNegative = Field(
-        0.005, description="weight decay: the gradient is reduced by this times the parameters (OpenAI's l2coeff)"
+    weight_decay: NonNegative | None = Field(
+        None,
+        description="weight decay: the gradient is reduced by this times the parameters (OpenAI's l2coeff); default 0 "
+        "for up to 20,000 parameters, and 0.005 (OpenAI's) for more",
     )
     fitness: Literal["centred_rank", "sign", "centred_sign_rank", "z_score", "raw"] = Field(
         "centred_rank", description="fitness shaping (OpenAI's return_proc_mode)"
@@ -45,6 +53,18 @@ class OpenAIESOptions(Pairs):
 
     def is_complete(self, episodes: int, steps: int) -> bool:
         return episodes >= self.episodes_per_batch and steps >= self.timesteps_per_batch
+
+    def default_population(self, dimension: int) -> int:
+        return 64 if dimension <= SMALL_NETWORK else 128
+
+    def first_sigma(self, dimension: int) -> float:
+        """The standard deviation that d parameters begin with."""
+        return self.sigma or (0.1 if dimension <= SMALL_NETWORK else 0.02)
+
+    def decay(self, dimension: int) -> float:
+        """The weight decay of d parameters."""
+        small = 0.0 if dimension <= SMALL_NETWORK else 0.005
+        return small if self.weight_decay is None else self.weight_decay
 
 
 class OpenAIES(Solver[OpenAIESOptions, Gaussian]):
@@ -60,8 +80,8 @@ class OpenAIES(Solver[OpenAIESOptions, Gaussian]):
 
     def begin(self) -> None:
         self.optimizer = make_optimizer(self.options.optimizer, self.dimension)
-        self.sigma = self.options.sigma
-        self.learning_rate = self.options.optimizer.learning_rate
+        self.sigma = self.options.first_sigma(self.dimension)
+        self.learning_rate = self.options.optimizer.first_rate(self.dimension)
         self.gradient_norm = self.update_ratio = float("nan")
 
     def propose(self) -> Gaussian:
@@ -79,7 +99,7 @@ class OpenAIES(Solver[OpenAIESOptions, Gaussian]):
         # g = 1/n sum (r+ - r-) z.  OpenAI's code, too, leaves out the 1/sigma of algorithm 2.
         gradient = moments[0] / np.float32(len(results.returns))
         self.gradient_norm = norm(gradient)
-        gradient -= np.float32(options.weight_decay) * self.mean
+        gradient -= np.float32(options.decay(self.dimension)) * self.mean
         step = self.optimizer.step(gradient, self.learning_rate)
         self.mean += step
         self.update_ratio = norm(step) / max(norm(self.mean), 1e-12)

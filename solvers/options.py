@@ -56,6 +56,9 @@ Text = Annotated[str, BeforeValidator(_text)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 
 
+SMALL_NETWORK = 20_000  # parameters up to which wide noise and large steps are the defaults
+
+
 class Options(BaseModel):
     """A section of keys.  The description of a field is its documentation and its help text."""
 
@@ -91,9 +94,13 @@ class Population(Options):
             )
         return self
 
+    def default_population(self, dimension: int) -> int:
+        """Members of a population for d parameters where the config names no number."""
+        return 4 + int(3 * math.log(dimension))  # (eq. 48) of arXiv 1604.00772
+
     def members(self, dimension: int) -> int:
         """Number of members of a population for d parameters."""
-        count = self.population or 4 + int(3 * math.log(dimension))  # (eq. 48) of arXiv 1604.00772
+        count = self.population or self.default_population(dimension)
         return count + (self.antithetic and count % 2) + self.plays_mean
 
     def noise_rows(self, dimension: int) -> int:

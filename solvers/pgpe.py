@@ -66,7 +66,7 @@ class PGPE(Solver[PGPEOptions, Gaussian]):
         return Gaussian(self.mean, self.sigma)
 
     def predict_mean(self) -> FloatArray:
-        return self.mean + self.optimizer.expected_step(self.options.optimizer.learning_rate)
+        return self.mean + self.optimizer.expected_step(self.options.optimizer.first_rate(self.dimension))
 
     def compute_weights(self, results: Results, proposal: Gaussian) -> Weights:
         fitness = shape(self.options.fitness, results.returns, results.sign_returns).astype(np.float64)
@@ -80,7 +80,7 @@ class PGPE(Solver[PGPEOptions, Gaussian]):
         # rate/n sum (r+ + r- - 2 mean r) (eps^2 - sigma^2) / sigma
         change = self.dtype(options.sigma_learning_rate) * proposal.scale * (moments[1] - self.dtype(square)) / count
         bound = self.dtype(options.sigma_max_change) * self.sigma
-        self.mean += self.optimizer.step(gradient, options.optimizer.learning_rate)
+        self.mean += self.optimizer.step(gradient, options.optimizer.first_rate(self.dimension))
         self.sigma = self.sigma + np.clip(change, -bound, bound)
 
     def report(self) -> dict[str, float]:

@@ -137,9 +137,13 @@ def _cure(field: FieldInfo, name: str) -> str:
     if field.is_required():
         return f"for instance {name}: {_EXAMPLES.get(name, '...')}"
     if isinstance(field.default, Options):
-        key = next(key for key in type(field.default).model_fields if key != "kind")
-        return f"for instance {name}: {{{key}: {_as_yaml(getattr(field.default, key))}}}"
-    return "leave it out for none" if field.default is None else f"the default is {_as_yaml(field.default)}"
+        values = field.default.model_dump(exclude={"kind"}, exclude_none=True)
+        key = next(iter(values))
+        return f"for instance {name}: {{{key}: {_as_yaml(values[key])}}}"
+    if field.default is not None:
+        return f"the default is {_as_yaml(field.default)}"
+    stated = re.search("; default (.*)", field.description or "")
+    return f"leave it out for the default, {stated[1]}" if stated else "leave it out for none"
 
 
 def _as_key(part: str) -> str:

@@ -7,6 +7,9 @@ from mpies.config.messages import one_line, quoted
 from mpies.errors import ConfigError
 from tests.config.examples import CARTPOLE, SPHERE
 
+SIGMA = "leave it out for the default, 0.1 for up to 20,000 parameters, and 0.02 (OpenAI's) for more"
+RATE = "leave it out for the default, 0.03 for up to 20,000 parameters, and 0.01 (OpenAI's) for more"
+
 # What a config file holds, and how the message begins after the path of the file.
 WRONG = [
     ("seed: 1", "environment is missing; add environment: {id: CartPole-v1}"),
@@ -15,7 +18,7 @@ WRONG = [
     ("environment: {id: 5}", "environment.id must be text, but is 5; for instance environment.id: CartPole-v1"),
     (
         CARTPOLE + "solver: [1]",
-        "solver must be a section of keys, but is the list [1]; for instance solver: {population: 128}",
+        "solver must be a section of keys, but is the list [1]; for instance solver: {episodes: 1}",
     ),
     (
         CARTPOLE + "solver: {population: 101}",
@@ -23,16 +26,25 @@ WRONG = [
     ),
     (CARTPOLE + "solver: {popuation: 100}", "solver.popuation is not a key; did you mean solver.population?"),
     (CARTPOLE + "population: 100", "population is not a key; did you mean solver.population?"),
-    (CARTPOLE + "solver: {sigma: -1}", "solver.sigma must be greater than 0, but is -1; the default is 0.02"),
-    (CARTPOLE + "solver: {sigma: .inf}", "solver.sigma must be a finite number, but is inf; the default is 0.02"),
-    (CARTPOLE + "solver: {sigma: yes}", "solver.sigma must be a number, but is true; the default is 0.02"),
+    (
+        CARTPOLE + "solver: {sigma: -1}",
+        "solver.sigma must be greater than 0, but is -1; " + SIGMA,
+    ),
+    (
+        CARTPOLE + "solver: {sigma: .inf}",
+        "solver.sigma must be a finite number, but is inf; " + SIGMA,
+    ),
+    (
+        CARTPOLE + "solver: {sigma: yes}",
+        "solver.sigma must be a number, but is true; " + SIGMA,
+    ),
     (
         CARTPOLE + "solver: {optimizer: {learning_rate: .nan}}",
-        "solver.optimizer.learning_rate must be a finite number, but is nan; the default is 0.01",
+        "solver.optimizer.learning_rate must be a finite number, but is nan; " + RATE,
     ),
     (
         CARTPOLE + "solver: {optimizer: {learning_rate: nan}}",
-        "solver.optimizer.learning_rate must be a number, but is the text 'nan'; the default is 0.01",
+        "solver.optimizer.learning_rate must be a number, but is the text 'nan'; " + RATE,
     ),
     (
         CARTPOLE + "solver: {optimizer: {kind: adma}}",
@@ -82,7 +94,7 @@ WRONG = [
         "environment.dimension is missing: how many parameters function:sphere has",
     ),
     (SPHERE + "policy: {kind: mlp}", "policy must be {kind: none} for a function of parameters, or left out"),
-    (CARTPOLE + "solver: {sigma: }", "solver.sigma must be a number, but is empty; the default is 0.02"),
+    (CARTPOLE + "solver: {sigma_decay: }", "solver.sigma_decay must be a number, but is empty; the default is 1.0"),
     (
         CARTPOLE + "solver: {kind: opneai_es}",
         "solver.kind must be one of ars, ",
@@ -150,10 +162,13 @@ def test_a_wrong_value_is_explained_in_one_line(text, beginning, write_config):
 @pytest.mark.parametrize(
     ("override", "beginning"),
     [
-        ("solver.sigma=-1", "solver.sigma must be greater than 0, but is -1; the default is 0.02"),
+        (
+            "solver.sigma=-1",
+            "solver.sigma must be greater than 0, but is -1; " + SIGMA,
+        ),
         ("solver.population=7", "solver.population must be even (antithetic pairs), but is 7; use 6 or 8"),
         ("solver.sgma=1", "solver.sgma is not a key; did you mean solver.sigma?"),
-        ("solver=3", "solver must be a section of keys, but is 3; for instance solver: {population: 128}"),
+        ("solver=3", "solver must be a section of keys, but is 3; for instance solver: {episodes: 1}"),
         ("policy.hidden=[x]", "policy.hidden[0] must be a number, but is the text 'x'; the default is [64, 64]"),
         ("policy={hidden: [x]}", "policy.hidden[0] must be a number, but is the text 'x'; the default is [64, 64]"),
     ],

@@ -1,10 +1,14 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from mpies.solvers.base import Results
 from mpies.solvers.moments import moments
+from mpies.solvers.novelty_es import NoveltyES
 from mpies.solvers.openai_es import OpenAIES, OpenAIESOptions
 from mpies.solvers.optimizers import AdamOptions, SGDOptions
+from mpies.solvers.pgpe import PGPE
 
 PLAIN = SGDOptions(momentum=0, learning_rate=1.0)
 
@@ -107,3 +111,31 @@ def test_the_solver_climbs_a_hill():
         members = solver.mean + solver.sigma * noise
         generation(solver, table, indices, -np.sum((members - goal) ** 2, axis=1))
     assert np.linalg.norm(solver.mean - goal) < 0.1  # it began at 1.58
+
+
+@pytest.mark.parametrize(("dimension", "sigma", "rate", "decay"), [(20_000, 0.1, 0.03, 0), (20_001, 0.02, 0.01, 0.005)])
+def test_defaults_follow_the_number_of_parameters(dimension, sigma, rate, decay):
+    solver = started(np.ones(dimension), population=2)
+    assert (solver.sigma, solver.learning_rate) == (sigma, rate)
+    assert solver.options.decay(dimension) == decay
+    given = started(np.ones(dimension), population=2, sigma=0.3, optimizer={"kind": "adam", "learning_rate": 0.2})
+    assert (given.sigma, given.learning_rate) == (0.3, 0.2)
+    assert OpenAIESOptions(weight_decay=0.0).decay(dimension) == 0
+    generation(solver, np.zeros(2 * dimension, np.float32), [0], [1, 0])  # only the decay moves the mean
+    moved = 0 if decay == 0 else -rate  # Adam's first step has the length of its rate
+    np.testing.assert_allclose(solver.mean, 1 + moved, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("dimension", "rate"), [(20_000, 0.03), (20_001, 0.01)])
+def test_adams_default_rate_is_the_same_wherever_adam_is_used(dimension, rate):
+    table = np.ones(dimension, np.float32)
+    for make in (NoveltyES, PGPE):
+        solver = make(make.Options(population=2, optimizer={"kind": "adam"}), dimension)
+        solver.start(np.zeros(dimension, np.float32))
+        returns = [0.5, 1, 0][-solver.options.members(dimension) :]
+        proposal, results = solver.ask(), replace(Results.of(returns), behaviours=np.zeros((len(returns), 1)))
+        sums = moments(table, [0], solver.compute_weights(results, proposal), 0, dimension)
+        before = solver.mean.copy()
+        solver.tell(proposal, results, sums)
+        moved = np.abs(solver.mean - before).max() if make is PGPE else np.abs(solver.means[0]).max()
+        assert moved == pytest.approx(rate, rel=1e-4)
