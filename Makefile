@@ -83,9 +83,9 @@ check: install ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: install ## write docs/keys.md from the code, docs/recipes.md from the recipes
+docs: install ## write docs/keys.md from the code, docs/recipes.md and docs/recipes/ from the recipes and their results
 	$(BIN)/mpies check --keys > docs/keys.md
-	$(BIN)/mpies reproduce --list > docs/recipes.md
+	$(BIN)/python docs/build_recipes.py
 
 site: install ## build the site of the documents in build/site, and check its links
 	$(BIN)/python docs/build_site.py

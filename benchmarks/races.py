@@ -129,10 +129,8 @@ def train(task: Task, way: str, seed: int) -> dict[str, Any]:
         search.tell(list(members), (-returns).tolist())
         episodes += played
         if task.play(np.repeat(search.mean[None], 200, 0), judge).mean() >= task.target:
-            break
-    else:
-        return {"solved": False, "generations": task.limit, "episodes": episodes}
-    return {"solved": True, "generations": generation, "episodes": episodes}
+            return {"solved": True, "generations": generation, "episodes": episodes}
+    return {"solved": False, "generations": task.limit, "episodes": episodes}
 
 
 def main() -> None:

@@ -138,7 +138,9 @@ class NoveltyES(Solver[NoveltyESOptions, Turn]):
         options, turn = self.options, self._turn()
         gradient = moments[0] / self.dtype(options.population)
         gradient -= self.dtype(options.weight_decay) * self.means[turn]
-        self.means[turn] += getattr(self, f"optimizer_{turn}").step(gradient, options.optimizer.first_rate(self.dimension))
+        self.means[turn] += getattr(self, f"optimizer_{turn}").step(
+            gradient, options.optimizer.first_rate(self.dimension)
+        )
 
         played, width = results.returns[0], results.behaviours.shape[1]  # member 0 is the mean before the step
         behaviour = results.behaviours[:1].astype(np.float32)  # (1, b)

@@ -19,6 +19,7 @@ from tests.support import HOME
 SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")
 README = HOME / "README.md"
 PAGES = [*sorted((HOME / "docs").glob("*.md")), README]
+RESULTS = sorted((HOME / "docs" / "recipes").glob("*.md"))  # a page for each recipe
 
 
 def known_keys():
@@ -36,7 +37,7 @@ def test_the_page_of_keys_is_the_generated_one():
     assert (HOME / "docs" / "keys.md").read_text().rstrip() == describe_keys().rstrip()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=lambda p: p.stem)
 def test_every_key_that_a_page_names_exists(page):
     named = set(re.findall(rf"`((?:{'|'.join(SECTIONS)})\.[a-z_.]+)(?:=[^`]*)?`", page.read_text()))
     named = {name for name in named if not name.endswith((".csv", ".h5", ".bin", ".yaml", ".py"))}
@@ -114,7 +115,7 @@ def mentioned(page):
                 yield shlex.split(part)[1:]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=lambda p: p.stem)
 def test_every_command_that_a_page_mentions_has_these_options(page):
     for name, *words in mentioned(page):
         command = main.commands.get(name)
@@ -138,11 +139,16 @@ def anchors(page):
 
 
 def test_links_of_pages_lead_to_files_and_headings():
-    for page in [*HOME.glob("*.md"), *HOME.glob("docs/*.md"), *HOME.glob("benchmarks/*.md")]:
+    for page in [*HOME.glob("*.md"), *HOME.glob("docs/**/*.md"), *HOME.glob("benchmarks/*.md")]:
         for link, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", re.sub(r"`[^`]*`", "", page.read_text())):
             target = page.parent / link if link else page
             assert target.exists(), f"{page.name}: {link}"
             assert not anchor or anchor in anchors(target), f"{page.name}: {link}#{anchor}"
+
+
+def test_the_table_of_recipes_leads_to_every_page_of_results():
+    text = (HOME / "docs/recipes.md").read_text()
+    assert RESULTS and not [page.name for page in RESULTS if f"(recipes/{page.name})" not in text]
 
 
 def test_the_readme_leads_to_every_page():
@@ -151,7 +157,7 @@ def test_the_readme_leads_to_every_page():
     assert not [page.name for page in PAGES[:-1] if f"(docs/{page.name}" not in text]
 
 
-@pytest.mark.parametrize("page", PAGES[:-1], ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", [*PAGES[:-1], *RESULTS], ids=lambda p: p.stem)
 def test_a_page_opens_with_what_the_reader_can_do_after_it(page):
     assert re.match(r"# .+\n\nAfter this page,? you (can|know) ", page.read_text())
 

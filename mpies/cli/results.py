@@ -209,24 +209,32 @@ def replay(run: str, generation: int, out: str | None) -> None:
 
 @click.command()
 @click.argument("recipe", required=False)
-@click.option("--list", "listed", is_flag=True, help="Print all recipes and what each reached, as Markdown.")
-@click.option("--out", help="Run directory; default runs/reproduce-RECIPE. An existing run is continued.")
+@click.option("--list", "listed", is_flag=True, help="Print all recipes and what each reached.")
+@click.option(
+    "--out",
+    help="Run directory; default runs/reproduce-RECIPE, with -seed-S for another seed. An existing run is continued.",
+)
+@click.option("--seed", type=click.IntRange(0), help="Seed to train, recorded or not; default the first recorded one.")
 @click.option("--ranks", default=1, show_default=True, type=COUNT, help="Number of ranks to train on.")
 @click.option("--generations", type=COUNT, help="Generations to train; default all that were recorded.")
 @user_errors
-def reproduce(recipe: str | None, listed: bool, out: str | None, ranks: int, generations: int | None) -> None:
-    """Train a recipe again and compare it with the recorded run.
+def reproduce(
+    recipe: str | None, listed: bool, out: str | None, seed: int | None, ranks: int, generations: int | None
+) -> None:
+    """Train a recipe again and compare it with the recorded runs.
 
-    RECIPE is a name under results/.  Exit 1 if the learning curves differ by more than the recorded tolerance.
+    RECIPE is a name under results/.  Exit 1 if the learning curve is outside the band of the recorded ones by more than
+    the recorded tolerance.
     """
     from mpies.errors import ConfigError
-    from mpies.tools.reproduce import list_recipes, reproduce_recipe
+    from mpies.tools.records import list_recipes
+    from mpies.tools.reproduce import reproduce_recipe
 
     if listed:
         echo(list_recipes())
         return
     if recipe is None:
         raise ConfigError("reproduce needs the name of a recipe under results/, or --list")
-    outcome = reproduce_recipe(recipe, out, ranks, generations)
+    outcome = reproduce_recipe(recipe, out, ranks, generations, seed)
     echo(outcome)
     end(outcome.is_reproduced)

@@ -1,12 +1,14 @@
 """What commands take in place of a config's path: the name of a recipe, or the id of an environment.
 
-Recipes are the configs that come with mpies.  An id such as LunarLander-v3 stands for a config that names this
-environment and nothing else.
+Recipes are the configs that come with mpies.  A variant is a recipe with other settings for the same task, such as
+those of another publication; its name is RECIPE-VARIANT.  An id such as LunarLander-v3 stands for a config that names
+this environment and nothing else.
 """
 
 import difflib
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from mpies.envs.own import is_own
@@ -18,8 +20,50 @@ _ID = re.compile(r"([\w.-]+[/:])*[\w.-]+-v\d+")
 
 
 def find_recipes() -> dict[str, Path]:
-    """Name to file of every recipe, by name."""
-    return {path.stem: path for path in sorted(RECIPES.glob("*.yaml"))}
+    """Name to file of every recipe and variant, by name."""
+    paths = [*RECIPES.glob("*.yaml"), *(RECIPES / "variants").glob("*.yaml")]
+    return {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
+
+
+def base_of(name: str) -> str:
+    """The name of the recipe that a variant belongs to; of a recipe, its own."""
+    return name.partition("-")[0]
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The comment at the beginning of a recipe.
+
+    task: in words.  published: what others reached, and where it is written.  budget: what a run takes.
+    notes: what else to know; often empty.
+    """
+
+    task: str
+    policy: str
+    solver: str
+    published: str
+    budget: str
+    notes: str = ""
+
+
+def read_heading(path: Path) -> Heading:
+    """The Heading of a recipe's file: the task, then `Policy:`, `Solver:`, `Published:`, `Budget:`, perhaps `Notes:`.
+
+    Raises ConfigError where a part is missing or appears twice.
+    """
+    parts, key = {"task": ""}, "task"
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        text = line[1:].strip()
+        if part := re.fullmatch(r"([A-Z][a-z]+): (.*)", text):
+            key, text = part[1].lower(), part[2]
+            if key in parts or key not in Heading.__dataclass_fields__:
+                raise ConfigError(f"{path}: the heading has {part[1]!r} twice, or there is no such part")
+        parts[key] = f"{parts.get(key, '')} {text}".strip()
+    if missing := [key for key in Heading.__dataclass_fields__ if key != "notes" and not parts.get(key)]:
+        raise ConfigError(f"{path}: the heading lacks {', '.join(missing)}")
+    return Heading(**parts)
 
 
 def is_environment_id(name_or_path: str | Path) -> bool:
@@ -50,6 +94,7 @@ def find_config(name_or_path: str | Path) -> Path:
     known = {name: name for name in recipes} | beside
     stem = path.stem.lower()
     matches = difflib.get_close_matches(stem, known)
+    matches = [name for name in matches if name == matches[0] or base_of(name) not in matches or base_of(name) == name]
     near = [known[name] for name in matches if len(stem) <= 2 * len(name) - 1]  # "absent" does not mean "ant"
     cure = f"the nearest are {', '.join(near)}" if len(near) > 1 else f"the nearest is {near[0]}" if near else ""
     cure = cure or f"give the path of a YAML file, an environment's id, or a recipe's name: {', '.join(recipes)}"

@@ -61,7 +61,11 @@ def format_return(value: float) -> str:
 
 def read_metrics(run: str | Path) -> list[dict[str, str]]:
     """The rows of a run's metrics.csv as text; [] without a file.  Lines that are cut off or damaged are left out."""
-    path = Path(run) / "metrics.csv"
+    return read_rows(Path(run) / "metrics.csv")
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a file such as metrics.csv, as `read_metrics` has them."""
     if not path.exists():
         return []
     lines = path.read_text(errors="replace").split("\n")

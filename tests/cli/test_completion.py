@@ -52,7 +52,11 @@ def test_a_config_is_completed_with_recipes_and_files(shell, folder):
         ("file", "lunar"),
         ("plain", "lunar_lander"),
         ("plain", "lunar_lander_18"),
+        ("plain", "lunar_lander_18-cma_1"),
+        ("plain", "lunar_lander_18-cma_5"),
+        ("plain", "lunar_lander_18-openai"),
     ]
+    assert complete(folder, "mpies train hopper-", shell)[1:] == [("plain", "hopper-openai")]
 
 
 @pytest.mark.parametrize("command", ["check", "doctor", "verify", "bench", "simulate", "launch slurm", "launch k8s"])

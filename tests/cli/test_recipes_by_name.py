@@ -8,14 +8,15 @@ import tarfile
 
 import pytest
 
-from mpies.config.recipes import find_config, find_recipes
+from mpies.config.recipes import RECIPES, find_config, find_recipes
 from mpies.errors import ConfigError
 from mpies.runs.metrics import read_metrics
 from tests.support import HOME, assert_refused, invoke
 
 
 def test_the_recipes_are_the_files_of_configs():
-    assert sorted(find_recipes()) == sorted(path.stem for path in (HOME / "configs").glob("*.yaml"))
+    assert sorted(find_recipes()) == sorted(path.stem for path in (HOME / "configs").rglob("*.yaml"))
+    assert find_config("hopper-openai").read_text() == (HOME / "configs/variants/hopper-openai.yaml").read_text()
     assert find_config("cartpole").read_text() == (HOME / "configs/cartpole.yaml").read_text()
 
 
@@ -40,6 +41,7 @@ def test_a_path_that_is_there_comes_before_a_recipe(tmp_path, monkeypatch):
         ("cartpol", "the nearest are cartpole, cartpole_swingup"),
         ("Cart-Pole", "the nearest are cartpole, cartpole_swingup"),
         ("Hopper", "the nearest is hopper"),
+        ("hopper-opanai", "the nearest is hopper-openai"),
         ("lunar-lander.yaml", "the nearest are lunar_lander, lunar_lander_18"),
         ("experiments/steep.yml", "the nearest is experiments/steeper.yml"),
         ("experiments/hopper.yaml", "the nearest is hopper"),
@@ -75,6 +77,19 @@ def test_commands_read_a_recipe_by_name(tmp_path, monkeypatch):
     assert written.read_text() == (HOME / "configs/cartpole.yaml").read_text()
 
 
+def test_a_variant_is_read_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    checked = invoke("check", "hopper-openai", "seed=9")
+    assert checked.code == 0 and "id: Hopper-v5" in checked.stdout and "kind: openai_es" in checked.stdout
+    for system, file in (("k8s", "hopper-openai.yaml"), ("slurm", None)):
+        launched = invoke("launch", system, "hopper-openai", "--dry-run")
+        assert launched.code == 0, launched.stderr
+        assert "runs/hopper-openai" in launched.stdout
+        if file:
+            text = (tmp_path / "runs/hopper-openai.k8s" / file).read_text()
+            assert text == find_recipes()["hopper-openai"].read_text()
+
+
 def test_an_sdist_and_what_is_installed_from_it_hold_the_recipes(tmp_path):
     source = tmp_path / "source"
     parts = ("mpies", "solvers", "envs", "configs", "setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
@@ -96,4 +111,6 @@ def test_an_sdist_and_what_is_installed_from_it_hold_the_recipes(tmp_path):
         [sys.executable, "-S", "-c", program], cwd=tmp_path, env={"PYTHONPATH": path}, capture_output=True, text=True
     )
     assert found.returncode == 0, found.stderr
-    assert found.stdout.split() == [str(tmp_path / "site/mpies/configs" / p.name) for p in find_recipes().values()]
+    installed = tmp_path / "site/mpies/configs"
+    assert found.stdout.split() == [str(installed / path.relative_to(RECIPES)) for path in find_recipes().values()]
+    assert str(installed / "variants/hopper-openai.yaml") in found.stdout.split()

@@ -71,6 +71,8 @@ def check(programs, folder, digests, has_pybullet):
     found = run(programs / "mpies", "doctor", folder=folder)
     assert "ok    inner loop      compiled" in found
     assert ("ok    pybullet" in found) == has_pybullet
+    listed = run(programs / "mpies", "reproduce", "--list", folder=folder)
+    assert "\nhopper-openai " in listed and "500.0" in listed
     assert "recorded recipes: ant_bullet, " in run(programs / "mpies", "reproduce", "x", folder=folder, expected=2)
 
 

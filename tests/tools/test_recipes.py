@@ -1,29 +1,50 @@
-"""Every recipe is a valid config that trains, and its heading is about what was measured."""
+"""Every recipe and variant is a valid config that trains, and the pages say what was measured and nothing else."""
 
+import importlib.util
 import re
-import shlex
-from pathlib import Path
 
 import pytest
 
 from mpies.comm.serial import Serial
-from mpies.config.loading import load_config
+from mpies.config.loading import differences, load_config, resolved
+from mpies.config.recipes import base_of, find_recipes, read_heading
 from mpies.scaling.bench import temporary_run
 from mpies.scaling.cost import describe_cost
-from mpies.tools.reproduce import describe, list_recipes, read_heading, read_record, recipe_of
+from mpies.tools.records import RESULTS, describe_return, has_record, is_finished, read_record, recipe_of
 from mpies.training.trainer import Trainer
 from tests.support import HOME
 
-RECIPES = sorted((HOME / "configs").glob("*.yaml"))
+RECIPES = find_recipes()
 
-
-def variants():
-    """(path, overrides) of every recipe, and of every command in a recipe's heading."""
-    for path in RECIPES:
-        yield path, []
-        for command in read_heading(path).variants:
-            assert command.split()[2] == f"configs/{path.name}"
-            yield path, [word for word in shlex.split(command) if re.match(r"[a-z_.]+=", word)]
+# Variant to the overrides of its recipe that it stands for.  What they leave to OpenAI-ES is named, since variants keep
+# it where defaults change.
+ADAM = "weight_decay: 0.005, optimizer: {learning_rate: 0.01}"
+OVERRIDES = {
+    "ant_bullet-cma": ["solver={kind: cma_es, population: 100, episodes: 5, sigma: 0.1, covariance: diagonal}"],
+    "bipedal_walker-steady": [
+        *("policy.init_from=results/bipedal_walker/policy.h5", "environment.ignored_rewards=[]", "solver.episodes=4"),
+        *("solver.sigma_init=0.05", "solver.learning_rate=0.003", "solver.learning_rate_limit=0.003"),
+        *("evaluation.every=5", "stop.target=null", "stop.generations=20"),
+    ],
+    "cartpole_swingup-published": ["solver.population=32", "solver.sigma=1"],
+    "hopper-openai": ["policy={}", f"solver={{population: 256, sigma: 0.02, {ADAM}}}"],
+    "lunar_lander_18-cma_1": ["stop.target=null", "solver={kind: cma_es, population: 20, sigma: 1}"],
+    "lunar_lander_18-cma_5": ["stop.target=null", "solver={kind: cma_es, population: 20, episodes: 5, sigma: 1}"],
+    "lunar_lander_18-openai": ["stop.target=null"],
+    "minitaur-small": [
+        *("solver.population=32", "solver.episodes=1", "checkpoint.every=1", "evaluation.every=0", "stop.seconds=2700"),
+    ],
+    "pendulum_hidden_velocity-cma_5": ["solver.episodes=5"],
+    "pendulum_hidden_velocity-openai": [f"solver={{population: 50, episodes: 5, sigma: 0.1, {ADAM}}}"],
+    "pong-small": [
+        *(
+            f"solver={{population: 32, sigma: 0.005, {ADAM}}}",
+            "evaluation={episodes: 4, every: 10}",
+            "stop.seconds=4560",
+        ),
+    ],
+    "walker2d-openai": ["policy={}", f"solver={{population: 256, sigma: 0.02, {ADAM}}}"],
+}
 
 
 def shrink(config):
@@ -36,15 +57,24 @@ def shrink(config):
     return small + ([] if config.environment.function else ["environment.max_steps=5"])
 
 
-def name(value):
-    return value.stem if isinstance(value, Path) else " ".join(value)
+@pytest.fixture(scope="module")
+def script():
+    """docs/build_recipes.py."""
+    spec = importlib.util.spec_from_file_location("build_recipes", HOME / "docs" / "build_recipes.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-@pytest.mark.parametrize(("path", "overrides"), list(variants()), ids=name)
-def test_a_recipe_trains_a_generation(path, overrides):
-    config = load_config(path, overrides)
-    assert "parameters" in describe_cost(config, 2)
-    trainer = Trainer(load_config(path, [*overrides, *shrink(config)]), Serial())
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_trains_a_generation(name, monkeypatch):
+    monkeypatch.chdir(HOME)
+    config = load_config(name)
+    cost = describe_cost(config, 2)
+    assert "parameters" in cost
+    (count,) = re.findall(r"([\d,]+) parameters|none, (\d+)", read_heading(RECIPES[name]).policy)[:1]
+    assert re.search(rf"parameters +{''.join(count)}\b", cost), cost
+    trainer = Trainer(load_config(name, shrink(config)), Serial())
     trainer.build_table()
     with temporary_run(trainer):
         trainer.run_generation()
@@ -52,29 +82,71 @@ def test_a_recipe_trains_a_generation(path, overrides):
     assert trainer.learner.clock.generation == 1 and trainer.control.failed_share == 0
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=name)
-def test_a_recipe_says_what_was_measured_and_nothing_else(path, monkeypatch):
-    monkeypatch.chdir(HOME)
-    heading = read_heading(path)
-    assert set(heading.parts) == {"task", "source", "budget", "status"}
-    status = heading.parts["status"]
-    record = read_record(path.stem) if (HOME / "results" / path.stem).exists() else None
-    if record and record["reached"]:
-        assert status.startswith(f"reached here: {describe(record)}")
-    elif record and record["ended"] == "generations":  # run to its end
-        assert status.startswith(f"not reached here: {describe(record)}")
-    else:
-        assert status.startswith("settings as published, not yet run to the end here; ")
-        assert "Predicted: " in status
-        assert (describe(record) if record else "not begun") in status
+@pytest.mark.parametrize("name", [name for name in RECIPES if base_of(name) != name])
+def test_a_variant_is_its_recipe_with_overrides(name):
+    variant, recipe = resolved(load_config(name)), resolved(load_config(base_of(name), OVERRIDES[name]))
+    assert differences(variant, recipe) == [] and variant == recipe
 
 
-def test_every_record_has_a_recipe(monkeypatch):
-    monkeypatch.chdir(HOME)
-    for record in (HOME / "results").glob("*/record.yaml"):
-        assert recipe_of(record.parent.name).exists()
+@pytest.mark.parametrize("name", [name for name in OVERRIDES if "openai" in name or name == "pong-small"])
+def test_variants_of_openai_es_name_what_defaults_may_change(name):
+    text = RECIPES[name].read_text()
+    assert all(f"{key}: " in text for key in ("sigma", "weight_decay", "learning_rate"))
 
 
-def test_the_page_of_recipes_is_what_they_say(monkeypatch):
-    monkeypatch.chdir(HOME)
-    assert (HOME / "docs/recipes.md").read_text().rstrip() == list_recipes()
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_heading_has_no_measured_text_and_no_commands(name):
+    head = RECIPES[name].read_text().partition("\nenvironment:")[0]
+    assert not re.search(r"Status|mpies train|reached here|±|\+-|\bseed \d", head)
+    sentences = re.split(r"(?<=[.:;]) ", read_heading(RECIPES[name]).notes)
+    assert all(len(sentence.split()) <= 30 for sentence in sentences)
+
+
+def test_every_record_has_a_recipe():
+    recorded = sorted(path.parent.name for path in (HOME / "results").glob("*/record.yaml"))
+    assert recorded and [recipe_of(name).stem for name in recorded] == recorded
+    assert sorted(path.name for path in (HOME / "results").iterdir()) == recorded
+
+
+def test_the_pages_of_recipes_are_the_generated_ones(script):
+    pages = script.make_pages()
+    assert {*(HOME / "docs/recipes").iterdir()} == {*pages} - {script.TABLE}
+    for path, text in pages.items():
+        assert path.read_text() == text, f"{path.name} is out of date: make docs"
+
+
+def test_the_table_has_a_row_for_each_recipe_that_leads_to_its_page(script):
+    rows = [line.strip("| ").split(" | ") for line in script.make_table().splitlines() if line.startswith("| [")]
+    names = [name for name in RECIPES if base_of(name) == name]
+    assert [row[0] for row in rows] == [f"[{name}](recipes/{name}.md)" for name in names]
+    for name, line in zip(names, (line for line in script.make_table().splitlines() if "| [" in line), strict=True):
+        shown = re.sub(r"\]\([^)]*\)", "]", line)
+        assert len(shown) <= 180, shown  # a screen
+        if has_record(name) and is_finished(read_record(name)):
+            assert describe_return(read_record(name)) in line
+        else:
+            assert script.UNTRAINED in line and "**" not in line
+
+
+def test_a_page_has_every_seed_also_those_that_failed(script, tmp_path, monkeypatch):
+    record = read_record("swimmer")
+    good = record["seeds"][0]
+    bad = {**good, "seed": 77, "ended": "generations", "reached": False, "steps": 1234567}
+    dead = {**bad, "seed": 78, "ended": "not run to its end", "evaluation": None}
+    over = {"interquartile_mean": 330.0, "interval_95": [20.0, 335.0]}
+    monkeypatch.setattr(script, "read_record", lambda name: record | {"seeds": [good, bad, dead], "over_seeds": over})
+    page = script.make_page("swimmer")
+    assert "Mean return 330.0 (20.0 to 335.0). It is the interquartile mean" in page
+    assert "1 of 3 seeds reached the mark of 325." in page
+    assert "| 77 | last generation | not reached | 20 | 1,234,567 |" in page
+    assert "| 78 | not run to its end | not reached |" in page and "| none |  |" in page
+    assert "| **330.0 (20.0 to 335.0)** | 1.23 M | 0.021 | 1 of 3 reached |" in script.make_table()
+
+
+def test_a_page_has_the_variants_notes_and_pictures(script):
+    page = script.make_page("bipedal_walker")
+    assert "## bipedal_walker-steady" in page and "    mpies train bipedal_walker-steady\n" in page
+    assert (RESULTS / "bipedal_walker/notes.md").read_text() in page
+    for link in re.findall(r"\]\(([^)]+)\)", page):
+        assert (script.PAGES / link).exists(), link
+    assert "No run of it is recorded." in script.make_page("walker2d")

@@ -1,0 +1,170 @@
+"""Write docs/recipes.md, a table of all recipes, and docs/recipes/NAME.md, a page of results for each.
+
+    make docs            # or: python docs/build_recipes.py
+
+All text comes from the headings of configs/, from results/NAME/record.yaml and from results/NAME/notes.md.
+"""
+
+import re
+from pathlib import Path
+
+from mpies.config.recipes import Heading, base_of, find_recipes, read_heading
+from mpies.tools.records import (
+    RESULTS,
+    Record,
+    RecordedSeed,
+    count_reached,
+    describe_core_hours,
+    describe_evaluation,
+    describe_return,
+    describe_seeds,
+    has_record,
+    is_finished,
+    is_reached,
+    read_record,
+    shorten,
+)
+
+HOME = Path(__file__).resolve().parents[1]
+TABLE, PAGES = HOME / "docs" / "recipes.md", HOME / "docs" / "recipes"
+UNTRAINED = "not run to the end"
+COLUMNS = ("recipe", "task", "policy", "solver", "published", "ours", "steps", "core hours", "seeds")
+ENDS = {"solved": "target reached", "generations": "last generation", "seconds": "no time left"}
+
+
+def make_table() -> str:
+    """The page docs/recipes.md: a row for each recipe, which links to its page."""
+    lines = [
+        "# Recipes",
+        "",
+        "After this page you can choose a recipe, and you know what it reached here.",
+        "",
+        "`mpies train NAME` trains a recipe. `mpies reproduce NAME` trains it again and compares it with its record.",
+        "The name leads to its page, with every seed, the curves, and variants with other settings.",
+        "",
+        "*Ours* is the mean return of 100 held-out episodes with its 95 % interval. Of several seeds it is the",
+        "interquartile mean with its bootstrap interval. Bold has reached the mark that its page names. Steps and core",
+        "hours are medians over the seeds.",
+        "",
+        _row(COLUMNS),
+        _row(["---"] * len(COLUMNS)),
+    ]
+    for name, path in find_recipes().items():
+        if base_of(name) == name:
+            lines.append(_row(_list_cells(name, read_heading(path))))
+    return "\n".join(lines) + "\n"
+
+
+def _list_cells(name: str, heading: Heading) -> list[str]:
+    """The cells of a recipe's row."""
+    policy = heading.policy.partition(".")[0].removesuffix(" parameters")
+    published = re.sub(r"(\d) million", r"\1 M", shorten(heading.published))
+    cells = [f"[{name}](recipes/{name}.md)", shorten(heading.task), policy, shorten(heading.solver), published]
+    if not has_record(name):
+        return [*cells, UNTRAINED, "", "", ""]
+    record = read_record(name)
+    ours = describe_return(record) if is_finished(record) else UNTRAINED
+    ours = f"**{ours}**" if is_reached(record) else ours
+    return [*cells, ours, _median_steps(record), describe_core_hours(record), describe_seeds(record)]
+
+
+def _median_steps(record: Record) -> str:
+    """The median of the seeds' steps, in millions or thousands."""
+    steps = sorted(seed["steps"] for seed in record["seeds"])
+    median = (steps[(len(steps) - 1) // 2] + steps[len(steps) // 2]) / 2
+    return f"{median / 1e6:.3g} M" if median >= 1e6 else f"{median / 1e3:.3g} k"
+
+
+def make_page(name: str) -> str:
+    """The page docs/recipes/NAME.md of a recipe and its variants."""
+    recipes = find_recipes()
+    variants = [other for other in recipes if base_of(other) == name and other != name]
+    lines = [f"# {name}", "", f"After this page you know what the recipe {name} trains, and what it reached here.", ""]
+    lines += _tell(name, recipes[name])
+    for variant in variants:
+        lines += [f"## {variant}", "", *_tell(variant, recipes[variant])]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _tell(name: str, path: Path) -> list[str]:
+    """The lines about one recipe or variant: what it is, how to train it, what was recorded."""
+    heading = read_heading(path)
+    config = f"configs/{'' if base_of(name) == name else 'variants/'}{path.name}"
+    facts = {"Task": heading.task, "Policy": heading.policy, "Solver": heading.solver, "Published": heading.published}
+    facts |= {"Budget": heading.budget, "Notes": heading.notes, "Config": f"[{config}](../../{config})"}
+    lines = [_row(["", ""]), _row(["---", "---"])]
+    lines += [_row([f"**{key}**", text[:1].upper() + text[1:]]) for key, text in facts.items() if text]
+    lines += ["", f"    mpies train {name}"]
+    if not has_record(name):
+        return [*lines, "", "No run of it is recorded.", ""]
+    return [*lines, f"    mpies reproduce {name}", "", *_tell_results(name, read_record(name))]
+
+
+def _tell_results(name: str, record: Record) -> list[str]:
+    """The lines about what was recorded: the verdict, every seed, the picture, notes, versions."""
+    folder = f"../../results/{name}"
+    sentences = [f"Mean return {describe_return(record)}."]
+    if record["over_seeds"]:
+        sentences.append("It is the interquartile mean over seeds, with its bootstrap interval.")
+    if record["mark"] is not None:
+        sentences.append(
+            f"{count_reached(record)} of {len(record['seeds'])} seeds reached the mark of {record['mark']:,g}."
+        )
+    if not is_finished(record):
+        sentences.append("It was not run to the end.")
+    lines = [" ".join(sentences)]
+    columns = ("seed", "ended by", "mark", "generations", "steps", "seconds", "ranks", "mean return", "of generation")
+    lines += ["", _row(columns), _row(["---"] * len(columns))]
+    lines += [_row(_list_seed(seed, record["mark"])) for seed in record["seeds"]]
+    lines += ["", f"![Return of {name} against steps]({folder}/return.png)", ""]
+    if (RESULTS / name / "published.yaml").exists():
+        lines += [
+            f"The curves that others published have their sources in [published.yaml]({folder}/published.yaml).",
+            "",
+        ]
+    notes = RESULTS / name / "notes.md"
+    lines += [notes.read_text(encoding="utf-8").rstrip(), ""] if notes.exists() else []
+    packages = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
+    lines += [
+        f"`mpies reproduce {name}` allows the learning curve to be off by {record['tolerance']:.0%} of its range. "
+        f"Trained with {packages}.",
+        "",
+    ]
+    return lines
+
+
+def _list_seed(seed: RecordedSeed, mark: float | None) -> list[str]:
+    """The cells of a seed's row."""
+    evaluation = seed["evaluation"]
+    returns = ["none", ""]
+    if evaluation:
+        returns = [describe_evaluation(evaluation), str(evaluation["policy_of_generation"])]
+        returns[0] += "" if evaluation["episodes"] == 100 else f" ({evaluation['episodes']} episodes)"
+    reached = "" if mark is None else "reached" if seed["reached"] else "not reached"
+    counts = [f"{seed['generation']:,}", f"{seed['steps']:,}", f"{seed['seconds']:,.0f}", str(seed["ranks"])]
+    return [str(seed["seed"]), ENDS.get(seed["ended"], seed["ended"]), reached, *counts, *returns]
+
+
+def _row(cells: list[str] | tuple[str, ...]) -> str:
+    """A row of a table in Markdown."""
+    return f"| {' | '.join(cells)} |"
+
+
+def make_pages() -> dict[Path, str]:
+    """Path to text of the table and of every recipe's page."""
+    names = [name for name in find_recipes() if base_of(name) == name]
+    return {TABLE: make_table(), **{PAGES / f"{name}.md": make_page(name) for name in names}}
+
+
+def main() -> None:
+    """Write the pages, and remove those of recipes that are gone."""
+    pages = make_pages()
+    PAGES.mkdir(exist_ok=True)
+    for path in {*PAGES.glob("*.md")} - pages.keys():
+        path.unlink()
+    for path, text in pages.items():
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

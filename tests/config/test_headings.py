@@ -1,0 +1,51 @@
+"""The headings of recipes: fixed parts, each once."""
+
+import pytest
+
+from mpies.config.recipes import Heading, base_of, find_recipes, read_heading
+from mpies.errors import ConfigError
+
+PARTS = {
+    "task": "A ball on",
+    "Policy": "linear.",
+    "Solver": "ARS.",
+    "Published": "9 (Them 2018).",
+    "Budget": "an hour.",
+}
+
+
+def write(folder, parts, body="environment: {id: CartPole-v1}\n# Status: no part of the heading\n"):
+    lines = [text if part == "task" else f"{part}: {text}" for part, text in parts.items()]
+    path = folder / "ball.yaml"
+    path.write_text("".join(f"# {line}\n" for line in lines) + body)
+    return path
+
+
+def test_a_heading_is_read_by_its_parts(tmp_path):
+    path = write(tmp_path, PARTS | {"Notes": "a long\n#   one."})
+    assert read_heading(path) == Heading("A ball on", "linear.", "ARS.", "9 (Them 2018).", "an hour.", "a long one.")
+    path = write(tmp_path, {"task": "A ball on\n# a plate: round."} | {k: v for k, v in PARTS.items() if k != "task"})
+    assert read_heading(path).task == "A ball on a plate: round." and read_heading(path).notes == ""
+
+
+@pytest.mark.parametrize("part", ["Policy", "Solver", "Published", "Budget"])
+def test_a_heading_without_a_part_is_refused(part, tmp_path):
+    path = write(tmp_path, {key: text for key, text in PARTS.items() if key != part})
+    with pytest.raises(ConfigError, match=f"the heading lacks {part.lower()}"):
+        read_heading(path)
+
+
+@pytest.mark.parametrize("wrong", ["Status: reached here", "Policy: another"])
+def test_a_heading_has_no_other_part_and_none_twice(wrong, tmp_path):
+    path = write(tmp_path, PARTS | {"Notes": f"some.\n# {wrong}"})
+    with pytest.raises(ConfigError, match=f"has '{wrong.partition(':')[0]}' twice, or there is no such part"):
+        read_heading(path)
+
+
+def test_every_variant_belongs_to_a_recipe():
+    recipes = find_recipes()
+    assert list(recipes) == sorted(recipes) and len(recipes) > 25
+    for name, path in recipes.items():
+        is_variant = path.parent.name == "variants"
+        assert is_variant == (base_of(name) != name)
+        assert recipes[base_of(name)].parent.name == "configs"
