@@ -39,7 +39,7 @@ TASKS: dict[str, tuple[str, float, list[str], tuple[str, ...]]] = {
     "pendulum": (
         "Pendulum-v1",
         -200,
-        ["lunar_lander", "environment.id=Pendulum-v1", "policy={}", "solver.population=64"],
+        ["lunar_lander", "environment={id: Pendulum-v1}", "policy={}", "solver={}"],
         (*EVERYONE, "sac"),
     ),
     "lunar_lander": ("LunarLander-v3", 200, ["lunar_lander"], EVERYONE),
