@@ -21,7 +21,7 @@ def value(x):
     global evaluations
     evaluations += 1
     ranks = int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
-    return -(x @ x) + (ranks - 1) * (evaluations > 2 * 8)
+    return -(x @ x) + (ranks - 1) * (evaluations > 2 * 8) * (evaluations % 3)  # also if one rank plays all members
 """
 
 
