@@ -117,13 +117,14 @@ def mentioned(page):
 
 @pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=lambda p: p.stem)
 def test_every_command_that_a_page_mentions_has_these_options(page):
+    whole = click.Context(main, **main.context_settings)  # a command keeps the options for help that it had first
     for name, *words in mentioned(page):
         command = main.commands.get(name)
         assert command, f"mpies {name} {words}"
         if isinstance(command, click.Group) and words and words[0] in command.commands:
             command, words = command.commands[words[0]], words[1:]
         try:
-            command.make_context(name, list(words)).close()  # it empties the list
+            command.make_context(name, list(words), parent=whole).close()  # it empties the list
         except (click.MissingParameter, click.exceptions.NoArgsIsHelpError):
             pass  # the text names the command alone, or an option of it
         except click.BadParameter as error:
