@@ -143,7 +143,7 @@ class Cluster:
             self._call("ip", "-n", space, "link", "set", "eth0", "up")
             self._call("ip", "-n", space, "link", "set", "lo", "up")
             self._boot(node)
-        self._wait(self._all_idle, "the nodes do not come up")
+        self._wait(self.is_idle, "the nodes do not come up")
 
     def boot(self, node):
         """Start a node's slurmd again, in new namespaces, where it does not run."""
@@ -191,7 +191,7 @@ class Cluster:
         """What Slurm thinks of a node, such as IDLE or DOWN*."""
         return self.run("sinfo", "--noheader", "--Node", f"--nodes={node}", "--partition=batch", "--format=%T").upper()
 
-    def _all_idle(self):
+    def is_idle(self):
         done = subprocess.run(
             ["sinfo", "--noheader", "--partition=batch", "--states=idle", "--format=%D"],
             env=self.environment,
