@@ -30,7 +30,6 @@ from mpies.comm import mpiexec
 from mpies.runs.metrics import read_metrics
 
 PEERS = Path(__file__).parent / "peers"
-CONFIGS = Path(__file__).parents[1] / "configs"
 EVERYONE = ("ppo", "evotorch", "pycma", "evosax")
 
 # Task: environment, target, the recipe with its overrides, and the peers.
@@ -46,7 +45,7 @@ TASKS: dict[str, tuple[str, float, list[str], tuple[str, ...]]] = {
     "lunar_lander_continuous": (
         "LunarLanderContinuous-v3",
         200,
-        ["lunar_lander_18", "solver={kind: cma_es, population: 20, episodes: 5, sigma: 1}", "evaluation.every=2"],
+        ["lunar_lander_18-cma_5", "evaluation.every=2"],
         (*EVERYONE, "sac"),
     ),
     "bipedal_walker": ("BipedalWalker-v3", 300, ["bipedal_walker"], (*EVERYONE, "sac")),
@@ -78,11 +77,10 @@ def train_ours(task: str, trainer: str, seed: int, options: argparse.Namespace) 
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         if trainer == OURS[0]:
-            config = CONFIGS / f"{recipe}.yaml"
+            words = ["train", recipe, *overrides]
         else:
-            config, overrides = Path(folder) / "config.yaml", []
-            config.write_text(yaml.safe_dump({"environment": {"id": name}}))
-        words = ["train", str(config), "--out", str(out), f"seed={seed}", *overrides]
+            words = ["train", name]
+        words += ["--out", str(out), f"seed={seed}"]
         words += [f"stop.target={target}", f"stop.seconds={options.limit}", "stop.generations=1000000"]
         environment = mpiexec.environment() | {"MPIES_PICTURES": "0"}
         run(mpiexec.command(mpiexec.find(), options.processes, words), environment)

@@ -1,5 +1,6 @@
 """What tests of several packages share: configs, faulty environments, waiting, and how a refused command ends."""
 
+import importlib.util
 import subprocess
 import sys
 import time
@@ -10,6 +11,15 @@ import psutil
 import pytest
 
 HOME = Path(__file__).resolve().parent.parent
+
+
+def load_script(path):
+    """The module of a script outside the package; path: from the repository."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, HOME / path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
 
 # The same test on one rank without MPI and on three ranks of a real mpiexec; it takes the number as `ranks`.
 on_one_and_three_ranks = pytest.mark.parametrize("ranks", [1, pytest.param(3, marks=pytest.mark.mpi(3))])

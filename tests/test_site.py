@@ -1,20 +1,16 @@
 """The site of the documents: it is built from all pages, and its links lead somewhere."""
 
-import importlib.util
 import subprocess
 import sys
 
 import pytest
 
-from tests.support import HOME
+from tests.support import HOME, load_script
 
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("build_site", HOME / "docs" / "build_site.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("docs/build_site.py")
 
 
 def test_the_site_is_built_without_broken_links(script):

@@ -1,6 +1,5 @@
 """Every recipe and variant is a valid config that trains, and the pages say what was measured and nothing else."""
 
-import importlib.util
 import re
 
 import pytest
@@ -12,7 +11,7 @@ from mpies.scaling.bench import temporary_run
 from mpies.scaling.cost import describe_cost
 from mpies.tools.records import RESULTS, describe_return, has_record, is_finished, read_record, recipe_of
 from mpies.training.trainer import Trainer
-from tests.support import HOME
+from tests.support import HOME, load_script
 
 RECIPES = find_recipes()
 
@@ -60,10 +59,7 @@ def shrink(config):
 @pytest.fixture(scope="module")
 def script():
     """docs/build_recipes.py."""
-    spec = importlib.util.spec_from_file_location("build_recipes", HOME / "docs" / "build_recipes.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("docs/build_recipes.py")
 
 
 @pytest.mark.parametrize("name", RECIPES)

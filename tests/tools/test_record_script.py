@@ -1,6 +1,5 @@
 """benchmarks/record.py records all seeds of a recipe: failures too, none left out, no other config."""
 
-import importlib.util
 import shutil
 
 import pytest
@@ -11,7 +10,7 @@ from mpies.errors import ConfigError
 from mpies.runs.metrics import read_digests
 from mpies.tools import records
 from mpies.tools.records import describe_seeds, read_record
-from tests.support import CARTPOLE, HOME, train
+from tests.support import CARTPOLE, load_script, train
 
 HEADING = "# A pole.\n# Policy: 8.\n# Solver: ES.\n# Published: none.\n# Budget: none.\n"
 
@@ -30,9 +29,7 @@ def runs(tmp_path_factory):
 @pytest.fixture
 def script(tmp_path, monkeypatch):
     """The script, with a recipe `pole` and a folder of results of its own."""
-    spec = importlib.util.spec_from_file_location("record", HOME / "benchmarks" / "record.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_script("benchmarks/record.py")
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs/pole.yaml").write_text(HEADING + CARTPOLE)
     monkeypatch.setattr(recipes, "RECIPES", tmp_path / "configs")
