@@ -4,7 +4,6 @@ Which rollouts are played together changes no bit of their results, so a rank ta
 """
 
 import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies import kernels
+from mpies.comm.stopwatch import stopwatch
 from mpies.envs.base import EpisodeBatch, VectorEnv
 from mpies.policies import aligned_stack
 from mpies.policies.base import Policy
@@ -123,7 +123,7 @@ class EpisodePlayer:
         self._own = own = queues
         queues = [*queues, prefetch] if prefetch else queues
         normalizes = own[0].batch.normalization is not None
-        self.since[: self.active] += time.monotonic() - self.paused
+        self.since[: self.active] += stopwatch.now() - self.paused
         with np.errstate(all="ignore"):  # a member may overflow; its return shows it
             while True:
                 before = self.active
@@ -150,7 +150,7 @@ class EpisodePlayer:
                                 for values in self.per_slot:
                                     values[slot] = values[self.active]
                     self._assign_slots()
-        self.paused = time.monotonic()
+        self.paused = stopwatch.now()
 
     def drop(self) -> None:
         """Forget the episodes in flight."""
@@ -199,7 +199,7 @@ class EpisodePlayer:
         if batch.normalization is not None:
             self.centres[slot], self.scales[slot] = batch.normalization
         self.sums[slot] = self.totals[slot] = self.signs[slot] = 0
-        self.begun[slot], self.since[slot], self.rollouts[slot] = self.step, time.monotonic(), rollout
+        self.begun[slot], self.since[slot], self.rollouts[slot] = self.step, stopwatch.now(), rollout
         self.limits[slot] = NEVER if batch.limit is None else batch.limit
         self.sampled[slot] = batch.sampled[rollout]
         self.open_batches[slot], self.places[slot] = opened, place
@@ -259,7 +259,7 @@ class EpisodePlayer:
                 self.observations[slots], self.rewards[slots], self.over[slots] = opened.batch.receive()
             any_over = bool(self._score(active, self.step))
         if self.timeout is not None:
-            late = time.monotonic() - self.since[:active] > self.timeout
+            late = stopwatch.now() - self.since[:active] > self.timeout
             for slot in np.flatnonzero(late & ~self.over[:active]):
                 failures = self.open_batches[slot].batch.failures
                 failures[int(self.places[slot])] = f"it took more than {self.timeout:g} s"

@@ -14,7 +14,7 @@ COLUMNS = [
     *("return_mean", "return_std", "return_min", "return_max", "length_mean"),
     *("eval_mean", "eval_std", "failures", "ranks", "digest", "steps_per_second"),
     *("eval_episodes", "eval_length", "eval_rank", "idle_mean", "idle_max", "observations"),
-    *("nodes", "starts"),
+    *("nodes", "starts", "paused"),
 ]
 Cell = str | int | float | None
 Row = dict[str, Cell]  # column names to values; None is an empty cell

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.comm import Communicator
+from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import StopSection
 from mpies.training.learner import Clock, Learner
 
@@ -30,7 +31,7 @@ class GenerationAbandoned(Exception):
 class Signals:
     """SIGTERM, SIGINT and SIGUSR1 ask for a stop after this generation.
 
-    A second SIGTERM or SIGINT ends the process at once; SIGUSR1 may be repeated.
+    A second SIGTERM or SIGINT ends the process at once; SIGUSR1 may be repeated.  SIGCONT ends a pause of the stopwatch.
 
     owns_process: whether the process is there for this run alone.  Where it is not, a second signal goes to the handler
     that was there before.
@@ -42,6 +43,7 @@ class Signals:
         self._owns_process = owns_process
         self._before: dict[int, Any] = {}  # number to handler
         self._received: list[int] = []
+        stopwatch.start()
         if threading.current_thread() is threading.main_thread():  # Python handles signals nowhere else
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
                 handler = signal.getsignal(number)
@@ -69,6 +71,7 @@ class Signals:
         A SIGTERM or SIGUSR1 that has arrived is sent to them, since it was meant for the whole process; Ctrl-C was
         meant for the run.
         """
+        stopwatch.stop()
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}

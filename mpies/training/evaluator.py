@@ -1,7 +1,6 @@
 """Play members and the mean on all ranks, and keep what was played when a rank is lost."""
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from mpies.comm import Communicator
 from mpies.comm.barrier import SerialBarrier
+from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import Config
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
@@ -214,11 +214,11 @@ class Evaluator:
         prefetch = self.queues.get(QueueKey(next_generation, "training", 0))
         self.on_play(key, queues)
         barrier = self.comm.nonblocking_barrier() if prefetch else SerialBarrier()
-        began = time.perf_counter_ns()
+        began = stopwatch.now()
         players = self.task.count_players(self.comm.node_size)
         if self.comm.node_rank < players:
             self.task.player.play(queues, players, prefetch, barrier.is_over, self.control.must_abandon)
-        busy = time.perf_counter_ns() - began
+        busy = int((stopwatch.now() - began) * 1e9)
         barrier.wait()
         failures = {queue.batch.first + number: why for queue in queues for number, why in queue.failures.items()}
         numbers_sent = self.control.request(), busy, len(failures)

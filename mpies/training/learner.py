@@ -25,7 +25,7 @@ EARLY_SPEC = "ahead/"  # how the names of the early spec's vectors begin in a ch
 
 @dataclass
 class Clock:
-    """How far a run has come, all its resumes together; training only.  seconds: of wall time."""
+    """How far a run has come, all its resumes together; training only.  seconds: of wall time, without pauses."""
 
     generation: int = 0
     episodes: int = 0
@@ -213,13 +213,15 @@ class Learner:
         ranks: int = 1,
         nodes: int = 1,
         starts: int = 1,
+        paused: float = 0.0,
     ) -> Snapshot:
         """The state after a generation, to be written while training goes on: `state` has made the copies.
 
         population: of the newest generation; None where nothing is to be recorded but the state.
         ranks, nodes: that made it.  starts: how often a rank 0 has begun to write the run.
+        paused: seconds for which rank 0 was stopped since the generation before.
         """
-        job: Row = {"ranks": ranks, "nodes": nodes, "starts": starts}
+        job: Row = {"ranks": ranks, "nodes": nodes, "starts": starts, "paused": paused}
         state = {name: np.asarray(value) for name, value in self.state().items()}
         progress = {name: np.asarray(value) for name, value in self.progress().items()}
         statistics = {name: value for name, value in progress.items() if name.startswith("normalizer/")}

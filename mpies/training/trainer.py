@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mpies.comm import Communicator, RankLost
+from mpies.comm.stopwatch import stopwatch
 from mpies.comm.together import do_together
 from mpies.config.schema import Config
 from mpies.runs.hdf5 import Arrays, Attributes
@@ -51,6 +52,7 @@ class Trainer:
         self.evaluator = Evaluator(config, self.task, self.solver, comm, self.control)
         self.has_learner = False  # whether this rank is rank 0 and has read the run
         self.failure = ""  # on rank 0: why the run stops, in one line, where the reason is "failures"
+        self.pauses = stopwatch.paused  # seconds, as far as they are recorded
         self.unrecorded: Population | None = None  # on rank 0: of a generation that is applied and not recorded
 
     @property
@@ -112,7 +114,7 @@ class Trainer:
         is_last = bool(self.control.stop_reason(self.learner))
         if self.learner and self.run:  # no communication from here on: no loss of a rank can interrupt it
             is_best = evaluation is not None and self.learner.update_best(evaluation)
-            job = self.comm.size, self.comm.nodes, self.run.starts
+            job = self.comm.size, self.comm.nodes, self.run.starts, self.take_pause()
             snapshot = self.learner.snapshot(self.unrecorded, evaluation, is_best, *job)
             self.run.record(snapshot, is_last)
             self.control.has_callback_stopped |= bool(self.on_generation(snapshot))
@@ -130,6 +132,13 @@ class Trainer:
         if reason == "failures":
             return False
         return reason not in ("", "signal") or bool(every and self.updater.generation % every == 0)
+
+    def take_pause(self) -> float:
+        """Seconds for which this process was stopped since this was asked last."""
+        pause, self.pauses = stopwatch.paused - self.pauses, stopwatch.paused
+        if pause >= 1:
+            log.info("this process was stopped for %.1f s, which do not count as seconds of training", pause)
+        return pause
 
     def restore(self) -> None:
         """Bring all ranks to the same generation.  A rank 0 that is new reads the run first."""

@@ -1,6 +1,5 @@
 """The update of a generation on all ranks; the same live, resumed and replayed."""
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.comm import Communicator
+from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import Config
 from mpies.paths import start_folder
 from mpies.solvers import find_solver, noise
@@ -73,7 +73,7 @@ class Updater:
 
         The first two generations have no early part: observation statistics and momentum begin with their results.
         """
-        learner, self._began = self.learner, time.perf_counter()
+        learner, self._began = self.learner, stopwatch.now()
         parts, members = [], self.config.solver.members(self.solver.dimension)
         if self.early and self.generation >= FIRST_EARLY:
             self.early_spec = self.early_spec or self.broadcast_spec(learner.early_spec if learner else None)
@@ -110,7 +110,7 @@ class Updater:
             moments = sum_moments(self.solver, spec.proposal, population.results, population.indices, self.comm)
             if self.learner:
                 assert moments is not None
-                self.learner.tell(spec, population, moments, time.perf_counter() - self._began)
+                self.learner.tell(spec, population, moments, stopwatch.now() - self._began)
         self.early_spec, self._upcoming = self._upcoming.spec if self._upcoming else None, None
         self.generation += 1
 

@@ -22,7 +22,7 @@ const CHARTS = [
 const WHOLE = Array.from({ length: 39 }, (_, place) => [1, 2, 5][place % 3] * 10 ** Math.floor(place / 3));
 const WIDE_SPAN = 200; // ratio of the largest to the smallest value from which an axis is logarithmic by itself
 const KNOWN = new Set(["generation", "seconds", "episodes", "steps", "return_std", "eval_std", "eval_episodes",
-  "eval_interval", "eval_rank", "observations", "starts", ...CHARTS.flatMap((chart) => Object.keys(chart.columns))]);
+  "eval_interval", "eval_rank", "observations", "starts", "paused", ...CHARTS.flatMap((chart) => Object.keys(chart.columns))]);
 const MARKS = { running: "▶", finished: "✓", stopped: "■", stale: "⚠" };
 
 const $ = (id) => document.getElementById(id);

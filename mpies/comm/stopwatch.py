@@ -1,0 +1,67 @@
+"""Time that does not pass while this process is stopped, as by SIGSTOP, Ctrl-Z or `scontrol suspend`.
+
+No clock of the system leaves such pauses out, and a process is not told when it is stopped, only when it goes on
+(SIGCONT).  So a thread notes the time at short intervals: the pause is the gap in its notes.
+"""
+
+import signal
+import threading
+import time
+from collections import deque
+from typing import Any
+
+INTERVAL = 0.25  # seconds between two notes, and so the largest error of a pause
+
+
+class Stopwatch:
+    """Seconds of this process.  Pauses count as time until `start` was called in the main thread.
+
+    paused: seconds of all pauses so far.
+    """
+
+    def __init__(self) -> None:
+        self.paused = 0.0
+        self._notes: deque[float] = deque(maxlen=8)
+        self._before: Any = None  # the handler of SIGCONT before `start`
+        self._stopped: threading.Event | None = None
+
+    def now(self) -> float:
+        """Seconds since an arbitrary moment."""
+        return time.perf_counter() - self.paused
+
+    def start(self) -> None:
+        """Notice pauses from now on.  Without effect outside the main thread: Python handles signals nowhere else."""
+        is_main = threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGCONT)
+        if self._stopped or not is_main or before is None:  # None: not Python's own; it could not be put back
+            return
+        self._before, self._stopped = before, threading.Event()
+        self._notes.append(time.perf_counter())
+        signal.signal(signal.SIGCONT, self._on_continue)
+        signal.siginterrupt(signal.SIGCONT, False)
+        threading.Thread(target=self._take_notes, args=(self._stopped,), name="mpies-stopwatch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Notice pauses no more, and put the handler back that was there before."""
+        if self._stopped and threading.current_thread() is threading.main_thread():
+            self._stopped.set()
+            self._stopped = None
+            signal.signal(signal.SIGCONT, self._before)
+
+    def _take_notes(self, stopped: threading.Event) -> None:
+        while not stopped.wait(INTERVAL):
+            self._notes.append(time.perf_counter())
+
+    def _on_continue(self, number: int, frame: Any) -> None:
+        # The thread may have gone on before this handler did, so the gap need not be the last.
+        now = time.perf_counter()
+        notes = [*self._notes, now]
+        self._notes.clear()
+        self._notes.append(now)
+        gap = max(later - earlier for earlier, later in zip(notes, notes[1:], strict=False))
+        self.paused += max(0.0, gap - INTERVAL)
+        if callable(self._before):
+            self._before(number, frame)
+
+
+stopwatch = Stopwatch()  # of this process

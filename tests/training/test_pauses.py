@@ -1,0 +1,84 @@
+"""A job that is stopped for a while (SIGSTOP, `scontrol suspend`) goes on to the same bits, and its clock stands still."""
+
+import os
+import signal
+import threading
+import time
+
+import psutil
+import pytest
+
+from mpies.comm.stopwatch import INTERVAL, Stopwatch
+from mpies.runs.metrics import read_digests, read_metrics
+from tests.support import ranks_of, wait_for
+
+PAUSE = 4.0  # seconds
+CONFIG = """
+environment: {id: CartPole-v1, max_steps: 50, episode_timeout: 3}
+policy: {hidden: [16]}
+solver: {population: 32, sigma: 0.1}
+noise: {size: 1000000}
+evaluation: {every: 9, episodes: 10}
+stop: {generations: 300}
+"""
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_a_pause_changes_no_bits_and_does_not_count(ranks, digests_of, start_mpies, write_config, tmp_path):
+    run = tmp_path / "run"
+    job = start_mpies(ranks, "train", write_config(CONFIG), "--out", "run")
+    wait_for(lambda: len(read_digests(run)) >= 3, job)
+    processes = ranks_of(job) if ranks else [psutil.Process(job.pid)]
+    began = time.perf_counter()
+    for process in processes:
+        process.suspend()
+    time.sleep(PAUSE)
+    for process in processes:
+        process.resume()
+    stderr = job.communicate(timeout=60)[1]
+    wall = time.perf_counter() - began
+    assert job.returncode == 0, stderr
+    assert read_digests(run) == digests_of(CONFIG)
+    rows = read_metrics(run)
+    assert {row["failures"] for row in rows} == {"0"}
+    assert float(rows[-1]["seconds"]) < wall - PAUSE + 5 * INTERVAL + float(rows[2]["seconds"])
+    paused = [float(row["paused"]) for row in rows]
+    assert PAUSE - 2 * INTERVAL <= sum(paused) <= PAUSE + 5 and sum(pause > 0 for pause in paused) == 1
+    assert "was stopped for" in (run / "log.txt").read_text()
+
+
+def test_without_a_pause_sigcont_adds_nothing():
+    stopwatch = Stopwatch()
+    before = signal.getsignal(signal.SIGCONT)
+    stopwatch.start()
+    try:
+        time.sleep(1.2)
+        os.kill(os.getpid(), signal.SIGCONT)
+        assert stopwatch.paused < INTERVAL
+    finally:
+        stopwatch.stop()
+    assert signal.getsignal(signal.SIGCONT) == before
+
+
+def test_outside_the_main_thread_it_only_tells_the_time():
+    stopwatch = Stopwatch()
+    before = signal.getsignal(signal.SIGCONT)
+    thread = threading.Thread(target=stopwatch.start)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGCONT) == before
+    first = stopwatch.now()
+    assert 0 <= stopwatch.now() - first < 1
+
+
+def test_a_handler_that_was_there_before_is_called_too():
+    heard = []
+    before = signal.signal(signal.SIGCONT, lambda number, frame: heard.append(number))
+    stopwatch = Stopwatch()
+    try:
+        stopwatch.start()
+        os.kill(os.getpid(), signal.SIGCONT)
+        assert heard == [signal.SIGCONT]
+    finally:
+        stopwatch.stop()
+        signal.signal(signal.SIGCONT, before)
