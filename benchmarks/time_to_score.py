@@ -2,7 +2,7 @@
 
     make peers                                              (builds the peers' environment)
     python benchmarks/time_to_score.py [TASK ...] [--trainers mpies ppo ...] [--seeds 5] [--limit 900] [--json FILE]
-    python benchmarks/time_to_score.py --json FILE --table  (prints the table of a file and runs nothing)
+    python benchmarks/time_to_score.py --json FILE --table  (prints the tables of a file and runs nothing)
 
 For each task and seed in turn: `mpirun -n 2 mpies train` with a recipe, the same with a config of one line, and
 each peer of peers/learner.py on as many processes, with the settings of peers/learner_settings.py.  The score is
@@ -140,6 +140,27 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def summary(rows: list[dict[str, Any]]) -> list[str]:
+    """The lines of a Markdown table with a line for each task: median seconds, and how many seeds if not all."""
+    trainers = [name for name in (*OURS, *NAMES) if any(row["trainer"] == name for row in rows)]
+    lines = ["| task, score | " + " | ".join(NAMES.get(name, name) for name in trainers) + " |"]
+    lines.append("|---" * (len(trainers) + 1) + "|")
+    for task, (environment, target, _, _) in TASKS.items():
+        cells = []
+        for name in trainers:
+            runs = [row for row in rows if (row["task"], row["trainer"]) == (task, name)]
+            if not runs:
+                cells.append("")
+                continue
+            solved = sum(row["solved"] for row in runs)
+            seconds = quantile([row["seconds"] if row["solved"] else math.inf for row in runs], 0.5)
+            cell = f"{seconds:.{1 if seconds < 10 else 0}f} s" if math.isfinite(seconds) else "–"
+            cells.append(cell if solved == len(runs) else f"{cell} ({solved} of {len(runs)})")
+        if any(cells):
+            lines.append(f"| {environment}, {target:g} | {' | '.join(cells)} |")
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tasks", nargs="*", metavar="TASK", help=", ".join(TASKS))
@@ -149,7 +170,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--python", default=PEERS / ".venv/bin/python", help="of the peers' environment")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--table", action="store_true", help="print the table of the file and run nothing")
+    parser.add_argument("--table", action="store_true", help="print the tables of the file and run nothing")
     options = parser.parse_args()
     if unknown := set(options.tasks) - set(TASKS):
         parser.error(f"there is no {', '.join(sorted(unknown))}; choose from {', '.join(TASKS)}")
@@ -176,7 +197,7 @@ def main() -> None:
                 print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
                 if options.json:
                     options.json.write_text(json.dumps(rows, indent=1) + "\n")
-    print("\n".join(table(rows)))
+    print("\n".join([*summary(rows), "", *table(rows)]))
     if failed:
         sys.exit(f"{len(failed)} of the runs failed; the same command tries them again: {'; '.join(failed)}")
 

@@ -6,6 +6,7 @@ Every run must come to the digests of the same config on one rank without Slurm.
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 import yaml
@@ -131,6 +132,19 @@ def test_scontrol_requeue_ends_in_a_resumed_run(start_endless, undisturbed, clus
     job, run = start_endless()
     cluster.run("scontrol", "requeue", job.number)
     check_resumed(job, run, undisturbed)
+
+
+def test_a_suspended_job_goes_on_and_the_pause_does_not_count(start_endless, undisturbed, cluster):
+    job, run = start_endless()
+    cluster.run("scontrol", "suspend", job.number)
+    time.sleep(6)
+    cluster.run("scontrol", "resume", job.number)
+    job.wait_for(lambda: any(float(row["paused"]) > 5 for row in read_metrics(run)))
+    made = len(read_digests(run))
+    job.wait_for(lambda: len(read_digests(run)) >= made + 5)
+    digests = read_digests(run)
+    assert job.restarts() == 0 and len(launcher(job)) == 1
+    assert digests == undisturbed(ENDLESS, len(digests))
 
 
 def test_a_preempted_job_ends_in_a_resumed_run(start_endless, undisturbed, cluster):
