@@ -27,6 +27,7 @@ from typing import Any
 import yaml
 
 from mpies.comm import mpiexec
+from mpies.runs.machine import describe_machine
 from mpies.runs.metrics import read_metrics
 
 PEERS = Path(__file__).parent / "peers"
@@ -193,11 +194,12 @@ def main() -> None:
                     print(error, file=sys.stderr, flush=True)
                     continue
                 row = {"task": task, "trainer": trainer, "seed": seed, "limit": options.limit, **figures}
-                rows.append(row | {"wall": round(time.perf_counter() - began, 1)})
+                rows.append(row | {"wall": round(time.perf_counter() - began, 1), "machine": describe_machine()})
                 print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
                 if options.json:
                     options.json.write_text(json.dumps(rows, indent=1) + "\n")
-    print("\n".join([*summary(rows), "", *table(rows)]))
+    machines = sorted({row["machine"] for row in rows})
+    print("\n".join([*summary(rows), "", *table(rows), "", *(f"On {machine}." for machine in machines)]))
     if failed:
         sys.exit(f"{len(failed)} of the runs failed; the same command tries them again: {'; '.join(failed)}")
 

@@ -18,7 +18,13 @@ RECIPES = find_recipes()
 # Variant to the overrides of its recipe that it stands for.  What they leave to OpenAI-ES is named, since variants keep
 # it where defaults change.
 ADAM = "weight_decay: 0.005, optimizer: {learning_rate: 0.01}"
+LINEAR = ["environment.adaptive=null", "policy={hidden: [], initial: zeros, statistics_fraction: 1}"]
 OVERRIDES = {
+    "ant-ars": [
+        *LINEAR,
+        "solver={kind: ars, population: 120, top: 20, sigma: 0.025, learning_rate: 0.015, alive_bonus: 1}",
+        *("stop.generations=1000", "stop.target=2334"),
+    ],
     "ant_bullet-cma": ["solver={kind: cma_es, population: 100, episodes: 5, sigma: 0.1, covariance: diagonal}"],
     "bipedal_walker-steady": [
         *("policy.init_from=results/bipedal_walker/policy.h5", "environment.ignored_rewards=[]", "solver.episodes=4"),
@@ -26,6 +32,10 @@ OVERRIDES = {
         *("evaluation.every=5", "stop.target=null", "stop.generations=20"),
     ],
     "cartpole_swingup-published": ["solver.population=32", "solver.sigma=1"],
+    "half_cheetah-ars": [
+        *(*LINEAR, "evaluation.every=20"),
+        "solver={kind: ars, population: 64, top: 4, sigma: 0.03, learning_rate: 0.02}",
+    ],
     "hopper-openai": ["policy={}", f"solver={{population: 256, sigma: 0.02, {ADAM}}}"],
     "lunar_lander_18-cma_1": ["stop.target=null", "solver={kind: cma_es, population: 20, sigma: 1}"],
     "lunar_lander_18-cma_5": ["stop.target=null", "solver={kind: cma_es, population: 20, episodes: 5, sigma: 1}"],
@@ -42,7 +52,13 @@ OVERRIDES = {
             "stop.seconds=4560",
         ),
     ],
-    "walker2d-openai": ["policy={}", f"solver={{population: 256, sigma: 0.02, {ADAM}}}"],
+    "walker2d-ars": [
+        *(*LINEAR, "stop.target=2994"),
+        "solver={kind: ars, population: 80, top: 30, sigma: 0.025, learning_rate: 0.03, alive_bonus: 1}",
+    ],
+    "walker2d-openai": [
+        *("environment.adaptive=null", "stop.target=2994", f"solver={{population: 256, sigma: 0.02, {ADAM}}}"),
+    ],
 }
 
 
