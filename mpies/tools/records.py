@@ -208,8 +208,9 @@ def describe_return(record: Record) -> str:
     """The mean return with its interval: over episodes of a single seed, else over the seeds."""
     over = record["over_seeds"]
     if over is not None:
-        low, high = over["interval_95"]
-        return f"{over['interquartile_mean'] + 0.0:,.1f} ({low + 0.0:,.1f} to {high + 0.0:,.1f})"
+        mean, (low, high) = over["interquartile_mean"], over["interval_95"]
+        digits = 0 if abs(mean) >= 1000 else 1
+        return f"{mean + 0.0:,.{digits}f} ({low + 0.0:,.{digits}f} to {high + 0.0:,.{digits}f})"
     evaluation = next((seed["evaluation"] for seed in record["seeds"] if seed["evaluation"]), None)
     return describe_evaluation(evaluation) if evaluation else "no policy"
 

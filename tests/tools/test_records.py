@@ -120,7 +120,9 @@ def test_failures_count_among_the_seeds():
     over = {"interquartile_mean": 1234.56, "interval_95": [-2.0, 4000.0]}
     seeds = seed(1, 6.0), seed(2, 1.0, "generations", False), seed(3, None, records.CUT_SHORT, False)
     record = record_of(*seeds, over=over)
-    assert describe_return(record) == "1,234.6 (-2.0 to 4,000.0)" and describe_seeds(record) == "1 of 3 reached"
+    assert describe_return(record) == "1,235 (-2 to 4,000)" and describe_seeds(record) == "1 of 3 reached"
+    small = {"interquartile_mean": 999.94, "interval_95": [-2.0, 1000.0]}
+    assert describe_return(record_of(*seeds, over=small)) == "999.9 (-2.0 to 1,000.0)"
     assert is_reached(record) and not is_reached(record | {"mark": 2000.0})
     assert not is_reached(record | {"mark": None}) and describe_seeds(record | {"mark": None}) == "3 seeds"
     unfinished = record_of(seed(1, 6.0, "seconds"), seeds[2])
@@ -145,4 +147,4 @@ def test_the_list_has_every_recipe_on_a_line_of_a_terminal():
 
 def test_a_recipe_that_nobody_recorded_is_a_users_mistake():
     assert_refused(invoke("reproduce", "tetris"), "tetris has no record; recorded recipes: ", " cartpole, ")
-    assert_refused(invoke("reproduce", "walker2d"), "walker2d has no record; ")
+    assert_refused(invoke("reproduce", "humanoid"), "humanoid has no record; ")
