@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections import deque
+from itertools import pairwise
 from typing import Any
 
 INTERVAL = 0.25  # seconds between two notes, and so the largest error of a pause
@@ -58,7 +59,7 @@ class Stopwatch:
         notes = [*self._notes, now]
         self._notes.clear()
         self._notes.append(now)
-        gap = max(later - earlier for earlier, later in zip(notes, notes[1:], strict=False))
+        gap = max(later - earlier for earlier, later in pairwise(notes))
         self.paused += max(0.0, gap - INTERVAL)
         if callable(self._before):
             self._before(number, frame)

@@ -31,7 +31,7 @@ class GenerationAbandoned(Exception):
 class Signals:
     """SIGTERM, SIGINT and SIGUSR1 ask for a stop after this generation.
 
-    A second SIGTERM or SIGINT ends the process at once; SIGUSR1 may be repeated.  SIGCONT ends a pause of the stopwatch.
+    A second SIGTERM or SIGINT ends the process at once; SIGUSR1 may be repeated.  SIGCONT ends a pause.
 
     owns_process: whether the process is there for this run alone.  Where it is not, a second signal goes to the handler
     that was there before.

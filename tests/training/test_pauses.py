@@ -1,4 +1,4 @@
-"""A job that is stopped for a while (SIGSTOP, `scontrol suspend`) goes on to the same bits, and its clock stands still."""
+"""A job that is stopped for a while (SIGSTOP, `scontrol suspend`) goes on to the same bits; its clock stands still."""
 
 import os
 import signal
