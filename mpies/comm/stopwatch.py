@@ -24,7 +24,8 @@ class Stopwatch:
         self.paused = 0.0
         self._notes: deque[float] = deque(maxlen=8)
         self._before: Any = None  # the handler of SIGCONT before `start`
-        self._stopped: threading.Event | None = None
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def now(self) -> float:
         """Seconds since an arbitrary moment."""
@@ -34,23 +35,26 @@ class Stopwatch:
         """Notice pauses from now on.  Without effect outside the main thread: Python handles signals nowhere else."""
         is_main = threading.current_thread() is threading.main_thread()
         before = signal.getsignal(signal.SIGCONT)
-        if self._stopped or not is_main or before is None:  # None: not Python's own; it could not be put back
+        if self._thread or not is_main or before is None:  # None: not Python's own; it could not be put back
             return
-        self._before, self._stopped = before, threading.Event()
+        self._before = before
         self._notes.append(time.perf_counter())
         signal.signal(signal.SIGCONT, self._on_continue)
         signal.siginterrupt(signal.SIGCONT, False)
-        threading.Thread(target=self._take_notes, args=(self._stopped,), name="mpies-stopwatch", daemon=True).start()
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._take_notes, name="mpies-stopwatch", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """Notice pauses no more, and put the handler back that was there before."""
-        if self._stopped and threading.current_thread() is threading.main_thread():
-            self._stopped.set()
-            self._stopped = None
+        if self._thread and threading.current_thread() is threading.main_thread():
+            self._stopping.set()
+            self._thread.join()
+            self._thread = None
             signal.signal(signal.SIGCONT, self._before)
 
-    def _take_notes(self, stopped: threading.Event) -> None:
-        while not stopped.wait(INTERVAL):
+    def _take_notes(self) -> None:
+        while not self._stopping.wait(INTERVAL):
             self._notes.append(time.perf_counter())
 
     def _on_continue(self, number: int, frame: Any) -> None:

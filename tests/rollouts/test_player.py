@@ -1,10 +1,9 @@
 """Which episodes an EpisodePlayer plays and when; test_episodes.py has the bits of real environments."""
 
-import time
-
 import numpy as np
 import pytest
 
+from mpies.comm.stopwatch import stopwatch
 from mpies.comm.work_counter import WorkCounter, count_alone
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import RolloutQueue
@@ -127,7 +126,7 @@ def test_an_abandoned_queue_has_nothing_in_flight_and_can_be_played_again():
 
 def test_time_between_two_calls_does_not_count_towards_the_timeout(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(stopwatch, "now", lambda: now[0])
     player = make_player(timeout=10.0)
     first, second = RolloutQueue(make_batch([1])), RolloutQueue(make_batch([30, 30]))
     player.play([first], prefetch=second, others_are_done=Calls(8))
@@ -139,7 +138,7 @@ def test_time_between_two_calls_does_not_count_towards_the_timeout(monkeypatch):
 
 def test_an_episode_that_outlasts_its_timeout_fails_alone(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(stopwatch, "now", lambda: now[0])
     queue = RolloutQueue(make_batch([5, 500, 7]))
     make_player(timeout=10.0).play([queue], must_abandon=lambda: now.__setitem__(0, now[0] + 0.1))
     assert queue.failures == {1: "it took more than 10 s"}
