@@ -19,7 +19,7 @@ stop: {generations: 20, max_failures: 0.9}
 evaluation: {every: 0, episodes: 3}
 """
 MODULE = FAULTY_MODULE.replace('"out of balance"', 'f"out of balance by {self.bad_by:.6f}"').replace(
-    "self.bad =", "time.sleep(0.02)\n        self.bad_by = np.random.default_rng(seed).normal()\n        self.bad ="
+    "self.bad =", "time.sleep(0.05)\n        self.bad_by = np.random.default_rng(seed).normal()\n        self.bad ="
 )
 REGISTRATION = "\nimport time\ngymnasium.register('Faulty-v0', 'faulty:Faulty')\n"
 
