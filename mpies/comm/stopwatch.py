@@ -15,7 +15,7 @@ INTERVAL = 0.25  # seconds between two notes, and so the largest error of a paus
 
 
 class Stopwatch:
-    """Seconds of this process.  Pauses count as time until `start` was called in the main thread.
+    """Seconds of this process.  Pauses are left out between `start` and `stop`.
 
     paused: seconds of all pauses so far.
     """
@@ -38,6 +38,7 @@ class Stopwatch:
         if self._thread or not is_main or before is None:  # None: not Python's own; it could not be put back
             return
         self._before = before
+        self._notes.clear()  # those of an earlier start
         self._notes.append(time.perf_counter())
         signal.signal(signal.SIGCONT, self._on_continue)
         signal.siginterrupt(signal.SIGCONT, False)

@@ -60,6 +60,18 @@ def test_without_a_pause_sigcont_adds_nothing():
     assert signal.getsignal(signal.SIGCONT) == before
 
 
+def test_time_between_two_starts_is_no_pause():
+    stopwatch = Stopwatch()
+    for _ in range(2):
+        stopwatch.start()
+        try:
+            os.kill(os.getpid(), signal.SIGCONT)
+        finally:
+            stopwatch.stop()
+        time.sleep(1)
+    assert stopwatch.paused < INTERVAL
+
+
 def test_outside_the_main_thread_it_only_tells_the_time():
     stopwatch = Stopwatch()
     before = signal.getsignal(signal.SIGCONT)
