@@ -144,8 +144,8 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 def summary(rows: list[dict[str, Any]]) -> list[str]:
     """The lines of a Markdown table with a line for each task: median seconds, and how many seeds if not all."""
     trainers = [name for name in (*OURS, *NAMES) if any(row["trainer"] == name for row in rows)]
-    lines = ["| task, score | " + " | ".join(NAMES.get(name, name) for name in trainers) + " |"]
-    lines.append("|---" * (len(trainers) + 1) + "|")
+    lines = ["| task, score | limit | " + " | ".join(NAMES.get(name, name) for name in trainers) + " |"]
+    lines.append("|---" * (len(trainers) + 2) + "|")
     for task, (environment, target, _, _) in TASKS.items():
         cells = []
         for name in trainers:
@@ -158,7 +158,9 @@ def summary(rows: list[dict[str, Any]]) -> list[str]:
             cell = f"{seconds:.{1 if seconds < 10 else 0}f} s" if math.isfinite(seconds) else "–"
             cells.append(cell if solved == len(runs) else f"{cell} ({solved} of {len(runs)})")
         if any(cells):
-            lines.append(f"| {environment}, {target:g} | {' | '.join(cells)} |")
+            limits = sorted({row["limit"] for row in rows if row["task"] == task})
+            limit = " or ".join(f"{seconds:g} s" for seconds in limits)
+            lines.append(f"| {environment}, {target:g} | {limit} | {' | '.join(cells)} |")
     return lines
 
 

@@ -97,6 +97,8 @@ class Supervisor:
         if threading.current_thread() is threading.main_thread():  # Python handles signals nowhere else
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
                 before[number] = signal.signal(number, self._on_signal)
+            if signal.getsignal(signal.SIGTSTP) == signal.SIG_DFL:
+                before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._on_pause)
         try:
             return self._supervise()
         finally:
@@ -114,6 +116,16 @@ class Supervisor:
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.stop()
+
+    def _on_pause(self, _number: int, _frame: FrameType | None) -> None:
+        """Ctrl-Z: stop the ranks, by way of Open MPI's mpirun, and this process; SIGCONT continues both."""
+        process = self._process
+        is_running = process is not None and process.poll() is None
+        if process and is_running:
+            process.send_signal(signal.SIGTSTP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        if process and is_running:
+            process.send_signal(signal.SIGCONT)
 
     def _report(self, severity: str, message: str) -> None:
         runs = self._progress.runs

@@ -8,7 +8,9 @@ import time
 import psutil
 import pytest
 
+from mpies.comm import mpiexec
 from mpies.comm.stopwatch import INTERVAL, Stopwatch
+from mpies.jobs.launcher import find_version
 from mpies.runs.metrics import read_digests, read_metrics
 from tests.support import ranks_of, wait_for
 
@@ -45,6 +47,26 @@ def test_a_pause_changes_no_bits_and_does_not_count(ranks, digests_of, start_mpi
     paused = [float(row["paused"]) for row in rows]
     assert PAUSE - 2 * INTERVAL <= sum(paused) <= PAUSE + 5 and sum(pause > 0 for pause in paused) == 1
     assert "was stopped for" in (run / "log.txt").read_text()
+
+
+def test_ctrl_z_stops_the_ranks_and_fg_continues_them(digests_of, start_mpies, write_config, tmp_path):
+    if find_version(mpiexec.find() or "") < (5,):
+        pytest.skip("only Open MPI 5 hands Ctrl-Z on to the ranks")
+    run = tmp_path / "run"
+    job = start_mpies(0, "train", write_config(CONFIG), "--out", "run", "--ranks", "2")
+    wait_for(lambda: len(read_digests(run)) >= 3, job)
+    supervisor, ranks = psutil.Process(job.pid), ranks_of(job)
+    assert len(ranks) == 2
+    supervisor.send_signal(signal.SIGTSTP)  # what a terminal sends
+    wait_for(lambda: all(process.status() == psutil.STATUS_STOPPED for process in (supervisor, *ranks)), job)
+    done = len(read_digests(run))
+    time.sleep(PAUSE)
+    assert len(read_digests(run)) == done < 300
+    supervisor.send_signal(signal.SIGCONT)  # what `fg` sends
+    stderr = job.communicate(timeout=60)[1]
+    assert job.returncode == 0, stderr
+    assert read_digests(run) == digests_of(CONFIG)
+    assert PAUSE - 2 * INTERVAL <= sum(float(row["paused"]) for row in read_metrics(run)) <= PAUSE + 5
 
 
 def test_without_a_pause_sigcont_adds_nothing():
