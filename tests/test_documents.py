@@ -1,6 +1,7 @@
 """What the documents name exists: keys, commands, links.  And they are short sentences."""
 
 import ast
+import json
 import os
 import re
 import shlex
@@ -14,7 +15,7 @@ from mpies.cli.main import main
 from mpies.comm import mpiexec
 from mpies.config.loading import make_config, parse_value
 from mpies.config.reference import describe_keys
-from tests.support import HOME
+from tests.support import HOME, load_script
 
 SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")
 README = HOME / "README.md"
@@ -150,6 +151,13 @@ def test_links_of_pages_lead_to_files_and_headings():
 def test_the_table_of_recipes_leads_to_every_page_of_results():
     text = (HOME / "docs/recipes.md").read_text()
     assert RESULTS and not [page.name for page in RESULTS if f"(recipes/{page.name})" not in text]
+
+
+def test_the_tables_of_time_to_the_score_are_those_of_the_recorded_figures():
+    script = load_script("benchmarks/time_to_score.py")
+    rows = json.loads((HOME / "benchmarks/results/time_to_score.json").read_text())
+    assert "\n".join(script.summary(rows)) + "\n\n" in (HOME / "README.md").read_text()
+    assert "\n".join(script.table(rows)) + "\n" in (HOME / "benchmarks/README.md").read_text()
 
 
 def test_the_readme_leads_to_every_page():
