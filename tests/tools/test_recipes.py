@@ -26,9 +26,15 @@ OVERRIDES = {
         *("stop.generations=1000", "stop.target=2334"),
     ],
     "ant_bullet-cma": ["solver={kind: cma_es, population: 100, episodes: 5, sigma: 0.1, covariance: diagonal}"],
+    "bipedal_walker-pepg": [
+        *("environment={id: BipedalWalker-v3, ignored_rewards: [-100]}", "policy={hidden: [40, 40]}"),
+        "solver={kind: pepg, population: 96, sigma_init: 0.1}",
+    ],
     "bipedal_walker-steady": [
-        *("policy.init_from=results/bipedal_walker/policy.h5", "environment.ignored_rewards=[]", "solver.episodes=4"),
-        *("solver.sigma_init=0.05", "solver.learning_rate=0.003", "solver.learning_rate_limit=0.003"),
+        "environment={id: BipedalWalker-v3}",
+        "policy={hidden: [40, 40], init_from: results/bipedal_walker-pepg/policy.h5}",
+        "solver={kind: pepg, population: 96, episodes: 4, sigma_init: 0.05}",
+        *("solver.learning_rate=0.003", "solver.learning_rate_limit=0.003"),
         *("evaluation.every=5", "stop.target=null", "stop.generations=20"),
     ],
     "cartpole_swingup-published": ["solver.population=32", "solver.sigma=1"],
@@ -158,7 +164,7 @@ def test_a_page_has_every_seed_also_those_that_failed(script, tmp_path, monkeypa
 def test_a_page_has_the_variants_notes_and_pictures(script):
     page = script.make_page("bipedal_walker")
     assert "## bipedal_walker-steady" in page and "    mpies train bipedal_walker-steady\n" in page
-    assert (RESULTS / "bipedal_walker/notes.md").read_text() in page
+    assert (RESULTS / "bipedal_walker-pepg/notes.md").read_text() in page
     for link in re.findall(r"\]\(([^)]+)\)", page):
         assert (script.PAGES / link).exists(), link
     assert "No run of it is recorded." in script.make_page("walker2d")
