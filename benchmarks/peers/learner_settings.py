@@ -6,7 +6,7 @@ task that the zoo leaves out has the settings of its nearest relative, as the co
 EvoTorch: examples/scripts/rl_clipup.py at commit 13bdaf1d (github.com/nnaisense/evotorch), with its named settings
 `lunarlander` for the tasks of classic control and the lander, and `walker` for robots.
 pycma: its own defaults; the documentation asks for a first sigma of about a quarter of the range.  evosax documents no
-settings for such tasks, so it has those of configs/lunar_lander.yaml.
+settings for such tasks, so it has those that the recipe lunar_lander had at first: 128 members, sigma 0.1, rate 0.03.
 """
 
 

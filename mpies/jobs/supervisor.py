@@ -120,11 +120,10 @@ class Supervisor:
     def _on_pause(self, _number: int, _frame: FrameType | None) -> None:
         """Ctrl-Z: stop the ranks, by way of Open MPI's mpirun, and this process; SIGCONT continues both."""
         process = self._process
-        is_running = process is not None and process.poll() is None
-        if process and is_running:
-            process.send_signal(signal.SIGTSTP)
+        if process:
+            process.send_signal(signal.SIGTSTP)  # nothing is sent where it has ended
         os.kill(os.getpid(), signal.SIGSTOP)
-        if process and is_running:
+        if process:
             process.send_signal(signal.SIGCONT)
 
     def _report(self, severity: str, message: str) -> None:
