@@ -19,6 +19,9 @@ RECIPES = find_recipes()
 # it where defaults change.
 ADAM = "weight_decay: 0.005, optimizer: {learning_rate: 0.01}"
 LINEAR = ["environment.adaptive=null", "policy={hidden: [], initial: zeros, statistics_fraction: 1}"]
+TENS = ["evaluation.every=10", "checkpoint.every=10"]
+HIDDEN = ["policy.normalize_observations=false", *TENS, "stop.generations=600", "stop.target=-335"]
+HIDDEN_BY_CMA = [*HIDDEN, "solver={kind: cma_es, population: 50, sigma: 0.5}"]
 OVERRIDES = {
     "ant-ars": [
         *LINEAR,
@@ -49,8 +52,12 @@ OVERRIDES = {
     "minitaur-small": [
         *("solver.population=32", "solver.episodes=1", "checkpoint.every=1", "evaluation.every=0", "stop.seconds=2700"),
     ],
-    "pendulum_hidden_velocity-cma_5": ["solver.episodes=5"],
-    "pendulum_hidden_velocity-openai": [f"solver={{population: 50, episodes: 5, sigma: 0.1, {ADAM}}}"],
+    "pendulum_hidden_velocity-cma_30": [*HIDDEN_BY_CMA, "solver.episodes=30"],
+    "pendulum_hidden_velocity-cma_5": [*HIDDEN_BY_CMA, "solver.episodes=5"],
+    "pendulum_hidden_velocity-openai": [
+        *HIDDEN,
+        f"solver={{population: 50, episodes: 5, sigma: 0.1, {ADAM}}}",
+    ],
     "pong-small": [
         *(
             f"solver={{population: 32, sigma: 0.005, {ADAM}}}",
