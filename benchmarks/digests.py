@@ -33,7 +33,7 @@ RECIPES = {
     "pendulum_hidden_velocity": ["solver.population=6", "solver.episodes=2", "environment.max_steps=40"],
     "pong": ["solver.population=2", "environment.max_steps=6", "evaluation.episodes=1"],
     "rastrigin": ["solver.population=50"],
-    "swimmer": ["solver.population=16", "environment.max_steps=40"],
+    "swimmer": ["environment.max_steps=40"],
     "walker2d": ["solver.population=60", "environment.max_steps=30"],
 }
 ENVIRONMENT = "environment={id: CartPole-v1, max_steps: 60}"

@@ -65,6 +65,10 @@ OVERRIDES = {
             "stop.seconds=4560",
         ),
     ],
+    "swimmer-ars": [
+        *("policy={hidden: [], initial: zeros, statistics_fraction: 1}", "evaluation.every=10"),
+        "solver={kind: ars, population: 32, top: 8, sigma: 0.03, learning_rate: 0.02}",
+    ],
     "walker2d-ars": [
         *(*LINEAR, "stop.target=2994"),
         "solver={kind: ars, population: 80, top: 30, sigma: 0.025, learning_rate: 0.03, alive_bonus: 1}",
