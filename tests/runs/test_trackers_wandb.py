@@ -8,6 +8,7 @@ import yaml
 import mpies
 from mpies.runs import services
 from tests.runs.test_trackers_json import CONFIG
+from tests.support import wait_for
 
 wandb = pytest.importorskip("wandb", reason="pip install 'mpies[wandb]'")
 BLOCK, HEAD = 32768, 7  # bytes of a block, and of what stands before each part of a record
@@ -59,6 +60,8 @@ def read_tracked(run):
 def test_a_run_is_tracked_and_goes_on_in_the_same_tracked_run(tmp_path):
     train(tmp_path / "ball", "stop.generations=3")
     run = train(tmp_path / "ball")
+    # wandb's own process closes the file after `finish` has returned: measured by stopping that process there
+    wait_for(lambda: len(read_tracked(run.path)[1]) >= 5)
     identities, rows = read_tracked(run.path)
     ((identity, project, name),) = identities
     assert (project, name) == ("spheres", "ball")
