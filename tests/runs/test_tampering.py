@@ -5,6 +5,7 @@ import shutil
 import signal
 
 import numpy as np
+import psutil
 import pytest
 
 from mpies.config.loading import validate_config
@@ -70,6 +71,7 @@ def tamper_with(job, run, tamper):
     """Do it while the job stands still in the middle of its run.  Returns how many generations it had recorded."""
     wait_for(lambda: len(read_digests(run)) >= 25, job)
     job.send_signal(signal.SIGSTOP)
+    wait_for(lambda: psutil.Process(job.pid).status() == psutil.STATUS_STOPPED, job)
     before = len(read_digests(run))
     tamper(run)
     job.send_signal(signal.SIGCONT)

@@ -2,6 +2,7 @@
 
 import json
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -96,12 +97,17 @@ def test_the_slowest_rank_counts_and_waiting_for_the_start_does_not():
 
 
 @pytest.mark.mpi(3)
-def test_latency_is_of_a_level_and_bandwidth_of_the_bytes_beyond_a_small_message():
-    # Three ranks make two levels.  Whatever sleeps 0.04 s, and 0.02 s more for 4 MB, must be found again.
-    comm = connect()
-    collective = bench.measure_collective(comm, lambda size: time.sleep(0.04 + 0.02 * size / bench.LARGE), repeats=3)
-    assert collective.latency == pytest.approx(0.02, rel=0.6)
-    assert collective.bandwidth == pytest.approx(bench.LARGE / 0.02, rel=0.5)
+def test_latency_is_of_a_level_and_bandwidth_of_the_bytes_beyond_a_small_message(monkeypatch):
+    # Three ranks make two levels.  The slowest takes 0.04 s, and 0.02 s more for LARGE bytes, by a clock of its own.
+    comm, now = connect(), [0.0]
+    monkeypatch.setattr(bench, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def operation(size):
+        now[0] += (0.04 + 0.02 * (size - bench.SMALL) / bench.LARGE) * (comm.rank + 1) / comm.size
+
+    collective = bench.measure_collective(comm, operation, repeats=3)
+    assert collective.latency == pytest.approx(0.02)
+    assert collective.bandwidth == pytest.approx(bench.LARGE / 0.02)
 
 
 def test_one_rank_has_nothing_to_communicate():
