@@ -92,6 +92,9 @@ def _describe(problem: ErrorDetails, section: type[Options], field: FieldInfo | 
         key = name.rpartition(".")[2]
         return f"{name} is missing; add {key}: {_EXAMPLES.get(name, '...')}"
     if field is None or kind in ("extra_forbidden", "invalid_key"):
+        word, _, value = str(problem["loc"][-1]).partition(":")
+        if value and word in section.model_fields:
+            return f"{name} is not a key; put a space after the colon: {word}: {value}"
         return f"{name} is not a key; {_nearest_key(section, name)}"
     kinds = kinds_of(field)
     if kind.startswith("union_tag") and isinstance(value, dict):

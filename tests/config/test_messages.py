@@ -25,6 +25,7 @@ WRONG = [
         "solver.population must be even (antithetic pairs), but is 101; use 100 or 102",
     ),
     (CARTPOLE + "solver: {popuation: 100}", "solver.popuation is not a key; did you mean solver.population?"),
+    (CARTPOLE + "solver: {sigma:0.5}", "solver.'sigma:0.5' is not a key; put a space after the colon: sigma: 0.5"),
     (CARTPOLE + "population: 100", "population is not a key; did you mean solver.population?"),
     (
         CARTPOLE + "solver: {sigma: -1}",
