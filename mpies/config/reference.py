@@ -86,11 +86,13 @@ def _first_line(model: type[Options], path: str) -> str:
 
 def _describe_rows(model: type[Options], path: str) -> dict[str, str]:
     """Key to row of a model's table."""
-    return {
-        key: f"| `{key}` | {'required' if field.is_required() else _describe_default(field.default, path, key)} "
-        f"| {field.description or 'the kind of this section'} |"
-        for key, field in model.model_fields.items()
-    }
+    rows = {}
+    for key, field in model.model_fields.items():
+        default = "required" if field.is_required() else _describe_default(field.default, path, key)
+        choices = [] if field.annotation is bool or key == "kind" else _choices(field)
+        listed = f" (one of {', '.join(choices)})" if len(choices) > 1 else ""
+        rows[key] = f"| `{key}` | {default} | {field.description or 'the kind of this section'}{listed} |"
+    return rows
 
 
 def _describe_default(default: Any, path: str, key: str) -> str:

@@ -80,7 +80,9 @@ class EnvironmentSection(Options):
         "its ranks play",
     )
     max_steps: Count | None = Field(
-        None, description="time limit of an episode, in steps of the environment; default the environment's"
+        None,
+        description="time limit of an episode, in steps of the environment; default the environment's; one of your own "
+        "has none",
     )
     frame_skip: Count | None = Field(
         None, description="frames per step, for Atari and others that have this setting; default the environment's"

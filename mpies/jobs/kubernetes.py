@@ -1,5 +1,6 @@
 """A Job as an overlay of Kustomize over an MPIJob, and what such an overlay costs."""
 
+import hashlib
 import math
 import os
 import re
@@ -12,23 +13,35 @@ from typing import Any
 
 import yaml
 
-from mpies.config.loading import as_yaml, load_config, read_config
+from mpies.config.loading import as_yaml, flatten_settings, load_config, read_config, resolved
 from mpies.config.recipes import find_recipes
 from mpies.errors import ConfigError
 from mpies.jobs.submit import Echo, Job, describe, predict_run, repository_file, submit, write_file
 
 SLACK = 64 * 2**20  # bytes of shared memory beside the noise table, for MPI
+CONFIGS = "/configs"  # where pods find the config
+NAME_LENGTH = 40  # of an MPIJob at most: pods are called NAME-worker-N, which must be a name of DNS
 
 
-def overlay(job: Job, base: str, mpijob: Mapping[str, Any], image: str | None) -> str:
+def overlay(
+    job: Job, base: str, mpijob: Mapping[str, Any], image: str | None, own: Mapping[str, str] | None = None
+) -> str:
     """The kustomization.yaml of a folder that holds the config too.
 
     base: the path from there to the folder that it changes.  mpijob: the MPIJob found there.
     image: name of the container image, or None for the base's own.
+    own: as `find_own_files` has them; the folder holds these files, too.
+    Raises ConfigError where the workers of the MPIJob have no volume for shared memory.
     """
     worker = mpijob["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
-    volumes = [volume["name"] for volume in worker["volumes"]]
+    volumes = [volume["name"] for volume in worker.get("volumes", [])]
+    if "shared-memory" not in volumes:
+        raise ConfigError(
+            f"{base}: the workers of its MPIJob have no volume shared-memory; add one that is an emptyDir with "
+            "medium: Memory, as in k8s/mpi-operator/base"
+        )
     shared_memory = f"template/spec/volumes/{volumes.index('shared-memory')}"
+    paths = {key: Path(value.rpartition(":")[0]).name for key, value in (own or {}).items()}
     launcher, workers = "/spec/mpiReplicaSpecs/Launcher", "/spec/mpiReplicaSpecs/Worker"
     resources = {"cpu": str(job.ranks_per_node), "memory": _mebibytes(job.memory)}
     name = Path(job.config).name
@@ -39,11 +52,12 @@ def overlay(job: Job, base: str, mpijob: Mapping[str, Any], image: str | None) -
         f"{workers}/template/spec/containers/0/resources": {"requests": resources, "limits": dict(resources)},
         f"{workers}/{shared_memory}/emptyDir/sizeLimit": _mebibytes(job.shared + SLACK),
         f"{launcher}/template/spec/containers/0/args": [
-            f"/configs/{name}",
+            f"{CONFIGS}/{name}",
             "--out",
             f"/runs/{Path(job.out).name}",
             *job.options,
             *job.overrides,
+            *(f"{key}={CONFIGS}/{paths[key]}:{value.rpartition(':')[2]}" for key, value in (own or {}).items()),
         ],
     }
     if job.command != "train":
@@ -53,7 +67,9 @@ def overlay(job: Job, base: str, mpijob: Mapping[str, Any], image: str | None) -
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": [base],
-        "configMapGenerator": [{"name": "mpies-configs", "behavior": "merge", "files": [name]}],
+        "configMapGenerator": [
+            {"name": "mpies-configs", "behavior": "merge", "files": [name, *sorted(set(paths.values()))]}
+        ],
         "patches": [
             {
                 "target": {"kind": "MPIJob", "name": "mpies"},
@@ -70,9 +86,40 @@ def overlay(job: Job, base: str, mpijob: Mapping[str, Any], image: str | None) -
 
 
 def job_name(job: Job) -> str:
-    """The MPIJob's name, from its run directory: jobs of different runs go on beside each other."""
-    name = re.sub("[^a-z0-9]+", "-", Path(job.out).name.lower()).strip("-")
-    return f"mpies-{name}"[:40].rstrip("-")  # pods are called NAME-worker-N, which must be a name of DNS
+    """The MPIJob's name, from its run directory: jobs of different runs go on beside each other.
+
+    A name that is too long, or has letters that become others, ends with a hash of the whole name.
+    """
+    whole = Path(job.out).name
+    name = re.sub("[^a-z0-9]", "-", whole.lower()).strip("-")
+    plain = f"mpies-{name}"
+    if name == re.sub("[_=]", "-", whole) and len(plain) <= NAME_LENGTH:
+        return plain
+    ending = hashlib.sha256(whole.encode()).hexdigest()[:8]
+    return f"{plain[: NAME_LENGTH - len(ending) - 1].rstrip('-')}-{ending}"
+
+
+def find_own_files(job: Job) -> dict[str, str]:
+    """The keys of a Job's config that name a file of the user's, to their values, file.py:name.
+
+    Raises ConfigError where a file cannot be sent beside the others.
+    """
+    settings = flatten_settings(resolved(load_config(job.config, job.overrides)))
+    own = {key: str(settings.get(key, "")) for key in ("environment.id", "policy.module", "solver.kind")}
+    own = {key: value for key, value in own.items() if value.rpartition(":")[0].endswith(".py")}
+    sources: dict[str, Path] = {}
+    for key, value in own.items():
+        file = Path(value.rpartition(":")[0])
+        if not _is_valid(file.name) or sources.setdefault(file.name, file.resolve()) != file.resolve():
+            raise ConfigError(
+                f"{key}: {file} needs a name of its own in a ConfigMap: letters, digits, - . _; rename it"
+            )
+    return own
+
+
+def _is_valid(name: str) -> bool:
+    """Whether a file of this name can be in a ConfigMap."""
+    return re.fullmatch(r"[-._a-zA-Z0-9]+", name) is not None
 
 
 class _BlockDumper(yaml.SafeDumper):
@@ -103,18 +150,21 @@ def launch(
     config_text: what the pods read as the job's config; None for the config itself.
     """
     base_folder = Path(base) if base else repository_file("k8s/mpi-operator/base")
-    if not re.fullmatch(r"[-._a-zA-Z0-9]+", Path(job.config).name):
+    if not _is_valid(Path(job.config).name):
         raise ConfigError(
             f"{job.config}: the name of the file must be valid in a ConfigMap; use only letters, digits, - . _"
         )
     folder = Path(f"{job.out}.k8s")
     path_to_base = os.path.relpath(base_folder.resolve(), folder.resolve())
     mpijob = read_mpijob(base_folder)
-    text = overlay(job, path_to_base, mpijob, image)
-    file = Path(job.config)  # an environment's id is none
+    file, own = Path(job.config), {}  # an environment's id is no file
     if config_text is None:
+        own = find_own_files(job)
         config_text = file.read_text() if file.is_file() else as_yaml(read_config(file))
+    text = overlay(job, path_to_base, mpijob, image, own)
     write_file(folder / file.name, config_text)
+    for source in {Path(value.rpartition(":")[0]) for value in own.values()}:
+        write_file(folder / source.name, source.read_text())
     write_file(folder / "kustomization.yaml", text)
     echo(f"{folder}: {describe(job)}")
     if not image:

@@ -1,5 +1,6 @@
 """The overlay of a Job over an MPIJob, as text and as kubectl renders it."""
 
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -9,7 +10,7 @@ import yaml
 
 from mpies.errors import ConfigError
 from mpies.jobs import submit
-from mpies.jobs.kubernetes import overlay, read_mpijob
+from mpies.jobs.kubernetes import job_name, overlay, read_mpijob
 from tests.jobs.examples import CONFIG, JOB
 from tests.support import HOME, assert_refused, invoke
 
@@ -105,6 +106,47 @@ def test_a_config_needs_a_name_that_a_config_map_takes(write_config, tmp_path, m
     write_config(CONFIG, "my ball.yaml")
     monkeypatch.chdir(tmp_path)
     assert_refused(invoke("launch", "k8s", "my ball.yaml", "--dry-run"), "use only letters, digits, - . _")
+
+
+def test_jobs_of_different_runs_have_different_names():
+    assert job_name(replace(JOB, out="runs/ball_seed=4")) == "mpies-ball-seed-4"
+    long = "runs/bipedal_walker_hardcore_solver.sigma=0.1_seed="
+    outs = [f"{long}{seed}" for seed in range(20)] + ["a_shift=-1", "a_shift=1", "a_shift=0.1", "a_shift=01", "A", "a"]
+    names = [job_name(replace(JOB, out=out)) for out in outs]
+    assert len(set(names)) == len(outs)
+    assert all(re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name) and len(name) <= 40 for name in names)
+
+
+def test_a_base_without_shared_memory_is_refused(write_config, tmp_path, monkeypatch):
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "mpijob.yaml").write_text(BASE.replace("shared-memory", "other"))
+    (tmp_path / "base" / "kustomization.yaml").write_text(KUSTOMIZATION)
+    write_config(CONFIG, "ball.yaml")
+    monkeypatch.chdir(tmp_path)
+    outcome = invoke("launch", "k8s", "ball.yaml", "--dry-run", "--base", "base")
+    assert_refused(outcome, "its MPIJob have no volume shared-memory; add one that is an emptyDir")
+
+
+def test_files_of_the_user_are_sent_with_the_config(write_config, tmp_path, monkeypatch):
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "mpijob.yaml").write_text(BASE)
+    (tmp_path / "base" / "kustomization.yaml").write_text(KUSTOMIZATION)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "cost.py").write_text("def cost(x):\n    return -(x @ x)\n")
+    write_config("environment: {id: 'own/cost.py:cost', dimension: 3}", "ball.yaml")
+    monkeypatch.chdir(tmp_path)
+    outcome = invoke("launch", "k8s", "ball.yaml", "--dry-run", "--base", "base")
+    assert outcome.code == 0, outcome.stderr
+    kustomization, values = patched((tmp_path / "runs" / "ball.k8s" / "kustomization.yaml").read_text())
+    (configs,) = kustomization["configMapGenerator"]
+    assert configs["files"] == ["ball.yaml", "cost.py"]
+    assert (tmp_path / "runs" / "ball.k8s" / "cost.py").read_text() == (tmp_path / "own" / "cost.py").read_text()
+    arguments = values["/spec/mpiReplicaSpecs/Launcher/template/spec/containers/0/args"]
+    assert arguments[-1] == "environment.id=/configs/cost.py:cost"
+    (tmp_path / "own" / "cost.py").rename(tmp_path / "own" / "my cost.py")
+    write_config("environment: {id: 'own/my cost.py:cost', dimension: 3}", "ball.yaml")
+    outcome = invoke("launch", "k8s", "ball.yaml", "--dry-run", "--base", "base")
+    assert_refused(outcome, "environment.id: own/my cost.py needs a name of its own in a ConfigMap")
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
