@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ class GymnasiumEnv(VectorEnv):
     rebuild_every: how many episodes an object serves before it is replaced, for environments that leak memory; None
     for no limit.
     timeout: seconds that the reset and the steps of one episode may take together; None for no limit.  It needs the
-    main thread and the signal SIGALRM.
+    signal SIGALRM and so the main thread; made in another one, it becomes None, and the caller looks between steps.
     instances: how many objects may exist at a time, for instance because each takes a licence; None for no limit.
     is_known: whether its episodes were seen to work, so that `try_out` need not play one.
     Raises EnvironmentProblem if no policy can serve its spaces, and whatever `build` raises.
@@ -57,7 +58,8 @@ class GymnasiumEnv(VectorEnv):
         instances: int | None = None,
         is_known: bool = False,
     ) -> None:
-        self.name, self.build, self.timeout, self.backend = name, build, timeout, backend
+        self.name, self.build, self.backend = name, build, backend
+        self.timeout = timeout if threading.current_thread() is threading.main_thread() else None
         self.instances, self._is_known = instances, is_known
         self._rebuild_every = 1 if rebuild else rebuild_every
         self._has_close_failed = False

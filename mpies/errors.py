@@ -8,6 +8,8 @@ from mpies.solvers.problem import SolverProblem
 
 # Exit codes of the process; 75 tells a scheduler to requeue the job.
 FINISHED, FAILED, USER_ERROR, REQUEUE = 0, 1, 2, 75
+# From ranks to their supervisor alone, which ends with FAILED: another start would fail as well.
+FAILED_FOR_GOOD = 3
 
 
 class UserError(ValueError):

@@ -51,6 +51,11 @@ class PEPGOptions(Pairs):
     def plays_mean(self) -> bool:
         return not self.average_baseline
 
+    @property
+    def elite(self) -> int:
+        """How many members' average is the next mean; 0 follows the gradient."""
+        return int(self.population * self.elite_ratio)
+
     def memory(self, dimension: int) -> int:
         return 10 * 4 * dimension
 
@@ -79,7 +84,7 @@ class PEPG(Solver[PEPGOptions, Gaussian]):
         return (dot(out, out) / self.dimension,) if self.options.weight_decay else (0.0,)
 
     def predict_mean(self) -> FloatArray:
-        return self.mean if self.options.elite_ratio else self.mean + self.optimizer.expected_step(self.learning_rate)
+        return self.mean if self.options.elite else self.mean + self.optimizer.expected_step(self.learning_rate)
 
     def compute_weights(self, results: Results, proposal: Gaussian) -> Weights:
         options = self.options
@@ -89,8 +94,7 @@ class PEPG(Solver[PEPGOptions, Gaussian]):
         fitness = fitness[options.plays_mean :]  # of the pairs
         plus, minus = fitness[0::2], fitness[1::2]
         linear = plus - minus  # sum (r+ - r-) eps, not divided by n
-        elite = int(len(fitness) * options.elite_ratio)
-        if elite:
+        if elite := options.elite:
             share = np.zeros(len(fitness))
             share[best_first(fitness)[:elite]] = 1 / elite
             linear = share[0::2] - share[1::2]
@@ -104,7 +108,7 @@ class PEPG(Solver[PEPGOptions, Gaussian]):
         step = moments[0] * proposal.scale
         # with weights s: sum s (eps^2 - sigma^2) / sigma = sigma (sum s z^2 - sum s)
         change = self.dtype(options.sigma_alpha) * proposal.scale * (moments[1] - self.dtype(square))
-        self.mean += step if options.elite_ratio else self.optimizer.step(step, self.learning_rate)
+        self.mean += step if options.elite else self.optimizer.step(step, self.learning_rate)
         bound = self.dtype(options.sigma_max_change) * self.sigma
         self.sigma = self.sigma + np.clip(change, -bound, bound)
         self.sigma[self.sigma > options.sigma_limit] *= self.dtype(options.sigma_decay)

@@ -1,10 +1,10 @@
 """PGPE with ClipUp (Toklu, Liskowski & Srivastava 2020, arXiv 2008.02387)."""
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, fold_pairs, norm
@@ -37,6 +37,15 @@ class PGPEOptions(Pairs):
     )
     fitness: Literal["centred_rank", "z_score", "raw"] = Field("centred_rank", description="fitness shaping")
     optimizer: AnyOptimizer = Field(ClipUpOptions(), description="gradient rule: clipup, adam or sgd")
+
+    @model_validator(mode="after")
+    def _check_most(self) -> Self:
+        if self.population_max is not None and self.population_max < self.population:
+            raise ValueError(
+                f"population_max must be at least {self.population}, the population, but is {self.population_max}; "
+                "raise it or lower the population"
+            )
+        return self
 
     def is_complete(self, episodes: int, steps: int) -> bool:
         members = episodes // self.episodes

@@ -20,6 +20,7 @@ from mpies.solvers.own import OwnSolver
 from mpies.solvers.own_options import check_options
 from mpies.solvers.pepg import PEPG
 from mpies.solvers.pgpe import PGPE
+from mpies.solvers.problem import RAISED
 from mpies.solvers.sep_cma import SepCMA
 from mpies.solvers.snes import SNES
 
@@ -83,7 +84,7 @@ def _import_file(path: Path, location: Path) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except RAISED as error:
         del sys.modules[name]
         message = f"raises {error!r}"
         if isinstance(error, ModuleNotFoundError) and error.name in ("solvers", "envs"):

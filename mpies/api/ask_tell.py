@@ -70,7 +70,7 @@ class AskTell:
         noise_size: int | None = None,
         **options: Any,
     ) -> None:
-        self.kind, self.seed, self.maximize = kind, seed, maximize
+        self.kind, self.seed, self.maximize = kind, seed, bool(maximize)
         self._x0 = _read_start(x0)
         dimension = self.dimension = len(self._x0)
         self.domain = Domain.of(dimension, bounds, integers)
@@ -79,7 +79,7 @@ class AskTell:
         self.solver = solver = self._make_solver(options, dtype)
         self.noise_size = 0
         if solver.options.noise_rows(dimension):
-            self.noise_size = max(TABLE, 10 * dimension) if noise_size is None else noise_size
+            self.noise_size = max(TABLE, 10 * dimension) if noise_size is None else int(noise_size)
             if self.noise_size < dimension:
                 raise ConfigError(
                     f"noise_size must be at least {dimension}, the length of x0, but is {self.noise_size}"
@@ -100,6 +100,7 @@ class AskTell:
         environment = {"id": "function:sphere", "dimension": max(2, self.dimension)}  # stands for any function
         values = {"seed": self.seed, "environment": environment, "solver": {"kind": self.kind, **options}}
         config = validate_config(values, f"solver {self.kind}")
+        self.seed = int(config.seed)  # of a NumPy integer, too
         if refusal := config.solver.refusal(self.dimension):
             raise ConfigError(refusal)
         self.options = config.solver

@@ -1,11 +1,13 @@
 """What callbacks of training get: each generation's row, and the run with its newest policy."""
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 from mpies.api.policy import Policy
 from mpies.api.run import Run
 from mpies.config.loading import as_yaml, resolved
 from mpies.errors import ConfigError
+from mpies.runs.hdf5 import Arrays
 from mpies.runs.metrics import Numbers, as_numbers
 from mpies.runs.policy_file import PolicyFile
 from mpies.runs.reader import Columns
@@ -59,6 +61,14 @@ class RunInTraining(Run):
     def best(self) -> Policy:
         self._writer.flush()
         return super().best
+
+    def _read_record(self, generation: int) -> Arrays:
+        self._writer.flush()
+        return super()._read_record(generation)
+
+    def report(self, out: str | Path | None = None) -> Path:
+        self._writer.flush()
+        return super().report(out)
 
     def policy(self, generation: int | None = None) -> Policy:
         snapshot = self._snapshot

@@ -18,7 +18,7 @@ from mpies.jobs.training import RunRequest
 from mpies.paths import absolute
 from mpies.runs.lock import Lock
 from mpies.runs.metrics import as_numbers
-from mpies.runs.reader import RunView
+from mpies.runs.reader import Columns, RunView
 from mpies.runs.writer import write_ending
 from mpies.training.control import Signals
 from mpies.views.progress import Phase, Progress
@@ -57,6 +57,21 @@ class Messages:
         return self.error or TrainingFailed(f"the ranks ended with code {code}: {self._last or 'they gave no reason'}")
 
 
+class _RunUntil(Run):
+    """The run until a generation, although its ranks may already have made newer ones."""
+
+    newest = 0
+
+    @property
+    def generation(self) -> int:
+        return self.newest
+
+    @property
+    def metrics(self) -> Columns:
+        columns = super().metrics
+        return {name: column[columns["generation"] <= self.newest] for name, column in columns.items()}
+
+
 class _Follower:
     """Shows the generations that come on record and calls the callbacks with them.
 
@@ -71,7 +86,7 @@ class _Follower:
         self._rows, self._version = len(self._view.metrics.refresh()), self._view.metrics.version
         self._newest = self._generation(self._rows - 1) if self._rows else 0
         self._phase: Phase | None = Phase("starting the ranks")
-        self._run: Run | None = None
+        self._run: _RunUntil | None = None
 
     def _generation(self, place: int) -> int:
         return int(self._view.metrics.columns["generation"][place])
@@ -96,7 +111,8 @@ class _Follower:
         if not self._callbacks:
             return
         try:
-            self._run = self._run or load(self._folder)
+            self._run = self._run or _RunUntil(self._folder)
+            self._run.newest = self._newest
             self.has_stopped = call_all(self._callbacks, self._run, row)
         except BaseException as error:  # it comes out when the run is on disk
             self.error, self.has_stopped = error, True

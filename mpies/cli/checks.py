@@ -12,7 +12,7 @@ from mpies.cli.options import CONFIG, COUNT, OPTIONAL_CONFIG, OVERRIDES, end, pa
 @OPTIONAL_CONFIG
 @click.option("--schema", is_flag=True, help="Print the JSON schema of config files, for editors.")
 @click.option("--keys", is_flag=True, help="Print every key with its default and meaning, as Markdown.")
-@click.option("--ranks", default=2, show_default=True, help="Number of ranks to predict the cost for.")
+@click.option("--ranks", default=2, show_default=True, type=COUNT, help="Number of ranks to predict the cost for.")
 @OVERRIDES
 @user_errors
 def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: tuple[str, ...]) -> None:

@@ -3,7 +3,7 @@
 import functools
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, ParamSpec
 
 import click
@@ -35,6 +35,25 @@ OVERRIDES = click.argument(
 )
 
 
+LAUNCHERS = ("auto", "srun", "srun:pmix", "srun:pmi2", "mpirun")
+
+
+def refuse_given(names: Iterable[str], reason: str) -> None:
+    """Raise ConfigError where one of these options is on the command line, since it would have no effect.
+
+    names: of the parameters.  reason: what the message says behind the option.
+    """
+    from click.core import ParameterSource
+
+    from mpies.errors import ConfigError
+
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name in names and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise ConfigError(f"{parameter.opts[0]} {reason}")
+
+
 def host_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command with the options that say on which hosts ranks are started; it gets them as one argument, `where`."""
 
@@ -51,6 +70,12 @@ def host_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         from mpies.jobs.hosts import Where
 
+        if not (hosts or hostfile):
+            refuse_given(("min_ranks", "wait", "launcher"), "needs several hosts: --hosts or --hostfile")
+            if kwargs.get("ranks") is None:
+                refuse_given(("restarts",), "needs ranks to start: --ranks, --hosts or --hostfile")
+        elif hosts != "slurm":
+            refuse_given(("launcher",), "needs --hosts slurm; leave it out")
         command(*args, where=Where(hosts, hostfile, min_ranks, wait, restarts, launcher), **kwargs)
 
     options = [
@@ -75,7 +100,12 @@ def host_options(command: Callable[..., None]) -> Callable[..., None]:
             show_default=True,
             help="How many times to start ranks again that end early.",
         ),
-        click.option("--launcher", default="auto", help="In a Slurm job: auto, srun, srun:pmix, srun:pmi2 or mpirun."),
+        click.option(
+            "--launcher",
+            type=click.Choice(LAUNCHERS),
+            default="auto",
+            help="With --hosts slurm: what starts the ranks of a Slurm job.",
+        ),
     ]
     found: Callable[..., None] = run
     for option in reversed(options):

@@ -4,7 +4,7 @@ import json
 
 import click
 
-from mpies.cli.options import COUNT, POLICY, RUN, echo, end, parse_member, user_errors
+from mpies.cli.options import COUNT, POLICY, RUN, echo, end, parse_member, refuse_given, user_errors
 
 SEED = click.option(
     "--seed", type=click.IntRange(0), help="Seed of the episodes; default the run's, never used in training."
@@ -50,6 +50,7 @@ def play(run: str, video: str | None, episodes: int, seed: int | None, member: s
         listed = ", ".join(map(format_return, returns))
         echo(f"{video or run}: generation {generation}, return {listed}")
         return
+    refuse_given(("episodes", "seed"), "has no effect with --member; leave it out")
     generation, number = parse_member(member)
     from mpies.views.video import show_member
 

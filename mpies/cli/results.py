@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mpies.cli.options import COUNT, RUN, RUNS, NumberRange, echo, end, user_errors
+from mpies.cli.options import COUNT, RUN, RUNS, NumberRange, echo, end, refuse_given, user_errors
 
 if TYPE_CHECKING:
     from mpies.views.groups import Group
@@ -62,6 +62,10 @@ def plot(
     from mpies.views.curves import read_curves
     from mpies.views.plots import write_plots
 
+    if trajectory:
+        refuse_given(("scale",), "has no effect with --trajectory; leave it out")
+    else:
+        refuse_given(("umap", "grid", "episodes"), "needs --trajectory; add it, or leave it out")
     for run in runs:
         paths: Iterable[Path]
         if trajectory:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mpies.cli import completion
-from mpies.cli.options import echo, user_errors
+from mpies.cli.options import echo, refuse_given, user_errors
 
 
 @click.command()
@@ -27,6 +27,7 @@ def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
     from mpies.views.run_index import list_runs
 
     if prune:
+        refuse_given(("as_json",), "has no effect with --prune; leave it out")
         remove(paths, yes)
         return
     if yes or len(paths) > 1:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 INTERVAL = 0.25  # seconds between two notes, and so the largest error of a pause
+NOTES = 2400  # that are kept: the handler of SIGCONT runs after a call of MPI, which may wait for minutes
 
 
 class Stopwatch:
@@ -22,7 +23,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.paused = 0.0
-        self._notes: deque[float] = deque(maxlen=8)
+        self._notes: deque[float] = deque(maxlen=NOTES)
         self._before: Any = None  # the handler of SIGCONT before `start`
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None

@@ -4,6 +4,7 @@ Each check yields Findings from the values it is given; `examine` runs all check
 """
 
 import os
+import re
 import shutil
 import socket
 import sys
@@ -212,7 +213,7 @@ def check_hosts(allocation: Allocation, folder: str, ask: AskHost) -> Findings:
     if not others:
         yield Finding("ok", "hosts", "only this one")
         return
-    silent, without_folder, apart = [], [], 0.0
+    silent, talkative, without_folder, apart = [], [], [], 0.0
     for host in others:
         before = time.time()
         answer = ask(allocation, host, f"date +%s.%N; test -d '{folder}' && echo seen")
@@ -220,21 +221,28 @@ def check_hosts(allocation: Allocation, folder: str, ask: AskHost) -> Findings:
         if not answer:
             silent.append(host)
             continue
-        clock, *seen = answer.split()
+        found = re.search(r"^(\d+\.\d+)\s*(seen)?\s*\Z", answer, re.MULTILINE)
+        if not found:
+            talkative.append(host)
+            continue
+        clock, seen = float(found[1]), found[2]
         if not seen:
             without_folder.append(host)
-        apart = max(apart, before - float(clock), float(clock) - after)
+        apart = max(apart, before - clock, clock - after)
     if silent:
         cure = "try ssh by hand: it must not ask anything" if program == "ssh" else "ask sinfo for their state"
         yield Finding("BAD", "hosts", f"no answer through {program} from {_few(silent)} of {len(others)} others", cure)
     else:
         yield Finding("ok", "hosts", f"{len(others)} others answer through {program}")
+    if talkative:
+        cure = "its shell must print nothing when a command ends; look at ~/.bash_logout"
+        yield Finding("BAD", "hosts", f"the answer of {_few(talkative)} cannot be read", cure)
     if without_folder:
         cure = "keep config and environment in a folder that all hosts share, or in the image"
         yield Finding("note", "shared files", f"{folder} is not on {_few(without_folder)}", cure)
-    elif len(silent) < len(others):
+    elif len(silent) + len(talkative) < len(others):
         yield Finding("ok", "shared files", f"{folder} is on all hosts that answer")
-    if len(silent) < len(others):
+    if len(silent) + len(talkative) < len(others):
         yield _judge_clock(f"hosts differ by up to {max(apart, 0):.1f} s", apart)
 
 

@@ -13,11 +13,21 @@ from pathlib import Path
 from mpies.comm import RANKS, Communicator, connect
 from mpies.comm.together import CollectiveError
 from mpies.config.loading import load_config
-from mpies.errors import FAILED, FINISHED, REQUEUE, USER_ERROR, ConfigError, RunError, RunLocked, printable
+from mpies.errors import (
+    FAILED,
+    FAILED_FOR_GOOD,
+    FINISHED,
+    REQUEUE,
+    USER_ERROR,
+    USER_ERRORS,
+    ConfigError,
+    RunLocked,
+    printable,
+)
+from mpies.jobs.answers import JOB
 from mpies.jobs.logs import StandardErrorHandler, is_wanted, print_error, use_json_if_wanted
 from mpies.jobs.training import RunRequest, train_run
 from mpies.runs.files import default_out
-from mpies.solvers.problem import SolverProblem
 from mpies.training.control import Signals
 from mpies.views.phases import process_age
 from mpies.views.progress import make_progress
@@ -53,6 +63,8 @@ def train_on_this_rank(
         def train_one(folder: Path, overrides: Sequence[str]) -> int:
             request = RunRequest(lambda: load_config(path, overrides), folder, base, resume)
             ending = train_run(comm, request, signals, make_progress(), began)
+            if ending.reason == "failures" and JOB in os.environ:
+                return FAILED_FOR_GOOD
             code = {"signal": REQUEUE, "failures": FAILED}.get(ending.reason, FINISHED)
             return FAILED if ending.problem else code
 
@@ -92,7 +104,7 @@ def run_on_this_rank(work: Callable[[Communicator], int]) -> int:
         return comm.finalize(USER_ERROR)
     except RunLocked as error:
         print_error(printable(f"{error}; this job ends"), error)
-    except (ConfigError, RunError, SolverProblem) as error:
+    except USER_ERRORS as error:
         if not comm.is_root:
             time.sleep(ROOT_FIRST)
         print_error(printable(str(error)), error)

@@ -8,6 +8,7 @@ from pathlib import Path
 from mpies.config.loading import as_yaml
 from mpies.config.recipes import find_config
 from mpies.jobs.submit import GRACE, MARGIN, UNKNOWN, Job, parse_time, time_limit
+from mpies.jobs.sweep import check_ranks_per_run
 from mpies.runs.files import default_out
 from mpies.scaling.model import read_constants
 from mpies.sweeps.folder import SweepFolder
@@ -35,6 +36,7 @@ def plan_sweep(
     The time limit is that of all trials with the longest episodes, shared by all ranks; what is left then goes on in
     the next job.  options, ranks_per_run: as for `mpies sweep`; the rest as for `plan`.  Raises ConfigError.
     """
+    check_ranks_per_run(ranks_per_run, nodes * ranks_per_node)
     sweep = options.load(path, overrides)
     keys = [override.partition("=")[0] for override in overrides]
     folder = SweepFolder(out or default_out(path, ["sweep", *keys]), sweep)

@@ -23,7 +23,7 @@ from mpies.comm import LAUNCHED, mpiexec
 from mpies.comm.processes import kill_with_variable
 from mpies.config.loading import load_config
 from mpies.config.schema import StopSection
-from mpies.errors import FAILED, FINISHED, REQUEUE, USER_ERROR, ConfigError
+from mpies.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR, ConfigError
 from mpies.jobs import logs
 from mpies.jobs.answers import JOB, names_of
 from mpies.jobs.forwarder import Forwarder, write_lines
@@ -139,7 +139,7 @@ class Supervisor:
             judged = self.judge(start)
             if judged is not None and code != USER_ERROR:
                 return judged
-            if self._signals or code == USER_ERROR:
+            if self._signals or code in (USER_ERROR, FAILED_FOR_GOOD):
                 break
             newest = newest_generation(self._progress.current())
             has_grown = self.measure() > start.measured
@@ -216,8 +216,14 @@ class Supervisor:
             errors = Forwarder(process.stderr, self.write)
             errors.start()
             code = self._wait(process, start)
-            is_own = code not in (FINISHED, FAILED, USER_ERROR, REQUEUE)  # code of mpirun, not of a rank
-            has_ended_well = code in (USER_ERROR, REQUEUE) or self.judge(start) is not None
+            is_own = code not in (
+                FINISHED,
+                FAILED,
+                USER_ERROR,
+                FAILED_FOR_GOOD,
+                REQUEUE,
+            )  # code of mpirun, not of a rank
+            has_ended_well = code in (USER_ERROR, FAILED_FOR_GOOD, REQUEUE) or self.judge(start) is not None
             is_killed = process.returncode < 0
             self._drain(errors, may_have_lost=start.hosts is not None and (is_killed or not has_ended_well))
             if self._signals or start.length is not None or not (errors.never_began or (start.hosts and is_own)):
@@ -332,8 +338,6 @@ def place(where: Where, ranks: int | None) -> tuple[Placement | None, Launcher]:
     """What chooses the hosts, and what starts ranks on them.  Raises ConfigError."""
     source = find_source(where.hosts, where.hostfile)
     if source is None:
-        if where.min_ranks > 1:
-            raise ConfigError("--min-ranks needs several hosts: --hosts or --hostfile")
         return None, Mpirun()
     if where.hosts == "slurm":
         placement = Placement(source, ranks, where.min_ranks, where.wait, way="srun")

@@ -129,7 +129,7 @@ def open_sweep(request: SweepRequest, comm: Communicator) -> SweepFolder:
     """The folder of the sweep, which rank 0 checks and makes.  Raises ConfigError."""
     folder = SweepFolder(request.out, request.load())
     if JOB not in os.environ:  # else the supervisor has checked it, and hosts may have been lost since then
-        check_ranks_per_run(request, comm.size)
+        check_ranks_per_run(request.ranks_per_run, comm.size)
     if comm.is_root:
         check_trials(folder.sweep, folder.list_to_check())
         open_folder(folder, request.retries)
@@ -141,13 +141,11 @@ def open_folder(folder: SweepFolder, retries: bool) -> None:
     folder.open(lambda trial: find_finished_run(folder.run(trial), folder.config(trial)) is not None, retries)
 
 
-def check_ranks_per_run(request: SweepRequest, ranks: int) -> None:
-    """Raise ConfigError where a run is to have more than all ranks."""
-    if request.ranks_per_run and request.ranks_per_run > ranks:
-        raise ConfigError(
-            f"--ranks-per-run is {request.ranks_per_run}, but the job has {ranks} rank{'s' * (ranks > 1)}; "
-            "lower it, or start more with --ranks"
-        )
+def check_ranks_per_run(wanted: int | None, ranks: int) -> None:
+    """Raise ConfigError where a run is to have more than all ranks.  wanted: of a run; None where that is left open."""
+    if wanted and wanted > ranks:
+        has = f"{ranks} rank{'s' * (ranks > 1)}"
+        raise ConfigError(f"--ranks-per-run is {wanted}, but the job has {has}; lower it, or start more ranks")
 
 
 def find_ranks_per_run(folder: SweepFolder, request: SweepRequest, comm: Communicator) -> int:
@@ -192,7 +190,7 @@ def supervise_sweep(
     given = {"--out": request.out, "--ranks-per-run": request.ranks_per_run, "--constants": request.constants}
     flags = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
     placement, launcher = place(where, ranks)
-    check_ranks_per_run(request, count_slots(where.hosts, where.hostfile, ranks)[0] or 1)
+    check_ranks_per_run(request.ranks_per_run, count_slots(where.hosts, where.hostfile, ranks)[0] or 1)
 
     def list_runs() -> list[Path]:
         if folder.proposals:  # there may be a new batch

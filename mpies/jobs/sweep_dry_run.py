@@ -41,7 +41,7 @@ def describe_sweep(request: SweepRequest, ranks: int, node_ranks: int) -> list[s
     """
     folder = SweepFolder(request.out, request.load())
     constants = read_constants(request.constants) if request.constants else None
-    check_ranks_per_run(request, ranks)
+    check_ranks_per_run(request.ranks_per_run, ranks)
     check_listed(folder)
     folder.check()
     forecast, left = Forecast(folder.sweep, constants), folder.count_left()

@@ -53,4 +53,5 @@ class FunctionPlayer:
                 queue.results["behaviour"][rollout] = self.env.behaviour(self._parameters)
             if not np.isfinite(value):
                 queue.failures.setdefault(rollout, f"value {value}")
+                value = np.nan
             queue.finish(rollout, value, float(np.sign(value)), 1)

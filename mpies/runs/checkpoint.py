@@ -22,12 +22,17 @@ def list_checkpoints(run: str | Path) -> list[Path]:
     return sorted(files, reverse=True)
 
 
-def newest_checkpoint(run: str | Path, warn: Callable[[str], object]) -> tuple[Arrays, Attributes] | None:
+def newest_checkpoint(
+    run: str | Path, warn: Callable[[str], object], before: int | None = None
+) -> tuple[Arrays, Attributes] | None:
     """Arrays and attributes of the newest checkpoint that is not damaged; None without one.
 
-    warn: called with a line for each damaged one.  Raises NewerFormat where a newer mpies wrote it.
+    warn: called with a line for each damaged one.  before: only those of earlier generations; None for all.
+    Raises NewerFormat where a newer mpies wrote it.
     """
     for path in list_checkpoints(run):
+        if before is not None and path >= checkpoint_path(Path(run), before):
+            continue
         try:
             return hdf5.read(path)
         except NewerFormat:

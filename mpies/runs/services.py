@@ -182,14 +182,25 @@ class MLflowRun(Service):
             self._id = known
             self.sent = int(self._client.get_run(known).data.metrics.get("generation", 0))
             return known
-        experiment = self._client.get_experiment_by_name(section.experiment)
-        number = experiment.experiment_id if experiment else self._client.create_experiment(section.experiment)
+        number = self._find_experiment(section.experiment)
         run = self._client.create_run(number, run_name=section.name or self.path.name)
         self._id = run.info.run_id
         params = [Param(key, str(value)[:6000]) for key, value in _flatten(resolved(self.config))]
         for start in range(0, len(params), 100):
             self._client.log_batch(self._id, params=params[start : start + 100])
         return self._id
+
+    def _find_experiment(self, name: str) -> str:
+        """The number of the experiment, which is made where there is none."""
+        found = self._client.get_experiment_by_name(name)
+        if found is None:
+            try:
+                return self._client.create_experiment(name)
+            except Exception:
+                found = self._client.get_experiment_by_name(name)
+                if found is None:
+                    raise
+        return found.experiment_id  # also of one that another run has made in between
 
     def send(self, rows: Sequence[TextRow]) -> None:
         from mlflow.entities import Metric

@@ -33,6 +33,7 @@ from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.lock import HEARTBEAT, Lock
 from mpies.runs.metrics import COLUMNS, Row, format_header, format_row, read_metrics
 from mpies.runs.snapshot import Evaluation, Snapshot
+from mpies.runs.trackers import TextRow
 from mpies.runs.tracking import make_trackers
 from mpies.runs.versions import versions
 
@@ -82,6 +83,7 @@ class RunWriter:
         self._has_warned_of_metrics = False
         self._is_open = False  # whether the files are ready to be appended to
         self._checkpoint_due = False
+        self._start, self._saved = 0, -1  # generations: that the run goes on from, and of the newest checkpoint
         self._saved_at = time.monotonic()
         self._reason = ""  # why the run has ended, one of control.STOP_REASONS
         self._idle: list[npt.NDArray[np.float64]] = []  # of each generation since ranks.json was written
@@ -94,24 +96,31 @@ class RunWriter:
         write_atomically(self.path / "config.yaml", as_yaml(values).encode())
         (self.path / "checkpoints").mkdir(exist_ok=True)
 
-    def load(self) -> tuple[tuple[Arrays, Attributes] | None, list[Arrays]]:
+    def load(
+        self, play_again: Callable[[TextRow], bool] = lambda row: False
+    ) -> tuple[tuple[Arrays, Attributes] | None, list[Arrays]]:
         """Take the lock and read where the run stands.
 
+        play_again: whether the generation of the newest row is to be played again, where that is possible.
         Returns arrays and attributes of the newest undamaged checkpoint (None without one), and the ledger's records
         of the generations after it that are on disk.
         """
         self.lock.acquire()
-        checkpoint = newest_checkpoint(self.path, self.warn)
-        start = int(checkpoint[1]["generation"]) if checkpoint else 0
         table = read_metrics(self.path)
+        before = int(table[-1]["generation"]) if table and play_again(table[-1]) else None
+        checkpoint = newest_checkpoint(self.path, self.warn, before)
+        start = int(checkpoint[1]["generation"]) if checkpoint else 0
         rows = {int(row["generation"]) for row in table}
         newest = table[-1].get("starts", "") if table else ""
         self.starts = 1 + (int(newest) if newest.isdecimal() else 0)
         records: list[Arrays] = []
         for record, _ in ledger.read(self.path / "ledger.bin", after=start):
-            if int(record["generation"]) not in rows:
+            if int(record["generation"]) not in rows or int(record["generation"]) == before:
                 break
             records.append(record)
+        if before is not None and start + len(records) != before - 1:
+            return self.load()  # it is too late for that
+        self._saved = start if checkpoint else -1
         if rows and not (checkpoint or records):
             self.warn(f"{self.name}: has no readable checkpoint; training starts again at generation 0")
         return checkpoint, records
@@ -119,19 +128,20 @@ class RunWriter:
     def begin(self, snapshot: Snapshot) -> None:
         """Go on after the snapshot's generation; what a killed job left behind it is removed."""
         self._attributes = {"config": as_yaml(resolved(self.config)), "versions": as_yaml(versions())}
-        self._saved = snapshot.generation
+        self._start = snapshot.generation
         if not list_checkpoints(self.path):  # the first one is kept for ever: replays begin there
-            self._first = self._checkpoint_of(snapshot)
+            self._first, self._saved = self._checkpoint_of(snapshot), snapshot.generation
         with contextlib.suppress(OSError):
             self._best = (self.path / "best.h5").read_bytes()
         with self._retrying():
             self._open()
 
     def _open(self) -> None:
-        """Cut the files off after the generation that the run goes on from, and remove unfinished files."""
-        generation = self._saved
-        for unfinished in self.path.rglob(".*.tmp"):
-            unfinished.unlink(missing_ok=True)
+        """Cut the files off after the generation that the run goes on from, and remove what is unfinished or newer."""
+        generation = self._start
+        newer = [path for path in list_checkpoints(self.path) if path > checkpoint_path(self.path, generation)]
+        for left_behind in (*self.path.rglob(".*.tmp"), *newer):
+            left_behind.unlink(missing_ok=True)
         rows = [row for row in read_metrics(self.path) if int(row["generation"]) <= generation]
         if len(rows) < generation:
             missing = generation - len(rows)
@@ -329,6 +339,7 @@ class RunWriter:
         reason: the stop rule that held.  steps: of all training.  Returns whether everything is on disk.
         """
         self.flush()
+        self._checkpoint_due = True
         with self._retrying():
             self._write_backlog(snapshot, now=True)
             write_ending(self.path, reason, snapshot.generation, steps)

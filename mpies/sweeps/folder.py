@@ -296,6 +296,7 @@ def _compare(old: Sweep, new: Sweep) -> list[tuple[str, Any, Any]]:
     """(key, old, new) of what tells two sweeps apart.
 
     They may have other values of what varies, other seeds, more or fewer draws, and what a resumed run may change.
+    With a sampler, what varies must have the same values: the sampler has drawn from them.
     """
     found = differences(old.base, new.base)
     varied = [", ".join(sorted(sweep.varied)) or "nothing" for sweep in (old, new)]
@@ -305,6 +306,8 @@ def _compare(old: Sweep, new: Sweep) -> list[tuple[str, Any, Any]]:
         before, now = (getattr(sweep, key) for sweep in (old, new))
         if before != now:
             found.append((key, _describe(before), _describe(now)))
+    if new.sampler:
+        found += [(key, old.vary[key], new.vary[key]) for key in sorted(new.varied) if old.vary[key] != new.vary[key]]
     fixed = [{key: given for key, given in sweep.vary.items() if key not in sweep.varied} for sweep in (old, new)]
     for key in sorted({*fixed[0], *fixed[1]}):
         before, now = (values.get(key, ["(absent)"])[0] for values in fixed)

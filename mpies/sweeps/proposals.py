@@ -1,7 +1,8 @@
 """The batches of settings that a sampler has proposed for a sweep, in its folder: batches.yaml.
 
 A batch is proposed when all trials of the ones before have ended.  Whoever finds that so writes it down; all would
-write the same.
+write the same.  The evaluations that it was proposed from are kept with it, since they may change later: with further
+seeds, with a later end, or where a trial that has failed is trained again.
 """
 
 import math
@@ -23,7 +24,7 @@ class Proposals:
     """The batches of a sweep.
 
     folder: of the sweep.  has_failed: whether a trial has failed, which is on record.
-    batches: what has been proposed so far.
+    batches: what has been proposed so far.  values: the evaluations of all of them but the newest.
     """
 
     def __init__(self, folder: Path, sweep: Sweep, has_failed: Callable[[Trial], bool]) -> None:
@@ -33,6 +34,7 @@ class Proposals:
         self.sampler = Sampler(sweep.sampler.kind, sweep.sampler.batch, sweep.vary, sweep.draw_seed)
         self._stamp: Any = None
         self.batches: list[Batch] = []
+        self.values: list[list[float]] = []
         if not self.read():
             self.batches = [self.sampler.propose([], [], sweep.trials or 0)]
 
@@ -46,7 +48,8 @@ class Proposals:
         stamp = RunView(self._folder).stamp(FILE)
         if stamp is None or stamp == self._stamp:
             return False
-        self.batches, self._stamp = read_yaml(self._folder / FILE)["batches"], stamp
+        content = read_yaml(self._folder / FILE)
+        self.batches, self.values, self._stamp = content["batches"], content.get("values", []), stamp
         return True
 
     def extend(self, trials: list[Trial]) -> bool:
@@ -59,14 +62,15 @@ class Proposals:
             if score is None:
                 return False
             scores.setdefault(str(trial.settings), []).append(score)
-        values = [[sum(scores[str(one)]) / len(scores[str(one)]) for one in batch] for batch in self.batches]
-        self.batches.append(self.sampler.propose(self.batches, values, self.left))
+        for batch in self.batches[len(self.values) :]:
+            self.values.append([sum(scores[str(one)]) / len(scores[str(one)]) for one in batch])
+        self.batches.append(self.sampler.propose(self.batches, self.values, self.left))
         self.write()
         return True
 
     def write(self) -> None:
         """Put what has been proposed on record.  Raises OSError."""
-        write_atomically(self._folder / FILE, as_yaml({"batches": self.batches}).encode())
+        write_atomically(self._folder / FILE, as_yaml({"batches": self.batches, "values": self.values}).encode())
         self._stamp = RunView(self._folder).stamp(FILE)
 
     def _score(self, trial: Trial) -> float | None:

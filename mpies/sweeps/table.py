@@ -20,7 +20,8 @@ from mpies.sweeps.trials import Trial
 from mpies.views.progress import format_mean
 
 COLUMNS = (
-    *("seed", "state", "generations", "steps", "core_seconds", "eval_mean", "eval_interval", "rank", "name", "reason"),
+    *("seed", "state", "rung", "generations", "steps", "core_seconds", "eval_mean", "eval_interval", "rank"),
+    *("name", "reason"),
 )
 
 
@@ -166,7 +167,8 @@ def _as_csv(results: Sequence[Result], keys: Sequence[str]) -> bytes:
         writer.writerow(
             {
                 **settings,
-                **{"seed": one.trial.seed, "state": one.state, "generations": one.generations, "steps": one.steps},
+                **{"seed": one.trial.seed, "state": one.state, "rung": one.rung, "generations": one.generations},
+                "steps": one.steps,
                 **{"core_seconds": f"{one.core_seconds:.3f}", "eval_mean": _cell(one.eval_mean)},
                 **{"eval_interval": _cell(one.eval_interval), "rank": ranks[one.trial.label] or ""},
                 **{"name": one.trial.name, "reason": one.reason},

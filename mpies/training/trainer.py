@@ -1,6 +1,7 @@
 """The generation loop.  Every rank runs `Trainer.train`; rank 0 alone has a Learner and writes the run."""
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +12,13 @@ from mpies.comm.together import do_together
 from mpies.config.schema import Config
 from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.snapshot import Snapshot
+from mpies.runs.trackers import TextRow
 from mpies.runs.writer import RunWriter
 from mpies.solvers.problem import SolverProblem
-from mpies.training.control import Control, GenerationAbandoned, Signals
+from mpies.training.control import Control, GenerationAbandoned, Signals, rule_that_holds
 from mpies.training.evaluator import EvaluationFailed, Evaluator
 from mpies.training.generation import Population
-from mpies.training.learner import Learner
+from mpies.training.learner import Clock, Learner
 from mpies.training.memory import require_memory
 from mpies.training.noise_tables import NoiseTables
 from mpies.training.task import build_task
@@ -154,7 +156,7 @@ class Trainer:
         run, learner, checkpoint = self.run, None, None
         records: list[Arrays] = []
         if self.comm.is_root and run:
-            checkpoint, records = run.load()
+            checkpoint, records = run.load(self.ends_unevaluated)
             learner = self.make_learner(checkpoint)
         self.updater.begin(learner)
         for number in range(self.comm.broadcast_int(len(records))):
@@ -168,6 +170,15 @@ class Trainer:
             if learner.clock.generation:
                 log.info("%s: continuing from generation %d", run.name, learner.clock.generation)
             run.begin(learner.snapshot())
+
+    def ends_unevaluated(self, row: TextRow) -> bool:
+        """Whether the run is over with the generation of this row, and it was not evaluated.
+
+        It is so where too many of its members failed, or where the end was set to an earlier generation since.  It is
+        played again then, and evaluated.
+        """
+        clock = Clock(int(row["generation"] or 0), 0, int(row["steps"] or 0), float(row["seconds"] or 0.0))
+        return not row["eval_mean"] and bool(rule_that_holds(self.config.stop, clock, -math.inf))
 
     def make_learner(self, checkpoint: tuple[Arrays, Attributes] | None) -> Learner:
         """The learner of a checkpoint, or of a new run where there is none."""

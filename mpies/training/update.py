@@ -38,6 +38,7 @@ class Updater:
         self.config, self.solver, self.comm = config, solver, comm
         self.learner: Learner | None = None
         self.generation = 0
+        self._began: float | None = None  # when the coming generation did, on the stopwatch; None before it
         self.early = config.solver.early_members(config.overlap, solver.dimension)
         self.early_spec: GenerationSpec | None = None
         self._upcoming: Part | None = None  # the early part of the generation after it
@@ -66,14 +67,20 @@ class Updater:
     def begin(self, learner: Learner | None) -> None:
         """Go on from a learner.  learner: on rank 0."""
         self.learner, self.early_spec, self._upcoming = learner, None, None
-        self.generation = self.comm.broadcast_int(learner.clock.generation if learner else None)
+        before, self.generation = (
+            self.generation,
+            self.comm.broadcast_int(learner.clock.generation if learner else None),
+        )
+        if self.generation != before:
+            self._began = None
 
     def next_parts(self) -> tuple[list[Part], Part | None]:
         """The parts of the coming generation and, where generations overlap, the early part of the one after it.
 
         The first two generations have no early part: observation statistics and momentum begin with their results.
         """
-        learner, self._began = self.learner, stopwatch.now()
+        learner, began = self.learner, self._began
+        self._began = stopwatch.now() if began is None else began  # after a loss, a generation goes on
         parts, members = [], self.config.solver.members(self.solver.dimension)
         if self.early and self.generation >= FIRST_EARLY:
             self.early_spec = self.early_spec or self.broadcast_spec(learner.early_spec if learner else None)
@@ -109,8 +116,9 @@ class Updater:
         with np.errstate(all="ignore"):  # a step may overflow; the returns of its members show it
             moments = sum_moments(self.solver, spec.proposal, population.results, population.indices, self.comm)
             if self.learner:
-                assert moments is not None
+                assert moments is not None and self._began is not None
                 self.learner.tell(spec, population, moments, stopwatch.now() - self._began)
+        self._began = None
         self.early_spec, self._upcoming = self._upcoming.spec if self._upcoming else None, None
         self.generation += 1
 

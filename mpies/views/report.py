@@ -55,19 +55,23 @@ def write_report(run: str | Path, out: str | Path | None = None) -> Path:
 
 
 def find_seeds(curves: Curves) -> list[Curves]:
-    """The runs beside this one, in the same folder, whose configs differ from its own in the seed alone."""
+    """The runs beside this one, in the same folder, whose configs differ from its own in the seed alone.
+
+    Of several with the same seed, the longest counts.
+    """
     folder, settings = curves.path.resolve().parent, read_settings(curves.config)
-    found = []
+    found: dict[int, Curves] = {}
     for name in find_runs(folder, depth=1):
         view = RunView(folder, name)
         config = view.config()
         is_other = (folder / name).resolve() != curves.path.resolve() and config.get("seed") != curves.config["seed"]
         if is_other and read_settings(config) == settings:
             try:
-                found.append(read_curves(folder / name))
+                other = read_curves(folder / name)
             except RunError:  # it has no generation yet
                 continue
-    return found
+            found[config["seed"]] = max(other, found.get(config["seed"], other), key=len)
+    return list(found.values())
 
 
 def _find_film(path: Path) -> Path | None:

@@ -114,11 +114,16 @@ def _group(rows: Sequence[Row], keys: Sequence[str]) -> list[dict[str, Any]]:
 
 def _average(rows: Sequence[Row]) -> tuple[float, float]:
     """Mean over the seeds and half the width of its 95 % confidence interval; of one seed, over its episodes."""
-    ranked = [row for row in rows if row.get("state") in RANKED and row.get("eval_mean")]
+    ranked = [row for row in rows if (row.get("state") in RANKED or _rung(row)) and row.get("eval_mean")]
     means = np.array([_number(row["eval_mean"]) for row in ranked])
     if len(means) < 2:
         return (float(means[0]), _number(ranked[0].get("eval_interval"))) if len(means) else (math.nan, math.nan)
     return float(means.mean()), float(CONFIDENCE * means.std(ddof=1) / math.sqrt(len(means)))
+
+
+def _rung(row: Row) -> float:
+    """How many rungs of a halving a trial has behind it, after each of which its evaluation counts."""
+    return _number(row.get("rung"), 0.0)
 
 
 def measure_importance(values: Sequence[str], results: npt.NDArray[np.float64]) -> float | None:
