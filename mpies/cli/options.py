@@ -107,7 +107,7 @@ def host_options(command: Callable[..., None]) -> Callable[..., None]:
             help="With --hosts slurm: what starts the ranks of a Slurm job.",
         ),
     ]
-    found: Callable[..., None] = run
+    found: Callable[..., None] = user_errors(run)
     for option in reversed(options):
         found = option(found)
     return found
@@ -137,7 +137,7 @@ def sweep_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--halving", metavar="first=N,eta=3", help="Train only the best settings to the end."),
         click.option("--sampler", metavar="kind=tpe,batch=N", help="Have Optuna propose --trials settings in batches."),
     ]
-    found: Callable[..., None] = run
+    found: Callable[..., None] = user_errors(run)
     for option in reversed(options):
         found = option(found)
     return found

@@ -338,6 +338,8 @@ def place(where: Where, ranks: int | None) -> tuple[Placement | None, Launcher]:
     """What chooses the hosts, and what starts ranks on them.  Raises ConfigError."""
     source = find_source(where.hosts, where.hostfile)
     if source is None:
+        if where.min_ranks > 1:
+            raise ConfigError("--min-ranks needs several hosts: --hosts or --hostfile")
         return None, Mpirun()
     if where.hosts == "slurm":
         placement = Placement(source, ranks, where.min_ranks, where.wait, way="srun")

@@ -83,6 +83,7 @@ class RunWriter:
         self._has_warned_of_metrics = False
         self._is_open = False  # whether the files are ready to be appended to
         self._checkpoint_due = False
+        self.again: int | None = None  # generation that was on record and is to be played again
         self._start, self._saved = 0, -1  # generations: that the run goes on from, and of the newest checkpoint
         self._saved_at = time.monotonic()
         self._reason = ""  # why the run has ended, one of control.STOP_REASONS
@@ -107,7 +108,7 @@ class RunWriter:
         """
         self.lock.acquire()
         table = read_metrics(self.path)
-        before = int(table[-1]["generation"]) if table and play_again(table[-1]) else None
+        self.again = before = int(table[-1]["generation"]) if table and play_again(table[-1]) else None
         checkpoint = newest_checkpoint(self.path, self.warn, before)
         start = int(checkpoint[1]["generation"]) if checkpoint else 0
         rows = {int(row["generation"]) for row in table}

@@ -49,7 +49,8 @@ class Proposals:
         if stamp is None or stamp == self._stamp:
             return False
         content = read_yaml(self._folder / FILE)
-        self.batches, self.values, self._stamp = content["batches"], content.get("values", []), stamp
+        self.batches = [self.sampler.with_fixed(batch) for batch in content["batches"]]
+        self.values, self._stamp = content.get("values", []), stamp
         return True
 
     def extend(self, trials: list[Trial]) -> bool:

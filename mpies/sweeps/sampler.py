@@ -58,6 +58,10 @@ class Sampler:
                     study.tell(one, state=self._optuna.trial.TrialState.FAIL)
         return [self._settings(study.ask(self._distributions).params) for _ in range(min(count, self._size))]
 
+    def with_fixed(self, batch: Batch) -> Batch:
+        """A batch on record with today's values of the keys that are not drawn, such as a later end."""
+        return [self._fixed | {key: one[key] for key in self._drawn} for one in batch]
+
     def corners(self) -> Batch:
         """Settings with the lowest and the highest numbers and all choices, to see whether a config takes them."""
         ends = {key: one.values for key, one in self._drawn.items()}

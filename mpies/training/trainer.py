@@ -77,6 +77,8 @@ class Trainer:
         while True:
             try:
                 self.restore()
+                if self.plays_again():
+                    self.run_generation()
                 while not (reason := self.control.stop_reason(self.learner)):
                     self.run_generation()
                 if reason == "failures":
@@ -179,6 +181,11 @@ class Trainer:
         """
         clock = Clock(int(row["generation"] or 0), 0, int(row["steps"] or 0), float(row["seconds"] or 0.0))
         return not row["eval_mean"] and bool(rule_that_holds(self.config.stop, clock, -math.inf))
+
+    def plays_again(self) -> bool:
+        """Whether the coming generation is one that `ends_unevaluated` has told of."""
+        run, learner = self.run, self.learner
+        return bool(self.comm.broadcast_int(bool(learner and run and run.again == learner.clock.generation + 1)))
 
     def make_learner(self, checkpoint: tuple[Arrays, Attributes] | None) -> Learner:
         """The learner of a checkpoint, or of a new run where there is none."""

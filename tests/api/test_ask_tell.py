@@ -264,3 +264,11 @@ def test_files_of_another_kind_are_refused(tmp_path):
         AskTell.load(tmp_path / "none.h5")
     with pytest.raises(RunError, match="cannot be read or written"):
         es.save(tmp_path / "none" / "es.h5")
+
+
+def test_numbers_of_numpy_are_saved(tmp_path):
+    es = AskTell("snes", [1.0, 2.0], seed=np.int64(3), maximize=np.bool_(True), noise_size=np.int32(100))
+    es.tell(es.ask().sum(axis=1))
+    es.save(tmp_path / "state.h5")
+    loaded = AskTell.load(tmp_path / "state.h5")
+    assert (loaded.seed, loaded.maximize) == (3, True) and same(es.solver, loaded.solver)

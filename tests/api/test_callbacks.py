@@ -116,3 +116,17 @@ def test_all_callbacks_are_called_in_turn_each_with_a_row_of_its_own():
 
     train("stop.generations=2", callbacks=[first, lambda run, row: order.append(row["generation"])])
     assert order == ["first", 1, "first", 2]
+
+
+@IN_PROCESS_OR_JOB
+def test_the_members_of_the_newest_generation_are_there_in_a_callback(ranks):
+    found = []
+
+    def note(run, row):
+        members = run.members(row["generation"])
+        found.append((members.returns.mean(), run.play(row["generation"], 0).played, members.returns[0]))
+        assert run.generation == run.policy().generation == row["generation"] == run.metrics["generation"][-1]
+
+    run = train("stop.generations=4", callbacks=note, ranks=ranks)
+    assert [mean for mean, _, _ in found] == pytest.approx(run.metrics["return_mean"])
+    assert all(played == first for _, played, first in found)

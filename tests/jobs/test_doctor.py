@@ -166,3 +166,12 @@ def test_a_folder_that_cannot_be_written_is_bad(tmp_path):
     assert levels(doctor.check_clock(tmp_path)) == {"clock": "ok"}
     assert levels(doctor.check_clock(tmp_path / "none")) == {"disk": "BAD"}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_host_whose_shell_prints_something_is_understood():
+    pod = Allocation("pod", ("w-0.x", "w-1.x"))
+    answers = ["welcome\n\n{clock}\nseen\n", "{clock}\nseen\ngoodbye\n"]
+    expected = [{"hosts": "ok", "shared files": "ok", "clock": "ok"}, {"hosts": "BAD"}]
+    for answer, wanted in zip(answers, expected, strict=True):
+        found = doctor.check_hosts(pod, "/runs", lambda *_, text=answer: text.format(clock=f"{time.time():.9f}"))
+        assert levels(found).items() >= wanted.items()

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
+import mpies
+from mpies.comm.serial import Serial
+from mpies.errors import NotEnoughSharedMemory
+from mpies.jobs.rank import run_on_this_rank
 from mpies.runs.checkpoint import newest_checkpoint
 from mpies.runs.files import default_out
-from mpies.runs.metrics import read_digests
-from tests.support import CARTPOLE, ENDLESS, assert_refused, read_files
+from mpies.runs.metrics import read_digests, read_metrics
+from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, assert_refused, read_files, wait_for
 
 MISTAKES = [
     (["solver.population=101"], ["solver.population must be even (antithetic pairs), but is 101; use 100 or 102"]),
@@ -70,3 +74,57 @@ def test_a_run_without_out_is_named_by_its_config_and_overrides():
 def test_a_file_that_is_absent_is_refused(run_mpies):
     words = "absent.yaml: cannot be read (No such file or directory)"
     assert_refused(run_mpies(0, "train", "absent.yaml"), words)
+
+
+def test_too_little_shared_memory_is_one_line(capsys, monkeypatch):
+    def work(comm):
+        raise NotEnoughSharedMemory("/dev/shm of a node is too small")
+
+    def abort(self, code):
+        raise SystemExit(code)
+
+    monkeypatch.setattr(Serial, "abort", abort)
+    with pytest.raises(SystemExit) as ended:
+        run_on_this_rank(work)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "mpies: /dev/shm of a node is too small\n"
+
+
+def test_ranks_whose_members_fail_are_not_started_again(run_mpies, write_config, tmp_path):
+    (tmp_path / "faulty.py").write_text(FAULTY_MODULE)
+    config = write_config(FAULTY.format(share=0.75))
+    outcome = run_mpies(0, "train", config, "--out", "run", "--ranks", "2")
+    assert outcome.code == 1 and len(read_digests(tmp_path / "run")) == 1, outcome.stderr
+    assert "restart" not in outcome.stderr and outcome.stderr.count("more than stop.max_failures") == 1
+
+
+def test_a_last_generation_that_failed_is_played_again_and_never_finished_without_evaluation(
+    run_mpies, write_config, tmp_path
+):
+    (tmp_path / "faulty.py").write_text(FAULTY_MODULE)
+    config, run = write_config(FAULTY.format(share=0.75)), tmp_path / "run"
+    for _ in range(2):
+        outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=1")
+        assert outcome.code == 1 and "stop.max_failures" in outcome.stderr and "Traceback" not in outcome.stderr
+        assert len(read_digests(run)) == 1 and not (run / "finished.yaml").exists()
+    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=1", "stop.max_failures=1")
+    assert outcome.code == 1 and "so the run has no result" in outcome.stderr  # the evaluation fails as well
+
+
+@pytest.mark.parametrize("every", [1000000, 5])
+def test_an_end_that_lies_behind_is_evaluated(every, digests_of, start_mpies, run_mpies, write_config, tmp_path):
+    config, run = write_config(CARTPOLE), tmp_path / "run"
+    options = ["--out", "run", "evaluation.every=0", f"checkpoint.every={every}"]
+    process = start_mpies(0, "train", config, *options, "stop.generations=1000000")
+    wait_for(lambda: run.exists() and len(read_digests(run)) >= 8, process)
+    process.kill()
+    process.communicate()
+    made = len(read_digests(run))
+    outcome = run_mpies(0, "train", config, *options, "stop.generations=3")
+    assert outcome.code == 0, outcome.stderr
+    rows = read_metrics(run)
+    assert len(rows) == made and rows[-1]["eval_mean"] and read_digests(run)[:10] == digests_of(CARTPOLE)[:made]
+    assert newest_checkpoint(run, print)[1]["generation"] == made
+    assert mpies.load(run).policy().generation == mpies.Policy.load(run / "policy.h5").generation == made
+    again = run_mpies(0, "train", config, *options, "stop.generations=3")
+    assert again.code == 0 and "is complete" in again.stdout + again.stderr

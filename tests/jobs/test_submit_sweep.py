@@ -124,3 +124,10 @@ def test_a_mistake_is_one_line(arguments, message, write_config, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     assert_refused(invoke("launch", "slurm", "ball.yaml", *arguments), message)
     assert {path.name for path in tmp_path.iterdir()} == {"ball.yaml"}
+
+
+def test_more_ranks_per_run_than_ranks_are_refused(write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_config(CONFIG, "ball.yaml")
+    ended = invoke("launch", "slurm", "ball.yaml", "--sweep", "--dry-run", "--ranks-per-run", "64", VALUES[0])
+    assert_refused(ended, "--ranks-per-run is 64, but the job has 4 ranks; lower it, or start more ranks")

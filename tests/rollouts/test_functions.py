@@ -27,12 +27,12 @@ def test_a_function_that_raises_or_is_not_finite_fails_its_member_alone():
     def function(x):
         if x[0] == 2:
             raise ValueError("not\n  today")
-        return {5: np.nan, 7: -np.inf}.get(int(x[0]), 1.0)
+        return {5: np.nan, 7: -np.inf, 8: np.inf}.get(int(x[0]), 1.0)
 
     queue = RolloutQueue(make_batch([0] * 9))
     make_player(function).play([queue])
-    assert queue.failures == {2: "ValueError: not today", 5: "value nan", 7: "value -inf"}
-    assert (queue.results["total"] == 1).tolist() == [rollout not in (2, 5, 7) for rollout in range(9)]
+    assert queue.failures == {2: "ValueError: not today", 5: "value nan", 7: "value -inf", 8: "value inf"}
+    np.testing.assert_array_equal(queue.results["total"], [np.nan if n in (2, 5, 7, 8) else 1 for n in range(9)])
 
 
 def test_an_abandoned_queue_stops_at_once():

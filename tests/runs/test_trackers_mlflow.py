@@ -76,3 +76,18 @@ def test_a_store_that_cannot_be_used_warns_once_and_training_goes_on(tmp_path, c
     warnings = [message for message in caplog.messages if "tracking.mlflow failed" in message]
     assert len(warnings) == 1 and warnings[0].endswith("training continues without it")
     assert "tracking.mlflow failed" in (run.path / "log.txt").read_text()
+
+
+def test_an_experiment_that_another_run_makes_at_the_same_moment_is_used(store, tmp_path, monkeypatch):
+    train(tmp_path / "first", store)
+    find, calls = mlflow.MlflowClient.get_experiment_by_name, []
+
+    def too_early(self, name):
+        calls.append(name)
+        return None if len(calls) == 1 else find(self, name)
+
+    monkeypatch.setattr(mlflow.MlflowClient, "get_experiment_by_name", too_early)
+    train(tmp_path / "second", store)
+    monkeypatch.undo()
+    names = [run.info.run_name for run in tracked_runs(mlflow.MlflowClient(store))]
+    assert len(calls) == 2 and {"first", "second"} <= set(names)

@@ -58,3 +58,14 @@ def test_the_best_return_is_that_of_the_generation_or_of_the_run(forget, expecte
         solver.tell(solver.ask(), Results.of(returns, [[0.0], [0.0]]), np.zeros((2, 1), np.float32))
         best.append(solver.report()["best_return"])
     assert best == expected
+
+
+def test_a_share_of_elites_below_one_member_follows_the_gradient():
+    means, predicted = [], []
+    for ratio in (0.0, 0.9 / N):
+        solver = PEPG(PEPG.Options(population=N, elite_ratio=ratio), D)
+        tell_once(solver, PAIRS, RETURNS)
+        means.append(solver.mean)
+        predicted.append(solver.predict_mean())
+    np.testing.assert_array_equal(*means)
+    np.testing.assert_array_equal(*predicted)

@@ -47,3 +47,8 @@ def test_members_are_drawn_until_the_interactions_are_spent():
     assert not options.is_complete(20, 99)
     assert options.is_complete(20, 100)
     assert options.is_complete(60, 50)  # 30 members: ten more would be too many
+
+
+def test_fewer_members_than_a_population_are_refused():
+    with pytest.raises(ValueError, match="population_max must be at least 10, the population, but is 8; raise it"):
+        PGPE.Options(population=10, population_max=8)

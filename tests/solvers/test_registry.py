@@ -90,6 +90,7 @@ def test_files_of_the_same_name_in_two_folders_are_two_modules(write_solver, tmp
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("import sys; sys.exit(0)", r"must name a file that can be loaded, but mine.py raises SystemExit\(0\)"),
         ("1 / 0", r"must name a file that can be loaded, but mine.py raises ZeroDivisionError\('division by zero'\)"),
         ("import solvers.base", "but mine.py imports solvers, which is now called mpies.solvers"),
         (MINE + "    weigh = None", r"raises TypeError\('Mine.weigh is now called compute_weights; rename it'\)"),

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import yaml
 
 from mpies.config.loading import read_yaml
 from mpies.errors import ConfigError
@@ -80,8 +81,9 @@ def test_a_sweep_trains_what_is_proposed(write_config, tmp_path, monkeypatch):
     folder = SweepFolder(tmp_path / "out", sweep)
     assert folder.count_left() == 0 and not folder.may_grow and len(folder.trials) == 10
     before = (tmp_path / "out" / "batches.yaml").read_bytes()
-    text = before.decode()
-    (tmp_path / "out" / "batches.yaml").write_text(text[: text.rindex("- - ")])
+    content = read_yaml(tmp_path / "out" / "batches.yaml")
+    shorter = {"batches": content["batches"][:-1], "values": content["values"][:-1]}
+    (tmp_path / "out" / "batches.yaml").write_text(yaml.safe_dump(shorter))
     folder = SweepFolder(tmp_path / "out", sweep)
     assert folder.count_left() == 2 and folder.may_grow
     assert invoke("sweep", config, *ARGUMENTS, "--out", "out").code == 0
@@ -107,3 +109,19 @@ def test_mistakes_are_found_before_anything_is_written(arguments, words, write_c
     config, before = write_config(BASE), read_files(tmp_path)
     assert_refused(invoke("sweep", config, "--out", "out", *arguments), words)
     assert read_files(tmp_path) == before
+
+
+def test_what_was_proposed_stays_although_its_evaluations_change(write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = write_config(BASE)
+    assert invoke("sweep", config, *ARGUMENTS, "--out", "out").code == 0
+    before = read_yaml(tmp_path / "out" / "batches.yaml")
+    more = [word.replace("5", "6").replace("2", "3") if word in "52" else word for word in ARGUMENTS]
+    outcome = invoke("sweep", config, *more, "--out", "out", "stop.generations=4")
+    assert outcome.code == 0, outcome.stderr
+    after = read_yaml(tmp_path / "out" / "batches.yaml")
+    sigmas = [[[one["solver.sigma"] for one in batch] for batch in made["batches"][:2]] for made in (before, after)]
+    assert sigmas[0] == sigmas[1] and after["values"][:2] == before["values"]
+    assert sum(map(len, after["batches"])) == 6 and "18 of 18 trials finished" in outcome.stdout
+    other = [word.replace("0.01", "0.02") for word in ARGUMENTS]
+    assert_refused(invoke("sweep", config, *other, "--out", "out"), "solver.sigma", "another --out")

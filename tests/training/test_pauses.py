@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -116,3 +118,28 @@ def test_a_handler_that_was_there_before_is_called_too():
     finally:
         stopwatch.stop()
         signal.signal(signal.SIGCONT, before)
+
+
+WAITING = """
+import ctypes, sys
+from mpies.comm.stopwatch import stopwatch
+stopwatch.start()
+print("ready", flush=True)
+byte = ctypes.create_string_buffer(1)
+ctypes.CDLL(None).read(0, byte, 1)  # as a call of MPI: it goes on behind a signal, and Python's handler waits for it
+print(stopwatch.paused, flush=True)
+"""
+
+
+def test_a_pause_in_a_call_that_goes_on_for_long_is_found():
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", WAITING], **pipes) as process:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(1)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(PAUSE)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(4)
+        assert process.poll() is None
+        paused = float(process.communicate("x")[0])
+    assert PAUSE - 2 * INTERVAL <= paused <= PAUSE + 2

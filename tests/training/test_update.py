@@ -1,5 +1,7 @@
 """The update on all ranks: the same live and replayed, on one rank and on three."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -163,3 +165,16 @@ def test_ranks_go_on_from_the_generation_of_rank_0():
     updater.generation = 7 if comm.rank else updater.generation
     updater.begin(updater.learner)
     assert updater.generation == 2 and updater.early_spec is None
+
+
+def test_a_generation_that_goes_on_after_a_loss_keeps_its_seconds():
+    updater = make_updater(Serial())
+    updater.next_parts()
+    time.sleep(0.2)
+    updater.begin(updater.learner)  # as after the loss of a rank
+    parts, _ = updater.next_parts()
+    updater.apply(parts, play(updater))
+    first = updater.learner.clock.seconds
+    assert first >= 0.2
+    apply_generations(updater, 1)
+    assert updater.learner.clock.seconds < first + 0.2

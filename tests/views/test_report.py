@@ -62,6 +62,9 @@ def test_other_seeds_and_the_film_are_part_of_it(trained, tmp_path, invoke):
     strip = imageio.v3.imread(base64.b64decode(links.sources[-1].partition(",")[2]))
     assert strip.shape == (40, 5 * 60, 3) and strip[20, 10].max() < 10 and strip[20, -10].min() > 200
     assert "over 2 seeds" in text and text.count("<td>generations</td>") == 2
+    shutil.copytree(tmp_path / "seed-2", tmp_path / "seed-2-again")
+    assert invoke("report", run).exit_code == 0
+    assert (run / "report.html").read_text() == text
 
 
 def test_the_config_of_a_report_is_short_and_the_same_run(trained):

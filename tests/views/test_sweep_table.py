@@ -66,3 +66,13 @@ def test_chance_alone_explains_nothing_on_average():
 def test_too_little_is_known(values):
     assert measure_importance(values, np.arange(4.0)) is None
     assert measure_importance(values, np.full(4, np.nan)) is None
+
+
+def test_with_halving_what_came_to_a_later_rung_counts_while_it_is_trained(tmp_path):
+    head = HEADER.replace("state,", "state,rung,")
+    rows = ["0.1,5,1,running,1,5,100,1.5,40,2,1,a,", "0.2,5,1,running,0,5,100,1.5,30,2,,b,"]
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "sweep.yaml").write_text("base: cartpole\n")
+    (tmp_path / "sweep" / "trials.csv").write_text("\n".join([head, *rows]) + "\n")
+    groups = read_sweep_table(tmp_path, "sweep")["groups"]
+    assert [(group["settings"], group["mean"]) for group in groups] == [(["0.1"], 40.0), (["0.2"], None)]
