@@ -90,7 +90,7 @@ def _describe_rows(model: type[Options], path: str) -> dict[str, str]:
     for key, field in model.model_fields.items():
         default = "required" if field.is_required() else _describe_default(field.default, path, key)
         choices = [] if field.annotation is bool or key == "kind" else _choices(field)
-        listed = f" (one of {', '.join(choices)})" if len(choices) > 1 else ""
+        listed = f". One of {', '.join(choices)}" if len(choices) > 1 else ""
         rows[key] = f"| `{key}` | {default} | {field.description or 'the kind of this section'}{listed} |"
     return rows
 
