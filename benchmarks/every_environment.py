@@ -14,7 +14,7 @@ from mpies.tools.verify import verify_ranks
 IDS = [
     *("CartPole-v1", "Pendulum-v1", "LunarLander-v3", "LunarLanderContinuous-v3"),
     *("BipedalWalker-v3", "BipedalWalkerHardcore-v3", "CartPoleSwingUp-v0", "LQR-v0"),
-    *("HalfCheetah-v5", "Hopper-v5", "Swimmer-v5", "Walker2d-v5", "Humanoid-v5", "CartpoleSwingup-v1"),
+    *("HalfCheetah-v5", "Hopper-v5", "Swimmer-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5", "CartpoleSwingup-v1"),
     *("MinitaurBulletEnv-v0", "AntBulletEnv-v0", "HopperBulletEnv-v0", "KukaBulletEnv-v0", "RacecarBulletEnv-v0"),
     *("Pong-v5", "ALE/Pong-v5"),
 ]

@@ -46,6 +46,7 @@ class Nodes:
     def __init__(self, count: int, delay: float = 0.0) -> None:
         self.count, self.delay, self.prefix = count, delay, f"mpies{os.getpid() % 10000}-"
         self._taps, self._ended = [], False
+        self._switch: threading.Thread | None = None
 
     def __enter__(self) -> "Nodes":
         self._folder = tempfile.TemporaryDirectory()
@@ -80,11 +81,11 @@ class Nodes:
             ip("-n", name, "link", "set", "lo", "up")
         if self.delay:
             self._switch = threading.Thread(target=self._forward, daemon=True)
-            self._switch.start()
+            self._switch.start()  # not where one of the commands above has failed
 
     def __exit__(self, *_: object) -> None:
         self._ended = True
-        if self._taps:
+        if self._switch:
             self._switch.join()
         for tap in self._taps:
             os.close(tap)

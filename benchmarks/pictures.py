@@ -10,6 +10,7 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -70,7 +71,7 @@ def train(folder, options, with_plots):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("config", nargs="?", default=str(HOME / "configs" / "lunar_lander.yaml"))
-    parser.add_argument("overrides", nargs="*", default=["stop.target=null", "stop.generations=120"])
+    parser.add_argument("overrides", nargs="*", default=["stop.target=null", "stop.generations=1000"])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json")
@@ -81,10 +82,13 @@ def main():
             order = (False, True) if repeat % 2 == 0 else (True, False)
             trainings += [train(folder, options, with_plots) for with_plots in order]
     assert len({one["digest"] for one in trainings}) == 1
+    if not all(one["drawn"] for one in trainings if one["pictures"]):
+        sys.exit("a run was over before its first pictures; give it more generations")
     without, with_plots = ([one for one in trainings if one["pictures"] == which] for which in (False, True))
     share = statistics.median(
         one["drawing_cpu_seconds"] / one["seconds_to_the_end"] / options.ranks for one in with_plots
     )
+    busy_share = statistics.median(one["drawing_cpu_seconds"] / one["ranks_cpu_seconds"] for one in with_plots)
     ratio = statistics.median(
         b["training_seconds"] / a["training_seconds"] for a, b in zip(without, with_plots, strict=True)
     )
@@ -94,11 +98,13 @@ def main():
         cost = f"{one['drawing_cpu_seconds']:.2f} s of {options.ranks} x {one['seconds_to_the_end']:.0f} s"
         last = f"the last plots took {one['last_plots_cpu_seconds']:.2f} s"
         print(f"{counts}, {cost}, {one['training_seconds']:.0f} s of training; {last}")
-    print(f"median: {share:.2%} of the ranks' time; training takes {ratio:.3f} times as long")
+    shares = f"{share:.2%} of the ranks' time, {busy_share:.2%} of their processor time"
+    print(f"median: {shares}; training takes {ratio:.3f} times as long")
     if options.json:
         load = os.getloadavg()[0]
         results = {"config": Path(options.config).stem, "overrides": options.overrides, "ranks": options.ranks}
-        results |= {"share": share, "time_ratio": ratio, "load_at_end": load, "trainings": trainings}
+        results |= {"share": share, "share_of_processor_time": busy_share, "time_ratio": ratio}
+        results |= {"load_at_end": load, "trainings": trainings}
         Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
 
 

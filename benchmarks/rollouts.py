@@ -165,7 +165,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--between", type=int, default=4, help="generations made between two measurements")
     parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     comm = connect()
     config = load_config(options.config, [*options.overrides, *ENDLESS])
     trainer = Trainer(config, comm)

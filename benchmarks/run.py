@@ -42,6 +42,7 @@ BENCHMARKS = {
     "lost-nodes-fast": (0, "root", ["lost_nodes.py", "--every", "20"]),
     "memory": (0, "", ["memory.py"]),
     "pictures": (0, "", ["pictures.py"]),
+    "api-overhead": (0, "", ["api_overhead.py"]),
     "wire": (0, "root", ["wire.py"]),
     "simulate": (0, "root", ["validate_simulate.py"]),
     "peers-lunar-lander": (0, "peers", ["against_peers.py", "LunarLander-v3"]),

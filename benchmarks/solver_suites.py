@@ -246,7 +246,7 @@ def report_bytes(found, dimension=2804, members=256, repeats=16):
     return lines
 
 
-def report(outcome):
+def report(outcome, suites):
     """The result as Markdown."""
     table = tabulate(outcome["runs"])
     solvers = list(dict.fromkeys(row["solver"] for row in outcome["runs"]))
@@ -257,10 +257,10 @@ def report(outcome):
         "",
         "Mean evaluations to the final target over the instances that hit it; (h/r) where h of r did; - where none.",
         "Start 0, sigma 2, float64, default populations, no restarts. Budgets: "
-        + "; ".join(f"{suite} {plan['budget']:,} d" for suite, plan in SUITES.items())
+        + "; ".join(f"{suite} {plan['budget']:,} d" for suite, plan in suites.items())
         + ".",
         "Instances: 1 to "
-        + ", ".join(f"{count} for d {d}" for plan in SUITES.values() for d, count in plan["instances"].items())
+        + ", ".join(f"{count} for d {d}" for plan in suites.values() for d, count in plan["instances"].items())
         + ".",
         "",
     ]
@@ -296,7 +296,7 @@ def main():
     parser.add_argument("--instances", type=int, help="of every problem; default few in high dimension")
     parser.add_argument("--solvers", default=",".join(["cma_es", "pycma", "cr_fm_nes", "crfmnes", "snes", "sep_cma"]))
     parser.add_argument("--resume", action="store_true", help="go on with what an earlier run has written")
-    parser.add_argument("--out", default=str(RESULTS / "solver_suites"), help="path without suffix")
+    parser.add_argument("--out", help="path without suffix; default results/solver_suites, with --short behind it")
     arguments = parser.parse_args()
     if arguments.bytes:
         print("\n".join(report_bytes(measure_bytes())))
@@ -306,7 +306,7 @@ def main():
         suites = {"bbob": SUITES["bbob"] | {"instances": {5: 2, 10: 2}, "functions": (1, 2, 8, 10)}}
     for plan in suites.values():
         plan["instances"] = {d: arguments.instances or count for d, count in plan["instances"].items()}
-    out = Path(arguments.out)
+    out = Path(arguments.out or RESULTS / f"solver_suites{'_short' if arguments.short else ''}")
     out.parent.mkdir(parents=True, exist_ok=True)
     outcome = {
         "command": " ".join(["python", "benchmarks/solver_suites.py", *sys.argv[1:]]),
@@ -322,10 +322,10 @@ def main():
     def save(seconds):
         outcome["minutes"] += seconds / 60
         out.with_suffix(".json").write_text(json.dumps(outcome, indent=1) + "\n")
-        out.with_suffix(".md").write_text(report(outcome))
+        out.with_suffix(".md").write_text(report(outcome, suites))
 
     run_suites(arguments.solvers.split(","), suites, outcome["runs"], save)
-    print(report(outcome))
+    print(report(outcome, suites))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ from mpies.runs.files import default_out
 command, config, *words = sys.argv[1:]
 if command == "sweep":
     before = dict(zip(words[1:], words))
-    values = {word for word in words if before.get(word, "")[:2] == "--" and before[word] not in ("--retry", "--")}
+    values = {word for word in words if before.get(word, "")[:2] == "--" and before[word] not in ("--retry", "--") and "=" not in before[word]}
     words = ["sweep", *(word.partition("=")[0] for word in words if word[0] != "-" and word not in values)]
 print(default_out(config, words))' "$command" "$@"
 }
@@ -83,8 +83,13 @@ watch() { # from other nodes, whether this one is lost: with --no-kill Slurm wou
 
 start() { # the ranks, on all nodes of the job; in an image srun starts them, as the supervisor within sees no Slurm
     if [ -n "$MPIES_IMAGE" ]; then
-        [ "$MPIES_LAUNCHER" = auto ] && MPIES_LAUNCHER=srun:pmix
-        exec srun "--mpi=${MPIES_LAUNCHER#srun:}" --kill-on-bad-exit=0 --wait=30 "${inside[@]}" mpies "$command" "$@"
+        local kind=pmix
+        case $MPIES_LAUNCHER in
+            auto | srun) ;;
+            srun:*) kind=${MPIES_LAUNCHER#srun:} ;;
+            *) say "with MPIES_IMAGE only srun starts ranks, but MPIES_LAUNCHER is $MPIES_LAUNCHER; use srun:pmix"; exit 2 ;;
+        esac
+        exec srun "--mpi=$kind" --kill-on-bad-exit=0 --wait=30 "${inside[@]}" mpies "$command" "$@"
     fi
     exec mpies "$command" --hosts slurm --launcher "$MPIES_LAUNCHER" --restarts "$MPIES_RESTARTS" \
         --min-ranks "$MPIES_MIN_RANKS" "$@"
@@ -114,7 +119,12 @@ train() { # returns when $run is complete; else ends the job, or puts it back in
     while :; do # a signal to this script ends the waiting, not the child
         wait "$child"
         code=$?
-        kill -0 "$child" 2>/dev/null || break
+        [ "$code" -gt 128 ] || break
+        kill -0 "$child" 2>/dev/null && continue
+        wait "$child" 2>/dev/null # it ended just then, and bash may still know how
+        local known=$?
+        [ "$known" = 127 ] || code=$known
+        break
     done
     if [ "$code" = 0 ]; then
         local ended="$run is complete"
@@ -125,6 +135,8 @@ train() { # returns when $run is complete; else ends the job, or puts it back in
     # Slurm itself brings back what it preempts; what scancel ended is to stay ended.
     [ "$stopped" = TERM ] && { say "$run was stopped by TERM"; exit 75; }
     [ "$code" = 75 ] && requeue "$run was stopped and has lost nothing"
+    # Until it has its handlers, a process that starts is ended by USR1.
+    [ "$stopped" = USR1 ] && [ "$code" -gt 128 ] && requeue "$run was stopped while it started"
     say "$run is not complete (code $code)"
     exit "$code"
 }

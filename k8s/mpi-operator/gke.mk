@@ -8,10 +8,12 @@ MACHINE ?= n1-standard-64
 SPOT ?=
 PRICE ?=
 CONSTANTS ?=
-TAG ?= $(shell git describe --always --dirty)
+TAG ?= $(shell git describe --always --dirty=-$$(git diff HEAD | sha1sum | cut -c1-8))
+GKE_BUILD ?= build
 REGION = $(shell echo $(ZONE) | sed 's/-[a-z]$$//')
 REGISTRY = $(REGION)-docker.pkg.dev
 IMAGE ?= $(REGISTRY)/$(PROJECT)/mpies/mpies:$(TAG)
+IMAGE_TAG = $(lastword $(subst :, ,$(IMAGE)))
 CONTEXT = gke_$(PROJECT)_$(ZONE)_$(CLUSTER)
 CONTAINER ?= $(shell for c in docker podman buildah; do command -v $$c && break; done)
 OPERATOR_VERSION ?= v0.8.2
@@ -43,23 +45,24 @@ gke-cluster: $(if $(PRICE),gke-cost) ## make a cluster on GKE with the MPI Opera
 	kubectl wait --namespace mpi-operator --for condition=Available deployment/mpi-operator --timeout 300s
 
 gke-manifests: ## write OVERLAY with IMAGE in it to build/gke.yaml
-	mkdir -p build/gke
-	printf '%s\n' 'resources: [../../$(OPERATOR)/overlays/$(OVERLAY)]' \
-		'images: [{name: mpies, newName: $(firstword $(subst :, ,$(IMAGE))), newTag: "$(lastword $(subst :, ,$(IMAGE)))"}]' \
-		> build/gke/kustomization.yaml
-	kubectl kustomize build/gke > build/gke.yaml
+	mkdir -p $(GKE_BUILD)/gke
+	printf '%s\n' "resources: [$$(realpath --relative-to $(GKE_BUILD)/gke $(OPERATOR)/overlays/$(OVERLAY))]" \
+		'images: [{name: mpies, newName: $(IMAGE:%:$(IMAGE_TAG)=%), newTag: "$(IMAGE_TAG)"}]' \
+		> $(GKE_BUILD)/gke/kustomization.yaml
+	kubectl kustomize $(GKE_BUILD)/gke > $(GKE_BUILD)/gke.yaml
 
 gke-train: gke-manifests ## push the image and start OVERLAY on the cluster, or go on with its run
 	$(CONTAINER) push $(IMAGE)
-	kubectl delete mpijob mpies --ignore-not-found
-	kubectl apply -f build/gke.yaml
+	kubectl --context $(CONTEXT) delete mpijob mpies --ignore-not-found
+	kubectl --context $(CONTEXT) apply -f $(GKE_BUILD)/gke.yaml
 
 # The volume's share is deleted by the cluster's own driver, so the cluster must outlive it.  The context is named: kubectl
 # may be looking at another cluster.  Where the cluster is gone already, the rest is removed all the same.
 gke-delete: gke-manifests ## end the run, delete cluster and images WITH all runs: copy them first (docs/gke.md)
 	if gcloud container clusters describe $(CLUSTER) --project $(PROJECT) --zone $(ZONE) >/dev/null 2>&1; then \
 		gcloud container clusters get-credentials $(CLUSTER) --project $(PROJECT) --zone $(ZONE) \
-		&& { kubectl --context $(CONTEXT) delete -f build/gke.yaml --ignore-not-found || true; } \
+		&& { kubectl --context $(CONTEXT) delete mpijob --all --ignore-not-found --timeout=300s || true; } \
+		&& { kubectl --context $(CONTEXT) delete -f $(GKE_BUILD)/gke.yaml --ignore-not-found --timeout=900s || true; } \
 		&& kubectl --context $(CONTEXT) get persistentvolumes --output name \
 			| xargs -r kubectl --context $(CONTEXT) wait --for=delete --timeout=900s \
 		&& gcloud container clusters delete $(CLUSTER) --project $(PROJECT) --zone $(ZONE); \

@@ -74,8 +74,9 @@ def test_what_is_made_is_deleted_and_the_rest_is_listed():
     assert text.rindex(" delete ") < text.index("gcloud container clusters list")
 
 
-def test_nothing_is_deleted_in_another_cluster():
+@pytest.mark.parametrize(("target", "count"), [("gke-delete", 4), ("gke-train", 2)])
+def test_nothing_is_changed_in_another_cluster(target, count):
     """kubectl may be looking elsewhere, so the context is named."""
-    commands = re.findall(r"kubectl (?!kustomize)[^|&;}]*", "\n".join(printed("gke-delete")))
-    assert len(commands) == 3
+    commands = re.findall(r"kubectl (?!kustomize)[^|&;}\n]*", "\n".join(printed(target)))
+    assert len(commands) == count
     assert all("--context gke_some-project_europe-west4-b_some-cluster" in command for command in commands)

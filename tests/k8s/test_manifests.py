@@ -147,11 +147,14 @@ def test_make_prints_commands_for_the_project_it_is_given(target):
     assert "\n\t@" not in (OPERATOR / "gke.mk").read_text()
 
 
-def test_every_container_gets_the_image_that_was_pushed():
+@pytest.mark.parametrize(
+    "image", ["europe-west4-docker.pkg.dev/some-project/mpies/mpies:v7", "localhost:5001/mpies:dev"]
+)
+def test_every_container_gets_the_image_that_was_pushed(image, tmp_path):
     rendered("spot")  # skips where nothing renders
-    image = "europe-west4-docker.pkg.dev/some-project/mpies/mpies:v7"
-    subprocess.run(["make", "gke-manifests", f"IMAGE={image}", "OVERLAY=spot"], cwd=HOME, check=True)
-    documents = list(yaml.safe_load_all((HOME / "build/gke.yaml").read_text()))
+    words = [f"IMAGE={image}", "OVERLAY=spot", f"GKE_BUILD={tmp_path}"]
+    subprocess.run(["make", "gke-manifests", *words], cwd=HOME, check=True)
+    documents = list(yaml.safe_load_all((tmp_path / "gke.yaml").read_text()))
     specs = [pod["spec"] for document in documents for pod in schemas.pods(document)]
     containers = [entry for spec in specs for entry in [*spec["containers"], *spec.get("initContainers", [])]]
     assert {entry["name"]: entry["image"] == image for entry in containers} == {
