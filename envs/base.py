@@ -85,11 +85,17 @@ def _bounds(part: Discrete | Continuous | Binary) -> npt.NDArray[np.float32]:
 
 
 def draw_actions(action: Action, count: int, random: np.random.Generator) -> npt.NDArray[Any]:
-    """`count` random actions, (count,) int32 if discrete, else (count, a) float32; uniform, and between the bounds."""
+    """`count` random actions, (count,) int32 if discrete, else (count, a) float32; uniform, and between the bounds.
+
+    A number without bounds is between -10 and 10, and one with a single bound within 20 of it.
+    """
     if isinstance(action, Discrete):
         return random.integers(action.count, size=count).astype(np.int32)
     if isinstance(action, Continuous):
-        return random.uniform(action.low, action.high, (count, len(action.low))).astype(np.float32)
+        low, high = action.low, action.high
+        low = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high - 20, -10))
+        high = np.where(np.isfinite(high), high, low + 20)
+        return random.uniform(low, high, (count, len(low))).astype(np.float32)
     columns: list[npt.NDArray[Any]] = []
     for part in action.parts:
         if isinstance(part, Binary):
@@ -198,6 +204,7 @@ class VectorEnv(ABC):
     low_water: more episodes are opened once no more than this number is in flight on the rank.
     divisor: the number to open is the rank's fair share of the remaining episodes divided by this.
     behaviour: names of entries of the environment's info; set by `measure_behaviour`.
+    behaviour_size: how many numbers they hold, 0 where that is not known.
     timeout: seconds after which the environment itself ends an episode as failed; None if it does not.
     instances: how many environment objects may exist at a time; None for no limit.
     numbers_episodes: whether `open` also takes seed + (k << SEED_BITS) for the k-th episode, k = 1, 2, ..., of an
@@ -215,6 +222,7 @@ class VectorEnv(ABC):
     low_water: int
     divisor: int = 1
     behaviour: tuple[str, ...] = ()
+    behaviour_size = 0
     timeout: float | None = None
     instances: int | None = None
     numbers_episodes: bool = False
@@ -245,7 +253,8 @@ class VectorEnv(ABC):
         batch.close()
         if batch.failures:
             raise EnvironmentProblem(f"environment.behaviour: {batch.failures[0]}")
-        return len(batch.behaviours[0])
+        self.behaviour_size = len(batch.behaviours[0])
+        return self.behaviour_size
 
     def try_out(self) -> None:  # noqa: B027 (optional: a library's own environments need no trial)
         """Play the beginning of an episode.  Raises EnvironmentProblem, in one line, where the environment is wrong."""

@@ -202,7 +202,11 @@ class _GymnasiumBatch(EpisodeBatch):
         for name in names:
             if name not in info:
                 raise EnvironmentProblem(f"{self._env.name} has no {name!r} in its info, only {sorted(info)}")
-        return np.concatenate([np.ravel(info[name]).astype(np.float64) for name in names])
+        behaviour = np.concatenate([np.ravel(info[name]).astype(np.float64) for name in names])
+        expected = self._env.behaviour_size
+        if expected not in (0, len(behaviour)):
+            raise EnvironmentProblem(f"the behaviour has {len(behaviour)} numbers, but had {expected} in a first step")
+        return behaviour
 
     def send(self, places: npt.NDArray[np.int32], actions: npt.NDArray[Any]) -> None:
         self._sent = places, actions

@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import importlib.util
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,6 +11,9 @@ import numpy as np
 
 from mpies.envs.base import EnvironmentProblem
 from mpies.envs.interrupt import is_interrupt
+
+# What Python and compiled constructors say of arguments that they do not take.
+_ARGUMENTS = re.compile("unexpected (keyword )?argument|positional argument")
 
 # Packages that gymnasium's environments import, and the extra of mpies that installs each.
 _EXTRAS = {
@@ -94,6 +98,6 @@ def explain_build_errors(environment_id: str) -> Iterator[None]:
     except BaseException as error:  # a constructor may raise anything
         if is_interrupt(error):
             raise
-        if isinstance(error, TypeError) and "argument" in one_line(error):
+        if isinstance(error, TypeError) and _ARGUMENTS.search(str(error)):
             raise EnvironmentProblem(f"{environment_id} does not accept these kwargs: {one_line(error)}") from error
         raise EnvironmentProblem(f"{environment_id} cannot be built: {describe_error(error)}") from error

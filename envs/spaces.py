@@ -229,4 +229,7 @@ def _part_maker(space: Any, start: int) -> tuple[MakeAction, int]:
     if isinstance(space, spaces.MultiDiscrete):
         starts = space.start
         return lambda numbers: numbers[start:stop].reshape(shape).astype(dtype) + starts, stop
-    return lambda numbers: numbers[start:stop].reshape(shape).astype(dtype, copy=False), stop
+    if dtype == np.float32:  # a copy: an environment may keep its action, or change it
+        return lambda numbers: numbers[start:stop].reshape(shape).astype(dtype), stop
+    low, high = getattr(space, "low", 0), getattr(space, "high", 1)  # float32 rounds bounds to outside as well
+    return lambda numbers: numbers[start:stop].reshape(shape).astype(dtype).clip(low, high), stop

@@ -88,7 +88,8 @@ class CMAES(ExternalSolver[CMAESOptions]):
             "seed": math.nan,  # pycma would seed NumPy's global generator
             "verbose": -9,
             "verb_log": 0,
-            "integer_variables": list(self.options.integers),
+            # pycma cannot do it with one variable alone
+            "integer_variables": list(self.options.integers) if self.dimension > 1 else [],
         }
         if self.options.covariance == "diagonal":
             options["CMA_diagonal"] = True

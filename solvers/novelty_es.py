@@ -116,6 +116,8 @@ class NoveltyES(Solver[NoveltyESOptions, Turn]):
         if self.generation < len(self.means):
             return self.generation
         novelties = novelty(self.behaviours, self.past, self.options.neighbours)
+        if not novelties.sum() > 0:  # none is novel: all have the same chance
+            novelties = np.ones(len(self.means))
         chance = stream(self.seed, SOLVER, self.generation).random() * novelties.sum()
         return min(int(np.searchsorted(np.cumsum(novelties), chance, side="right")), len(self.means) - 1)
 

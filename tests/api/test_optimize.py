@@ -271,3 +271,8 @@ def test_what_is_wrong_is_said_in_one_line(arguments, line):
     with pytest.raises(UserError, match=line) as error:
         mpies.minimize(**{"f": bowl, "x0": np.zeros(4), **arguments})
     assert "\n" not in str(error.value)
+
+
+def test_one_whole_number_can_be_found():
+    found = mpies.minimize(lambda x: float(abs(x[0] - 3)), [1.0], sigma=1.0, integers=[0], generations=30)
+    assert found.x.tolist() == [3.0]

@@ -113,3 +113,11 @@ def test_behaviours_are_numbers_of_the_newest_info(backend):
 
 def test_the_example_of_the_class_runs():
     assert doctest.testmod(base) == doctest.TestResults(failed=0, attempted=7)
+
+
+def test_actions_without_bounds_can_be_drawn():
+    low, high = np.array([-np.inf, 20, -np.inf, -1], np.float32), np.array([np.inf, np.inf, -20, 1], np.float32)
+    drawn = base.draw_actions(base.Continuous(low, high), 1000, np.random.default_rng(1))
+    assert (drawn >= low).all() and (drawn <= high).all() and np.abs(drawn).max() <= 40
+    bounded = base.draw_actions(base.Continuous(low[3:], high[3:]), 5, np.random.default_rng(2))
+    assert np.array_equal(bounded, np.random.default_rng(2).uniform(low[3:], high[3:], (5, 1)).astype(np.float32))

@@ -6,7 +6,7 @@ from gymnasium import spaces
 
 from mpies.envs import EnvironmentProblem
 from mpies.envs.base import Continuous, Discrete
-from mpies.envs.spaces import interface_of
+from mpies.envs.spaces import action_maker, interface_of
 
 BOX, TWO = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
 
@@ -51,3 +51,14 @@ def test_spaces_that_no_policy_serves_are_refused_in_one_line(observation, actio
     with pytest.raises(EnvironmentProblem, match=f"Some-v0 has {kind}") as caught:
         interface_of("Some-v0", observation, action)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_action_is_a_copy_within_the_bounds(dtype):
+    for bound in (0.1, 0.4, 0.8):
+        box = spaces.Box(-bound, bound, (2,), dtype)
+        for space in (box, spaces.Dict({"a": box})):
+            numbers = np.array([bound, -bound], np.float32)
+            action = action_maker(space)(numbers)
+            inner = action["a"] if isinstance(action, dict) else action
+            assert space.contains(action) and not np.shares_memory(inner, numbers)

@@ -69,3 +69,15 @@ def test_the_mean_that_is_reported_had_the_highest_last_return():
     solver = run_novelty("nsr", 12, lambda x: -float(np.sum((x - 1) ** 2)), means=3)
     np.testing.assert_array_equal(solver.mean, solver.means[int(np.argmax(solver.last))])
     assert len(np.unique(solver.last)) == 3
+
+
+def test_means_of_which_none_is_novel_have_the_same_chance():
+    options = NoveltyES.Options(population=4, means=3, neighbours=2)
+    solver = NoveltyES(options, 2, seed=1)
+    solver.start(np.zeros(2))
+    turns = []
+    for generation in range(90):
+        solver.generation = generation
+        solver.behaviours, solver.past = np.ones((3, 1), np.float32), np.ones((9, 1), np.float32)
+        turns.append(solver._turn())
+    assert min(np.bincount(turns, minlength=3)) > 15
