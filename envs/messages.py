@@ -98,6 +98,6 @@ def explain_build_errors(environment_id: str) -> Iterator[None]:
     except BaseException as error:  # a constructor may raise anything
         if is_interrupt(error):
             raise
-        if isinstance(error, TypeError) and _ARGUMENTS.search(str(error)):
+        if isinstance(error, TypeError) and _ARGUMENTS.search(one_line(error)):
             raise EnvironmentProblem(f"{environment_id} does not accept these kwargs: {one_line(error)}") from error
         raise EnvironmentProblem(f"{environment_id} cannot be built: {describe_error(error)}") from error
