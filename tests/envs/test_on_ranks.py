@@ -44,7 +44,7 @@ def test_an_environment_may_keep_its_actions(tmp_path, monkeypatch):
     (tmp_path / "smooth.py").write_text(SMOOTH)
     monkeypatch.chdir(tmp_path)
     config = {
-        "policy": {"hidden": []},
+        "policy": {"hidden": [8]},
         "solver": {"population": 32},
         "noise": {"size": 1000},
         "stop": {"generations": 2},
