@@ -12,6 +12,7 @@ from pydantic import Field
 
 from mpies.solvers.external import Candidates, ExternalSolver
 from mpies.solvers.options import Count, Positive, WholeCandidates, tagged
+from mpies.solvers.problem import SolverProblem
 
 
 class NevergradOptions(WholeCandidates):
@@ -37,6 +38,18 @@ def _no_warnings() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _calling(kind: str) -> Iterator[None]:
+    """Nevergrad without its warnings.  Raises SolverProblem for what its optimiser raises in the `with` block."""
+    with _no_warnings():
+        try:
+            yield
+        except Exception as error:  # many need other packages, and some a population of 1
+            cure = "use population: 1" if "paralleliz" in str(error) else "choose another optimiser or population"
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            raise SolverProblem(f"solver.kind {kind}: the optimiser raises {text}; {cure}") from error
+
+
 def _optimizers() -> Any:
     """Nevergrad's registry: names to makers of optimisers.  Raises ValueError if Nevergrad is not installed."""
     try:
@@ -56,20 +69,21 @@ class Nevergrad(ExternalSolver[NevergradOptions]):
         array = nevergrad.p.Array(init=self.origin.astype(np.float64)).set_mutation(sigma=self.options.sigma)
         array.random_state = np.random.RandomState(np.random.randint(2**31))
         make = _optimizers()[self.options.kind.partition(":")[2]]
-        self.optimizer = make(parametrization=array, budget=self.options.budget, num_workers=self.rows)
+        with _calling(self.options.kind):
+            self.optimizer = make(parametrization=array, budget=self.options.budget, num_workers=self.rows)
 
     def draw(self) -> Candidates:
-        with _no_warnings():
+        with _calling(self.options.kind):
             self._asked_for = [self.optimizer.ask() for _ in range(self.rows)]
         return [candidate.value for candidate in self._asked_for]
 
     def learn(self, candidates: Candidates, costs: npt.NDArray[np.float64]) -> None:
-        with _no_warnings():
+        with _calling(self.options.kind):
             for candidate, cost in zip(self._asked_for, costs, strict=True):
                 self.optimizer.tell(candidate, float(cost))
 
     def recommend(self) -> npt.NDArray[np.float64]:
-        with _no_warnings():
+        with _calling(self.options.kind):
             return self.optimizer.provide_recommendation().value
 
 

@@ -4,13 +4,15 @@ The parameters of the policy are the module's, flattened in the module's order. 
 gradients, on one thread and one observation at a time, so a member's actions do not depend on other members.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from mpies.envs.interrupt import is_interrupt
 from mpies.policies.base import Block, Policy, PolicyProblem
 from mpies.policies.network import Network
 from mpies.policies.options import PolicyOptions
@@ -56,22 +58,37 @@ class Torch(Policy):
         factory = find(self.options.module)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            try:
+            with self._explain("raises"):
                 module = factory(self.inputs, self.outputs, **self.options.kwargs)
-            except Exception as error:  # the user's function may raise anything
-                raise PolicyProblem(f"{self.options.module} raises {type(error).__name__}: {error}") from error
         if not isinstance(module, torch.nn.Module):
             raise PolicyProblem(
                 f"{self.options.module} must return a torch.nn.Module, but returned a {type(module).__name__}"
             )
-        with torch.no_grad():
-            shape = tuple(module.eval()(torch.zeros(1, self.inputs)).shape)
+        if not any(True for _ in module.parameters()):
+            raise PolicyProblem(f"{self.options.module}: the module has no parameters, so there is nothing to train")
+        with torch.no_grad(), self._explain("the module raises"):
+            outputs = module.eval()(torch.zeros(1, self.inputs))
+        if not isinstance(outputs, torch.Tensor):
+            raise PolicyProblem(
+                f"{self.options.module}: the module must return a tensor, but returns a {type(outputs).__name__}"
+            )
+        shape = tuple(outputs.shape)
         if shape != (1, self.outputs):
             raise PolicyProblem(
                 f"{self.options.module}: the module must give shape {(1, self.outputs)} for an observation of shape "
                 f"{(1, self.inputs)}, but gives {shape}"
             )
         return module
+
+    @contextlib.contextmanager
+    def _explain(self, what: str) -> Iterator[None]:
+        """Raise PolicyProblem for whatever the user's code in the `with` block raises.  what: raises it."""
+        try:
+            yield
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            raise PolicyProblem(f"{self.options.module} {what} {type(error).__name__}: {error}") from error
 
     def copy_module(self, parameters: npt.NDArray[np.float32]) -> "torch.nn.Module":
         """A module of the user's with these parameters (d,), for other uses than acting here."""

@@ -50,6 +50,22 @@ def test_first_parameters_are_the_modules_own_or_zeros(build):
             {},
             r"must give shape \(1, 2\) for an observation of shape \(1, 6\), but gives \(1, 9\)",
         ),
+        ("def make_policy(inputs, outputs): raise SystemExit(3)", {}, "raises SystemExit: 3"),
+        (
+            "import torch\ndef make_policy(inputs, outputs): return torch.nn.Linear(inputs + 1, 2)",
+            {},
+            "the module raises RuntimeError: ",
+        ),
+        (
+            "import torch\ndef make_policy(inputs, outputs): return torch.nn.LSTM(inputs, outputs)",
+            {},
+            "the module must return a tensor, but returns a tuple",
+        ),
+        (
+            "import torch\ndef make_policy(inputs, outputs): return torch.nn.Identity()",
+            {},
+            "the module has no parameters, so there is nothing to train",
+        ),
     ],
 )
 def test_modules_that_cannot_be_used_are_refused(source, options, message, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import pytest
 
 from mpies.solvers import find_solver
 from mpies.solvers.loop import SolverLoop
+from mpies.solvers.problem import SolverProblem
 
 
 def test_an_optimiser_is_found_by_name():
@@ -25,6 +26,15 @@ def test_the_mean_is_the_recommendation():
     returns = [loop.run_generation().returns[0] for _ in range(30)]
     np.testing.assert_array_equal(solver.mean, members[int(np.argmax(returns))])
     np.testing.assert_array_equal(members[0], [3, -3])  # it begins where the solver was started
+
+
+def test_an_optimiser_that_cannot_go_on_is_one_line():
+    pytest.importorskip("nevergrad", reason="nevergrad is not installed")
+    solver_class = find_solver("nevergrad:Powell")
+    solver = solver_class(solver_class.Options(population=4), 2)
+    with pytest.raises(SolverProblem, match=r"solver.kind nevergrad:Powell: the optimiser raises .*; use pop"):
+        solver.start([3.0, -3.0])
+        solver.ask()
 
 
 def test_without_the_package_the_cure_is_named(monkeypatch):
