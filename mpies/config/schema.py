@@ -314,7 +314,7 @@ else:
 class Config(Options):
     """A whole run."""
 
-    seed: Annotated[WholeNumber, Field(lt=2**63)] = Field(1, description="seed of all random numbers in the run")
+    seed: WholeNumber = Field(1, description="seed of all random numbers in the run")
     environment: EnvironmentSection = Field(description="the task")
     policy: PolicySection = Field(cast("PolicySection", MLPOptions()), description="what maps observations to actions")
     solver: SolverSection = Field(

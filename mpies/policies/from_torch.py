@@ -57,7 +57,7 @@ class Torch(Policy):
         torch.set_num_threads(1)
         factory = find(self.options.module)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.manual_seed(seed % 2**64)  # PyTorch takes no larger ones
             with self._explain("raises"):
                 module = factory(self.inputs, self.outputs, **self.options.kwargs)
         if not isinstance(module, torch.nn.Module):

@@ -10,6 +10,7 @@ other kind would be lost whenever Python closes a piece of memory that was mappe
 import contextlib
 import errno
 import fcntl
+import hashlib
 import mmap
 import os
 import struct
@@ -30,6 +31,13 @@ _HEAD = -(-ENTRIES * len(FIELDS) * 8 // _PAGE) * _PAGE  # bytes before the first
 _LOCKS = 1 << 60  # where the locks begin, far behind all memory: first that of the entries, then one for each entry
 
 _FLOCK = "@hhqqi4x"  # the kernel's struct flock: type, whence, start, length, process
+
+
+def _as_entry(seed: int) -> int:
+    """A seed as a number of 64 bits with a sign: itself, or a negative hash of one that is larger."""
+    if seed < 2**63:
+        return seed
+    return -1 - int.from_bytes(hashlib.sha256(str(seed).encode()).digest()[:7], "little")
 
 
 class NoiseTables:
@@ -57,9 +65,9 @@ class NoiseTables:
         blocks = noise.blocks(size)
         length = _round_up(blocks) + _round_up(4 * size)  # which blocks are filled, one byte each; the table
         with self._locked(0):
-            number = self._find(seed, size)
+            number = self._find(_as_entry(seed), size)
             if number is None:
-                number = self._make(seed, size, blocks, length)
+                number = self._make(_as_entry(seed), size, blocks, length)
             self._lock(1 + number, fcntl.F_RDLCK)
             place = int(self._entries[number, 2])
         self._used = number
