@@ -89,6 +89,8 @@ class Results:
         reason = self.folder.failure(trial)
         if state in ("finished", "waiting", "dropped"):
             reason = str(view.finished().get("reason", ""))
+            if not reason and state != "finished" and self.folder.halving:  # killed between its last row and its end
+                reason = self.folder.halving.options.unit
             state = "solved" if reason == "solved" and state == "finished" else state
         rows = read_metrics(view.folder)
         if not rows:
