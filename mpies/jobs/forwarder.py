@@ -1,5 +1,6 @@
 """What mpirun and the ranks print on standard error, without mpirun's own reports of how ranks ended."""
 
+import itertools
 import re
 import sys
 import threading
@@ -30,8 +31,7 @@ class Forwarder(threading.Thread):
 
     def run(self) -> None:
         block: list[str] = []  # lines of a report that is not complete yet
-        for line in self._stream:
-            line = line.replace("\0", "")  # mpirun ends its report of an abort with one
+        for line in itertools.chain.from_iterable(map(_split, self._stream)):
             self.never_began |= mpiexec.never_began(line)
             if _DASHES.fullmatch(line) or block:
                 block.append(line)
@@ -41,6 +41,13 @@ class Forwarder(threading.Thread):
             elif not any(noise in line for noise in _NOISE):
                 self._write([line])
         self._write(block)
+
+
+def _split(line: str) -> list[str]:
+    """A line of mpirun's as lines: it may begin a report, with dashes, behind a rank's error that has not ended."""
+    line = line.replace("\0", "")  # mpirun ends its report of an abort with one
+    found = re.fullmatch(r"(mpies: .*[^-])(-{60,}\n)", line)
+    return [found[1] + "\n", found[2]] if found else [line]
 
 
 def write_lines(lines: Iterable[str]) -> None:

@@ -1,9 +1,11 @@
 """Logs of ranks: standard error as text or JSON, and the run's log.txt."""
 
+import io
 import json
 import logging
 from types import SimpleNamespace
 
+from mpies.jobs.forwarder import Forwarder
 from mpies.jobs.logs import JsonFormatter, LogFile, LoggedProgress, print_error
 from mpies.views.progress import Progress
 
@@ -94,3 +96,11 @@ def test_an_error_is_one_line_on_standard_error(capsys, monkeypatch):
     text, entry = capsys.readouterr().err.splitlines()
     assert text == "mpies: no such file"
     assert json.loads(entry) == {"severity": "ERROR", "message": "no such file"}
+
+
+def test_a_report_of_an_abort_behind_an_error_that_has_not_ended_is_left_out():
+    dashes, written = "-" * 74, []
+    text = f"mpies: it is wrong{dashes}\nMPI_ABORT was invoked on rank 1\n{dashes}\nlast\n"
+    forwarder = Forwarder(io.StringIO(text), written.extend)
+    forwarder.run()
+    assert written == ["mpies: it is wrong\n", "last\n"]
