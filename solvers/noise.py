@@ -47,7 +47,10 @@ def sample_indices(
     """
     if count and table_size < dimension:
         raise ValueError(f"a table of {table_size} normals is smaller than one member of {dimension} parameters")
-    return (
-        stream(seed, MEMBERS, generation, batch).integers(0, max(0, table_size - dimension) // LINE + 1, size=count)
-        * LINE
-    )
+    starts = count_starts(table_size, dimension)
+    return stream(seed, MEMBERS, generation, batch).integers(0, starts, size=count) * LINE
+
+
+def count_starts(table_size: int, dimension: int) -> int:
+    """In how many places of the table the noise of a member may begin: so many different directions there are."""
+    return max(0, table_size - dimension) // LINE + 1

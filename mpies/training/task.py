@@ -22,6 +22,7 @@ from mpies.rollouts.queue import Player
 from mpies.runs.foreign import is_foreign, read_first_policy
 from mpies.runs.policy_file import load_policy
 from mpies.solvers.directions import Directions
+from mpies.solvers.noise import LINE, count_starts
 from mpies.solvers.orthogonal import MOST_PARAMETERS, OrthogonalDirections
 from mpies.solvers.streams import ACTIONS, EPISODES, EVALUATION, REFERENCE, STATISTICS, TASK, stream
 from mpies.training.memory import PARAMETERS, SOLVER, require_memory
@@ -194,6 +195,19 @@ class Task:
             raise
         if config.policy.normalize_observations:
             self.observation_size = env.interface.observation_size
+
+    def find_shared_noise(self) -> str:
+        """A warning if the noise table is too short for members with noise of their own; '' if it is long enough."""
+        noise, length = self.config.noise, self.directions.length
+        rows = self.config.solver.noise_rows(self.dimension)
+        starts = count_starts(noise.size, length)
+        if starts >= rows:
+            return ""
+        places = "one place" if starts == 1 else f"{starts} places"
+        return (
+            f"members share their noise: it starts in {places} of a table of {noise.size} normals, "
+            f"but {rows} different directions are drawn a generation; set noise.size to at least {length + LINE * rows}"
+        )
 
     def training_needs(self) -> dict[str, int]:
         """What a single rank cannot do without to train this task: what needs the memory, and bytes."""

@@ -116,3 +116,14 @@ def test_too_small_a_noise_table_is_refused():
     with pytest.raises(ConfigError, match=r"noise.size must be at least 4610, .* but is 4609; leave it out"):
         make_task(noise={"size": 4609})
     make_task(noise={"size": 4610})
+
+
+def test_a_table_that_is_too_short_for_noise_of_their_own_is_named():
+    assert make_task().find_shared_noise() == ""
+    longest = 4610 + 16 * 4  # a row of each of the four pairs, and 16 normals between their beginnings
+    assert make_task(noise={"size": longest}, solver={"population": 8}).find_shared_noise() == ""
+    assert make_task(noise={"size": 4610}, solver={"population": 8}).find_shared_noise() == (
+        "members share their noise: it starts in one place of a table of 4610 normals, but 4 different directions are "
+        f"drawn a generation; set noise.size to at least {longest}"
+    )
+    assert "in 3 places" in make_task(noise={"size": 4642}, solver={"population": 8}).find_shared_noise()

@@ -118,6 +118,12 @@ def test_a_run_that_reaches_its_target_is_solved_after_twice_the_episodes(run_mp
     assert yaml.safe_load((tmp_path / "run" / "finished.yaml").read_text())["reason"] == "solved"
 
 
+def test_a_run_whose_members_share_their_noise_is_warned_of(run_mpies, write_config):
+    outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run", "noise.size=60", "stop.generations=1")
+    assert outcome.code == 0, outcome.stderr
+    assert "members share their noise: it starts in one place of a table of 60 normals" in outcome.stderr
+
+
 @pytest.mark.parametrize("reason", ["signal", "failures"])
 def test_a_run_that_is_interrupted_is_not_evaluated(reason, tmp_path):
     values = {"environment": {"id": "function:sphere", "dimension": 3}, "solver": {"population": 4}}
