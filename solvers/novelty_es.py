@@ -53,6 +53,9 @@ class NoveltyESOptions(Pairs):
     def plays_mean(self) -> bool:
         return True
 
+    def computed_defaults(self, dimension: int) -> dict[str, float]:
+        return super().computed_defaults(dimension) | self.optimizer.computed_defaults(dimension)
+
     def memory(self, dimension: int) -> int:
         return (3 * self.means + 6) * 4 * dimension
 

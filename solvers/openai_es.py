@@ -66,6 +66,11 @@ class OpenAIESOptions(Pairs):
         small = 0.0 if dimension <= SMALL_NETWORK else 0.005
         return small if self.weight_decay is None else self.weight_decay
 
+    def computed_defaults(self, dimension: int) -> dict[str, float]:
+        sigma = {} if self.sigma else {"sigma": self.first_sigma(dimension)}
+        decay = {"weight_decay": self.decay(dimension)} if self.weight_decay is None else {}
+        return super().computed_defaults(dimension) | sigma | decay | self.optimizer.computed_defaults(dimension)
+
 
 class OpenAIES(Solver[OpenAIESOptions, Gaussian]):
     """OpenAI-ES on the noise table (algorithm 2), with antithetic pairs and fitness shaping (section 2.1).

@@ -32,6 +32,9 @@ class AdamOptions(Options):
         """The step size that d parameters begin with."""
         return self.learning_rate or (0.03 if dimension <= SMALL_NETWORK else 0.01)
 
+    def computed_defaults(self, dimension: int) -> dict[str, float]:
+        return {} if self.learning_rate else {"optimizer.learning_rate": self.first_rate(dimension)}
+
 
 class SGDOptions(Options):
     """Stochastic gradient ascent with momentum."""

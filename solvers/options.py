@@ -64,6 +64,14 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
+    def computed_defaults(self, dimension: int) -> dict[str, float]:
+        """The values of keys that the config leaves out and that d parameters decide; by dotted keys of the solver."""
+        return {}
+
+    def describe_defaults(self, dimension: int) -> str:
+        """The keys of `computed_defaults` with their values, in one line."""
+        return ", ".join(f"{key} {value:g}" for key, value in self.computed_defaults(dimension).items())
+
 
 class Population(Options):
     """The keys of every solver, and how its members belong together."""
@@ -97,6 +105,9 @@ class Population(Options):
     def default_population(self, dimension: int) -> int:
         """Members of a population for d parameters where the config names no number."""
         return 4 + int(3 * math.log(dimension))  # (eq. 48) of arXiv 1604.00772
+
+    def computed_defaults(self, dimension: int) -> dict[str, float]:
+        return {} if self.population else {"population": self.members(dimension) - self.plays_mean}
 
     def members(self, dimension: int) -> int:
         """Number of members of a population for d parameters."""

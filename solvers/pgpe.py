@@ -60,6 +60,10 @@ class PGPEOptions(Pairs):
             return 15 * self.optimizer.max_speed / math.sqrt(dimension)  # the paper's radius: 15 max_speed
         return 0.1
 
+    def computed_defaults(self, dimension: int) -> dict[str, float]:
+        sigma = {} if self.sigma else {"sigma": self.first_sigma(dimension)}
+        return super().computed_defaults(dimension) | sigma | self.optimizer.computed_defaults(dimension)
+
 
 class PGPE(Solver[PGPEOptions, Gaussian]):
     """PGPE on the noise table: x = mean + sigma z and mean - sigma z.  Below, eps = sigma z."""

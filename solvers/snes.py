@@ -31,6 +31,14 @@ class SNESOptions(Population):
     sigma: Positive = Field(0.1, description="first standard deviation of every parameter")
     sigma_learning_rate: Positive | None = Field(None, description="eta; default (3 + ln d) / (5 sqrt d)")
 
+    def eta(self, dimension: int) -> float:
+        """The learning rate of d sigmas."""
+        return self.sigma_learning_rate or (3 + math.log(dimension)) / (5 * math.sqrt(dimension))
+
+    def computed_defaults(self, dimension: int) -> dict[str, float]:
+        rate = {} if self.sigma_learning_rate else {"sigma_learning_rate": self.eta(dimension)}
+        return super().computed_defaults(dimension) | rate
+
 
 class SNES(Solver[SNESOptions, Gaussian]):
     """SNES on the noise table: x = mean + sigma z."""
@@ -50,11 +58,9 @@ class SNES(Solver[SNESOptions, Gaussian]):
         return Weights(weights[None], weights[None])
 
     def update(self, proposal: Gaussian, results: Results, moments: FloatArray) -> None:
-        d = self.dimension
-        eta = self.options.sigma_learning_rate or (3 + math.log(d)) / (5 * math.sqrt(d))
         self.mean += proposal.scale * moments[0]  # mean + sigma sum u z
         # sigma exp(eta / 2 sum u (z^2 - 1)); the utilities u sum to zero, so the -1 drops out
-        self.sigma = self.sigma * np.exp(self.dtype(eta / 2) * moments[1])
+        self.sigma = self.sigma * np.exp(self.dtype(self.options.eta(self.dimension) / 2) * moments[1])
 
     def report(self) -> dict[str, float]:
         return {"sigma": float(self.sigma.mean()), "parameter_norm": norm(self.mean)}

@@ -9,7 +9,7 @@ from mpies.errors import ConfigError
 from mpies.paths import absolute
 from mpies.runs.lock import is_lock_file
 from mpies.runs.machine import describe_machine
-from mpies.runs.reader import read_config, read_machines
+from mpies.runs.reader import is_run, read_config, read_machines
 from mpies.runs.writer import RunWriter
 
 
@@ -50,7 +50,12 @@ def check_directory(directory: str | Path, config: Config, resume: str = "auto")
     # Listed first: where config.yaml is still absent afterwards, a job that makes the run has made nothing but this.
     entries = [entry.name for entry in path.iterdir()] if path.is_dir() else []
     has_others = not all(is_lock_file(entry) or entry.startswith(".config.yaml.") for entry in entries)
-    if (path / "config.yaml").exists():
+    has_config = (path / "config.yaml").exists()
+    if has_config and not is_run(path):
+        raise ConfigError(
+            f"{name}: its config.yaml is not that of a run, and would be replaced; choose another --out, or rename it"
+        )
+    if has_config:
         if resume == "never":
             raise ConfigError(f"{name}: contains a run already; use --resume auto, choose another --out, or remove it")
         old = read_config(path)

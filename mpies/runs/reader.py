@@ -24,6 +24,8 @@ from mpies.runs.snapshot import CONFIDENCE
 # stale: the process that wrote the run died without shutting down; stopped: it shut down before the end of the run.
 STATES = ("running", "stale", "stopped", "finished")
 
+RUN_FILES = ("metrics.csv", "ledger.bin", "checkpoints", "finished.yaml")  # beside config.yaml
+
 Columns = dict[str, npt.NDArray[np.float64]]
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
@@ -53,24 +55,39 @@ def open_inside(folder: str | Path, name: str | Path) -> BinaryIO:
     return os.fdopen(file, "rb")
 
 
-def find_runs(folder: str | Path, depth: int = 4) -> list[str]:
-    """The run directories below `folder` (those with a config.yaml), as sorted paths relative to it."""
-    found = []
+def is_run(folder: str | Path) -> bool:
+    """Whether this folder has a config.yaml that is a run's, rather than one that a user wrote.
 
-    def look(path: str | Path, level: int) -> None:
+    The config of a run lists versions.  If it is damaged, the files beside it tell.
+    """
+    if any(os.path.exists(os.path.join(folder, name)) for name in RUN_FILES):
+        return os.path.exists(os.path.join(folder, "config.yaml"))
+    try:
+        with open_inside(folder, "config.yaml") as file:
+            return b"\nversions:" in file.read()
+    except OSError:
+        return False
+
+
+def find_runs(folder: str | Path, depth: int = 4) -> list[str]:
+    """The run directories below `folder` (those with a config.yaml), as sorted paths relative to it.
+
+    A folder whose config.yaml is not that of a run is one only if there are no runs below it.
+    """
+
+    def look(path: str | Path, level: int) -> list[str]:
         try:
             entries = list(os.scandir(path))
         except OSError:
-            return
-        if any(entry.name == "config.yaml" and entry.is_file(follow_symlinks=False) for entry in entries):
-            found.append(os.path.relpath(path, folder))
-        elif level < depth:
-            for entry in entries:
-                if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
-                    look(entry.path, level + 1)
+            return []
+        has_config = any(entry.name == "config.yaml" and entry.is_file(follow_symlinks=False) for entry in entries)
+        itself = [os.path.relpath(path, folder)] if has_config else []
+        if level == depth or (has_config and is_run(path)):
+            return itself
+        folders = [one for one in entries if not one.name.startswith(".") and one.is_dir(follow_symlinks=False)]
+        return [name for one in folders for name in look(one.path, level + 1)] or itself
 
-    look(folder, 0)
-    return sorted(found)
+    return sorted(look(folder, 0))
 
 
 class RunView:

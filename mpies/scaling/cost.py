@@ -123,9 +123,11 @@ def describe_cost(config: Config, ranks: int) -> str:
     """The Cost as text for a person: the memory of a node with all `ranks` ranks, and what is sent."""
     cost = predict_cost(config, ranks)
     memory = cost.memory
+    by_size = config.solver.describe_defaults(cost.parameters)
+    defaults = f"defaults of the solver  {by_size}\n" if by_size else ""
     return (
         f"\nparameters              {cost.parameters:,}\n"
-        f"noise of a generation   {_bytes(cost.noise)}, {cost.normals:,} normals a direction\n"
+        f"{defaults}noise of a generation   {_bytes(cost.noise)}, {cost.normals:,} normals a direction\n"
         f"memory of a node        {_megabytes(memory.total(ranks))} with {ranks} ranks "
         f"(table {_megabytes(memory.table)}, each rank about {_megabytes(memory.rank)})\n"
         f"sent per generation     {_bytes(cost.broadcast)} broadcast to each rank, "

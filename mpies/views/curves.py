@@ -111,10 +111,10 @@ def read_all_curves(paths: Iterable[str | Path]) -> tuple[list[Curves], list[str
     found: dict[Path, Curves] = {}
     left_out = []
     for path in map(Path, paths):
-        if (path / "config.yaml").exists():
+        names = find_runs(path)
+        if names == ["."]:
             found[path] = read_curves(path)
             continue
-        names = find_runs(path)
         if not names:
             raise RunError(f"{path}: is neither a run nor a folder with runs")
         for name in names:

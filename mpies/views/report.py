@@ -145,14 +145,24 @@ def _list_method(curves: Curves) -> Iterator[tuple[str, str]]:
     short = shorten_config(curves.config)
     yield "environment", _describe(short.get("environment", {}), "id")
     policy = _describe(short.get("policy", {}), "kind") or "of the defaults"
+    defaults = ""
     try:
         arrays, _ = hdf5.read(curves.path / "policy.h5")
         policy += f"; {arrays['parameters'].size:,} parameters"
+        defaults = _describe_defaults(curves, arrays["parameters"].size)
     except (RunError, KeyError):  # not written yet
         pass
     if curves.config.get("policy"):
         yield "policy", policy
-    yield "solver", _describe(short.get("solver", {}), "kind")
+    yield "solver", _describe(short.get("solver", {}), "kind") + (defaults and f"; by default {defaults}")
+
+
+def _describe_defaults(curves: Curves, dimension: int) -> str:
+    """The values of the solver's keys that d parameters decide; '' where this version of mpies has other keys."""
+    try:
+        return validate_config(curves.config, "config.yaml").solver.describe_defaults(dimension)
+    except USER_ERRORS:
+        return ""
 
 
 def _describe(section: dict[str, Any], first: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.runs.reader import RunView
+from mpies.runs.reader import RunView, is_run
 from mpies.runs.snapshot import CONFIDENCE
 from mpies.views.groups import shorten_keys
 from mpies.views.overlay import round_numbers
@@ -29,7 +29,7 @@ def find_sweeps(folder: str | Path) -> list[str]:
     def look(path: str | Path, level: int) -> None:
         if os.path.isfile(os.path.join(path, "sweep.yaml")):
             found.append(os.path.relpath(path, folder))
-        elif level < DEPTH and not os.path.exists(os.path.join(path, "config.yaml")):
+        elif level < DEPTH and not is_run(path):
             try:
                 inner = [entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
             except OSError:

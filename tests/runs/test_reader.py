@@ -8,7 +8,7 @@ import pytest
 
 from mpies.errors import RunError
 from mpies.runs.lock import Lock
-from mpies.runs.reader import RunView, find_runs, intervals, open_inside, read_config
+from mpies.runs.reader import RunView, find_runs, intervals, is_run, open_inside, read_config
 from tests.support import CARTPOLE
 
 HEADER = "generation,seconds,return_mean,eval_std,eval_episodes,digest\n"
@@ -76,6 +76,14 @@ def test_runs_are_found_in_folders_and_not_through_links(run, tmp_path):
     (tmp_path / "linked").symlink_to(tmp_path / "a")
     assert find_runs(tmp_path) == ["a", "group/b"]
     assert find_runs(tmp_path / "a") == ["."]
+
+
+def test_a_config_that_a_user_wrote_hides_no_run_below_it(run, tmp_path):
+    (tmp_path / "config.yaml").write_text("environment: {id: CartPole-v1}\n")
+    assert not is_run(tmp_path) and is_run(tmp_path / "a")
+    assert find_runs(tmp_path) == ["a"]
+    (tmp_path / "a" / "config.yaml").write_text("damaged")
+    assert is_run(tmp_path / "a") and find_runs(tmp_path) == ["a"]  # it has metrics
 
 
 def test_nothing_outside_of_the_folder_is_opened(run, tmp_path):

@@ -253,6 +253,13 @@ def test_a_folder_of_something_else_is_not_written_to(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_a_config_that_a_user_wrote_is_not_replaced(tmp_path):
+    (tmp_path / "config.yaml").write_text("# my notes\n")
+    with pytest.raises(ConfigError, match="its config.yaml is not that of a run, and would be replaced; choose anoth"):
+        open_run(tmp_path, CONFIG)
+    assert (tmp_path / "config.yaml").read_text() == "# my notes\n"
+
+
 @pytest.mark.parametrize("out", ["file", "file/below", "/proc/mpies", "/dev/null"])
 def test_a_path_that_cannot_be_a_run_directory_is_refused_in_one_line(tmp_path, out):
     (tmp_path / "file").write_text("x")

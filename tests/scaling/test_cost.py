@@ -76,6 +76,7 @@ def test_the_cost_in_words():
     values = {name: value.strip() for name, value in lines}
     assert values["parameters"] == "50"
     assert values["noise of a generation"] == "2,000 kB, 50 normals a direction"
+    assert values["defaults of the solver"] == "sigma 0.1, weight_decay 0, optimizer.learning_rate 0.03"
     total = np.ceil(4 + 4 * 130)
     assert values["memory of a node"] == f"{total:.0f} MB with 4 ranks (table 4 MB, each rank about 130 MB)"
     assert values["sent per generation"] == (

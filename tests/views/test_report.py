@@ -36,6 +36,7 @@ def test_a_report_needs_no_other_file(run, invoke):
         "over 4 held-out episodes",
         "all generations done",
         "learning_rate: 0.2",
+        "; by default weight_decay 0",
         "numpy ",
         describe_machine(),
     ):
