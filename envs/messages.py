@@ -13,7 +13,7 @@ from mpies.envs.base import EnvironmentProblem
 from mpies.envs.interrupt import is_interrupt
 
 # What Python and compiled constructors say of arguments that they do not take.
-_ARGUMENTS = re.compile("unexpected (keyword )?argument|positional argument")
+_ARGUMENTS = re.compile("unexpected (keyword )?argument|positional argument|takes no (keyword )?arguments")
 
 # Packages that gymnasium's environments import, and the extra of mpies that installs each.
 _EXTRAS = {
@@ -86,9 +86,17 @@ def missing_package(environment_id: str, error: Exception) -> EnvironmentProblem
     return EnvironmentProblem(f"{environment_id} needs a package that is not installed ({text}); {cure}")
 
 
+def is_about_arguments(error: BaseException) -> bool:
+    """Whether an exception of a constructor says that it does not take what it was given."""
+    return isinstance(error, TypeError) and bool(_ARGUMENTS.search(one_line(error)))
+
+
 @contextlib.contextmanager
-def explain_build_errors(environment_id: str) -> Iterator[None]:
-    """Raise EnvironmentProblem for whatever the code in the `with` block, an environment's constructor, raises."""
+def explain_build_errors(environment_id: str, hint: str = "") -> Iterator[None]:
+    """Raise EnvironmentProblem for whatever the code in the `with` block, an environment's constructor, raises.
+
+    hint: ends the message where an argument is missing.
+    """
     try:
         yield
     except EnvironmentProblem:
@@ -98,6 +106,8 @@ def explain_build_errors(environment_id: str) -> Iterator[None]:
     except BaseException as error:  # a constructor may raise anything
         if is_interrupt(error):
             raise
-        if isinstance(error, TypeError) and _ARGUMENTS.search(one_line(error)):
-            raise EnvironmentProblem(f"{environment_id} does not accept these kwargs: {one_line(error)}") from error
+        if is_about_arguments(error):
+            text = one_line(error)
+            cure = hint if "missing" in text else ""
+            raise EnvironmentProblem(f"{environment_id} does not accept these kwargs: {text}{cure}") from error
         raise EnvironmentProblem(f"{environment_id} cannot be built: {describe_error(error)}") from error

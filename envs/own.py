@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import importlib.util
+import inspect
+import numbers
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +39,15 @@ def is_own(environment_id: str) -> bool:
 
 def _is_module_name(source: str) -> bool:
     return all(part.isidentifier() for part in source.split("."))
+
+
+def list_definitions(file: Path) -> list[str]:
+    """The public classes and functions of a Python file, which is read and not run; [] where it cannot be read."""
+    try:
+        nodes = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return [node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name[0] != "_"]
 
 
 def find(environment_id: str, folder: Path | None = None) -> Callable[..., Any]:
@@ -129,14 +141,17 @@ def make(
     needed = ("observation_space", "action_space", "reset", "step")
     file = getattr(factory, "__module__", None) or ""
     folder = Path(file.removeprefix(_PREFIX)).parent if file.startswith(_PREFIX) else None
-    with explain_build_errors(environment_id), _importing_from(folder) if folder else contextlib.nullcontext():
+    hint = "" if inspect.isclass(factory) else "; a function of a vector needs environment.dimension"
+    importing = _importing_from(folder) if folder else contextlib.nullcontext()
+    with explain_build_errors(environment_id, hint), importing:
         environment = factory(**kwargs)
         missing = [name for name in needed if not hasattr(environment, name)]
     if missing:
-        hint = "; a plain function needs environment.dimension" if isinstance(environment, (int, float)) else ""
+        hint = "; a plain function needs environment.dimension" if isinstance(environment, numbers.Real) else ""
+        kind = type(environment).__name__
         raise EnvironmentProblem(
-            f"{environment_id} must make a gymnasium.Env, but what it returned, a {type(environment).__name__}, "
-            f"has no {' and no '.join(missing)}{hint}"
+            f"{environment_id} must make a gymnasium.Env, but what it returned, "
+            f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}, has no {' and no '.join(missing)}{hint}"
         )
     if not isinstance(environment, gymnasium.Env):
         with explain_build_errors(environment_id):

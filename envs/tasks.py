@@ -31,6 +31,11 @@ def change_task(
     return env
 
 
+def shown_numbers(seen: int, hide: Sequence[int]) -> npt.NDArray[np.intp] | None:
+    """Indices of an observation's numbers that are not hidden; None if none is.  seen: how many these are."""
+    return np.setdiff1d(np.arange(seen + len(set(hide))), hide) if hide else None
+
+
 class TaskEnv(VectorEnv):
     """A VectorEnv with another task.
 

@@ -58,7 +58,10 @@ def printable(text: str) -> str:
 # What the command line prints as one line and ends with USER_ERROR.
 USER_ERRORS: tuple[type[Exception], ...] = (UserError, EnvironmentProblem, SolverProblem)
 
-_KINDS = (ConfigError, RunError, NewerFormat, RunLocked, NotEnoughSharedMemory, EnvironmentProblem, SolverProblem)
+_KINDS = (
+    *(UserError, ConfigError, RunError, NewerFormat, RunLocked, NotEnoughSharedMemory),
+    *(EnvironmentProblem, SolverProblem),
+)
 
 
 def error_of_kind(name: str, message: str) -> Exception:

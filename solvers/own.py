@@ -125,8 +125,15 @@ class OwnSolver(Solver[Any, Any]):
             raise self._problem(problem)
 
     def update(self, proposal: Proposal, results: Results, moments: FloatArray) -> None:
-        with self._explaining("update"):
+        try:
             returned: Any = super().update(proposal, results, moments)  # type: ignore[safe-super]
+        except SolverProblem:
+            raise
+        except RAISED as error:
+            hint = ""
+            if not len(moments) and super(OwnSolver, type(self)).compute_weights is Solver.compute_weights:
+                hint = "; the class has no compute_weights, so the moments that update gets are empty"
+            raise self._problem(explain_raised("update", error, self._file) + hint) from error
         if returned is not None:
             raise self._problem(f"update must change self.mean and return None, but returned {describe(returned)}")
         self._check_state("update")

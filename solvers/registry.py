@@ -58,8 +58,17 @@ def _load_solver(kind: str, path: Path, name: str, folder: Path) -> SolverClass:
     location = (folder / path).resolve()
     if not location.is_file():
         raise ValueError(f"must name a file that exists, but there is no {path} in {folder}")
-    solver = getattr(_import_file(path, location), name, None)
-    if not (isinstance(solver, type) and issubclass(solver, Solver)):
+    module = _import_file(path, location)
+    if not hasattr(module, name):
+        has = [
+            known for known, value in vars(module).items() if _is_solver(value) and value.__module__ == module.__name__
+        ]
+        raise ValueError(
+            f"must name a subclass of mpies.solvers.base.Solver, but {path} has no {name}; "
+            f"it has {', '.join(has) or 'no solver'}"
+        )
+    solver = getattr(module, name)
+    if not _is_solver(solver):
         raise ValueError(f"must name a subclass of mpies.solvers.base.Solver, but {name} in {path} is {solver!r}")
     options = getattr(solver, "Options", None)
     if not (isinstance(options, type) and issubclass(options, Population)):
@@ -71,6 +80,10 @@ def _load_solver(kind: str, path: Path, name: str, folder: Path) -> SolverClass:
         raise ValueError(f"must name a complete solver, but {name} in {path} lacks {', '.join(missing)}")
     members = {"Options": check_options(options, kind, str(location)), "_kind": kind, "_file": str(location)}
     return type(name, (OwnSolver, solver), members)
+
+
+def _is_solver(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Solver)
 
 
 def _import_file(path: Path, location: Path) -> ModuleType:
@@ -86,7 +99,7 @@ def _import_file(path: Path, location: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except RAISED as error:
         del sys.modules[name]
-        message = f"raises {error!r}"
+        message = f"raises SyntaxError: {error}" if isinstance(error, SyntaxError) else f"raises {error!r}"
         if isinstance(error, ModuleNotFoundError) and error.name in ("solvers", "envs"):
             message = f"imports {error.name}, which is now called mpies.{error.name}"
         raise ValueError(f"must name a file that can be loaded, but {path} {message}") from error

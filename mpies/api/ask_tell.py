@@ -40,7 +40,7 @@ class AskTell:
     >>> es.mean, es.best_x, es.best_value
 
     kind: `solver.kind`, such as cma_es, snes, nevergrad:DE or path/to/file.py:Class.  options: the keys of its section
-    (docs/solvers.md), such as sigma and population.
+    (docs/solvers.md), such as sigma and population.  sigma is the first step size; pepg calls it sigma_init.
     x0: (d,), where the search begins.
     seed: everything random is a function of it, of the other arguments and of the values told.
     maximize: whether values are returns, the more the better, as in training; by default they are costs.
@@ -97,6 +97,7 @@ class AskTell:
     def _make_solver(self, options: Mapping[str, Any], dtype: npt.DTypeLike | None) -> Solver[Any, Any]:
         if "episodes" in options:
             raise ConfigError("episodes is for environments; tell the mean of several values of a member")
+        options = _name_sigma(self.kind, options)
         environment = {"id": "function:sphere", "dimension": max(2, self.dimension)}  # stands for any function
         values = {"seed": self.seed, "environment": environment, "solver": {"kind": self.kind, **options}}
         config = validate_config(values, f"solver {self.kind}")
@@ -201,6 +202,15 @@ class AskTell:
     def _in_domain(self, members: FloatArray) -> FloatArray:
         """Members (n, d) of the solver as the function gets them."""
         return members.copy() if self.domain.is_unbounded else self.domain.from_solver(members)
+
+
+def _name_sigma(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options with `sigma` under the name sigma_init where the solver has that key instead."""
+    with contextlib.suppress(ValueError):  # the config is validated later
+        keys = find_solver(kind, start_folder()).Options.model_fields
+        if "sigma" in options and "sigma" not in keys and "sigma_init" in keys.keys() - options.keys():
+            return {"sigma_init" if name == "sigma" else name: value for name, value in options.items()}
+    return options
 
 
 def _read_dtype(dtype: npt.DTypeLike | None) -> FloatType | None:

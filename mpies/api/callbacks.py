@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
 
 from mpies.api.policy import Policy
 from mpies.api.run import Run
@@ -17,19 +20,28 @@ from mpies.runs.writer import RunWriter, evaluation_attributes
 Callback = Callable[[Run, Numbers], object]
 
 
-def check_callbacks(callbacks: Iterable[Callback] | Callback) -> list[Callback]:
-    """The callbacks as a list.  Raises ConfigError where one of them cannot be called."""
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def check_callbacks(callbacks: Iterable[C] | C, form: str = "f(run, row)") -> list[C]:
+    """The callbacks as a list.  form: how they are called.  Raises ConfigError where one of them cannot be called."""
+    if not callable(callbacks) and not isinstance(callbacks, Iterable):
+        raise ConfigError(f"callbacks must be a function {form}, or a list of such, but is {callbacks!r}")
     given = [callbacks] if callable(callbacks) else list(callbacks)
     for callback in given:
         if not callable(callback):
-            raise ConfigError(f"callbacks must be functions f(run, row), but one of them is {callback!r}")
+            raise ConfigError(f"callbacks must be functions {form}, but one of them is {callback!r}")
     return given
+
+
+def any_true(answers: Iterable[object]) -> bool:
+    """Whether one of the callbacks' answers is True, Python's or NumPy's, which stops the run or the search."""
+    return any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
 
 
 def call_all(callbacks: Iterable[Callback], run: Run, row: Mapping[str, float | int | None]) -> bool:
     """Call all of them.  Returns whether one of them returned True, which stops the run."""
-    answers = [callback(run, dict(row)) for callback in callbacks]
-    return any(answer is True for answer in answers)
+    return any_true([callback(run, dict(row)) for callback in callbacks])
 
 
 class RunInTraining(Run):

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.api.ask_tell import AskTell
+from mpies.api.callbacks import any_true, check_callbacks
 from mpies.api.domain import Bounds
 from mpies.api.function_job import FunctionJob
 from mpies.api.function_ranks import Evaluated, Function, FunctionRanks
@@ -143,11 +144,7 @@ class Limits:
             raise ConfigError(f"generations must be a whole number from 1 on, but is {generations!r}")
         if target is not None and not (isinstance(target, int | float | np.number) and np.isfinite(target)):
             raise ConfigError(f"target must be a finite number, or None for no target, but is {target!r}")
-        called = [callbacks] if callable(callbacks) else list(callbacks)
-        for callback in called:
-            if not callable(callback):
-                raise ConfigError(f"callbacks must be functions c(es, row), but one of them is {callback!r}")
-        return cls(int(generations), target, called)
+        return cls(int(generations), target, check_callbacks(callbacks, "c(es, row)"))
 
     def reason(self, es: AskTell, has_callback_stopped: bool) -> str:
         """Why to stop now; '' to go on."""
@@ -225,7 +222,7 @@ def _search(es: AskTell, evaluator: Evaluator, limits: Limits) -> dict[str, Any]
             es.tell(evaluated.values)
             rows.append(_row(es, evaluated, time.perf_counter() - began))
             answers = [callback(es, dict(rows[-1])) for callback in limits.callbacks]
-            reason = limits.reason(es, any(answer is True for answer in answers))
+            reason = limits.reason(es, any_true(answers))
         except KeyboardInterrupt:
             if es.best_x is None:
                 raise

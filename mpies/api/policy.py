@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from mpies.api.batch_actor import BatchActor, State
 from mpies.config.schema import Config
+from mpies.envs.tasks import shown_numbers
 from mpies.errors import ConfigError, RunError, UserError
 from mpies.paths import absolute
 from mpies.policies import PolicyProblem
@@ -20,6 +21,12 @@ if TYPE_CHECKING:  # torch is an extra, and takes seconds to import
     from mpies.policies.to_torch import TorchPolicy
 
 log = logging.getLogger(__name__)
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Raise UserError where an argument is no whole number, or less than `least`."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise UserError(f"{name} must be a whole number of at least {least}, but is {value!r}")
 
 
 class Policy:
@@ -68,7 +75,12 @@ class Policy:
         return action
 
     def reset(self, seed: int | None = None) -> None:
-        """Begin new episodes.  seed: of what `predict` draws; None goes on with the random numbers."""
+        """Begin new episodes.  seed: of what `predict` draws; None goes on with the random numbers.
+
+        Raises UserError for a seed that is no whole number, or negative.
+        """
+        if seed is not None:
+            check_whole("seed", seed, 0)
         self._state = None
         if seed is not None:
             self._random = np.random.default_rng(seed)
@@ -116,10 +128,11 @@ class Policy:
 
         seed: of the episodes; None for the run's.  Returns mean, interval (half of the 95 % confidence interval),
         deviation, returns and lengths (episodes,) and failures; failed episodes count in the last only.
-        Raises UserError where all of them fail.
+        Raises UserError where all of them fail, and for numbers that are wrong.
         """
-        if episodes < 1:
-            raise UserError(f"episodes must be at least 1, but is {episodes}")
+        check_whole("episodes", episodes, 1)
+        if seed is not None:
+            check_whole("seed", seed, 0)
         records, failures = play_held_out(self._saved, episodes, seed)
         evaluation = Evaluation.of(records["total"], records["steps"])
         if failures:
@@ -154,6 +167,7 @@ class Policy:
             raise ConfigError('to_torch needs a package that is not installed: pip install "mpies[torch]"') from None
         actor = self._actor = self._actor or BatchActor(self._saved)
         try:
-            return TorchPolicy(actor.policy, self._saved.arrays["parameters"], actor.normalization)
+            shown = shown_numbers(actor.policy.interface.observation_size, self.config.environment.hide)
+            return TorchPolicy(actor.policy, self._saved.arrays["parameters"], actor.normalization, shown)
         except PolicyProblem as error:
             raise ConfigError(str(error)) from None

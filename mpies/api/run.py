@@ -91,7 +91,10 @@ class Run:
 
     @property
     def status(self) -> str:
-        """running, stopped, finished, solved, or stale: the process that wrote it died without shutting down."""
+        """running, stopped, finished, solved, or stale: the process that wrote it died without shutting down.
+
+        A trial that successive halving has ended is dropped, or waiting for the others of its rung.
+        """
         return self._view.status()
 
     @property

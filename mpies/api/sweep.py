@@ -57,9 +57,11 @@ class SweepResult:
         return load(self.path / name)
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """`trials` as a DataFrame."""
-        import pandas
-
+        """`trials` as a DataFrame.  Raises ConfigError without pandas."""
+        try:
+            import pandas
+        except ImportError:
+            raise ConfigError('to_pandas needs a package that is not installed: pip install "mpies[pandas]"') from None
         return pandas.DataFrame(self.trials)
 
 

@@ -57,8 +57,9 @@ def plot(
 ) -> None:
     """Draw the return of runs against time, generations and steps.
 
-    The pictures are reward_vs_*.png in the directory of each RUN.
+    The pictures are reward_vs_*.png in the directory of each RUN. A RUN without a generation is left out.
     """
+    from mpies.errors import RunError
     from mpies.views.curves import read_curves
     from mpies.views.plots import write_plots
 
@@ -66,14 +67,23 @@ def plot(
         refuse_given(("scale",), "has no effect with --trajectory; leave it out")
     else:
         refuse_given(("umap", "grid", "episodes"), "needs --trajectory; add it, or leave it out")
+    found, left_out = {}, []
     for run in runs:
+        try:
+            found[run] = read_curves(run)
+        except RunError as error:
+            left_out.append(str(error))
+    if not found:
+        raise RunError("; ".join(left_out))
+    for reason in left_out:
+        click.echo(f"left out: {reason}", err=True)
+    for run, curves in found.items():
         paths: Iterable[Path]
         if trajectory:
             from mpies.views.landscape import write_landscape
 
             paths = write_landscape(run, umap, grid, episodes, width, formats)
         else:
-            curves = read_curves(run)
             paths = write_plots(curves.path, curves, width, formats=formats, scale=scale)
         for path in paths:
             echo(path)
@@ -135,9 +145,9 @@ def compare(
         groups = rank_sweep(runs[0], out)
     else:
         curves, left_out = read_all_curves(runs)
-        for reason in left_out:
-            click.echo(f"left out: {reason}", err=True)
         groups = group_runs(curves)
+        for reason in [*left_out, *(line for group in groups for line in group.tell_left_out())]:
+            click.echo(f"left out: {reason}", err=True)
     if machine is None:
         machine = find_machine(run for group in groups for run in group.runs)
     if not is_whole:

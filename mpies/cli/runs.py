@@ -30,7 +30,8 @@ def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
         refuse_given(("as_json",), "has no effect with --prune; leave it out")
         remove(paths, yes)
         return
-    if yes or len(paths) > 1:
+    refuse_given(("yes",), "needs --prune; add it, or leave it out")
+    if len(paths) > 1:
         raise ConfigError("runs accepts one folder; to remove runs, use mpies runs --prune RUN ...")
     folder = paths[0] if paths else "runs"
     rows = list_runs(folder)

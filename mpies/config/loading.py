@@ -5,6 +5,7 @@ where, what was expected, what it is, how to mend it.
 """
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pydantic import Field, ValidationError, create_model
 from mpies.config.messages import explain, one_line, quoted
 from mpies.config.recipes import find_config, is_environment_id
 from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, any_solver, kinds_of
+from mpies.envs.own import list_definitions
 from mpies.errors import ConfigError
 from mpies.paths import absolute, start_folder
 from mpies.solvers import find_solver
@@ -31,13 +33,36 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     path: of the file, a recipe's name, or an environment's id.
     """
     path = find_config(path)
-    return make_config(read_config(path), overrides, str(path))
+    values = read_config(path)
+    if "base" in values and "environment" not in values:
+        raise ConfigError(f"{path}: is a sweep file; train it with mpies sweep {shlex.quote(str(path))}")
+    return make_config(values, overrides, str(path))
 
 
 def read_config(path: str | Path) -> Values:
-    """The values of a config that `find_config` found.  Raises ConfigError."""
+    """The values of a config that `find_config` found; of a run's config, without the versions.  Raises ConfigError."""
     is_id = is_environment_id(path) and not os.path.exists(absolute(path))  # false for a name that no file can have
-    return {"environment": {"id": str(path)}} if is_id else read_yaml(path)
+    if is_id:
+        return {"environment": {"id": str(path)}}
+    if Path(path).suffix == ".py":
+        names = list_definitions(absolute(path))
+        has = f"; it has {', '.join(names)}" if len(names) > 1 else ""
+        example = f"{path}:{names[0] if names else 'NAME'}"
+        raise ConfigError(f"{path}: is a Python file; name the class or function in it, such as {example}{has}")
+    file = Path(path) / "config.yaml"
+    if os.path.isfile(absolute(file)) and _is_of_run(read_yaml(file)):
+        command = shlex.join(["mpies", "train", str(file), "--out", str(path)])
+        raise ConfigError(f"{path}: is the folder of a run; continue it with {command}")
+    values = read_yaml(path)
+    if _is_of_run(values):
+        del values["versions"]
+    return values
+
+
+def _is_of_run(values: Values) -> bool:
+    """Whether these are the values of a run's config.yaml, which lists the versions of packages."""
+    versions = values.get("versions")
+    return isinstance(versions, dict) and "mpies" in versions
 
 
 def make_config(values: Mapping[str, Any], overrides: Sequence[str], where: str) -> Config:

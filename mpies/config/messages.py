@@ -98,6 +98,9 @@ def _describe(problem: ErrorDetails, section: type[Options], field: FieldInfo | 
         return f"{name} is not a key; {_nearest_key(section, name)}"
     kinds = kinds_of(field)
     if kind.startswith("union_tag") and isinstance(value, dict):
+        file = str(value.get("kind"))
+        if name == "solver" and file.endswith(".py"):
+            return f"solver.kind must name the class in {file} as well, in the form {file}:Class"
         return _describe_choice(f"{name}.kind", sorted(map(str, kinds)), value.get("kind"))
     if kind == "literal_error" and field.annotation is not None:
         return _describe_choice(name, list(field.annotation.__args__), value)
@@ -121,14 +124,21 @@ def _describe_choice(name: str, choices: list[str], value: Any) -> str:
 
 
 def _nearest_key(model: type[Options], name: str) -> str:
-    """A hint for an unknown key: the same key of another section or kind, else the nearest, else all there are."""
+    """A hint for an unknown key: its longer form, else the same key of other kinds or of another section, else the
+    nearest, else all there are.
+    """
     section, _, key = name.rpartition(".")
-    for path, _, other in walk_sections():
-        if key in other.model_fields and key != "kind":
-            path = re.sub(r" \(kind: \w+\)", "", path)
-            if path == section:
-                return f"it belongs to kind: {other.model_fields['kind'].default}"
-            return f"did you mean {path}.{key}?"
+    if longer := [known for known in model.model_fields if known == f"{key}_init"]:
+        return f"did you mean {section}.{longer[0]}?"
+    having = [
+        (re.sub(r" \(kind: \w+\)", "", path), other)
+        for path, _, other in walk_sections()
+        if key in other.model_fields and key != "kind"
+    ]
+    if kinds := dict.fromkeys(str(other.model_fields["kind"].default) for path, other in having if path == section):
+        return f"it belongs to {'kind:' if len(kinds) == 1 else 'the kinds'} {', '.join(kinds)}"
+    if having:
+        return f"did you mean {having[0][0]}.{key}?"
     close = difflib.get_close_matches(key, model.model_fields, n=1)
     if close:
         return f"did you mean {section + '.' if section else ''}{close[0]}?"

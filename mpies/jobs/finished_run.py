@@ -1,6 +1,7 @@
 """A run that is complete: how it ended, and how to train it further."""
 
 import math
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,13 @@ class FinishedRun:
 
         config: as it is now.  out: the argument of --out that leads to this run.
         """
-        clock, stop = self.clock, config.stop
+        clock, stop, place = self.clock, config.stop, shlex.quote(str(out))
         outcome = f"all {self.reason} done"
         cure = {
-            "solved": f"--out {out} and another stop.target, or stop.target=null",
-            "generations": f"--out {out} stop.generations={2 * clock.generation}",
-            "steps": f"--out {out} stop.steps={2 * clock.steps}",
-            "seconds": f"--out {out} stop.seconds={math.ceil(2 * clock.seconds)}",
+            "solved": f"--out {place} and another stop.target, or stop.target=null",
+            "generations": f"--out {place} stop.generations={2 * clock.generation}",
+            "steps": f"--out {place} stop.steps={2 * clock.steps}",
+            "seconds": f"--out {place} stop.seconds={math.ceil(2 * clock.seconds)}",
         }[self.reason]
         if self.reason == "solved":
             outcome = f"solved, target {stop.target:g}"

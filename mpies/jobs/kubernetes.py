@@ -4,6 +4,7 @@ import hashlib
 import math
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -268,7 +269,7 @@ def read_overlay(folder: str | Path) -> Overlay:
     name = Path(arguments[0]).name
     own = Path(folder) / name
     if "sweep" in launcher.get("command", ()):
-        raise ConfigError(f"{folder}: trains a sweep; for its cost use mpies sweep {own} --dry-run")
+        raise ConfigError(f"{folder}: trains a sweep; for its cost use mpies sweep {shlex.quote(str(own))} --dry-run")
     if not own.is_file() and Path(name).stem not in find_recipes():
         raise ConfigError(
             f"{folder}: its launcher trains {arguments[0]!r}, which is neither in this folder nor among the recipes"

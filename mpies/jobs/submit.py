@@ -128,7 +128,8 @@ def describe(job: Job) -> str:
     """A Job in one line."""
     size = f"{job.nodes} nodes x {job.ranks_per_node} ranks, {job.memory / 2**30:.1f} GB each"
     if job.longest is None:
-        return f"{size}; its duration was not measured: mpies bench {job.config} --out FILE, then --constants FILE"
+        measure = f"mpies bench {shlex.quote(job.config)} --out FILE"
+        return f"{size}; its duration was not measured: {measure}, then --constants FILE"
     return f"{size}; its generations take {job.longest / 3600:.1f} h at most"
 
 

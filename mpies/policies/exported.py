@@ -25,6 +25,7 @@ class Policy:
     """From observations to actions.
 
     An observation is a vector (o,); gymnasium.spaces.utils.flatten makes one of a Dict, a Tuple or a whole number.
+    It holds all numbers; those of environment.hide are dropped here.
     An action is an int, from 0, where the environment's is Discrete; else (a,) float32.  Of composite actions these are
     the numbers of its parts one after the other, and a Discrete part is one number, from 0.
 
@@ -35,6 +36,7 @@ class Policy:
         if arrays is None:
             arrays = np.load(io.BytesIO(base64.b85decode(DATA)), allow_pickle=False)
         self.about, self.kind = str(arrays["about"]), str(arrays["kind"])
+        self.size, self.shown = int(arrays["observation_size"]), arrays.get("shown")  # indices, or None for all
         self.clip = np.float32(arrays["observation_clip"])
         self.normalization = arrays.get("normalization")  # (2, o) mean and standard deviation, or None
         self.horizon = arrays.get("time_input")  # steps that the time as an input is divided by, or None
@@ -59,11 +61,15 @@ class Policy:
     def __call__(self, observation: np.ndarray) -> int | np.ndarray:
         """The action of an observation (o,): an int or (a,) float32.  Of several (m, o): an array of m actions.
 
-        Rows of several observations are of different episodes.  Raises ValueError where their number changes during
-        episodes of a policy that carries something from step to step.
+        Rows of several observations are of different episodes.  Raises ValueError for another shape, and where the
+        number of rows changes during episodes of a policy that carries something from step to step.
         """
         x = np.asarray(observation, np.float32)
+        if x.ndim not in (1, 2) or x.shape[-1] != self.size:
+            raise ValueError(f"an observation must be a vector of {self.size} numbers, but has shape {x.shape}")
         is_one, x = x.ndim == 1, np.atleast_2d(x)
+        if self.shown is not None:
+            x = x[:, self.shown]
         if isinstance(self.network, RecurrentNetwork) and self._rows != len(x):
             if self._rows:
                 raise ValueError(

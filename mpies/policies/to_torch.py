@@ -31,6 +31,7 @@ class TorchPolicy(nn.Module):
     LSTM or GRU, and None at first.
 
     policy: an MLP, a recurrent policy, or a module of the user's.  parameters: (d,).  normalization: (2, o) or None.
+    shown: indices of the observation's numbers that the policy sees; None for all.
     Raises PolicyProblem for other policies, bins, several kinds of actions at a time, and time_input.
     """
 
@@ -38,8 +39,15 @@ class TorchPolicy(nn.Module):
     scale: torch.Tensor
     low: torch.Tensor
     high: torch.Tensor
+    shown: torch.Tensor | None
 
-    def __init__(self, policy: Policy, parameters: Array, normalization: Array | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        parameters: Array,
+        normalization: Array | None = None,
+        shown: npt.NDArray[np.intp] | None = None,
+    ) -> None:
         super().__init__()
         options, action = policy.options, policy.interface.action
         if not isinstance(policy, (MLP, LSTM, GRU, Elman, Torch)) or not isinstance(action, (Discrete, Continuous)):
@@ -56,6 +64,7 @@ class TorchPolicy(nn.Module):
         if normalization is None:
             normalization = np.stack([np.zeros(policy.inputs), np.ones(policy.inputs)])
         self._clip = options.observation_clip if options.normalize_observations else np.inf
+        self.register_buffer("shown", None if shown is None else torch.tensor(shown, dtype=torch.int64))
         self._keep("center", normalization[0])
         self._keep("scale", normalization[1])
         self._is_choice, self._output = isinstance(action, Discrete), options.output
@@ -82,6 +91,8 @@ class TorchPolicy(nn.Module):
 
     def outputs(self, observations: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, Any]:
         """What the last layer returns (n, outputs), before it becomes an action, and the state, None without one."""
+        if self.shown is not None:
+            observations = observations.index_select(-1, self.shown)
         inputs = ((observations - self.center) / self.scale).clamp(-self._clip, self._clip)
         if self.recurrent is not None:
             inputs, state = self.recurrent(inputs[:, None], state)  # (n, 1, o): one step of n episodes

@@ -12,6 +12,7 @@ from mpies.errors import RunError
 from mpies.runs import hdf5
 from mpies.runs.files import write_atomically
 from mpies.runs.hdf5 import Arrays
+from mpies.runs.reader import find_runs, is_run
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class PolicyFile:
 def find_policy(path: str | Path) -> Path:
     """The policy file of a run directory (the best so far, else the newest), or the file itself.
 
-    Raises RunError where the run has none yet.
+    Raises RunError where the run has none yet, and for a folder that is no run.
     """
     path = Path(path)
     if not path.is_dir():
@@ -52,7 +53,11 @@ def find_policy(path: str | Path) -> Path:
     for name in ("best.h5", "policy.h5"):
         if (path / name).exists():
             return path / name
-    raise RunError(f"{path}: contains no policy yet; the first is saved at the first evaluation or checkpoint")
+    if is_run(path):
+        raise RunError(f"{path}: contains no policy yet; the first is saved at the first evaluation or checkpoint")
+    below = [str(path / name) for name in find_runs(path, depth=2) if name != "."]
+    cure = f"give one of the runs in it, such as {below[0]}" if below else "give a run directory or a policy file"
+    raise RunError(f"{path}: is a folder, but not a run; {cure}")
 
 
 def load_policy(path: str | Path) -> PolicyFile:

@@ -4,6 +4,7 @@ Nothing here writes, waits for the writer, or follows a symbolic link out of the
 """
 
 import csv
+import functools
 import io
 import json
 import os
@@ -23,6 +24,9 @@ from mpies.runs.snapshot import CONFIDENCE
 
 # stale: the process that wrote the run died without shutting down; stopped: it shut down before the end of the run.
 STATES = ("running", "stale", "stopped", "finished")
+
+# How successive halving ends the run of a trial: for good, or until the others of its rung have ended too.
+HALVED = ("dropped", "waiting")
 
 RUN_FILES = ("metrics.csv", "ledger.bin", "checkpoints", "finished.yaml")  # beside config.yaml
 
@@ -90,10 +94,25 @@ def find_runs(folder: str | Path, depth: int = 4) -> list[str]:
     return sorted(look(folder, 0))
 
 
+@functools.lru_cache(maxsize=8)
+def _read_halved(folder: Path, stamp: tuple[int, int, int] | None) -> dict[tuple[str, str], str]:
+    """Name and generations of each trial of a sweep that halving ended, to one of HALVED.
+
+    stamp: of trials.csv, which is read again only where it has changed.
+    """
+    rows = csv.DictReader(RunView(folder).text("trials.csv").splitlines())
+    return {
+        (row.get("name") or "", row.get("generations") or ""): row["state"]
+        for row in rows
+        if row.get("state") in HALVED
+    }
+
+
 class RunView:
     """A run directory, read only.
 
-    folder: nothing outside it is read.  name: path of the run relative to the folder; "." for the folder itself.
+    folder: nothing outside it is read, but the trials.csv beside a trial.  name: path of the run relative to the
+    folder; "." for the folder itself.
     """
 
     def __init__(self, folder: str | Path, name: str | Path = ".") -> None:
@@ -150,10 +169,21 @@ class RunView:
             return "running" if is_alive(owner) else "finished" if self.finished() else "stale"
         return "finished" if self.finished() else "stopped"
 
+    def reason(self) -> str:
+        """Why the run has ended: a stop rule, or one of HALVED; '' while it has not."""
+        ending = self.finished()
+        reason = str(ending.get("reason", ""))
+        if reason not in ("generations", "steps"):
+            return reason
+        run = (self.folder / self.name).resolve()
+        halved = _read_halved(run.parent, RunView(run.parent).stamp("trials.csv"))
+        return halved.get((run.name, str(ending.get("generation"))), reason)
+
     def status(self) -> str:
-        """For people: the state, but "solved" where a run has finished because it reached its target."""
+        """For people: the state, but of a run that has finished "solved" if it reached its target, or one of HALVED."""
         state = self.state()
-        return "solved" if state == "finished" and self.finished().get("reason") == "solved" else state
+        reason = self.reason() if state == "finished" else ""
+        return reason if reason in ("solved", *HALVED) else state
 
     def silence(self) -> float | None:
         """Seconds since the writer's last heartbeat; None where no process writes the run."""

@@ -5,6 +5,7 @@ of variation.  Collectives go along a tree of ceil(log2 P) levels.
 """
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,15 +151,13 @@ def fit_workload(config: Config, path: str, constants: Constants, task: Task | N
     path: of the config, for messages.  task: the config's, where there is one already.
     Raises ConfigError where the episodes of the config's environment were not measured.
     """
+    cure = f"measure it with mpies bench {shlex.quote(path)} --out FILE"
     if constants.task is None:
-        raise ConfigError(
-            f"{path}: the duration of its episodes is unknown; measure it with mpies bench {path} --out FILE, "
-            "and give --constants FILE"
-        )
+        raise ConfigError(f"{path}: the duration of its episodes is unknown; {cure}, and give --constants FILE")
     if constants.task.environment != config.environment.id:
         raise ConfigError(
             f"{path}: its environment is {config.environment.id}, but the constants are for "
-            f"{constants.task.environment}; measure it with mpies bench {path} --out FILE"
+            f"{constants.task.environment}; {cure}"
         )
     dimension = (task or Task(config)).dimension
     solver = config.solver

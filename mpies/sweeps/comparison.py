@@ -15,7 +15,7 @@ import numpy as np
 from mpies.config.loading import read_yaml
 from mpies.errors import ConfigError, RunError
 from mpies.runs.files import write_atomically
-from mpies.sweeps.folder import SWEEP_FILE, SweepFolder
+from mpies.sweeps.folder import SWEEP_FILE, SweepFolder, is_free
 from mpies.sweeps.settings import as_text
 from mpies.sweeps.table import Result, Standing
 from mpies.sweeps.trials import read_sweep
@@ -39,14 +39,19 @@ def read_folder(folder: str | Path) -> SweepFolder:
 
 
 def group_best(folder: SweepFolder, standings: Sequence[Standing]) -> list[Group]:
-    """The groups of the best settings, the best first; runs without a generation are left out."""
+    """The groups of the best settings, the best first; runs without a generation are left out.
+
+    Their settings have all keys that the sweep varies, also those that change no result, such as stop.generations.
+    """
     groups = []
     for standing in standings[:COMPARED]:
         curves = []
         for result in standing.results:
             with contextlib.suppress(RunError):
                 curves.append(read_curves(folder.run(result.trial)))
-        groups += group_runs(curves)
+        settings = standing.results[0].trial.settings
+        free = {key: settings[key] for key in folder.sweep.varied if is_free(key)}
+        groups += [replace(group, settings=group.settings | free) for group in group_runs(curves)]
     labels = label_settings([group.settings for group in groups])
     return [replace(group, label=label) for group, label in zip(groups, labels, strict=True)]
 

@@ -292,6 +292,11 @@ def _describe(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
+def is_free(key: str) -> bool:
+    """Whether a resumed run may change a key, as it changes no result."""
+    return key in FREE_KEYS or key.partition(".")[0] in FREE_SECTIONS
+
+
 def _compare(old: Sweep, new: Sweep) -> list[tuple[str, Any, Any]]:
     """(key, old, new) of what tells two sweeps apart.
 
@@ -311,6 +316,6 @@ def _compare(old: Sweep, new: Sweep) -> list[tuple[str, Any, Any]]:
     fixed = [{key: given for key, given in sweep.vary.items() if key not in sweep.varied} for sweep in (old, new)]
     for key in sorted({*fixed[0], *fixed[1]}):
         before, now = (values.get(key, ["(absent)"])[0] for values in fixed)
-        if before != now and key.partition(".")[0] not in FREE_SECTIONS and key not in FREE_KEYS:
+        if before != now and not is_free(key):
             found.append((key, before, now))
     return found

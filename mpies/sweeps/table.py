@@ -17,6 +17,7 @@ from mpies.runs.snapshot import CONFIDENCE
 from mpies.sweeps.folder import ENDED, GUARD_FILE, SweepFolder
 from mpies.sweeps.settings import as_text
 from mpies.sweeps.trials import Trial
+from mpies.views.groups import mean_interval
 from mpies.views.progress import format_mean
 
 COLUMNS = (
@@ -149,7 +150,7 @@ def _average(group: Sequence[Result]) -> tuple[float, float]:
     if len(finished) < 2:
         return (finished[0].eval_mean, finished[0].eval_interval) if finished else (math.nan, math.nan)
     means = np.array([one.eval_mean for one in finished])
-    return float(means.mean()), float(CONFIDENCE * means.std(ddof=1) / math.sqrt(len(means)))
+    return float(means.mean()), mean_interval(means)
 
 
 def write_table(results: Results) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.envs.base import Binary, Discrete
+from mpies.envs.tasks import shown_numbers
 from mpies.errors import ConfigError
 from mpies.policies import Policy, exported
 from mpies.policies.composite import CompositeHead
@@ -46,7 +47,8 @@ def export_policy(path: str | Path, to: str | Path) -> str:
         content = _by_torch(saved, to.suffix)
     else:
         raise ConfigError(
-            f"{saved.path}: policy.kind {kind} cannot be exported; supported: {', '.join(exported.NETWORKS)}"
+            f"{saved.path}: policy.kind {kind} cannot be exported, since a function has no policy; the point that was "
+            "found is mpies.Policy.load(FILE).parameters"
         )
     try:
         write_atomically(to, content)
@@ -60,6 +62,10 @@ def _by_numpy(saved: PolicyFile, ending: str, about: str) -> bytes:
     policy = Task(saved.config, saved.constants).policy
     assert policy
     arrays = {"kind": np.array(saved.config.policy.kind)} | policy_arrays(policy, saved.arrays)
+    hide = saved.config.environment.hide
+    shown = shown_numbers(policy.interface.observation_size, hide)
+    if shown is not None:
+        arrays |= {"shown": shown, "observation_size": np.array(len(shown) + len(set(hide)))}
     arrays["about"] = np.array(about)
     if ending == ".onnx":
         return as_onnx(exported.Policy(arrays), arrays)

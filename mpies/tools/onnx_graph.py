@@ -77,7 +77,7 @@ def as_onnx(policy: Policy, arrays: Arrays) -> bytes:
     graph = Graph()
     action_width, state_width = _add_policy(graph, policy, str(arrays.get("activation", "")))
     types, describe = onnx.TensorProto, onnx.helper.make_tensor_value_info
-    inputs = [describe("observation", types.FLOAT, ["n", int(arrays["observation_size"])])]
+    inputs = [describe("observation", types.FLOAT, ["n", policy.size])]
     outputs = [describe("action", types.FLOAT, ["n", action_width])]
     if policy.is_index:
         outputs = [describe("action", types.INT64, ["n"])]
@@ -103,6 +103,8 @@ def as_onnx(policy: Policy, arrays: Arrays) -> bytes:
 def _add_policy(graph: Graph, policy: Policy, activation: str) -> tuple[int, int]:
     """Add the nodes of a policy.  Returns the numbers of an action and of a state."""
     x, next_state, state_width = "observation", [], 0
+    if policy.shown is not None:
+        x = graph.add("Gather", x, policy.shown, axis=1)
     if policy.normalization is not None:
         x = graph.add("Div", graph.add("Sub", x, policy.normalization[0]), policy.normalization[1])
         x = graph.add("Clip", x, -policy.clip, policy.clip)

@@ -72,13 +72,17 @@ class Replay:
         """d, the number of parameters."""
         return self.learner.solver.dimension
 
-    def run_until(self, generation: int) -> None:
-        """Take the steps up to a later generation.  Raises RunError where the ledger ends before it."""
+    def run_until(self, generation: int, wanted: int | None = None) -> None:
+        """Take the steps up to a later generation.
+
+        wanted: the generation that an error names; None for this one.  Raises RunError where the ledger ends before.
+        """
         while self.generation < generation:
             record = next(self._records, None)
             if record is None:
                 raise RunError(
-                    f"{self.path}: generation {generation} is not in its ledger, which ends at {self.generation}"
+                    f"{self.path}: generation {wanted or generation} is not in its ledger, which ends at "
+                    f"{self.generation}"
                 )
             self._updater.replay(record[0])
             self.digest = str(record[0]["digest"])
@@ -125,7 +129,13 @@ class RecordedMember:
 
 def load_member(path: str | Path, generation: int, member: int) -> RecordedMember:
     """Member number `member` of a generation.  Raises RunError when there is no such member."""
-    before = Replay(path, generation - 1)
+    before = Replay(path)
+    if generation <= before.generation:
+        raise RunError(
+            f"{path}: generation {generation} cannot be played again, since its ledger begins with generation "
+            f"{before.generation + 1} and earlier ones are lost; give that or a later one"
+        )
+    before.run_until(generation - 1, wanted=generation)
     record = next((record for record, _ in ledger.read(before.path / "ledger.bin", after=generation - 1)), None)
     if record is None:
         raise RunError(f"{path}: generation {generation} is not in its ledger, which ends at {generation - 1}")

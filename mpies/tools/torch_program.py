@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from mpies.envs.tasks import shown_numbers
 from mpies.errors import ConfigError
 from mpies.policies.base import PolicyProblem
 from mpies.policies.from_torch import Torch
@@ -23,12 +24,14 @@ def as_program(saved: PolicyFile, to_onnx: bool) -> bytes:
     """
     policy = Task(saved.config, saved.constants).policy
     assert policy
+    seen, hide = policy.interface.observation_size, saved.config.environment.hide
+    normalization, shown = saved.arrays.get("normalization"), shown_numbers(seen, hide)
     try:
-        module = TorchPolicy(policy, saved.arrays["parameters"], saved.arrays.get("normalization")).eval()
+        module = TorchPolicy(policy, saved.arrays["parameters"], normalization, shown).eval()
     except PolicyProblem as error:
         raise ConfigError(f"{saved.path}: {error}") from None
     many = 1 if isinstance(policy, Torch) else 2
-    inputs: tuple[Any, ...] = (torch.zeros(many, policy.interface.observation_size),)
+    inputs: tuple[Any, ...] = (torch.zeros(many, seen + len(set(hide))),)
     shapes: tuple[Any, ...] = ({},)
     if many > 1:
         batch = torch.export.Dim("n", min=1)

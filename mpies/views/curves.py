@@ -22,7 +22,7 @@ class Curves:
     config: resolved, as plain values.  versions: package to version, of the process that wrote the config.
     machines: that the run was trained on, in words; () where it does not tell.
     columns: names to (g,) float64, NaN where a cell of metrics.csv is empty.
-    reason: the stop rule that ended the run, '' while it has not ended.
+    reason: as of RunView, '' while the run has not ended.
     """
 
     path: Path
@@ -93,7 +93,7 @@ def read_curves(run: str | Path | RunView) -> Curves:
     versions = config.pop("versions", {})
     machines = tuple(machines_of(versions))
     versions.pop("machines", None)
-    return Curves(view.folder, config, versions, dict(columns), view.finished().get("reason", ""), machines)
+    return Curves(view.folder, config, versions, dict(columns), view.reason(), machines)
 
 
 def find_machine(runs: Iterable[Curves]) -> str:

@@ -14,6 +14,8 @@ REASONS = {
     "generations": "all generations done",
     "steps": "all steps done",
     "seconds": "all seconds used",
+    "dropped": "dropped by halving, as other settings of the sweep were better",
+    "waiting": "end of a rung of halving, of which other trials have not ended",
 }
 
 MOST_CHANGES = 20  # changes of the number of ranks that a report names

@@ -1,8 +1,9 @@
 """Groups of runs: runs that differ in their seed alone, short names of how groups differ, and statistics over seeds."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from mpies.views.curves import Curves
 Floats = npt.NDArray[np.float64]
 Settings = dict[str, Any]  # dotted keys of a config to values
 
+# The 97.5 % quantiles of Student's t of 1, 2, ... degrees of freedom.
+T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+
 SHORT = 3  # settings that a label names, unless more are needed to tell two labels apart
 
 
@@ -25,12 +29,20 @@ class Group:
     task: environment and its arguments; returns of different tasks cannot be compared.
     label: how the config differs from those of the other groups of the same task.
     settings: all that can change a result, without the seed.
+    left_out: runs that have the seed of one of `runs`, which is at least as long.
     """
 
     task: str
     label: str
     settings: Settings
     runs: list[Curves]
+    left_out: list[Curves] = field(default_factory=list)
+
+    def tell_left_out(self) -> Iterator[str]:
+        """Of each run that is left out: why, in one line."""
+        kept = {run.config.get("seed", 0): run.path for run in self.runs}
+        for run in self.left_out:
+            yield f"{run.path}: same config and seed as {kept[run.config.get('seed', 0)]}"
 
     def final(self) -> Floats:
         """(r,) the newest evaluation's mean return of each run, NaN where there is none."""
@@ -102,15 +114,21 @@ def group_runs(runs: Sequence[Curves]) -> list[Group]:
     """
     settings: dict[str, Settings] = {}  # by their text
     seeds: dict[str, dict[int, Curves]] = {}  # likewise, then by seed
+    left_out: dict[str, list[Curves]] = {}  # by the text of the settings
     for run in sorted(runs, key=len):
         found = read_settings(run.config)
-        key = settings_key(found)
+        key, seed = settings_key(found), run.config.get("seed", 0)
         settings[key] = found
-        seeds.setdefault(key, {})[run.config.get("seed", 0)] = run
+        inside, others = seeds.setdefault(key, {}), left_out.setdefault(key, [])
+        if seed in inside:
+            others.append(inside[seed])
+        inside[seed] = run
     ordered = sorted(seeds, key=lambda key: (task_of(settings[key]), str(next(iter(seeds[key].values())).path)))
     labels = label_settings([settings[key] for key in ordered])
     return [
-        Group(task_of(settings[key]), label, settings[key], [run for _, run in sorted(seeds[key].items())])
+        Group(
+            task_of(settings[key]), label, settings[key], [run for _, run in sorted(seeds[key].items())], left_out[key]
+        )
         for label, key in zip(labels, ordered, strict=True)
     ]
 
@@ -197,6 +215,19 @@ def format_setting(value: Any) -> str:
     if value is None:
         return "none"
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def mean_interval(values: Floats) -> float:
+    """Half the width of the 95 % confidence interval of the mean of values (n,) of n seeds, by Student's t.
+
+    There are two values at least.
+    """
+    freedom = len(values) - 1
+    if freedom <= len(T_QUANTILES):
+        quantile = T_QUANTILES[freedom - 1]
+    else:  # Abramowitz and Stegun 1964, 26.7.5
+        quantile = 1.96 + 2.372 / freedom + 2.823 / freedom**2
+    return float(quantile * values.std(ddof=1) / math.sqrt(len(values)))
 
 
 def interquartile_mean(values: Floats) -> Floats:

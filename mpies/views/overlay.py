@@ -26,6 +26,7 @@ def overlay(runs: Sequence[Curves], axis: str, drawn: str, band: str, with_runs:
 
     runs: the name of each is its path.  axis: one of AXES.  drawn: one of DRAWN; "" for the evaluations, or the
     members' mean return where nothing was evaluated.  band: one of BANDS.  with_runs: also a curve of each run.
+    repeated: how many runs are left out, since another one has the same config and seed.
     """
     available = [name for name in DRAWN if any(np.isfinite(run.columns.get(name, [])).any() for run in runs)]
     drawn = drawn if drawn in available else next(iter(available), "return_mean")
@@ -38,6 +39,7 @@ def overlay(runs: Sequence[Curves], axis: str, drawn: str, band: str, with_runs:
     return {
         "drawn": drawn,
         "available": available,
+        "repeated": sum(len(group.left_out) for group in groups),
         "keys": [{"key": key, "short": short[key]} for key in keys[:MAX_KEYS]],
         "hidden_keys": max(0, len(keys) - MAX_KEYS),
         "groups": [_describe(group, keys[:MAX_KEYS]) for group in groups],

@@ -5,6 +5,7 @@ What was trained and on what, its curves, its evaluation, the other seeds, the f
 
 import base64
 import html
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -102,8 +103,8 @@ episodes with the mean itself; bars are 95 % confidence intervals over episodes.
 <h2>Film</h2>
 {_show_film(curves, film)}
 <h2>How to reproduce it</h2>
-<p>Save this as <code>config.yaml</code>; everything else has its default. Then, on any number of ranks,</p>
-<pre class="command">mpirun -n 2 mpies train config.yaml --out {html.escape(curves.name)}</pre>
+<p>Save this as <code>repeat.yaml</code>; everything else has its default. Then, on any number of ranks,</p>
+<pre class="command">mpies train repeat.yaml --ranks 2 --out {html.escape(shlex.quote(curves.name))}</pre>
 <p>gives the same bits with the same builds of the packages on the same type of processor.
 <code>mpies verify</code> tells whether it did. Computed with {packages}.</p>
 <pre>{html.escape(as_yaml(config))}</pre>
@@ -208,7 +209,7 @@ def _tell_seeds(runs: list[Curves]) -> str:
 
 def _show_film(curves: Curves, film: Path | None) -> str:
     """The film, and stills of it for print; how to record one where there is none."""
-    name = html.escape(str(curves.path))
+    name = html.escape(shlex.quote(str(curves.path)))
     if film is None:
         return (
             f"<p>There is none yet: <code>mpies report {name} --film</code> records an episode of the best policy.</p>"

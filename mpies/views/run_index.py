@@ -7,7 +7,8 @@ import json
 import math
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,9 @@ class RunIndex:
             self._configs = {name: self._configs[name] for name in names}
             configs = list(self._configs.values())
             if [id(config) for config in configs] != [id(config) for config in self._short[0]]:
-                self._short = configs, shorten_names(self._configs)
+                folders = {os.path.dirname(name) for name in names}
+                sweeps = {folder for folder in folders if (self.folder / folder / "sweep.yaml").is_file()}
+                self._short = configs, shorten_names(self._configs, sweeps)
             found = []
             for name, (_, summary) in self._summaries.items():
                 short = {"short": self._short[1][name]} if name in self._short[1] else {}
@@ -65,7 +68,7 @@ class RunIndex:
 
     def _summarize(self, name: str) -> tuple[_Stamps, dict[str, Any]]:
         view = self._views[name]
-        stamps = tuple(view.stamp(file) for file in ("config.yaml", "metrics.csv", "finished.yaml"))
+        stamps = tuple(view.stamp(file) for file in ("config.yaml", "metrics.csv", "finished.yaml", "../trials.csv"))
         old_stamps, old = self._summaries.get(name, (None, {}))
         if old_stamps == stamps:
             return stamps, old
@@ -76,7 +79,7 @@ class RunIndex:
             summary = {"name": name, "environment": _value(config, "environment", "id")}
             summary |= {"solver": _value(config, "solver", "kind"), "target": _value(config, "stop", "target")}
             summary["seed"] = config.get("seed")
-        reason = view.finished().get("reason") if stamps[2] else None
+        reason = view.reason() if stamps[2] else ""
         return stamps, {**summary, **({"reason": reason} if reason else {}), **read_newest_numbers(view)}
 
     def find(self, name: str) -> RunView | None:
@@ -111,7 +114,7 @@ class RunIndex:
             columns = dict(metrics.columns)
         if not len(metrics) or not all(isinstance(config.get(key), dict) for key in ("environment", "solver", "stop")):
             return None
-        return Curves(Path(view.name), config, {}, columns, str(view.finished().get("reason", "")))
+        return Curves(Path(view.name), config, {}, columns, view.reason())
 
     def read_update(self, name: str, version: int, after: int, log: int) -> dict[str, Any] | None:
         """What a reader lacks who knows the first `after` rows of `version` and the first `log` bytes of log.txt.
@@ -137,7 +140,9 @@ class RunIndex:
         update["newest"] = {key: value[0] for key, value in newest.items() if value}
         update["columns"] = {key: round_numbers(value, 6) for key, value in columns.items()}
         update["log"] = read_tail(view, "log.txt", log)
-        update |= {"state": view.state(), "silence": view.silence(), "finished": view.finished(), "ranks": view.ranks()}
+        ending = view.finished()
+        ending |= {"reason": view.reason()} if ending else {}
+        update |= {"state": view.state(), "silence": view.silence(), "finished": ending, "ranks": view.ranks()}
         if again:
             update |= {"target": _value(config, "stop", "target"), "config": view.text("config.yaml")}
         update["files"] = [file for file in DOWNLOADS if view.stamp(file)]
@@ -178,27 +183,28 @@ def measure_size(folder: str | Path) -> int:
     return size
 
 
-def shorten_names(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Shorter names of runs whose directories' names are long or list settings, as those of a sweep do.
+def shorten_names(configs: Mapping[str, Mapping[str, Any]], sweeps: Container[str]) -> dict[str, str]:
+    """Shorter names of the runs of sweeps whose directories' names are long or list settings.
 
-    configs: by the runs' names.  A shorter name has the settings that differ among the runs of the same folder and
-    task, and the seed.
+    configs: by the runs' names.  sweeps: folders; "" for the one that the names are relative to.  A shorter name has
+    the settings that differ among the runs of the same folder and task, and the seed.  A run keeps its whole name where
+    its settings do not differ, or another run would have the same shorter name.
     """
     folders: dict[str, list[str]] = {}
     for name in configs:
         folders.setdefault(os.path.dirname(name), []).append(name)
     short = {}
     for folder, names in folders.items():
-        if not any(_is_long(name) for name in names):
+        if folder not in sweeps or not any(_is_long(name) for name in names):
             continue
         labels = label_settings([read_settings(configs[name]) for name in names])
         for name, label in zip(names, labels, strict=True):
             config = configs[name]
-            told = [label] if label != _value(config, "solver", "kind") else []
-            told += [f"seed {config['seed']}"] if "seed" in config else []
-            if _is_long(name) and len(names) > 1 and told:
-                short[name] = f"{folder}: " * bool(folder) + ", ".join(told)
-    return short
+            seed = [f"seed {config['seed']}"] if "seed" in config else []
+            if _is_long(name) and label != str(_value(config, "solver", "kind")):
+                short[name] = f"{folder}: " * bool(folder) + ", ".join([label, *seed])
+    counts = Counter(short.values())
+    return {name: text for name, text in short.items() if counts[text] == 1}
 
 
 def _is_long(name: str) -> bool:
@@ -223,11 +229,12 @@ def read_newest_numbers(view: RunView) -> dict[str, float | None]:
     except OSError:
         return {}
     rows = [dict(zip(header, row, strict=True)) for row in csv.reader(lines) if len(row) == len(header)]
-    numbers = {}
+    numbers: dict[str, float | None] = {}
     for name in ("generation", "return_mean", "eval_mean", "seconds"):
         cell = next((row[name] for row in reversed(rows) if row.get(name)), None)
         if cell is not None:
-            numbers[name] = _parse_number(cell)
+            number = _parse_number(cell)
+            numbers[name] = int(number) if number is not None and name == "generation" else number
     return numbers
 
 
@@ -263,9 +270,9 @@ def read_members(view: RunView, episodes: int) -> dict[str, Any] | None:
 
 
 def _parse_number(cell: str) -> float | None:
-    """Five digits of a number; None where it is none, or not finite."""
+    """The number in a cell; None where it is none, or not finite."""
     try:
-        value = float(f"{float(cell):.5g}")
+        value = float(cell)
     except ValueError:
         return None
     return value if math.isfinite(value) else None

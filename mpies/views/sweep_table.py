@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.runs.reader import RunView, is_run
-from mpies.runs.snapshot import CONFIDENCE
-from mpies.views.groups import shorten_keys
+from mpies.views.groups import mean_interval, shorten_keys
 from mpies.views.overlay import round_numbers
 
 DEPTH = 3  # folders below the dashboard's in which sweeps are looked for
@@ -118,7 +117,7 @@ def _average(rows: Sequence[Row]) -> tuple[float, float]:
     means = np.array([_number(row["eval_mean"]) for row in ranked])
     if len(means) < 2:
         return (float(means[0]), _number(ranked[0].get("eval_interval"))) if len(means) else (math.nan, math.nan)
-    return float(means.mean()), float(CONFIDENCE * means.std(ddof=1) / math.sqrt(len(means)))
+    return float(means.mean()), mean_interval(means)
 
 
 def _rung(row: Row) -> float:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from mpies.config.schema import Config
 from mpies.envs import EnvironmentProblem
 from mpies.envs.base import VectorEnv
+from mpies.envs.messages import is_about_arguments, one_line
 from mpies.errors import ConfigError
 from mpies.paths import absolute
 from mpies.rollouts.batch import RolloutBatch
@@ -25,6 +26,7 @@ from mpies.training.task import Task
 
 SUFFIXES = (".mp4", ".gif")
 MAX_GIF_FRAMES = 25  # a second: viewers slow faster ones down
+_NEEDS = "its constructor must accept render_mode, and with render_mode rgb_array render must return an image"
 
 
 class Renderable(Protocol):
@@ -39,7 +41,8 @@ class Renderable(Protocol):
 class Video:
     """A video file that is written frame by frame.  It gets its name when it is complete.
 
-    path: ends in one of SUFFIXES.  Raises ConfigError where it does not, or where a package is missing.
+    path: ends in one of SUFFIXES.  Raises ConfigError where it does not, where a package is missing, or where the file
+    cannot be written.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -56,15 +59,19 @@ class Video:
         self._unfinished = self.path.with_name(f".{self.path.stem}.{os.getpid()}.tmp{self.path.suffix}")
         self._frames = 0  # that were rendered
         self._stride = 1  # every so many frames one is written
+        try:
+            self._unfinished.touch()
+        except OSError as error:
+            raise ConfigError(f"{self.name}: cannot be written ({error.strerror}); give another --video") from None
 
     def add_frame(self, environment: Renderable) -> None:
-        """Add what the environment looks like now.
-
-        Raises EnvironmentProblem where it renders no image, and ConfigError where the file cannot be written.
-        """
-        frame = np.asarray(environment.render())
+        """Add what the environment looks like now.  Raises EnvironmentProblem where it renders no image."""
+        try:
+            frame = np.asarray(environment.render())
+        except NotImplementedError:  # gymnasium.Env's own
+            frame = np.zeros(0)
         if frame.ndim != 3:
-            raise EnvironmentProblem("it cannot draw pictures (render_mode rgb_array)")
+            raise EnvironmentProblem(f"it draws no pictures; {_NEEDS}")
         if self._writer is None:
             self._open(environment.metadata.get("render_fps") or 30)
         if self._frames % self._stride == 0:
@@ -77,10 +84,7 @@ class Video:
         if self.path.suffix == ".gif":
             self._stride = -(-frames_per_second // MAX_GIF_FRAMES)
             options = {"duration": 1000 * self._stride / frames_per_second, "loop": 0}
-        try:
-            self._writer = self._imageio.get_writer(self._unfinished, mode="I", **options)
-        except OSError as error:
-            raise ConfigError(f"{self.name}: cannot be written ({error.strerror}); give another --video") from None
+        self._writer = self._imageio.get_writer(self._unfinished, mode="I", **options)
 
     def close(self, is_complete: bool) -> None:
         """End the file.  One that is complete is renamed to `path`, another one is removed."""
@@ -110,7 +114,8 @@ def visible_task(config: Config, video: Video | None, constants: Arrays | None =
     """A Task whose environments render each step into the video, or into a window where that is None.
 
     EnvPool renders nothing, so gymnasium takes its place.  constants: of the policy, as for Task.
-    Raises ConfigError where there is nothing to see, or no screen for a window.
+    Raises ConfigError where there is nothing to see, or no screen for a window, and EnvironmentProblem where the
+    environment cannot be built.
     """
     section = config.environment
     if section.function is not None:
@@ -127,7 +132,13 @@ def visible_task(config: Config, video: Video | None, constants: Arrays | None =
         "backend": "gymnasium" if section.backend == "envpool" else section.backend,
         "kwargs": {**section.kwargs, "render_mode": "rgb_array" if video else "human"},
     }
-    task = Task(config.model_copy(update={"environment": section.model_copy(update=changes)}), constants)
+    try:
+        task = Task(config.model_copy(update={"environment": section.model_copy(update=changes)}), constants)
+    except EnvironmentProblem as error:
+        if error.__cause__ is None or not is_about_arguments(error.__cause__):
+            raise
+        reason = one_line(error.__cause__)  # training builds it without render_mode
+        raise EnvironmentProblem(f"{section.id} cannot be shown: {reason}; {_NEEDS}") from error
     env = task.env
     assert isinstance(env, VectorEnv)  # functions were refused above
     env.watch = video.add_frame if video else None

@@ -79,8 +79,20 @@ def test_generations_that_overlap_go_on_behind_a_callbacks_stop(digests_of):
 
 
 def test_only_true_itself_stops():
-    answers = iter([1, "yes", np.True_, None, False] * 2)
+    answers = iter([1, "yes", np.float64(1), np.False_, None, False] * 2)
     assert train(callbacks=lambda run, row: next(answers)).reason == "generations"
+
+
+def test_true_of_a_comparison_of_numpys_stops():
+    run = train(callbacks=lambda run, row: np.array([row["generation"]])[0] == 3)
+    assert (run.generation, run.reason) == (3, "callback")
+
+
+def test_callbacks_that_cannot_be_called_are_refused():
+    with pytest.raises(mpies.ConfigError, match=r"callbacks must be a function f\(run, row\), or a list .*, but is 3"):
+        train(callbacks=3)
+    with pytest.raises(mpies.ConfigError, match=r"callbacks must be functions f\(run, row\), but one of them is 'a'"):
+        train(callbacks="a")
 
 
 @IN_PROCESS_OR_JOB

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import mpies
-from mpies import AskTell, ConfigError, UserError
+from mpies import AskTell, ConfigError, TrainingFailed, UserError
 from mpies.comm import LAUNCHED, mpiexec
 from tests.support import HOME, on_one_and_three_ranks
 
@@ -122,6 +122,13 @@ def test_a_callback_gets_the_search_and_stops_it():
     found = mpies.minimize(bowl, np.zeros(4), callbacks=[lambda es, row: None, look])
     assert found.reason == "callback" and found.generations == len(seen) == 4
     assert all(row_best == best for _, row_best, best, _ in seen) and seen[-1][3] == found.mean[0]
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_true_of_a_comparison_of_numpys_stops_the_search(ranks):
+    near = lambda es, row: np.sum((es.mean - 3) ** 2) < 1  # noqa: E731
+    found = mpies.minimize(lambda x: np.sum((x - 3) ** 2), np.zeros(4), sigma=0.5, callbacks=near, ranks=ranks)
+    assert found.reason == "callback" and np.sum((found.mean - 3) ** 2) < 1 and found.generations < 100
 
 
 @on_one_and_three_ranks
@@ -257,8 +264,11 @@ def test_a_script_needs_no_guard(tmp_path):
         ({"generations": 0}, "generations must be a whole number from 1 on, but is 0"),
         ({"generations": 1.5}, "generations must be a whole number"),
         ({"target": np.nan}, "target must be a finite number"),
+        ({"callbacks": 3}, r"callbacks must be a function c\(es, row\), or a list of such, but is 3"),
         ({"callbacks": [3]}, r"callbacks must be functions c\(es, row\), but one of them is 3"),
         ({"ranks": 0}, "ranks must be a whole number from 1 on"),
+        ({"x0": 3.0}, r"x0 must be a vector of numbers, such as np.zeros\(10\), but has shape \(\)"),
+        ({"bounds": (1, -1)}, "bounds of coordinate 0 .*, but are 1 and -1"),
         ({"x0": [[1.0]]}, "x0 must be a vector"),
         ({"x0": [np.inf, 0]}, "x0 must be finite, but is inf at coordinate 0"),
         ({"bounds": (1, 2)}, "x0 must lie within the bounds"),
@@ -270,7 +280,17 @@ def test_a_script_needs_no_guard(tmp_path):
 def test_what_is_wrong_is_said_in_one_line(arguments, line):
     with pytest.raises(UserError, match=line) as error:
         mpies.minimize(**{"f": bowl, "x0": np.zeros(4), **arguments})
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error.value) and not isinstance(error.value, TrainingFailed)
+
+
+@pytest.mark.parametrize("solver", ["snes", "pepg", "pgpe", "deep_ga"])
+def test_sigma_is_the_first_step_size_whatever_the_solver_calls_it(solver):
+    for sigma in (0.01, 3.0):
+        members = AskTell(solver, np.zeros(50), sigma=sigma, population=20).ask()
+        assert 0.5 * sigma < members.std() < 1.5 * sigma
+    assert mpies.minimize(lambda x: float(x @ x), np.ones(3), solver, sigma=0.3, generations=3).generations == 3
+    with pytest.raises(ConfigError, match="sigma_init is not a key" if solver != "pepg" else "sigma is not a key"):
+        AskTell(solver, np.zeros(2), sigma=0.1, sigma_init=0.2)
 
 
 def test_one_whole_number_can_be_found():

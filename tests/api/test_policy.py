@@ -273,6 +273,20 @@ def test_evaluate_gives_the_numbers_of_the_command(trained):
         policy.evaluate(episodes=0)
 
 
+def test_numbers_that_are_wrong_are_refused_in_one_line(policy_of):
+    policy = policy_of("mlp")
+    for episodes in (2.5, "3", True, None):
+        with pytest.raises(mpies.UserError) as caught:
+            policy.evaluate(episodes=episodes)
+        assert str(caught.value) == f"episodes must be a whole number of at least 1, but is {episodes!r}"
+    for seed in (-1, 1.5, "a"):
+        for call in (policy.reset, lambda seed: policy.evaluate(1, seed)):
+            with pytest.raises(mpies.UserError) as caught:
+                call(seed)
+            assert str(caught.value) == f"seed must be a whole number of at least 0, but is {seed!r}"
+    assert len(policy.evaluate(np.int64(2), np.int64(3)).returns) == 2
+
+
 def test_failed_episodes_are_told(tmp_path, monkeypatch, caplog):
     (tmp_path / "faulty.py").write_text(FAULTY_MODULE)
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,9 +1,12 @@
 """mpies.sweep: in this process, and on ranks of a job of its own."""
 
+import sys
+
 import pytest
 import yaml
 
 import mpies
+from mpies.api.sweep import SweepResult
 from mpies.runs.metrics import read_digests
 from tests.support import CARTPOLE
 
@@ -34,6 +37,12 @@ def test_a_sweep_in_this_process_is_that_of_a_job_of_its_own(capsys):
     assert len(here.to_pandas()) == 4
     job = mpies.sweep(VALUES, VARY, seeds=[1, 4], out="job", ranks=2, progress=False)
     assert digests(job) == digests(here) and job.best == here.best
+
+
+def test_without_pandas_the_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)  # which Python takes for a package that is absent
+    with pytest.raises(mpies.ConfigError, match=r'pip install "mpies\[pandas\]"'):
+        SweepResult(tmp_path, []).to_pandas()
 
 
 @pytest.mark.parametrize("ranks", [None, 2])

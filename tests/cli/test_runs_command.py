@@ -49,6 +49,17 @@ def test_the_list_as_json_has_all_that_the_table_has(folder):
     assert row["changed"] == pytest.approx(time.time(), abs=100) and row["seconds"] > 0
 
 
+def test_numbers_are_those_of_the_newest_row(folder):
+    file = folder / "runs/newest/metrics.csv"
+    names, *rows = (line.split(",") for line in file.read_text().splitlines())
+    rows[-1][names.index("eval_mean")] = "-1212.37164"
+    file.write_text("".join(",".join(line) + "\n" for line in (names, *rows)))
+    lines = invoke("runs").stdout.splitlines()
+    assert next(line for line in lines if line.startswith("runs/newest ")).split()[3] == "-1212.37"
+    row = next(row for row in json.loads(invoke("runs", "--json").stdout) if row["path"] == "runs/newest")
+    assert row["eval_mean"] == -1212.37164 and json.dumps(row["generation"]) == "10"
+
+
 def test_runs_that_are_named_are_removed_after_asking(folder):
     from click.testing import CliRunner
 
@@ -113,7 +124,8 @@ def test_a_job_that_takes_the_lock_meanwhile_keeps_its_run(folder, monkeypatch):
     [
         (["absent"], "absent: there is no such folder; give the one that contains your runs"),
         (["a", "b"], "runs accepts one folder; to remove runs, use mpies runs --prune RUN ..."),
-        (["--yes"], "runs accepts one folder"),
+        (["--yes"], "--yes needs --prune; add it, or leave it out"),
+        (["runs", "--yes"], "--yes needs --prune"),
         (["--prune"], "--prune needs the runs to remove"),
     ],
 )

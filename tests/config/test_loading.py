@@ -115,7 +115,9 @@ def test_a_solver_from_a_file_brings_its_own_keys(write_config, tmp_path):
     assert resolved(again) == resolved(config)
     with pytest.raises(ConfigError, match=r"solver\.strngth is not a key; did you mean solver\.strength"):
         load_config(write_config(CARTPOLE + f"solver: {{kind: '{kind}', strngth: 3}}"))
-    with pytest.raises(ConfigError, match=r"config.yaml: solver.kind must name a .*Absent in .*own_solver.py is None"):
+    with pytest.raises(
+        ConfigError, match=r"config.yaml: solver.kind must name a .*own_solver.py has no Absent; it has Mine$"
+    ):
         load_config(write_config(CARTPOLE + f"solver: {{kind: '{tmp_path}/own_solver.py:Absent'}}"))
 
 
@@ -152,6 +154,41 @@ def test_a_file_that_is_not_text_is_refused_in_one_line(content, tmp_path):
 def test_a_file_that_cannot_be_read_is_refused_in_one_line(name, reason, tmp_path):
     with pytest.raises(ConfigError, match=rf"cannot be read \({reason}\); give the path of a YAML file[^\n]*$"):
         load_config(tmp_path / name)
+
+
+def test_the_config_of_a_run_is_a_config_too(write_config):
+    values = resolved(load_config(write_config(CARTPOLE)))
+    path = write_config(as_yaml(values | {"versions": {"python": "3.11", "mpies": "0.1.0", "machines": ["a"]}}))
+    assert resolved(load_config(path)) == values
+    with pytest.raises(ConfigError) as caught:
+        load_config(path.parent)
+    expected = f"is the folder of a run; continue it with mpies train {path} --out {path.parent}"
+    assert str(caught.value) == f"{path.parent}: {expected}"
+    with pytest.raises(ConfigError, match="versions is not a key"):
+        load_config(write_config(CARTPOLE + "versions: 3"))
+
+
+def test_a_sweep_file_is_told_from_a_config(write_config):
+    path = write_config("base: cartpole\nvary: {solver.sigma: [0.1, 0.2]}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value) == f"{path}: is a sweep file; train it with mpies sweep {path}"
+
+
+def test_a_python_file_needs_the_name_of_what_is_in_it(tmp_path):
+    path = tmp_path / "room.py"
+    path.write_text("import missing\n_a = 1\ndef _b(): pass\nclass Room: pass\ndef make(): pass\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    expected = f"is a Python file; name the class or function in it, such as {path}:Room; it has Room, make"
+    assert str(caught.value) == f"{path}: {expected}"
+    path.write_text("class")
+    with pytest.raises(ConfigError, match=r"in it, such as \S+room.py:NAME$"):
+        load_config(path)
+    with pytest.raises(ConfigError) as caught:
+        load_config("cartpole", ["solver.kind=mine.py"])
+    expected = "solver.kind must name the class in mine.py as well, in the form mine.py:Class"
+    assert str(caught.value) == f"the command line: {expected}"
 
 
 def test_a_file_nested_too_deeply_is_refused_in_one_line(write_config):

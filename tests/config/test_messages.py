@@ -71,6 +71,11 @@ WRONG = [
         CARTPOLE + "noise: {kind: low_rank}\npolicy: {kind: lstm}",
         "noise.kind low_rank is for policy.kind mlp, whose layers are matrices, but policy.kind is lstm",
     ),
+    (CARTPOLE + "solver: {kind: pepg, sigma: 1}", "solver.sigma is not a key; did you mean solver.sigma_init?"),
+    (
+        CARTPOLE + "solver: {kind: snes, weight_decay: 1}",
+        "solver.weight_decay is not a key; it belongs to the kinds openai_es, ",
+    ),
     (CARTPOLE + "noise: {rank: 2}", "noise.rank is not a key; it belongs to kind: low_rank"),
     (
         CARTPOLE + "noise: {kind: low_rnak}",

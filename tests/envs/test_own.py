@@ -84,7 +84,14 @@ def test_a_function_of_the_user_is_maximised_and_its_exceptions_are_reported(tmp
         ("def Thing(): raise OSError('no\\nlicence')", "own.py:Thing", "cannot be built: OSError: no licence"),
         ("def Thing(): return 3", "own.py:Thing", "has no observation_space and no action_space"),
         ("def Thing(): return 3", "own.py:Thing", "a plain function needs environment.dimension"),
+        ("def Thing(): return 3", "own.py:Thing", "what it returned, an int, has no"),
         ("def Thing(a): pass", "own.py:Thing", "does not accept these kwargs"),
+        (
+            "def Thing(a): pass",
+            "own.py:Thing",
+            "Thing() missing 1 required positional argument: 'a'; a function of a vector needs environment.dimension",
+        ),
+        ("class Thing: pass", "own.py", "name the class or function in it, as in own.py:NAME"),
         (None, "nowhere.to_be:found", "nowhere.to_be cannot be imported (ModuleNotFoundError"),
     ],
 )

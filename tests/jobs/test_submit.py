@@ -1,6 +1,7 @@
 """What a run asks of a cluster, and how commands are submitted."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,7 @@ def test_files_of_the_repository_are_found_from_anywhere(tmp_path, monkeypatch):
 
 def test_a_job_that_was_not_measured_says_how_to():
     assert submit.describe(JOB).startswith("3 nodes x 16 ranks, 5.0 GB each; its duration was not measured: ")
+    assert "mpies bench 'my ball.yaml' --out FILE" in submit.describe(replace(JOB, config="my ball.yaml"))
 
 
 @pytest.mark.parametrize(

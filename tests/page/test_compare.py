@@ -27,6 +27,7 @@ def sweep(run_folder):
                 line(number).replace(f"{number},3,", f"{number + 100 * sigma + seed},3,") for number in range(1, 41)
             ]
             add_run(run_folder, f"sweep/sigma={sigma}_seed={seed}", sigma, seed, rows)
+    (run_folder / "sweep/sweep.yaml").write_text("base: lunar_lander\n")
     return run_folder
 
 
@@ -69,6 +70,15 @@ def test_the_table_sorts_and_a_group_stands_out(open_page, sweep):  # noqa: F811
     page.focus("#panels .uplot")
     page.keyboard.press("Home")
     page.wait_for_function("() => document.querySelector('#groups .marked .cursor').textContent === '150'")
+
+
+def test_runs_that_are_left_out_are_counted(open_page, sweep):  # noqa: F811
+    add_run(sweep, "again", 0.1, 1, [line(1)])
+    page = open_page()
+    page.goto(page.url.split("#")[0] + "#" + hash_of("sweep/sigma=0.1_seed=1", "again", "truncated"))
+    wait_for_text(page, "#name", "1 run in 1 group")
+    words = "1 run without a generation left out. 1 run with the config and seed of another one left out."
+    assert words in page.inner_text("#about")
 
 
 def test_a_comparison_follows_its_runs(open_page, sweep):  # noqa: F811

@@ -125,7 +125,7 @@ def test_a_trial_that_ends_appears_by_itself(page):
     page.wait_for_function(
         "() => document.querySelector('#settings tbody tr:nth-child(3)').textContent.includes('2 of 2')"
     )
-    assert cells(page, 4)[2].startswith("5 ± 1.9")
+    assert cells(page, 4)[2].startswith("5 ± 12.7")
 
 
 def test_the_sweep_is_asked_for_before_the_runs(page):

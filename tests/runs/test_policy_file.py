@@ -29,12 +29,26 @@ def test_a_policy_is_read_as_it_was_written(tmp_path):
 
 
 def test_of_a_run_the_best_policy_is_taken_else_the_newest(tmp_path):
-    with pytest.raises(RunError, match="contains no policy yet"):
+    (tmp_path / "config.yaml").write_text(f"{CONFIG}versions: {{mpies: '1'}}\n")
+    with pytest.raises(RunError, match="contains no policy yet; the first is saved at the first evaluation"):
         find_policy(tmp_path)
     write_policy(tmp_path / "policy.h5", generation=9)
     assert load_policy(tmp_path).generation == 9
     write_policy(tmp_path / "best.h5", generation=4)
     assert load_policy(tmp_path).generation == 4
+
+
+def test_a_folder_that_is_no_run_is_named_with_a_run_in_it(tmp_path):
+    with pytest.raises(RunError) as error:
+        find_policy(tmp_path)
+    assert str(error.value) == f"{tmp_path}: is a folder, but not a run; give a run directory or a policy file"
+    for name in ("b/c", "a"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.yaml").write_text(f"{CONFIG}versions: {{mpies: '1'}}\n")
+    with pytest.raises(RunError) as error:
+        find_policy(tmp_path)
+    cure = f"give one of the runs in it, such as {tmp_path}/a"
+    assert str(error.value) == f"{tmp_path}: is a folder, but not a run; {cure}"
 
 
 def test_a_file_without_parameters_is_no_policy(tmp_path):

@@ -255,7 +255,7 @@ def test_a_folder_of_something_else_is_not_written_to(tmp_path):
 
 def test_a_config_that_a_user_wrote_is_not_replaced(tmp_path):
     (tmp_path / "config.yaml").write_text("# my notes\n")
-    with pytest.raises(ConfigError, match="its config.yaml is not that of a run, and would be replaced; choose anoth"):
+    with pytest.raises(ConfigError, match=r"its config.yaml is not that of a run, and would be replaced; choose anoth"):
         open_run(tmp_path, CONFIG)
     assert (tmp_path / "config.yaml").read_text() == "# my notes\n"
 

@@ -101,6 +101,10 @@ def test_a_workload_is_of_numbers_or_of_what_was_measured(write_config, tmp_path
     assert (workload.parameters, workload.rows, workload.episodes, workload.seconds) == (10, 10, 20, 0.5)
     with pytest.raises(ConfigError, match="measure it with mpies bench"):
         model.find_workload(str(config), (), model.Constants())
+    spaced = config.rename(tmp_path / "my config.yaml")
+    with pytest.raises(ConfigError, match=rf"mpies bench '{spaced}' --out FILE"):
+        model.find_workload(str(spaced), (), model.Constants())
+    spaced.rename(config)
     measured = model.parse_workload("1,1,0.5,0.1").model_copy(update={"environment": "function:sphere", "slots": 3})
     workload = model.find_workload(str(config), ("solver.population=8",), model.Constants(task=measured))
     assert (workload.parameters, workload.rows, workload.episodes) == (5, 4, 16)

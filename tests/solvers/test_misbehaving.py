@@ -320,6 +320,13 @@ WRONG = {
         "def __init__(self, *arguments, **keywords): pass",
         "__init__ must call super().__init__ with all the arguments that it was given",
     ),
+    "update needs weights that are not there": (
+        """
+        compute_weights = Solver.compute_weights
+        """,
+        "update raised IndexError: index 0 is out of bounds for axis 0 with size 0 (wrong.py, line 35); the class has "
+        "no compute_weights, so the moments that update gets are empty",
+    ),
     "update raises": (
         """
         def update(self, proposal, results, moments):

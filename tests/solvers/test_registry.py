@@ -96,7 +96,12 @@ def test_files_of_the_same_name_in_two_folders_are_two_modules(write_solver, tmp
         (MINE + "    weigh = None", r"raises TypeError\('Mine.weigh is now called compute_weights; rename it'\)"),
         (MINE + "    remembers = ()", r"raises TypeError\('Mine.remembers is now called state_fields; rename it'\)"),
         ("Mine = 5", "must name a subclass of mpies.solvers.base.Solver, but Mine in mine.py is 5"),
-        ("", "must name a subclass of mpies.solvers.base.Solver, but Mine in mine.py is None"),
+        ("", "must name a subclass of mpies.solvers.base.Solver, but mine.py has no Mine; it has no solver$"),
+        (MINE.replace("Mine(", "Other("), "mine.py has no Mine; it has Other$"),
+        (
+            "x = 1\n1 +",
+            r"a file that can be loaded, but mine.py raises SyntaxError: invalid syntax \(mine.py, line 2\)$",
+        ),
         (MINE.replace("    Options = MineOptions\n", ""), "must name a solver with Options, .*: see Mine in mine.py"),
         (MINE.replace("def update", "def step"), "must name a complete solver, but Mine in mine.py lacks update"),
     ],

@@ -1,18 +1,23 @@
 """Successive halving: which settings go on, whatever the ranks and interruptions."""
 
 import csv
+import json
 import math
 import os
 import signal
 
 import pytest
+import yaml
 
+import mpies
 from mpies.errors import ConfigError
 from mpies.runs.metrics import read_digests
+from mpies.runs.reader import RunView
 from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.table import Results, rank_settings
+from mpies.sweeps.table import Results, rank_settings, write_table
 from mpies.sweeps.trials import read_sweep
-from tests.support import CARTPOLE, assert_refused, ranks_of, wait_for
+from mpies.views.run_index import RunIndex
+from tests.support import CARTPOLE, assert_refused, invoke, ranks_of, wait_for
 
 BASE = {"environment": {"id": "CartPole-v1"}, "stop": {"generations": 27}}
 VARY = {"solver.sigma": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]}
@@ -142,3 +147,37 @@ def test_the_same_survivors_on_any_ranks_and_after_kills(run_mpies, start_mpies,
         assert read_digests(tmp_path / "out" / row["name"]) == read_digests(tmp_path / "serial" / row["name"])
     other = run_mpies(0, "sweep", config, *SWEEP[:4], "first=2,unit=generations", *SWEEP[5:])
     assert_refused(other, "contains another sweep (halving: ", "first=3 unit='generations' eta=2")
+
+
+def test_what_halving_has_ended_is_not_called_complete(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = yaml.safe_load(CARTPOLE.replace("generations: 10", "generations: 8"))
+    halving = {"first": 2, "unit": "generations", "eta": 2}
+    found = mpies.sweep(values, {"solver.sigma": [0.1, 0.3]}, halving=halving, out="out", progress=False)
+    rows = {row["name"]: row for row in read_table(tmp_path / "out")}
+    dropped = next(name for name, row in rows.items() if row["state"] == "dropped")
+    listed = {row["path"]: row["status"] for row in json.loads(invoke("runs", "out", "--json").stdout)}
+    assert listed == {f"out/{name}": "dropped" if name == dropped else "finished" for name in rows}
+    assert found.run(dropped).status == "dropped"
+    ends = {}
+    for name in rows:
+        assert invoke("report", f"out/{name}").code == 0
+        ends[name] = "dropped by halving" in (tmp_path / "out" / name / "report.html").read_text()
+    assert ends == {name: name == dropped for name in rows}
+    summaries = RunIndex(tmp_path / "out").summaries()
+    assert {one["name"]: one["reason"] for one in summaries}[dropped] == "dropped"
+    sigma = rows[dropped]["solver.sigma"]
+    mpies.train(values, f"solver.sigma={sigma}", out=f"out/{dropped}", progress=False)  # further, to its own end
+    assert found.run(dropped).status == "finished"
+
+
+def test_a_trial_that_waits_for_its_rung_is_told_from_one_that_goes_on(tmp_path):
+    folder = make_folder(tmp_path / "out")
+    index = RunIndex(folder.path)
+    for number, trial in enumerate(folder.trials):
+        end_rung(folder, trial, number, 3)
+        write_table(Results(folder))
+        statuses = {RunView(folder.path, one.name).status() for one in folder.trials[: number + 1]}
+        assert statuses == ({"waiting"} if number < 8 else {"dropped", "finished"})
+        reasons = {one["reason"] for one in index.summaries()}
+        assert reasons == ({"waiting"} if number < 8 else {"dropped", "generations"})

@@ -28,7 +28,7 @@ def test_settings_are_ranked_by_the_mean_of_their_finished_seeds():
         *(("high", 1), ("tied", 1), ("low", 3), ("none", 0), ("failed", 0))
     ]
     assert found[2].mean == 2.0
-    assert found[2].interval == pytest.approx(1.96 * math.sqrt(2) / math.sqrt(2))  # 1.96 standard errors of 1 and 3
+    assert found[2].interval == pytest.approx(12.706)  # by Student's t; the standard error of 1 and 3 is 1
     assert found[0].interval == 0.5  # of one seed: over its episodes
     rows = list(format_standings(results, ["a"]))
     assert rows[1][:4] == ("1", "high", "5.00 +- 0.50", "1 of 2")

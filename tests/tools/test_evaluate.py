@@ -37,6 +37,6 @@ def test_a_file_that_is_no_policy_is_refused(run, tmp_path):
     (tmp_path / "garbage.h5").write_bytes(b"x" * 1000)
     (tmp_path / "empty").mkdir()
     assert_refused(invoke("evaluate", tmp_path / "garbage.h5"), "garbage.h5", "not a file of mpies")
-    assert_refused(invoke("evaluate", tmp_path / "empty"), "contains no policy yet")
+    assert_refused(invoke("evaluate", tmp_path / "empty"), "is a folder, but not a run")
     assert_refused(invoke("evaluate", list_checkpoints(run)[0]), "is not a policy")
     assert_refused(invoke("evaluate", tmp_path / "absent"), "absent: cannot be read")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
+import mpies
 from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.policies import aligned_stack
 from mpies.policies.exported import Policy
@@ -91,6 +92,31 @@ def test_the_onnx_model_acts_to_a_millionth(policy, tmp_path):
     np.testing.assert_allclose(found, actions, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("options", [{"hidden": [8]}, {"kind": "lstm", "hidden": 4, "time_input": 9}])
+def test_exports_take_the_numbers_that_environment_hide_leaves_out(options, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    environment = {"id": "CartPole-v1", "hide": [3, 1]}
+    config, random = validate_config({"environment": environment, "policy": options}, "test"), np.random.default_rng(3)
+    arrays = {
+        "parameters": random.normal(size=Task(config).dimension).astype(np.float32),
+        "normalization": np.stack([random.normal(size=2), random.uniform(0.5, 2, 2)]).astype(np.float32),
+    }
+    path = tmp_path / "policy.h5"
+    path.write_bytes(hdf5.pack(arrays, {"config": as_yaml(resolved(config)), "generation": 3}))
+    ours, observations = mpies.Policy.load(path), random.normal(size=(50, 4)).astype(np.float32)
+    expected = ours(observations)
+    for name in ("policy.npz", "policy.py", "policy.onnx"):
+        export(path, tmp_path / name)
+    with np.load(tmp_path / "policy.npz", allow_pickle=False) as values:
+        policy = Policy(values)
+    assert policy(observations).tolist() == expected.tolist() and len(set(expected)) == 2
+    with pytest.raises(ValueError, match=r"an observation must be a vector of 4 numbers, but has shape \(50, 2\)"):
+        policy(observations[:, [0, 2]])
+    session = onnxruntime.InferenceSession(tmp_path / "policy.onnx", providers=["CPUExecutionProvider"])
+    feed = {value.name: np.zeros((50, value.shape[1]), np.float32) for value in session.get_inputs()}
+    assert session.run(["action"], feed | {"observation": observations})[0].tolist() == expected.tolist()
+
+
 def saved_again(path, folder, **sections):
     """A copy of a policy file whose config has these sections."""
     arrays, attributes = hdf5.read(path)
@@ -106,5 +132,8 @@ def test_what_cannot_be_exported_is_refused_in_one_line(policy, tmp_path):
     assert_refused(invoke("export", path, "--to", tmp_path / "absent" / "policy.npz"), "cannot be written")
     function = {"environment": {"id": "function:sphere", "dimension": 3}, "policy": {"kind": "none"}}
     other = saved_again(path, tmp_path, **function)
-    assert_refused(invoke("export", other, "--to", tmp_path / "policy.py"), "policy.kind none cannot be exported")
+    assert_refused(
+        invoke("export", other, "--to", tmp_path / "policy.py"),
+        "policy.kind none cannot be exported, since a function has no policy",
+    )
     assert [file.name for file in tmp_path.iterdir()] == ["other.h5"]

@@ -12,12 +12,12 @@ from tests.support import assert_refused, invoke
 torch = pytest.importorskip("torch", reason="PyTorch is an extra")
 
 
-def write_policy(folder, **options):
+def write_policy(folder, hide=(), **options):
     """A policy file for CartPole with these options and random parameters; the Policy, as the API has it."""
-    config = validate_config({"environment": {"id": "CartPole-v1"}, "policy": options}, "test")
+    config = validate_config({"environment": {"id": "CartPole-v1", "hide": list(hide)}, "policy": options}, "test")
     size = Task(config).policy.size
     random = np.random.default_rng(1)
-    arrays = {"parameters": random.normal(size=size), "normalization": random.uniform(0.5, 2, (2, 4))}
+    arrays = {"parameters": random.normal(size=size), "normalization": random.uniform(0.5, 2, (2, 4 - len(hide)))}
     content = hdf5.pack(
         {name: values.astype(np.float32) for name, values in arrays.items()},
         {"config": as_yaml(resolved(config)), "generation": 3},
@@ -48,6 +48,20 @@ def test_a_module_of_the_users_own_becomes_a_program_of_pytorch(tmp_path):
     session = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
     name = session.get_inputs()[0].name
     assert [session.run(None, {name: row})[0].item() for row in observations] == expected
+
+
+@pytest.mark.parametrize("module", [False, True])
+def test_a_program_takes_the_numbers_that_environment_hide_leaves_out(tmp_path, module):
+    (tmp_path / "own.py").write_text(OWN_MODULE)
+    options = {"kind": "torch", "module": f"{tmp_path}/own.py:make"} if module else {"hidden": [8]}
+    policy = write_policy(tmp_path, hide=[1, 3], **options)
+    observations = np.random.default_rng(2).normal(0, 5, (20, 1, 4)).astype(np.float32)
+    expected = [policy(row[0]) for row in observations]
+    assert len(set(map(int, expected))) == 2
+    assert invoke("export", tmp_path / "policy.h5", "--to", tmp_path / "policy.pt2").code == 0
+    program = torch.export.load(tmp_path / "policy.pt2").module()
+    assert [int(program(torch.tensor(row))) for row in observations] == expected
+    assert [int(policy.to_torch()(torch.tensor(row))) for row in observations] == expected
 
 
 @pytest.mark.parametrize("kind", ["mlp", "lstm", "gru"])

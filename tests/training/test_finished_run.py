@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
@@ -67,6 +68,12 @@ def test_it_is_one_line_and_nothing_is_built_or_changed(ranks, folder, run_mpies
         "to train it further, repeat the command with --out run stop.generations=8; for a new run, with another --out"
     )
     assert read_files(folder) == before and (folder / "run" / "finished.yaml").exists()
+
+
+def test_a_folder_with_a_space_is_quoted(folder):
+    config = load_config(folder / "config.yaml")
+    complete = find_finished_run(folder / "run", config)
+    assert "repeat the command with --out 'my run' stop.generations=8;" in complete.describe(config, Path("my run"))
 
 
 def test_ranks_of_a_supervisor_end_well_too(folder, run_mpies):

@@ -132,6 +132,19 @@ def test_of_two_runs_with_the_same_seed_the_longer_one_counts(make_curves):
     runs = [make_curves([1.0, 2.0], path="long"), make_curves([1.0], path="short"), make_curves([3.0], seed=2)]
     (group,) = group_runs(runs)
     assert [(run.config["seed"], len(run)) for run in group.runs] == [(1, 2), (2, 1)]
+    assert [*group.tell_left_out()] == ["short: same config and seed as long"]
+
+
+def test_the_command_names_the_runs_that_are_left_out(trained, tmp_path, invoke):
+    for name in ("first", "again", "other"):
+        shutil.copytree(trained / "one-seed-1", tmp_path / "runs" / name)
+    other = tmp_path / "runs/other/config.yaml"
+    other.write_text(other.read_text().replace("sigma: 0.3", "sigma: 0.4"))
+    first, again = tmp_path / "runs/first", tmp_path / "runs/again"
+    metrics = (again / "metrics.csv").read_text().splitlines(keepends=True)
+    (again / "metrics.csv").write_text("".join(metrics[:-1]))
+    ended = invoke("compare", tmp_path / "runs", "--out", tmp_path)
+    assert ended.exit_code == 0 and ended.stderr == f"left out: {again}: same config and seed as {first}\n"
 
 
 def test_what_changes_no_result_makes_no_group(make_curves):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from mpies.views.groups import (
     bootstrap_interval,
@@ -9,6 +10,7 @@ from mpies.views.groups import (
     group_runs,
     interquartile_mean,
     label_settings,
+    mean_interval,
     shorten_keys,
 )
 
@@ -42,6 +44,13 @@ def test_a_label_names_as_many_settings_as_tell_it_apart():
     assert label_settings([same]) == ["snes"]
     two = [{**same, "solver.sigma": sigma, **dict.fromkeys("abcd", sigma)} for sigma in (0.1, 0.25)]
     assert label_settings(two) == ["sigma 0.1, a 0.1, b 0.1", "sigma 0.25, a 0.25, b 0.25"]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 10, 11, 12, 20, 100])
+def test_the_interval_over_seeds_is_that_of_students_t(count):
+    values = np.random.default_rng(count).normal(size=count)
+    low, high = stats.t.interval(0.95, count - 1, values.mean(), values.std(ddof=1) / np.sqrt(count))
+    assert mean_interval(values) == pytest.approx((high - low) / 2, rel=2e-3)
 
 
 def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end():

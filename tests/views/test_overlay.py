@@ -45,6 +45,12 @@ def test_a_group_ends_where_its_first_unfinished_run_is(make_curves):
     assert panel["x"] == [1, 2] and panel["curves"][0]["high"] == [1, 2]
 
 
+def test_runs_with_the_config_and_seed_of_another_one_are_counted(make_curves):
+    runs = [make_curves([1.0] * count, path=str(count)) for count in (2, 3, 1)]
+    found = overlay([*runs, make_curves([1.0], seed=2)], "generation", "", "range", with_runs=False)
+    assert found["repeated"] == 2 and [run["name"] for run in found["groups"][0]["runs"]] == ["3", "run"]
+
+
 def test_runs_without_values_are_listed_but_not_drawn(make_curves):
     found = overlay([make_curves([None])], "generation", "sigma", "range", with_runs=False)
     assert found["drawn"] == "return_mean"
@@ -93,6 +99,7 @@ def test_names_that_list_settings_become_short(run_folder):
     for seed in (1, 2):
         make_run(run_folder / f"sweep/sigma=0.1_lots-of-other-settings_seed={seed}", run_folder / "first", 0.1, seed)
     make_run(run_folder / "sweep/sigma=0.2_seed=1", run_folder / "first", 0.2, 1)
+    (run_folder / "sweep/sweep.yaml").touch()
     listed = {one["name"]: one.get("short") for one in RunIndex(Path(run_folder)).summaries()}
     assert listed["first"] is None
     assert sorted(short for short in listed.values() if short) == [
@@ -100,7 +107,24 @@ def test_names_that_list_settings_become_short(run_folder):
         "sweep: sigma 0.1, seed 2",
         "sweep: sigma 0.2, seed 1",
     ]
-    assert shorten_names({"a=1": {}}) == {}
+    assert shorten_names({"a=1": {}}, {""}) == {}
+
+
+def test_a_name_stays_whole_where_a_shorter_one_says_less(run_folder):
+    for name in ("pole_seed=2_stop.generations=2", "pole_seed=2_stop.generations=3", "pole_solver.sigma=0.2_seed=1"):
+        sigma, seed = (0.2, 1) if "sigma" in name else (0.1, 2)
+        make_run(run_folder / name, run_folder / "first", sigma, seed)  # in no sweep
+    for generations in (3, 6):
+        for sigma in (0.1, 0.2):
+            name = f"sweep/sigma={sigma}_stop.generations={generations}_seed=1"
+            make_run(run_folder / name, run_folder / "first", sigma, 1)
+    make_run(run_folder / "sweep/sigma=0.3_stop.generations=3_seed=1", run_folder / "first", 0.3, 1)
+    for seed in (1, 2):
+        make_run(run_folder / f"seeds/seed={seed}", run_folder / "first", 0.1, seed)
+    for folder in ("sweep", "seeds"):
+        (run_folder / folder / "sweep.yaml").touch()
+    shorts = {one["name"]: one["short"] for one in RunIndex(Path(run_folder)).summaries() if "short" in one}
+    assert shorts == {"sweep/sigma=0.3_stop.generations=3_seed=1": "sweep: sigma 0.3, seed 1"}
 
 
 @pytest.mark.parametrize("reason", ["solved", "generations"])

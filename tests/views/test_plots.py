@@ -24,6 +24,18 @@ def test_what_is_no_run_is_refused_in_one_line(tmp_path, invoke):
         assert ended.exit_code == 2 and f"is {tmp_path} a run?" in ended.stderr and ended.stderr.count("\n") == 1
 
 
+def test_a_run_without_a_generation_is_left_out(run, tmp_path, invoke):
+    fresh, lacking = tmp_path / "fresh", tmp_path / "absent"
+    fresh.mkdir()
+    (fresh / "config.yaml").write_text((run / "config.yaml").read_text())
+    ended = invoke("plot", fresh, run, lacking)
+    assert ended.exit_code == 0 and [line.rpartition("/")[2] for line in ended.stdout.split()] == FILES
+    words = [f"left out: {fresh}: has no generation yet; ", f"left out: {lacking}/config.yaml: cannot be read; "]
+    assert all(line.startswith(word) for line, word in zip(ended.stderr.splitlines(), words, strict=True))
+    ended = invoke("plot", fresh, lacking)
+    assert ended.exit_code == 2 and ended.stderr.count("\n") == 1 and str(fresh) in ended.stderr
+
+
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_the_same_curves_give_the_same_bytes(make_curves, kind):
     curves = make_curves([None, 3.0, 4.0], target=5.0)

@@ -1,6 +1,9 @@
 """The report: one HTML file with everything in it."""
 
 import base64
+import html
+import re
+import shlex
 import shutil
 from html.parser import HTMLParser
 
@@ -90,7 +93,14 @@ def test_a_run_without_evaluation_says_nothing_of_one(make_curves):
 
 def test_a_name_with_html_in_it_is_shown_as_text(make_curves):
     text = make_report(make_curves([1.0], path="<i>run"))
-    assert "<i>" not in text and "<h1>&lt;i&gt;run: " in text and "--out &lt;i&gt;run<" in text
+    assert "<i>" not in text and "<h1>&lt;i&gt;run: " in text and "--out &#x27;&lt;i&gt;run&#x27;<" in text
+
+
+def test_its_commands_can_be_copied(make_curves):
+    text = make_report(make_curves([1.0], path="runs/my run"))
+    commands = [shlex.split(html.unescape(found)) for found in re.findall(">(mpies [^<]+ --[^<]+)<", text)]
+    assert ["mpies", "report", "runs/my run", "--film"] in commands
+    assert ["mpies", "train", "repeat.yaml", "--ranks", "2", "--out", "my run"] in commands
 
 
 def test_what_is_no_run_is_refused_in_one_line(tmp_path, invoke):

@@ -32,7 +32,7 @@ def test_settings_are_grouped_over_seeds_with_the_best_first(tmp_path):
     assert [(group["settings"], group["rank"], group["mean"]) for group in found["groups"]] == [
         *((["0.3"], 1, 40.0), (["0.1"], 2, 15.0), (["0.2"], 0, None))
     ]
-    assert found["groups"][1]["interval"] == pytest.approx(1.96 * 5.0) and found["groups"][0]["interval"] == 3.0
+    assert found["groups"][1]["interval"] == pytest.approx(12.706 * 5.0) and found["groups"][0]["interval"] == 3.0
     assert [found["trials"][number]["name"] for number in found["groups"][0]["trials"]] == ["a", "b"]
     assert found["trials"][5]["reason"] == "it broke" and found["groups"][2]["ended"] == 1
     assert read_sweep_table(tmp_path, "runs/lone") is None and read_sweep_table(tmp_path, "../x") is None

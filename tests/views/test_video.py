@@ -124,6 +124,53 @@ def test_an_environment_without_image_and_a_file_without_folder_are_refused(tmp_
         Video(tmp_path / "absent" / "video.gif").add_frame(Screen(np.zeros((16, 16, 3), np.uint8)))
 
 
+ROOM = """
+import gymnasium, numpy as np
+class Room(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    def reset(self, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+    def step(self, action):
+        return np.zeros(1, np.float32), 1.0, True, False, {}
+class Deaf(Room):
+    def __init__(self, size=1):
+        pass
+class Blind(Room):
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+class Seen(Blind):
+    def render(self):
+        return np.zeros((16, 16, 3), np.uint8)
+"""
+NEEDS = "its constructor must accept render_mode, and with render_mode rgb_array render must return an image"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Room", "Room() takes no arguments"),
+        ("Deaf", "Deaf.__init__() got an unexpected keyword argument 'render_mode'"),
+        ("Blind", "it draws no pictures"),
+    ],
+)
+def test_an_environment_that_draws_nothing_is_refused_with_what_it_needs(name, reason, tmp_path, invoke):
+    (tmp_path / "room.py").write_text(ROOM)
+    write_policy(tmp_path / "policy.h5", {"id": f"{tmp_path}/room.py:{name}"})
+    ended = invoke("play", tmp_path / "policy.h5", "--video", tmp_path / "video.gif")
+    assert ended.exit_code == 2 and not list(tmp_path.glob("*video*"))
+    assert ended.stderr == f"mpies: {tmp_path}/room.py:{name} cannot be shown: {reason}; {NEEDS}\n"
+
+
+def test_a_video_without_a_folder_is_refused_before_an_episode_begins(tmp_path, invoke):
+    (tmp_path / "room.py").write_text(ROOM)
+    write_policy(tmp_path / "policy.h5", {"id": f"{tmp_path}/room.py:Seen"})
+    video = tmp_path / "absent" / "video.gif"
+    ended = invoke("play", tmp_path / "policy.h5", "--video", video)
+    line = f"mpies: {video}: cannot be written (No such file or directory); give another --video\n"
+    assert (ended.exit_code, ended.stderr) == (2, line)
+    assert invoke("play", tmp_path / "policy.h5", "--video", tmp_path / "video.gif").exit_code == 0
+
+
 def test_no_video_is_made_without_a_path():
     with recording(None) as video:
         assert video is None

@@ -42,10 +42,12 @@ async function refreshCompared() {
 
 // asked: the number of runs that were asked for.
 function nameCompared(asked) {
-  const lost = asked - compared.runs;
-  say($("name"), `${plural(compared.runs, "run")} in ${plural(compared.groups.length, "group")}`);
-  say($("about"), `A group's runs differ in their seed alone.${lost ? ` ${plural(lost, "run")} without a generation left out.` : ""}`);
-  document.title = `${plural(compared.runs, "run")} – mpies`;
+  const shown = compared.runs - compared.repeated;
+  const why = { "without a generation": asked - compared.runs, "with the config and seed of another one": compared.repeated };
+  const lost = Object.entries(why).map(([words, count]) => (count ? ` ${plural(count, "run")} ${words} left out.` : ""));
+  say($("name"), `${plural(shown, "run")} in ${plural(compared.groups.length, "group")}`);
+  say($("about"), `A group's runs differ in their seed alone.${lost.join("")}`);
+  document.title = `${plural(shown, "run")} – mpies`;
 }
 
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;

@@ -99,7 +99,7 @@ function showRuns() {
       rows.set(one.name, row);
     }
     const [box, link] = row.children, [name, badge, more] = link.children;
-    const status = one.reason === "solved" ? "solved" : one.state;
+    const status = ["solved", "dropped", "waiting"].includes(one.reason) ? one.reason : one.state;
     box.checked = checked.has(one.name);
     say(name, one.short || (one.name === "." ? "this run" : one.name));
     link.title = one.name;
