@@ -131,7 +131,8 @@ class OwnSolver(Solver[Any, Any]):
             raise
         except RAISED as error:
             hint = ""
-            if not len(moments) and super(OwnSolver, type(self)).compute_weights is Solver.compute_weights:
+            has_rows = self.options.noise_rows(self.dimension)
+            if has_rows and not len(moments) and super(OwnSolver, type(self)).compute_weights is Solver.compute_weights:
                 hint = "; the class has no compute_weights, so the moments that update gets are empty"
             raise self._problem(explain_raised("update", error, self._file) + hint) from error
         if returned is not None:

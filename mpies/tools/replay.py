@@ -132,7 +132,7 @@ def load_member(path: str | Path, generation: int, member: int) -> RecordedMembe
     before = Replay(path)
     if generation <= before.generation:
         raise RunError(
-            f"{path}: generation {generation} cannot be played again, since its ledger begins with generation "
+            f"{path}: generation {generation} cannot be replayed, since its ledger begins with generation "
             f"{before.generation + 1} and earlier ones are lost; give that or a later one"
         )
     before.run_until(generation - 1, wanted=generation)

@@ -26,7 +26,7 @@ OVERRIDES = {
     "ant-ars": [
         *LINEAR,
         "solver={kind: ars, population: 120, top: 20, sigma: 0.025, learning_rate: 0.015, alive_bonus: 1}",
-        *("stop.generations=1000", "stop.target=2334"),
+        *("stop.generations=1000", "stop.target=2334", "evaluation.episodes=100"),
     ],
     "ant_bullet-cma": ["solver={kind: cma_es, population: 100, episodes: 5, sigma: 0.1, covariance: diagonal}"],
     "bipedal_walker-pepg": [
