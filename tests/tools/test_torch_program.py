@@ -31,15 +31,21 @@ def make(i, o): return torch.nn.Sequential(torch.nn.Linear(i, 5), torch.nn.GELU(
 """
 
 
-def test_a_module_of_the_users_own_becomes_a_program_of_pytorch(tmp_path):
-    (tmp_path / "own.py").write_text(OWN_MODULE)
-    policy = write_policy(tmp_path, kind="torch", module=f"{tmp_path}/own.py:make")
+def check_program(folder, policy):
+    """Assert that the .pt2 of a policy has its actions.  Returns observations (20, 1, 4) and these actions."""
     observations = np.random.default_rng(2).normal(0, 5, (20, 1, 4)).astype(np.float32)
     expected = [policy(row[0]) for row in observations]
     assert len(set(map(int, expected))) == 2
-    assert invoke("export", tmp_path / "policy.h5", "--to", tmp_path / "policy.pt2").code == 0
-    program = torch.export.load(tmp_path / "policy.pt2").module()
+    assert invoke("export", folder / "policy.h5", "--to", folder / "policy.pt2").code == 0
+    program = torch.export.load(folder / "policy.pt2").module()
     assert [int(program(torch.tensor(row))) for row in observations] == expected
+    return observations, expected
+
+
+def test_a_module_of_the_users_own_becomes_a_program_of_pytorch(tmp_path):
+    (tmp_path / "own.py").write_text(OWN_MODULE)
+    policy = write_policy(tmp_path, kind="torch", module=f"{tmp_path}/own.py:make")
+    observations, expected = check_program(tmp_path, policy)
     outcome = invoke("export", tmp_path / "policy.h5", "--to", tmp_path / "policy.py")
     assert_refused(outcome, "policy.kind torch needs PyTorch; export it to .pt2 or .onnx")
     pytest.importorskip("onnxscript")
@@ -55,12 +61,7 @@ def test_a_program_takes_the_numbers_that_environment_hide_leaves_out(tmp_path, 
     (tmp_path / "own.py").write_text(OWN_MODULE)
     options = {"kind": "torch", "module": f"{tmp_path}/own.py:make"} if module else {"hidden": [8]}
     policy = write_policy(tmp_path, hide=[1, 3], **options)
-    observations = np.random.default_rng(2).normal(0, 5, (20, 1, 4)).astype(np.float32)
-    expected = [policy(row[0]) for row in observations]
-    assert len(set(map(int, expected))) == 2
-    assert invoke("export", tmp_path / "policy.h5", "--to", tmp_path / "policy.pt2").code == 0
-    program = torch.export.load(tmp_path / "policy.pt2").module()
-    assert [int(program(torch.tensor(row))) for row in observations] == expected
+    observations, expected = check_program(tmp_path, policy)
     assert [int(policy.to_torch()(torch.tensor(row))) for row in observations] == expected
 
 
