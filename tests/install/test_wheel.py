@@ -73,7 +73,9 @@ def check(programs, folder, digests, has_pybullet):
     assert ("ok    pybullet" in found) == has_pybullet
     listed = run(programs / "mpies", "reproduce", "--list", folder=folder)
     assert "\nhopper-openai " in listed and "500.0" in listed
-    assert "recorded recipes: ant_bullet, " in run(programs / "mpies", "reproduce", "x", folder=folder, expected=2)
+    records = run(sys.executable, "-m", "mpies", "reproduce", "x", folder=folder, expected=2)
+    assert "recorded recipes: ant, ant_bullet, " in records
+    assert run(programs / "mpies", "reproduce", "x", folder=folder, expected=2) == records
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
