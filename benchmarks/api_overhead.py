@@ -3,7 +3,8 @@
     python benchmarks/api_overhead.py [--repeats 5] [--ranks 2] [--json FILE] [CONFIG] [KEY=VALUE ...]
 
 1. Seconds of wall time a generation of `mpies.train` in this process, without callbacks, with one that does nothing,
-   with one that takes 1 ms, and with one that asks for the policy; each between the first and the last generation.
+   with one that works for 1 ms, with one that sleeps for 1 ms, and with one that asks for the policy; each between the
+   first and the last generation.
 2. Seconds a generation of `mpies.train(ranks=N, callbacks=...)` and of `mpirun -n N mpies train`, by the run's clock.
 3. Milliseconds that `import mpies` takes beyond `import numpy`.
 
@@ -39,6 +40,11 @@ def take_a_millisecond(run: mpies.Run, row: dict) -> None:
     until = time.perf_counter() + 0.001
     while time.perf_counter() < until:
         pass
+
+
+def sleep(run: mpies.Run, row: dict) -> None:
+    """A callback that sleeps for 1 ms."""
+    time.sleep(0.001)
 
 
 def ask_for_policy(run: mpies.Run, row: dict) -> None:
@@ -120,7 +126,13 @@ def main() -> None:
         def new() -> Path:
             return Path(folder) / str(next(number))
 
-        callbacks = {"none": None, "nothing": nothing, "1 ms": take_a_millisecond, "the policy": ask_for_policy}
+        callbacks = {
+            "none": None,
+            "nothing": nothing,
+            "1 ms": take_a_millisecond,
+            "1 ms asleep": sleep,
+            "the policy": ask_for_policy,
+        }
         results["callbacks, seconds a generation"] = measure(
             {
                 name: lambda callback=callback: in_process(config, overrides, new(), callback)

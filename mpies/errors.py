@@ -24,6 +24,10 @@ class RunError(UserError):
     """A file of a run is absent, damaged or of another kind than expected."""
 
 
+class RunTooShort(RunError):
+    """The run has too few generations for what was asked."""
+
+
 class NewerFormat(RunError):
     """The file was written by a newer mpies."""
 

@@ -57,9 +57,10 @@ def plot(
 ) -> None:
     """Draw the return of runs against time, generations and steps.
 
-    The pictures are reward_vs_*.png in the directory of each RUN. A RUN without a generation is left out.
+    The pictures are reward_vs_*.png in the directory of each RUN. A RUN without a generation is left out, with
+    --trajectory also one of fewer than three.
     """
-    from mpies.errors import RunError
+    from mpies.errors import RunError, RunTooShort
     from mpies.views.curves import read_curves
     from mpies.views.plots import write_plots
 
@@ -85,8 +86,14 @@ def plot(
             paths = write_landscape(run, umap, grid, episodes, width, formats)
         else:
             paths = write_plots(curves.path, curves, width, formats=formats, scale=scale)
-        for path in paths:
-            echo(path)
+        try:
+            for path in paths:
+                echo(path)
+        except RunTooShort as error:
+            left_out.append(str(error))
+            if len(left_out) == len(runs):
+                raise RunError("; ".join(left_out)) from None
+            click.echo(f"left out: {error}", err=True)
 
 
 @click.command()

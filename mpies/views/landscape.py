@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.config.schema import Config
-from mpies.errors import ConfigError
+from mpies.errors import ConfigError, RunTooShort
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import play_alone
 from mpies.runs import ledger
@@ -54,14 +54,14 @@ class Trajectory:
 def read_trajectory(path: str | Path) -> Trajectory:
     """The Trajectory of a run, recomputed from its first checkpoint and its ledger.
 
-    Raises ConfigError for a run of fewer than three generations.
+    Raises RunTooShort for a run of fewer than three generations.
     """
     path = Path(path)
     replay = Replay(path)
     start = replay.generation
     records = [record for record, _ in ledger.read(path / "ledger.bin", after=start)]
     if len(records) < 3:
-        raise ConfigError(f"{path}: a trajectory needs at least 3 generations, but the ledger has {len(records)}")
+        raise RunTooShort(f"{path}: a trajectory needs at least 3 generations, but the ledger has {len(records)}")
     shown = sorted(set(np.linspace(0, len(records) - 1, min(len(records), MAX_MEANS), dtype=int).tolist()))
     learner, config = replay.learner, replay.config
     solver = learner.solver

@@ -1,12 +1,13 @@
 """The path of a search and the return around its end."""
 
+import shutil
 from importlib.util import find_spec
 
 import imageio.v3
 import numpy as np
 import pytest
 
-from mpies.errors import ConfigError
+from mpies.errors import RunTooShort
 from mpies.runs import hdf5
 from mpies.runs.ledger import read
 from mpies.tools.evaluate import evaluate_policy
@@ -68,8 +69,22 @@ def test_principal_axes_are_those_of_the_singular_values():
 def test_a_run_of_two_generations_has_no_trajectory(run):
     ledger = run / "ledger.bin"
     ledger.write_bytes(ledger.read_bytes()[: list(read(ledger))[1][1]])
-    with pytest.raises(ConfigError, match="at least 3 generations, but the ledger has 2"):
+    with pytest.raises(RunTooShort, match="at least 3 generations, but the ledger has 2"):
         read_trajectory(run)
+
+
+def test_runs_without_a_trajectory_are_left_out_beside_others(run, tmp_path, invoke):
+    short = tmp_path / "short"
+    shutil.copytree(run, short)
+    ledger = short / "ledger.bin"
+    ledger.write_bytes(ledger.read_bytes()[: list(read(ledger))[1][1]])
+    options = "--trajectory", "--grid", "3", "--episodes", "1"
+    ended = invoke("plot", short, run, *options)
+    assert ended.exit_code == 0 and (run / "trajectory.png").exists() and not (short / "trajectory.png").exists()
+    assert ended.stderr == f"left out: {short}: a trajectory needs at least 3 generations, but the ledger has 2\n"
+    ended = invoke("plot", short, *options)
+    assert ended.exit_code == 2 and "at least 3 generations, but the ledger has 2" in ended.stderr
+    assert "left out" not in ended.stderr
 
 
 def test_umap_is_drawn_where_it_is_installed_and_else_named(run, invoke):
