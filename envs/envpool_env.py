@@ -73,6 +73,14 @@ def offers(environment_id: str) -> bool:
     return False
 
 
+def is_atari(environment_id: str) -> bool:
+    """Whether EnvPool is installed and has this id for an Atari game."""
+    if not offers(environment_id):
+        return False
+    family: str = _import_envpool().registration.registry.specs[environment_id][0]
+    return family == "envpool.atari"
+
+
 class EnvPoolEnv(VectorEnv):
     """Episodes of an environment in EnvPool's registry.
 

@@ -31,6 +31,12 @@ def offers(environment_id: str) -> bool:
     return environment_id in load_registry() or environment_id.startswith("ALE/")
 
 
+def name_in_gymnasium(environment_id: str) -> str:
+    """The id that one of EnvPool's environments has in gymnasium: EnvPool's Pong-v5 is ALE/Pong-v5."""
+    is_game = environment_id not in load_registry() and envpool_env.is_atari(environment_id)
+    return f"ALE/{environment_id}" if is_game else environment_id
+
+
 def make(environment_id: str, max_steps: int | None = None, **kwargs: Any) -> gymnasium.Env[Any, Any]:
     """Build an environment of gymnasium's registry.
 

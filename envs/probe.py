@@ -50,7 +50,8 @@ def _choose(part: Discrete | Continuous | Binary, scores: npt.NDArray[np.float32
         return np.array([scores.argmax()])
     if isinstance(part, Binary):
         return scores > 0
-    low, high = (np.clip(bound, -10, 10) for bound in (part.low, part.high))
+    nearest = np.clip(0, part.low, part.high)  # the action that is closest to zero
+    low, high = np.maximum(part.low, nearest - 10), np.minimum(part.high, nearest + 10)
     return np.clip((low + high) / 2 + scores * (high - low) / 2, low, high)
 
 

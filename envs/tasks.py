@@ -79,7 +79,8 @@ class TaskEnv(VectorEnv):
         return _TaskBatch(batch, self._shown, self._action_repeat)
 
     def measure_behaviour(self, names: Sequence[str]) -> int:
-        return self._env.measure_behaviour(names)
+        self.behaviour, self.behaviour_size = tuple(names), self._env.measure_behaviour(names)
+        return self.behaviour_size
 
     def try_out(self) -> None:
         self._env.try_out()

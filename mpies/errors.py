@@ -24,8 +24,8 @@ class RunError(UserError):
     """A file of a run is absent, damaged or of another kind than expected."""
 
 
-class RunTooShort(RunError):
-    """The run has too few generations for what was asked."""
+class NoTrajectory(RunError):
+    """The mean of the run has no path that could be drawn."""
 
 
 class NewerFormat(RunError):

@@ -6,6 +6,7 @@ takes the package's own time per generation, and no episode is evaluated.
 """
 
 import random
+import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ from mpies.solvers.base import OptionsT, Results, Solver
 from mpies.solvers.noise import FloatArray
 from mpies.solvers.streams import SOLVER, stream
 
+# One thread at a time: the global generators are those of the whole process.
+_global_generators = threading.RLock()
+
 Candidates = Sequence[npt.NDArray[np.float64]]  # each (d,)
 
 
@@ -26,17 +30,18 @@ Candidates = Sequence[npt.NDArray[np.float64]]  # each (d,)
 def seeded_global_generators(seed: int, generation: int) -> Iterator[None]:
     """A context in which the global generators of NumPy and Python are seeded by (seed, generation).
 
-    Their states from before are put back at the end.
+    Their states from before are put back at the end.  Other threads that ask for such a context wait until then.
     """
-    numpy_state, python_state = np.random.get_state(), random.getstate()
     first, second = stream(seed, SOLVER, generation).integers(2**32, size=2)
-    np.random.seed(int(first))
-    random.seed(int(second))
-    try:
-        yield
-    finally:
-        np.random.set_state(numpy_state)
-        random.setstate(python_state)
+    with _global_generators:
+        numpy_state, python_state = np.random.get_state(), random.getstate()
+        np.random.seed(int(first))
+        random.seed(int(second))
+        try:
+            yield
+        finally:
+            np.random.set_state(numpy_state)
+            random.setstate(python_state)
 
 
 class ExternalSolver(Solver[OptionsT, base.Proposal]):

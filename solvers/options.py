@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
 # PyYAML follows YAML 1.1, which reads 1e-3 as a string.  So a string is converted if its key is a number.
 _NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
@@ -45,6 +45,31 @@ def _flag(value: Any) -> bool:
     return value
 
 
+def _require_plain(value: Any, name: str) -> None:
+    """Raise ValueError unless config.yaml and JSON keep the value as it is.  name: the key that has it."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"{name} has the key {key}, which must be text; quote or remove it")
+            _require_plain(inner, f"{name}.{key}")
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            _require_plain(inner, f"{name}[{number}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} accepts only finite numbers, but is {value}; give a large number, or remove it")
+    elif value is not None and not isinstance(value, bool | int | float | str):
+        raise ValueError(
+            f"{name} accepts only numbers, text, true, false, lists and sections, but is a {type(value).__name__}; "
+            "quote or remove it"
+        )
+
+
+def _arguments(values: dict[str, Any]) -> dict[str, Any]:
+    for key, value in values.items():
+        _require_plain(value, key)
+    return values
+
+
 Real = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Positive = Annotated[Real, Field(gt=0)]
 NonNegative = Annotated[Real, Field(ge=0)]
@@ -54,6 +79,7 @@ Count = Annotated[Integer, Field(ge=1, lt=2**63)]
 WholeNumber = Annotated[Integer, Field(ge=0)]
 Text = Annotated[str, BeforeValidator(_text)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
+Arguments = Annotated[dict[str, Any], AfterValidator(_arguments)]  # keyword arguments of a function of the user's
 
 
 SMALL_NETWORK = 20_000  # parameters up to which wide noise and large steps are the defaults

@@ -46,7 +46,9 @@ class _Checks(Population):
             groups = super().groups(dimension)
         wanted, members = isinstance(groups, np.ndarray) and groups.dtype.kind in "iu", self.members(dimension)
         is_right = wanted and groups.shape == (members,)
-        return self._require("groups", groups, is_right, f"whole numbers of shape ({members},), one for each member")
+        self._require("groups", groups, is_right, f"whole numbers of shape ({members},), one for each member")
+        self._require("groups", int(groups.min()), groups.min() >= 0, "numbers from 0 on")
+        return groups
 
     def is_complete(self, episodes: int, steps: int) -> bool:
         with self._explaining("is_complete"):

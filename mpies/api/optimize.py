@@ -273,7 +273,7 @@ def _row(es: AskTell, evaluated: Evaluated, seconds: float) -> Row:
         "value_min": float(values.min()),
         "value_max": float(values.max()),
         "failures": len(evaluated.values) - len(values),
-        **es.report(),
+        **{name: int(it) if isinstance(it, int | np.integer) else float(it) for name, it in es.report().items()},
     }
 
 

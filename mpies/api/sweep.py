@@ -1,5 +1,6 @@
 """`mpies.sweep`: many runs whose settings vary, in this process, on all ranks of mpirun, or as a job of its own."""
 
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -105,10 +106,8 @@ def sweep(
     >>> found = mpies.sweep("cartpole", {"solver.sigma": [0.05, 0.1]}, seeds=3)                   # doctest: +SKIP
     >>> found.best, found.to_pandas()                                                             # doctest: +SKIP
     """
-    numbers = {"ranks": ranks, "ranks_per_run": ranks_per_run, "trials": trials}
-    for name, number in numbers.items():
-        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
-            raise ConfigError(f"{name} must be a whole number from 1 on, but is {number!r}")
+    ranks, ranks_per_run = _read_number("ranks", ranks), _read_number("ranks_per_run", ranks_per_run)
+    trials, draw_seed = _read_number("trials", trials), _read_number("draw_seed", draw_seed, least=0)
     if ranks is not None and comm is not None:
         raise ConfigError("ranks starts a job of its own, and comm trains in this one; leave one of them out")
     with fixed_start_folder():
@@ -127,6 +126,16 @@ def sweep(
         return SweepResult(absolute(folder), rank_settings(found))
 
 
+def _read_number(name: str, given: Any, least: int = 1) -> int | None:
+    """An argument as a number of Python's; None where it is left out.  Raises ConfigError."""
+    number = as_plain(given)
+    if number is None:
+        return None
+    if not isinstance(number, int) or isinstance(number, bool) or number < least:
+        raise ConfigError(f"{name} must be a whole number from {least} on, but is {number!r}")
+    return number
+
+
 def _describe(
     config: Any,
     vary: dict[str, Any],
@@ -137,7 +146,8 @@ def _describe(
 ) -> Sweep:
     """The Sweep of the arguments.  Raises ConfigError."""
     plain = as_plain(vary)
-    seeds = seeds if isinstance(seeds, str) or not isinstance(seeds, Iterable) else [as_plain(seed) for seed in seeds]
+    seeds = as_plain([*seeds] if isinstance(seeds, Iterable) and not isinstance(seeds, str) else seeds)
+    methods = tuple(map(as_plain, methods))
     if isinstance(config, str | Path):
         return load_sweep(config, plain, trials, seeds, draw_seed, *methods)
     if not isinstance(config, Mapping | Config):
@@ -163,5 +173,7 @@ def _sweep_as_job(request: SweepRequest, ranks: int, progress: bool) -> None:
         supervisor, messages = supervise_sweep(["--", str(file)], request, ranks, folder), Messages()
         supervisor.output, supervisor.write = None if progress else subprocess.DEVNULL, messages.write
         code = supervisor.run()
+    for number in {*supervisor.received} - {signal.SIGINT}:  # it was meant for the whole process
+        signal.raise_signal(number)
     if code not in (FINISHED, REQUEUE) and (messages.error or folder.count_left()):
         raise messages.failure(code)

@@ -102,11 +102,11 @@ def k8s(
     """Train CONFIG as an MPIJob; a node is a worker."""
     from mpies.jobs import kubernetes
     from mpies.jobs.submit import plan
-    from mpies.jobs.submit_sweep import as_sweep_file, plan_sweep
+    from mpies.jobs.submit_sweep import plan_sweep
 
     arguments = config, overrides, out, nodes, ranks_per_node, constants, None, None, None
     if sweep:
-        job, text = as_sweep_file(*plan_sweep(*arguments, options, ranks_per_run))
-        sys.exit(kubernetes.launch(job, base, image, not dry_run, click.echo, text))
+        job, found = plan_sweep(*arguments, options, ranks_per_run)
+        sys.exit(kubernetes.launch(job, base, image, not dry_run, click.echo, found))
     check_no_sweep(options, ranks_per_run)
     sys.exit(kubernetes.launch(plan(*arguments), base, image, not dry_run, click.echo))

@@ -58,9 +58,9 @@ def plot(
     """Draw the return of runs against time, generations and steps.
 
     The pictures are reward_vs_*.png in the directory of each RUN. A RUN without a generation is left out, with
-    --trajectory also one of fewer than three.
+    --trajectory also one of fewer than three, and one whose mean never moved.
     """
-    from mpies.errors import RunError, RunTooShort
+    from mpies.errors import NoTrajectory, RunError
     from mpies.views.curves import read_curves
     from mpies.views.plots import write_plots
 
@@ -89,7 +89,7 @@ def plot(
         try:
             for path in paths:
                 echo(path)
-        except RunTooShort as error:
+        except NoTrajectory as error:
             left_out.append(str(error))
             if len(left_out) == len(runs):
                 raise RunError("; ".join(left_out)) from None

@@ -68,7 +68,7 @@ def sweep(
         from mpies.jobs.hosts import count_slots
         from mpies.jobs.sweep_dry_run import dry_run as dry
 
-        sys.exit(dry(request, *count_slots(where.hosts, where.hostfile, ranks)))
+        sys.exit(dry(request, *count_slots(where.hosts, where.hostfile, ranks, where.min_ranks)))
     if ranks is None and not where.hosts and not where.hostfile:
         sys.exit(jobs.sweep_on_this_rank(request))
     words = [*options.words(), "--log-format", log_format, "--", config, *overrides]

@@ -64,7 +64,7 @@ def train(
         from mpies.jobs import dry_run as dry
         from mpies.jobs.hosts import count_slots
 
-        slots, _ = count_slots(where.hosts, where.hostfile, ranks)
+        slots, _ = count_slots(where.hosts, where.hostfile, ranks, where.min_ranks)
         sys.exit(dry.dry_run(config, out, resume, overrides, numbers, slots))
     if ranks is not None or where.hosts or where.hostfile:
         from mpies.jobs.supervisor import supervise_training

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,8 @@ COMPONENTS = {
 # Variables that name a default hostfile: Open MPI 5 and 4, MPICH.
 HOSTFILES = ("PRTE_MCA_prte_default_hostfile", "OMPI_MCA_orte_default_hostfile", "HYDRA_HOST_FILE")
 _OWNERS = ("prterun", "prted", "mpirun", "mpiexec")  # programs that have a folder ompi.NUMBER or prted.NUMBER
+# Their names.  All jobs of a user share a folder ompi.HOST.USER, which is that of Open MPI 4.
+LEFTOVER = re.compile(r"(?:ompi|prted)\.(\d+)", re.ASCII)
 ATTEMPTS = 3  # how often a command is started whose mpiexec starts no rank
 # How Open MPI 5 says so: where a killed mpiexec had the same process number and left its folder /tmp/ompi.NUMBER, and
 # where a host has answered a moment ago but its daemon does not come up.
@@ -77,8 +80,8 @@ def remove_leftovers(folder: str | Path | None = None) -> None:
     temporary = Path(folder or tempfile.gettempdir())
     for path in (*temporary.glob("ompi.*"), *temporary.glob("prted.*")):
         with contextlib.suppress(OSError):
-            number = path.suffix[1:]
-            if number.isdecimal() and path.stat().st_uid == os.geteuid() and _program(number) not in _OWNERS:
+            name = LEFTOVER.fullmatch(path.name)
+            if name and path.stat().st_uid == os.geteuid() and _program(name[1]) not in _OWNERS:
                 shutil.rmtree(path, ignore_errors=True)
 
 

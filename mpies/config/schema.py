@@ -14,6 +14,7 @@ from mpies.policies.base import PolicyOptions
 from mpies.solvers import SOLVERS
 from mpies.solvers.base import Solver
 from mpies.solvers.options import (
+    Arguments,
     Count,
     Flag,
     Fraction,
@@ -55,7 +56,7 @@ class EnvironmentSection(Options):
         "auto",
         description="auto chooses EnvPool if it has the id and no kwargs are given, else gymnasium, else gym",
     )
-    kwargs: dict[str, Any] = Field({}, description="keyword arguments of the environment's constructor")
+    kwargs: Arguments = Field({}, description="keyword arguments of the environment's constructor")
     rebuild: Literal["auto", "always", "never"] = Field(
         "auto",
         description="whether each episode gets a new environment object; auto does so if a short probe finds state "

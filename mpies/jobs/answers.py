@@ -6,7 +6,7 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -124,9 +124,3 @@ def judge_answer(host: Host, own: Mapping[str, str], output: str, errors: str) -
         said = ", ".join(f"{name} {theirs.get(name, 'absent')} (here {own.get(name, 'absent')})" for name in different)
         return Answer(host, f"{host.name} has {said}; install the same versions on all hosts", is_mismatch=True)
     return Answer(host)
-
-
-def names_of(hosts: Iterable[Host]) -> str:
-    """Hosts for a line of the log: a few names, and how many more."""
-    names = [host.name for host in hosts]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

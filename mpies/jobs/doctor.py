@@ -5,6 +5,7 @@ Each check yields Findings from the values it is given; `examine` runs all check
 
 import os
 import re
+import shlex
 import shutil
 import socket
 import sys
@@ -272,10 +273,11 @@ def _judge_clock(text: str, apart: float) -> Finding:
 
 def check_leftovers(folder: str | Path) -> Findings:
     """Whether killed launchers have left folders: Open MPI 5 gives up if it gets the process number of one of them."""
-    left = [path for path in Path(folder).glob("ompi.*") if not Path("/proc", path.suffix[1:]).exists()]
+    names = filter(None, (mpiexec.LEFTOVER.fullmatch(path.name) for path in sorted(Path(folder).glob("ompi.*"))))
+    left = [f"{folder}/{name[0]}" for name in names if not Path("/proc", name[1]).exists()]
     if left:
-        text = f"{folder}/ompi.* is left of {len(left)} killed mpirun; one with the same process number would fail"
-        yield Finding("note", "leftovers", text, f"rm -r {folder}/ompi.* while no mpirun is running")
+        text = f"{_few(left)} is left of {len(left)} killed mpirun; one with the same process number would fail"
+        yield Finding("note", "leftovers", text, f"rm -r {shlex.join(left)}")
 
 
 def check_disk(folder: str | Path) -> Findings:

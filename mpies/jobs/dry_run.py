@@ -1,5 +1,6 @@
 """What `mpies train` would do: everything is checked and nothing is written."""
 
+import contextlib
 import math
 import os
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from mpies.runs.files import default_out
 from mpies.runs.metrics import read_metrics
 from mpies.runs.opening import check_directory
 from mpies.runs.reader import RunView
+from mpies.runs.tracking import make_trackers
 from mpies.scaling.bench import play_sample
 from mpies.scaling.cost import describe_cost
 from mpies.training.task import Task
@@ -64,14 +66,16 @@ def describe_training(
     config, base = load_config(path, overrides), Path(out) if out else default_out(path, overrides)
     if ranks is not None and mpiexec.find() is None:
         raise ConfigError('--ranks needs mpirun: pip install "mpies[mpi]", or load an MPI')
-    count, task = ranks or size, Task(config)
-    runs, is_new = [], False
-    for seed in seeds or (None,):
-        folder = base if seed is None else Path(f"{base}-seed-{seed}")
-        changed = config if seed is None else load_config(path, [*overrides, f"seed={seed}"])
-        state = describe_run(folder, changed, resume, base)
-        is_new |= state == "new"
-        runs.append(("run", f"{folder}: {state}"))
+    count = ranks or size
+    with contextlib.closing(Task(config)) as task:
+        runs, is_new = [], False
+        for seed in seeds or (None,):
+            folder = base if seed is None else Path(f"{base}-seed-{seed}")
+            changed = config if seed is None else load_config(path, [*overrides, f"seed={seed}"])
+            state = describe_run(folder, changed, resume, base)
+            is_new |= state == "new"
+            runs.append(("run", f"{folder}: {state}"))
+        pace = describe_pace(config, task, is_new, folder, count)
     task_words = f"{config.environment.id}; policy {config.policy.kind}, solver {config.solver.kind}"
     lines = [
         ("config", f"{find_config(path)} {' '.join(overrides)}".rstrip()),
@@ -79,7 +83,7 @@ def describe_training(
         *runs,
         ("ranks", f"{count}{', which are started with mpirun' if ranks else ''}"),
         ("ends", describe_stop(config.stop)),
-        ("a generation takes", describe_pace(config, task, is_new, folder, count)),
+        ("a generation takes", pace),
     ]
     text = "\n".join(f"{name:24}{value}" for name, value in lines)
     return f"{text}{describe_cost(config, count)}\n\nnothing was written"
@@ -101,6 +105,7 @@ def describe_run(folder: Path, config: Config, resume: str, out: Path) -> str:
     finished = find_finished_run(folder, config) if resume != "never" else None
     if finished:
         return finished.describe(config, out).removeprefix(f"{folder}: ")
+    make_trackers(absolute(folder), config, lambda line: None)
     rows = read_metrics(absolute(folder))
     return f"continues after generation {rows[-1]['generation']}" if rows else "new"
 

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -140,13 +140,37 @@ def find_source(
     return GivenHosts(hosts) if hosts else None
 
 
-def count_slots(hosts: str | None, hostfile: str | None, ranks: int | None) -> tuple[int | None, int | None]:
+def names_of(hosts: Iterable[Host]) -> str:
+    """Hosts for a line of the log: a few names, and how many more."""
+    names = [host.name for host in hosts]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def check_slots(hosts: Sequence[Host], ranks: int | None, min_ranks: int) -> None:
+    """Raise ConfigError where the hosts have too few slots for a job.  ranks, min_ranks: as for Placement."""
+    needed, slots = max(ranks or 1, min_ranks), sum(host.slots for host in hosts)
+    if not hosts:
+        raise ConfigError("no hosts are named; give --hosts h1:8,h2:8 or a --hostfile with lines NAME slots=N")
+    if ranks is not None and min_ranks > ranks:
+        raise ConfigError(f"--min-ranks {min_ranks} is more than --ranks {ranks}; lower it")
+    if slots < needed:
+        option = "--ranks" if ranks and ranks >= min_ranks else "--min-ranks"
+        raise ConfigError(
+            f"{option} {needed} is more than the {slots} slots of {names_of(hosts)}; lower it, or name more hosts"
+        )
+
+
+def count_slots(
+    hosts: str | None, hostfile: str | None, ranks: int | None, min_ranks: int = 1
+) -> tuple[int | None, int | None]:
     """How many ranks `ranks` are on these hosts, and how many of them the largest host has.
 
-    None where there are no hosts, or no `ranks`, which say so.  Raises ConfigError.
+    None where there are no hosts, or no `ranks`, which say so.  Raises ConfigError, also where there are too few slots.
     """
     source = find_source(hosts, hostfile)
     if source is None:
         return ranks, ranks
-    slots = [host.slots for host in source.hosts()]
-    return min(ranks or sum(slots), sum(slots)) or None, max(slots, default=None)
+    listed = source.hosts()
+    check_slots(listed, ranks, min_ranks)
+    slots = [host.slots for host in listed]
+    return ranks or sum(slots), max(slots)

@@ -18,8 +18,12 @@ from mpies.config.loading import as_yaml, flatten_settings, load_config, read_co
 from mpies.config.recipes import find_recipes
 from mpies.errors import ConfigError
 from mpies.jobs.submit import Echo, Job, describe, predict_run, repository_file, submit, write_file
+from mpies.jobs.submit_sweep import as_sweep_file
+from mpies.sweeps.trials import Sweep
 
 SLACK = 64 * 2**20  # bytes of shared memory beside the noise table, for MPI
+OWN_FILES = "environment.id", "policy.module", "solver.kind"  # keys whose value may be file.py:name
+LARGEST = 900_000  # bytes of a file beside the others in a ConfigMap, which holds a mebibyte
 CONFIGS = "/configs"  # where pods find the config
 NAME_LENGTH = 40  # of an MPIJob at most: pods are called NAME-worker-N, which must be a name of DNS
 
@@ -42,7 +46,7 @@ def overlay(
             "medium: Memory, as in k8s/mpi-operator/base"
         )
     shared_memory = f"template/spec/volumes/{volumes.index('shared-memory')}"
-    paths = {key: Path(value.rpartition(":")[0]).name for key, value in (own or {}).items()}
+    paths = {key: _split(value)[0].name for key, value in (own or {}).items()}
     launcher, workers = "/spec/mpiReplicaSpecs/Launcher", "/spec/mpiReplicaSpecs/Worker"
     resources = {"cpu": str(job.ranks_per_node), "memory": _mebibytes(job.memory)}
     name = Path(job.config).name
@@ -58,7 +62,7 @@ def overlay(
             f"/runs/{Path(job.out).name}",
             *job.options,
             *job.overrides,
-            *(f"{key}={CONFIGS}/{paths[key]}:{value.rpartition(':')[2]}" for key, value in (own or {}).items()),
+            *(f"{key}={CONFIGS}/{paths[key]}{_split(value)[1]}" for key, value in (own or {}).items()),
         ],
     }
     if job.command != "train":
@@ -100,22 +104,50 @@ def job_name(job: Job) -> str:
     return f"{plain[: NAME_LENGTH - len(ending) - 1].rstrip('-')}-{ending}"
 
 
-def find_own_files(job: Job) -> dict[str, str]:
-    """The keys of a Job's config that name a file of the user's, to their values, file.py:name.
+def find_own_files(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The settings that name a file of the user's: file.py:name, or a policy to begin with.
 
     Raises ConfigError where a file cannot be sent beside the others.
     """
-    settings = flatten_settings(resolved(load_config(job.config, job.overrides)))
-    own = {key: str(settings.get(key, "")) for key in ("environment.id", "policy.module", "solver.kind")}
-    own = {key: value for key, value in own.items() if value.rpartition(":")[0].endswith(".py")}
+    own = {key: str(settings.get(key, "")) for key in OWN_FILES}
+    own = {key: value for key, value in own.items() if _names_file(value)}
+    if (first := settings.get("policy.init_from")) and Path(first).exists():  # another one is in the image
+        if Path(first).is_dir():
+            raise ConfigError(f"policy.init_from: {first} is a folder; name a file in it, such as {first}/best.h5")
+        own["policy.init_from"] = first
     sources: dict[str, Path] = {}
     for key, value in own.items():
-        file = Path(value.rpartition(":")[0])
+        file = _split(value)[0]
         if not _is_valid(file.name) or sources.setdefault(file.name, file.resolve()) != file.resolve():
             raise ConfigError(
                 f"{key}: {file} needs a name of its own in a ConfigMap: letters, digits, - . _; rename it"
             )
+        if (size := file.stat().st_size if file.exists() else 0) > LARGEST:
+            raise ConfigError(
+                f"{key}: {file} has {size / 1e6:.1f} MB, but a ConfigMap holds 1 MB; put it into your image"
+            )
     return own
+
+
+def find_files_of_sweep(sweep: Sweep) -> dict[str, str]:
+    """As `find_own_files`, of what all trials share.  Raises ConfigError where files of the user's vary."""
+    for key in sweep.varied:
+        values = sweep.vary[key] if isinstance(sweep.vary[key], list) else []
+        if key == "policy.init_from" or (key in OWN_FILES and any(_names_file(str(value)) for value in values)):
+            raise ConfigError(f"{key}: files that vary cannot be sent to the pods; launch a sweep for each of them")
+    shared = {key: given[0] for key, given in sweep.vary.items() if key not in sweep.varied}
+    return find_own_files(flatten_settings(sweep.base) | shared)
+
+
+def _names_file(value: str) -> bool:
+    """Whether the value of one of OWN_FILES is file.py:name."""
+    return value.rpartition(":")[0].endswith(".py")
+
+
+def _split(value: str) -> tuple[Path, str]:
+    """The file that a value names, and the rest of the value."""
+    file, colon, name = value.rpartition(":")
+    return (Path(file), colon + name) if _names_file(value) else (Path(value), "")
 
 
 def _is_valid(name: str) -> bool:
@@ -143,13 +175,20 @@ def _mebibytes(count: int) -> str:
 
 
 def launch(
-    job: Job, base: str | None, image: str | None, is_wanted: bool, echo: Echo, config_text: str | None = None
+    job: Job, base: str | None, image: str | None, is_wanted: bool, echo: Echo, sweep: Sweep | None = None
 ) -> int:
     """Write a Job's overlay beside its run and, where that is wanted, apply it.  Returns the exit code.
 
     base: a folder of Kustomize to build on, or None for the repository's own.  image: as for `overlay`.
-    config_text: what the pods read as the job's config; None for the config itself.
+    sweep: what the job trains, if that is no run.
     """
+    if sweep:
+        own = find_files_of_sweep(sweep)
+        job, text = as_sweep_file(job, sweep)
+    else:
+        own = find_own_files(flatten_settings(resolved(load_config(job.config, job.overrides))))
+        file = Path(job.config)
+        text = file.read_text() if file.is_file() else as_yaml(read_config(file))
     base_folder = Path(base) if base else repository_file("k8s/mpi-operator/base")
     if not _is_valid(Path(job.config).name):
         raise ConfigError(
@@ -158,15 +197,11 @@ def launch(
     folder = Path(f"{job.out}.k8s")
     path_to_base = os.path.relpath(base_folder.resolve(), folder.resolve())
     mpijob = read_mpijob(base_folder)
-    file, own = Path(job.config), {}  # an environment's id is no file
-    if config_text is None:
-        own = find_own_files(job)
-        config_text = file.read_text() if file.is_file() else as_yaml(read_config(file))
-    text = overlay(job, path_to_base, mpijob, image, own)
-    write_file(folder / file.name, config_text)
-    for source in {Path(value.rpartition(":")[0]) for value in own.values()}:
-        write_file(folder / source.name, source.read_text())
-    write_file(folder / "kustomization.yaml", text)
+    kustomization = overlay(job, path_to_base, mpijob, image, own)
+    write_file(folder / Path(job.config).name, text)
+    for source in {_split(value)[0] for value in own.values()}:
+        write_file(folder / source.name, source.read_bytes())
+    write_file(folder / "kustomization.yaml", kustomization)
     echo(f"{folder}: {describe(job)}")
     if not image:
         echo(describe_image(_containers(mpijob)[0]["image"]))

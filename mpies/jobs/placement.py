@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from mpies.errors import ConfigError
-from mpies.jobs.answers import ask_hosts, end_leftovers, names_of
-from mpies.jobs.hosts import Host, HostSource
+from mpies.jobs.answers import ask_hosts, end_leftovers
+from mpies.jobs.hosts import Host, HostSource, check_slots
 
 AGAIN = 2.0  # seconds between two questions to hosts that are waited for
 
@@ -38,17 +38,7 @@ class Placement:
         self.is_stopped = is_stopped
         self.job = ""  # the name that all ranks of the job share
         self._silent: set[str] = set()  # hosts whose silence has been reported
-        listed = source.hosts()
-        needed, slots = max(ranks or 1, min_ranks), sum(host.slots for host in listed)
-        if not listed:
-            raise ConfigError("no hosts are named; give --hosts h1:8,h2:8 or a --hostfile with lines NAME slots=N")
-        if ranks is not None and min_ranks > ranks:
-            raise ConfigError(f"--min-ranks {min_ranks} is more than --ranks {ranks}; lower it")
-        if slots < needed:
-            option = "--ranks" if ranks and ranks >= min_ranks else "--min-ranks"
-            raise ConfigError(
-                f"{option} {needed} is more than the {slots} slots of {names_of(listed)}; lower it, or name more hosts"
-            )
+        check_slots(source.hosts(), ranks, min_ranks)
 
     def choose(self, report: Report, is_first: bool) -> list[Host]:
         """The hosts to start on, each with as many slots as are to be used.  No ranks run that are to go on.

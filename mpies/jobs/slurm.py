@@ -14,13 +14,14 @@ def batch_script(job: Job, library: str, environment: str) -> str:
 
     library: the shell functions of slurm/train.sh.  environment: folder of the virtual environment.
     """
+    days, hours, minutes = job.seconds // 86400, job.seconds // 3600 % 24, job.seconds // 60 % 60
     options = {
         "job-name": Path(job.out).name,
         "nodes": job.nodes,
         "ntasks-per-node": job.ranks_per_node,
         "cpus-per-task": 1,
         "mem": f"{math.ceil(job.memory / 2**20)}M",
-        "time": f"{job.seconds // 86400}-{job.seconds // 3600 % 24:02}:{job.seconds // 60 % 60:02}:00",
+        "time": f"{days}-{hours:02}:{minutes:02}:{job.seconds % 60:02}",
         "signal": f"B:USR1@{job.warning}",
         "open-mode": "append",
         "output": f"{job.out}-%j.out",

@@ -24,7 +24,7 @@ class Start:
     measured: by Supervisor.measure before it.
     cause: why there is a start after the first one, '' for the first.  stopped_at: time.time() of the last generation
     before it.  length: of the runs when its rank 0 began to write; None before.  first_row: time.time() of its first
-    generation; 0 before.
+    generation; 0 before.  code: that the ranks ended with; None before.
     """
 
     hosts: list[Host] | None
@@ -38,6 +38,7 @@ class Start:
     stopped_at: float = 0.0
     length: int | None = None
     first_row: float = 0.0
+    code: int | None = None
 
     def start_up(self, generation: float) -> float:
         """Seconds before the first generation began.  generation: seconds of one."""

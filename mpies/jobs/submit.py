@@ -150,11 +150,11 @@ def repository_file(name: str) -> Path:
     return path
 
 
-def write_file(path: Path, text: str) -> None:
+def write_file(path: Path, content: str | bytes) -> None:
     """Write a file and the folders it is in.  Raises ConfigError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
+        write_atomically(path, content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another --out") from None
 

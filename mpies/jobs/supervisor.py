@@ -25,9 +25,9 @@ from mpies.config.loading import load_config
 from mpies.config.schema import StopSection
 from mpies.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR, ConfigError
 from mpies.jobs import logs
-from mpies.jobs.answers import JOB, names_of
+from mpies.jobs.answers import JOB
 from mpies.jobs.forwarder import Forwarder, write_lines
-from mpies.jobs.hosts import RESTARTS, Host, Where, find_source
+from mpies.jobs.hosts import RESTARTS, Host, Where, find_source, names_of
 from mpies.jobs.launcher import Launcher, Mpirun, find_slurm_launcher
 from mpies.jobs.placement import Placement, TooFewHosts, count_ranks, missing_in
 from mpies.jobs.progress import RunProgress, growth_pays, measure_pace, newest_generation
@@ -57,7 +57,7 @@ class Supervisor:
     judge: called when the ranks have ended; the exit code where nothing is left for them to do, else None.
     measure: tells how far the job is; ranks that ended unexpectedly are started again where that has grown.
     growth_pays: tells whether a start on so many ranks is worth its cost; None where the job is never to grow.
-    job: the name that all ranks of all starts share.
+    job: the name that all ranks of all starts share.  received: the signals that have arrived, as numbers.
 
     `run` may be called in any thread, but only in the main one it handles signals.  `stop` may be called anywhere.
     """
@@ -85,7 +85,8 @@ class Supervisor:
         self.measure: Callable[[], int] = lambda: newest_generation(self._progress.current())
         self.growth_pays: Callable[[Start, int], bool] | None = self._run_growth_pays if stop else None
         self._process: subprocess.Popen[str] | None = None
-        self._signals = 0  # that have arrived
+        self._signals = 0  # that have arrived, and calls of `stop`
+        self.received: list[int] = []
         self._looker = ThreadPoolExecutor(1)  # asks hosts while ranks run
         self._libc = ctypes.CDLL(None)  # loaded before any child is forked
         if placement:
@@ -114,7 +115,8 @@ class Supervisor:
             process.terminate()
             threading.Timer(PATIENCE, process.kill).start()
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.received.append(number)
         self.stop()
 
     def _on_pause(self, _number: int, _frame: FrameType | None) -> None:
@@ -215,7 +217,7 @@ class Supervisor:
             assert process.stderr
             errors = Forwarder(process.stderr, self.write)
             errors.start()
-            code = self._wait(process, start)
+            code = start.code = self._wait(process, start)
             is_own = code not in (
                 FINISHED,
                 FAILED,
@@ -289,7 +291,11 @@ class Supervisor:
             self._report("INFO", message)
 
     def _judge_runs(self, start: Start) -> int | None:
-        return FINISHED if self._progress.is_finished_since(start.finished) else None
+        if self._progress.is_finished_since(start.finished):
+            return FINISHED
+        # A complete run that cannot be written stays as it was.  Of lost ranks mpirun may say FINISHED as well.
+        is_sure = start.code == FINISHED and (not self._placement or self._placement.all_answer(start.hosts or []))
+        return FINISHED if is_sure and self._progress.is_finished_since({}) else None
 
     def _run_growth_pays(self, start: Start, more: int) -> bool:
         run, stop = self._progress.current(), self._stop_section() if self._stop_section else None

@@ -76,7 +76,7 @@ def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> 
     tables = NoiseTables(comm.open_node_file())
     try:
         ranks = SweepRanks(folder, name, comm.size, report, signals, tables)
-        is_stopped = _train_in_groups(comm, ranks, ranks_per_run)
+        cause = _train_in_groups(comm, ranks, ranks_per_run)
     finally:
         tables.close()
         if screen:
@@ -84,17 +84,21 @@ def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> 
     if not comm.is_root:
         return SweepEnding(_agree_on_code(comm, FINISHED), [])
     results = Results(folder)
-    write_table(results)
+    with contextlib.suppress(OSError):  # the disk may be full; the same command writes it
+        write_table(results)
     found = results.refresh()
     is_left = any(not one.has_ended for one in found)
-    code = REQUEUE if is_stopped and is_left else FINISHED
-    if code == FINISHED and any(one.state == "failed" for one in found):
+    code = REQUEUE if cause == "signal" and is_left else FINISHED
+    if code == FINISHED and (cause == "disk" or any(one.state == "failed" for one in found)):
         code = FAILED
     return SweepEnding(_agree_on_code(comm, code), found)
 
 
-def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) -> bool:
-    """Divide the ranks into groups that train trials, as often as that pays.  Returns whether a signal has ended it."""
+def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) -> str:
+    """Divide the ranks into groups that train trials, as often as that pays.
+
+    Returns what has ended it: signal, disk (which cannot be written), or '' where nothing is left.
+    """
     number = 0
     while True:
         try:
@@ -102,11 +106,12 @@ def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) 
             if number and comm.is_root:
                 Meeting(ranks.folder.path, ranks.job, number).end()
             number = comm.broadcast_int(number) + 1  # rank 0's: others may have repaired the ranks more often
-            if comm.first_error("signal" if ranks.signals.raised is not None else ""):
-                return True
+            cause = "signal" if ranks.signals.raised is not None else "disk" if ranks.is_disk_full else ""
+            if cause := comm.first_error(cause):
+                return cause
             division, place = divide(comm, ranks.folder, ranks_per_run)
             if not division.sizes:
-                return False
+                return ""
             group = division.group(place)
             part = comm.split(group)
         except RankLost:

@@ -1,7 +1,9 @@
 """Ranks that train the trials of a sweep: each group takes one after the other, until none is left for it."""
 
 import contextlib
+import errno
 import logging
+import os
 import socket
 import time
 import traceback
@@ -48,6 +50,7 @@ class SweepRanks:
     folder: of the sweep.  job: how the names of its groups begin.  size: ranks of the job.
     report: called on rank 0 of a group when a trial has ended.  tables: noise tables of the node.
     start_up: seconds that a trial needed before its first generation, lately.
+    is_disk_full: whether rank 0 of the group could not write how a trial has ended.
     """
 
     folder: SweepFolder
@@ -57,6 +60,7 @@ class SweepRanks:
     signals: Signals
     tables: NoiseTables | None = None
     start_up: float = START_UP
+    is_disk_full: bool = False
     results: Results = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,7 +79,10 @@ class Group:
         self._taken: tuple[Trial, Lock] | None = None  # on rank 0: the trial that is being trained, and its lock
 
     def work(self) -> None:
-        """Train trials until none is left for this job, a signal arrives, or the group is called to a meeting."""
+        """Train trials until none is left for this job, a signal arrives, or the group is called to a meeting.
+
+        It also ends where the disk refuses to be written: it would train the same trial again and again.
+        """
         while True:
             try:
                 taken = [np.array(self._next(), np.int64)] if self.comm.is_root else None
@@ -93,12 +100,16 @@ class Group:
 
     def _next(self) -> tuple[int, int]:
         """The number of the trial that this group has taken, or WAIT, or END; and the budget of halving, or 0."""
-        if self._ranks.signals.raised is not None or self._meeting.is_called:
+        if self._ranks.signals.raised is not None or self._meeting.is_called or self._ranks.is_disk_full:
             return END, 0
         folder = self._folder
-        taken, self._first, is_busy = folder.take(self._first), None, True
-        if not taken and not folder.is_trained_by("" if folder.may_grow else self._ranks.job):
-            taken, is_busy = folder.take(), False  # what has ended in between may have brought new trials
+        try:
+            taken, self._first, is_busy = folder.take(self._first), None, True
+            if not taken and not folder.is_trained_by("" if folder.may_grow else self._ranks.job):
+                taken, is_busy = folder.take(), False  # what has ended in between may have brought new trials
+        except OSError as error:
+            self._note_full_disk(f"cannot be written ({error.strerror})")
+            return END, 0
         if taken:
             number, lock = taken
             self._taken = folder.trials[number], lock
@@ -130,8 +141,7 @@ class Group:
             failure = guarded.fail(describe_failure(error, self.comm.rank))
         is_stopped = ending.reason in ("signal", "callback")
         if self.comm.is_root and failure and not is_stopped:
-            reason, _, details = failure.partition("\n")
-            self._folder.record_failure(trial, reason, details)
+            self._record(trial, failure, is_unwritten=ending.reason not in ("", "failures"))
         self._give_back()
         if self._ranks.tables:
             self._ranks.tables.release()
@@ -142,6 +152,24 @@ class Group:
         if self.comm.is_root and not is_stopped:
             self._show(trial)
         return is_stopped
+
+    def _record(self, trial: Trial, failure: str, is_unwritten: bool) -> None:
+        """Write down why a trial has failed, unless the disk is to blame: then the trial is to be taken up again.
+
+        is_unwritten: whether it was trained to its end, which could not be written.
+        """
+        reason, _, details = failure.partition("\n")
+        if is_unwritten or any(os.strerror(number) in reason for number in (errno.ENOSPC, errno.EDQUOT)):
+            self._note_full_disk(reason)
+            return
+        try:
+            self._folder.record_failure(trial, reason, details)
+        except OSError as error:
+            self._note_full_disk(f"{trial.name}: {reason}; that cannot be written ({error.strerror})")
+
+    def _note_full_disk(self, message: str) -> None:
+        self._ranks.is_disk_full = True
+        log.error("%s: %s; the sweep ends, and the same command continues it", self._folder.name, message)
 
     def _give_back(self) -> None:
         """Release the trial that rank 0 has taken."""

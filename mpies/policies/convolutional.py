@@ -43,7 +43,7 @@ class ConvolutionalOptions(PolicyOptions):
     batch_normalization: Flag = Field(True, description="virtual batch normalisation of the hidden layers")
     reference: Count = Field(64, description="number of images in the reference batch")
     normalize_observations: Flag = Field(
-        False, description="normalise single pixels; usually off, since batch_normalization is used instead"
+        False, description="must be false: pixels are divided by 255, and batch_normalization serves the layers"
     )
 
 
@@ -76,6 +76,11 @@ class Convolutional(Policy):
                     "pixels; use a smaller one"
                 )
             self.patches.append(height * width)
+        if self.options.normalize_observations:
+            raise PolicyProblem(
+                "policy.normalize_observations must be false for kind: conv, which divides pixels by 255 itself; "
+                "leave it out"
+            )
         inputs = channels * height * width
         for units in self.options.hidden:
             matrices.append((inputs, units))

@@ -16,7 +16,7 @@ from mpies.envs.interrupt import is_interrupt
 from mpies.policies.base import Block, Policy, PolicyProblem
 from mpies.policies.network import Network
 from mpies.policies.options import PolicyOptions
-from mpies.solvers.options import Text
+from mpies.solvers.options import Arguments, Text
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ class TorchOptions(PolicyOptions):
     module: Text = Field(
         description="path/to/file.py:make_policy, a function of the observation's size and the number of outputs"
     )
-    kwargs: dict[str, object] = Field({}, description="keyword arguments of that function")
+    kwargs: Arguments = Field({}, description="keyword arguments of that function")
     initial: Literal["module", "zeros"] = Field(  # type: ignore[assignment]
         "module", description="first parameters: the module's own, with PyTorch's seed set to the run's, or zeros"
     )

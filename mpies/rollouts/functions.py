@@ -29,16 +29,19 @@ class FunctionPlayer:
     ) -> None:
         for queue in queues:
             while not queue.is_exhausted and not must_abandon():
-                self._play_some(queue, queue.counter.left // (4 * ranks))
+                self._play_some(queue, queue.counter.left // (4 * ranks), must_abandon)
         while prefetch and not prefetch.is_exhausted and not must_abandon() and not others_are_done():
-            self._play_some(prefetch, 1)
+            self._play_some(prefetch, 1, must_abandon)
 
     def drop(self) -> None:
         """Nothing is ever unfinished."""
 
-    def _play_some(self, queue: RolloutQueue, count: int) -> None:
+    def _play_some(self, queue: RolloutQueue, count: int, must_abandon: Callable[[], bool]) -> None:
         batch = queue.batch
         for rollout in queue.take(max(1, count)).tolist():
+            if must_abandon():
+                queue.in_flight = 0  # nothing of it is played any more
+                return
             payload = batch.parameters.write(rollout, self._parameters)
             if batch.payload_size:
                 queue.results["payload"][rollout] = payload

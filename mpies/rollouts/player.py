@@ -273,8 +273,11 @@ class EpisodePlayer:
         opened, rollout, place = self.open_batches[slot], int(self.rollouts[slot]), int(self.places[slot])
         queue, total, steps = opened.queue, float(self.totals[slot]), self.step - int(self.begun[slot])
         if queue.batch.behaviour_size:
-            behaviour = opened.batch.behaviours.get(place, self.observations[slot])
-            queue.results["behaviour"][rollout] = behaviour
+            behaviours = opened.batch.behaviours
+            if place in behaviours:
+                queue.results["behaviour"][rollout] = behaviours[place]
+            elif not self.env.behaviour:  # else the first step failed, and there are no numbers but the zeros
+                queue.results["behaviour"][rollout] = self.observations[slot]
         if not math.isfinite(total):
             queue.failures[rollout] = opened.batch.failures.get(place) or f"return {total}"
             total = math.nan

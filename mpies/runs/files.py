@@ -9,8 +9,14 @@ from mpies.paths import absolute
 
 
 def write_atomically(path: str | Path, content: bytes | bytearray, sync: bool = True) -> None:
-    """Write a file under another name and rename it when it is complete.  sync: also wait until it is on disk."""
+    """Write a file under another name and rename it when it is complete.  sync: also wait until it is on disk.
+
+    A device or a pipe, such as /dev/stdout, is written to and not replaced.
+    """
     path = absolute(path)
+    if path.parent == Path("/dev") or path.is_char_device() or path.is_fifo():
+        path.write_bytes(content)
+        return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:

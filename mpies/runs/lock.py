@@ -18,7 +18,7 @@ from mpies.errors import RunLocked
 LOCK_FILE = "writer.json"  # in the run directory
 GUARD_FILE = ".writer.lock"  # in the run directory, while a job takes or releases the lock
 HEARTBEAT = 2.0  # seconds between heartbeats
-STALE = 15.0  # seconds without a heartbeat after which a writer on another host counts as dead
+STALE = 15.0  # seconds without a heartbeat after which a writer on another host or in another container counts as dead
 GUARD_PATIENCE = 5.0  # seconds that a job waits for another that takes or releases the lock; it takes milliseconds
 
 
@@ -40,6 +40,7 @@ class Lock:
             "token": token,
             "host": socket.gethostname(),
             "boot": _boot(),
+            "namespace": _namespace(),
             "pid": os.getpid(),
             "start": process_start(os.getpid()),
         }
@@ -158,6 +159,14 @@ def _boot() -> str:
         return ""
 
 
+def _namespace() -> str:
+    """Identifies the processes among which a process number counts: a container mostly has its own."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
 def is_lock_file(name: str) -> bool:
     """Whether a file of this name, in a run directory, is the lock or what is used to take it."""
     return name in (LOCK_FILE, GUARD_FILE) or name.startswith(f".{LOCK_FILE}.")
@@ -169,7 +178,8 @@ def is_owner(values: Any) -> bool:
 
 
 def is_alive(owner: dict[str, Any]) -> bool:
-    """Whether the owner of a lock still runs: on this host its process, on another one its heartbeat tells."""
-    if owner["host"] == socket.gethostname() and owner["boot"] == _boot():
+    """Whether the owner of a lock still runs: its process tells, on another host or in a container its heartbeat."""
+    is_here = owner["host"] == socket.gethostname() and owner["boot"] == _boot()
+    if is_here and owner.get("namespace", _namespace()) == _namespace():  # older files have none
         return owner["start"] is not None and process_start(owner["pid"]) == owner["start"]
     return bool(time.time() - owner["beat"] < STALE)

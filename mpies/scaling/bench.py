@@ -27,7 +27,7 @@ from mpies.runs.versions import versions
 from mpies.runs.writer import RunWriter
 from mpies.scaling.model import Collective, Constants, Machine, Workload, update_phases
 from mpies.solvers.moments import Weights, moments, no_square, split
-from mpies.training.task import Task
+from mpies.training.task import Task, build_task
 from mpies.training.trainer import Trainer
 
 STREAM = (1 << 18, 64)  # coordinates and rows of the streaming measurement: 64 MB, more than most caches
@@ -234,9 +234,10 @@ def measure_task(comm: Communicator, config: Config, name: str, generations: int
     trainer.build_table()
     trainer.updater.begin(trainer.make_learner(None) if comm.is_root else None)
     player = trainer.task.player = TimedPlayer(trainer.task.player)
-    for _ in range(generations):
-        play_generation(trainer)
-    steps = comm.allgather(np.concatenate(player.lengths))[0]
+    with contextlib.closing(trainer.task):
+        for _ in range(generations):
+            play_generation(trainer)
+    steps = comm.allgather(np.concatenate([np.zeros(0, np.int64), *player.lengths]))[0]  # some ranks may play nothing
     step = float(comm.allgather(np.array([player.seconds]))[0].sum() / steps.sum())
     return make_workload(config, trainer.task, name, step, steps)
 
@@ -320,7 +321,7 @@ def bench(
     """
     config = do_together(comm, lambda: load_config(path, overrides) if path else None)
     if config:
-        do_together(comm, lambda: Task(config))  # refuses what cannot run before anything is measured
+        do_together(comm, lambda: build_task(config, comm).close())  # refuses at once what cannot run
     machine = measure_machine(comm, repeats)
     workload = measure_task(comm, config, Path(path).stem, generations) if config and path else None
     measured: dict[str, Any] = {

@@ -1,5 +1,6 @@
 """Predict the memory and the traffic of a run before it starts."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -74,7 +75,11 @@ class Cost:
 
 def predict_cost(config: Config, ranks: int) -> Cost:
     """The Cost of a run on `ranks` ranks.  Builds the environment to learn its sizes."""
-    task = Task(config)
+    with contextlib.closing(Task(config)) as task:
+        return _cost_of_task(config, task, ranks)
+
+
+def _cost_of_task(config: Config, task: Task, ranks: int) -> Cost:
     needs = task.training_needs()
     require_memory({name: needs[name] for name in (PARAMETERS, SOLVER)})  # they are used to predict the traffic
     solver, dimension, observations = config.solver, task.dimension, task.observation_size

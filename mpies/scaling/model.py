@@ -4,6 +4,7 @@ Symbols: P ranks on nodes of c, d parameters, n episodes a generation, T seconds
 of variation.  Collectives go along a tree of ceil(log2 P) levels.
 """
 
+import contextlib
 import math
 import shlex
 from collections.abc import Sequence
@@ -159,7 +160,10 @@ def fit_workload(config: Config, path: str, constants: Constants, task: Task | N
             f"{path}: its environment is {config.environment.id}, but the constants are for "
             f"{constants.task.environment}; {cure}"
         )
-    dimension = (task or Task(config)).dimension
+    if task is None:
+        with contextlib.closing(Task(config)) as task:
+            pass  # its sizes alone are needed
+    dimension = task.dimension
     solver = config.solver
     sizes = {
         "name": f"{Path(path).stem} ({config.environment.id})",

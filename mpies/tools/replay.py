@@ -141,7 +141,7 @@ def load_member(path: str | Path, generation: int, member: int) -> RecordedMembe
         raise RunError(f"{path}: generation {generation} is not in its ledger, which ends at {generation - 1}")
     if member >= (members := len(record["returns"])):
         raise RunError(f"{path}: generation {generation} has no member {member}; its members are 0 to {members - 1}")
-    config, task = before.config, Task(before.config)
+    config, task = before.config, Task(before.config, before.learner.constants)
     number, place = divmod(member, config.solver.members(task.dimension))
     parts = before.next_parts() if number == 0 else before.next_parts()[-1:]
     part = next((part for part in parts if part.start <= place < part.stop), parts[-1])

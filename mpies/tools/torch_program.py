@@ -25,7 +25,8 @@ def as_program(saved: PolicyFile, to_onnx: bool) -> bytes:
     policy = Task(saved.config, saved.constants).policy
     assert policy
     seen, hide = policy.interface.observation_size, saved.config.environment.hide
-    normalization, shown = saved.arrays.get("normalization"), shown_numbers(seen, hide)
+    normalization = saved.arrays["normalization"] if policy.options.normalize_observations else None
+    shown = shown_numbers(seen, hide)
     try:
         module = TorchPolicy(policy, saved.arrays["parameters"], normalization, shown).eval()
     except PolicyProblem as error:

@@ -83,14 +83,14 @@ class Learner:
     ) -> None:
         """Take the step of a generation.  moments: (orders, d), of all its members.  seconds: that it took."""
         self.solver.tell(spec.proposal, population.results, moments)
-        self.early_spec, self._coming = self._coming, None
+        early, self.early_spec, self._coming = self.early_spec, self._coming, None
         if population.record is not None:  # the ledger records what the rest came to
             self._load_progress(population.record)
         else:
-            self._count(population, seconds)
+            self._count(population, early, seconds)
 
-    def _count(self, population: Population, seconds: float) -> None:
-        """Add a generation that was played to the statistics and the clock."""
+    def _count(self, population: Population, early: GenerationSpec | None, seconds: float) -> None:
+        """Add a generation that was played to the statistics and the clock.  early: the spec of its early members."""
         results, episodes = population.results, self.config.solver.episodes
         for sums in population.observations:
             self.normalizer.add(sums["count"], sums["total"], sums["squares"])
@@ -103,7 +103,10 @@ class Learner:
         self.idle = 1 - np.minimum(population.busy / seconds, 1)
         adaptive = self.config.environment.adaptive
         if adaptive and self.limit is not None:
-            at_limit = results.steps >= self.limit * episodes  # (n,) members that reached it in all their episodes
+            limits = np.full(len(results.steps), self.limit)
+            if early and early.limit is not None:
+                limits[: self.config.solver.early_members(self.config.overlap, self.solver.dimension)] = early.limit
+            at_limit = results.steps // episodes >= limits  # (n,) members that reached theirs in all their episodes
             if at_limit.mean() >= adaptive.threshold:
                 self.limit = int(min(max(self.limit + 1, self.limit * adaptive.ratio), NEVER))
 

@@ -1,6 +1,6 @@
 """What a config asks to be solved: an environment, a policy for it, and a player that brings them together."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,10 @@ Seeds = npt.NDArray[np.int64]
 REUSES = 64  # numbered episodes of an environment with one seed: after so many resets a new one costs less
 BATCHES = 16  # of them in a generation whose batches are not known beforehand
 
+REFERENCE_EPISODES = 8  # that the reference batch of images is taken from at a time
+REFERENCE_STEPS = 800  # of each of them at most
+REFERENCE_INTERVAL = 8  # steps between two of its images
+
 ROLLOUT = 150  # bytes that a rank keeps of a rollout: its seed, its result, and what all ranks send of theirs
 
 
@@ -60,23 +64,43 @@ def make_task_env(section: EnvironmentSection, rebuild: bool | None = None, node
 
 
 def draw_reference(env: VectorEnv, count: int, random: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """Observations (count, o) that random actions lead to: every eighth step of several episodes."""
-    action, interval = env.interface.action, 8
+    """Observations (count, o) that random actions lead to: every eighth step of several episodes.
+
+    They do not depend on how many episodes `env` may open at a time.
+    """
     frames: list[npt.NDArray[np.uint8]] = []
     while len(frames) < count:
-        episodes = min(8, env.largest)
-        batch = env.open(random.integers(2**31, size=episodes).tolist())
-        places, observations = np.arange(episodes, dtype=np.int32), batch.observations
-        for step in range(100 * interval):
-            if step % interval == 0:
-                frames += list(observations.astype(np.uint8))
-            batch.send(places, draw_actions(action, len(places), random))
-            observations, _, over = batch.receive()
-            places, observations = places[~over], observations[~over]
-            if not len(places) or len(frames) >= count:
-                break
-        batch.close()
+        seeds = random.integers(2**31, size=REFERENCE_EPISODES).tolist()
+        actions = [draw_actions(env.interface.action, len(seeds), random) for _ in range(REFERENCE_STEPS)]
+        found: dict[tuple[int, int], npt.NDArray[np.uint8]] = {}  # by step and episode
+        for first in range(0, len(seeds), env.largest):
+            part = slice(first, first + env.largest)
+            found |= _play_randomly(env, first, seeds[part], [chosen[part] for chosen in actions], count - len(frames))
+        frames += [found[key] for key in sorted(found)]
     return np.stack(frames[:count])
+
+
+def _play_randomly(
+    env: VectorEnv, first: int, seeds: Sequence[int], actions: Sequence[npt.NDArray[Any]], count: int
+) -> dict[tuple[int, int], npt.NDArray[np.uint8]]:
+    """Every eighth observation of episodes, by step and episode, until there are `count` or all episodes are over.
+
+    first: the number of the first episode.  actions: of each step, (k,) or (k, a), also of episodes that are over.
+    """
+    found: dict[tuple[int, int], npt.NDArray[np.uint8]] = {}
+    batch = env.open(seeds)
+    places, observations = np.arange(len(seeds), dtype=np.int32), batch.observations
+    for step, chosen in enumerate(actions):
+        if step % REFERENCE_INTERVAL == 0:
+            rows = observations.astype(np.uint8)
+            found |= {(step, first + int(place)): row for place, row in zip(places, rows, strict=True)}
+        batch.send(places, chosen[places])
+        observations, _, over = batch.receive()
+        places, observations = places[~over], observations[~over]
+        if not len(places) or len(found) >= count:
+            break
+    batch.close()
+    return found
 
 
 def build_task(config: Config, comm: Communicator) -> "Task":
@@ -95,8 +119,8 @@ def build_task(config: Config, comm: Communicator) -> "Task":
         if players is None or comm.node_rank // players == turn:
             try:
                 task = Task(config, node_size=comm.node_size)
-                if turn and isinstance(task.env, VectorEnv):
-                    task.env.close()
+                if turn:
+                    task.close()
             except USER_ERRORS as problem:
                 error = problem
         if turns > 1:
@@ -224,6 +248,11 @@ class Task:
             "evaluation.episodes": ROLLOUT * config.evaluation.episodes if self.policy else 0,
         }
 
+    def close(self) -> None:
+        """Free what the environment holds on this rank, for instance a licence; a later episode takes it again."""
+        if isinstance(self.env, VectorEnv):
+            self.env.close()
+
     def count_players(self, node_size: int) -> int:
         """How many of the `node_size` ranks of a node play: as many as its instances of the environment serve."""
         section = self.config.environment
@@ -274,7 +303,7 @@ class Task:
                 later, after = generation % (REUSES // batches), batch % batches
                 generation, batch, number = generation - later, batch - after, later * batches + after + 1
         random = stream(self.config.seed, EPISODES, generation, batch)
-        seeds = random.integers(2**31, size=(groups[-1] + 1, solver.episodes))[groups].reshape(-1)
+        seeds = random.integers(2**31, size=(int(groups.max()) + 1, solver.episodes))[groups].reshape(-1)
         return seeds + (number << SEED_BITS)
 
     def action_seeds(self, generation: int, batch: int) -> Seeds | None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.config.schema import Config
-from mpies.errors import ConfigError, RunTooShort
+from mpies.errors import ConfigError, NoTrajectory
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import play_alone
 from mpies.runs import ledger
@@ -54,14 +54,14 @@ class Trajectory:
 def read_trajectory(path: str | Path) -> Trajectory:
     """The Trajectory of a run, recomputed from its first checkpoint and its ledger.
 
-    Raises RunTooShort for a run of fewer than three generations.
+    Raises NoTrajectory for a run of fewer than three generations, or one whose mean never moved.
     """
     path = Path(path)
     replay = Replay(path)
     start = replay.generation
     records = [record for record, _ in ledger.read(path / "ledger.bin", after=start)]
     if len(records) < 3:
-        raise RunTooShort(f"{path}: a trajectory needs at least 3 generations, but the ledger has {len(records)}")
+        raise NoTrajectory(f"{path}: a trajectory needs at least 3 generations, but the ledger has {len(records)}")
     shown = sorted(set(np.linspace(0, len(records) - 1, min(len(records), MAX_MEANS), dtype=int).tolist()))
     learner, config = replay.learner, replay.config
     solver = learner.solver
@@ -84,6 +84,8 @@ def read_trajectory(path: str | Path) -> Trajectory:
             returns.append(float(candidates[member]))
     replay.run_until(start + len(records))
     means.append(solver.mean.copy())
+    if all((mean == means[0]).all() for mean in means):
+        raise NoTrajectory(f"{path}: the mean has not moved in {len(records)} generations, so there is no trajectory")
     mean_returns.append(np.nan)
     generations = start + np.array([*shown, len(records)])
     return Trajectory(
@@ -92,12 +94,17 @@ def read_trajectory(path: str | Path) -> Trajectory:
 
 
 def principal_axes(means: Parameters) -> tuple[Parameters, Parameters]:
-    """The two orthonormal directions (2, d) of largest variance of the means (p, d), and their shares (2,) of it."""
+    """The two orthonormal directions (2, d) of largest variance of the means (p, d), and their shares (2,) of it.
+
+    Means on a straight line have only one such direction; the other one is 0.
+    """
     centred = means - means.mean(axis=0)
     values, vectors = np.linalg.eigh(centred @ centred.T)  # (p, p): usually there are fewer means than parameters
     values, vectors = values[::-1][:2], vectors[:, ::-1][:, :2]
     axes = (centred.T @ vectors).T
-    return axes / np.linalg.norm(axes, axis=1, keepdims=True), values / np.trace(centred @ centred.T)
+    lengths = np.linalg.norm(axes, axis=1, keepdims=True)
+    is_known = lengths > 1e-6 * lengths[0]
+    return np.where(is_known, axes / np.where(is_known, lengths, 1), 0), values / np.trace(centred @ centred.T)
 
 
 def embed(points: Parameters, seed: int) -> Parameters:

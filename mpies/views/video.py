@@ -13,6 +13,7 @@ import numpy.typing as npt
 from mpies.config.schema import Config
 from mpies.envs import EnvironmentProblem
 from mpies.envs.base import VectorEnv
+from mpies.envs.gymnasium_registry import name_in_gymnasium
 from mpies.envs.messages import is_about_arguments, one_line
 from mpies.errors import ConfigError
 from mpies.paths import absolute
@@ -128,7 +129,7 @@ def visible_task(config: Config, video: Video | None, constants: Arrays | None =
         os.environ.setdefault("MUJOCO_GL", "egl")  # renders without a screen; read when mujoco is imported
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     changes = {
-        "id": section.id.removeprefix("envpool:"),
+        "id": name_in_gymnasium(section.id.removeprefix("envpool:")),
         "backend": "gymnasium" if section.backend == "envpool" else section.backend,
         "kwargs": {**section.kwargs, "render_mode": "rgb_array" if video else "human"},
     }
@@ -189,6 +190,7 @@ def show_member(
         if isinstance(recorded.task.env, VectorEnv):
             recorded.task.env.close()  # there may be no licence for a second object
         if recorder and not failures:
-            with visible_task(recorded.config, recorder) as task:
+            policy = recorded.task.policy
+            with visible_task(recorded.config, recorder, dict(policy.constants) if policy else None) as task:
                 show_episodes(task, recorded.batch, recorded.rollouts)
     return recorded.recorded_return, replayed, failures

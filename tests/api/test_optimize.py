@@ -283,6 +283,27 @@ def test_what_is_wrong_is_said_in_one_line(arguments, line):
     assert "\n" not in str(error.value) and not isinstance(error.value, TrainingFailed)
 
 
+REPORTING = """
+import numpy as np
+from mpies.solvers import find_solver
+
+class Mine(find_solver("snes")):
+    def report(self):
+        return {"radius": np.float32(0.5), "restarts": np.int64(3), "share": np.longdouble(0.25)}
+"""
+
+
+@on_one_and_three_ranks
+def test_a_solver_may_report_numbers_of_numpys(ranks, tmp_path):
+    (tmp_path / "mine.py").write_text(REPORTING)
+    rows = []
+    options = {"generations": 2, "callbacks": lambda es, row: rows.append(row)}
+    found = mpies.minimize(lambda x: float(x @ x), np.ones(3), f"{tmp_path}/mine.py:Mine", sigma=0.3, **options)
+    columns = {name: found.history[name].tolist() for name in ("radius", "restarts", "share")}
+    assert columns == {"radius": [0.5, 0.5], "restarts": [3, 3], "share": [0.25, 0.25]}
+    assert {type(value) for row in rows for value in row.values()} <= {int, float}
+
+
 @pytest.mark.parametrize("solver", ["snes", "pepg", "pgpe", "deep_ga"])
 def test_sigma_is_the_first_step_size_whatever_the_solver_calls_it(solver):
     for sigma in (0.01, 3.0):

@@ -1,14 +1,18 @@
 """mpies.sweep: in this process, and on ranks of a job of its own."""
 
+import os
+import signal
 import sys
+import threading
 
+import numpy as np
 import pytest
 import yaml
 
 import mpies
 from mpies.api.sweep import SweepResult
-from mpies.runs.metrics import read_digests
-from tests.support import CARTPOLE
+from mpies.runs.metrics import read_digests, read_metrics
+from tests.support import CARTPOLE, wait_for
 
 VALUES = yaml.safe_load(CARTPOLE.replace("generations: 10", "generations: 3"))
 VARY = {"solver.sigma": [0.05, 0.3]}
@@ -54,3 +58,51 @@ def test_mistakes_are_raised_before_anything_is_written(ranks, tmp_path):
     with pytest.raises(mpies.ConfigError, match="ranks_per_run must be a whole number"):
         mpies.sweep(VALUES, VARY, out="out", ranks=ranks, ranks_per_run=0)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"draw_seed": -1}, "draw_seed must be a whole number from 0 on, but is -1"),
+        ({"draw_seed": 1.5}, "draw_seed must be a whole number from 0 on, but is 1.5"),
+        ({"draw_seed": True}, "draw_seed must be a whole number from 0 on"),
+        ({"trials": np.int64(0)}, "trials must be a whole number from 1 on, but is 0"),
+        ({"ranks": np.bool_(True)}, "ranks must be a whole number from 1 on, but is True"),
+        ({"seeds": np.int64(0)}, "seeds must be a number such as 5"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(arguments, words, tmp_path):
+    with pytest.raises(mpies.ConfigError, match=words):
+        mpies.sweep(VALUES, {"solver.sigma": {"uniform": [0.1, 0.2]}}, out="out", **{"trials": 2, **arguments})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_may_be_numpys():
+    vary = {"solver.sigma": {"uniform": [0.1, 0.2]}}
+    numbers = {"trials": 2, "draw_seed": 3, "seeds": 1, "ranks": 2, "ranks_per_run": 1}
+    halving = {"first": np.int64(1), "unit": "generations"}
+    given = {name: np.int64(number) for name, number in numbers.items()}
+    found = mpies.sweep(VALUES, vary, out="job", halving=halving, progress=False, **given)
+    here = mpies.sweep(VALUES, vary, out="here", trials=2, draw_seed=3, seeds=1, progress=False)
+    assert {row["name"] for row in found.trials} == {row["name"] for row in here.trials} and len(found.trials) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_to_a_job_of_its_own_goes_on_to_its_handler(number):
+    values, seen = yaml.safe_load(CARTPOLE.replace("generations: 10", "generations: 1000000")), []
+    before = {one: signal.signal(one, lambda one, frame: seen.append(one)) for one in (signal.SIGTERM, signal.SIGUSR1)}
+
+    def send():
+        wait_for(lambda: read_metrics("job/sigma=0.05_seed=1"))
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=send)
+    try:
+        thread.start()
+        found = mpies.sweep(values, VARY, seeds=1, out="job", ranks=2, progress=False)
+    finally:
+        thread.join()
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    assert "stopped" in {row["state"] for row in found.trials}
+    assert seen == ([] if number == signal.SIGINT else [number])

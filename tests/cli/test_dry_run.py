@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 
 import pytest
 
@@ -9,7 +10,7 @@ from mpies.errors import ConfigError, UserError
 from mpies.jobs.dry_run import describe_training
 from mpies.runs.lock import Lock
 from mpies.runs.metrics import read_metrics
-from tests.support import CARTPOLE, assert_refused, read_files
+from tests.support import CARTPOLE, assert_refused, invoke, read_files
 
 
 @pytest.fixture
@@ -99,6 +100,33 @@ def test_what_training_refuses_is_refused(overrides, options, words, describe, w
     (tmp_path / "full" / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match=words):
         describe(write_config(CARTPOLE), *overrides, **options)
+
+
+@pytest.mark.parametrize(
+    ("command", "hosts", "words"),
+    [
+        ("train", ["--hosts", "h1:2", "--ranks", "8"], "--ranks 8 is more than the 2 slots of h1"),
+        ("sweep", ["--hosts", "h1:2", "--ranks", "8"], "--ranks 8 is more than the 2 slots of h1"),
+        ("train", ["--hosts", "h1:2,h2:1", "--min-ranks", "4"], "--min-ranks 4 is more than the 3 slots of h1, h2"),
+        ("train", ["--hosts", "h1:8", "--ranks", "2", "--min-ranks", "4"], "--min-ranks 4 is more than --ranks 2"),
+        ("sweep", ["--hosts", "h1:2,h2:1", "--min-ranks", "4"], "--min-ranks 4 is more than the 3 slots of h1, h2"),
+        ("sweep", ["--hosts", "h1:8", "--ranks", "2", "--min-ranks", "4"], "--min-ranks 4 is more than --ranks 2"),
+    ],
+)
+def test_hosts_with_too_few_slots_are_refused(command, hosts, words, write_config):
+    assert_refused(invoke(command, write_config(CARTPOLE), "--dry-run", *hosts), words)
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_a_tracker_that_is_not_installed_is_refused(name, describe, write_config, trained, tmp_path, monkeypatch):
+    key = {"wandb": "tracking.wandb.project=x", "mlflow": "tracking.mlflow.experiment=x"}[name]
+    config = write_config(CARTPOLE)
+    assert "run                     runs/" in describe(config, key)
+    monkeypatch.setitem(sys.modules, name, None)  # which Python takes for a package that is absent
+    with pytest.raises(ConfigError, match=rf"tracking\.{name} needs {name}: pip install"):
+        describe(config, key)
+    shutil.copytree(trained(CARTPOLE), tmp_path / "run")
+    assert "run: is complete" in describe(config, key, out="run")  # training would not open it
 
 
 def test_a_run_that_is_being_written_is_refused(run_mpies, write_config, trained, tmp_path):

@@ -262,3 +262,10 @@ def test_damaged_configs_are_refused_with_one_line(tmp_path):
         except Exception as error:
             raise AssertionError(f"mutant {number} raised {error!r}") from error
     assert 0.3 * count < refused < count
+
+
+def test_arguments_of_an_environment_are_the_same_once_they_were_written(write_config):
+    text = "[1, -2.5e300, true, null, '0', '1e3', [], {}, {'1': [.5, yes], far: 'inf', n: 2024}]"
+    first = load_config(write_config(f"environment: {{id: CartPole-v1, kwargs: {{'all': {text}}}}}"))
+    again = load_config(write_config(as_yaml(resolved(first))))
+    assert repr(again.environment.kwargs) == repr(first.environment.kwargs)

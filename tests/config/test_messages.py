@@ -92,6 +92,34 @@ WRONG = [
         "environment.kwargs accepts only numbers, text, true, false, lists and sections; fix or remove it",
     ),
     (
+        "environment: {id: CartPole-v1, kwargs: {levels: [{0: up}]}}",
+        "environment.kwargs.levels[0] has the key 0, which must be text; quote or remove it",
+    ),
+    (
+        "environment: {id: CartPole-v1, kwargs: {far: .inf}}",
+        "environment.kwargs.far accepts only finite numbers, but is inf; give a large number, or remove it",
+    ),
+    (
+        "environment: {id: CartPole-v1, kwargs: {a: {b: [0, .nan]}}}",
+        "environment.kwargs.a.b[1] accepts only finite numbers, but is nan; give a large number, or remove it",
+    ),
+    (
+        "environment: {id: CartPole-v1, kwargs: {start: 2024-01-01}}",
+        "environment.kwargs.start accepts only numbers, text, true, false, lists and sections, but is a date; quote",
+    ),
+    (
+        "environment: {id: CartPole-v1, kwargs: {name: !!binary aGVsbG8=}}",
+        "environment.kwargs.name accepts only numbers, text, true, false, lists and sections, but is a bytes; quote",
+    ),
+    (
+        "environment: {id: CartPole-v1, kwargs: {names: !!set {a, b}}}",
+        "environment.kwargs.names accepts only numbers, text, true, false, lists and sections, but is a set; quote",
+    ),
+    (
+        CARTPOLE + "policy: {kind: torch, module: 'a.py:b', kwargs: {units: {1: 2}}}",
+        "policy.kwargs.units has the key 1, which must be text; quote or remove it",
+    ),
+    (
         "environment: {id: 'function:ball', dimension: 5}",
         "environment.id must name a test function, but is 'function:ball'; use one of ",
     ),
@@ -176,6 +204,7 @@ def test_a_wrong_value_is_explained_in_one_line(text, beginning, write_config):
         ("solver.sgma=1", "solver.sgma is not a key; did you mean solver.sigma?"),
         ("solver=3", "solver must be a section of keys, but is 3; for instance solver: {episodes: 1}"),
         ("policy.hidden=[x]", "policy.hidden[0] must be a number, but is the text 'x'; the default is [64, 64]"),
+        ("environment.kwargs.far=-.inf", "environment.kwargs.far accepts only finite numbers, but is -inf; give"),
         ("policy={hidden: [x]}", "policy.hidden[0] must be a number, but is the text 'x'; the default is [64, 64]"),
     ],
 )

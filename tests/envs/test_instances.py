@@ -83,6 +83,23 @@ def test_a_node_never_holds_more_objects(count, players, licences, digests_of, r
     assert verdict.code == 0 and "reproducible" in verdict.stdout and "fail" not in verdict.stdout
 
 
+@pytest.mark.parametrize("command", ["train --dry-run", "check"])
+def test_a_forecast_gives_its_licence_back(command, licences, write_config):
+    config = write_config(text(1, ", instances: 1"))
+    for _ in range(2):  # in this process
+        outcome = invoke(*command.split(), config)
+        assert outcome.code == 0, outcome.stderr
+
+
+def test_bench_takes_no_more_licences_than_a_node_has(licences, run_mpies, write_config, tmp_path):
+    config = write_config(text(1, ", instances: 1, instances_per: node"))
+    outcome = run_mpies(2, "bench", config, "--out", "constants.yaml", "--repeats", 1, "--generations", 1)
+    assert outcome.code == 0, outcome.stderr
+    for _ in range(2):
+        outcome = invoke("simulate", config, "--constants", tmp_path / "constants.yaml", "--ranks", 2)
+        assert outcome.code == 0, outcome.stderr
+
+
 def test_without_a_limit_most_members_fail_and_so_does_the_run(licences, run_mpies, write_config, tmp_path):
     outcome = run_mpies(0, "train", write_config(text(1)), "--out", "run", "stop.max_failures=1.0")
     assert outcome.code == 1

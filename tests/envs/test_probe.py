@@ -72,6 +72,23 @@ def test_the_policy_acts_within_the_bounds(action):
     assert (actions.min(axis=0) < actions.max(axis=0)).all()
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "least", "most"),
+    [
+        (15, 30, 15, 25),
+        (-30, -15, -25, -15),
+        (15, np.inf, 15, 25),
+        (-np.inf, -15, -25, -15),
+        (-3e38, 3e38, -10, 10),
+        (2e6, 3e6, 2e6, 2e6 + 10),
+    ],
+)
+def test_bounds_far_from_zero_are_kept(low, high, least, most):
+    policy = ProbePolicy(Interface(2, Continuous(np.float32([low]), np.float32([high]))), 1)
+    actions = np.concatenate([policy.act(np.ones(2, np.float32)) for _ in range(50)])
+    assert least <= actions.min() < actions.max() <= most
+
+
 def test_memory_that_leaks_is_measured():
     assert memory_growth(leaky_env(leak=200_000), episodes=50, steps=3) > 50 * 200_000 * 0.9
     assert memory_growth(leaky_env(), episodes=50, steps=3) < 50 * 200_000 * 0.1

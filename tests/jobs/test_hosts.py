@@ -15,7 +15,7 @@ from mpies.comm import mpiexec
 from mpies.errors import ConfigError
 from mpies.jobs import placement
 from mpies.jobs.answers import ask_hosts, end_leftovers, judge_answer
-from mpies.jobs.hosts import GivenHosts, Host, Hostfile, SlurmHosts, expand_counts, find_source
+from mpies.jobs.hosts import GivenHosts, Host, Hostfile, SlurmHosts, count_slots, expand_counts, find_source
 from mpies.jobs.placement import Placement, TooFewHosts
 from mpies.runs.versions import versions
 from tests.support import CARTPOLE
@@ -88,6 +88,8 @@ def test_a_mistake_is_one_line(hosts, hostfile, expected):
 def test_too_few_slots_are_refused(text, ranks, least, expected):
     with pytest.raises(ConfigError, match=expected):
         Placement(GivenHosts(text), ranks, least)
+    with pytest.raises(ConfigError, match=expected):
+        count_slots(text, None, ranks, least)
 
 
 def test_an_answer_tells_other_versions():
@@ -107,7 +109,8 @@ def test_what_a_killed_mpirun_left_is_removed_and_nothing_else(tmp_path):
     program = shutil.copy(shutil.which("sleep"), tmp_path / "prted")
     alive = subprocess.Popen([program, "60"])
     try:
-        kept = {f"prted.{alive.pid}", "ompi.mine", "prted", "prted.1x"}
+        shared = f"ompi.node7.{dead.pid}"  # Open MPI 4 has all jobs of a user in ompi.HOST.USER
+        kept = {f"prted.{alive.pid}", "ompi.mine", "prted", "prted.1x", shared}
         for name in (f"ompi.{dead.pid}", f"prted.{dead.pid}", f"prted.{os.getpid()}", *kept - {"prted"}):
             (tmp_path / name / "pmix").mkdir(parents=True)
         while Path(f"/proc/{alive.pid}/comm").read_text() != "prted\n":

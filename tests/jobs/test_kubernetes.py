@@ -149,6 +149,52 @@ def test_files_of_the_user_are_sent_with_the_config(write_config, tmp_path, monk
     assert_refused(outcome, "environment.id: own/my cost.py needs a name of its own in a ConfigMap")
 
 
+def launch_with(base, *words):
+    """The outcome of launch k8s on a base of its own; the files and the launcher's arguments in what it wrote."""
+    base.mkdir(exist_ok=True)
+    (base / "mpijob.yaml").write_text(BASE)
+    (base / "kustomization.yaml").write_text(KUSTOMIZATION)
+    outcome = invoke("launch", "k8s", *words, "--dry-run", "--base", base, "--out", base / "run")
+    if outcome.code:
+        return outcome, [], []
+    kustomization, values = patched((base / "run.k8s" / "kustomization.yaml").read_text())
+    arguments = values["/spec/mpiReplicaSpecs/Launcher/template/spec/containers/0/args"]
+    return outcome, kustomization["configMapGenerator"][0]["files"], arguments
+
+
+def test_files_of_the_user_are_sent_with_a_sweep(write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("cost.py", "other.py"):
+        (tmp_path / name).write_text("def cost(x):\n    return -(x @ x)\n")
+    write_config("environment: {id: 'cost.py:cost', dimension: 3}", "ball.yaml")
+    outcome, files, arguments = launch_with(tmp_path / "base", "ball.yaml", "--sweep", "--seeds", "2")
+    assert outcome.code == 0, outcome.stderr
+    assert files == ["ball_sweep.yaml", "cost.py"] and arguments[-1] == "environment.id=/configs/cost.py:cost"
+    assert (tmp_path / "base" / "run.k8s" / "cost.py").read_text() == (tmp_path / "cost.py").read_text()
+    own = "environment.id=other.py:cost"
+    outcome, files, arguments = launch_with(tmp_path / "base", "ball.yaml", "--sweep", "--seeds", "2", own)
+    assert files == ["ball_sweep.yaml", "other.py"] and arguments[-1] == "environment.id=/configs/other.py:cost"
+    both = "environment.id=cost.py:cost,other.py:cost"
+    outcome, *_ = launch_with(tmp_path / "base", "ball.yaml", "--sweep", "--seeds", "2", both)
+    assert_refused(outcome, "environment.id: files that vary cannot be sent to the pods; launch a sweep for each")
+
+
+def test_a_policy_to_begin_with_is_sent_with_the_config(write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_config("environment: {id: CartPole-v1}\npolicy: {init_from: old/best.h5}", "pole.yaml")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "best.h5").write_bytes(b"\x89HDF")
+    outcome, files, arguments = launch_with(tmp_path / "base", "pole.yaml")
+    assert outcome.code == 0, outcome.stderr
+    assert files == ["pole.yaml", "best.h5"] and arguments[-1] == "policy.init_from=/configs/best.h5"
+    assert (tmp_path / "base" / "run.k8s" / "best.h5").read_bytes() == b"\x89HDF"
+    outcome, *_ = launch_with(tmp_path / "base", "pole.yaml", "policy.init_from=old")
+    assert_refused(outcome, "policy.init_from: old is a folder; name a file in it, such as old/best.h5")
+    (tmp_path / "old" / "best.h5").write_bytes(bytes(1_000_000))
+    outcome, *_ = launch_with(tmp_path / "base", "pole.yaml")
+    assert_refused(outcome, "old/best.h5 has 1.0 MB, but a ConfigMap holds 1 MB; put it into your image")
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
 def test_an_overlay_renders_to_the_job(run_mpies, write_config, tmp_path):
     (tmp_path / "base").mkdir()

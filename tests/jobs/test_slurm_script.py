@@ -31,6 +31,8 @@ def test_a_batch_script_asks_for_what_the_job_needs():
     body = text.splitlines()
     assert body.index("train() { :; }") > max(body.index(option) for option in options), "sbatch stops at a command"
     assert batch_script(replace(JOB, account="me"), "", "").count("#SBATCH --account=me\n") == 1
+    assert "#SBATCH --time=0-00:00:30\n" in batch_script(replace(JOB, seconds=30), "", "")  # all zeros is no limit
+    assert "#SBATCH --time=0-01:30:45\n" in batch_script(replace(JOB, seconds=5445), "", "")
     assert '#SBATCH --job-name="a pole"\n' in batch_script(replace(JOB, out="runs/a pole"), "", "")
 
 

@@ -1,6 +1,7 @@
 """mpies train --ranks: real ranks, real signals."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import yaml
 from mpies.comm import mpiexec
 from mpies.runs.checkpoint import list_checkpoints
 from mpies.runs.metrics import read_digests, read_metrics
+from tests.support import CARTPOLE
 
 SLEEPING = """
 import time, gymnasium, numpy as np
@@ -148,6 +150,25 @@ def test_a_mistake_is_one_line_without_mpiruns_report(start):
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 2
     assert stdout == "" and stderr.strip().count("\n") == 0 and "did you mean solver.sigma?" in stderr
+
+
+@pytest.mark.parametrize("hosts", [[], ["--hosts", "localhost:2"]])
+def test_a_complete_run_that_cannot_be_written_is_complete(hosts, run_mpies, write_config, trained, tmp_path):
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "none", archive]).returncode:
+        pytest.skip("only root can mount a disk")
+    try:
+        shutil.copytree(trained(CARTPOLE), archive / "run")
+        subprocess.run(["mount", "-o", "remount,ro", archive], check=True)
+        words = [write_config(CARTPOLE), "--out", "archive/run", "--ranks", "2", *hosts]
+        complete = run_mpies(0, "train", *words)
+        assert complete.code == 0 and "is complete" in complete.stdout, complete.stderr
+        assert "ERROR" not in complete.stderr
+        longer = run_mpies(0, "train", *words, "stop.generations=12")
+        assert longer.code == 2 and "cannot be written (Read-only file system)" in longer.stderr
+    finally:
+        subprocess.run(["umount", "--lazy", archive], check=True)
 
 
 def test_ranks_within_ranks_are_refused(run_mpies, write_config):

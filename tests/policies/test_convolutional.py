@@ -88,6 +88,11 @@ def test_observations_other_than_images_are_refused(build):
         build("conv", time_input=100)
 
 
+def test_pixels_that_are_normalised_besides_are_refused(build):
+    with pytest.raises(PolicyProblem, match=r"normalize_observations must be false for kind: conv, .*; leave it out"):
+        build("conv", normalize_observations=True)
+
+
 def test_convolutions_that_are_larger_than_the_image_are_refused(build):
     with pytest.raises(PolicyProblem, match="size 13 does not fit into 12 x 10 pixels"):
         build("conv", convolutions=[[3, 13, 2]])

@@ -168,3 +168,37 @@ def test_the_behaviour_of_a_rollout_is_that_of_its_last_step(backend):
         assert batch.behaviours[0].tolist() == behaviours[seed].tolist()
         batch.close()
     env.close()
+
+
+class Wandering(gymnasium.Env):
+    """Three steps, whose info says how far it is; odd seeds fail in the reset or in the first step."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, fault=""):
+        self.fault = fault
+
+    def reset(self, *, seed=None, options=None):
+        self.seed, self.place = seed, 0
+        assert seed % 2 == 0 or self.fault != "reset", "no reset"
+        return np.ones(4, np.float32), {}
+
+    def step(self, action):
+        self.place += 1
+        assert self.seed % 2 == 0 or self.fault != "step", "no step"
+        return np.ones(4, np.float32), 1.0, self.place == 3, False, {"place": [self.place, self.seed]}
+
+
+@pytest.mark.parametrize("hide", [[], [1]])
+@pytest.mark.parametrize("fault", ["reset", "step"])
+def test_an_episode_without_a_first_step_fails_alone_and_has_no_behaviour(fault, hide):
+    section = {"id": f"{__name__}:Wandering", "kwargs": {"fault": fault}, "behaviour": ["place"], "hide": hide}
+    config = {"environment": section, "policy": {"hidden": []}, "solver": {"kind": "novelty_es"}}
+    task = Task(validate_config(config | {"noise": {"size": 1000}}, "config.yaml"))
+    mean = MeanParameters(np.zeros(task.dimension, np.float32))
+    queue = RolloutQueue(RolloutBatch(np.arange(4), mean, np.zeros(4, bool), behaviour_size=task.behaviour_size))
+    task.player.play([queue])
+    np.testing.assert_array_equal(queue.results["total"], [3, np.nan, 3, np.nan])
+    assert queue.results["behaviour"].tolist() == [[3, 0], [0, 0], [3, 2], [0, 0]]
+    assert sorted(queue.failures) == [1, 3]

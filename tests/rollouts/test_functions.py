@@ -38,7 +38,15 @@ def test_a_function_that_raises_or_is_not_finite_fails_its_member_alone():
 def test_an_abandoned_queue_stops_at_once():
     queue = RolloutQueue(make_batch([0] * 100))
     make_player(lambda x: 0.0).play([queue], ranks=5, must_abandon=Calls(2))
-    assert queue.is_finished.sum() == 100 // 20 + 95 // 20 and not queue.is_exhausted
+    assert queue.is_finished.sum() == 1 and queue.in_flight == 0
+    taken = 100 // 20
+    assert queue.counter.left == 100 - taken  # and nothing more was taken
+
+
+def test_the_grace_is_asked_before_each_evaluation():
+    calls, queue, other = [], RolloutQueue(make_batch([0] * 100)), RolloutQueue(make_batch([0] * 100))
+    make_player(lambda x: calls.append(x) or 0.0).play([queue, other], must_abandon=lambda: len(calls) == 12)
+    assert len(calls) == queue.is_finished.sum() == 12 and not other.is_finished.any()
 
 
 def test_a_rank_that_runs_dry_goes_on_with_the_next_queue_until_the_others_are_done():

@@ -1,6 +1,9 @@
 """Files that are never half-written."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +30,24 @@ def test_a_file_is_synced_before_it_is_renamed(sync, expected, tmp_path, monkeyp
     monkeypatch.setattr(os, "replace", lambda *names: calls.append("rename") or replace(*names))
     write_atomically(tmp_path / "x", b"1", sync)
     assert calls == expected
+
+
+def test_devices_and_pipes_are_written_to_and_stay_what_they_are(tmp_path):
+    write_atomically("/dev/null", b"1")
+    assert Path("/dev/null").is_char_device()
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_atomically(tmp_path / "pipe", b"1")
+        assert os.read(reader, 9) == b"1" and (tmp_path / "pipe").is_fifo()
+    finally:
+        os.close(reader)
+
+
+def test_dev_stdout_is_written_to():
+    code = "from mpies.runs.files import write_atomically; write_atomically('/dev/stdout', b'1')"
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True).stdout == b"1"
+    assert Path("/dev/stdout").is_symlink()
 
 
 def test_records_are_added_behind_the_part_to_keep(tmp_path):

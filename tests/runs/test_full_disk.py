@@ -10,7 +10,7 @@ import pytest
 from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import list_checkpoints
 from mpies.runs.metrics import read_digests
-from tests.support import assert_refused, wait_for
+from tests.support import assert_refused, train, wait_for
 
 CONFIG = """
 environment: {id: CartPole-v1, max_steps: 50}
@@ -138,6 +138,58 @@ def test_a_signal_ends_with_code_1_where_the_state_cannot_be_saved(start_mpies, 
     stderr = job.communicate(timeout=60)[1]
     assert job.returncode == 1, stderr
     assert "Traceback" not in stderr
+
+
+# In the 40th episode of a process, the first one to come there fills the disk.
+FILLING = """
+import os
+import gymnasium, numpy as np
+from gymnasium import spaces
+
+class Filling(gymnasium.Env):
+    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
+    played = 0
+    def reset(self, seed=None, options=None):
+        Filling.played += 1
+        if Filling.played == 40 and not os.path.exists("filled"):
+            open("filled", "w").close()
+            with open("disk/ballast", "wb", buffering=0) as file:
+                try:
+                    while True:
+                        file.write(bytes(512))
+                except OSError:
+                    pass
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        return np.ones(2, np.float32), float(action), True, False, {}
+"""
+SWEEP = """
+environment: {id: "filling.py:Filling"}
+policy: {hidden: []}
+solver: {population: 16}
+noise: {size: 10000}
+evaluation: {every: 0, episodes: 2}
+stop: {generations: 8}
+"""
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_a_full_disk_ends_a_sweep_and_no_trial_fails_by_it(ranks, disk, run_mpies, write_config, tmp_path):
+    (tmp_path / "filling.py").write_text(FILLING)
+    words = ["sweep", write_config(SWEEP), "solver.sigma=0.1,0.2,0.3", "--out", "disk/out"]
+    ended = run_mpies(ranks, *words)
+    assert ended.code == 1 and "Traceback" not in ended.stderr, ended.stderr
+    assert "the end of the run could not be written; the sweep ends, and the same command continues" in ended.stderr
+    assert "failed" not in ended.stdout and not [*(disk / "out" / "failures").iterdir()]
+    still_full = run_mpies(ranks, *words)
+    assert still_full.code == 1 and "Traceback" not in still_full.stderr, still_full.stderr
+    assert "No space left on device" in still_full.stderr and not [*(disk / "out" / "failures").iterdir()]
+    (disk / "ballast").unlink()
+    again = run_mpies(ranks, *words)
+    assert again.code == 0 and "3 of 3 trials finished" in again.stdout, again.stderr
+    for sigma in (0.1, 0.2, 0.3):
+        alone = train(tmp_path, SWEEP.replace("16}", f"16, sigma: {sigma}}}"), f"alone-{sigma}")
+        assert read_digests(disk / "out" / f"sigma={sigma}_seed=1") == read_digests(alone)
 
 
 def test_a_disk_that_is_full_from_the_start_is_a_users_mistake(disk, run_mpies, write_config):

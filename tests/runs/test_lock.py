@@ -75,7 +75,7 @@ def test_a_later_process_with_the_number_of_the_writer_does_not_hold_the_lock(ho
     Lock(tmp_path).acquire()
 
 
-@pytest.mark.parametrize("elsewhere", [{"host": "node17"}, {"boot": "before the crash"}])
+@pytest.mark.parametrize("elsewhere", [{"host": "node17"}, {"boot": "before the crash"}, {"namespace": "pid:[7]"}])
 def test_a_writer_on_another_host_counts_as_dead_only_after_a_time_without_heartbeat(elsewhere, holder, tmp_path):
     holder.kill()
     holder.wait()
@@ -84,6 +84,35 @@ def test_a_writer_on_another_host_counts_as_dead_only_after_a_time_without_heart
     with pytest.raises(RunLocked, match=f"on {host}, .* heartbeat was [78] s ago"):
         Lock(tmp_path).acquire()
     edit(tmp_path, beat=time.time() - STALE - 1)
+    Lock(tmp_path).acquire()
+    assert owner(tmp_path)["pid"] == os.getpid()
+
+
+def test_a_writer_in_another_container_of_this_host_is_alive(tmp_path):
+    """Its process number is that of another process here, or of none."""
+    space = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if os.geteuid() or subprocess.run([*space, "true"], capture_output=True).returncode:
+        pytest.skip("only root can start a process in a namespace of its own")
+    command = [*space, sys.executable, "-c", HOLDER, str(tmp_path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "held\n" and owner(tmp_path)["host"] == socket.gethostname()
+        with pytest.raises(RunLocked, match="is being written by process"):
+            Lock(tmp_path).acquire()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_lock_of_an_earlier_version_tells_no_namespace(holder, tmp_path):
+    values = owner(tmp_path)
+    del values["namespace"]
+    (tmp_path / "writer.json").write_text(json.dumps(values))
+    with pytest.raises(RunLocked):
+        Lock(tmp_path).acquire()
+    holder.kill()
+    holder.wait()
+    (tmp_path / "writer.json").write_text(json.dumps(values))
     Lock(tmp_path).acquire()
     assert owner(tmp_path)["pid"] == os.getpid()
 

@@ -1,6 +1,8 @@
 """The base of external solvers, on an optimiser whose steps can be followed by hand."""
 
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -50,6 +52,21 @@ def test_members_are_the_candidates_and_the_best_becomes_the_mean():
     np.testing.assert_array_equal(member, proposal.rows[1])
     tell(solver, [4, 9, 5])
     np.testing.assert_array_equal(solver.mean, proposal.rows[1])
+
+
+def test_threads_draw_as_they_do_alone():
+    def draw(seed):
+        with seeded_global_generators(seed, 0):
+            first = np.random.random()
+            time.sleep(0.01)  # another thread runs
+            return first, np.random.random(), random.random()
+
+    np.random.seed(7)
+    before = np.random.get_state()[1].tolist()
+    alone = [draw(seed) for seed in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(draw, range(8))) == alone
+    assert np.random.get_state()[1].tolist() == before
 
 
 @pytest.mark.parametrize(

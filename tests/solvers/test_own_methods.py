@@ -45,6 +45,9 @@ OPTIONS = {
     "def groups(self, dimension): return np.arange(3)": (
         "Mine.groups must return whole numbers of shape (8,), one for each member, but returned int64 of shape (3,)"
     ),
+    "def groups(self, dimension): return np.arange(8) - 1": (
+        "Mine.groups must return numbers from 0 on, but returned -1"
+    ),
     "def is_complete(self, episodes, steps): 1 / 0": f"Mine.is_complete {RAISED}",
     "def is_complete(self, episodes, steps): pass": "Mine.is_complete must return True or False, but returned None",
     "def memory(self, dimension): 1 / 0": f"Mine.memory {RAISED}",
@@ -92,6 +95,14 @@ def test_a_wrong_method_is_one_line_that_names_it(solver, options, line, tmp_pat
 def test_a_right_one_is_used_as_it_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     use(write_solver(tmp_path))
+
+
+def test_groups_may_have_any_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write_solver(tmp_path, options="def groups(self, dimension): return (np.arange(8) % 3).astype(np.uint8)")
+    use(path)
+    seeds = Task(load_config(path)).training_seeds(2, 1)
+    assert len(set(seeds.tolist())) == 3 and seeds.tolist() == seeds[[0, 1, 2, 0, 1, 2, 0, 1]].tolist()
 
 
 @pytest.mark.parametrize(

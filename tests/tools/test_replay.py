@@ -10,6 +10,8 @@ from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import first_checkpoint, list_checkpoints
 from mpies.runs.metrics import read_digests
 from mpies.tools.replay import Replay
+from mpies.training import task
+from mpies.views.video import show_member
 from tests.support import FAULTY, FAULTY_MODULE, assert_refused, invoke, train
 
 COMMON = """
@@ -172,7 +174,7 @@ def test_a_replay_steps_forward_generation_by_generation(runs):
             replay.run_until(11)
 
 
-def test_the_constants_of_a_policy_are_kept_in_a_replayed_one(tmp_path):
+def test_the_constants_of_a_policy_are_kept_in_a_replayed_one(tmp_path, monkeypatch):
     config = """
 environment: {id: Pong-v5, backend: envpool, max_steps: 4}
 policy: {kind: conv, reference: 2, normalize_observations: false}
@@ -186,3 +188,9 @@ stop: {generations: 1}
     assert invoke("replay", run, "--generation", 1, "--out", tmp_path / "policy.h5").code == 0
     reference = hdf5.read(tmp_path / "policy.h5")[0]["constants/reference"]
     assert reference.tobytes() == hdf5.read(run / "policy.h5")[0]["constants/reference"].tobytes()
+    pytest.importorskip("ale_py", reason="ale-py is not installed")
+    drawn, draw = [], task.draw_reference
+    monkeypatch.setattr(task, "draw_reference", lambda *arguments: drawn.append(arguments) or draw(*arguments))
+    recorded, replayed, failures = show_member(run, 1, 1, tmp_path / "member.mp4")
+    assert recorded == replayed and not failures and (tmp_path / "member.mp4").stat().st_size
+    assert not drawn

@@ -17,7 +17,8 @@ def write_policy(folder, hide=(), **options):
     config = validate_config({"environment": {"id": "CartPole-v1", "hide": list(hide)}, "policy": options}, "test")
     size = Task(config).policy.size
     random = np.random.default_rng(1)
-    arrays = {"parameters": random.normal(size=size), "normalization": random.uniform(0.5, 2, (2, 4 - len(hide)))}
+    seen = 4 - len(hide) if config.policy.normalize_observations else 0  # as in the files of a run
+    arrays = {"parameters": random.normal(size=size), "normalization": random.uniform(0.5, 2, (2, seen))}
     content = hdf5.pack(
         {name: values.astype(np.float32) for name, values in arrays.items()},
         {"config": as_yaml(resolved(config)), "generation": 3},
@@ -80,3 +81,19 @@ def test_mpies_own_policies_become_programs_of_pytorch(tmp_path, kind):
         else:
             actions, state = program(torch.tensor(rows), state)
         assert actions.tolist() == policy(rows).tolist()
+
+
+@pytest.mark.parametrize("options", [{"hidden": [5]}, {"kind": "torch", "module": "own.py:make"}])
+def test_a_policy_without_normalisation_becomes_a_program(tmp_path, options, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN_MODULE)
+    policy = write_policy(tmp_path, normalize_observations=False, **options)
+    observations, expected = check_program(tmp_path, policy)
+    if "kind" not in options:
+        return
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    assert invoke("export", tmp_path / "policy.h5", "--to", tmp_path / "policy.onnx").code == 0
+    session = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
+    name = session.get_inputs()[0].name
+    assert [session.run(None, {name: row})[0].item() for row in observations] == expected

@@ -76,6 +76,24 @@ def test_the_limit_is_raised_where_enough_members_reach_it_in_all_episodes(reach
     assert learner.limit == limit
 
 
+@pytest.mark.parametrize("overlap", [0.5, 1])
+@pytest.mark.parametrize("restored", [False, True])
+def test_early_members_are_compared_with_the_limit_that_they_were_played_under(overlap, restored):
+    learner = started(overlap=overlap)
+    advance(learner)  # generation 0, under 10; the early members of generation 1 are played under it as well
+    assert learner.limit == 15 and learner.early_spec.limit == 10
+    if restored:
+        state, learner = learner.state_dict(), make_learner(overlap=overlap)
+        learner.load_state_dict({name: np.asarray(value) for name, value in state.items()})
+    early = learner.config.solver.early_members(overlap, learner.solver.dimension)
+    steps = np.where(np.arange(16) < early, 20, 2)  # two episodes each
+    assert early == {0.5: 8, 1: 16}[overlap]
+    advance(learner, make_population(steps=steps))  # half of all are enough
+    assert learner.limit == 22 and learner.early_spec.limit == 15
+    advance(learner, make_population(steps=steps))
+    assert learner.limit == 22  # 20 steps of two episodes are below 15
+
+
 def test_the_limit_is_raised_by_a_step_at_least():
     learner = started(environment=ADAPTIVE | {"adaptive": {"start": 10, "ratio": 1.01}})
     advance(learner)

@@ -1,14 +1,19 @@
 """What a Config asks to be solved: parameters to begin with, seeds, and changes of rewards and of lengths."""
 
+import hashlib
+
+import gymnasium
 import numpy as np
 import pytest
 
 from mpies.config.loading import validate_config
+from mpies.envs.gymnasium_env import GymnasiumEnv
 from mpies.errors import ConfigError
 from mpies.runs import hdf5
 from mpies.runs.checkpoint import first_checkpoint
 from mpies.runs.metrics import read_digests, read_metrics
-from mpies.training.task import Task
+from mpies.solvers.streams import REFERENCE, stream
+from mpies.training.task import Task, draw_reference
 from tests.support import CARTPOLE, train
 
 ADAPTIVE = """
@@ -110,6 +115,46 @@ def test_the_configured_share_of_rollouts_feeds_the_statistics(policy, fraction)
     task = make_task(policy=policy, solver={"population": 4000})
     assert task.training_samples(0, 0).mean() == pytest.approx(fraction, abs=0.03)
     assert not make_task(policy={"normalize_observations": False}).training_samples(0, 0).any()
+
+
+class Pictures(gymnasium.Env):
+    """Images; an episode ends after `least` to `most` steps, or earlier where action 2 is taken."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (1, 4, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def __init__(self, least=3, most=40):
+        self.least, self.most = least, most
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = int(self.np_random.integers(self.least, self.most))
+        self.picture = self.np_random.integers(0, 256, (1, 4, 3)).astype(np.uint8)
+        return self.picture, {}
+
+    def step(self, action):
+        self.picture = self.picture * np.uint8(3) + np.uint8(action)
+        self.left -= 1 + (action == 2)
+        return self.picture, 0.0, self.left <= 0, False, {}
+
+
+@pytest.mark.parametrize(
+    ("lengths", "digest"),  # the last as in runs of earlier versions
+    [((3, 40), "054370cf775ab88d"), ((3, 12), "c92edef3ca991994"), ((900, 901), "eb67e9d8bd334d81")],
+)
+@pytest.mark.parametrize("instances", [None, 8, 7, 3, 1])
+def test_the_reference_batch_does_not_depend_on_how_many_episodes_are_played_together(instances, lengths, digest):
+    env = GymnasiumEnv("x", lambda: Pictures(*lengths), False, instances=instances)
+    images = draw_reference(env, 100, stream(1, REFERENCE))
+    assert images.shape == (100, 12) and hashlib.sha256(images.tobytes()).hexdigest()[:16] == digest
+
+
+def test_the_reference_batch_does_not_depend_on_the_ranks_of_a_node():
+    section = {"id": f"{__name__}:Pictures", "instances": 6, "instances_per": "node", "rebuild": "never"}
+    policy = {"kind": "conv", "convolutions": [[2, 2, 1]], "hidden": [], "reference": 40}
+    config = validate_config({"environment": section, "policy": policy, "noise": {"size": 20000}}, "x")
+    one, *others = (Task(config, node_size=size).policy.constants["reference"].tobytes() for size in (1, 2, 6))
+    assert others == [one, one]
 
 
 def test_too_small_a_noise_table_is_refused():

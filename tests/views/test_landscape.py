@@ -7,7 +7,7 @@ import imageio.v3
 import numpy as np
 import pytest
 
-from mpies.errors import RunTooShort
+from mpies.errors import NoTrajectory
 from mpies.runs import hdf5
 from mpies.runs.ledger import read
 from mpies.tools.evaluate import evaluate_policy
@@ -66,10 +66,22 @@ def test_principal_axes_are_those_of_the_singular_values():
     assert shares == pytest.approx((values**2 / (values**2).sum())[:2])
 
 
+def test_principal_axes_of_means_on_a_line_are_numbers():
+    axes, shares = principal_axes(np.array([[0.0], [1.0], [3.0]]))
+    assert np.abs(axes).tolist() == [[1], [0]] and shares == pytest.approx([1, 0])
+
+
+def test_a_run_whose_mean_never_moves_has_no_trajectory(tmp_path, invoke):
+    train(tmp_path, "environment={id: MountainCar-v0, backend: gymnasium, max_steps: 20}", "--out", "still")
+    ended = invoke("plot", tmp_path / "still", "--trajectory", "--grid", "3", "--episodes", "1")
+    assert ended.exit_code == 2 and "the mean has not moved in 6 generations" in ended.stderr
+    assert not list((tmp_path / "still").glob("*.png"))
+
+
 def test_a_run_of_two_generations_has_no_trajectory(run):
     ledger = run / "ledger.bin"
     ledger.write_bytes(ledger.read_bytes()[: list(read(ledger))[1][1]])
-    with pytest.raises(RunTooShort, match="at least 3 generations, but the ledger has 2"):
+    with pytest.raises(NoTrajectory, match="at least 3 generations, but the ledger has 2"):
         read_trajectory(run)
 
 
