@@ -17,7 +17,6 @@ from mpies.comm import Communicator
 from mpies.comm.guarded import Guarded
 from mpies.comm.together import do_together
 from mpies.config.schema import Config
-from mpies.envs.base import VectorEnv
 from mpies.jobs.answers import JOB
 from mpies.jobs.finished_run import find_finished_run
 from mpies.jobs.logs import LogFile, LoggedProgress, log_to
@@ -216,8 +215,7 @@ def finish_run(trainer: Trainer, reason: str, progress: LoggedProgress, phases: 
 def _close_environment(trainer: Trainer) -> None:
     """Free what the environment holds; the process may go on to train other runs."""
     trainer.task.player.drop()
-    if isinstance(trainer.task.env, VectorEnv):
-        trainer.task.env.close()
+    trainer.task.close()
 
 
 @contextlib.contextmanager

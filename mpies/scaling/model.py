@@ -162,7 +162,7 @@ def fit_workload(config: Config, path: str, constants: Constants, task: Task | N
         )
     if task is None:
         with contextlib.closing(Task(config)) as task:
-            pass  # its sizes alone are needed
+            return fit_workload(config, path, constants, task)
     dimension = task.dimension
     solver = config.solver
     sizes = {

@@ -1,5 +1,6 @@
 """What the trials of a sweep will take: core hours, the memory of a node, and how many ranks are worth a run."""
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpies.config.schema import Config
-from mpies.envs.base import VectorEnv
 from mpies.scaling.bench import make_workload, play_sample
 from mpies.scaling.cost import NodeMemory, predict_cost
 from mpies.scaling.model import Constants, Prediction, Workload, fit_workload, predict
@@ -76,14 +76,11 @@ class Forecast:
         key = f"{config.environment.model_dump_json()} {config.policy.model_dump_json()}"
         solver = config.solver
         if key not in self._workloads:
-            task = Task(config)
-            if self._constants:
-                found = fit_workload(config, self._sweep.where, self._constants, task)
-            else:
-                found = self._play(config, task)
-            if isinstance(task.env, VectorEnv):
-                task.env.close()
-            self._workloads[key] = found
+            with contextlib.closing(Task(config)) as task:
+                if self._constants:
+                    self._workloads[key] = fit_workload(config, self._sweep.where, self._constants, task)
+                else:
+                    self._workloads[key] = self._play(config, task)
         workload = self._workloads[key]
         sizes = {
             "rows": max(1, solver.noise_rows(workload.parameters)),

@@ -1,12 +1,12 @@
 """Play a saved policy on held-out episodes."""
 
+import contextlib
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
-from mpies.envs.base import VectorEnv
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import play_alone
 from mpies.runs.metrics import format_return
@@ -28,12 +28,8 @@ def play_held_out(
     policy: PolicyFile, episodes: int, seed: int | None = None
 ) -> tuple[npt.NDArray[Any], dict[int, str]]:
     """Play held-out episodes of a policy, as `held_out_batch` says.  Returns what `play_alone` does."""
-    task = Task(policy.config, policy.constants)
-    try:
+    with contextlib.closing(Task(policy.config, policy.constants)) as task:
         return play_alone(task.player, held_out_batch(policy, task, episodes, seed))
-    finally:
-        if isinstance(task.env, VectorEnv):
-            task.env.close()
 
 
 def evaluate_policy(path: str | Path, episodes: int, seed: int | None = None) -> dict[str, Any]:

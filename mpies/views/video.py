@@ -187,8 +187,7 @@ def show_member(
     with recording(video) as recorder:
         recorded = load_member(path, generation, member)
         replayed, failures = recorded.replay()
-        if isinstance(recorded.task.env, VectorEnv):
-            recorded.task.env.close()  # there may be no licence for a second object
+        recorded.task.close()  # there may be no licence for a second object
         if recorder and not failures:
             policy = recorded.task.policy
             with visible_task(recorded.config, recorder, dict(policy.constants) if policy else None) as task:

@@ -43,18 +43,23 @@ def check_program(folder, policy):
     return observations, expected
 
 
+def check_onnx(folder, observations, expected):
+    """The same actions by ONNX, where what writes and runs it is installed."""
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    assert invoke("export", folder / "policy.h5", "--to", folder / "policy.onnx").code == 0
+    session = onnxruntime.InferenceSession(folder / "policy.onnx")
+    name = session.get_inputs()[0].name
+    assert [session.run(None, {name: row})[0].item() for row in observations] == expected
+
+
 def test_a_module_of_the_users_own_becomes_a_program_of_pytorch(tmp_path):
     (tmp_path / "own.py").write_text(OWN_MODULE)
     policy = write_policy(tmp_path, kind="torch", module=f"{tmp_path}/own.py:make")
     observations, expected = check_program(tmp_path, policy)
     outcome = invoke("export", tmp_path / "policy.h5", "--to", tmp_path / "policy.py")
     assert_refused(outcome, "policy.kind torch needs PyTorch; export it to .pt2 or .onnx")
-    pytest.importorskip("onnxscript")
-    onnxruntime = pytest.importorskip("onnxruntime")
-    assert invoke("export", tmp_path / "policy.h5", "--to", tmp_path / "policy.onnx").code == 0
-    session = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
-    name = session.get_inputs()[0].name
-    assert [session.run(None, {name: row})[0].item() for row in observations] == expected
+    check_onnx(tmp_path, observations, expected)
 
 
 @pytest.mark.parametrize("module", [False, True])
@@ -89,11 +94,5 @@ def test_a_policy_without_normalisation_becomes_a_program(tmp_path, options, mon
     (tmp_path / "own.py").write_text(OWN_MODULE)
     policy = write_policy(tmp_path, normalize_observations=False, **options)
     observations, expected = check_program(tmp_path, policy)
-    if "kind" not in options:
-        return
-    pytest.importorskip("onnxscript")
-    onnxruntime = pytest.importorskip("onnxruntime")
-    assert invoke("export", tmp_path / "policy.h5", "--to", tmp_path / "policy.onnx").code == 0
-    session = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
-    name = session.get_inputs()[0].name
-    assert [session.run(None, {name: row})[0].item() for row in observations] == expected
+    if "kind" in options:
+        check_onnx(tmp_path, observations, expected)
