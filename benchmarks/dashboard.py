@@ -9,6 +9,7 @@ compared.  `make test-page` installs what it needs.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -143,8 +144,9 @@ def largest_update(updates):
     return max(sum(size for when, size in updates if start <= when < start + 1) for start, _ in updates)
 
 
-def measure(folder, names, count):
-    """`measure_page` for `count` times, at the last of the runs below `folder`."""
+@contextlib.contextmanager
+def open_dashboard(folder):
+    """Serve the runs below `folder`.  Yields the address of the page and a headless Chromium."""
     from playwright.sync_api import sync_playwright
 
     with serve(folder, "127.0.0.1", 0) as server, sync_playwright() as playwright:
@@ -153,12 +155,16 @@ def measure(folder, names, count):
         program = own if os.path.exists(own) else shutil.which("chromium")
         flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's sandbox does not start as root
         browser = playwright.chromium.launch(executable_path=program, args=flags)
-        results = [
-            measure_page(browser, f"{server.url}#={quote(names[-1], safe='')}", names, seconds=5) for _ in range(count)
-        ]
+        yield server.url, browser
         browser.close()
         server.shutdown()
-    return results
+
+
+def measure(folder, names, count):
+    """`measure_page` for `count` times, at the last of the runs below `folder`."""
+    with open_dashboard(folder) as (url, browser):
+        page = f"{url}#={quote(names[-1], safe='')}"
+        return [measure_page(browser, page, names, seconds=5) for _ in range(count)]
 
 
 def main():

@@ -99,7 +99,7 @@ def undisturbed(folder: Path) -> tuple[list[str], float]:
 
 def job_trials(folder: Path, reference: list[str], trials: int, draw: random.Random) -> Trials:
     """Kill the whole job `trials` times, resuming it each time; a finished run makes room for a new one."""
-    out, number, repeated, kills = folder / "job-0", 0, [], 0
+    out, number, kills = folder / "job-0", 0, 0
     while kills < trials:
         ranks = draw.choice([1, 2, 3])
         before = len(read_metrics(out))
@@ -118,7 +118,6 @@ def job_trials(folder: Path, reference: list[str], trials: int, draw: random.Ran
                 return
         digests = read_digests(out)
         same = digests == reference[: len(digests)] and len(digests) >= before
-        repeated.append(len(digests) - before)
         moment = ", a checkpoint half written" if was_writing and half_written(out) else ""
         yield same, f"{ranks} ranks, generation {before} -> {len(digests)}{moment}"
         if (out / "finished.yaml").exists():

@@ -8,20 +8,16 @@ installs what it needs.
 """
 
 import argparse
-import os
-import shutil
 import statistics
 import tempfile
-import threading
 import time
 from pathlib import Path
 
-from dashboard import FIRST_PAINT, make_run
+from dashboard import FIRST_PAINT, make_run, open_dashboard
 
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.table import Results, write_table
 from mpies.sweeps.trials import load_sweep
-from mpies.views.dashboard import serve
 
 VARY = {
     "solver.sigma": {"log_uniform": [0.01, 1.0]},
@@ -59,18 +55,8 @@ def look(browser, url):
 
 def measure(folder, looks):
     """`look` so many times."""
-    from playwright.sync_api import sync_playwright
-
-    with serve(folder, "127.0.0.1", 0) as server, sync_playwright() as playwright:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        own = playwright.chromium.executable_path
-        program = own if os.path.exists(own) else shutil.which("chromium")
-        flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's sandbox does not start as root
-        browser = playwright.chromium.launch(executable_path=program, args=flags)
-        results = [look(browser, f"{server.url}#~sweep") for _ in range(looks)]
-        browser.close()
-        server.shutdown()
-    return results
+    with open_dashboard(folder) as (url, browser):
+        return [look(browser, f"{url}#~sweep") for _ in range(looks)]
 
 
 def main():

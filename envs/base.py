@@ -1,5 +1,6 @@
 """The abstract environment: a VectorEnv opens batches of seeded episodes, an EpisodeBatch steps them side by side."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -206,6 +207,7 @@ class VectorEnv(ABC):
     behaviour: names of entries of the environment's info; set by `measure_behaviour`.
     behaviour_size: how many numbers they hold, 0 where that is not known.
     timeout: seconds after which the environment itself ends an episode as failed; None if it does not.
+    clock: tells the seconds that count for the timeout; a pause of the whole job, say, need not.
     instances: how many environment objects may exist at a time; None for no limit.
     numbers_episodes: whether `open` also takes seed + (k << SEED_BITS) for the k-th episode, k = 1, 2, ..., of an
     environment with that seed.  It is a function of (seed, k) and its actions, and faster to begin than with a new
@@ -224,6 +226,7 @@ class VectorEnv(ABC):
     behaviour: tuple[str, ...] = ()
     behaviour_size = 0
     timeout: float | None = None
+    clock: Callable[[], float] = staticmethod(time.monotonic)
     instances: int | None = None
     numbers_episodes: bool = False
     watch: Callable[[Any], None] | None = None

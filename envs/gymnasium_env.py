@@ -6,7 +6,6 @@ import contextlib
 import logging
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     import gymnasium
 
 log = logging.getLogger(__name__)
+
+LOOK_AGAIN = 0.01  # seconds from an alarm to the one that counts
 
 
 class GymnasiumEnv(VectorEnv):
@@ -100,7 +101,7 @@ class GymnasiumEnv(VectorEnv):
         for seed in SEEDS:
             environment, played = self.take()
             try:
-                with _limit_time(self.timeout, np.zeros(1), 0):
+                with _limit_time(self, np.zeros(1), 0):
                     play_one_step(environment, self.interface, seed)
             except BaseException as error:  # a user's environment may raise anything
                 self._close(environment)
@@ -136,19 +137,27 @@ class GymnasiumEnv(VectorEnv):
 
 
 @contextlib.contextmanager
-def _limit_time(limit: float | None, spent: npt.NDArray[np.float64], place: int) -> Iterator[None]:
+def _limit_time(env: VectorEnv, spent: npt.NDArray[np.float64], place: int) -> Iterator[None]:
     """Raise TimeoutError inside the `with` block as soon as an episode has used up its time.
 
-    limit: seconds; None for no limit.  spent: (k,) seconds that each episode has used; spent[place] is updated.
+    env: has the limit, and the clock that counts.  spent: (k,) seconds of each episode; spent[place] is updated.
     """
+    limit, clock = env.timeout, env.clock
     if limit is None:
         yield
         return
+    is_second = False
 
     def on_alarm(_number: int, _frame: Any) -> None:
-        raise TimeoutError(f"it took more than {limit:g} s")
+        nonlocal is_second
+        is_second = not is_second
+        left = limit - spent[place] - (clock() - began)
+        if not is_second and left <= 0:
+            raise TimeoutError(f"it took more than {limit:g} s")
+        # The timer runs on while the process is stopped, and the clock may learn of that only behind this handler.
+        signal.setitimer(signal.ITIMER_REAL, LOOK_AGAIN if is_second else left)
 
-    began = time.monotonic()
+    began = clock()
     previous = signal.signal(signal.SIGALRM, on_alarm)
     signal.setitimer(signal.ITIMER_REAL, max(limit - spent[place], 1e-4))  # 0 would switch the timer off
     try:
@@ -156,7 +165,7 @@ def _limit_time(limit: float | None, spent: npt.NDArray[np.float64], place: int)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
-        spent[place] += time.monotonic() - began
+        spent[place] += clock() - began
 
 
 class _GymnasiumBatch(EpisodeBatch):
@@ -173,7 +182,7 @@ class _GymnasiumBatch(EpisodeBatch):
         for place, seed in enumerate(seeds):
             try:
                 self._environments[place] = environment, _ = env.take()
-                with _limit_time(env.timeout, self._spent, place):
+                with _limit_time(env, self._spent, place):
                     observation, _ = environment.reset(seed=int(seed))
                 env.write_observation(observation, self.observations[place])
                 if env.watch:
@@ -222,7 +231,7 @@ class _GymnasiumBatch(EpisodeBatch):
             environment, played = self._environments[place]
             try:
                 action = self._env.make_action(actions[row])
-                with _limit_time(self._env.timeout, self._spent, place):
+                with _limit_time(self._env, self._spent, place):
                     observation, reward, terminated, truncated, info = environment.step(action)
                 self._env.write_observation(observation, observations[row])
                 if self._env.behaviour:

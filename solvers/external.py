@@ -18,6 +18,7 @@ import numpy.typing as npt
 from mpies.solvers import base
 from mpies.solvers.base import OptionsT, Results, Solver
 from mpies.solvers.noise import FloatArray
+from mpies.solvers.problem import SolverProblem
 from mpies.solvers.streams import SOLVER, stream
 
 # One thread at a time: the global generators are those of the whole process.
@@ -93,6 +94,12 @@ class ExternalSolver(Solver[OptionsT, base.Proposal]):
         for returns in np.asarray(state["told"]):
             proposal = self.ask()
             self.tell(proposal, Results.of(returns), np.zeros((0, self.dimension), self.dtype))
+        if not np.array_equal(self.mean, state["mean"]):
+            raise SolverProblem(
+                "the solver's package does not come from the recorded returns to the recorded mean; continue with the "
+                "versions in config.yaml, on the same type of processor and with as many BLAS threads, or begin a new "
+                "run with policy.init_from"
+            )
 
     @abstractmethod
     def create_optimizer(self) -> None:

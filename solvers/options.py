@@ -161,6 +161,13 @@ class Population(Options):
         """Whether a generation may end after so many episodes and environment steps; if not, it needs more members."""
         return True
 
+    def count_episodes(self, dimension: int, length: float) -> int:
+        """Episodes of all populations that a generation takes; `length`: mean steps of an episode."""
+        count = population = self.members(dimension) * self.episodes
+        while not self.is_complete(count, int(count * max(length, 1))):
+            count += population
+        return count
+
     def memory(self, dimension: int) -> int:
         """Bytes that the solver's own state takes on rank 0."""
         return 8 * 4 * dimension

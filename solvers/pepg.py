@@ -27,7 +27,9 @@ class PEPGOptions(Pairs):
     sigma_alpha: NonNegative = Field(0.2, description="learning rate of the sigmas; 0 keeps them")
     sigma_decay: Annotated[Fraction, Field(gt=0)] = Field(0.999, description="factor on sigmas above sigma_limit")
     sigma_limit: NonNegative = Field(0.01, description="a sigma below this does not decay further")
-    sigma_max_change: Positive = Field(0.2, description="largest change of a sigma by learning, as a share of it")
+    sigma_max_change: Annotated[Fraction, Field(gt=0)] = Field(
+        0.2, description="largest change of a sigma by learning, as a share of it"
+    )
     learning_rate: Positive = Field(0.01, description="Adam's step size, in units of the parameters")
     learning_rate_decay: Annotated[Fraction, Field(gt=0)] = Field(
         0.9999, description="factor on a learning rate above learning_rate_limit, per generation"

@@ -13,7 +13,7 @@ RAISED = (Exception, SystemExit, GeneratorExit)
 
 
 class SolverProblem(ValueError):
-    """The user's own solver cannot go on; the message is one line that says why and how to mend it."""
+    """A solver of the user's own or of another package cannot go on; one line says why and how to mend it."""
 
 
 def explain_raised(method: str, error: BaseException, file: str) -> str:

@@ -1,7 +1,7 @@
 """Separable natural evolution strategy (Schaul, Glasmachers & Schmidhuber 2011; Wierstra et al. 2014, JMLR 15)."""
 
 import math
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ from pydantic import Field
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, norm
 from mpies.solvers.noise import FloatArray
-from mpies.solvers.options import Population, Positive
+from mpies.solvers.options import Count, Population, Positive
 from mpies.solvers.shaping import best_first
 
 
@@ -28,6 +28,9 @@ class SNESOptions(Population):
 
     kind: Literal["snes"] = "snes"
     overlaps: ClassVar[bool] = True
+    population: Annotated[Count, Field(ge=2)] | None = Field(
+        None, description="members per generation; default 4 + 3 ln(parameters)"
+    )
     sigma: Positive = Field(0.1, description="first standard deviation of every parameter")
     sigma_learning_rate: Positive | None = Field(None, description="eta; default (3 + ln d) / (5 sqrt d)")
 

@@ -70,6 +70,10 @@ class AskTell:
         noise_size: int | None = None,
         **options: Any,
     ) -> None:
+        if not isinstance(kind, str):
+            raise UserError(
+                f"solver must be a text such as 'cma_es', but is {describe_value(kind)}; the step size is sigma="
+            )
         self.kind, self.seed, self.maximize = kind, seed, bool(maximize)
         self._x0 = _read_start(x0)
         dimension = self.dimension = len(self._x0)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mpies.envs.messages import describe_value
 from mpies.envs.spaces import action_maker, named_parts, observation_writer
 from mpies.errors import ConfigError, UserError
 from mpies.policies import PolicyProblem, aligned_stack, make_policy
@@ -69,6 +70,8 @@ class BatchActor:
         space = self._interface.observation_space
         try:
             size = _find_batch_size(space, observation)
+            if size is not None:
+                _check_parts(space, observation, size, "observation")
             rows = np.zeros((1 if size is None else size, _count_numbers(space)), np.float32)
             for number, row in enumerate(rows):
                 self._write_observation(observation if size is None else _pick(space, observation, number), row)
@@ -156,6 +159,29 @@ def _find_batch_size(space: Any, observation: Any) -> int | None:
             return found[0]
     batch = f"(n, {str(shape)[1:-1].rstrip(',')})" if shape else "(n,)"
     raise ValueError(f"an observation has shape {shape}, and a batch of n has {batch}, but this has {found}")
+
+
+def _check_parts(space: Any, observations: Any, size: int, name: str) -> None:
+    """Raise ValueError, which names the part, where a part of a batch does not hold `size` observations.
+
+    name: of the observations, for messages.
+    """
+    from gymnasium import spaces
+
+    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
+        shape = np.shape(observations)
+        if shape[:1] != (size,):
+            raise ValueError(f"{name} must hold {size} observations, as the first part does, but has shape {shape}")
+        return
+    parts = named_parts(space)
+    if isinstance(space, spaces.Tuple) and len(observations) != len(parts):
+        raise ValueError(f"{name} must be a tuple of {len(parts)}, but is {describe_value(observations)}")
+    for key, part in parts:
+        try:
+            inner = observations[key]
+        except (KeyError, IndexError, TypeError):
+            raise ValueError(f"{name} has no {key!r}") from None
+        _check_parts(part, inner, size, f"{name}[{key!r}]")
 
 
 def _pick(space: Any, observations: Any, number: int) -> Any:

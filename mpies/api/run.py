@@ -14,6 +14,7 @@ from mpies.errors import ConfigError, RunError
 from mpies.paths import absolute, start_folder
 from mpies.runs import ledger
 from mpies.runs.hdf5 import Arrays
+from mpies.runs.metrics import COLUMNS
 from mpies.runs.reader import Columns, RunView, find_runs, read_config
 from mpies.tools.replay import Replay
 from mpies.views.curves import read_curves
@@ -72,9 +73,11 @@ class Run:
     def metrics(self) -> Columns:
         """Names of the columns of metrics.csv to (generations,) float64, NaN where a cell is empty.
 
-        Each access reads the lines that are new.  The digests, which are texts, are left out.
+        Each access reads the lines that are new.  The digests, which are texts, are left out.  Before the first
+        generation, the columns that every run has are there, and empty.
         """
-        return dict(self._view.metrics.refresh().columns)
+        columns = self._view.metrics.refresh().columns
+        return dict(columns) or {name: np.zeros(0) for name in COLUMNS if name != "digest"}
 
     def to_pandas(self) -> "pandas.DataFrame":
         """The metrics as a DataFrame, one row for each generation.  Raises ConfigError without pandas."""

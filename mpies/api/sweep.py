@@ -12,6 +12,7 @@ from mpies.api.job import Messages
 from mpies.api.run import Run, load
 from mpies.api.training import as_plain, ranks_of_this_job
 from mpies.config.loading import as_yaml, resolved
+from mpies.config.messages import quoted
 from mpies.config.schema import Config
 from mpies.errors import FINISHED, REQUEUE, ConfigError
 from mpies.jobs.sweep import SweepRequest, supervise_sweep, train_sweep
@@ -106,6 +107,9 @@ def sweep(
     >>> found = mpies.sweep("cartpole", {"solver.sigma": [0.05, 0.1]}, seeds=3)                   # doctest: +SKIP
     >>> found.best, found.to_pandas()                                                             # doctest: +SKIP
     """
+    if not (vary is None or (isinstance(vary, Mapping) and all(isinstance(key, str) for key in vary))):
+        example = 'vary must be a mapping such as {"solver.sigma": [0.1, 0.2]}'
+        raise ConfigError(f"{example}, but is {quoted(as_plain(vary))}")
     ranks, ranks_per_run = _read_number("ranks", ranks), _read_number("ranks_per_run", ranks_per_run)
     trials, draw_seed = _read_number("trials", trials), _read_number("draw_seed", draw_seed, least=0)
     if ranks is not None and comm is not None:

@@ -26,7 +26,8 @@ def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: t
     from mpies.errors import ConfigError
 
     if schema:
-        click.echo(json.dumps(Config.model_json_schema(), indent=2))
+        # A section may leave out its kind.  Then it can match several kinds, which "oneOf" would refuse.
+        click.echo(json.dumps(Config.model_json_schema(), indent=2).replace('"oneOf":', '"anyOf":'))
     elif keys:
         click.echo(describe_keys())
     elif config is None:

@@ -148,7 +148,10 @@ def _read_es_on_gke(text: str) -> tuple[Values, list[str]]:
 
 def _read_estool(text: str, game: str) -> tuple[Values, list[str]]:
     """A game of estool's config.py: a call of Game with literal values, stored as games['NAME']."""
-    notes = ["solver: these are the defaults of train.py; set solver.kind (-o), solver.population (-n times -t)"]
+    notes = [
+        "solver: as of train.py -o pepg -n 8 -t 4; set solver.population (-n times -t). Without -o, it takes cma: "
+        "set solver: {kind: cma_es, population: 32, sigma: 0.1, weight_decay: 0.01}"
+    ]
     found: dict[str, dict[str, Any]] = {}
     games: dict[str, dict[str, Any]] = {}
     for line in ast.parse(text).body:
@@ -184,6 +187,8 @@ def _read_estool(text: str, game: str) -> tuple[Values, list[str]]:
         values["policy"]["time_input"] = it["time_factor"]
     if it["output_noise"][-1]:
         values["policy"]["sampling"] = "gaussian"
+    if it.get("noise_bias"):
+        notes.append(f"noise_bias {it['noise_bias']} has no counterpart")
     if any(it["output_noise"][:-1]):
         notes.append("output_noise of hidden layers has no counterpart")
     return values, notes

@@ -184,6 +184,12 @@ def _with_kinds(values: Mapping[str, Any], model: type[Options]) -> Values:
     return values
 
 
+def _is_kind(section: str, text: str) -> bool:
+    """Whether `section: text` is short for `section: {kind: text}`."""
+    field = Config.model_fields.get(section)
+    return field is not None and text in kinds_of(field)
+
+
 def _apply(values: Values, override: str) -> None:
     """Put an override such as "solver.sigma=0.05" into `values`.  Raises ConfigError."""
     name, equals, text = override.partition("=")
@@ -195,6 +201,8 @@ def _apply(values: Values, override: str) -> None:
         inner = values.get(section)
         if inner is None:
             inner = values[section] = {}
+        elif number == 0 and isinstance(inner, str) and _is_kind(section, inner):
+            inner = values[section] = {"kind": inner}
         if not isinstance(inner, dict):
             path = ".".join(sections[: number + 1])
             raise ConfigError(

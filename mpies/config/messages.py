@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from mpies.config.schema import kinds_of, walk_sections
+from mpies.config.schema import Config, kinds_of, walk_sections
 from mpies.solvers.options import Options
 
 # What a key must be, for the types of pydantic's errors.  Curly braces stand for values of the error's context.
@@ -128,20 +128,25 @@ def _nearest_key(model: type[Options], name: str) -> str:
     nearest, else all there are.
     """
     section, _, key = name.rpartition(".")
+    start = f"{section}." if section else ""
     if longer := [known for known in model.model_fields if known == f"{key}_init"]:
-        return f"did you mean {section}.{longer[0]}?"
+        return f"did you mean {start}{longer[0]}?"
+    is_of_run = section.partition(".")[0] in Config.model_fields if section else issubclass(model, Config)
     having = [
         (re.sub(r" \(kind: \w+\)", "", path), other)
-        for path, _, other in walk_sections()
+        for path, _, other in (walk_sections() if is_of_run else ())  # a sweep file has other sections
         if key in other.model_fields and key != "kind"
     ]
-    if kinds := dict.fromkeys(str(other.model_fields["kind"].default) for path, other in having if path == section):
-        return f"it belongs to {'kind:' if len(kinds) == 1 else 'the kinds'} {', '.join(kinds)}"
+    kinds = [other for path, other in having if path == section and "kind" in other.model_fields]
+    if kinds:
+        listed = dict.fromkeys(str(other.model_fields["kind"].default) for other in kinds)
+        return f"it belongs to {'kind:' if len(listed) == 1 else 'the kinds'} {', '.join(listed)}"
     if having:
-        return f"did you mean {having[0][0]}.{key}?"
+        path = having[0][0]
+        return f"did you mean {path}.{key}?" if path else f"did you mean {key}?"
     close = difflib.get_close_matches(key, model.model_fields, n=1)
     if close:
-        return f"did you mean {section + '.' if section else ''}{close[0]}?"
+        return f"did you mean {start}{close[0]}?"
     return f"{section or 'the top level'} has {', '.join(model.model_fields)}"
 
 

@@ -1,6 +1,7 @@
 """What this process may use: a shell, a Slurm job or a pod, its hosts, and the limits of its container."""
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,12 +39,12 @@ def find_allocation(
     the one of an MPIJob.
     """
     if number := environment.get("SLURM_JOB_ID"):
-        names = output_of(["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")])
+        names = expand_names(environment.get("SLURM_JOB_NODELIST", ""))
         cpus = _leading_number(environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
         megabytes = int(environment.get("SLURM_MEM_PER_NODE", 0))
         megabytes = megabytes or int(environment.get("SLURM_MEM_PER_CPU", 0)) * cpus
         ranks = _leading_number(environment.get("SLURM_TASKS_PER_NODE", ""))
-        return Allocation(f"Slurm job {number}", (names or "").split(), ranks, megabytes * 2**20 or None)
+        return Allocation(f"Slurm job {number}", names, ranks, megabytes * 2**20 or None)
     given = next((environment[name] for name in mpiexec.HOSTFILES if name in environment), hostfile)
     is_pod = "KUBERNETES_SERVICE_HOST" in environment or "K_MPI_JOB_ROLE" in environment
     kind = "pod" if is_pod else "container" if Path("/.dockerenv").exists() else "shell"
@@ -63,8 +64,8 @@ def read_hostfile(path: str | Path) -> tuple[list[str], int]:
     return list(hosts), next(iter(hosts.values()), 0)
 
 
-def parse_hosts(text: str) -> dict[str, int]:
-    """The hosts and slots of a hostfile's text, as for `read_hostfile`; 0 slots where a line says none.
+def parse_hosts(text: str, default: int = 0) -> dict[str, int]:
+    """The hosts and slots of a hostfile's text, as for `read_hostfile`.  default: slots of a line that says none.
 
     The slots of lines with the same name are added up.
     """
@@ -72,9 +73,15 @@ def parse_hosts(text: str) -> dict[str, int]:
     for line in text.splitlines():
         if words := line.partition("#")[0].split():
             name, _, number = words[0].partition(":")
-            slots = _leading_number(" ".join(words).partition("slots=")[2] or number)
-            hosts[name] = hosts.get(name, 0) + slots
+            given = re.search(r"(?<![\w-])slots=(\d+)", " ".join(words[1:]))  # not max_slots= or max-slots=
+            slots = int(given[1]) if given else _leading_number(number)
+            hosts[name] = hosts.get(name, 0) + (slots or default)
     return hosts
+
+
+def expand_names(nodes: str) -> list[str]:
+    """The names in Slurm's "n[1-3,7]"."""
+    return (output_of(["scontrol", "show", "hostnames", nodes]) or "").split() if nodes else []
 
 
 def _leading_number(text: str) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mpies.comm import mpiexec
 from mpies.comm.processes import kill_with_variable
 from mpies.jobs.hosts import Host
-from mpies.runs.versions import versions
+from mpies.runs.versions import OPTIONAL, versions
 
 CONNECT = 2  # seconds that a connection to a host may take
 PATIENCE = 20  # seconds that its whole answer may take, a Python that reads the versions of packages included
@@ -119,7 +119,9 @@ def judge_answer(host: Host, own: Mapping[str, str], output: str, errors: str) -
         if "Permission denied" in reason:
             reason = f"ssh asks for a password or key ({reason}); install a key: ssh-copy-id {host.name}"
         return Answer(host, f"{host.name}: {reason}")
-    different = [name for name in sorted({*own, *theirs}) if own.get(name) != theirs.get(name)]
+    # A run that uses an optional package ends in one line where it is absent.
+    compared = {*own, *theirs} - {name for name in OPTIONAL if name not in own or name not in theirs}
+    different = [name for name in sorted(compared) if own.get(name) != theirs.get(name)]
     if different:
         said = ", ".join(f"{name} {theirs.get(name, 'absent')} (here {own.get(name, 'absent')})" for name in different)
         return Answer(host, f"{host.name} has {said}; install the same versions on all hosts", is_mismatch=True)

@@ -130,9 +130,10 @@ def describe_pace(config: Config, task: Task, is_new: bool, folder: Path, ranks:
         return (
             f"{_time((seconds[-1] - seconds[0]) / (len(seconds) - 1))}, as in the newest {len(seconds) - 1} of the run"
         )
-    rollouts = math.ceil(config.solver.members(task.dimension) * config.solver.episodes / ranks)  # of each rank
-    took, steps = play_sample(config, task, rollouts, PATIENCE)
+    players, population = task.count_players(ranks), config.solver.members(task.dimension) * config.solver.episodes
+    took, steps = play_sample(config, task, math.ceil(population / players), PATIENCE)
     count = len(steps)
+    rollouts = math.ceil(config.solver.count_episodes(task.dimension, float(steps.mean())) / players)  # of each
     episodes = f"{count} episode{'s' * (count > 1)}"
     return f"about {_time(took / count * rollouts)} at first: {episodes} of the first policy took {_time(took)}"
 

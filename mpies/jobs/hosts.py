@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mpies.errors import ConfigError
-from mpies.jobs.allocation import TIMEOUT, output_of, parse_hosts
+from mpies.jobs.allocation import TIMEOUT, expand_names, output_of, parse_hosts
 
 # The MPI Operator tells the launcher of an MPIJob how many ranks a worker takes; discover_hosts.sh does not.
 DEFAULT_SLOTS = "OMPI_MCA_orte_set_default_slots"
@@ -52,7 +52,7 @@ class GivenHosts(HostSource):
         for word in words:
             if not re.fullmatch(r"[^\s:=]+(:[1-9]\d*)?", word):
                 raise ConfigError(f"--hosts {text}: {word!r} is not a host; write NAME or NAME:SLOTS, as in h1:8,h2:8")
-        self._hosts = [Host(name, slots or 1) for name, slots in parse_hosts("\n".join(words)).items()]
+        self._hosts = [Host(name, slots) for name, slots in parse_hosts("\n".join(words), default=1).items()]
 
     def hosts(self) -> list[Host]:
         return self._hosts
@@ -61,7 +61,7 @@ class GivenHosts(HostSource):
 class Hostfile(HostSource):
     """A hostfile of Open MPI or MPICH, read anew each time; or a program that prints one, such as discover_hosts.sh.
 
-    slots: of a host whose line says none.
+    slots: of a line that says none; a host that is on several lines has the sum.
     """
 
     def __init__(self, path: str | Path, slots: int = 1) -> None:
@@ -70,7 +70,7 @@ class Hostfile(HostSource):
 
     def hosts(self) -> list[Host]:
         text = self._run() if os.access(self._path, os.X_OK) else self._read()
-        return [Host(name, slots or self._slots) for name, slots in parse_hosts(text).items()]
+        return [Host(name, slots) for name, slots in parse_hosts(text, self._slots).items()]
 
     def _read(self) -> str:
         try:
@@ -101,7 +101,7 @@ class SlurmHosts(HostSource):
             raise ConfigError(
                 "--hosts slurm works only in a Slurm job, but SLURM_JOB_ID is not set; use sbatch or salloc"
             )
-        self._names = _expand(environment.get("SLURM_JOB_NODELIST", ""))
+        self._names = expand_names(environment.get("SLURM_JOB_NODELIST", ""))
         counts = expand_counts(environment.get("SLURM_TASKS_PER_NODE", ""))
         if not self._names or len(counts) < len(self._names):
             raise ConfigError("--hosts slurm: SLURM_JOB_NODELIST or SLURM_TASKS_PER_NODE does not name the nodes")
@@ -109,7 +109,7 @@ class SlurmHosts(HostSource):
 
     def hosts(self) -> list[Host]:
         listed = output_of(["squeue", "--noheader", f"--jobs={self._job}", "--format=%N"])
-        names = _expand(listed.strip()) if listed and listed.strip() else self._names
+        names = expand_names(listed.strip()) if listed and listed.strip() else self._names
         return [Host(name, self._slots[name]) for name in self._names if name in names]
 
 
@@ -119,11 +119,6 @@ def expand_counts(text: str) -> list[int]:
     for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
         counts += [int(number)] * int(times or 1)
     return counts
-
-
-def _expand(nodes: str) -> list[str]:
-    """The names in Slurm's "n[1-3,7]"."""
-    return (output_of(["scontrol", "show", "hostnames", nodes]) or "").split() if nodes else []
 
 
 def find_source(

@@ -23,8 +23,14 @@ from mpies.sweeps.trials import Sweep
 
 SLACK = 64 * 2**20  # bytes of shared memory beside the noise table, for MPI
 OWN_FILES = "environment.id", "policy.module", "solver.kind"  # keys whose value may be file.py:name
-LARGEST = 900_000  # bytes of a file beside the others in a ConfigMap, which holds a mebibyte
+LARGEST = 900_000  # bytes of a file beside the others in a ConfigMap
+HELD = 2**20  # bytes of all files of a ConfigMap, as the API server counts them: of binary ones before base64
+RECIPES = "mpies-configs"  # the ConfigMap of the base, which holds all recipes
 CONFIGS = "/configs"  # where pods find the config
+DEFAULT_BASE = (
+    "base: k8s/mpi-operator/base, whose volume many nodes must be able to write (ReadWriteMany); on a cluster of one "
+    "node add --base k8s/mpi-operator/overlays/workstation, on GKE --base k8s/mpi-operator/overlays/gke-minitaur"
+)
 NAME_LENGTH = 40  # of an MPIJob at most: pods are called NAME-worker-N, which must be a name of DNS
 
 
@@ -36,16 +42,10 @@ def overlay(
     base: the path from there to the folder that it changes.  mpijob: the MPIJob found there.
     image: name of the container image, or None for the base's own.
     own: as `find_own_files` has them; the folder holds these files, too.
-    Raises ConfigError where the workers of the MPIJob have no volume for shared memory.
+    Raises ConfigError where the MPIJob's pods have no volume for the config, or its workers none for shared memory.
     """
-    worker = mpijob["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
-    volumes = [volume["name"] for volume in worker.get("volumes", [])]
-    if "shared-memory" not in volumes:
-        raise ConfigError(
-            f"{base}: the workers of its MPIJob have no volume shared-memory; add one that is an emptyDir with "
-            "medium: Memory, as in k8s/mpi-operator/base"
-        )
-    shared_memory = f"template/spec/volumes/{volumes.index('shared-memory')}"
+    shared_memory = _path_of_volume(base, mpijob, "Worker", "shared-memory", "an emptyDir with medium: Memory")
+    configs = [_path_of_volume(base, mpijob, role, RECIPES, "this ConfigMap") for role in ("Launcher", "Worker")]
     paths = {key: _split(value)[0].name for key, value in (own or {}).items()}
     launcher, workers = "/spec/mpiReplicaSpecs/Launcher", "/spec/mpiReplicaSpecs/Worker"
     resources = {"cpu": str(job.ranks_per_node), "memory": _mebibytes(job.memory)}
@@ -55,7 +55,8 @@ def overlay(
         "/spec/slotsPerWorker": job.ranks_per_node,
         f"{workers}/replicas": job.nodes,
         f"{workers}/template/spec/containers/0/resources": {"requests": resources, "limits": dict(resources)},
-        f"{workers}/{shared_memory}/emptyDir/sizeLimit": _mebibytes(job.shared + SLACK),
+        f"{shared_memory}/emptyDir/sizeLimit": _mebibytes(job.shared + SLACK),
+        **{f"{path}/configMap/name": config_map_name(job) for path in configs},
         f"{launcher}/template/spec/containers/0/args": [
             f"{CONFIGS}/{name}",
             "--out",
@@ -67,20 +68,23 @@ def overlay(
     }
     if job.command != "train":
         values[f"{launcher}/template/spec/containers/0/command/1"] = job.command
-    patch = [{"op": "replace", "path": path, "value": value} for path, value in values.items()]
+    grace = {"op": "add", "path": f"{launcher}/template/spec/terminationGracePeriodSeconds", "value": job.warning}
+    patch = [*({"op": "replace", "path": path, "value": value} for path, value in values.items()), grace]
+    no_recipes = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": RECIPES}, "$patch": "delete"}
     kustomization: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": [base],
-        "configMapGenerator": [
-            {"name": "mpies-configs", "behavior": "merge", "files": [name, *sorted(set(paths.values()))]}
-        ],
+        "configMapGenerator": [{"name": config_map_name(job), "files": [name, *sorted(set(paths.values()))]}],
+        "generatorOptions": {"disableNameSuffixHash": True},
         "patches": [
             {
                 "target": {"kind": "MPIJob", "name": "mpies"},
                 "patch": _to_yaml(patch),
                 "options": {"allowNameChange": True},
-            }
+            },
+            # Other jobs may use it, and a sweep's file in it would be lost.
+            {"target": {"kind": "ConfigMap", "name": RECIPES}, "patch": _to_yaml(no_recipes)},
         ],
     }
     if image:
@@ -88,6 +92,26 @@ def overlay(
         new_name = {"newName": new, "newTag": tag} if new and "/" not in tag else {"newName": image}
         kustomization["images"] = [{"name": "mpies", **new_name}]
     return _to_yaml(kustomization)
+
+
+def _path_of_volume(base: str, mpijob: Mapping[str, Any], role: str, name: str, kind: str) -> str:
+    """The path of a volume of the launcher or the workers, by its name or that of its ConfigMap.
+
+    base, kind: its folder, and what the volume is, for the message.  Raises ConfigError where there is none.
+    """
+    volumes = mpijob["spec"]["mpiReplicaSpecs"][role]["template"]["spec"].get("volumes", [])
+    for index, volume in enumerate(volumes):
+        if name in (volume["name"], volume.get("configMap", {}).get("name")):
+            return f"/spec/mpiReplicaSpecs/{role}/template/spec/volumes/{index}"
+    raise ConfigError(
+        f"{base}: the {role.lower()} pods of its MPIJob have no volume {name}; add one that is {kind}, "
+        "as in k8s/mpi-operator/base"
+    )
+
+
+def config_map_name(job: Job) -> str:
+    """The name of the ConfigMap with the job's files; that of no other job, nor one that the operator makes."""
+    return f"{job_name(job)}-configs"
 
 
 def job_name(job: Job) -> str:
@@ -198,15 +222,25 @@ def launch(
     path_to_base = os.path.relpath(base_folder.resolve(), folder.resolve())
     mpijob = read_mpijob(base_folder)
     kustomization = overlay(job, path_to_base, mpijob, image, own)
-    write_file(folder / Path(job.config).name, text)
-    for source in {_split(value)[0] for value in own.values()}:
-        write_file(folder / source.name, source.read_bytes())
+    files = {Path(job.config).name: text.encode()}
+    files |= {source.name: source.read_bytes() for source in {_split(value)[0] for value in own.values()}}
+    if (size := sum(map(len, files.values()))) > HELD:
+        raise ConfigError(
+            f"{job.config}: it and the files that it names have {size / 1e6:.1f} MB together, but a ConfigMap holds "
+            "1 MB; put some of them into your image"
+        )
+    for name, content in files.items():
+        write_file(folder / name, content)
     write_file(folder / "kustomization.yaml", kustomization)
     echo(f"{folder}: {describe(job)}")
+    if not base:
+        echo(DEFAULT_BASE)
     if not image:
         echo(describe_image(_containers(mpijob)[0]["image"]))
     delete = ["kubectl", "delete", "mpijob", job_name(job), "--ignore-not-found"]  # its pods cannot be changed in place
-    return submit([delete, ["kubectl", "apply", "--kustomize", str(folder)]], is_wanted, echo)
+    # Without --server-side, kubectl copies each object into an annotation, which holds a quarter of a mebibyte.
+    apply = ["kubectl", "apply", "--server-side", "--force-conflicts", "--kustomize", str(folder)]
+    return submit([delete, apply], is_wanted, echo)
 
 
 def describe_image(image: str) -> str:

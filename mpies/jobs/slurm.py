@@ -6,7 +6,10 @@ import shlex
 import sys
 from pathlib import Path
 
-from mpies.jobs.submit import Echo, Job, describe, repository_file, submit, write_file
+from mpies.errors import ConfigError
+from mpies.jobs.submit import GRACE, Echo, Job, describe, repository_file, submit, write_file
+
+EARLY = 60  # seconds by which Slurm may send its signal too early
 
 
 def batch_script(job: Job, library: str, environment: str) -> str:
@@ -54,7 +57,15 @@ def _quoted(value: str) -> str:
 
 
 def launch(job: Job, is_wanted: bool, echo: Echo) -> int:
-    """Write a Job's batch script beside its run and, where that is wanted, submit it.  Returns the exit code."""
+    """Write a Job's batch script beside its run and, where that is wanted, submit it.  Returns the exit code.
+
+    Raises ConfigError where the signal before the time limit would come at once: the job would requeue itself for ever.
+    """
+    if job.seconds <= job.warning + EARLY:
+        raise ConfigError(
+            f"the time limit is {job.seconds} s, but the job is told to stop up to {job.warning + EARLY} s before its "
+            f"end (stop.grace and {GRACE + EARLY} s); give a longer --time, or lower stop.grace"
+        )
     library = repository_file("slurm/train.sh").read_text()
     script = Path(f"{job.out}.sbatch")
     write_file(script, batch_script(job, library, sys.prefix))

@@ -133,7 +133,12 @@ class Supervisor:
         logs.report(severity, message, self._progress.current() or (runs[0] if runs else None))
 
     def _supervise(self) -> int:
-        hosts = self._placement.choose(self._report, is_first=True) if self._placement else None
+        try:
+            hosts = self._placement.choose(self._report, is_first=True) if self._placement else None
+        except TooFewHosts:
+            if self._signals:  # nobody waits for the hosts any more
+                return REQUEUE
+            raise
         start, restarts, fruitless = self._start(hosts), 0, 0
         code = REQUEUE  # of a signal before the ranks are started, or between two starts: nothing is lost
         while not self._signals:
@@ -218,14 +223,9 @@ class Supervisor:
             errors = Forwarder(process.stderr, self.write)
             errors.start()
             code = start.code = self._wait(process, start)
-            is_own = code not in (
-                FINISHED,
-                FAILED,
-                USER_ERROR,
-                FAILED_FOR_GOOD,
-                REQUEUE,
-            )  # code of mpirun, not of a rank
-            has_ended_well = code in (USER_ERROR, FAILED_FOR_GOOD, REQUEUE) or self.judge(start) is not None
+            is_final = code in (USER_ERROR, FAILED_FOR_GOOD, REQUEUE)
+            is_own = not is_final and code not in (FINISHED, FAILED)  # code of mpirun, not of a rank
+            has_ended_well = is_final or self.judge(start) is not None
             is_killed = process.returncode < 0
             self._drain(errors, may_have_lost=start.hosts is not None and (is_killed or not has_ended_well))
             if self._signals or start.length is not None or not (errors.never_began or (start.hosts and is_own)):

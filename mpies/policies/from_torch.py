@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from mpies.envs.interrupt import is_interrupt
+from mpies.paths import start_folder
 from mpies.policies.base import Block, Policy, PolicyProblem
 from mpies.policies.network import Network
 from mpies.policies.options import PolicyOptions
@@ -55,7 +56,7 @@ class Torch(Policy):
         from mpies.envs.own import find
 
         torch.set_num_threads(1)
-        factory = find(self.options.module)
+        factory = find(self.options.module, start_folder())
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed % 2**64)  # PyTorch takes no larger ones
             with self._explain("raises"):

@@ -260,9 +260,9 @@ class EpisodePlayer:
             any_over = bool(self._score(active, self.step))
         if self.timeout is not None:
             late = stopwatch.now() - self.since[:active] > self.timeout
-            for slot in np.flatnonzero(late & ~self.over[:active]):
+            for slot in np.flatnonzero(late):
                 failures = self.open_batches[slot].batch.failures
-                failures[int(self.places[slot])] = f"it took more than {self.timeout:g} s"
+                failures.setdefault(int(self.places[slot]), f"it took more than {self.timeout:g} s")
             self.totals[:active][late] = np.nan
             self.over[:active] |= late
             any_over = True

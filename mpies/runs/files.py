@@ -1,5 +1,6 @@
 """Files that can be read at any moment, even when the process that writes them is killed; where runs are by default."""
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ def write_atomically(path: str | Path, content: bytes | bytearray, sync: bool = 
 
     A device or a pipe, such as /dev/stdout, is written to and not replaced.
     """
-    path = absolute(path)
+    name, path = str(path), absolute(path)
     if path.parent == Path("/dev") or path.is_char_device() or path.is_fifo():
         path.write_bytes(content)
         return
@@ -25,8 +26,13 @@ def write_atomically(path: str | Path, content: bytes | bytearray, sync: bool = 
             if sync:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        if error.filename is not None:  # of the temporary file, which the caller does not know
+            error.filename = name
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
     if sync:
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -81,8 +87,18 @@ class AppendOnlyFile:
         self._end, self._newest = self._end + len(record), key
         self._tail = (self._tail + record)[-TAIL:]
 
+    def sync(self) -> None:
+        """Wait until all records are on disk.  Without effect where somebody else has removed the file."""
+        with contextlib.suppress(FileNotFoundError), open(self._path, "rb") as file:
+            os.fsync(file.fileno())
+
 
 def default_out(config: str | Path, overrides: Iterable[str]) -> Path:
-    """runs/NAME: the name of the config with the overrides, so that each variant is a run of its own."""
-    name = "_".join([Path(config).stem, *overrides])
+    """runs/NAME: the name of the config with the overrides, so that each variant is a run of its own.
+
+    Of an environment file.py:NAME it is file-NAME.
+    """
+    path = Path(config)
+    stem = path.name.replace(".py:", ":") if ":" in path.suffix else path.stem
+    name = "_".join([stem, *overrides])
     return Path("runs") / "".join(letter if letter.isalnum() or letter in "-_.=," else "-" for letter in name)

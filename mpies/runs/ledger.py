@@ -107,16 +107,11 @@ def first_generation(path: str | Path) -> int:
     return next((int(arrays["generation"]) for arrays, _ in _read_all(path)), 1)
 
 
-def end(path: str | Path, generation: int) -> int:
-    """The byte behind the record of `generation`, or behind the last complete one before it; 0 without any."""
-    last = 0
+def find_end(path: str | Path, generation: int) -> tuple[int | None, int]:
+    """The last complete record up to `generation`: its generation, and the byte behind it; None and 0 without one."""
+    newest, end = None, 0
     for arrays, stop in _read_all(path):
         if arrays["generation"] > generation:
             break
-        last = stop
-    return last
-
-
-def has(path: str | Path, generation: int) -> bool:
-    """Whether the record of `generation` can be read."""
-    return next(read(path, after=generation - 1), None) is not None
+        newest, end = int(arrays["generation"]), stop
+    return newest, end

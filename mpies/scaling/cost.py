@@ -10,6 +10,7 @@ from mpies.config.schema import Config, NoiseSection
 from mpies.envs.base import VectorEnv
 from mpies.rollouts.batch import observation_record, rollout_record
 from mpies.solvers.base import Results
+from mpies.solvers.own import OwnSolver
 from mpies.training.memory import PARAMETERS, SOLVER, require_memory
 from mpies.training.task import Task
 from mpies.training.update import make_solver
@@ -113,7 +114,9 @@ def predict_traffic(config: Config, task: Task) -> Traffic:
     if not options.noise_rows(dimension):  # whole candidates; the solver's state may be too large to make it here
         return Traffic(4 * dimension * (1 + solver.rows), 0, solver.payload_size, behaviour, solver.rows)
     solver.start(np.zeros(dimension, np.float32))
-    proposal, members = solver.ask(), min(options.members(dimension), MADE_UP + options.plays_mean)
+    proposal, members = solver.ask(), options.members(dimension)
+    if not isinstance(solver, OwnSolver):  # which gets the results of whole populations
+        members = min(members, MADE_UP + options.plays_mean)
     payload, behaviours = np.ones((members, solver.payload_size)), np.zeros((members, behaviour))
     with np.errstate(all="ignore"):  # a huge learning rate, for instance
         weights = solver.compute_weights(Results.of(np.arange(members), payload, behaviours), proposal)

@@ -72,6 +72,7 @@ class Workload(Options):
     variation: NonNegative = Field(0.5, description="CV of the seconds of an episode")
     longest: Positive | None = Field(None, description="seconds of the longest episode that there can be")
     step: Positive | None = Field(None, description="seconds of a step")
+    players: Count | None = Field(None, description="ranks of a node that play at most; None for all")
     slots: Count = Field(
         1, validation_alias=AliasChoices("slots", "lanes"), description="episodes side by side on a rank"
     )
@@ -90,6 +91,26 @@ class Workload(Options):
         random = np.random.default_rng([seed, generation])
         drawn = self.seconds * np.exp(random.normal(-(spread**2) / 2, spread, self.episodes))
         return np.minimum(drawn, self.longest or math.inf)
+
+    def of_config(self, config: Config) -> "Workload":
+        """The same episodes in generations of a config's size."""
+        length = self.seconds / self.step if self.step else 1.0
+        return self.model_copy(update=size_of_generation(config, self.parameters, length))
+
+
+def size_of_generation(config: Config, dimension: int, length: float) -> dict[str, int | None]:
+    """Keys of a Workload that a config decides: a generation has all populations that its solver asks for.
+
+    dimension: d.  length: mean steps of an episode.
+    """
+    solver, environment = config.solver, config.environment
+    episodes = solver.count_episodes(dimension, length)
+    populations = episodes // (solver.members(dimension) * solver.episodes)
+    return {
+        "rows": max(1, solver.noise_rows(dimension) * populations),
+        "episodes": episodes,
+        "players": environment.instances if environment.instances_per == "node" else None,
+    }
 
 
 class Constants(Options):
@@ -163,15 +184,9 @@ def fit_workload(config: Config, path: str, constants: Constants, task: Task | N
     if task is None:
         with contextlib.closing(Task(config)) as task:
             return fit_workload(config, path, constants, task)
-    dimension = task.dimension
-    solver = config.solver
-    sizes = {
-        "name": f"{Path(path).stem} ({config.environment.id})",
-        "parameters": dimension,
-        "rows": max(1, solver.noise_rows(dimension)),
-        "episodes": solver.members(dimension) * solver.episodes,
-    }
-    return constants.task.model_copy(update=sizes)
+    name = f"{Path(path).stem} ({config.environment.id})"
+    known = constants.task.model_copy(update={"name": name, "parameters": task.dimension})
+    return known.of_config(config)
 
 
 @dataclass(frozen=True)
@@ -221,7 +236,8 @@ def predict(
     """
     phases = update_phases(machine, workload, ranks)
     full, rest = divmod(ranks, machine.cores)
-    nodes = [machine.cores] * full + [rest] * (rest > 0)
+    players = min(machine.cores, workload.players or machine.cores)
+    nodes = [players] * full + [min(players, rest)] * (rest > 0)
     around = WARM_UP if overlap else 0
     count = min(max(FEWEST, EPISODES // workload.episodes), MOST)
     drawn = [workload.draw(seed, generation) for generation in range(around + count + around)]

@@ -13,7 +13,7 @@ failure is on record.  So several jobs can work on a sweep, and what a killed jo
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +96,10 @@ class SweepFolder:
         self.check()
         file, text = self.path / SWEEP_FILE, as_yaml(self.sweep.as_values()).encode()
         is_same = file.exists() and file.read_bytes() == text  # then what has ended is complete
-        for trial in [] if self.halving else self.trials:  # halving knows of each trial how far it is
+        for trial in [] if is_same else self.trials:
             ending = self.path / trial.name / "finished.yaml"
             with contextlib.suppress(OSError):
-                if ending.exists() and not (is_same or is_complete(trial)):
+                if ending.exists() and not (self.halving.is_complete if self.halving else is_complete)(trial):
                     ending.unlink()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -187,20 +187,17 @@ class SweepFolder:
 
     def list_trained_by(self, job: str) -> list[Trial]:
         """The trials that are being trained by a job whose name begins so."""
-        trials = [trial for trial in self.trials if trial.name not in self._done]
-        return [trial for trial in trials if self._is_trained_by(RunView(self.path / trial.name), job)]
+        return list(self._find_trained_by(job))
 
     def is_trained_by(self, job: str) -> bool:
         """Whether any trial is being trained by a job whose name begins so."""
-        return any(
-            self._is_trained_by(RunView(self.path / trial.name), job)
-            for trial in self.trials
-            if trial.name not in self._done
-        )
+        return any(True for _ in self._find_trained_by(job))
 
-    @staticmethod
-    def _is_trained_by(view: RunView, job: str) -> bool:
-        return str(view.writer().get("job", "")).startswith(job) and view.state() == "running"
+    def _find_trained_by(self, job: str) -> Iterator[Trial]:
+        for trial in [trial for trial in self.trials if trial.name not in self._done]:
+            view = RunView(self.path / trial.name)
+            if str(view.writer().get("job", "")).startswith(job) and view.state() == "running":
+                yield trial
 
     @property
     def may_grow(self) -> bool:

@@ -3,17 +3,18 @@
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mpies.config.schema import Config
 from mpies.scaling.bench import make_workload, play_sample
-from mpies.scaling.cost import NodeMemory, predict_cost
+from mpies.scaling.cost import Cost, NodeMemory, predict_cost
 from mpies.scaling.model import Constants, Prediction, Workload, fit_workload, predict
 from mpies.sweeps.folder import ENDED, SweepFolder
 from mpies.sweeps.trials import HalvingOptions, Sweep, Trial
 from mpies.training.task import Task
+from mpies.training.update import make_solver
 
 PATIENCE = 0.5  # seconds of play for each policy that is tried
 TRIED = 8  # different environments and policies that are played at most; others are taken to be like the first one
@@ -42,7 +43,7 @@ class Forecast:
         self._sweep, self._constants = sweep, constants
         self._workloads: dict[str, Workload] = {}  # environment and policy to what was played
         self._predictions: dict[str, Prediction] = {}
-        self._memories: dict[str, NodeMemory] = {}
+        self._costs: dict[str, Cost] = {}
 
     def cost(self, config: Config, ranks: int) -> TrialCost:
         """What a run of this config takes on so many ranks.  Raises what building its environment does."""
@@ -74,19 +75,13 @@ class Forecast:
 
     def _workload(self, config: Config) -> Workload:
         key = f"{config.environment.model_dump_json()} {config.policy.model_dump_json()}"
-        solver = config.solver
         if key not in self._workloads:
             with contextlib.closing(Task(config)) as task:
                 if self._constants:
                     self._workloads[key] = fit_workload(config, self._sweep.where, self._constants, task)
                 else:
                     self._workloads[key] = self._play(config, task)
-        workload = self._workloads[key]
-        sizes = {
-            "rows": max(1, solver.noise_rows(workload.parameters)),
-            "episodes": solver.members(workload.parameters) * solver.episodes,
-        }
-        return workload.model_copy(update=sizes)
+        return self._workloads[key].of_config(config)
 
     def _play(self, config: Config, task: Task) -> Workload:
         if len(self._workloads) >= TRIED:
@@ -101,9 +96,13 @@ class Forecast:
         """What a node needs for a run of this config on so many ranks.  Nothing is played."""
         parts = [section.model_dump_json() for section in (config.environment, config.policy, config.noise)]
         key = f"{parts} {config.solver.kind} {config.solver.population} {ranks}"
-        if key not in self._memories:
-            self._memories[key] = predict_cost(config, ranks).memory
-        return self._memories[key]
+        if key not in self._costs:
+            self._costs[key] = predict_cost(config, ranks)
+        cost, solver = self._costs[key], config.solver
+        # Other keys of the solver decide on these two, and need no environment.
+        noise = 4 * config.noise.size if solver.noise_rows(cost.parameters) else 0
+        rows = 4 * cost.parameters * make_solver(config, cost.parameters).rows
+        return replace(cost.memory, table=noise + rows, root=solver.memory(cost.parameters))
 
 
 def predict_sweep(

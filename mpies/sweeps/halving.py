@@ -16,6 +16,8 @@ from mpies.errors import ConfigError
 from mpies.runs.metrics import read_metrics
 from mpies.runs.reader import RunView
 from mpies.sweeps.trials import HalvingOptions, Sweep, Trial
+from mpies.training.control import rule_that_holds
+from mpies.training.learner import Clock
 
 Row = tuple[int, float]  # how far a run was, in the unit of the budgets, and its evaluation then; NaN where it had none
 
@@ -41,7 +43,7 @@ class Halving:
             self._by_label.setdefault(trial.label, []).append(trial)
         self._rungs: dict[str, int] = {}  # the last rung of each of the settings so far
         self._stops: dict[str, StopSection] = {}
-        self._rows: dict[str, tuple[Any, list[Row]]] = {}  # name to the stamp of metrics.csv, and its rows
+        self._rows: dict[str, tuple[Any, list[Row], Clock]] = {}  # name to the stamp of metrics.csv and its content
         self.forget()
 
     def forget(self) -> None:
@@ -101,6 +103,15 @@ class Halving:
         """Whether a trial of the present rung has ended."""
         return self._score(trial) is not None
 
+    def is_complete(self, trial: Trial) -> bool:
+        """Whether a trial that has ended asks for no more, but of later rungs: a stop rule may have been changed."""
+        reason = RunView(self._folder / trial.name).finished().get("reason")
+        rows, clock = self._read(trial)
+        if reason == self.options.unit or not rows:  # `_find_score` knows whether it goes on
+            return True
+        solved = rows[-1][1] if reason == "solved" else -math.inf
+        return bool(rule_that_holds(self._stop(trial.label), clock, solved))
+
     def overrides(self, trial: Trial, budget: int) -> list[str]:
         """What the config of a trial has besides its settings, so that it ends with this budget."""
         end = self._end(trial.label)
@@ -128,7 +139,7 @@ class Halving:
     def _find_score(self, trial: Trial) -> float | None:
         if self._has_failed(trial):
             return math.nan
-        rows = self._read(trial)
+        rows, clock = self._read(trial)
         if self.budget is not None:
             at_end = next((mean for count, mean in rows if count >= self.budget), None)
             if at_end is not None:
@@ -136,16 +147,20 @@ class Halving:
         ending = RunView(self._folder / trial.name).finished()
         if not rows or not ending:
             return None
-        # A run that reached the budget of an earlier rung goes on; one that ended by another rule is complete.
-        end = self._end(trial.label)
-        is_whole = ending.get("reason") != self.options.unit or (end is not None and rows[-1][0] >= end)
+        # A run that reached the budget of an earlier rung goes on, unless another rule holds as well.
+        is_whole = ending.get("reason") != self.options.unit
+        is_whole = is_whole or bool(rule_that_holds(self._stop(trial.label), clock, -math.inf))
         return rows[-1][1] if is_whole else None
 
-    def _read(self, trial: Trial) -> list[Row]:
+    def _read(self, trial: Trial) -> tuple[list[Row], Clock]:
+        """The rows of a trial, and its clock at the last one."""
         view = RunView(self._folder / trial.name)
         stamp = view.stamp("metrics.csv")
         if trial.name not in self._rows or self._rows[trial.name][0] != stamp:
             column = "generation" if self.options.unit == "generations" else "steps"
-            rows = [(int(row[column]), float(row["eval_mean"] or math.nan)) for row in read_metrics(view.folder)]
-            self._rows[trial.name] = stamp, rows
-        return self._rows[trial.name][1]
+            texts, clock = read_metrics(view.folder), Clock()
+            for row in texts[-1:]:
+                clock = Clock(int(row["generation"]), 0, int(row["steps"]), float(row["seconds"]))
+            rows = [(int(row[column]), float(row["eval_mean"] or math.nan)) for row in texts]
+            self._rows[trial.name] = stamp, rows, clock
+        return self._rows[trial.name][1:]

@@ -166,8 +166,7 @@ def load_sweep(
     """
     path = find_config(path)
     values = read_config(path)
-    if "base" not in values:
-        return _make(values, str(path), vary or {}, trials, seeds, draw_seed, *read_methods(halving, sampler))
+    values = values if "base" in values else {"base": values}
     return read_sweep(values, str(path), vary, trials, seeds, draw_seed, halving, sampler)
 
 
@@ -218,12 +217,13 @@ def read_sweep(
     elif not isinstance(base, dict):
         raise ConfigError(f"{where}: base must be a config, its path or a recipe's name, but is {quoted(base)}")
     halves, samples = read_methods(halving, sampler)
-    return _make(
+    seeds = file.seeds if seeds is None else seeds
+    return Sweep(
         base,
         place,
         {**file.vary, **(vary or {})},
         file.trials if trials is None else trials,
-        file.seeds if seeds is None else seeds,
+        None if seeds is None else read_seeds(seeds),
         file.draw_seed if draw_seed is None else draw_seed,
         halves or file.halving,
         samples or file.sampler,
@@ -245,20 +245,6 @@ def _read_section(name: str, section: type[Section], given: Mapping[str, Any] | 
         return None if given is None else section.model_validate(given)
     except ValidationError as error:
         raise ConfigError(explain(error, name, (), section)) from None
-
-
-def _make(
-    base: Values,
-    where: str,
-    vary: Mapping[str, Any],
-    trials: int | None,
-    seeds: Any,
-    draw_seed: int | None,
-    halving: HalvingOptions | None,
-    sampler: SamplerOptions | None,
-) -> Sweep:
-    numbers = None if seeds is None else read_seeds(seeds)
-    return Sweep(base, where, dict(vary), trials, numbers, 1 if draw_seed is None else draw_seed, halving, sampler)
 
 
 def find_mistakes(sweep: Sweep, trials: Sequence[Trial]) -> dict[str, str]:

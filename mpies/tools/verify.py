@@ -10,8 +10,11 @@ from mpies.config.loading import load_config
 from mpies.runs.metrics import read_digests
 from mpies.tools.train_process import TrainProcessFailed, require_mpiexec, train
 
-# Training ends after a number of generations, and for no other reason.
-ONLY_GENERATIONS = ("stop.target=null", "stop.steps=null", "stop.seconds=null", "evaluation.every=0")
+# Training ends after a number of generations, and for no other reason.  No other tool follows it.
+FORCED = (
+    *("stop.target=null", "stop.steps=null", "stop.seconds=null", "evaluation.every=0"),
+    *("tracking.wandb=null", "tracking.mlflow=null", "tracking.tensorboard=false", "tracking.json=false"),
+)
 
 
 def verify_ranks(path: str | Path, counts: Sequence[int], generations: int, overrides: Sequence[str]) -> bool:
@@ -21,7 +24,7 @@ def verify_ranks(path: str | Path, counts: Sequence[int], generations: int, over
     Returns whether all digests are equal.  Raises ConfigError for a bad config, if several ranks are wanted and there
     is no mpiexec, and if training fails on the first number of ranks.
     """
-    overrides = [*overrides, *ONLY_GENERATIONS]
+    overrides = [*overrides, *FORCED]
     config = load_config(path, overrides)
     if max(counts) > 1:
         require_mpiexec()

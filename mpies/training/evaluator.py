@@ -12,6 +12,7 @@ from mpies.comm import Communicator
 from mpies.comm.barrier import SerialBarrier
 from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import Config
+from mpies.envs.base import SEED_BITS
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
 from mpies.runs.snapshot import Evaluation
@@ -246,12 +247,14 @@ class Evaluator:
                 effects = "it is left out of the mean", "they are left out of the mean"
             place = f", rank {group.ranks[0]}" if self.comm.size > 1 and len(group.ranks) == 1 else ""
             others = f" and {group.count - 1} more" if group.count > 1 else ""
+            later, seed = divmod(int(seeds[group.first]), 1 << SEED_BITS)
+            seed_and_number = f"{seed}, its episode {later + 1}" if later else f"{seed}"
             log.warning(
-                "%s, generation %d, %s (environment seed %d%s)%s failed: %s; %s",
+                "%s, generation %d, %s (environment seed %s%s)%s failed: %s; %s",
                 environment,
                 generation,
                 what,
-                seeds[group.first],
+                seed_and_number,
                 place,
                 others,
                 group.message,

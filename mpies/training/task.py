@@ -1,5 +1,6 @@
 """What a config asks to be solved: an environment, a policy for it, and a player that brings them together."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.comm import Communicator
+from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import Config, EnvironmentSection
 from mpies.envs import change_task, make_env, make_function_env
 from mpies.envs.base import SEED_BITS, VectorEnv, draw_actions
@@ -27,10 +29,18 @@ from mpies.solvers.orthogonal import MOST_PARAMETERS, OrthogonalDirections
 from mpies.solvers.streams import ACTIONS, EPISODES, EVALUATION, REFERENCE, STATISTICS, TASK, stream
 from mpies.training.memory import PARAMETERS, SOLVER, require_memory
 
+log = logging.getLogger(__name__)
+
 Seeds = npt.NDArray[np.int64]
 
 REUSES = 64  # numbered episodes of an environment with one seed: after so many resets a new one costs less
 BATCHES = 16  # of them in a generation whose batches are not known beforehand
+
+# Keys of a policy that decide what its parameters mean.
+FUNCTION_KEYS = {
+    *("hidden", "activation", "bias", "convolutions", "batch_normalization"),
+    *("output", "bins", "time_input"),
+}
 
 REFERENCE_EPISODES = 8  # that the reference batch of images is taken from at a time
 REFERENCE_STEPS = 800  # of each of them at most
@@ -59,6 +69,7 @@ def make_task_env(section: EnvironmentSection, rebuild: bool | None = None, node
         start_folder(),
         **section.kwargs,
     )
+    env.clock = stopwatch.now
     changes = section.hide, section.action_repeat, section.ignored_rewards, section.reward_shift
     return change_task(env, section.id, *changes)
 
@@ -283,8 +294,20 @@ class Task:
             wrong = (
                 f"statistics of {normalization.shape[1]} observations, but this policy needs {self.observation_size}"
             )
+        theirs, ours = saved.config.policy.model_dump(), self.config.policy.model_dump()
+        for key in sorted(FUNCTION_KEYS & theirs.keys() & ours.keys()):
+            if theirs[key] != ours[key]:
+                wrong = wrong or f"{key} {theirs[key]}, but this policy has {ours[key]}"
         if wrong:
             raise ConfigError(f"policy.init_from: {path} has {wrong}; use the same policy and environment")
+        reference = saved.arrays.get("constants/reference")
+        if reference is not None and not np.array_equal(reference, self.policy.constants["reference"]):
+            log.warning(
+                "policy.init_from: %s has other reference images than this run, which draws its own; the policy acts "
+                "differently at first (seed: %d gives the same images in the same environment)",
+                path,
+                saved.config.seed,
+            )
         return saved.arrays
 
     def training_seeds(self, generation: int, batch: int) -> Seeds:

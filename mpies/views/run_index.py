@@ -80,7 +80,13 @@ class RunIndex:
             summary |= {"solver": _value(config, "solver", "kind"), "target": _value(config, "stop", "target")}
             summary["seed"] = config.get("seed")
         reason = view.reason() if stamps[2] else ""
-        return stamps, {**summary, **({"reason": reason} if reason else {}), **read_newest_numbers(view)}
+        before, now = old_stamps[1] if old_stamps else None, stamps[1]
+        if before and now and before[0] == now[0] and before[1] <= now[1]:  # the file has only grown
+            numbers = {"eval_mean": old["eval_mean"]} if "eval_mean" in old else {}
+            numbers |= read_newest_numbers(view, before[1])
+        else:
+            numbers = read_newest_numbers(view, 0)
+        return stamps, {**summary, **({"reason": reason} if reason else {}), **numbers}
 
     def find(self, name: str) -> RunView | None:
         """The run of this name, None where there is none."""
@@ -119,8 +125,8 @@ class RunIndex:
     def read_update(self, name: str, version: int, after: int, log: int) -> dict[str, Any] | None:
         """What a reader lacks who knows the first `after` rows of `version` and the first `log` bytes of log.txt.
 
-        "again" is True where all rows are sent, thinned to at most MAX_POINTS: another file has replaced
-        metrics.csv, or more rows are new than that.  Returns None where there is no such run.
+        "again" is True where all rows are sent, thinned to at most MAX_POINTS: the reader has none, another file has
+        replaced metrics.csv, or more rows are new than that.  Returns None where there is no such run.
         """
         view = self.find(name)
         if view is None:
@@ -128,7 +134,7 @@ class RunIndex:
         with self._lock:
             metrics = view.metrics.refresh()
             columns, rows, newest_version = dict(metrics.columns), len(metrics), metrics.version
-        again = version != newest_version or not 0 <= after <= rows or rows - after > MAX_POINTS
+        again = version != newest_version or not 0 < after <= rows or rows - after > MAX_POINTS
         config = view.config()
         if columns.keys() >= {"eval_std"}:
             columns["eval_interval"] = intervals(columns, _value(config, "evaluation", "episodes") or math.nan)
@@ -217,25 +223,41 @@ def _value(values: Mapping[str, Any], section: str, key: str) -> Any:
     return inner.get(key) if isinstance(inner, dict) else None
 
 
-def read_newest_numbers(view: RunView) -> dict[str, float | None]:
-    """The newest generation, mean return, evaluation and seconds of a run.  Reads only the end of metrics.csv."""
+def read_newest_numbers(view: RunView, since: int | None = None) -> dict[str, float | None]:
+    """The newest generation, mean return, evaluation and seconds of a run.  Reads only the end of metrics.csv.
+
+    since: the evaluation is looked for back to this byte; None looks for it in the last TAIL bytes only.
+    """
+    length = TAIL
     try:
         with view.open("metrics.csv") as file:
             header = file.readline().decode(errors="replace").strip().split(",")
             first = file.tell()
             end = file.seek(0, 2)
-            start = file.seek(max(first, end - TAIL))
-            lines = file.read().decode(errors="replace").split("\n")[start > first : -1]  # both ends may be cut off
+            earliest = max(first, (end if since is None else min(since, end)) - TAIL)  # `since` may be within a line
+            while True:
+                start = file.seek(max(first, end - length))
+                text = file.read().decode(errors="replace")
+                lines = text.split("\n")[start > first : -1]  # both ends may be cut off
+                rows = [row for row in csv.reader(lines) if len(row) == len(header)]
+                if start <= earliest or _newest_cell(header, rows, "eval_mean") is not None:
+                    break
+                length *= 4
     except OSError:
         return {}
-    rows = [dict(zip(header, row, strict=True)) for row in csv.reader(lines) if len(row) == len(header)]
     numbers: dict[str, float | None] = {}
     for name in ("generation", "return_mean", "eval_mean", "seconds"):
-        cell = next((row[name] for row in reversed(rows) if row.get(name)), None)
+        cell = _newest_cell(header, rows, name)
         if cell is not None:
             number = _parse_number(cell)
             numbers[name] = int(number) if number is not None and name == "generation" else number
     return numbers
+
+
+def _newest_cell(header: list[str], rows: list[list[str]], name: str) -> str | None:
+    """The newest cell of a column that is not empty; None where there is none."""
+    place = header.index(name) if name in header else len(header)
+    return next((row[place] for row in reversed(rows) if row[place:] and row[place]), None)
 
 
 def list_pictures(view: RunView) -> list[tuple[str, int]]:

@@ -231,6 +231,15 @@ def test_what_is_wrong_is_said_in_one_line(arguments, line):
     assert isinstance(error.value, ConfigError) or kind == "snes"
 
 
+@pytest.mark.parametrize(("kind", "shown"), [(0.5, "0.5"), (None, "None"), (np.ones(2), "an array of shape (2,)")])
+def test_a_solver_that_is_no_text_is_refused(kind, shown):
+    line = f"solver must be a text such as 'cma_es', but is {shown}; the step size is sigma="
+    for call in (lambda: AskTell(kind, np.ones(2)), lambda: mpies.minimize(lambda x: 0.0, np.ones(2), kind)):
+        with pytest.raises(UserError) as error:
+            call()
+        assert str(error.value) == line
+
+
 def test_wrong_values_and_wrong_order_are_refused():
     es = AskTell("snes", np.zeros(3), population=8)
     with pytest.raises(RuntimeError, match="tell before ask"):

@@ -1,6 +1,7 @@
 """mpies.Policy: a saved policy acts, is evaluated, saved and turned into a PyTorch module."""
 
 import logging
+import re
 
 import gymnasium
 import numpy as np
@@ -141,6 +142,20 @@ class Env(gymnasium.Env):
         np.testing.assert_equal(action, policy(one))
     with pytest.raises(mpies.UserError, match="gear"):
         policy({"gear": 7, "wheel": np.zeros((2, 2))})
+    flat = {"gear": batch["gear"], "wheel": batch["wheel"].reshape(3, 4)}
+    np.testing.assert_equal(policy(flat), policy(batch))
+    wrong = {
+        "observation has no 'wheel'": {"gear": batch["gear"]},
+        "observation['wheel'] must hold 3 observations": {"gear": batch["gear"], "wheel": np.zeros((2, 2, 2))},
+        "observation['wheel'] must hold 3 observations, as the first part does, but has shape (4, 2, 2)": {
+            "gear": batch["gear"],
+            "wheel": np.zeros((4, 2, 2)),
+        },
+        "observation['wheel'] has 2 numbers, but 4 were expected": {"gear": batch["gear"], "wheel": np.zeros((3, 2))},
+    }
+    for words, observations in wrong.items():
+        with pytest.raises(mpies.UserError, match=re.escape(words)):
+            policy(observations)
 
 
 IMAGES = """

@@ -188,7 +188,11 @@ def test_a_run_without_a_policy_or_a_generation_says_so(tmp_path, path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text((path / "config.yaml").read_text())
     run = mpies.load(tmp_path / "run")
-    assert run.status == "stopped" and run.generation == 0 and run.metrics == {}
+    assert run.status == "stopped" and run.generation == 0
+    columns = run.metrics
+    assert {len(column) for column in columns.values()} == {0} and "digest" not in columns
+    assert list(columns) == list(mpies.load(path).metrics)[: len(columns)]
+    assert [len(one.metrics["return_mean"][-1:]) for one in mpies.runs(tmp_path)] == [0]
     with pytest.raises(mpies.RunError, match="no policy yet"):
         _ = run.best
     with pytest.raises(mpies.RunError, match="no generation yet"):

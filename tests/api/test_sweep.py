@@ -77,6 +77,24 @@ def test_numbers_that_make_no_sense_are_refused(arguments, words, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("vary", "shown"),
+    [
+        ("solver.sigma=0.1,0.2", "the text 'solver.sigma=0.1,0.2'"),
+        (["solver.sigma=0.1,0.2"], "the list ['solver.sigma=0.1,0.2']"),
+        ([("solver.sigma", [0.1, 0.2])], "the list "),
+        ({3: [0.1]}, "the section {3: [0.1]}"),
+        (0, "0"),
+    ],
+)
+def test_what_varies_must_be_a_mapping(vary, shown, tmp_path):
+    with pytest.raises(mpies.ConfigError) as caught:
+        mpies.sweep(VALUES, vary, out="out")
+    expected = 'vary must be a mapping such as {"solver.sigma": [0.1, 0.2]}, but is '
+    assert str(caught.value).startswith(expected + shown)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_numbers_may_be_numpys():
     vary = {"solver.sigma": {"uniform": [0.1, 0.2]}}
     numbers = {"trials": 2, "draw_seed": 3, "seeds": 1, "ranks": 2, "ranks_per_run": 1}

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from tests.support import CARTPOLE, assert_refused
+from tests.support import CARTPOLE, HOME, assert_refused
 
 
 def test_check_prints_a_valid_config_and_what_it_costs(run_mpies, write_config):
@@ -30,6 +30,25 @@ def test_the_schema_and_the_keys_name_every_key(run_mpies):
     assert {"environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop"} <= properties.keys()
     for key in ("population", "learning_rate", "observation_clip", "max_steps", "momentum", "target"):
         assert f'"{key}"' in schema.stdout and f"`{key}`" in keys.stdout
+
+
+def test_the_schema_takes_the_configs_that_mpies_takes(run_mpies):
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads(run_mpies(0, "check", "--schema").stdout)
+    validator = jsonschema.Draft202012Validator(schema)
+    recipes = [yaml.safe_load(path.read_text()) for path in sorted((HOME / "configs").rglob("*.yaml"))]
+    thermostat = """
+    environment: {id: 'thermostat.py:Room', max_steps: 50}
+    policy: {hidden: []}
+    solver: {population: 32, sigma: 0.3, optimizer: {kind: adam, learning_rate: 0.2}}
+    noise: {size: 100000}
+    stop: {generations: 20}
+    """
+    for values in (*recipes, yaml.safe_load(thermostat), {"environment": {"id": "CartPole-v1"}, "solver": {}}):
+        assert [error.message for error in validator.iter_errors(values)] == [], values
+    for wrong in ({"policy": {"hiden": []}}, {"policy": {"kind": "mlp", "units": 3}}, {"solver": {"sigma": "x"}}):
+        assert not validator.is_valid({"environment": {"id": "CartPole-v1"}} | wrong), wrong
+    assert len(recipes) > 30
 
 
 @pytest.mark.parametrize("text", ["", "- a list", "a: [", "enviroment: {id: CartPole-v1}"])

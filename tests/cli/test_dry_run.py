@@ -6,10 +6,12 @@ import sys
 
 import pytest
 
+from mpies.config.loading import validate_config
 from mpies.errors import ConfigError, UserError
-from mpies.jobs.dry_run import describe_training
+from mpies.jobs.dry_run import describe_pace, describe_training
 from mpies.runs.lock import Lock
 from mpies.runs.metrics import read_metrics
+from mpies.training.task import Task
 from tests.support import CARTPOLE, assert_refused, invoke, read_files
 
 
@@ -57,6 +59,18 @@ def test_what_a_dry_run_says_of_a_run_is_what_training_then_does(dry_run, run_mp
 def test_all_ranks_of_a_job_describe_it_once(dry_run, write_config):
     ended = dry_run(write_config(CARTPOLE), ranks=2)
     assert read_lines(ended)["ranks"] == "2" and ended.stdout.count("nothing was written") == 1
+
+
+def test_a_generation_takes_all_its_populations_on_the_ranks_that_play(write_config, tmp_path):
+    environment = {"id": "gymnasium:CartPole-v1", "max_steps": 5}
+    seconds = []
+    for changes in ({}, {"interactions": 20_000}):
+        solver = {"kind": "pgpe", "population": 20, **changes}
+        config = validate_config({"environment": environment, "solver": solver}, "x")
+        text = describe_pace(config, Task(config), True, tmp_path, 2)
+        amount, unit = text.removeprefix("about ").split()[:2]
+        seconds.append(float(amount) / {"ms": 1000, "s": 1}[unit])
+    assert seconds[1] > 50 * seconds[0]  # 200 populations
 
 
 @pytest.fixture

@@ -81,6 +81,9 @@ games['biped'] = biped
 bullet = Game(env_name='AntBulletEnv-v0', input_size=28, output_size=8, time_factor=1000, layers=[16, 0],
   activation='passthru', noise_bias=0.0, output_noise=[False, False, True], rnn_mode=False)
 games['bullet_ant_tiny'] = bullet
+noisy = Game(env_name='MinitaurBulletEnv-v0', input_size=28, output_size=8, time_factor=0, layers=[64, 32],
+  activation='tanh', noise_bias=-1.0, output_noise=[True, True, True], rnn_mode=False)
+games['bullet_minitaur_duck_stoc'] = noisy
 """
 
 
@@ -93,6 +96,11 @@ def test_a_game_of_estool_becomes_a_config(tmp_path):
     tiny = make_config(import_config(f"{tmp_path}/config.py:bullet_ant_tiny")[0], [], "tiny")
     assert (tiny.environment.id, tiny.policy.hidden, tiny.policy.output) == ("AntBulletEnv-v0", [16], "clip")
     assert (tiny.policy.time_input, tiny.policy.sampling) == (1000, "gaussian")
+    others = parse_value(re.search(r"takes cma: set (solver: .*})", notes[0])[1], "note")
+    assert make_config(values | others, [], "biped").solver.kind == "cma_es"
+    assert not any("noise_bias" in note for note in notes)
+    _, notes = import_config(f"{tmp_path}/config.py:bullet_minitaur_duck_stoc")
+    assert notes[1:] == ["noise_bias -1.0 has no counterpart", "output_noise of hidden layers has no counterpart"]
     with pytest.raises(ConfigError, match=r"is not such a config .KeyError: 'absent'"):
         import_config(f"{tmp_path}/config.py:absent")
 

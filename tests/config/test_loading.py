@@ -7,7 +7,7 @@ import random
 import pytest
 import yaml
 
-from mpies.config.loading import as_yaml, differences, load_config, resolved, validate_config
+from mpies.config.loading import as_yaml, differences, load_config, make_config, resolved, validate_config
 from mpies.errors import ConfigError
 from tests.config.examples import CARTPOLE, SPHERE
 
@@ -50,6 +50,19 @@ def test_an_override_that_is_no_key_and_value_is_refused(override, beginning, wr
     with pytest.raises(ConfigError) as caught:
         load_config(write_config(CARTPOLE), [override])
     assert str(caught.value).startswith(beginning)
+
+
+def test_an_override_of_a_section_that_is_written_in_short_keeps_its_kind(write_config):
+    path = write_config(CARTPOLE + "noise: orthogonal\nsolver: snes")
+    config = load_config(path, ["noise.size=1000000", "solver.sigma=0.3", "solver.kind=openai_es"])
+    assert (config.noise.kind, config.noise.size) == ("orthogonal", 1_000_000)
+    assert (config.solver.kind, config.solver.sigma) == ("openai_es", 0.3)
+    assert load_config(path, ["noise=low_rank", "noise.rank=2", "solver=openai_es"]).noise.rank == 2
+    values = {"environment": {"id": "CartPole-v1"}, "noise": "orthogonal"}
+    assert make_config(values, ["noise.size=1000"], "here").noise.size == 1000 and values["noise"] == "orthogonal"
+    for override, section in (("noise.size=3", "noise: low_rnak"), ("x.y=3", "x: full"), ("stop.steps=3", "stop: mlp")):
+        with pytest.raises(ConfigError, match="and not a section"):
+            load_config(write_config(CARTPOLE + section), [override])
 
 
 def test_overrides_replace_values_of_the_file_and_the_last_one_counts(write_config):

@@ -67,3 +67,17 @@ class Slow(gymnasium.Env):
         if self.seed % 2 and self.fault == "slow steps":
             time.sleep(0.15)
         return np.full(2, self.steps, np.float32), 1.0, self.steps == 5, False, {}
+
+
+class Dawdling(gymnasium.Env):
+    """Steps of 20 ms and a reward of 1 that never end an episode."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, seed: int, options: Any = None) -> tuple[Any, dict]:
+        return np.full(2, seed % 3, np.float32), {}
+
+    def step(self, action: int) -> Any:
+        time.sleep(0.02)
+        return np.zeros(2, np.float32), 1.0 + action, False, False, {}

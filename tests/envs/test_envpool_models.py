@@ -1,5 +1,6 @@
 """MuJoCo models without textures: EnvPool builds environments faster, and episodes keep their bits."""
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -49,11 +50,26 @@ def test_envpools_own_model_is_taken_where_the_copy_is_gone_or_cannot_be_made(mo
     assert plain_models.__wrapped__(str(tmp_path), "hopper.xml") == str(tmp_path)  # it has no models
     own = env._make_pool([0]).config["base_path"]
 
-    def refuse(**_):
+    def refuse(*_):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", refuse)
+        assert plain_models.__wrapped__(own, "hopper.xml") == own
+    monkeypatch.setattr(os, "getuid", lambda: 12345)  # the folder of this user belongs to another one
     assert plain_models.__wrapped__(own, "hopper.xml") == own
+
+
+def test_processes_share_one_folder_that_is_filled_again_where_a_file_is_gone(monkeypatch, tmp_path):
+    own = envpool_env.EnvPoolEnv("Hopper-v5")._make_pool([0]).config["base_path"]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = plain_models.__wrapped__(own, "hopper.xml")
+    texts = {path: path.read_text() for path in Path(folder).rglob("*.xml")}
+    assert texts and Path(folder).parent == tmp_path
+    next(iter(texts)).unlink()
+    assert plain_models.__wrapped__(own, "hopper.xml") == folder
+    assert {path: path.read_text() for path in Path(folder).rglob("*") if path.is_file()} == texts
+    assert [path.name for path in tmp_path.iterdir()] == [Path(folder).name]
 
 
 def test_a_model_that_the_user_chose_stays_as_it_is():

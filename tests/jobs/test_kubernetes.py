@@ -22,23 +22,32 @@ spec:
   slotsPerWorker: 1
   mpiReplicaSpecs:
     Launcher:
-      template: {spec: {containers: [{name: launcher, image: mpies, args: [a, b]}]}}
+      template:
+        spec:
+          containers: [{name: launcher, image: mpies, args: [a, b]}]
+          volumes: [{name: configs, configMap: {name: mpies-configs}}]
     Worker:
       replicas: 2
       template:
         spec:
           containers: [{name: worker, image: mpies, resources: {limits: {cpu: "1"}}}]
-          volumes: [{name: runs}, {name: shared-memory, emptyDir: {medium: Memory, sizeLimit: 512Mi}}]
+          volumes:
+          - {name: runs}
+          - {name: shared-memory, emptyDir: {medium: Memory, sizeLimit: 512Mi}}
+          - {name: configs, configMap: {name: mpies-configs}}
 """
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
 KUSTOMIZATION = "resources: [mpijob.yaml]\nconfigMapGenerator: [{name: mpies-configs, literals: [other.yaml=x]}]\n"
 
 
 def patched(text):
     """The kustomization of an overlay's text, and its patch as a dict of paths to values."""
     kustomization = yaml.safe_load(text)
-    (patch,) = kustomization["patches"]
+    patch, removal = kustomization["patches"]
+    assert removal["target"] == {"kind": "ConfigMap", "name": "mpies-configs"}
     changes = yaml.safe_load(patch["patch"])
-    assert {change["op"] for change in changes} == {"replace"}
+    added = {change["path"].rpartition("/")[2] for change in changes if change["op"] != "replace"}
+    assert added == {"terminationGracePeriodSeconds"}
     return kustomization, {change["path"]: change["value"] for change in changes}
 
 
@@ -53,6 +62,9 @@ def test_an_overlay_changes_what_the_job_needs():
         f"{replicas}/Worker/replicas": 3,
         f"{replicas}/Worker/template/spec/containers/0/resources": {"requests": resources, "limits": resources},
         f"{replicas}/Worker/template/spec/volumes/1/emptyDir/sizeLimit": "1088Mi",
+        f"{replicas}/Worker/template/spec/volumes/2/configMap/name": "mpies-pole-configs",
+        f"{replicas}/Launcher/template/spec/volumes/0/configMap/name": "mpies-pole-configs",
+        f"{replicas}/Launcher/template/spec/terminationGracePeriodSeconds": JOB.warning,
         f"{replicas}/Launcher/template/spec/containers/0/args": [
             "/configs/pole.yaml",
             "--out",
@@ -62,7 +74,7 @@ def test_an_overlay_changes_what_the_job_needs():
     }
     assert kustomization["resources"] == ["../../base"] and "images" not in kustomization
     (configs,) = kustomization["configMapGenerator"]
-    assert configs == {"name": "mpies-configs", "behavior": "merge", "files": ["pole.yaml"]}
+    assert configs == {"name": "mpies-pole-configs", "files": ["pole.yaml"]}
 
 
 @pytest.mark.parametrize(
@@ -125,6 +137,12 @@ def test_a_base_without_shared_memory_is_refused(write_config, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     outcome = invoke("launch", "k8s", "ball.yaml", "--dry-run", "--base", "base")
     assert_refused(outcome, "its MPIJob have no volume shared-memory; add one that is an emptyDir")
+
+
+def test_a_base_without_the_configs_is_refused():
+    mpijob = yaml.safe_load(BASE.replace("configMap: {name: mpies-configs}", "emptyDir: {}", 1))
+    with pytest.raises(ConfigError, match="base: the launcher pods of its MPIJob have no volume mpies-configs; add"):
+        overlay(JOB, "base", mpijob, None)
 
 
 def test_files_of_the_user_are_sent_with_the_config(write_config, tmp_path, monkeypatch):
@@ -195,7 +213,24 @@ def test_a_policy_to_begin_with_is_sent_with_the_config(write_config, tmp_path, 
     assert_refused(outcome, "old/best.h5 has 1.0 MB, but a ConfigMap holds 1 MB; put it into your image")
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
+def test_files_that_are_too_much_together_are_refused(write_config, tmp_path, monkeypatch):
+    """The API server counts bytes as they are; without --server-side, kubectl would copy them to an annotation."""
+    monkeypatch.chdir(tmp_path)
+    write_config("environment: {id: 'own.py:pole'}\npolicy: {init_from: best.h5}", "pole.yaml")
+    (tmp_path / "own.py").write_text("import gymnasium\ndef pole():\n    return gymnasium.make('CartPole-v1')\n")
+    (tmp_path / "best.h5").write_bytes(b"\x89" * 800_000)
+    outcome, files, _ = launch_with(tmp_path / "base", "pole.yaml")
+    assert outcome.code == 0 and files == ["pole.yaml", "best.h5", "own.py"], outcome.stderr
+    assert "apply --server-side " in outcome.stdout
+    with open(tmp_path / "own.py", "a") as file:
+        file.write("#" * 300_000)
+    shutil.rmtree(tmp_path / "base")
+    outcome, *_ = launch_with(tmp_path / "base", "pole.yaml")
+    assert_refused(outcome, "pole.yaml: it and the files that it names have 1.1 MB together, but a ConfigMap holds")
+    assert not (tmp_path / "base" / "run.k8s").exists()
+
+
+@needs_kubectl
 def test_an_overlay_renders_to_the_job(run_mpies, write_config, tmp_path):
     (tmp_path / "base").mkdir()
     (tmp_path / "base" / "mpijob.yaml").write_text(BASE)
@@ -204,7 +239,8 @@ def test_an_overlay_renders_to_the_job(run_mpies, write_config, tmp_path):
     size = ["--nodes", 5, "--ranks-per-node", 8, "--image", "registry:5000/us/mpies:2", "--base", "base"]
     ended = run_mpies(0, "launch", "k8s", "ball.yaml", *size, "--dry-run", "seed=4")
     assert ended.code == 0, ended.stderr
-    assert ended.stdout.endswith("not run: kubectl apply --kustomize runs/ball_seed=4.k8s\n")
+    applied = "kubectl apply --server-side --force-conflicts --kustomize runs/ball_seed=4.k8s"
+    assert ended.stdout.endswith(f"not run: {applied}\n")
     rendered = subprocess.run(
         ["kubectl", "kustomize", "runs/ball_seed=4.k8s"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
@@ -221,4 +257,65 @@ def test_an_overlay_renders_to_the_job(run_mpies, write_config, tmp_path):
     assert launcher["image"] == worker["containers"][0]["image"] == "registry:5000/us/mpies:2"
     assert parts["MPIJob"]["metadata"]["name"] == "mpies-ball-seed-4"
     assert "kubectl delete mpijob mpies-ball-seed-4 " in ended.stdout
-    assert parts["ConfigMap"]["data"] == {"ball.yaml": CONFIG, "other.yaml": "x"}
+    assert parts["ConfigMap"]["metadata"]["name"] == "mpies-ball-seed-4-configs"
+    assert parts["ConfigMap"]["data"] == {"ball.yaml": CONFIG}
+    for role in ("Launcher", "Worker"):
+        mounted = [volume for volume in specs[role]["template"]["spec"]["volumes"] if volume["name"] == "configs"]
+        assert mounted == [{"name": "configs", "configMap": {"name": "mpies-ball-seed-4-configs"}}]
+    assert specs["Launcher"]["template"]["spec"]["terminationGracePeriodSeconds"] == expected.warning
+
+
+@needs_kubectl
+def test_no_job_takes_the_config_of_another(write_config, tmp_path, monkeypatch):
+    """Two sweeps of one config, each in a file of the same name, and a job of the repository's overlays."""
+    write_config(CONFIG, "ball.yaml")
+    monkeypatch.chdir(tmp_path)
+    base = HOME / "k8s/mpi-operator/overlays/sweep"
+    found = {part["metadata"]["name"]: part for part in render(base) if part["kind"] == "ConfigMap"}
+    for key in ("solver.sigma=0.1,0.2", "solver.population=64,128"):
+        outcome = invoke("launch", "k8s", "ball.yaml", "--sweep", "--dry-run", "--base", base, key)
+        assert outcome.code == 0, outcome.stderr
+        made = [part for part in render(outcome.stdout.split()[-1]) if part["kind"] == "ConfigMap"]
+        found |= {part["metadata"]["name"]: part for part in made}
+    # Applied one after the other: what the jobs mount is still what they were started with.
+    kept = [part["data"] for name, part in found.items() if name != "mpies-configs"]
+    assert [list(yaml.safe_load(data["ball_sweep.yaml"])["vary"]) for data in kept] == [
+        ["solver.sigma"],
+        ["solver.population"],
+    ]
+    assert "lunar_lander_sweep.yaml" in found["mpies-configs"]["data"]
+
+
+@needs_kubectl
+@pytest.mark.parametrize(
+    ("name", "mode", "storage"), [("workstation", "ReadWriteOnce", "1Gi"), ("gke-minitaur", "ReadWriteMany", "1Ti")]
+)
+def test_a_job_builds_on_the_overlays_that_the_docs_name(name, mode, storage, write_config, tmp_path, monkeypatch):
+    write_config(CONFIG, "ball.yaml")
+    monkeypatch.chdir(tmp_path)
+    size = ["--nodes", 3, "--ranks-per-node", 6, "--image", "mpies:local"]
+    base = HOME / "k8s/mpi-operator/overlays" / name
+    outcome = invoke("launch", "k8s", "ball.yaml", "--dry-run", "--base", base, *size)
+    assert outcome.code == 0, outcome.stderr
+    assert "base:" not in outcome.stdout
+    parts = {part["kind"]: part for part in render("runs/ball.k8s")}
+    claim = parts["PersistentVolumeClaim"]["spec"]
+    assert (claim["accessModes"], claim["resources"]["requests"]["storage"]) == ([mode], storage)
+    spec = parts["MPIJob"]["spec"]
+    worker = spec["mpiReplicaSpecs"]["Worker"]
+    assert (worker["replicas"], spec["slotsPerWorker"]) == (3, 6)
+    assert worker["template"]["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "6"
+    assert spec["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["args"][0] == "/configs/ball.yaml"
+
+
+def render(folder):
+    """The manifests of a folder of Kustomize."""
+    done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True)
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def test_launch_names_the_base_that_it_takes_where_none_is_given(write_config, tmp_path, monkeypatch):
+    write_config(CONFIG, "ball.yaml")
+    monkeypatch.chdir(tmp_path)
+    said = invoke("launch", "k8s", "ball.yaml", "--dry-run").stdout
+    assert "base: k8s/mpi-operator/base, whose volume many nodes must be able to write (ReadWriteMany); " in said

@@ -69,6 +69,9 @@ def test_a_run_without_out_is_named_by_its_config_and_overrides():
         "lander_solver.sigma=0.05_environment.id=a-b-C-v1_policy.hidden=-8,-8-"
     )
     assert default_out("lander.yaml", overrides) != default_out("lander.yaml", overrides[:1])
+    assert default_out("maps/rooms.py:Small", ["seed=4"]) == Path("runs/rooms-Small_seed=4")
+    assert default_out("rooms.py", []) == Path("runs/rooms")
+    assert default_out("pkg.maps:A", []) == Path("runs/pkg.maps-A") != default_out("pkg.others:A", [])
 
 
 def test_a_file_that_is_absent_is_refused(run_mpies):

@@ -5,9 +5,11 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import pytest
+
 from mpies.jobs.slurm import batch_script
 from tests.jobs.examples import CONFIG, CONSTANTS, JOB
-from tests.support import HOME
+from tests.support import HOME, assert_refused, invoke
 
 
 def test_a_batch_script_asks_for_what_the_job_needs():
@@ -57,6 +59,18 @@ def test_a_dry_run_writes_the_script_beside_the_run_and_submits_nothing(run_mpie
     # 15 minutes, and 1.3 times 500 generations of twice 3 s and half a second: 85.4 minutes.
     assert "#SBATCH --time=0-01:26:00\n#SBATCH --signal=B:USR1@100\n" in text
     assert text.endswith("\ntrain ball.yaml solver.population=12 seed=4\n")
+
+
+@pytest.mark.parametrize("words", [[], ["--sweep", "solver.sigma=0.1,0.2"]])
+def test_a_time_limit_that_is_over_with_the_warning_is_refused(words, write_config, tmp_path, monkeypatch):
+    """The job would be told to stop as soon as it starts, and go back into the queue, for ever."""
+    write_config(CONFIG, "ball.yaml")
+    monkeypatch.chdir(tmp_path)
+    for given, seconds, needed in ((["--time", "0:02:40"], 160, 160), (["stop.grace=20000"], 14400, 20150)):
+        outcome = invoke("launch", "slurm", "ball.yaml", "--dry-run", *words, *given)
+        line = f"the time limit is {seconds} s, but the job is told to stop up to {needed} s before its end (stop.grace"
+        assert_refused(outcome, line)
+    assert invoke("launch", "slurm", "ball.yaml", "--dry-run", *words, "--time", "0:02:41").code == 0
 
 
 def test_the_shell_functions_know_the_default_run_directory(write_config, tmp_path):

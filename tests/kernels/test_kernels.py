@@ -20,7 +20,7 @@ from mpies.policies import ACTIVATIONS, MLPOptions, aligned_stack, make_policy
 from mpies.rollouts.batch import NEVER, RolloutBatch
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import RolloutQueue
-from mpies.runs.metrics import read_metrics
+from mpies.runs.metrics import read_digests, read_metrics
 from tests.support import HOME
 
 compiled = pytest.mark.skipif(not kernels.compiled, reason="the kernels could not be built when mpies was installed")
@@ -394,3 +394,23 @@ def test_training_gives_the_same_bits_on_other_processors_and_without_kernels(tm
         digests[name] = [row["digest"] for row in read_metrics(tmp_path / name)]
     assert len(digests["here"]) == 3
     assert digests == dict.fromkeys(digests, digests["here"])
+
+
+SOLVERS = ("openai_es", "ars", "pepg", "pgpe", "sep_cma", "deep_ga")  # docs/reproducibility.md
+TRAIN_WITH_ALL = f"""
+import sys
+import mpies
+for kind in {SOLVERS}:
+    mpies.train(sys.argv[1], f"solver.kind={{kind}}", out=f"{{sys.argv[2]}}-{{kind}}")
+"""
+
+
+def test_our_solvers_give_the_same_bits_on_other_processors(tmp_path):
+    config, digests = tmp_path / "config.yaml", {}
+    config.write_text(CONFIG.replace("population: 8", "population: 24"))
+    for number, environment in enumerate(({}, *OTHER_PROCESSORS.values())):
+        command = [sys.executable, "-c", TRAIN_WITH_ALL, config, tmp_path / str(number)]
+        subprocess.run(command, env=os.environ | environment, check=True, capture_output=True)
+        digests[number] = {kind: read_digests(f"{tmp_path / str(number)}-{kind}") for kind in SOLVERS}
+    assert all(len(one) == 3 for one in digests[0].values())
+    assert digests[1] == digests[2] == digests[0]

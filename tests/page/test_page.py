@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpies.runs.ledger import pack
-from tests.views.served_runs import line
+from tests.views.served_runs import HEADER, line
 
 pytestmark = pytest.mark.browser
 
@@ -74,6 +74,23 @@ def test_a_new_generation_appears_by_itself(open_page, run_folder):
     page.wait_for_timeout(200)
     assert page.query_selector("#charts .chart").evaluate(INK) != before
     assert "<script>" in page.inner_text("#log")  # shown, not run
+
+
+def test_a_page_that_is_opened_before_the_first_generation_follows_the_run(open_page, run_folder):
+    """First the curves of the generations come by themselves, then that of the first evaluation."""
+    (run_folder / "first" / "metrics.csv").write_text(HEADER)
+    page = open_page("group%2Flong")
+    page.goto(page.url.replace("group%2Flong", "first"))
+    page.wait_for_function("() => run.name === 'first' && run.rows === 0")
+    with open(run_folder / "first" / "metrics.csv", "a") as file:
+        file.write("".join(map(line, range(1, 5))))
+    page.wait_for_function("() => run.rows === 4 && charts.length > 5")
+    drawn = "charts.find((chart) => chart.title === 'Return').shown"
+    assert "eval_mean" not in page.evaluate(drawn)
+    with open(run_folder / "first" / "metrics.csv", "a") as file:
+        file.write(line(5))
+    page.wait_for_function(f"() => {drawn}.includes('eval_mean')")
+    assert page.is_hidden("#trouble")
 
 
 def test_one_bad_member_does_not_flatten_the_curve(open_page, run_folder):

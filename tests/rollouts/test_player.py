@@ -136,6 +136,14 @@ def test_time_between_two_calls_does_not_count_towards_the_timeout(monkeypatch):
     assert not second.failures and second.is_finished.all()
 
 
+def test_an_episode_that_ends_with_the_step_that_took_too_long_says_so(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(stopwatch, "now", lambda: now[0])
+    queue = RolloutQueue(make_batch([1]))
+    make_player(timeout=10.0).play([queue], must_abandon=lambda: now.__setitem__(0, now[0] + 11))
+    assert queue.failures == {0: "it took more than 10 s"}
+
+
 def test_an_episode_that_outlasts_its_timeout_fails_alone(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(stopwatch, "now", lambda: now[0])

@@ -23,6 +23,17 @@ def test_a_write_that_fails_leaves_the_old_content_and_no_other_file(tmp_path, m
     assert path.read_bytes() == b"new"
 
 
+def test_an_error_names_the_file_as_it_was_given_and_no_temporary_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "plain").touch()
+    for given in ("absent/x.h5", "plain/x.h5", "folder"):
+        with pytest.raises(OSError, match=r"Errno \d+") as error:
+            write_atomically(given, b"1")
+        assert error.value.filename == given
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["folder", "plain"]
+
+
 @pytest.mark.parametrize(("sync", "expected"), [(True, ["sync", "rename", "sync"]), (False, ["rename"])])
 def test_a_file_is_synced_before_it_is_renamed(sync, expected, tmp_path, monkeypatch):
     calls, fsync, replace = [], os.fsync, os.replace
@@ -30,6 +41,17 @@ def test_a_file_is_synced_before_it_is_renamed(sync, expected, tmp_path, monkeyp
     monkeypatch.setattr(os, "replace", lambda *names: calls.append("rename") or replace(*names))
     write_atomically(tmp_path / "x", b"1", sync)
     assert calls == expected
+
+
+def test_a_file_that_grows_is_synced_when_asked_for_and_may_be_gone(tmp_path, monkeypatch):
+    file, synced, fsync = AppendOnlyFile(tmp_path / "x", 0), [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_size) or fsync(number))
+    file.append(b"123")
+    assert not synced
+    file.sync()
+    assert synced == [3]
+    (tmp_path / "x").unlink()
+    file.sync()
 
 
 def test_devices_and_pipes_are_written_to_and_stay_what_they_are(tmp_path):

@@ -79,11 +79,12 @@ def test_a_record_out_of_order_ends_the_file(order, readable, tmp_path):
 
 def test_the_end_of_a_generation_is_the_byte_behind_its_record(file):
     path, ends = file
-    assert [ledger.end(path, generation) for generation in range(GENERATIONS + 1)] == [0, *ends]
-    assert ledger.end(path, 99) == ends[-1]
+    found = [ledger.find_end(path, generation) for generation in range(GENERATIONS + 1)]
+    assert found == [(None, 0), *enumerate(ends, 1)]
+    assert ledger.find_end(path, 99) == (GENERATIONS, ends[-1])
     path.write_bytes(path.read_bytes()[: ends[2] + 5])
-    assert ledger.end(path, 4) == ends[2]
-    assert ledger.end(path.with_name("none"), 4) == 0
+    assert ledger.find_end(path, 4) == (3, ends[2])
+    assert ledger.find_end(path.with_name("none"), 4) == (None, 0)
 
 
 @pytest.mark.parametrize("garbage", [b"MPL1", b"MPL1" + b"\xff" * 12, b"\0" * 100, b"x" * 1000])

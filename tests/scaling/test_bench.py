@@ -51,6 +51,11 @@ def test_idle_ranks_together_finish_what_is_pending_each_rollout_once(ranks):
     assert (records["steps"] == 1).all()
 
 
+def test_the_loop_is_measured_without_a_warning(caplog):
+    assert bench.loop_seconds(Serial(), bench.SHORT, bench.FEW, 1) > 0
+    assert not caplog.messages
+
+
 def test_an_idle_generation_is_a_generation_of_the_real_loop():
     trainer = Trainer(sphere(evaluation={"every": 0}), Serial())
     trainer.build_table()

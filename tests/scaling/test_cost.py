@@ -70,6 +70,26 @@ def test_whole_candidates_are_kept_in_shared_memory_in_place_of_noise():
     assert cost.blocks == 0
 
 
+OWN = """
+import numpy as np
+from mpies.solvers.moments import Weights, no_square
+from mpies.solvers.openai_es import OpenAIES
+
+
+class Mine(OpenAIES):
+    def compute_weights(self, results, proposal):
+        pairs = results.returns.reshape(self.options.members(self.dimension) // 2, 2)
+        return Weights(np.float32(pairs[:, :1] - pairs[:, 1:]).T, no_square(len(pairs)))
+"""
+
+
+def test_an_own_solver_gets_results_of_whole_populations(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    config = sphere(solver={"kind": "mine.py:Mine", "population": 20_000}, noise={"size": 10_000})
+    assert predict_traffic(config, Task(config)).moments == 1
+
+
 def test_the_cost_in_words():
     config = sphere(solver={"population": 20_000, "episodes": 100}, noise={"size": 2**20})
     lines = [line.partition("  ")[::2] for line in describe_cost(config, 4).strip().splitlines()]

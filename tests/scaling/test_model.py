@@ -113,6 +113,26 @@ def test_a_workload_is_of_numbers_or_of_what_was_measured(write_config, tmp_path
         model.find_workload(str(config), ("environment.id=function:rastrigin",), model.Constants(task=measured))
 
 
+def test_a_generation_has_all_populations_that_its_solver_asks_for(write_config):
+    config = write_config(
+        "environment: {id: 'function:sphere', dimension: 5}\n"
+        "solver: {kind: pgpe, population: 10, interactions: 4000, population_max: 60}\n"
+    )
+    measured = model.parse_workload("1,1,0.5,0.1").model_copy(update={"environment": "function:sphere"})
+    for step, episodes in ((0.005, 40), (0.05, 60), (0.00005, 10)):  # episodes of 100, 10 and 10,000 steps
+        constants = model.Constants(task=measured.model_copy(update={"step": step}))
+        workload = model.find_workload(str(config), (), constants)
+        assert (workload.episodes, workload.rows) == (episodes, episodes // 2)
+
+
+def test_ranks_of_a_node_that_do_not_play_make_a_generation_longer():
+    machine, alone = model.Machine(cores=4), model.parse_workload("10,64,1,0")
+    limited = alone.model_copy(update={"players": 1})
+    for ranks in (1, 4, 8):
+        expected = model.predict(machine, alone, -(-ranks // 4)).seconds
+        assert model.predict(machine, limited, ranks).seconds == pytest.approx(expected, rel=0.01)
+
+
 def test_the_table_has_core_hours_or_their_price():
     workload = model.parse_workload("1000,7200,1,0")
     pairs = model.predict_pairs(model.Machine(), workload, [1])

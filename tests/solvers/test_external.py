@@ -11,6 +11,7 @@ from mpies.solvers import find_solver
 from mpies.solvers.base import Results
 from mpies.solvers.external import ExternalSolver, seeded_global_generators
 from mpies.solvers.options import WholeCandidates
+from mpies.solvers.problem import SolverProblem
 
 
 class Best(ExternalSolver):
@@ -124,6 +125,15 @@ def test_the_state_is_the_returns_and_restoring_tells_them_again():
     assert again.generation == 3
     np.testing.assert_array_equal(again.mean, solver.mean)
     np.testing.assert_array_equal(again.ask().rows, solver.ask().rows)
+
+
+def test_a_state_that_the_package_does_not_come_to_again_is_refused():
+    solver = begin()
+    tell(solver, [4, 9, 5])
+    state = {name: np.array(value) for name, value in solver.state().items()}
+    state["mean"][0] = np.nextafter(state["mean"][0], 9, dtype=state["mean"].dtype)
+    with pytest.raises(SolverProblem, match="does not come from the recorded returns to the recorded mean; continue"):
+        Best(solver.options, 2, seed=4).restore(state)
 
 
 def test_a_solver_that_was_told_nothing_can_be_saved():

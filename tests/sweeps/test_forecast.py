@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from mpies.scaling.cost import predict_cost
 from mpies.scaling.model import Constants, Machine, Workload
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.forecast import Forecast, choose_ranks_per_run, group_sizes, measure_node, predict_sweep
@@ -101,6 +102,22 @@ def test_groups_of_a_node_share_a_table_for_each_seed():
     for ranks, ranks_per_run, numbers in ((1, 1, 3000), (2, 1, 4000), (3, 1, 7000), (8, 2, 8000), (8, 4, 4000)):
         found = measure_node(forecast, configs, trials, ranks, ranks_per_run)
         assert found.shared == 4 * numbers and found.total == pytest.approx(4 * numbers + ranks * rank, abs=10_000)
+
+
+@pytest.mark.parametrize(
+    "vary",
+    [
+        {"solver.kind": ["cma_es"], "solver.covariance": ["diagonal", "full"]},
+        {"solver.kind": ["deep_ga"], "solver.parents": [2, 20]},
+        {"solver.kind": ["deep_ga"], "solver.snapshot": [2, 20]},
+        {"solver.kind": ["novelty_es"], "solver.means": [2, 20]},
+    ],
+)
+def test_the_memory_is_that_of_each_solver(vary):
+    base = BASE | {"environment": {"id": "function:sphere", "dimension": 200}}
+    forecast, configs = forecast_of(vary, base)
+    found = [forecast.memory(config, 2) for config in configs]
+    assert found == [predict_cost(config, 2).memory for config in configs] and found[0] != found[1]
 
 
 @pytest.fixture

@@ -171,6 +171,28 @@ def test_what_halving_has_ended_is_not_called_complete(tmp_path, monkeypatch):
     assert found.run(dropped).status == "finished"
 
 
+@pytest.mark.parametrize(
+    ("stop", "later"),
+    [
+        ({"generations": 4}, {"generations": 9}),
+        ({"generations": 9, "target": 1}, {"generations": 9}),
+        ({"generations": 9, "seconds": 1e-6}, {"generations": 9}),
+    ],
+)
+def test_a_later_end_is_still_the_same_sweep(stop, later, tmp_path, monkeypatch):
+    """One trial is left at the end, and has ended by another rule than the unit of halving."""
+    monkeypatch.chdir(tmp_path)
+    values, vary = yaml.safe_load(CARTPOLE), {"solver.sigma": [0.1, 0.3]}
+    options = {"halving": {"first": 100, "eta": 2}, "out": "out", "progress": False}  # 16 members take more steps
+    whole = mpies.sweep(values | {"stop": later}, vary, **{**options, "out": "whole"})
+    mpies.sweep(values | {"stop": stop}, vary, **options)
+    assert {row["generations"] for row in read_table(tmp_path / "out")} != {"1", "9"}
+    found = mpies.sweep(values | {"stop": later}, vary, **options)
+    assert found.best == whole.best and {row["generations"] for row in found.trials} == {1, 9}
+    for row in found.trials:
+        assert read_digests(found.path / row["name"]) == read_digests(whole.path / row["name"])
+
+
 def test_a_trial_that_waits_for_its_rung_is_told_from_one_that_goes_on(tmp_path):
     folder = make_folder(tmp_path / "out")
     index = RunIndex(folder.path)

@@ -154,6 +154,12 @@ def test_all_mistakes_are_told_at_once_and_each_once():
     ("values", "words"),
     [
         ({"base": "cartpole", "varry": {}}, "sweep.yaml: varry is not a key; did you mean vary?"),
+        ({"base": "cartpole", "seed": 3}, "sweep.yaml: seed is not a key; did you mean seeds?"),
+        ({"base": "cartpole", "stop": {"generations": 5}}, "sweep.yaml: stop is not a key; the top level has base, "),
+        (
+            {"base": "cartpole", "halving": {"first": 9, "seed": 1}},
+            "sweep.yaml: halving.seed is not a key; halving has first, unit, eta",
+        ),
         ({"base": 3}, "sweep.yaml: base must be a config"),
         ({"base": "cartpol"}, "the nearest"),
         ({"base": "cartpole", "vary": 3}, "sweep.yaml: vary must be a section of keys"),
@@ -165,3 +171,27 @@ def test_mistakes_in_a_sweep_file_are_one_line(values, words):
     with pytest.raises(ConfigError) as caught:
         read_sweep(values, "sweep.yaml").list_trials()
     assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ({"halving": "first=9,seed=1"}, "halving: seed is not a key; the top level has first, unit, eta"),
+        ({"sampler": "kind=tpe,seed=3"}, "sampler: seed is not a key; the top level has kind, batch"),
+        ({"halving": {"firts": 9}}, "halving: firts is not a key; did you mean first?"),
+    ],
+)
+def test_unknown_keys_of_halving_and_samplers_are_one_line(method, expected):
+    with pytest.raises(ConfigError) as caught:
+        read_sweep({"base": "cartpole"}, "sweep.yaml", **method)
+    assert str(caught.value) == expected
+
+
+def test_a_kind_of_noise_in_short_takes_further_keys_of_its_section():
+    base = {"environment": {"id": "CartPole-v1"}}
+    vary = {"noise": ["full", "low_rank"], "noise.size": [1000, 2000]}
+    sweep = read_sweep({"base": base, "vary": vary}, "sweep.yaml")
+    noises = [sweep.config(trial).noise for trial in sweep.list_trials()]
+    assert [(noise.kind, noise.size) for noise in noises] == [
+        *(("full", 1000), ("full", 2000), ("low_rank", 1000), ("low_rank", 2000))
+    ]

@@ -67,3 +67,12 @@ def test_training_that_fails_is_one_line(write_config, tmp_path, monkeypatch):
 def test_several_ranks_are_refused_at_once_without_mpiexec(write_config, monkeypatch):
     monkeypatch.setattr(mpiexec, "find", lambda: None)
     assert_refused(invoke("verify", write_config(CONFIG)), "several ranks need mpiexec")
+
+
+def test_no_other_tool_follows_the_runs(write_config, tmp_path):
+    pytest.importorskip("mlflow", reason="pip install 'mpies[mlflow]'")
+    store = tmp_path / "mlflow.db"
+    config = write_config(CONFIG + f"tracking: {{mlflow: {{uri: 'sqlite:///{store}'}}, tensorboard: true, json: true}}")
+    outcome = invoke("verify", config, "--ranks", "1", "--generations", "1")
+    assert outcome.code == 0, outcome.stderr
+    assert not store.exists()

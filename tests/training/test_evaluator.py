@@ -9,6 +9,7 @@ import pytest
 from mpies.comm import connect
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
+from mpies.envs.base import SEED_BITS
 from mpies.rollouts.batch import rollout_record
 from mpies.training.control import Control, GenerationAbandoned
 from mpies.training.evaluator import Evaluator, QueueKey, in_order, results_of_members
@@ -186,13 +187,15 @@ def test_failures_are_logged_with_generation_member_episode_and_seed(caplog):
     with caplog.at_level(logging.WARNING):
         rig.evaluator._log_failures(queue.batch.seeds, key)
         rig.evaluator._log_failures(queue.batch.seeds, QueueKey(7, "evaluation", 0))
-    training, evaluation = caplog.messages
+        rig.evaluator._log_failures(queue.batch.seeds + (2 << SEED_BITS), key)
+    training, evaluation, numbered = caplog.messages
     seed = queue.batch.seeds[5]
     assert training == (
         f"CartPole-v1, generation 7, member 6, episode 1 (environment seed {seed}) failed: out of balance; "
         "it ranks worst"
     )
     assert "generation 7, evaluation, episode 5 " in evaluation and evaluation.endswith("; it is left out of the mean")
+    assert f"(environment seed {seed}, its episode 3) failed" in numbered
 
 
 def test_the_share_of_failed_members_reaches_the_control(monkeypatch):

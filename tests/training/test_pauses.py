@@ -27,10 +27,20 @@ stop: {generations: 300}
 """
 
 
-@pytest.mark.parametrize("ranks", [0, 2])
-def test_a_pause_changes_no_bits_and_does_not_count(ranks, digests_of, start_mpies, write_config, tmp_path):
+SLOW = """
+environment: {id: "tests.envs.faulty:Dawdling", max_steps: 5, episode_timeout: 3}
+policy: {hidden: [4]}
+solver: {population: 4}
+noise: {size: 20000}
+evaluation: {every: 0}
+stop: {generations: 12}
+"""
+
+
+@pytest.mark.parametrize(("ranks", "config"), [(0, CONFIG), (2, CONFIG), (0, SLOW)])
+def test_a_pause_changes_no_bits_and_does_not_count(ranks, config, digests_of, start_mpies, write_config, tmp_path):
     run = tmp_path / "run"
-    job = start_mpies(ranks, "train", write_config(CONFIG), "--out", "run")
+    job = start_mpies(ranks, "train", write_config(config), "--out", "run")
     wait_for(lambda: len(read_digests(run)) >= 3, job)
     processes = ranks_of(job) if ranks else [psutil.Process(job.pid)]
     began = time.perf_counter()
@@ -42,7 +52,7 @@ def test_a_pause_changes_no_bits_and_does_not_count(ranks, digests_of, start_mpi
     stderr = job.communicate(timeout=60)[1]
     wall = time.perf_counter() - began
     assert job.returncode == 0, stderr
-    assert read_digests(run) == digests_of(CONFIG)
+    assert read_digests(run) == digests_of(config)
     rows = read_metrics(run)
     assert {row["failures"] for row in rows} == {"0"}
     assert float(rows[-1]["seconds"]) < wall - PAUSE + 5 * INTERVAL + float(rows[2]["seconds"])

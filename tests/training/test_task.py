@@ -69,6 +69,7 @@ def test_a_policy_of_another_run_is_where_a_run_begins(trained, tmp_path):
     [
         ({"hidden": [9]}, {}, "has 58 parameters, but this policy has 65"),
         ({"kind": "lstm"}, {}, "has kind mlp, but this policy is of kind lstm"),
+        ({"hidden": [8], "activation": "relu"}, {}, "has activation tanh, but this policy has relu"),
         (
             {"hidden": [8], "normalize_observations": False},
             {},

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mpies.runs.reader import RunView
-from mpies.views.run_index import MAX_POINTS, TAIL, RunIndex, read_tail, thin
-from tests.views.served_runs import line
+from mpies.views.run_index import MAX_POINTS, TAIL, RunIndex, list_runs, read_newest_numbers, read_tail, thin
+from tests.views.served_runs import HEADER, line
 
 
 @pytest.fixture
@@ -57,6 +57,40 @@ def test_a_long_run_is_thinned_and_then_only_grows(index, run_folder):
     (run_folder / "group/long/metrics.csv").write_text("generation,seconds\n1,2\n")
     update = index.read_update("group/long", *known)
     assert update["again"] and update["columns"] == {"generation": [1], "seconds": [2]}
+
+
+def test_a_reader_without_rows_is_sent_all_of_them(index, run_folder):
+    """As the page that is opened before a run's first generation."""
+    (run_folder / "first" / "metrics.csv").write_text(HEADER)
+    update = index.read_update("first", -1, -1, -1)
+    assert update["rows"] == 0
+    known = update["version"], 0, update["log"]["end"]
+    with open(run_folder / "first" / "metrics.csv", "a") as file:
+        file.write(line(1))
+    update = index.read_update("first", *known)
+    assert update["again"] and update["columns"]["generation"] == [1] and update["target"] == 200
+
+
+def test_an_evaluation_that_is_long_ago_is_found(index, run_folder):
+    """Also by the next look, which reads what is new, and not where the caller wants the end only."""
+    metrics = run_folder / "first" / "metrics.csv"
+    rows = [line(number) for number in range(1, 1000) if number % 5]
+    metrics.write_text(HEADER + line(5) + "".join(rows))
+    assert metrics.stat().st_size > 4 * TAIL
+    assert "eval_mean" not in read_newest_numbers(RunView(run_folder, "first"))
+    assert {run["path"]: run.get("eval_mean") for run in list_runs(run_folder)}[str(run_folder / "first")] == 150
+    for number in (1001, 1002):
+        listed = {one["name"]: one for one in index.summaries()}
+        assert listed["first"]["eval_mean"] == 150
+        with open(metrics, "a") as file:
+            file.write(line(number))
+    with open(metrics, "a") as file:
+        file.write(line(1005).replace(",150,", ",170,") + "".join(rows))
+    listed = {one["name"]: one for one in index.summaries()}
+    assert (listed["first"]["eval_mean"], listed["first"]["generation"]) == (170, 999)
+    metrics.with_suffix(".new").write_text(HEADER + "".join(rows))
+    metrics.with_suffix(".new").replace(metrics)  # another run
+    assert "eval_mean" not in {one["name"]: one for one in index.summaries()}["first"]
 
 
 def test_too_many_new_rows_are_sent_thinned(index):

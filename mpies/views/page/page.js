@@ -168,7 +168,7 @@ function take(news, same) {
   showOnly("shown");
   document.title = `${title()} – mpies`;
   showNumbers();
-  if (!before || news.again && columnsOf(before) !== columnsOf(run)) buildCharts();
+  if (!before || columnsOf(before) !== columnsOf(run)) buildCharts();
   else if (grown) drawCharts();
   showRanks();
   if (!before || news.members) showMembers();
