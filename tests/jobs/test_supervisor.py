@@ -34,7 +34,7 @@ environment: {id: 'sleeping.py:Sleeping'}
 policy: {hidden: []}
 solver: {population: 40}
 noise: {size: 100000}
-evaluation: {every: 0}
+evaluation: {every: 0, episodes: 2}
 checkpoint: {every: 1000}
 stop: {generations: 40}
 """

@@ -377,7 +377,7 @@ CONFIG = """
 environment: {id: Pendulum-v1, max_steps: 40}
 policy: {hidden: [16, 16]}
 solver: {population: 8}
-evaluation: {every: 0}
+evaluation: {every: 0, episodes: 2}
 stop: {generations: 3}
 """
 

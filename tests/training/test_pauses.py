@@ -32,7 +32,7 @@ environment: {id: "tests.envs.faulty:Dawdling", max_steps: 5, episode_timeout: 3
 policy: {hidden: [4]}
 solver: {population: 4}
 noise: {size: 20000}
-evaluation: {every: 0}
+evaluation: {every: 0, episodes: 2}
 stop: {generations: 12}
 """
 
