@@ -128,10 +128,11 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cases whose name holds this text")
     options = parser.parse_args()
     known = json.loads(options.compare.read_text()) if options.compare else {}
+    chosen = {name: arguments for name, arguments in cases().items() if options.only in name}
+    if not chosen:
+        parser.error(f"no case has {options.only!r} in its name; there are {', '.join(cases())}")
     found, differing = {}, []
-    for name, arguments in cases().items():
-        if options.only not in name:
-            continue
+    for name, arguments in chosen.items():
         try:
             found[name] = digests_of(arguments)
         except SystemExit as error:

@@ -5,10 +5,12 @@
 Networks are tiny and episodes short: this checks bits, not speed.  Exit code 1 if any digests differ.
 """
 
+import argparse
 import sys
 import tempfile
 from pathlib import Path
 
+from mpies.errors import ConfigError
 from mpies.tools.verify import verify_ranks
 
 IDS = [
@@ -37,7 +39,13 @@ def verify(environment_id: str) -> bool:
 
 def main() -> int:
     """Check the ids on the command line, or all.  Returns the exit code."""
-    different = [environment_id for environment_id in sys.argv[1:] or IDS if not verify(environment_id)]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("ids", nargs="*", metavar="ID", help="default: all that the recipes use")
+    ids = parser.parse_args().ids or IDS
+    try:
+        different = [environment_id for environment_id in ids if not verify(environment_id)]
+    except ConfigError as error:
+        parser.exit(2, f"every_environment: {error}\n")
     print(f"not the same bits: {', '.join(different)}" if different else "the same bits everywhere")
     return int(bool(different))
 

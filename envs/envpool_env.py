@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 import sys
 import types
 import warnings
@@ -121,14 +120,15 @@ class EnvPoolEnv(VectorEnv):
 
     def _make_pool(self, seeds: Sequence[int]) -> Any:
         """A new pool with an environment for each seed."""
-        arguments = self._arguments
-        if self._models and os.path.isdir(self._models):  # a temporary folder may be removed
-            arguments = arguments | {"base_path": self._models}
+        arguments = self._arguments if self._models is None else self._arguments | {"base_path": self._models}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 return _import_envpool().make(num_envs=len(seeds), seed=list(seeds), **arguments)
             except Exception as error:
+                if self._models is not None:  # a temporary folder, or files in it, may be removed
+                    self._models = None
+                    return self._make_pool(seeds)
                 reason = one_line(error)
                 if "incompatible constructor arguments" in reason:  # and hundreds of characters of types
                     reason = "a number is too large for it, or a value of another type than it expects"

@@ -31,8 +31,14 @@ def fixed_start_folder() -> Iterator[None]:
 
 
 def start_folder() -> Path:
-    """The folder in which relative paths begin: the working directory, unless `fixed_start_folder` has fixed it."""
-    return _start_folder or Path.cwd()
+    """The folder in which relative paths begin: the working directory, unless `fixed_start_folder` has fixed it.
+
+    Raises FileNotFoundError, which names the folder and the reason, where the working directory was removed.
+    """
+    try:
+        return _start_folder or Path.cwd()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(error.errno, "the working directory was removed", ".") from None
 
 
 def absolute(path: str | Path) -> Path:

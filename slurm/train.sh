@@ -112,8 +112,8 @@ train() { # returns when $run is complete; else ends the job, or puts it back in
         "${inside[@]}" mpies doctor "${checked[@]}"
     fi
     say "start ${SLURM_RESTART_COUNT:-0} on $SLURM_JOB_NODELIST: $SLURM_NTASKS tasks $command $config into $run"
-    [ -n "$stopped" ] && requeue "stopped before it began"
     watch
+    [ -n "$stopped" ] && requeue "stopped before it began" # a signal that comes later finds the child
     start "$config" --out "$run" "$@" &
     child=$!
     while :; do # a signal to this script ends the waiting, not the child

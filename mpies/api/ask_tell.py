@@ -83,17 +83,21 @@ class AskTell:
         self.solver = solver = self._make_solver(options, dtype)
         self.noise_size = 0
         if solver.options.noise_rows(dimension):
-            self.noise_size = max(TABLE, 10 * dimension) if noise_size is None else int(noise_size)
-            if self.noise_size < dimension:
+            if noise_size is None:
+                noise_size = max(TABLE, 10 * dimension)
+            if not isinstance(noise_size, int | np.integer) or isinstance(noise_size, bool) or noise_size < dimension:
                 raise ConfigError(
-                    f"noise_size must be at least {dimension}, the length of x0, but is {self.noise_size}"
+                    f"noise_size must be a whole number of at least {dimension}, the length of x0, but is "
+                    f"{noise_size!r}"
                 )
+            self.noise_size = int(noise_size)
         size, members = np.dtype(solver.dtype).itemsize, solver.options.members(dimension)
         needs = {"noise_size": size * self.noise_size, SOLVER: size // 4 * solver.options.memory(dimension)}
         require_memory({**needs, "the population": 3 * size * members * dimension})
         solver.start(self.domain.to_solver(self._x0))
         self._loop = SolverLoop(solver, table=build_table(self.noise_size, seed, solver.dtype))
         self._members: FloatArray | None = None  # (n, d), those asked for and not told yet
+        self._behaviour_size = 0  # b of the behaviours told; 0 before the first
         self.best_x: FloatArray | None = None
         self.best_value: float | None = None
         self.evaluations = 0
@@ -142,15 +146,30 @@ class AskTell:
         if self._members is None:
             raise RuntimeError("tell before ask: call X = ask(), evaluate its rows, and tell their values")
         told = _read_values(values, len(self._members))
-        if behaviours is None:
-            behaviours = self._members[:, :BEHAVIOUR] if self.solver.wants_behaviour else None
-        elif np.shape(behaviours)[:1] != told.shape or np.ndim(behaviours) != 2:
-            raise UserError(f"behaviours must have shape ({len(told)}, b), but have {np.shape(behaviours)}")
+        if behaviours is None and self.solver.wants_behaviour:
+            behaviours = self._members[:, :BEHAVIOUR]
+        if behaviours is not None:
+            behaviours = self._read_behaviours(behaviours, len(told))
         with np.errstate(all="ignore"):  # a step may overflow; the values of its members show it
             self._loop.tell(told if self.maximize else -told, behaviours)
         self.update_best(self._members, told)
         self.evaluations += len(told)
         self._members = None
+
+    def _read_behaviours(self, behaviours: npt.ArrayLike, count: int) -> npt.NDArray[np.float64]:
+        """The behaviours (n, b) told, with the same b each time.  Raises UserError."""
+        try:
+            told = np.array(behaviours, np.float64)
+        except (TypeError, ValueError):
+            raise UserError(
+                f"behaviours must be numbers of shape ({count}, b), but are {describe_value(behaviours)}"
+            ) from None
+        width = self._behaviour_size or (told.shape[1] if told.ndim == 2 else 0)
+        if told.shape != (count, width) or not width:
+            expected = f"({count}, {self._behaviour_size or 'b'})"
+            raise UserError(f"behaviours must have shape {expected}, but have {told.shape}")
+        self._behaviour_size = width
+        return told
 
     def update_best(self, members: FloatArray, values: npt.NDArray[np.float64]) -> None:
         """Remember the best of members (n, d) with values (n,), NaN where there is none, if it beats all before."""

@@ -118,7 +118,10 @@ def _read_integers(integers: npt.ArrayLike | None, dimension: int) -> npt.NDArra
     """The coordinates (k,) that are whole numbers, from their indices or from a mask."""
     if integers is None:
         return np.zeros(0, np.int64)
-    given = np.asarray(list(integers) if isinstance(integers, range | set) else integers)
+    try:
+        given = np.asarray(list(integers) if isinstance(integers, range | set) else integers)
+    except ValueError:  # lists of different lengths
+        given = np.zeros(())
     if given.dtype == np.bool_ and given.shape == (dimension,):
         return np.flatnonzero(given)
     is_index = given.ndim == 1 and (given.dtype.kind in "iu" or not len(given))

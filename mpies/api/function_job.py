@@ -30,7 +30,7 @@ from mpies.errors import ConfigError, UserError
 from mpies.solvers.noise import FloatArray
 from mpies.training.failures import FailureGroup
 
-LONGEST = 80  # letters of a folder's path, so that the system accepts the path of a socket in it
+LONGEST = 80  # bytes of a folder's path, so that the system accepts the path of a socket in it
 PATIENCE = 10.0  # seconds that mpiexec has to end before it is told to, and again before it is killed
 
 
@@ -78,7 +78,7 @@ class FunctionJob:
         """Start the ranks and wait until rank 0 has connected.  Raises EOFError where they have ended before."""
         self._connection = self._process = None
         self._written: deque[str] = deque(maxlen=20)  # the last lines that they wrote
-        parent = tempfile.gettempdir() if len(tempfile.gettempdir()) < LONGEST else "/tmp"
+        parent = tempfile.gettempdir() if len(os.fsencode(tempfile.gettempdir())) < LONGEST else "/tmp"
         with tempfile.TemporaryDirectory("", "mpies-", parent) as folder, socket.socket(socket.AF_UNIX) as listener:
             address = os.path.join(folder, "socket")
             listener.bind(address)

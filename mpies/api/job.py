@@ -140,7 +140,8 @@ def train_as_job(request: RunRequest, ranks: int, callbacks: list[Callback], pro
         file = Path(folder) / "config.yaml"
         file.write_text(as_yaml(resolved(config)))
         options = ["--out", str(request.folder), "--resume", request.resume, "--log-format", "json"]
-        supervisor = Supervisor(["train", *options, "--", str(file)], ranks, lambda: [request.folder])
+        run = absolute(request.folder)  # a callback may change the working directory
+        supervisor = Supervisor(["train", *options, "--", str(file)], ranks, lambda: [run])
         supervisor.output, supervisor.write = subprocess.DEVNULL, messages.write
         signals = Signals(owns_process=False)
         stack.callback(signals.restore)

@@ -114,7 +114,12 @@ class Policy:
                 )
             state = tuple(values.copy() for values in state)
         if episode_start is not None:
-            begins = np.broadcast_to(np.asarray(episode_start, bool), count)
+            starts = np.asarray(episode_start, bool)
+            if starts.shape not in ((), (1,), (count,)):
+                raise UserError(
+                    f"episode_start must have shape ({count},), one for each observation, but has {starts.shape}"
+                )
+            begins = np.broadcast_to(starts, count)
             for values, initial in zip(state, actor.initial, strict=True):
                 values[begins] = initial
         seeds = None

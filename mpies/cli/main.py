@@ -68,6 +68,9 @@ class Commands(click.Group):
 def main(context: click.Context) -> None:
     """Train policies by evolution strategies: one YAML file, any number of ranks, the same bits."""
     limit_threads()
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed: the next file would take its place, and libraries would write into it
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files may hold what is no character

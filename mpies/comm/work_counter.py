@@ -61,14 +61,14 @@ def open_node_file(node: Any, size: int) -> int:
 
     node: the mpi4py communicator of the node's ranks; all of them call this.
     """
-    path = None
+    path = ""
     if node.rank == 0:
         folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         descriptor, path = tempfile.mkstemp(prefix="mpies-node-", dir=folder)
         os.write(descriptor, bytes(size))
         os.close(descriptor)
-    path = node.bcast(path)
     try:
+        path = node.bcast(path)
         file = os.open(path, os.O_RDWR)
         node.Barrier()
     finally:

@@ -34,7 +34,7 @@ def import_config(path: str | Path) -> tuple[Values, list[str]]:
         values, notes = readers[suffix](absolute(file).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); give the path of a config") from None
-    except (KeyError, TypeError, ValueError, SyntaxError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, SyntaxError, AttributeError) as error:
         raise ConfigError(f"{path}: is not such a config ({type(error).__name__}: {error})") from None
     make_config(values, [], str(path))
     return values, notes
@@ -111,7 +111,7 @@ def _read_es_on_gke(text: str) -> tuple[Values, list[str]]:
         notes.append(f"load_env.env_package {package}: import it in a file of your own, see docs/environments.md")
     if name.startswith("BipedalWalker"):
         environment["ignored_rewards"] = [-100]  # as its workers do
-    solver = str(found.pop("ESLearner.solver")).rpartition(".")[2]
+    solver = re.split(r"[@.]", str(found.pop("ESLearner.solver")))[-1]  # @cma_solver.CMASolver, or @CMASolver
     kinds = {"PEPGSolver": "pepg", "CMASolver": "cma_es"}
     values: Values = {
         "environment": environment,

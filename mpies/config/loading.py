@@ -13,14 +13,14 @@ from typing import Any
 import yaml
 from pydantic import Field, ValidationError, create_model
 
+from mpies.config.kinds import kinds_of
 from mpies.config.messages import explain, one_line, quoted
 from mpies.config.recipes import find_config, is_environment_id
-from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, any_solver, kinds_of
+from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, any_solver
 from mpies.envs.own import list_definitions
 from mpies.errors import ConfigError
 from mpies.paths import absolute, start_folder
 from mpies.solvers import find_solver
-from mpies.solvers.options import Options
 
 Values = dict[str, Any]  # a section as plain values: numbers, texts, flags, lists and sections
 
@@ -78,17 +78,12 @@ def validate_config(values: Mapping[str, Any], where: str, overridden: Sequence[
 
     where: begins the line of an error, unless the key at fault is one of `overridden`.
     """
-    environment = values.get("environment")
-    if isinstance(environment, dict) and (
-        str(environment.get("id", "")).startswith("function:") or environment.get("dimension") is not None
-    ):
-        values = {"policy": {"kind": "none"}, **values}
     try:
         model = _find_model(values)
     except ValueError as error:
         raise ConfigError(f"{where}: solver.kind {one_line(error)}") from None
     try:
-        config = model.model_validate(_with_kinds(values, model))
+        config = model.model_validate(dict(values))
         resolved(config)  # fails where values cannot be written to config.yaml
     except ValidationError as error:
         raise ConfigError(explain(error, where, overridden, model)) from None
@@ -164,24 +159,6 @@ def _find_model(values: Mapping[str, Any]) -> type[Config]:
     return create_model(
         "Config", __base__=Config, solver=(any_solver(own), Field(field.default, description=field.description))
     )
-
-
-def _with_kinds(values: Mapping[str, Any], model: type[Options]) -> Values:
-    """`values` with the default kind filled in where a section names none, so that recipes need not repeat it."""
-    values = dict(values)
-    for key, field in model.model_fields.items():
-        section, kinds = values.get(key), kinds_of(field)
-        if isinstance(section, str) and section in kinds:  # noise: low_rank is short for noise: {kind: low_rank}
-            section = values[key] = {"kind": section}
-        if not kinds or not isinstance(section, dict):
-            continue
-        kind = None
-        if None not in kinds:
-            section = {"kind": field.default.kind, **section}
-            kind = section["kind"]
-        inner = kinds.get(kind) if kind is None or isinstance(kind, str) else None
-        values[key] = _with_kinds(section, inner) if inner else section
-    return values
 
 
 def _is_kind(section: str, text: str) -> bool:

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from mpies.config.schema import Config, kinds_of, walk_sections
+from mpies.config.kinds import kinds_of
+from mpies.config.schema import Config, walk_sections
 from mpies.solvers.options import Options
 
 # What a key must be, for the types of pydantic's errors.  Curly braces stand for values of the error's context.

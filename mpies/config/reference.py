@@ -7,7 +7,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from mpies.config.schema import Config, kinds_of, walk_sections
+from mpies.config.kinds import kinds_of
+from mpies.config.schema import Config, walk_sections
 from mpies.solvers.options import Options
 
 

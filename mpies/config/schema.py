@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union, cast
 
 from pydantic import Field, model_validator
-from pydantic.fields import FieldInfo
 
+from mpies.config.kinds import kinds_of, with_kinds
 from mpies.envs import FUNCTIONS
 from mpies.envs.own import is_own
 from mpies.policies import MLPOptions, any_policy
@@ -332,6 +332,18 @@ class Config(Options):
     tracking: TrackingSection = Field(TrackingSection(), description="output for other tools")
     stop: StopSection = Field(StopSection(), description="when the run ends")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_kinds(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        environment = values.get("environment")
+        if isinstance(environment, dict) and (
+            str(environment.get("id", "")).startswith("function:") or environment.get("dimension") is not None
+        ):
+            values = {"policy": {"kind": "none"}, **values}
+        return with_kinds(values, cls)
+
     @model_validator(mode="after")
     def _policy_fits(self) -> Self:
         if self.environment.function is not None and self.policy.kind != "none":
@@ -366,17 +378,6 @@ class Config(Options):
                 f"({takers}), but solver.kind is {self.solver.kind}; use noise: {{kind: full}}"
             )
         return self
-
-
-def kinds_of(field: FieldInfo) -> dict[str | None, type[Options]]:
-    """The sections that a key may hold: `kind` to model.  The kind is None where there is only one."""
-    annotation = field.annotation
-    models = [m for m in getattr(annotation, "__args__", (annotation,)) if isinstance(m, type)]
-    return {
-        m.model_fields["kind"].default if "kind" in m.model_fields else None: m
-        for m in models
-        if issubclass(m, Options)
-    }
 
 
 def walk_sections(

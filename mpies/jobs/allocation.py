@@ -74,8 +74,8 @@ def parse_hosts(text: str, default: int = 0) -> dict[str, int]:
         if words := line.partition("#")[0].split():
             name, _, number = words[0].partition(":")
             given = re.search(r"(?<![\w-])slots=(\d+)", " ".join(words[1:]))  # not max_slots= or max-slots=
-            slots = int(given[1]) if given else _leading_number(number)
-            hosts[name] = hosts.get(name, 0) + (slots or default)
+            slots = given[1] if given else number
+            hosts[name] = hosts.get(name, 0) + (_leading_number(slots) if slots[:1].isdigit() else default)
     return hosts
 
 

@@ -217,7 +217,8 @@ def check_hosts(allocation: Allocation, folder: str, ask: AskHost) -> Findings:
     silent, talkative, without_folder, apart = [], [], [], 0.0
     for host in others:
         before = time.time()
-        answer = ask(allocation, host, f"date +%s.%N; test -d '{folder}' && echo seen")
+        # The last word makes the command succeed where the folder is absent.
+        answer = ask(allocation, host, f"date +%s.%N; test -d {shlex.quote(folder)} && echo seen; true")
         after = time.time()
         if not answer:
             silent.append(host)

@@ -9,7 +9,7 @@ from typing import IO
 
 from mpies.comm import mpiexec
 
-_DASHES = re.compile(r"-{60,}\s*")
+_DASHES = re.compile(r"-{74}\s*")  # how Open MPI begins and ends its reports; a user's line is mostly of other length
 # How mpirun reports an exit code that is not 0, a rank that ended the job, and a lost host, which is reported better
 # here; and what it warns of where ranks may be lost.
 _NOISE = (
@@ -46,7 +46,7 @@ class Forwarder(threading.Thread):
 def _split(line: str) -> list[str]:
     """A line of mpirun's as lines: it may begin a report, with dashes, behind a rank's error that has not ended."""
     line = line.replace("\0", "")  # mpirun ends its report of an abort with one
-    found = re.fullmatch(r"(mpies: .*[^-])(-{60,}\n)", line)
+    found = re.fullmatch(r"(mpies: .*[^-])(-{74}\n)", line)
     return [found[1] + "\n", found[2]] if found else [line]
 
 

@@ -1,5 +1,6 @@
 """Where ranks may run: which hosts there are now, and how many ranks each takes (its slots)."""
 
+import errno
 import os
 import re
 import subprocess
@@ -61,7 +62,7 @@ class GivenHosts(HostSource):
 class Hostfile(HostSource):
     """A hostfile of Open MPI or MPICH, read anew each time; or a program that prints one, such as discover_hosts.sh.
 
-    slots: of a line that says none; a host that is on several lines has the sum.
+    slots: of a line that says none; a host that is on several lines has the sum.  One that has 0 is left out.
     """
 
     def __init__(self, path: str | Path, slots: int = 1) -> None:
@@ -70,7 +71,7 @@ class Hostfile(HostSource):
 
     def hosts(self) -> list[Host]:
         text = self._run() if os.access(self._path, os.X_OK) else self._read()
-        return [Host(name, slots) for name, slots in parse_hosts(text, self._slots).items()]
+        return [Host(name, slots) for name, slots in parse_hosts(text, self._slots).items() if slots]
 
     def _read(self) -> str:
         try:
@@ -85,6 +86,8 @@ class Hostfile(HostSource):
                 [self._path], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT
             )
         except (OSError, subprocess.TimeoutExpired) as error:
+            if getattr(error, "errno", None) == errno.ENOEXEC:  # a file system on which all files can be executed
+                return self._read()
             raise ConfigError(f"--hostfile {self._path}: the program cannot be run ({error})") from None
         if done.returncode:
             said = (done.stderr.strip().splitlines() or ["nothing on standard error"])[-1]

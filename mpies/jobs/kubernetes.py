@@ -344,7 +344,9 @@ def read_overlay(folder: str | Path) -> Overlay:
             f"{folder}: its launcher trains {arguments[0]!r}, which is neither in this folder nor among the recipes"
         )
     config = str(own) if own.is_file() else Path(name).stem
-    overrides = tuple(word for word in arguments[1:] if re.match(r"[\w.]+=", word))
+    # Without those that only say where a pod finds a file that the config names.
+    given = [word for word in arguments[1:] if re.match(r"[\w.]+=", word)]
+    overrides = tuple(word for word in given if not word.partition("=")[2].startswith(f"{CONFIGS}/"))
     workers = replicas["Worker"].get("replicas", 1)
     return Overlay(str(folder), config, overrides, workers, spec.get("slotsPerWorker", 1))
 

@@ -49,7 +49,7 @@ class Launcher(ABC):
 class Mpirun(Launcher):
     """mpirun of Open MPI or MPICH.  binding: its options about binding, for hosts that the ranks have for themselves.
 
-    Raises ConfigError where there is none.
+    Raises ConfigError where there is none, or where its options in the environment cannot be read.
     """
 
     def __init__(self, binding: Sequence[str] = (), way: str = "ssh") -> None:
@@ -58,7 +58,12 @@ class Mpirun(Launcher):
         if program is None:
             raise ConfigError('--ranks needs mpirun: pip install "mpies[mpi]", or load an MPI')
         self._program, self._binding, self.way = program, binding, way
-        self._options = shlex.split(os.environ.get(OPTIONS, ""))
+        try:
+            self._options = shlex.split(os.environ.get(OPTIONS, ""))
+        except ValueError:
+            raise ConfigError(
+                f"{OPTIONS} must be options of mpirun, but a quote in {os.environ[OPTIONS]!r} is not closed"
+            ) from None
         self.version = find_version(program)
 
     def start_command(self, hosts: Sequence[Host] | None, ranks: int) -> list[str]:

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import logging
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -60,6 +61,19 @@ def log_to(comm: Communicator, handler: logging.Handler) -> Iterator[None]:
         logging.getLogger().removeHandler(handler)
 
 
+@contextlib.contextmanager
+def output_may_fail() -> Iterator[None]:
+    """In the `with` block it is no error that standard output cannot be written; from then on it leads nowhere.
+
+    Nobody may read it any more, or its disk may be full.
+    """
+    try:
+        yield
+    except OSError:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
 class LoggedProgress(Progress):
     """Shows generations on a Progress and appends a line of each to a LogFile."""
 
@@ -67,11 +81,13 @@ class LoggedProgress(Progress):
         self._progress, self._log_file = progress, log_file
 
     def show(self, row: Row) -> None:
-        self._progress.show(row)
+        with output_may_fail():
+            self._progress.show(row)
         self._append(describe_generation(row))
 
     def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
-        self._progress.show_outcome(message, values)
+        with output_may_fail():
+            self._progress.show_outcome(message, values)
         self._append(message)
 
     def close(self) -> None:

@@ -48,7 +48,7 @@ class Placement:
         deadline = time.monotonic() + self.wait
         end_leftovers(self.job)
         while True:
-            listed = self.source.hosts()
+            listed, unlisted = self._list(is_first)
             answers = ask_hosts(listed, self.way, self.job)
             fit = [answer.host for answer in answers if not answer.problem]
             for answer in answers:
@@ -61,13 +61,25 @@ class Placement:
             self._silent = {answer.host.name for answer in problems}
             if is_over and slots < self.min_ranks:
                 few = f"{len(fit)} of {len(listed)} hosts answer, with {slots} slots" if fit else "no host answers"
-                why = "; ".join(news[:3] or [answer.problem for answer in problems[:1]])
+                why = "; ".join(news[:3] or [answer.problem for answer in problems[:1]] or [unlisted])
                 raise TooFewHosts(f"{few}, but --min-ranks is {self.min_ranks}; {why}")
             for problem in news:
                 report("WARNING", f"no ranks on {problem}")
             if fit and slots >= self.min_ranks and (not is_first or len(fit) == len(listed) or is_over):
                 return self.limit(fit)
             time.sleep(AGAIN)
+
+    def _list(self, is_first: bool) -> tuple[list[Host], str]:
+        """The hosts that there are now, and what to say where there are none.
+
+        Later than at the first start, a hostfile that cannot be read may be one that is being replaced.
+        """
+        try:
+            return self.source.hosts(), "no hosts are named"
+        except ConfigError as error:
+            if is_first:
+                raise
+            return [], str(error)
 
     def all_answer(self, hosts: Sequence[Host]) -> bool:
         """Whether ranks can run on all of these hosts now."""

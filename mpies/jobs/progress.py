@@ -27,6 +27,10 @@ class RunProgress:
         """Bytes of all metrics.csv; it grows with each generation."""
         return sum(_size(run / "metrics.csv") for run in self.runs)
 
+    def generations(self) -> int:
+        """Generations on record, of all runs: they may follow one another."""
+        return sum(map(newest_generation, self.runs))
+
     def finished(self) -> dict[Path, tuple[int, int]]:
         """The runs with a finished.yaml, and what tells that file from one that is written later."""
         found = {}

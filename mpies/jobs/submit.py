@@ -53,6 +53,11 @@ class Job:
     command: str = "train"
     options: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Raise ConfigError where `out` has no name, after which the job and its files are called."""
+        if Path(self.out).name in ("", ".."):
+            raise ConfigError(f"--out {self.out}: must end with a name for the run, as in runs/first")
+
 
 def plan(
     path: str | Path,

@@ -9,6 +9,7 @@ It judges by the run directory how a start has ended, as mpirun may say 0 after 
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -32,6 +33,7 @@ from mpies.jobs.launcher import Launcher, Mpirun, find_slurm_launcher
 from mpies.jobs.placement import Placement, TooFewHosts, count_ranks, missing_in
 from mpies.jobs.progress import RunProgress, growth_pays, measure_pace, newest_generation
 from mpies.jobs.start import GrowthWatch, Start, TeardownWatch
+from mpies.paths import absolute
 from mpies.runs.files import default_out
 
 FRUITLESS = 2  # starts in a row, where several hosts are named, that may make no generation although hosts answer
@@ -82,7 +84,7 @@ class Supervisor:
         self.output: int | None = None
         self.write: Callable[[Iterable[str]], object] = write_lines
         self.judge: Callable[[Start], int | None] = self._judge_runs
-        self.measure: Callable[[], int] = lambda: newest_generation(self._progress.current())
+        self.measure: Callable[[], int] = self._progress.generations
         self.growth_pays: Callable[[Start, int], bool] | None = self._run_growth_pays if stop else None
         self._process: subprocess.Popen[str] | None = None
         self._signals = 0  # that have arrived, and calls of `stop`
@@ -212,7 +214,7 @@ class Supervisor:
                 self._launcher.command(start.hosts, start.ranks, self._arguments),
                 env=self._launcher.environment(),
                 stdin=subprocess.DEVNULL,
-                stdout=self.output,
+                stdout=subprocess.DEVNULL if self.output is None and is_unread(1) else self.output,
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
@@ -309,6 +311,13 @@ class Supervisor:
         self._libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
+def is_unread(descriptor: int) -> bool:
+    """Whether a descriptor is of a pipe that nobody reads any more.  mpirun would end at the first line of a rank."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
 def supervise_training(
     config: str,
     out: str | None,
@@ -326,7 +335,7 @@ def supervise_training(
     words = f"{seeds[0]}..{seeds[-1]}" if seeds else None
     given = {"--out": out, "--resume": resume, "--log-format": log_format, "--seeds": words}
     flags = [word for flag, value in given.items() if value is not None for word in (flag, value)]
-    run = Path(out) if out else default_out(config, overrides)
+    run = absolute(out or default_out(config, overrides))
     runs = [Path(f"{run}-seed-{seed}") for seed in seeds] if seeds else [run]
     placement, launcher = place(where, ranks)
     return Supervisor(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from mpies.comm import LAUNCHED
 from mpies.errors import escape
+from mpies.jobs.logs import output_may_fail
 from mpies.sweeps.table import Result, describe_result, format_standings
 from mpies.views.progress import format_entry, is_json_wanted
 
@@ -17,7 +18,8 @@ def print_result(result: Result, ended: int, total: int, out: str) -> None:
     """Print a trial that has ended on standard output."""
     message = f"[{ended}/{total}] {describe_result(result, out)}"
     severity = "WARNING" if result.state == "failed" else "INFO"
-    print(format_entry(severity, message, {}) if is_json_wanted() else escape(message), flush=True)
+    with output_may_fail():
+        print(format_entry(severity, message, {}) if is_json_wanted() else escape(message), flush=True)
 
 
 def print_ending(results: Sequence[Result], out: str, varied: Sequence[str]) -> None:
@@ -33,12 +35,13 @@ def print_ending(results: Sequence[Result], out: str, varied: Sequence[str]) -> 
     parts += [f"{counts['running']} trained by other jobs"] if counts["running"] else []
     parts += [f"{left} left; the same command continues"] if left else []
     message = f"{out}: {', '.join(parts)}; {out}/trials.csv has all of them"
-    if is_json_wanted():
-        print(format_entry("INFO", message, {}), flush=True)
-        return
-    if counts["new"] < len(results):
-        print_standings(results, varied)
-    print(escape(message), flush=True)
+    with output_may_fail():
+        if is_json_wanted():
+            print(format_entry("INFO", message, {}), flush=True)
+            return
+        if counts["new"] < len(results):
+            print_standings(results, varied)
+        print(escape(message), flush=True)
 
 
 def print_standings(results: Sequence[Result], varied: Sequence[str]) -> None:

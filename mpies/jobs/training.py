@@ -19,7 +19,7 @@ from mpies.comm.together import do_together
 from mpies.config.schema import Config
 from mpies.jobs.answers import JOB
 from mpies.jobs.finished_run import find_finished_run
-from mpies.jobs.logs import LogFile, LoggedProgress, log_to
+from mpies.jobs.logs import LogFile, LoggedProgress, log_to, output_may_fail
 from mpies.runs.metrics import format_return
 from mpies.runs.opening import open_run
 from mpies.runs.snapshot import Snapshot
@@ -107,7 +107,8 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
                 phases.close()
                 with contextlib.suppress(OSError):  # launchers tell by its time that this job found the run complete
                     (request.folder / "finished.yaml").touch()
-                phases.show_outcome(finished.describe(config, request.out), finished.values())
+                with output_may_fail():
+                    phases.show_outcome(finished.describe(config, request.out), finished.values())
             return Ending("")
         phases.set_stop(config.stop)
         phases.begin_start_up("building the environment")

@@ -70,12 +70,13 @@ class Policy:
         is_one, x = x.ndim == 1, np.atleast_2d(x)
         if self.shown is not None:
             x = x[:, self.shown]
-        if isinstance(self.network, RecurrentNetwork) and self._rows != len(x):
+        if (isinstance(self.network, RecurrentNetwork) or self.horizon is not None) and self._rows != len(x):
             if self._rows:
                 raise ValueError(
                     f"{self._rows} episodes are in progress; call reset before you pass {len(x)} observations"
                 )
-            self.network.allocate(len(x))
+            if isinstance(self.network, RecurrentNetwork):
+                self.network.allocate(len(x))
             self._rows = len(x)
         if self.normalization is not None:
             x = np.divide(np.subtract(x, self.normalization[0]), self.normalization[1])

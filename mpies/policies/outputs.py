@@ -25,7 +25,7 @@ class Head:
 
     width: number of outputs.  deviations: (a,) if it has so many log deviations as parameters of its own, else ().
     is_choice: whether an action is chosen among values, each with an output of its own, or 0 or 1 by an output's sign.
-    values: (a, k) of bins, that each number of an action may take.
+    values: (a, k) of bins, that each number of an action may take where nothing is left to chance.
     is_random: whether actions are drawn in training.
 
     number: of the part; each draws other random numbers.
@@ -57,7 +57,9 @@ class Head:
             self.shape = action.low.shape
             self.deviations = (len(action.low),) if options.sampling == "gaussian" else ()
         else:
-            self.values = _bin_values(parse_bins(options.bins), action)
+            self._bins = self.values = _bin_values(parse_bins(options.bins), action)
+            if options.action_noise:  # what it is added to is clipped afterwards
+                self.values = np.clip(self._bins, action.low[:, None], action.high[:, None])
             self.shape = self.values.shape
         self.width = int(np.prod(self.shape))
         self.is_random = options.sampling != "none" or options.action_noise > 0
@@ -84,7 +86,7 @@ class Head:
         if isinstance(action, Binary):
             return _Signs(noise, self.options)
         if self.is_choice:
-            return _BinValues(noise, self.options, action, self.values)
+            return _BinValues(noise, self.options, action, self._bins)
         return _Numbers(noise, self.options, action, slots, *log_deviations)
 
     def _noise(self, slots: int) -> "_NoNoise | Noise":
@@ -98,8 +100,9 @@ class Head:
 
 
 def _are_bounded(action: Continuous) -> bool:
-    """Whether all numbers of an action have bounds."""
-    return bool(np.isfinite(action.low).all() and np.isfinite(action.high).all())
+    """Whether all numbers of an action have bounds, and float32 can hold the distance between them."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(action.high - action.low).all())
 
 
 def _bin_values(bins: int | Array, action: Continuous) -> Array:

@@ -34,11 +34,22 @@ def write_atomically(path: str | Path, content: bytes | bytearray, sync: bool = 
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
     if sync:
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on disk, where the file system offers that."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # a folder that may be written to, but not listed
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EBADF):
+            raise
+    finally:
+        os.close(descriptor)
 
 
 TAIL = 256  # bytes at the end of a file by which it is recognised

@@ -1,6 +1,7 @@
 """metrics.jsonl: the rows of metrics.csv as JSON objects, one a line."""
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ FILE = "metrics.jsonl"
 
 
 class JsonLines(Tracker):
-    """The JSON lines of the run at `path`.  Empty cells are null."""
+    """The JSON lines of the run at `path`.  Empty cells and infinite numbers, which JSON does not have, are null."""
 
     def __init__(self, path: Path) -> None:
         self._path = path / FILE
@@ -32,5 +33,9 @@ def _line(row: TextRow) -> bytes:
     # As many digits as metrics.csv has, and in its order, so that a line is the same when it is written again.
     columns = [*COLUMNS, *(name for name in row if name not in COLUMNS)]
     numbers = as_numbers({name: row.get(name) for name in columns})
-    rounded = {name: float(f"{value:.9g}") if isinstance(value, float) else value for name, value in numbers.items()}
-    return (json.dumps({**rounded, "digest": row.get("digest")}) + "\n").encode()
+    rounded = {name: _rounded(value) if isinstance(value, float) else value for name, value in numbers.items()}
+    return (json.dumps({**rounded, "digest": row.get("digest")}, allow_nan=False) + "\n").encode()
+
+
+def _rounded(number: float) -> float | None:
+    return float(f"{number:.9g}") if math.isfinite(number) else None

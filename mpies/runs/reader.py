@@ -29,6 +29,7 @@ STATES = ("running", "stale", "stopped", "finished")
 HALVED = ("dropped", "waiting")
 
 RUN_FILES = ("metrics.csv", "ledger.bin", "checkpoints", "finished.yaml")  # beside config.yaml
+OWN_FILES = ("ledger.bin", "checkpoints/generation-00000000.h5")  # names that other programs do not use
 
 Columns = dict[str, npt.NDArray[np.float64]]
 
@@ -64,13 +65,13 @@ def is_run(folder: str | Path) -> bool:
 
     The config of a run lists versions.  If it is damaged, the files beside it tell.
     """
-    if any(os.path.exists(os.path.join(folder, name)) for name in RUN_FILES):
-        return os.path.exists(os.path.join(folder, "config.yaml"))
-    try:
-        with open_inside(folder, "config.yaml") as file:
-            return b"\nversions:" in file.read()
-    except OSError:
+    if not os.path.exists(os.path.join(folder, "config.yaml")):
         return False
+    view = RunView(folder)
+    if "\nversions:" in view.text("config.yaml"):
+        return True
+    names = OWN_FILES if view.config() else RUN_FILES
+    return any(os.path.exists(os.path.join(folder, name)) for name in names)
 
 
 def find_runs(folder: str | Path, depth: int = 4) -> list[str]:

@@ -62,6 +62,13 @@ class Evaluation:
         return float(np.searchsorted(np.sort(returns), self.returns).mean() / max(len(returns), 1))
 
 
+def evaluation_attributes(evaluation: Evaluation | None) -> dict[str, Any]:
+    """What a policy file records of the evaluation of its generation; {} without one."""
+    if evaluation is None:
+        return {}
+    return {"eval_mean": evaluation.mean, "eval_episodes": len(evaluation.returns)}
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The learner after a generation, copied, so that training may go on while it is written.

@@ -57,14 +57,16 @@ class TensorBoardEvents(Tracker):
         self._previous: Mapping[str, Cell] = {}  # the row of the generation before
 
     def resume(self, rows: Sequence[Mapping[str, Cell]]) -> None:
-        end, newest = self._complete_part(len(rows))
+        end, newest = self._complete_part([int(row["generation"] or 0) for row in rows])
         self._file = AppendOnlyFile(self._path, end)
         if not end:
             self._file.append(_record(_event(file_version="brain.Event:2")), key="head")
-        self._previous = rows[newest - 1] if newest else {}
+        self._previous = {}
         now, total = time.time(), _float(rows[-1]["seconds"]) or 0.0 if rows else 0.0
-        for row in rows[newest:]:
-            self.append(row, now - total + (_float(row["seconds"]) or 0.0))
+        for row in rows:
+            if int(row["generation"] or 0) > newest:
+                self.append(row, now - total + (_float(row["seconds"]) or 0.0))
+            self._previous = row
 
     def is_intact(self) -> bool:
         return self._file.is_intact()
@@ -82,25 +84,31 @@ class TensorBoardEvents(Tracker):
         self._file.append(_record(event), key=generation)
         self._previous = row
 
-    def _complete_part(self, rows: int) -> tuple[int, int]:
-        """The byte behind the last complete record of generations 1, 2, ... up to `rows`, and that generation."""
+    def _complete_part(self, generations: Sequence[int]) -> tuple[int, int]:
+        """The byte behind the last complete record before which none of the generations is missing; its generation.
+
+        generations: of the rows of metrics.csv, which may lack some that have a record.
+        """
         from tensorboardX.proto.event_pb2 import Event
 
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
             return 0, 0
-        end = newest = 0
+        end, newest = 0, -1
+        missing = [*generations[::-1], 0]  # the next one last; the head is that of 0
         while len(content) >= end + 16:
             (length,) = struct.unpack_from("<Q", content, end)
             body = content[end + 12 : end + 12 + length]
             if content[end : end + length + 16] != _record(body):
                 break
             step = Event.FromString(body).step
-            if step > rows or step != newest + bool(end):
+            if not (missing and newest < step <= missing[-1]):
                 break
+            if step == missing[-1]:
+                missing.pop()
             end, newest = end + length + 16, step
-        return end, newest
+        return end, max(newest, 0)
 
 
 def _event(**fields: Any) -> bytes:

@@ -15,10 +15,9 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +31,7 @@ from mpies.runs.files import AppendOnlyFile, write_atomically
 from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.lock import HEARTBEAT, Lock
 from mpies.runs.metrics import COLUMNS, Row, format_header, format_row, read_metrics
-from mpies.runs.snapshot import Evaluation, Snapshot
+from mpies.runs.snapshot import Snapshot, evaluation_attributes
 from mpies.runs.trackers import TextRow
 from mpies.runs.tracking import make_trackers
 from mpies.runs.versions import versions
@@ -144,18 +143,14 @@ class RunWriter:
         for left_behind in (*self.path.rglob(".*.tmp"), *newer):
             left_behind.unlink(missing_ok=True)
         rows = [row for row in read_metrics(self.path) if int(row["generation"]) <= generation]
-        if len(rows) < generation:
-            missing = generation - len(rows)
+        if (missing := generation - len(rows)) > 0:
             self.warn(f"{self.name}/metrics.csv: {missing} of the first {generation} rows are missing; they are lost")
-        metrics = self.path / "metrics.csv"
         self._columns = list(rows[0]) if rows else None
         if self._columns:
-            lines = [format_header(self._columns), *(format_row(self._columns, row) for row in rows)]
-            self._table = bytearray("".join(lines).encode())
-            write_atomically(metrics, self._table)
+            self._write_table([format_header(self._columns), *(format_row(self._columns, row) for row in rows)])
         else:
-            metrics.unlink(missing_ok=True)
-        self._metrics = AppendOnlyFile(metrics, None if rows else 0)
+            (self.path / "metrics.csv").unlink(missing_ok=True)
+            self._metrics = AppendOnlyFile(self.path / "metrics.csv", 0)
         self._device = self.path.stat().st_dev
         self._open_ledger(generation)
         if self._first:
@@ -239,14 +234,10 @@ class RunWriter:
         while self._backlog:
             record, row = self._backlog[0]
             generation = int(row["generation"] or 0)
-            if self._columns is None:
-                columns = [*COLUMNS, *(name for name in row if name not in COLUMNS)]
-                self._table = bytearray(format_header(columns).encode())
-                self._metrics.append(bytes(self._table))
-                self._columns = columns
+            columns = self._add_columns(row)
             if not self._ledger_loss:
                 self._ledger.append(record, key=generation)
-            line = format_row(self._columns, row).encode()
+            line = format_row(columns, row).encode()
             self._metrics.append(line, key=generation)
             self._trackers.append(row)
             self._table += line
@@ -258,6 +249,23 @@ class RunWriter:
             if snapshot:
                 self._write_checkpoint(snapshot)
             self._checkpoint_due = False
+
+    def _add_columns(self, row: Row) -> list[str]:
+        """Give metrics.csv a column for all that a row has, empty in earlier rows.  Returns the columns."""
+        known = COLUMNS if self._columns is None else self._columns
+        columns = [*known, *(name for name in row if name not in known and name not in COLUMNS)]
+        if columns != self._columns:
+            empty = "," * (len(columns) - len(known))
+            lines = self._table.decode().splitlines()[1:]
+            self._write_table([format_header(columns), *(f"{line}{empty}\n" for line in lines)])
+            self._columns = columns
+        return columns
+
+    def _write_table(self, lines: Iterable[str]) -> None:
+        """Write metrics.csv anew."""
+        path, table = self.path / "metrics.csv", bytearray("".join(lines).encode())
+        write_atomically(path, table)
+        self._table, self._metrics = table, AppendOnlyFile(path, None)
 
     def _repair(self) -> None:
         """Make again what somebody else has removed, shortened or replaced; notice where the ledger is lost."""
@@ -280,15 +288,14 @@ class RunWriter:
         if not (has_config or is_removed):
             self.warn(f"{self.name}/config.yaml: was removed; it is written again")
         if not self._metrics.is_intact():
-            metrics = self.path / "metrics.csv"
-            write_atomically(metrics, self._table)
-            self._metrics = AppendOnlyFile(metrics, None)
+            self._write_table([self._table.decode()])
             if not (is_removed or self._has_warned_of_metrics):
                 self._has_warned_of_metrics = True
                 what = "was removed, shortened or replaced; it is written again, and no row is lost"
                 self.warn(f"{self.name}/metrics.csv: {what}")
         if not self._trackers.is_intact():
-            self._trackers.resume(read_metrics(self.path))
+            written = self._table.count(b"\n") - 1  # rows; the file may have the next one, which is not done with
+            self._trackers.resume(read_metrics(self.path)[:written])
 
     def _is_disk_there(self) -> bool:
         """Whether the run directory, or else what is left above it, is on the disk that the run was begun on."""
@@ -383,18 +390,11 @@ class RunWriter:
 
     def _policy_of(self, snapshot: Snapshot) -> bytes:
         """The content of a policy file."""
-        attributes: dict[str, Any] = {**self._attributes, "generation": snapshot.generation}
-        return hdf5.pack(snapshot.policy, attributes | evaluation_attributes(snapshot.evaluation))
+        evaluated = evaluation_attributes(snapshot.evaluation)
+        return hdf5.pack(snapshot.policy, {**self._attributes, "generation": snapshot.generation, **evaluated})
 
 
 def write_ending(path: Path, reason: str, generation: int, steps: int) -> None:
     """Write finished.yaml into the run directory at `path`.  reason: why the run ended.  steps: of all training."""
     outcome = {"reason": reason, "generation": generation, "steps": steps}
     write_atomically(path / "finished.yaml", as_yaml(outcome).encode())
-
-
-def evaluation_attributes(evaluation: Evaluation | None) -> Attributes:
-    """What a policy file records of the evaluation of its generation; {} without one."""
-    if evaluation is None:
-        return {}
-    return {"eval_mean": evaluation.mean, "eval_episodes": len(evaluation.returns)}

@@ -25,7 +25,15 @@ from mpies.runs.machine import find_processor
 from mpies.runs.opening import open_run
 from mpies.runs.versions import versions
 from mpies.runs.writer import RunWriter
-from mpies.scaling.model import Collective, Constants, Machine, Workload, size_of_generation, update_phases
+from mpies.scaling.model import (
+    Collective,
+    Constants,
+    Machine,
+    Workload,
+    longest_episode,
+    size_of_generation,
+    update_phases,
+)
 from mpies.solvers.moments import Weights, moments, no_square, split
 from mpies.solvers.noise import LINE
 from mpies.training.task import Task, build_task
@@ -292,17 +300,6 @@ def play_generation(trainer: Trainer) -> None:
     parts, upcoming = trainer.updater.next_parts()
     population = trainer.evaluator.evaluate(parts, trainer.updater.generation, prefetch=upcoming)
     trainer.updater.apply(parts, population)
-
-
-def longest_episode(config: Config) -> int | None:
-    """Steps of the longest episode that there can be; None where it is not known."""
-    section = config.environment
-    if section.function is not None:
-        return 1
-    from gymnasium import registry
-
-    spec = registry.get(section.id)
-    return section.max_steps or (spec.max_episode_steps if spec else None)
 
 
 def bench(

@@ -113,6 +113,17 @@ def size_of_generation(config: Config, dimension: int, length: float) -> dict[st
     }
 
 
+def longest_episode(config: Config) -> int | None:
+    """Steps of the longest episode that there can be; None where it is not known."""
+    section = config.environment
+    if section.function is not None:
+        return 1
+    from gymnasium import registry
+
+    spec = registry.get(section.id)
+    return section.max_steps or (spec.max_episode_steps if spec else None)
+
+
 class Constants(Options):
     """What `mpies bench` measures and `mpies simulate` reads."""
 
@@ -137,9 +148,9 @@ def read_constants(path: str | Path) -> Constants:
 def parse_workload(text: str) -> Workload:
     """The Workload of "d,n,T,CV" or "d,n,T,CV,LONGEST".  Raises ConfigError."""
     try:
-        numbers = [float(part) for part in text.split(",")]
-        d, n, seconds, variation, *longest = numbers
-        limit = longest[0] if longest else None
+        d, n, seconds, variation, *longest = [float(part) for part in text.split(",")]
+        if len(longest) > 1:
+            raise ValueError
         return Workload(
             name=text,
             parameters=d,
@@ -147,7 +158,7 @@ def parse_workload(text: str) -> Workload:
             episodes=n,
             seconds=seconds,
             variation=variation,
-            longest=limit,
+            longest=longest[0] if longest else None,
         )
     except (ValueError, ValidationError):
         raise ConfigError(
@@ -160,9 +171,11 @@ def find_workload(task: str, overrides: Sequence[str], constants: Constants) -> 
     """The Workload of a config, with its episodes as `mpies bench` measured them, or of numbers.
 
     task: the path of a config, or a text such as "166673,10000,1,0.5".
-    Raises ConfigError where the episodes of the config's environment were not measured.
+    Raises ConfigError where the episodes of the config's environment were not measured, and for overrides of numbers.
     """
     if "," in task and not Path(task).exists():
+        if overrides:
+            raise ConfigError(f"{overrides[0]!r} is for a config, but the task is the numbers {task}; leave it out")
         return parse_workload(task)
     return fit_workload(load_config(task, overrides), task, constants)
 
@@ -185,8 +198,10 @@ def fit_workload(config: Config, path: str, constants: Constants, task: Task | N
         with contextlib.closing(Task(config)) as task:
             return fit_workload(config, path, constants, task)
     name = f"{Path(path).stem} ({config.environment.id})"
-    known = constants.task.model_copy(update={"name": name, "parameters": task.dimension})
-    return known.of_config(config)
+    known, limit = constants.task, longest_episode(config)
+    longest = limit * known.step if limit and known.step else known.longest  # with this config's time limit
+    update = {"name": name, "parameters": task.dimension, "longest": longest}
+    return known.model_copy(update=update).of_config(config)
 
 
 @dataclass(frozen=True)
@@ -286,7 +301,7 @@ def parse_ranks(text: str) -> list[int]:
         if ".." in text:
             first, last = (int(part) for part in text.split(".."))
             powers = [2**power for power in range(last.bit_length()) if first < 2**power < last]
-            counts = sorted({first, *powers, last})
+            counts = sorted({first, *powers, last}) if first <= last else []
         else:
             counts = [int(part) for part in text.split(",")]
         if counts[0] < 1 or min(counts) < 1:

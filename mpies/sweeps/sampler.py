@@ -37,6 +37,8 @@ class Sampler:
             )
         if kind == "cma" and choices:
             raise ConfigError(f"sampler: cma can draw only numbers, but {choices[0]} is a choice; use kind tpe")
+        if kind == "cma" and size < 2:
+            raise ConfigError(f"sampler: batch must be at least 2 for cma, but is {size}; raise it, or use kind tpe")
 
     def propose(self, batches: Sequence[Batch], values: Sequence[Sequence[float]], count: int) -> Batch:
         """The next settings, `count` at most.

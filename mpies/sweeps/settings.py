@@ -2,7 +2,6 @@
 
 import difflib
 import itertools
-import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import yaml
+from pydantic import TypeAdapter
 
 from mpies.config.loading import Values, parse_value
 from mpies.config.messages import quoted
 from mpies.errors import ConfigError
+from mpies.solvers.options import Integer, Real
 from mpies.solvers.streams import SETTINGS, stream
 
 DISTRIBUTIONS = ("log_uniform", "uniform", "integer", "choice")
@@ -70,7 +71,12 @@ def _nearest_distribution(given: Mapping[Any, Any]) -> str:
 
 
 def _check_different(key: str, values: list[Any]) -> list[Any]:
-    texts = [as_text(value) for value in values]
+    try:
+        texts = [as_text(value) for value in values]
+    except yaml.YAMLError:
+        raise ConfigError(
+            f"vary: {key} accepts only numbers, text, true, false, lists and sections, but has {quoted(values)}"
+        ) from None
     if not values:
         raise ConfigError(f"vary: {key} has no values; give at least one")
     if repeated := [text for number, text in enumerate(texts) if text in texts[:number]]:
@@ -83,20 +89,29 @@ def _make_distribution(key: str, kind: str, values: Any) -> Distribution:
         if not isinstance(values, list):
             raise ConfigError(f"vary: {key}: choice must be a list of values, but is {quoted(values)}")
         return Distribution(kind, _check_different(key, values))
-    numbers = int if kind == "integer" else (int, float)
-    is_pair = isinstance(values, list) and len(values) == 2
-    if not is_pair or any(isinstance(value, bool) or not isinstance(value, numbers) for value in values):
-        example = "[1, 10]" if kind == "integer" else "[0.01, 0.1]"
+    least = " above 0" if kind == "log_uniform" else ""
+    try:
+        low, high = (_read_end(kind, value) for value in (values if isinstance(values, list) else []))
+        is_range = low < high and (not least or low > 0)
+    except ValueError:
+        is_range = False
+    if not is_range:
+        what, example = ("whole", "[1, 10]") if kind == "integer" else ("finite", "[0.01, 0.1]")
         raise ConfigError(
-            f"vary: {key}: {kind} must be the lowest and the highest value, such as {example}, but is {quoted(values)}"
+            f"vary: {key}: {kind} must be two {what} numbers{least}, the lower one first, such as {example}, but is "
+            f"{quoted(values)}"
         )
-    low, high = values
-    if not (math.isfinite(low) and math.isfinite(high) and low < high and (kind != "log_uniform" or low > 0)):
-        above = " above 0" if kind == "log_uniform" else ""
-        raise ConfigError(
-            f"vary: {key}: {kind} must be two finite numbers{above}, the lower one first, but is {quoted(values)}"
-        )
-    return Distribution(kind, values)
+    return Distribution(kind, [low, high])
+
+
+def _read_end(kind: str, value: Any) -> Any:
+    """The lowest or the highest value as a config reads a number, also 1e-3, which PyYAML takes for a text.
+
+    Raises ValueError.
+    """
+    number: TypeAdapter[Any] = TypeAdapter(Integer if kind == "integer" else Real)
+    read = number.validate_python(value)
+    return read if kind == "integer" or isinstance(value, str) else value
 
 
 def read_override(text: str) -> tuple[str, Any]:
@@ -165,5 +180,5 @@ def as_text(value: Any) -> str:
 
 
 def as_overrides(settings: Values) -> list[str]:
-    """Settings as the KEY=VALUE of a command line."""
-    return [f"{key}={as_text(value)}" for key, value in settings.items()]
+    """Settings as the KEY=VALUE of a command line; a section comes before its own keys, which it would replace."""
+    return [f"{key}={as_text(settings[key])}" for key in sorted(settings, key=lambda key: key.count("."))]

@@ -241,6 +241,9 @@ def _read_section(name: str, section: type[Section], given: Mapping[str, Any] | 
     if isinstance(given, str):
         words = [part.partition("=") for part in given.split(",")]
         given = {key.strip(): parse_value(value, name) for key, _, value in words}
+    if not isinstance(given, Mapping | None):
+        example = '{"first": 100_000}' if name == "halving" else '{"kind": "tpe"}'
+        raise ConfigError(f"{name} must be a mapping such as {example}, but is {quoted(given)}")
     try:
         return None if given is None else section.model_validate(given)
     except ValidationError as error:

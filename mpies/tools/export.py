@@ -3,6 +3,7 @@ program of PyTorch.
 """
 
 import base64
+import contextlib
 import io
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,8 @@ def export_policy(path: str | Path, to: str | Path) -> str:
 
 def _by_numpy(saved: PolicyFile, ending: str, about: str) -> bytes:
     """The content of an .npz, .py or .onnx file."""
-    policy = Task(saved.config, saved.constants).policy
+    with contextlib.closing(Task(saved.config, saved.constants)) as task:
+        policy = task.policy
     assert policy
     arrays = {"kind": np.array(saved.config.policy.kind)} | policy_arrays(policy, saved.arrays)
     hide = saved.config.environment.hide

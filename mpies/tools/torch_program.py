@@ -1,5 +1,6 @@
 """A policy as a program that PyTorch or an ONNX runtime loads without mpies.  Importing this needs PyTorch."""
 
+import contextlib
 import io
 import logging
 import warnings
@@ -22,7 +23,8 @@ def as_program(saved: PolicyFile, to_onnx: bool) -> bytes:
     It maps observations (n, o) float32 to actions as TorchPolicy does, with n = 1 for a module of the user's.  A
     recurrent one takes and returns its state too, which begins as zeros.  Raises ConfigError.
     """
-    policy = Task(saved.config, saved.constants).policy
+    with contextlib.closing(Task(saved.config, saved.constants)) as task:
+        policy = task.policy
     assert policy
     seen, hide = policy.interface.observation_size, saved.config.environment.hide
     normalization = saved.arrays["normalization"] if policy.options.normalize_observations else None

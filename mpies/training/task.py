@@ -222,7 +222,7 @@ class Task:
         if section.behaviour:
             self.behaviour_size = env.measure_behaviour(section.behaviour)
         timeout = None if env.timeout else section.episode_timeout
-        counts_signs = "sign" in getattr(config.solver, "fitness", "")  # few solvers need them, and they cost time
+        counts_signs = "sign" in str(getattr(config.solver, "fitness", ""))  # few solvers need them, and they cost time
         try:
             self.player = EpisodePlayer(env, self.policy, config.policy.observation_clip, timeout, counts_signs)
         except (MemoryError, ValueError):  # the stack is not in use yet, but no machine would give so much

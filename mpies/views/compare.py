@@ -79,7 +79,7 @@ def _draw_task(axes: "Axes", groups: Sequence[Group], axis: str, band: str, scal
             axes.fill_between(x / size, sign * low, sign * high, color=colour, alpha=0.18, linewidth=0)
         seeds = f"{len(y)} seed{'s' * (len(y) > 1)}"
         marks: dict[str, Any] = {
-            "marker": MARKERS[number % len(MARKERS)],
+            "marker": MARKERS[(number + number // len(COLOURS)) % len(MARKERS)],  # another one when colours come again
             "markevery": (3 * number % 20, 20),
             "markersize": 4,
         }

@@ -181,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return None
             with view.open(file) as opened:
                 return opened.read()
-        except OSError:
+        except (OSError, ValueError):  # ValueError: the name has a NUL
             return None
 
     def _send_json(self, values: Any) -> None:

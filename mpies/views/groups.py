@@ -107,16 +107,17 @@ class Group:
         return found
 
 
-def group_runs(runs: Sequence[Curves]) -> list[Group]:
+def group_runs(runs: Sequence[Curves], also: Sequence[str] = ()) -> list[Group]:
     """Groups of runs whose configs are equal but for the seed and the sections that change no result.
 
     Of several runs with the same config and seed only the longest counts.  Groups of the same task are neighbours.
+    also: as for `read_settings`.
     """
     settings: dict[str, Settings] = {}  # by their text
     seeds: dict[str, dict[int, Curves]] = {}  # likewise, then by seed
     left_out: dict[str, list[Curves]] = {}  # by the text of the settings
     for run in sorted(runs, key=len):
-        found = read_settings(run.config)
+        found = read_settings(run.config, also)
         key, seed = settings_key(found), run.config.get("seed", 0)
         settings[key] = found
         inside, others = seeds.setdefault(key, {}), left_out.setdefault(key, [])
@@ -141,9 +142,21 @@ def group_by_task(groups: Sequence[Group]) -> dict[str, list[Group]]:
     return found
 
 
-def read_settings(config: Mapping[str, Any]) -> Settings:
-    """All settings of a resolved config that can change a result, without the seed."""
-    return {key: value for key, value in flatten_settings(config).items() if key != "seed" and key[:9] != "versions."}
+def read_settings(config: Mapping[str, Any], also: Sequence[str] = ()) -> Settings:
+    """All settings of a resolved config that can change a result, without the seed.
+
+    also: dotted keys that change no result and are told apart all the same, such as stop.generations.
+    """
+    held = {key: value for key, value in flatten_settings(config).items() if key != "seed" and key[:9] != "versions."}
+    return held | {key: _look_up(config, key) for key in also}
+
+
+def _look_up(config: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted key, None where it is absent."""
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def settings_key(settings: Settings) -> str:

@@ -41,7 +41,7 @@ class NotebookProgress(Progress):
             self._evaluations.append((seconds, float(row["eval_mean"])))
         self._text = describe_generation(row)
         if self._stop:
-            self._text += f"; {describe_time_left(self._generation, seconds, self._evaluations, self._stop)}"
+            self._text += f"; {describe_time_left(row, self._evaluations, self._stop)}"
         self._refresh()
 
     def show_phase(self, phase: Phase) -> None:

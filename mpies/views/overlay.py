@@ -21,16 +21,19 @@ MAX_NUMBERS = 12_000  # of all curves together, so that an answer stays below 50
 MAX_KEYS = 30  # columns of settings
 
 
-def overlay(runs: Sequence[Curves], axis: str, drawn: str, band: str, with_runs: bool) -> dict[str, Any]:
+def overlay(
+    runs: Sequence[Curves], axis: str, drawn: str, band: str, with_runs: bool, also: Sequence[str] = ()
+) -> dict[str, Any]:
     """The runs in groups, each a median over its seeds within a band.
 
     runs: the name of each is its path.  axis: one of AXES.  drawn: one of DRAWN; "" for the evaluations, or the
     members' mean return where nothing was evaluated.  band: one of BANDS.  with_runs: also a curve of each run.
+    also: as for `read_settings`.
     repeated: how many runs are left out, since another one has the same config and seed.
     """
     available = [name for name in DRAWN if any(np.isfinite(run.columns.get(name, [])).any() for run in runs)]
     drawn = drawn if drawn in available else next(iter(available), "return_mean")
-    groups = group_runs(runs)
+    groups = group_runs(runs, also)
     keys = [key for key in changed_keys([group.settings for group in groups]) if key != "environment.id"]  # the task's
     short = shorten_keys(keys)
     curves = 3 * len(groups) + (len(runs) if with_runs else 0)

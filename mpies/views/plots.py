@@ -40,6 +40,7 @@ FORMATS = ("png", "pdf", "svg")
 SCALES = ("auto", "linear", "log")
 WIDE_SPAN = 200  # ratio of the largest to the smallest return from which an axis is logarithmic by itself
 STYLE = Path(__file__).with_name("mpies.mplstyle")
+_NONE: Floats = np.zeros(0)
 
 
 @contextlib.contextmanager
@@ -75,16 +76,17 @@ def new_panels(width: float, title: str, count: int) -> "tuple[Figure, list[Axes
     return figure, axes[:count]
 
 
-def scale_returns(axes: "Axes", values: Floats, wanted: str = "auto") -> float:
+def scale_returns(axes: "Axes", values: Floats, wanted: str = "auto", extremes: Floats = _NONE) -> float:
     """Set the scale of a vertical axis of returns.  Returns what they are to be multiplied by: 1, or -1 for costs.
 
-    values: the returns that must fit.  wanted: one of SCALES; auto is logarithmic for returns of one sign that span
-    more than a factor of WIDE_SPAN, as those of test functions do.  Of negative returns, the distance to 0 is drawn,
-    with 0 far up.  Returns of both signs get an axis that is linear near 0.
+    values: means of returns.  extremes: other returns that are drawn.  wanted: one of SCALES; auto is logarithmic if
+    all have one sign and the values span more than a factor of WIDE_SPAN, as those of test functions do.  Of negative
+    returns, the distance to 0 is drawn, with 0 far up.  Returns of both signs get an axis that is linear near 0.
     """
     values = values[np.isfinite(values) & (values != 0)]
     sizes = np.abs(values)
-    has_one_sign = len(values) > 0 and bool((values > 0).all() or (values < 0).all())
+    signs = np.unique(np.sign([*values, *extremes[np.isfinite(extremes) & (extremes != 0)]]))
+    has_one_sign = len(values) > 0 and len(signs) == 1
     if not len(values) or wanted == "linear":
         return 1.0
     if wanted == "auto" and not (has_one_sign and sizes.max() / sizes.min() > WIDE_SPAN):
@@ -182,7 +184,8 @@ def _plot_return(
     column, at = curves[AXES[axis][0]], curves.is_evaluated
     label, size = scale_axis(axis, [column])
     others = [np.array(points, float) for _, points in beside]  # each (points, 2)
-    sign = scale_returns(axes, np.concatenate([curves["return_mean"], curves["eval_mean"][at]]), scale)
+    extremes = np.concatenate([curves["return_min"], curves["return_max"]])
+    sign = scale_returns(axes, np.concatenate([curves["return_mean"], curves["eval_mean"][at]]), scale, extremes)
     x, low, high = column / size, sign * curves["return_min"], sign * curves["return_max"]
     axes.fill_between(x, low, high, color=BLUE, alpha=0.15, linewidth=0, label="members, min to max")
     axes.plot(x, sign * curves["return_mean"], color=BLUE, linewidth=1, label="members, mean")

@@ -190,7 +190,7 @@ class ProgressBar(LineProgress):
             self._evaluations.append((seconds, _as_float(row["eval_mean"])))
             target = f", target {self._stop.target:g}" if self._stop.target is not None else ""
             self._bar.console.print(f"generation {row['generation']}: evaluation {evaluation}{target}", highlight=False)
-        left = describe_time_left(generation, seconds, self._evaluations, self._stop)
+        left = describe_time_left(row, self._evaluations, self._stop)
         self._bar.update(
             self._task,
             completed=generation,
@@ -267,23 +267,27 @@ def describe_generation(row: Row) -> str:
     return text
 
 
-def describe_time_left(
-    generation: float, seconds: float, evaluations: Sequence[tuple[float, float]], stop: StopSection
-) -> str:
-    """The time left after `generation` and `seconds` of training, such as `0:12:30 to the target`.
+def describe_time_left(row: Row, evaluations: Sequence[tuple[float, float]], stop: StopSection) -> str:
+    """The time left after a generation, such as `0:12:30 to the target`.
 
     The mean returns of the last five evaluations are extrapolated to the target.  Where they do not rise, or there
-    is no target, the time to the last generation is given.
+    is no target, the time to the first of the limits of generations, steps and seconds is given.
 
-    evaluations: (seconds, mean return) of each so far.
+    row: of the generation.  evaluations: (seconds, mean return) of each so far.
     """
     if stop.target is not None and len(evaluations) >= 2:
         (start, first), (end, newest) = evaluations[-min(5, len(evaluations))], evaluations[-1]
         slope = (newest - first) / max(end - start, 1e-9)
         if slope > 0:
             return f"{_format_duration((stop.target - newest) / slope)} to the target"
-    per_generation = seconds / generation
-    return f"{_format_duration(per_generation * (stop.generations - generation))} to the last generation"
+    generation, steps, seconds = (_as_float(row[name]) for name in ("generation", "steps", "seconds"))
+    limits = [(seconds / generation * (stop.generations - generation), "last generation")]
+    if stop.steps is not None:
+        limits.append((seconds / max(steps, 1.0) * (stop.steps - steps), "limit of steps"))
+    if stop.seconds is not None:
+        limits.append((stop.seconds - seconds, "limit of seconds"))
+    left, name = min(limits)
+    return f"{_format_duration(left)} to the {name}"
 
 
 def _parents_stream(number: int) -> str:

@@ -77,7 +77,7 @@ def find_seeds(curves: Curves) -> list[Curves]:
 
 def _find_film(path: Path) -> Path | None:
     """The newest film in a run directory, None without one."""
-    films = [file for file in path.glob("*.*") if file.suffix in FILMS and file.is_file()]
+    films = [file for file in path.glob("[!.]*") if file.suffix in FILMS and file.is_file()]  # not one being recorded
     return max(films, key=lambda file: file.stat().st_mtime, default=None)
 
 

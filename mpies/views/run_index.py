@@ -7,8 +7,9 @@ import json
 import math
 import os
 import threading
+import zlib
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from mpies.runs.reader import Columns, RunView, find_runs, intervals
 from mpies.views.curves import Curves
 from mpies.views.groups import label_settings, read_settings
 from mpies.views.overlay import overlay, round_numbers
+from mpies.views.sweep_table import read_free_keys
 
 MAX_POINTS = 400  # of a curve when it is first sent; new points are added to it
 TAIL = 16_000  # bytes that are read from the end of a log or of metrics.csv
@@ -31,6 +33,7 @@ DOWNLOADS = ("best.h5", "policy.h5", "metrics.csv", "log.txt", "config.yaml", "r
 
 _Stamps = tuple[tuple[int, int, int] | None, ...]
 _OF_CONFIG = ("name", "environment", "solver", "target", "seed")  # of a summary
+_COUNTED = ("generation", "episodes", "steps")  # columns
 _LONG = 40  # letters of a directory's name above which the page shows settings in its place
 
 
@@ -57,14 +60,18 @@ class RunIndex:
             self._configs = {name: self._configs[name] for name in names}
             configs = list(self._configs.values())
             if [id(config) for config in configs] != [id(config) for config in self._short[0]]:
-                folders = {os.path.dirname(name) for name in names}
-                sweeps = {folder for folder in folders if (self.folder / folder / "sweep.yaml").is_file()}
+                sweeps = self._find_sweeps({os.path.dirname(name) for name in names})
                 self._short = configs, shorten_names(self._configs, sweeps)
             found = []
             for name, (_, summary) in self._summaries.items():
                 short = {"short": self._short[1][name]} if name in self._short[1] else {}
                 found.append({**summary, **short, "state": self._views[name].state()})
             return found
+
+    def _find_sweeps(self, folders: Iterable[str]) -> dict[str, list[str]]:
+        """Those of the folders that hold a sweep, with the keys of `read_free_keys`."""
+        places = {folder: self.folder / folder for folder in folders}
+        return {folder: read_free_keys(place) for folder, place in places.items() if (place / "sweep.yaml").is_file()}
 
     def _summarize(self, name: str) -> tuple[_Stamps, dict[str, Any]]:
         view = self._views[name]
@@ -105,13 +112,17 @@ class RunIndex:
         version: of what the reader has; where that is the newest, there is nothing but the version.
         """
         views = [view for view in map(self.find, dict.fromkeys(names)) if view]
-        stamps = [[view.stamp(file) for file in ("config.yaml", "metrics.csv", "finished.yaml")] for view in views]
+        files = ("config.yaml", "metrics.csv", "finished.yaml", "../trials.csv")
+        stamps = [[view.stamp(file) for file in files] for view in views]
         asked = [[view.name for view in views], stamps, axis, drawn, band, with_runs]
         newest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
         if version == newest:
             return {"version": newest}
         runs = [run for run in map(self._read_curves, views) if run]
-        return {"version": newest, "runs": len(runs), **overlay(runs, axis, drawn, band, with_runs)}
+        folders = {os.path.dirname(view.name) for view in views}
+        sweeps = self._find_sweeps(folders)
+        also = sweeps.popitem()[1] if len(folders) == len(sweeps) == 1 else []  # of a sweep that is shown alone
+        return {"version": newest, "runs": len(runs), **overlay(runs, axis, drawn, band, with_runs, also)}
 
     def _read_curves(self, view: RunView) -> Curves | None:
         """The Curves of a run, with its name as its path; None where it has no config or no generation yet."""
@@ -125,26 +136,27 @@ class RunIndex:
     def read_update(self, name: str, version: int, after: int, log: int) -> dict[str, Any] | None:
         """What a reader lacks who knows the first `after` rows of `version` and the first `log` bytes of log.txt.
 
-        "again" is True where all rows are sent, thinned to at most MAX_POINTS: the reader has none, another file has
-        replaced metrics.csv, or more rows are new than that.  Returns None where there is no such run.
+        "again" is True where all is sent, the rows thinned to at most MAX_POINTS: the reader has none, another file has
+        replaced metrics.csv or config.yaml, or more rows are new than that.  Returns None where there is no such run.
         """
         view = self.find(name)
         if view is None:
             return None
         with self._lock:
             metrics = view.metrics.refresh()
-            columns, rows, newest_version = dict(metrics.columns), len(metrics), metrics.version
+            columns, rows = dict(metrics.columns), len(metrics)
+            newest_version = zlib.crc32(repr((metrics.version, view.stamp("config.yaml"))).encode())
         again = version != newest_version or not 0 < after <= rows or rows - after > MAX_POINTS
         config = view.config()
         if columns.keys() >= {"eval_std"}:
             columns["eval_interval"] = intervals(columns, _value(config, "evaluation", "episodes") or math.nan)
-        newest = {key: round_numbers(value[np.isfinite(value)][-1:], 6) for key, value in columns.items()}
+        newest = {key: _round(key, value[np.isfinite(value)][-1:]) for key, value in columns.items()}
         per_point = max(1, -(-rows // MAX_POINTS)) if again else 1
         columns = thin(columns, per_point) if again else {key: value[after:] for key, value in columns.items()}
         update: dict[str, Any] = {"name": name, "version": newest_version, "rows": rows}
         update |= {"again": again, "per_point": per_point}
         update["newest"] = {key: value[0] for key, value in newest.items() if value}
-        update["columns"] = {key: round_numbers(value, 6) for key, value in columns.items()}
+        update["columns"] = {key: _round(key, value) for key, value in columns.items()}
         update["log"] = read_tail(view, "log.txt", log)
         ending = view.finished()
         ending |= {"reason": view.reason()} if ending else {}
@@ -189,12 +201,13 @@ def measure_size(folder: str | Path) -> int:
     return size
 
 
-def shorten_names(configs: Mapping[str, Mapping[str, Any]], sweeps: Container[str]) -> dict[str, str]:
+def shorten_names(configs: Mapping[str, Mapping[str, Any]], sweeps: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Shorter names of the runs of sweeps whose directories' names are long or list settings.
 
-    configs: by the runs' names.  sweeps: folders; "" for the one that the names are relative to.  A shorter name has
-    the settings that differ among the runs of the same folder and task, and the seed.  A run keeps its whole name where
-    its settings do not differ, or another run would have the same shorter name.
+    configs: by the runs' names.  sweeps: folders, "" for the one that the names are relative to; each with what
+    `read_settings` takes as `also`.  A shorter name has the settings that differ among the runs of the
+    same folder and task, and the seed.  A run keeps its whole name where its settings do not differ, or another run
+    would have the same shorter name.
     """
     folders: dict[str, list[str]] = {}
     for name in configs:
@@ -203,7 +216,7 @@ def shorten_names(configs: Mapping[str, Mapping[str, Any]], sweeps: Container[st
     for folder, names in folders.items():
         if folder not in sweeps or not any(_is_long(name) for name in names):
             continue
-        labels = label_settings([read_settings(configs[name]) for name in names])
+        labels = label_settings([read_settings(configs[name], sweeps[folder]) for name in names])
         for name, label in zip(names, labels, strict=True):
             config = configs[name]
             seed = [f"seed {config['seed']}"] if "seed" in config else []
@@ -261,13 +274,13 @@ def _newest_cell(header: list[str], rows: list[list[str]], name: str) -> str | N
 
 
 def list_pictures(view: RunView) -> list[tuple[str, int]]:
-    """Names of the pictures and films in a run directory, each with the second of its last change."""
+    """Names of the pictures and films in a run directory, each with the millisecond of its last change."""
     found = []
     with contextlib.suppress(OSError), os.scandir(view.folder / view.name) as entries:
         for entry in entries:
             is_picture = entry.name.endswith(PICTURES) and not entry.name.startswith(".")
             if is_picture and entry.is_file(follow_symlinks=False):
-                found.append((entry.name, int(entry.stat(follow_symlinks=False).st_mtime)))
+                found.append((entry.name, entry.stat(follow_symlinks=False).st_mtime_ns // 1_000_000))
     return sorted(found)
 
 
@@ -307,9 +320,14 @@ def thin(columns: Columns, per_point: int) -> Columns:
     return {name: _thin(name, values, per_point) for name, values in columns.items()}
 
 
+def _round(name: str, values: npt.NDArray[np.float64]) -> list[float | None]:
+    """A column for JSON.  What is counted stays whole."""
+    return round_numbers(values, 15 if name in _COUNTED else 6)
+
+
 def _thin(name: str, values: npt.NDArray[np.float64], per_point: int) -> npt.NDArray[np.float64]:
     starts = np.arange(0, len(values), per_point)
-    if name in ("generation", "seconds", "episodes", "steps"):
+    if name in (*_COUNTED, "seconds"):
         return values[np.minimum(starts + per_point, len(values)) - 1]
     if name in ("return_min", "ranks", "nodes"):
         return np.fmin.reduceat(values, starts)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mpies.config.schema import FREE_KEYS, FREE_SECTIONS
 from mpies.runs.reader import RunView, is_run
 from mpies.views.groups import mean_interval, shorten_keys
 from mpies.views.overlay import round_numbers
@@ -49,13 +50,15 @@ def read_sweep_table(folder: str | Path, name: str, version: str = "") -> dict[s
     their trials.  importance: of each key, as `measure_importance` has it.
     """
     view = RunView(folder, name)
-    if view.stamp("sweep.yaml") is None:
+    try:
+        view.open("sweep.yaml").close()  # refuses what is not below the folder
+    except (OSError, ValueError):  # ValueError: the name has a NUL
         return None
     newest = "-".join(map(str, view.stamp("trials.csv") or ()))
     if newest and newest == version:
         return {"version": newest}
-    rows = list(csv.DictReader(view.text("trials.csv").splitlines()))
-    keys = [key for key in _keys(rows) if len({row[key] for row in rows}) > 1]
+    rows = _read_rows(view)
+    keys = _varied_keys(rows)
     groups = _group(rows, keys)
     results = np.array([group["mean"] if group["mean"] is not None else math.nan for group in groups])
     importance = [
@@ -71,15 +74,26 @@ def read_sweep_table(folder: str | Path, name: str, version: str = "") -> dict[s
     }
 
 
-def _keys(rows: Sequence[Row]) -> list[str]:
-    """The keys of the config among the columns, which come before `seed`."""
+def read_free_keys(sweep: Path) -> list[str]:
+    """The keys that vary in a sweep although they change no result, such as stop.generations."""
+    keys = _varied_keys(_read_rows(RunView(sweep)))
+    return [key for key in keys if key in FREE_KEYS or key.partition(".")[0] in FREE_SECTIONS]
+
+
+def _read_rows(view: RunView) -> list[Row]:
+    return list(csv.DictReader(view.text("trials.csv").splitlines()))
+
+
+def _varied_keys(rows: Sequence[Row]) -> list[str]:
+    """The keys of the config among the columns, which come before `seed`, that have several values."""
     columns = list(rows[0]) if rows else []
-    return columns[: columns.index("seed")] if "seed" in columns else []
+    keys = columns[: columns.index("seed")] if "seed" in columns else []
+    return [key for key in keys if len({row[key] for row in rows}) > 1]
 
 
 def _describe(row: Row) -> dict[str, Any]:
     """A trial for the page."""
-    numbers = round_numbers(np.array([_number(row.get(key)) for key in ("steps", "core_seconds")]), 6)
+    numbers = round_numbers(np.array([_number(row.get(key)) for key in ("steps", "core_seconds")]), 15)
     mean, interval = round_numbers(np.array([_number(row.get(key)) for key in ("eval_mean", "eval_interval")]), 5)
     told = {"name": row.get("name"), "seed": row.get("seed"), "state": row.get("state"), "reason": row.get("reason")}
     return {**told, "steps": numbers[0], "core_seconds": numbers[1], "mean": mean, "interval": interval}

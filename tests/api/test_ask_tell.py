@@ -163,7 +163,9 @@ def test_behaviours_can_be_told():
             members = es.ask()
             es.tell([x @ x for x in members], [behaves(x) for x in members] if es is other else None)
     assert one.solver.past.shape == (4, 8) and other.solver.past.shape == (4, 1)
-    with pytest.raises(UserError, match=r"behaviours must have shape \(\d+, b\), but have \(3,\)"):
+    with pytest.raises(UserError, match=r"behaviours must be numbers of shape \(\d+, b\), but are a list of"):
+        es.tell(np.zeros(len(es.ask())), behaviours=[["far"]] * len(es.ask()))
+    with pytest.raises(UserError, match=r"behaviours must have shape \(\d+, 8\), but have \(3,\)"):
         one.tell(np.zeros(len(one.ask())), np.zeros(3))
 
 
@@ -205,7 +207,9 @@ def test_one_parameter_is_enough(case):
         (("snes", [1, 2], {"seed": -1}), "seed must be at least 0"),
         (("snes", [1, 2], {"dtype": np.int32}), "dtype must be float64 or float32, but is <class 'numpy.int32'>"),
         (("snes", [1, 2], {"dtype": "single precision"}), "dtype must be float64 or float32, but is 'single"),
-        (("snes", [1, 2], {"noise_size": 1}), "noise_size must be at least 2"),
+        (("snes", [1, 2], {"noise_size": 1}), "noise_size must be a whole number of at least 2"),
+        (("snes", [1, 2], {"noise_size": "big"}), "noise_size must be a whole number of at least 2.*but is 'big'"),
+        (("snes", [1, 2], {"noise_size": 99.9}), "noise_size must be a whole number of at least 2.*but is 99.9"),
         (("cma_es", [1, 2], {"memory_limit": 1e-12}), "memory_limit"),
         (("snes", [[1, 2]], {}), r"x0 must be a vector.*shape \(1, 2\)"),
         (("snes", 3.0, {}), r"x0 must be a vector.*shape \(\)"),
@@ -221,6 +225,7 @@ def test_one_parameter_is_enough(case):
         (("snes", [1, 2], {"integers": [2]}), r"integers must be indices from 0 to 1.*but is \[2\]"),
         (("snes", [1, 2], {"integers": [0.5]}), "integers must be indices"),
         (("snes", [1, 2], {"integers": 1}), "integers must be indices"),
+        (("snes", [1, 2], {"integers": [[0], [0, 1]]}), "integers must be indices"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(arguments, line):

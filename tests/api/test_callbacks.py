@@ -142,3 +142,11 @@ def test_the_members_of_the_newest_generation_are_there_in_a_callback(ranks):
     run = train("stop.generations=4", callbacks=note, ranks=ranks)
     assert [mean for mean, _, _ in found] == pytest.approx(run.metrics["return_mean"])
     assert all(played == first for _, played, first in found)
+
+
+@IN_PROCESS_OR_JOB
+def test_a_callback_may_change_the_working_directory(ranks, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    run = train("stop.generations=3", ranks=ranks, callbacks=lambda run, row: monkeypatch.chdir(tmp_path / "elsewhere"))
+    assert (run.path, run.status) == (tmp_path / "run", "finished")
+    assert not list((tmp_path / "elsewhere").iterdir())

@@ -238,6 +238,13 @@ def test_ranks_that_end_are_an_error(tmp_path, monkeypatch):
         mpies.minimize(lambda x: os._exit(3), np.zeros(2), ranks=2)
 
 
+def test_the_folder_of_temporary_files_may_have_a_long_name_of_letters_that_take_two_bytes(tmp_path, monkeypatch):
+    folder = tmp_path / ("é" * max(1, 79 - len(f"{tmp_path}/")))
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    assert mpies.minimize(bowl, np.zeros(4), ranks=1, generations=2).reason == "generations"
+
+
 def test_ranks_need_an_mpirun(monkeypatch):
     monkeypatch.setattr(mpiexec, "find", lambda: None)
     with pytest.raises(ConfigError, match="ranks needs mpirun: pip install"):

@@ -330,6 +330,12 @@ def test_an_observation_of_another_shape_is_refused_in_one_line(shape, policy_of
     assert "\n" not in str(error.value)
 
 
+def test_beginnings_of_another_number_of_episodes_are_refused_in_one_line(policy_of):
+    with pytest.raises(mpies.UserError) as caught:
+        policy_of("mlp").predict(np.zeros((3, 4)), episode_start=[True, False])
+    assert str(caught.value) == "episode_start must have shape (3,), one for each observation, but has (2,)"
+
+
 def test_observations_that_are_no_numbers_are_refused(policy_of):
     for value in (None, "abcd", [["a", "b", "c", "d"]], [[1, 2], [3]], {"x": 1}):
         with pytest.raises(mpies.UserError, match="CartPole-v1: "):

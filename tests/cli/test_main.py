@@ -1,14 +1,18 @@
 """The command line is quick to start, knows its commands, and refuses what it cannot read."""
 
 import os
+import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from mpies.cli.main import main
 from mpies.threads import VARIABLES
+from tests.support import CARTPOLE, assert_refused, invoke, wait_for
 
 COMMANDS = [
     *("bench", "check", "compare", "dashboard", "doctor", "evaluate", "export", "import", "launch", "play", "plot"),
@@ -66,6 +70,41 @@ def test_a_command_limits_threads_before_numpy_is_imported(variables, count):
 def test_importing_the_command_line_changes_no_environment_variable():
     program = "import os; before = dict(os.environ); import mpies.cli.main; print(before == dict(os.environ))"
     assert run_python(program).stdout == "True\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_while_training_is_imported_is_a_stop(number, write_config, tmp_path):
+    command = [sys.executable, "-m", "mpies", "train", write_config(CARTPOLE), "--out", "run"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        status = Path(f"/proc/{process.pid}/status")
+        caught = 1 << signal.SIGUSR1 - 1  # its handler is the last
+        wait_for(lambda: int(re.search(r"SigCgt:\s*(\w+)", status.read_text())[1], 16) & caught, process)
+        process.send_signal(number)
+        assert process.stderr.read() == ""
+    assert process.returncode == 75 and not (tmp_path / "run").exists()
+
+
+def test_other_commands_leave_signals_alone(tmp_path):
+    program = (
+        "import signal, sys, mpies.__main__; sys.argv[1:] = ['--version']\n"
+        "try: mpies.__main__.main()\n"
+        "finally: print(signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL)"
+    )
+    assert run_python(program).stdout.splitlines()[-1] == "True"
+
+
+def test_without_a_working_directory_a_relative_path_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for arguments in (
+        ["train", "cartpole"],
+        ["train", "cartpole", "--ranks", "2"],
+        ["check", "cartpole"],
+        ["runs"],
+        ["doctor", "cartpole"],
+    ):
+        assert_refused(invoke(*arguments), "cannot be read", "(the working directory was removed)")
 
 
 def test_python_m_mpies_is_the_command_line(run_mpies):

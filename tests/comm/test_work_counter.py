@@ -1,10 +1,14 @@
 """Every number is handed out exactly once, on one rank and on several."""
 
+import os
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from mpies.comm import connect
-from mpies.comm.work_counter import SLOTS, WorkCounter, count_alone
+from mpies.comm import RankLost, connect
+from mpies.comm.work_counter import SLOTS, WorkCounter, count_alone, open_node_file
 from tests.support import on_one_and_three_ranks
 
 
@@ -74,3 +78,18 @@ def test_a_counter_that_one_process_has_for_itself_counts_up():
     add = count_alone()
     assert [add(3), add(0), add(4), add(1)] == [0, 3, 3, 7]
     assert count_alone()(1) == 0
+
+
+def test_a_file_of_the_node_is_removed_where_a_rank_is_lost_meanwhile(tmp_path, monkeypatch):
+    class Node:
+        rank = 0
+
+        def bcast(self, path):
+            assert Path(path).exists()
+            raise RankLost
+
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as where there is no /dev/shm
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(RankLost):
+        open_node_file(Node(), 8)
+    assert list(tmp_path.iterdir()) == []

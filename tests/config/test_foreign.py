@@ -105,6 +105,18 @@ def test_a_game_of_estool_becomes_a_config(tmp_path):
         import_config(f"{tmp_path}/config.py:absent")
 
 
+def test_a_solver_of_es_on_gke_needs_no_module_before_its_name(tmp_path):
+    gin = SHOWN["walker.gin"].replace("@algorithm.cma_solver.CMASolver", "@CMASolver")
+    assert imported(tmp_path, "short.gin", gin) == imported(tmp_path, "walker.gin", SHOWN["walker.gin"])
+
+
+ESTOOL_WITHOUT_LAYERS = """
+it = Game(env_name="Pendulum", layers=[], activation="tanh", time_factor=0, output_noise=[], rnn_mode=False)
+games = {}
+games["a"] = it
+"""
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -115,11 +127,12 @@ def test_a_game_of_estool_becomes_a_config(tmp_path):
         ("a.gin", "x.y = open('file')", "is not such a config (ValueError"),
         ("a.gin", "learner.ESLearner.n_repeats = 2", "is not such a config (KeyError: 'load_env.env_name'"),
         ("a.gin", None, "cannot be read (No such file or directory)"),
+        ("config.py:a", ESTOOL_WITHOUT_LAYERS, "is not such a config (IndexError: list index out of range)"),
     ],
 )
 def test_a_file_that_is_no_such_config_is_refused_in_one_line(tmp_path, name, text, message):
     if text is not None:
-        (tmp_path / name).write_text(text)
+        (tmp_path / name.partition(":")[0]).write_text(text)
     with pytest.raises(ConfigError) as caught:
         import_config(tmp_path / name)
     assert message in str(caught.value) and "\n" not in str(caught.value)

@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from mpies.config.kinds import kinds_of
 from mpies.config.loading import validate_config
 from mpies.config.schema import (
     FREE_SECTIONS,
@@ -12,7 +13,6 @@ from mpies.config.schema import (
     NoiseSection,
     OrthogonalSection,
     any_solver,
-    kinds_of,
     walk_sections,
 )
 from mpies.solvers import SOLVERS
@@ -110,3 +110,15 @@ def test_keys_that_do_not_fit_the_environment_are_refused(section, message):
 def test_keys_of_a_function_may_be_named_at_their_defaults():
     section = EnvironmentSection(id="function:sphere", dimension=5, shift=0.5, seeds="generation")
     assert EnvironmentSection(**section.model_dump()) == section
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"environment": {"id": "CartPole-v1"}, "solver": {"sigma": 0.2}, "policy": {"hidden": [4]}},
+        {"environment": {"id": "CartPole-v1"}, "solver": {"optimizer": {"learning_rate": 0.2}}, "noise": "low_rank"},
+        {"environment": {"id": "function:sphere", "dimension": 5}, "noise": {"size": 1000}},
+    ],
+)
+def test_a_config_that_is_made_in_python_needs_no_kinds_either(values):
+    assert Config(**values) == validate_config(values, "test")

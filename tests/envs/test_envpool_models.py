@@ -1,6 +1,7 @@
 """MuJoCo models without textures: EnvPool builds environments faster, and episodes keep their bits."""
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -45,8 +46,12 @@ def test_only_what_pictures_show_is_left_out():
 def test_envpools_own_model_is_taken_where_the_copy_is_gone_or_cannot_be_made(monkeypatch, tmp_path):
     env = envpool_env.EnvPoolEnv("Hopper-v5")
     expected = bits(env)
-    env._models = str(tmp_path / "removed")
-    assert bits(env) == expected
+    folder = Path(shutil.copytree(env._models, tmp_path / "models"))
+    for model in folder.rglob("*.xml"):
+        model.unlink()  # as programs do that clean up temporary folders
+    for damaged in (folder, tmp_path / "removed"):
+        env._models = str(damaged)
+        assert bits(env) == expected
     assert plain_models.__wrapped__(str(tmp_path), "hopper.xml") == str(tmp_path)  # it has no models
     own = env._make_pool([0]).config["base_path"]
 

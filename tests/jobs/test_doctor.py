@@ -141,6 +141,17 @@ def test_a_host_is_asked_by_ssh_or_in_a_slurm_job_by_srun(tmp_path, monkeypatch)
     assert asked.startswith(f"{tmp_path}/srun|") and asked.endswith("|--nodelist=n2|sh|-c|date; id|")
 
 
+def test_a_host_without_the_folder_answers_all_the_same(tmp_path, monkeypatch):
+    """Another host is this machine's shell here."""
+    (tmp_path / "ssh").write_text('#!/bin/sh\nfor word; do :; done\nexec sh -c "$word"\n')
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    (tmp_path / "it's here").mkdir()
+    for folder, level in ((tmp_path / "it's here", "ok"), (tmp_path / "none", "note")):
+        found = doctor.check_hosts(Allocation("pod", ["w-0"]), str(folder), doctor.ask_host)
+        assert levels(found) == {"hosts": "ok", "shared files": level, "clock": "ok"}
+
+
 def test_a_host_that_does_not_exist_gives_no_answer():
     assert doctor.ask_host(Allocation("shell"), "no-such-host.invalid", "date") is None
 

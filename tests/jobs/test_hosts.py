@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -43,6 +44,8 @@ def test_a_host_that_is_repeated_takes_as_many_ranks(tmp_path):
     (tmp_path / "hosts").write_text("h1\nh1\nh2\nh1 slots=4\n")
     assert Hostfile(tmp_path / "hosts").hosts() == [Host("h1", 6), Host("h2", 1)]
     assert Hostfile(tmp_path / "hosts", slots=2).hosts() == [Host("h1", 8), Host("h2", 2)]
+    (tmp_path / "hosts").write_text("h1 slots=0\nh2:0\nh3 slots=2\n")  # as somebody does who empties hosts
+    assert Hostfile(tmp_path / "hosts", slots=2).hosts() == [Host("h3", 2)]
     (tmp_path / "hosts").write_text("h1 max_slots=16 slots=8\nh2 max-slots=16\nh3 slots=4 max_slots=16\n")
     assert Hostfile(tmp_path / "hosts").hosts() == [Host("h1", 8), Host("h2", 1), Host("h3", 4)]
 
@@ -56,6 +59,12 @@ def test_a_program_tells_hosts_and_the_operator_their_slots(tmp_path):
     script.write_text("#!/bin/sh\necho no API server >&2\nexit 3\n")
     with pytest.raises(ConfigError, match="ended with code 3: no API server"):
         source.hosts()
+
+
+def test_a_hostfile_on_a_file_system_where_all_can_be_executed_is_no_program(tmp_path):
+    (tmp_path / "hosts").write_text("w-0 slots=3\n")
+    (tmp_path / "hosts").chmod(0o755)
+    assert Hostfile(tmp_path / "hosts").hosts() == [Host("w-0", 3)]
 
 
 def test_a_slurm_job_tells_its_nodes_but_for_those_that_it_lost(tmp_path, monkeypatch):
@@ -198,6 +207,25 @@ def test_a_job_begins_on_those_that_answer_and_finds_the_one_that_comes(sshd, mo
     monkeypatch.setattr(placement, "AGAIN", 0.05)
     with pytest.raises(TooFewHosts, match=r"no host answers, but --min-ranks is 3; 127.0.0.14: .*refused"):
         Placement(GivenHosts("127.0.0.14:4"), min_ranks=3, wait=0.1).choose(lambda *words: None, is_first=False)
+
+
+def test_a_hostfile_that_is_gone_when_ranks_are_started_again_is_waited_for(tmp_path, monkeypatch):
+    """It is a mistake at the first start alone: later somebody may be writing it."""
+    monkeypatch.setattr(placement, "AGAIN", 0.05)
+    file = tmp_path / "hosts"
+    file.write_text("localhost slots=2\n")
+    chosen = Placement(Hostfile(file), wait=0.1)
+    file.unlink()
+    with pytest.raises(TooFewHosts, match=r"but --min-ranks is 1; --hostfile \S+/hosts: cannot be read"):
+        chosen.choose(lambda *words: None, is_first=False)
+    with pytest.raises(ConfigError, match=r"^--hostfile \S+/hosts: cannot be read"):
+        chosen.choose(lambda *words: None, is_first=True)
+    file.write_text("")
+    with pytest.raises(TooFewHosts, match=r"no host answers, but --min-ranks is 1; no hosts are named$"):
+        chosen.choose(lambda *words: None, is_first=False)
+    chosen.wait = 60
+    threading.Timer(0.2, file.write_text, ["localhost slots=2\n"]).start()
+    assert chosen.choose(lambda *words: None, is_first=False) == [Host("localhost", 2)]
 
 
 @needs_sshd

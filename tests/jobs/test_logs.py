@@ -104,3 +104,12 @@ def test_a_report_of_an_abort_behind_an_error_that_has_not_ended_is_left_out():
     forwarder = Forwarder(io.StringIO(text), written.extend)
     forwarder.run()
     assert written == ["mpies: it is wrong\n", "last\n"]
+
+
+def test_a_users_line_of_dashes_is_none_of_mpiruns():
+    report = ["-" * 74, "prterun detected that one or more processes exited with non-zero status", "-" * 74]
+    lines = ["-" * 70, "my simulator", *report, "INFO rank 0: continues", "-" * 80]
+    written = []
+    Forwarder(io.StringIO("".join(f"{line}\n" for line in lines)), written.append).run()
+    assert [line for part in written for line in part] == [f"{lines[at]}\n" for at in (0, 1, 5, 6)]
+    assert written[0] == ["-" * 70 + "\n"]  # at once

@@ -56,6 +56,18 @@ def test_simulate_says_what_an_overlay_costs(folder):
 
 
 @needs_kubectl
+def test_an_environment_of_the_users_has_the_constants_that_were_measured_here(folder, write_config):
+    (folder / "own.py").write_text("def value(x):\n    return -float(x @ x)\n")
+    write_config(CONFIG.replace("function:sphere", "own.py:value"), "ball.yaml")
+    (folder / "constants.yaml").write_text(CONSTANTS.replace("function:sphere", "own.py:value"))
+    launch()
+    assert "environment.id=/configs/own.py:value" in (folder / "runs/ball_seed=4.k8s/kustomization.yaml").read_text()
+    outcome = invoke("simulate", "runs/ball_seed=4.k8s", "--constants", "constants.yaml")
+    assert outcome.code == 0 and "5 workers x 8 ranks, 500 generations" in outcome.stdout, outcome.stderr
+    assert kubernetes.read_overlay("runs/ball_seed=4.k8s").overrides == ("seed=4",)
+
+
+@needs_kubectl
 def test_generations_and_core_hours(folder):
     launch()
     outcome = invoke("simulate", "runs/ball_seed=4.k8s", "--constants", "constants.yaml", "--generations", "7")

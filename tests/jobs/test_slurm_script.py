@@ -83,3 +83,19 @@ def test_the_shell_functions_know_the_default_run_directory(write_config, tmp_pa
     done = subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True)
     expected = ["runs/ball_solver.population=12_seed=4", "runs/ball_sweep_solver.population_solver.sigma"]
     assert done.stdout.splitlines() == expected, done.stderr
+
+
+def test_a_signal_just_before_the_ranks_are_started_is_not_lost(tmp_path):
+    text = f"""
+    . {HOME}/slurm/train.sh
+    prepare() {{ :; }}; requeue() {{ echo "$1"; exit 75; }}
+    watch() {{ kill -USR1 $$; }}
+    start() {{ exec sleep 60; }}
+    inside=(true)
+    train ball.yaml
+    """
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "SLURM_NTASKS": "2", "MPIES_RUN": "runs/ball"}
+    done = subprocess.run(
+        ["bash", "-c", text], cwd=tmp_path, env=os.environ | job, capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 75 and done.stdout.endswith("\nstopped before it began\n"), done.stderr

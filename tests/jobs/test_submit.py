@@ -107,6 +107,9 @@ def test_a_job_that_was_not_measured_says_how_to():
         (["slurm", "ball.yaml", "--constants", "ball.yaml"], "such a file is written by mpies bench"),
         (["k8s", "ball.yaml", "--base", "."], "contains no MPIJob"),
         (["slurm", "ball.yaml", "--out", "ball.yaml/run", "--dry-run"], "choose another --out"),
+        (["slurm", "ball.yaml", "--out", ".", "--dry-run"], "--out .: must end with a name for the run"),
+        (["k8s", "ball.yaml", "--out", "runs/..", "--dry-run"], "--out runs/..: must end with a name for the run"),
+        (["slurm", "ball.yaml", "--sweep", "--seeds", "2", "--out", "/", "--dry-run"], "--out /: must end with a name"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, message, write_config, tmp_path, monkeypatch):

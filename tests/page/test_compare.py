@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.page.test_page import INK, open_page, wait_for_text  # noqa: F401 (a fixture)
+from tests.page.test_page import INK, open_page, wait_for_text, zoom  # noqa: F401 (a fixture)
 from tests.views.served_runs import HEADER, line
 
 pytestmark = pytest.mark.browser
@@ -94,6 +94,33 @@ def test_a_comparison_follows_its_runs(open_page, sweep):  # noqa: F811
     page.wait_for_selector("#panels .uplot[aria-label*='environment steps']")
     page.check("#seeds")
     page.wait_for_function("() => panels[0].curves[0].runs?.length === 1")
+
+
+def test_the_view_of_a_comparison_stays_while_its_runs_go_on(open_page, sweep):  # noqa: F811
+    page = open_page()
+    page.goto(page.url.split("#")[0] + "#" + hash_of("sweep/sigma=0.1_seed=1", "first"))
+    wait_for_text(page, "#name", "2 runs in 2 groups")
+    page.click("#groups tbody tr[data-group='1'] button")
+    zoom(page, "panels[0].plot")
+    page.focus("#panels .uplot")
+    page.keyboard.press("Home")
+    with open(sweep / "sweep/sigma=0.1_seed=1/metrics.csv", "a") as file:
+        file.write("".join(map(line, range(41, 61))))
+    page.wait_for_function("() => panels[0].x.at(-1) === 60")
+    assert page.evaluate("marked") == 1
+    assert page.evaluate("[panels[0].plot.scales.x.min, panels[0].plot.scales.x.max]") == [1, 2]
+    assert page.evaluate("document.activeElement.classList.contains('uplot')")
+
+
+def test_a_heading_keeps_the_focus_when_the_table_is_sorted(open_page, sweep):  # noqa: F811
+    page = open_page()
+    page.goto(page.url.split("#")[0] + "#" + hash_of("sweep/sigma=0.1_seed=1", "sweep/sigma=0.2_seed=1"))
+    wait_for_text(page, "#name", "2 runs in 2 groups")
+    page.focus("#groups thead button:text('generations')")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.textContent") == "generations ▾"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.textContent") == "generations ▴"
 
 
 def test_costs_are_drawn_on_a_logarithmic_axis(open_page, sweep):  # noqa: F811

@@ -203,3 +203,72 @@ def test_pictures_and_members_of_a_run_are_shown(open_page, run_folder):
     assert page.locator("#pictures figcaption").all_inner_texts() == ["episode.mp4", "film.gif"]
     page.goto(page.url.replace("first", "group%2Flong"))
     page.wait_for_selector("#members", state="hidden")
+
+
+def zoom(page, plot):
+    """Zoom in on the first two generations of a curve, as dragging does."""
+    page.evaluate(f"{plot}.setScale('x', {{min: 1, max: 2}})")
+    page.wait_for_function(f"() => {plot}.scales.x.max === 2")
+
+
+def append(run, generations):
+    with open(run / "metrics.csv", "a") as file:
+        file.write("".join(map(line, generations)))
+
+
+def test_what_the_reader_zooms_in_on_stays_when_generations_come(open_page, run_folder):
+    page = open_page("first")
+    zoom(page, "charts[0].plot")
+    append(run_folder / "first", [4])
+    page.wait_for_function("() => charts[0].plot.data[0].at(-1) === 4 && charts[1].plot.scales.x.max === 4")
+    assert page.evaluate("[charts[0].plot.scales.x.min, charts[0].plot.scales.x.max]") == [1, 2]
+
+
+def test_the_time_axis_changes_its_unit_with_its_label(open_page, run_folder):
+    page = open_page("first")
+    page.check("input[value=seconds]")
+    page.wait_for_selector(".uplot[aria-label*='training time, seconds']")
+    page.focus(".uplot")
+    append(run_folder / "first", range(4, 701))  # half a second each
+    page.wait_for_function("() => run.rows === 700")
+    assert page.evaluate("charts[0].plot.axes[0].label") == "training time, minutes"
+    assert page.evaluate("document.activeElement.classList.contains('uplot')")
+
+
+def test_points_are_shown_while_a_curve_is_short(open_page, run_folder):
+    (run_folder / "first" / "metrics.csv").write_text(HEADER + line(1))
+    page = open_page("group%2Flong")
+    page.goto(page.url.replace("group%2Flong", "first"))
+    page.wait_for_function("() => run.name === 'first'")
+    shown = "charts[1].plot.series[1].points.show(charts[1].plot, 1)"
+    assert page.evaluate(shown) is True
+    append(run_folder / "first", [2, 3, 4])  # no evaluation, which would have its own reason to build the curves again
+    page.wait_for_function("() => charts[1].plot.data[0].length === 4")
+    assert page.evaluate(shown) is False
+
+
+def test_a_film_goes_on_when_a_picture_is_drawn_again(open_page, run_folder):
+    run = run_folder / "first"
+    (run / "film.mp4").write_bytes(b"no film")
+    imageio.v3.imwrite(run / "reward.png", np.zeros((20, 30, 3), np.uint8))
+    page = open_page("first")
+    page.click("#pictures summary")
+    page.evaluate("document.querySelector('#pictures video').id = 'playing'")
+    before = page.get_attribute("#pictures img", "src")
+    os.utime(run / "reward.png", (1, 1))
+    page.wait_for_function("old => document.querySelector('#pictures img').getAttribute('src') !== old", arg=before)
+    assert page.locator("#pictures video#playing").count() == 1
+
+
+def test_ticks_that_are_small_have_all_their_digits(open_page):
+    page = open_page("first")
+    assert page.evaluate("ticks([1e-4, 1.5e-4, 2e-4])") == ["1e-4", "1.5e-4", "2e-4"]
+
+
+def test_the_link_past_the_list_keeps_the_selection(open_page):
+    page = open_page("first")
+    page.goto(page.url.split("#")[0] + "#+first+group%2Flong")
+    wait_for_text(page, "#name", "1 run in 1 group")
+    page.focus(".skip")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "run" and page.url.endswith("#+first+group%2Flong")

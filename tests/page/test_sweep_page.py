@@ -145,3 +145,14 @@ def test_a_link_leads_to_the_run_and_back(page):
     page.go_back()
     page.wait_for_selector("#settings tbody tr")
     assert page.is_hidden("#shown") and page.is_visible("#swept")
+
+
+def test_a_sweep_that_has_not_begun_shows_no_other_curves(page):
+    other = page.folder.parent / "other"
+    other.mkdir()
+    (other / "sweep.yaml").write_text("base: lunar_lander\n")
+    (other / "trials.csv").write_text(f"{COLUMNS}\n0.1,tanh,1,new,0,0,0,,,,a,\n0.2,tanh,1,new,0,0,0,,,,b,\n")
+    page.wait_for_selector("#compared")
+    page.click("#sweeps a:text('other')")
+    page.wait_for_function("() => document.querySelector('#name').textContent === 'other'")
+    assert page.is_hidden("#compared")

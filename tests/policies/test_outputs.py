@@ -61,6 +61,15 @@ def test_noise_is_added_to_values_of_bins(build):
     assert (noisy >= BOX.low).all() and (noisy <= BOX.high).all()
 
 
+def test_values_of_bins_are_what_is_played_without_noise(build):
+    """An exported policy has these values."""
+    for noise in (0, 0.2):
+        policy = build("mlp", action_noise=noise, hidden=[], bins="custom:-900,900")
+        actions = act(policy, draw_members(policy, 2), draw_observations(policy, 200, 2))
+        for number in range(len(BOX.low)):
+            assert set(actions[..., number].ravel()) == set(policy.head.values[number])
+
+
 @pytest.mark.parametrize(
     ("action", "options", "message"),
     [
@@ -72,6 +81,8 @@ def test_noise_is_added_to_values_of_bins(build):
         (BOX, {"sampling": "softmax"}, "not for continuous actions; use gaussian"),
         (BOX, {"sampling": "gaussian", "bins": "uniform:3"}, "use softmax"),
         (Continuous(*np.array([[-np.inf], [np.inf]], np.float32)), {"bins": "uniform:3"}, "needs bounded actions"),
+        (Continuous(*np.array([[-3e38], [3e38]], np.float32)), {"bins": "uniform:3"}, "needs bounded actions"),
+        (Continuous(*np.array([[-3e38], [3e38]], np.float32)), {"output": "scale"}, "needs bounded actions"),
     ],
 )
 def test_options_that_do_not_fit_the_actions_are_refused(action, options, message, build):

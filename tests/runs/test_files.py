@@ -1,5 +1,6 @@
 """Files that are never half-written."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -41,6 +42,21 @@ def test_a_file_is_synced_before_it_is_renamed(sync, expected, tmp_path, monkeyp
     monkeypatch.setattr(os, "replace", lambda *names: calls.append("rename") or replace(*names))
     write_atomically(tmp_path / "x", b"1", sync)
     assert calls == expected
+
+
+@pytest.mark.parametrize("refusal", ["fsync", "open"])
+def test_a_folder_that_cannot_be_synced_is_no_reason_to_fail(refusal, tmp_path, monkeypatch):
+    """Some file systems do not sync folders (FUSE, SMB), and some folders may not be listed."""
+    call = getattr(os, refusal)
+
+    def refuse(what, *arguments):
+        if os.path.isdir(what):
+            raise OSError(errno.EINVAL, "Invalid argument") if refusal == "fsync" else PermissionError(13, "denied")
+        return call(what, *arguments)
+
+    monkeypatch.setattr(os, refusal, refuse)
+    write_atomically(tmp_path / "x", b"1")
+    assert (tmp_path / "x").read_bytes() == b"1"
 
 
 def test_a_file_that_grows_is_synced_when_asked_for_and_may_be_gone(tmp_path, monkeypatch):

@@ -1,12 +1,15 @@
 """A disk that is full, read-only or gone: training goes on where it can, and no file is ever half-written."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import time
 
 import pytest
 
+import mpies
 from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import list_checkpoints
 from mpies.runs.metrics import read_digests
@@ -98,6 +101,29 @@ def test_training_goes_on_while_the_disk_refuses_and_nothing_is_missing_at_the_e
     assert [path.name for path in list_checkpoints(run)] == [f"generation-{n:08d}.h5" for n in (200, 198, 0)]
     assert (run / "finished.yaml").exists() and (run / "best.h5").exists()
     assert not list(run.rglob("*.tmp"))
+
+
+def test_lines_on_a_full_disk_are_there_once_when_they_are_written_again(disk, tmp_path):
+    lines = tmp_path / "run" / "metrics.jsonl"
+
+    def on_generation(run, row):
+        if row["generation"] == 5:
+            time.sleep(0.5)  # until the generation is written
+            shutil.copy(lines, disk / "lines")
+            fill(disk)
+            lines.unlink()
+            lines.symlink_to(disk / "lines")
+        elif row["generation"] == 30:
+            lines.unlink()
+
+    config = {
+        "environment": {"id": "function:sphere", "dimension": 4},
+        "noise": {"size": 10000},
+        "tracking": {"json": True},
+        "stop": {"generations": 40},
+    }
+    mpies.train(config, out=tmp_path / "run", callbacks=on_generation, progress=False)
+    assert [json.loads(line)["generation"] for line in lines.read_text().splitlines()] == list(range(1, 41))
 
 
 def put_a_file_in_place_of(run, moved):

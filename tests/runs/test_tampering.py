@@ -291,7 +291,7 @@ def test_tensorboards_events_are_written_again(tmp_path):
         tamper()
         record(run, generation)
         assert file.stat().st_size > size
-        assert TensorBoardEvents(run.path)._complete_part(99)[1] == generation
+        assert TensorBoardEvents(run.path)._complete_part(range(1, 100))[1] == generation
     run.close()
 
 

@@ -58,6 +58,22 @@ def test_a_resumed_run_has_every_generation_once(lost, run_mpies, write_config, 
     assert rows[3]["EpRewMean"] == pytest.approx(float(read_metrics(run)[2]["return_mean"]), rel=1e-5)
 
 
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_row_that_metrics_csv_lacks_costs_no_event_of_another_generation(
+    is_removed, run_mpies, write_config, tmp_path
+):
+    config, run = write_config(CONFIG), tmp_path / "run"
+    assert run_mpies(0, "train", config, "--out", run, "stop.generations=4").code == 0
+    lines = (run / "metrics.csv").read_text().splitlines(keepends=True)
+    (run / "metrics.csv").write_text("".join(lines[:2] + lines[3:]))  # without generation 2
+    if is_removed:
+        (run / FILE).unlink()
+    for generations in (5, 6):
+        assert run_mpies(0, "train", config, "--out", run, f"stop.generations={generations}").code == 0
+    expected = [1, 3, 4, 5, 6] if is_removed else [1, 2, 3, 4, 5, 6]
+    assert [step for step, _ in read_events(run)] == expected
+
+
 def test_events_behind_the_generation_that_is_resumed_are_written_again(tmp_path):
     rows = [{"generation": str(n), "seconds": str(n), "episodes": str(n), "steps": str(n)} for n in (1, 2, 3)]
     events = TensorBoardEvents(tmp_path)

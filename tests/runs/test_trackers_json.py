@@ -110,3 +110,16 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(name, section, 
 def test_weights_and_biases_needs_a_project(tmp_path):
     with pytest.raises(ConfigError, match=r"tracking\.wandb\.project"):
         mpies.train(CONFIG | {"tracking": {"wandb": {}}}, out=tmp_path / "run", progress=False)
+
+
+def test_an_infinite_number_is_null(tmp_path):
+    config = CONFIG | {"solver": {"kind": "pepg", "population": 4}, "evaluation": {"every": 0}}
+    (tmp_path / "late.py").write_text(
+        "calls = []\ndef value(x):\n    calls.append(0)\n    return 1.0 if len(calls) in (1, 6) else float('nan')\n"
+    )
+    environment = {"id": f"{tmp_path}/late.py:value", "dimension": 4}
+    stop = {"generations": 1, "max_failures": 1}
+    run = mpies.train(config | {"environment": environment, "stop": stop}, out=tmp_path / "run", progress=False).path
+    assert read_metrics(run)[0]["best_return"] == "-inf"  # no member had a return
+    (line,) = (run / FILE).read_text().splitlines()
+    assert json.loads(line, parse_constant=pytest.fail)["best_return"] is None

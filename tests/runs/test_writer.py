@@ -17,7 +17,7 @@ from mpies.runs.files import AppendOnlyFile, write_atomically
 from mpies.runs.lock import Lock
 from mpies.runs.metrics import COLUMNS, read_digests, read_metrics
 from mpies.runs.opening import open_run
-from mpies.runs.reader import RunView
+from mpies.runs.reader import RunView, is_run
 from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.runs.versions import versions
 from mpies.runs.writer import RunWriter
@@ -193,6 +193,16 @@ def test_the_row_has_the_digest_of_the_state_and_the_columns_in_their_order(run)
     assert (cells["generation"], cells["seconds"], cells["sigma"], cells["return_mean"]) == ("1", "0.25", "0.1", "")
 
 
+def test_what_a_solver_reports_only_later_gets_a_column_that_is_empty_before(run):
+    metrics = RunView(run.path).metrics
+    for generation, reported in ((1, {"sigma": 0.1}), (2, {"late": 2.0}), (3, {"sigma": 0.3, "late": 3.0})):
+        record(run, make_snapshot(generation, row={"generation": generation, "seconds": 1.0, **reported}))
+        metrics.refresh()  # as one that follows the run
+    assert metrics.columns["generation"].tolist() == [1, 2, 3]
+    assert [(row["sigma"], row["late"]) for row in read_metrics(run.path)] == [("0.1", ""), ("", "2"), ("0.3", "3")]
+    assert [int(arrays["generation"]) for arrays, _ in ledger.read(run.path / "ledger.bin")] == [1, 2, 3]
+
+
 def test_a_checkpoint_of_a_generation_that_was_not_recorded_is_not_written(run):
     record(run, make_snapshot(1))
     assert run.checkpoint(None)
@@ -258,6 +268,23 @@ def test_a_config_that_a_user_wrote_is_not_replaced(tmp_path):
     with pytest.raises(ConfigError, match=r"its config.yaml is not that of a run, and would be replaced; choose anoth"):
         open_run(tmp_path, CONFIG)
     assert (tmp_path / "config.yaml").read_text() == "# my notes\n"
+
+
+@pytest.mark.parametrize("beside", ["checkpoints", "metrics.csv"])
+def test_nor_where_a_file_beside_it_is_named_like_one_of_a_run(beside, tmp_path):
+    content = "# my notes\nenvironment: {id: 'function:sphere', dimension: 2}\n"  # the config that is trained
+    (tmp_path / "config.yaml").write_text(content)
+    (tmp_path / beside).mkdir()
+    with pytest.raises(ConfigError, match=r"its config.yaml is not that of a run"):
+        open_run(tmp_path, CONFIG)
+    assert (tmp_path / "config.yaml").read_text() == content
+
+
+def test_a_run_whose_config_lost_its_versions_is_still_a_run(run):
+    config = yaml.safe_load((run.path / "config.yaml").read_text())
+    del config["versions"]
+    (run.path / "config.yaml").write_text(yaml.safe_dump(config))
+    assert is_run(run.path)
 
 
 @pytest.mark.parametrize("out", ["file", "file/below", "/proc/mpies", "/dev/null"])

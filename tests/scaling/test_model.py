@@ -81,7 +81,7 @@ def test_drawn_episodes_have_the_mean_the_variation_and_the_limit_of_the_workloa
 def test_ranks_are_lists_or_powers_of_two():
     assert model.parse_ranks("3,1,36") == [3, 1, 36]
     assert model.parse_ranks("1..10") == [1, 2, 4, 8, 10] and model.parse_ranks("36..36") == [36]
-    for wrong in ("0,1", "", "a", "1..b", "0..4"):
+    for wrong in ("0,1", "", "a", "1..b", "0..4", "5..2"):
         with pytest.raises(ConfigError, match="--ranks must be like"):
             model.parse_ranks(wrong)
 
@@ -111,6 +111,17 @@ def test_a_workload_is_of_numbers_or_of_what_was_measured(write_config, tmp_path
     assert (workload.seconds, workload.slots, workload.name) == (0.5, 3, "config (function:sphere)")
     with pytest.raises(ConfigError, match="its environment is function:rastrigin, but the constants are for"):
         model.find_workload(str(config), ("environment.id=function:rastrigin",), model.Constants(task=measured))
+
+
+def test_the_longest_episode_is_that_of_the_config_and_not_of_the_one_that_was_measured(write_config):
+    config = str(write_config("environment: {id: CartPole-v1}\n"))
+    task = model.parse_workload("1,1,0.5,0.1,5").model_copy(update={"environment": "CartPole-v1", "step": 0.01})
+    constants = model.Constants(task=task)
+    assert model.find_workload(config, (), constants).longest == 5
+    workload = model.find_workload(config, ("environment.max_steps=30",), constants)
+    assert workload.longest == pytest.approx(0.3) and workload.draw(1, 0).max() <= 0.3
+    without_step = model.Constants(task=task.model_copy(update={"step": None}))
+    assert model.find_workload(config, ("environment.max_steps=30",), without_step).longest == 5
 
 
 def test_a_generation_has_all_populations_that_its_solver_asks_for(write_config):
@@ -154,6 +165,8 @@ def test_simulate_prints_a_table_a_plot_and_json(run_mpies, tmp_path):
     ("arguments", "message"),
     [
         (("1,2",), "is not a task"),
+        (("10,10,1,0,2,3",), "'10,10,1,0,2,3' is not a task"),
+        (("10,10,1,0", "solver.population=5"), "'solver.population=5' is for a config, but the task is the numbers"),
         (("absent.yaml",), "cannot be read"),
         (("config.yaml",), "measure it with mpies bench"),
         (("10,10,1,0", "--constants", "broken.yaml"), "machine.cores"),

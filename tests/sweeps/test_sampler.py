@@ -96,6 +96,10 @@ def test_a_sweep_trains_what_is_proposed(write_config, tmp_path, monkeypatch):
         (["solver.sigma=0.1", "--trials", "3", "--sampler", "kind=tpe"], "nothing varies"),
         (["solver.sigma=0.1,0.2", "--sampler", "kind=tpe"], "trials is missing"),
         (["solver.sigma=0.1,0.2", "--trials", "3", "--sampler", "kind=cma"], "cma can draw only numbers"),
+        (
+            ["solver.sigma={uniform: [0.1, 1]}", "--trials", "3", "--sampler", "kind=cma,batch=1"],
+            "batch must be at least 2",
+        ),
         (["solver.sigma=0.1,0.2", "--trials", "3", "--sampler", "kind=tp"], "sampler: kind must be one of"),
         (["solver.sigma={uniform: [-1, 1]}", "--trials", "1", "--sampler", "batch=1"], "sigma=-1: solver.sigma must"),
         (

@@ -74,6 +74,23 @@ def test_values_of_the_command_line(text, values):
 
 
 @pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("{log_uniform: [1e-3, 1e-1]}", [0.001, 0.1]),
+        ("{uniform: [0, 1e2]}", [0, 100]),
+        ("{integer: [1, 1e3]}", [1, 1000]),
+    ],
+)
+def test_the_ends_of_a_range_are_read_as_the_numbers_of_a_config(text, values):
+    assert read_values(*read_override(f"a.b={text}")).values == values
+
+
+def test_values_that_yaml_cannot_hold_are_refused():
+    with pytest.raises(ConfigError, match=r"vary: a\.b accepts only numbers, text, .* but has the list \[<object"):
+        read_values("a.b", [object()])
+
+
+@pytest.mark.parametrize(
     ("given", "seeds"), [(3, [1, 2, 3]), ("3", [1, 2, 3]), ("6..8", [6, 7, 8]), ([5, 2], [5, 2]), ([0], [0])]
 )
 def test_seeds(given, seeds):
@@ -179,12 +196,22 @@ def test_mistakes_in_a_sweep_file_are_one_line(values, words):
         ({"halving": "first=9,seed=1"}, "halving: seed is not a key; the top level has first, unit, eta"),
         ({"sampler": "kind=tpe,seed=3"}, "sampler: seed is not a key; the top level has kind, batch"),
         ({"halving": {"firts": 9}}, "halving: firts is not a key; did you mean first?"),
+        ({"halving": 9}, 'halving must be a mapping such as {"first": 100_000}, but is 9'),
+        ({"sampler": ["tpe"]}, 'sampler must be a mapping such as {"kind": "tpe"}, but is the list [tpe]'),
     ],
 )
-def test_unknown_keys_of_halving_and_samplers_are_one_line(method, expected):
+def test_mistakes_in_halving_and_samplers_are_one_line(method, expected):
     with pytest.raises(ConfigError) as caught:
         read_sweep({"base": "cartpole"}, "sweep.yaml", **method)
     assert str(caught.value) == expected
+
+
+def test_a_section_does_not_replace_its_keys_that_vary_whatever_their_order():
+    base = {"environment": {"id": "CartPole-v1"}}
+    vary = {"solver.sigma": [0.1, 0.2], "solver": [{"kind": "snes", "population": 8}]}
+    sweep = read_sweep({"base": base, "vary": vary}, "sweep.yaml")
+    solvers = [sweep.config(trial).solver for trial in sweep.list_trials()]
+    assert [(one.kind, one.population, one.sigma) for one in solvers] == [("snes", 8, 0.1), ("snes", 8, 0.2)]
 
 
 def test_a_kind_of_noise_in_short_takes_further_keys_of_its_section():

@@ -117,6 +117,38 @@ def test_exports_take_the_numbers_that_environment_hide_leaves_out(options, tmp_
     assert session.run(["action"], feed | {"observation": observations})[0].tolist() == expected.tolist()
 
 
+OWN = """
+import gymnasium, numpy as np
+class Env(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-9, 9, (2,), np.float32), gymnasium.spaces.Discrete(2)
+    open = 0
+    def __init__(self):
+        Env.open += 1
+    def reset(self, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, True, False, {}
+    def close(self):
+        Env.open -= 1
+        print(f"{Env.open} open")
+"""
+
+
+@pytest.mark.parametrize("ending", ["npz", "pt2"])
+def test_an_export_closes_its_environment(ending, tmp_path):
+    if ending == "pt2":
+        pytest.importorskip("torch", reason="PyTorch is an extra")
+    (tmp_path / "own.py").write_text(OWN)
+    config = validate_config({"environment": {"id": f"{tmp_path}/own.py:Env"}, "policy": {"hidden": [3]}}, "test")
+    task = Task(config)
+    size = task.dimension
+    task.close()
+    arrays = {"parameters": np.zeros(size, np.float32), "normalization": np.ones((2, 2), np.float32)}
+    path = tmp_path / "own.h5"
+    path.write_bytes(hdf5.pack(arrays, {"config": as_yaml(resolved(config)), "generation": 3}))
+    assert export(path, tmp_path / f"own.{ending}").splitlines()[0] == "0 open"
+
+
 def saved_again(path, folder, **sections):
     """A copy of a policy file whose config has these sections."""
     arrays, attributes = hdf5.read(path)

@@ -191,13 +191,13 @@ def test_the_onnx_model_acts_but_for_rounding_through_whole_episodes(played, tmp
             np.testing.assert_allclose(found[0], action, rtol=1e-5, atol=1e-5)
 
 
-def test_a_recurrent_policy_wants_a_reset_before_other_episodes(played, tmp_path):
+def test_a_policy_that_carries_something_wants_a_reset_before_other_episodes(played, tmp_path):
     path, episodes, _ = played
     export(path, tmp_path / "policy.npz")
     with np.load(tmp_path / "policy.npz", allow_pickle=False) as arrays:
         policy = Policy(arrays)
     policy(episodes[0][0])
-    if policy.kind in ("lstm", "gru", "elman"):
+    if policy.kind in ("lstm", "gru", "elman") or policy.horizon is not None:  # units, or the time
         with pytest.raises(ValueError, match="1 episodes are in progress; call reset before you pass 2 observations"):
             policy(np.tile(episodes[0][0], (2, 1)))
         policy.reset()

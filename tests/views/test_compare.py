@@ -181,6 +181,12 @@ def test_the_plot_has_a_band_and_a_line_for_each_group(make_curves):
         assert drawn.get_datalim(axes.transData).intervaly == pytest.approx([1, 6])
 
 
+def test_ten_groups_look_different(make_curves):
+    groups = group_runs([make_curves([1.0, 2.0], sigma=number / 10) for number in range(10)])
+    (axes,) = draw_comparison(groups, "steps").axes
+    assert len({(line.get_color(), line.get_marker()) for line in axes.lines}) == len(groups) == 10
+
+
 def test_each_task_has_a_panel_and_a_group_one_colour(make_curves):
     runs = []
     for task in ("A-v1", "function:sphere"):

@@ -90,6 +90,28 @@ def test_the_server_answers_once_and_then_only_what_is_new(server, run_folder):
     assert news["version"] != found["version"] and len(news["groups"]) == 2
 
 
+def test_settings_of_a_sweep_that_differ_in_stop_alone_are_groups(run_folder):
+    """A setting that trains for longer must not hide one that ends sooner.  Beside other runs both are one config."""
+    rows = ["stop.target,checkpoint.every,seed,state,name"]
+    for target in (5, 9):
+        for seed in (1, 2):
+            run = run_folder / f"sweep/target={target}_seed={seed}"
+            make_run(run, run_folder / "first", 0.1, seed)
+            (run / "config.yaml").write_text(CONFIG.format(sigma=0.1, seed=seed).replace("9", str(target)))
+            rows.append(f"{target},10,{seed},finished,{run.name}")
+    (run_folder / "sweep/sweep.yaml").touch()
+    (run_folder / "sweep/trials.csv").write_text("\n".join(rows) + "\n")
+    index = RunIndex(Path(run_folder))
+    listed = {one["name"]: one.get("short") for one in index.summaries()}
+    assert listed["sweep/target=5_seed=2"] == "sweep: target 5, seed 2"
+    names = [name for name in listed if name.startswith("sweep/")]
+    found = index.read_overlay(names, "", "generation", "", "quartiles", False)
+    assert found["keys"] == [{"key": "stop.target", "short": "target"}] and found["repeated"] == 0
+    assert [(group["label"], len(group["runs"])) for group in found["groups"]] == [("target 5", 2), ("target 9", 2)]
+    beside = index.read_overlay([*names, "first"], "", "generation", "", "quartiles", False)
+    assert beside["repeated"] == 2 and len(beside["groups"]) == 2
+
+
 def test_nothing_outside_the_folder_is_compared(server):
     found = json.loads(get(server, "/api/compare?run=../secret.txt&run=/etc&axis=x&band=x&drawn=x")[1])
     assert found["runs"] == 0 and found["groups"] == []
@@ -107,7 +129,7 @@ def test_names_that_list_settings_become_short(run_folder):
         "sweep: sigma 0.1, seed 2",
         "sweep: sigma 0.2, seed 1",
     ]
-    assert shorten_names({"a=1": {}}, {""}) == {}
+    assert shorten_names({"a=1": {}}, {"": []}) == {}
 
 
 def test_a_name_stays_whole_where_a_shorter_one_says_less(run_folder):

@@ -52,6 +52,17 @@ def test_times_are_shown_in_a_unit_that_fits():
     assert scale_axis("steps", [np.array([1e9])]) == ("environment steps", 1)
 
 
+@pytest.mark.parametrize(
+    ("lowest", "wanted", "scale"), [(0.5, "auto", "log"), (-3, "auto", "linear"), (-3, "log", "symlog")]
+)
+def test_an_axis_is_logarithmic_by_itself_only_if_all_returns_have_one_sign(make_curves, lowest, wanted, scale):
+    curves = make_curves([None] * 300)
+    curves.columns["return_min"][:] = lowest
+    curves.columns["return_mean"] *= 2
+    (axes,) = draw_return(curves, "steps", scale=wanted).axes
+    assert axes.get_yscale() == scale
+
+
 def test_members_evaluations_and_target_are_drawn(make_curves):
     figure = draw_return(make_curves([None, 3.0, 4.0], target=5.0), "iteration")
     (legend,) = figure.legends

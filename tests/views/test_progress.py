@@ -78,10 +78,13 @@ def test_the_bar_shows_evaluations_and_the_target(capsys):
         ([(0, 1)], {"target": 50}, "1:06:00 to the last generation"),
         ([(0, -900), (1, 0), (2, 1), (3, 2), (4, 3), (5, 4)], {"target": 10}, "0:00:06 to the target"),  # the last 5
         ([(0, 0), (10, 60)], {"target": 50}, "0:00:00 to the target"),  # reached, and to be confirmed
+        ([], {"seconds": 100, "steps": 50_000}, "0:01:00 to the limit of seconds"),  # the first of the limits
+        ([], {"seconds": 100, "steps": 3_000}, "0:00:20 to the limit of steps"),
     ],
 )
 def test_the_time_left_is_extrapolated(evaluations, stop, left):
-    assert describe_time_left(100, 40.0, evaluations, config(generations=10_000, **stop).stop) == left
+    row = {"generation": 100, "steps": 2000, "seconds": 40.0}
+    assert describe_time_left(row, evaluations, config(generations=10_000, **stop).stop) == left
 
 
 def test_json_is_made_where_it_is_wanted_and_a_bar_on_a_terminal(monkeypatch):

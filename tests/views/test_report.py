@@ -46,6 +46,12 @@ def test_a_report_needs_no_other_file(run, invoke):
         assert words in text
 
 
+def test_a_film_that_is_being_recorded_is_not_part_of_it(run, invoke):
+    (run / ".film.77.tmp.mp4").touch()  # as a recording that was killed leaves it, too
+    assert invoke("report", run).exit_code == 0
+    assert "There is none yet" in (run / "report.html").read_text()
+
+
 def test_other_seeds_and_the_film_are_part_of_it(trained, tmp_path, invoke):
     import imageio.v3
     import numpy as np

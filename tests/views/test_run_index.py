@@ -32,6 +32,24 @@ def test_the_list_follows_the_files(index, run_folder):
     assert (listed["group/long"]["environment"], listed["group/long"]["target"]) == ("Ant-v5", None)
 
 
+def test_steps_are_counted_to_the_last_one(index, run_folder):
+    """The page shows them as whole numbers."""
+    with open(run_folder / "first/metrics.csv", "a") as file:
+        file.write(line(12345678).replace(f"{12345678 * 800}", "12345678901"))
+    update = index.read_update("first", -1, -1, -1)
+    assert update["newest"]["steps"] == update["columns"]["steps"][-1] == 12345678901
+    assert update["newest"]["generation"] == 12345678
+
+
+def test_a_run_that_is_continued_with_other_settings_is_sent_again(index, run_folder):
+    known = index.read_update("first", -1, -1, -1)["version"], 3, 0
+    assert "target" not in index.read_update("first", *known)
+    file = run_folder / "first/config.yaml"
+    file.write_text(file.read_text().replace("target: 200", "target: null"))
+    update = index.read_update("first", *known)
+    assert update["target"] is None and "target: null" in update["config"] and update["rows"] == 3
+
+
 def test_a_run_that_appears_later_is_found(index, run_folder):
     assert index.find("second") is None
     (run_folder / "first").rename(run_folder / "second")

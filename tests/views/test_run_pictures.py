@@ -1,6 +1,7 @@
 """What the page shows of a run besides its curves: pictures, films, and the members of the newest generation."""
 
 import http.client
+import os
 
 import numpy as np
 import pytest
@@ -31,8 +32,25 @@ def test_pictures_and_films_are_listed_and_sent(server, run_folder):
         "reward.png",
     ]
     assert get(server, "/picture?run=first&file=reward.png") == (200, b"a picture")
-    for file in ("link.png", "../../secret.txt", "config.yaml", "drawing.svg", "absent.png", "..%2Ffirst%2Freward.png"):
+    for file in (
+        "link.png",
+        "../../secret.txt",
+        "config.yaml",
+        "drawing.svg",
+        "absent.png",
+        "..%2Ffirst%2Freward.png",
+        "%00.png",
+    ):
         assert get(server, f"/picture?run=first&file={file}")[0] == 404
+
+
+def test_a_picture_that_is_drawn_twice_in_a_second_is_told_apart(run_folder):
+    view, file = RunView(run_folder, "first"), run_folder / "first" / "reward.png"
+    file.touch()
+    os.utime(file, ns=(0, 10**18 + 10**8))
+    before = list_pictures(view)
+    os.utime(file, ns=(0, 10**18 + 9 * 10**8))
+    assert list_pictures(view) != before
 
 
 @pytest.mark.parametrize(

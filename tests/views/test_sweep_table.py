@@ -16,6 +16,19 @@ def make_sweep(folder, rows):
     (folder / "trials.csv").write_text("\n".join([HEADER, *rows]) + "\n")
 
 
+@pytest.mark.parametrize("name", ["../outside", "{folder}/outside", "linked", "\0"])
+def test_a_sweep_outside_the_folder_is_not_read(tmp_path, name):
+    make_sweep(tmp_path / "outside", [])
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "linked").symlink_to(tmp_path / "outside")
+    assert read_sweep_table(tmp_path / "runs", name.format(folder=tmp_path)) is None
+
+
+def test_steps_of_a_trial_are_counted_to_the_last_one(tmp_path):
+    make_sweep(tmp_path / "long", ["0.1,5,1,finished,5,12345678901,1.5,10,2,1,a,"])
+    assert read_sweep_table(tmp_path, "long")["trials"][0]["steps"] == 12345678901
+
+
 def test_settings_are_grouped_over_seeds_with_the_best_first(tmp_path):
     rows = [
         *("0.1,5,1,finished,5,100,1.5,10,2,2,sigma=0.1_seed=1,generations", "0.3,5,1,solved,5,100,1.5,40,3,1,a,solved"),

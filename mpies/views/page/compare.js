@@ -31,12 +31,13 @@ async function refreshCompared() {
   if (!comparing() || picked().join() !== names.join()) return; // others were selected meanwhile
   const isBack = $("compared").hidden, isOther = !compared || compared.asked !== asked;
   showOnly("compared", ...(sweeping() ? ["swept"] : []));
-  if (news.groups) compared = { ...news, asked };
+  if (news.groups) compared = { ...news, asked: asked.replace(/drawn=\w*/, `drawn=${news.drawn}`) }; // as the list will say
   else if (!isBack) return; // nothing is new
   if (isOther) marked = null;
   if (!sweeping()) nameCompared(names.length);
   listDrawn();
-  buildPanels();
+  if (isOther || isBack) buildPanels();
+  else drawPanels();
   showTable();
 }
 
@@ -68,10 +69,13 @@ function groupColour(number, alpha = 1) {
 
 // ---------------------------------------------------------------- curves
 
-function buildPanels() {
+const drawnTasks = () => compared.tasks.filter((task) => task.x.length);
+const buildPanels = () => refill($("panels"), plotPanels);
+
+function plotPanels() {
   for (const panel of panels) panel.plot.destroy();
   // A task without values gets a box that says so.
-  panels = compared.tasks.filter((task) => task.x.length).map((task) => ({ ...task,
+  panels = drawnTasks().map((task) => ({ ...task,
     box: make("div", { class: compared.tasks.length > 1 ? "chart" : "chart wide" }, make("h3", {}, task.task)) }));
   const empty = compared.tasks.filter((task) => !task.x.length).map((task) => make("div", { class: "chart" },
     make("h3", {}, task.task), make("p", { class: "note" }, `${DRAWN[compared.drawn][0]}: no values yet`)));
@@ -79,16 +83,24 @@ function buildPanels() {
   for (const panel of panels) plotPanel(panel);
 }
 
-function plotPanel(panel) {
-  const form = document.forms.comparison, ink = colour("ink"), line = colour("line");
+// New values of the same groups: what the reader has zoomed in on, and reads at the cursor, stays.
+function drawPanels() {
+  const tasks = drawnTasks(), layouts = tasks.map(layOut), styles = (some) => some.map(({ style }) => style).join("\n");
+  const boxes = $("panels").children.length; // also of tasks without values
+  if (boxes !== compared.tasks.length || styles(layouts) !== styles(panels)) return buildPanels();
+  panels.forEach((panel, place) => renew(Object.assign(panel, tasks[place]).plot, layouts[place].data));
+}
+
+// The values, lines and scale of a panel.  style: all of it that only building the panel again changes.
+function layOut(panel) {
+  const form = document.forms.comparison;
   const isReturn = ["eval_mean", "return_mean"].includes(compared.drawn);
   const shown = panel.curves.flatMap((curve) => [curve.mid, curve.low, curve.high, ...(curve.runs || [])]);
   const mayLog = isReturn || ["sigma", "update_ratio"].includes(compared.drawn);
   const scale = chooseScale(shown, form.vertical.value, mayLog ? panel.curves.map((curve) => curve.mid) : []);
   const [x, label] = scaled(panel.x, form.across.value);
   const data = [x], series = [{}], bands = [];
-  const add = (values, options) => data.push(values.map(scale.apply)) && series.push({ points: { show: values.filter((v) => v !== null).length < 3 },
-    spanGaps: true, ...options });
+  const add = (values, options) => data.push(values.map(scale.apply)) && series.push({ points: { show: hasFewValues }, spanGaps: true, ...options });
   for (const curve of panel.curves) {
     const faint = marked !== null && marked !== curve.group;
     const hue = groupColour(curve.group, faint ? 0.15 : 1);
@@ -99,9 +111,16 @@ function plotPanel(panel) {
       bands.push({ series: [data.length - 2, data.length - 1], fill: groupColour(curve.group, faint ? 0.03 : 0.16) });
     }
     add(curve.mid, { stroke: hue, width: marked === curve.group ? 3 : 1.75 });
-    curve.place = data.length - 1;
   }
+  const style = [panel.task, compared.drawn, series.map(({ stroke }) => stroke), bands.length, scale.kind, label].join();
+  return { data, series, bands, scale, label, isReturn, style };
+}
+
+function plotPanel(panel) {
+  const form = document.forms.comparison, ink = colour("ink"), line = colour("line");
+  const { data, series, bands, scale, label, isReturn, style } = layOut(panel);
   panel.scale = scale;
+  panel.style = style;
   panel.plot = new uPlot({
     ...size({ box: panel.box, wide: panels.length === 1 }),
     series, bands,
@@ -168,7 +187,9 @@ function compareValues(one, two, isDown = sorting.down) {
   return isDown ? -order : order;
 }
 
-function showTable() {
+const showTable = () => refill($("groups"), fillTable);
+
+function fillTable() {
   const columns = tableColumns();
   const by = columns.find((column) => column.by === sorting.by) || columns[0];
   const order = compared.groups.map((group, place) => ({ group, place }))

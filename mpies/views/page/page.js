@@ -46,6 +46,14 @@ function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+// Fills a part of the page anew.  The focus stays at the link, button or curve of the same number.
+function refill(box, fill) {
+  const all = () => [...box.querySelectorAll("a, button, [tabindex]")];
+  const place = all().indexOf(document.activeElement);
+  fill();
+  if (place >= 0) all()[place]?.focus({ preventScroll: true });
+}
+
 function number(value, digits = 4) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
@@ -67,7 +75,7 @@ function ticks(values) {
   const [unit, sign] = largest >= 1e9 ? [1e9, " G"] : largest >= 1e6 ? [1e6, " M"] : largest >= 1e4 ? [1e3, " k"] : [1, ""];
   return values.map((value) => {
     const scaled = value / unit;
-    return scaled === 0 ? "0" : Math.abs(scaled) < 1e-3 ? scaled.toExponential(0) : `${+scaled.toPrecision(6)}${sign}`;
+    return scaled === 0 ? "0" : Math.abs(scaled) < 1e-3 ? (+scaled.toPrecision(6)).toExponential() : `${+scaled.toPrecision(6)}${sign}`;
   });
 }
 
@@ -249,17 +257,20 @@ function showMembers() {
 }
 
 function showPictures() {
-  const wanted = `${run.name} ${run.pictures}`, [summary, list] = $("pictures").firstChild.children;
+  const [summary, list] = $("pictures").firstChild.children;
   $("pictures").hidden = !run.pictures.length;
-  if (list.dataset.shown === wanted) return;
-  list.dataset.shown = wanted;
   say(summary, `Pictures and films (${run.pictures.length})`);
-  list.replaceChildren(...run.pictures.map(([file, changed]) => {
+  while (list.children.length > run.pictures.length) list.lastChild.remove();
+  run.pictures.forEach(([file, changed], place) => {
     const source = `/picture?run=${encodeURIComponent(run.name)}&file=${encodeURIComponent(file)}&changed=${changed}`;
+    const old = list.children[place];
+    if (old?.firstChild.getAttribute("src") === source) return; // a film goes on playing
     const shown = /\.(mp4|webm)$/.test(file) ? make("video", { src: source, controls: "", preload: "metadata", loop: "" })
       : make("img", { src: source, alt: file, loading: "lazy" });
-    return make("figure", {}, shown, make("figcaption", {}, file));
-  }));
+    const figure = make("figure", {}, shown, make("figcaption", {}, file));
+    if (old) old.replaceWith(figure);
+    else list.append(figure);
+  });
 }
 
 function showDownloads() {
@@ -343,7 +354,9 @@ function dataOf(chart) {
   return [horizontal()[0], ...chart.shown.map((name) => valuesOf(chart, name).map(chart.vertical.apply))];
 }
 
-function buildCharts() {
+const buildCharts = () => refill($("charts"), plotCharts);
+
+function plotCharts() {
   for (const chart of charts) chart.plot.destroy();
   const others = Object.keys(run.columns).filter((name) => !KNOWN.has(name) && known(name));
   const wanted = [...CHARTS, ...others.map((name) => ({
@@ -358,24 +371,29 @@ function buildCharts() {
   for (const chart of charts) plot(chart);
 }
 
+const isCrowded = () => (run.columns.eval_mean || []).filter((value) => value !== null).length > 60;
+
+// What of a chart new values may change that only building it again changes: scale, unit of time, size of points.
+const styleOf = (chart) => [scaleOf(chart).kind, horizontal()[1], isCrowded()].join();
+
 function plot(chart) {
   const ink = colour("ink"), line = colour("line");
   const band = $("band").checked;
   const colours = { eval_mean: colour("orange"), eval_length: colour("orange"), idle_max: colour("orange"),
     nodes: colour("orange") };
-  const crowded = (run.columns.eval_mean || []).filter((value) => value !== null).length > 60;
   const series = chart.shown.map((name) => {
     const stroke = colours[name] || colour("blue");
     const common = { label: chart.columns[name], stroke, value: cell(chart), spanGaps: true };
     if (name === "return_min" || name === "return_max")
       return { ...common, stroke: colour("band"), width: 0.5, show: band, points: { show: false } };
     if (name.startsWith("eval_"))
-      return { ...common, paths: () => null, points: { show: true, size: crowded ? 3 : 6, fill: stroke } };
-    return { ...common, width: 1.75, points: { show: run.columns[name].length < 3 } };
+      return { ...common, paths: () => null, points: { show: true, size: isCrowded() ? 3 : 6, fill: stroke } };
+    return { ...common, width: 1.75, points: { show: hasFewValues } };
   });
   const [low, high] = [chart.shown.indexOf("return_min") + 1, chart.shown.indexOf("return_max") + 1];
   const label = horizontal()[1];
   chart.vertical = scaleOf(chart);
+  chart.style = styleOf(chart);
   chart.plot = new uPlot({
     ...size(chart),
     series: [{ label, value: cell(chart) }, ...series],
@@ -511,9 +529,19 @@ function size(chart) {
 }
 
 function drawCharts() {
-  if (charts.some((chart) => scaleOf(chart).kind !== chart.vertical.kind)) return buildCharts();
-  for (const chart of charts) { chart.plot.setData(dataOf(chart)); name(chart); }
+  if (charts.some((chart) => styleOf(chart) !== chart.style)) return buildCharts();
+  for (const chart of charts) { renew(chart.plot, dataOf(chart)); name(chart); }
 }
+
+// Gives a curve new values.  A part of it that the reader has zoomed in on stays.
+function renew(plot, data) {
+  const { min, max } = plot.scales.x, isZoomed = min > plot.data[0][0] || max < plot.data[0].at(-1);
+  plot.setData(data);
+  if (isZoomed) plot.setScale("x", { min, max });
+}
+
+// Whether a curve is so short that its points are shown.
+const hasFewValues = (u, series) => u.data[series].filter((value) => value !== null && value !== undefined).length < 3;
 
 // Arrow keys move the cursor by one value, Home and End to the ends of the curve.
 function moveCursor(event, chart) {
@@ -562,6 +590,8 @@ $("runs").addEventListener("keydown", (event) => {
   if (next) { event.preventDefault(); next.focus(); }
 });
 $("view").addEventListener("change", () => run && buildCharts());
+// The hash holds the selection, so the link must not change it.
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); $("run").focus(); });
 addEventListener("hashchange", tick);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) tick(); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (run) { buildCharts(); showMembers(); } if (compared) buildPanels(); });

@@ -34,10 +34,10 @@ async function refreshSweep() {
   const news = await ask(`/api/sweep?name=${encodeURIComponent(name)}&version=${isSame ? swept.version : ""}`);
   if (!sweeping() || sweepName() !== name) return; // something else was selected meanwhile
   const isBack = $("swept").hidden;
-  showOnly("swept", ...($("compared").hidden ? [] : ["compared"]));
   if (!news.groups && !isBack) return; // nothing is new
   if (news.groups) swept = news;
   best = findBest();
+  showOnly("swept", ...(isSame && best.length && !$("compared").hidden ? ["compared"] : [])); // not curves of other runs
   if (!isSame) [brushes, hovered, isLong] = [{}, null, false];
   say($("name"), name === "." ? "This sweep" : name);
   document.title = `${name === "." ? "sweep" : name} – mpies`;
@@ -229,7 +229,9 @@ function settingColumns() {
   ];
 }
 
-function showSettings() {
+const showSettings = () => refill($("settings"), fillSettings);
+
+function fillSettings() {
   const columns = settingColumns(), axes = sweepAxes();
   const by = columns.find((column) => column.by === settingsOrder.by) || columns[0];
   const kept = swept.groups.map((group, place) => ({ group, place })).filter(({ place }) => isKept(axes, place))

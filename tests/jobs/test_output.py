@@ -1,0 +1,64 @@
+"""Standard output that nobody reads, that cannot be written, or that is closed: the run goes on all the same."""
+
+import subprocess
+import sys
+
+import pytest
+
+from mpies.comm import mpiexec
+from mpies.runs.reader import RunView
+from tests.support import CARTPOLE
+
+NOISY = """
+import os, gymnasium, numpy as np
+
+class Noisy(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32), gymnasium.spaces.Discrete(2)
+    def reset(self, seed=None, options=None):
+        os.write(1, b"NOISE"), os.write(2, b"NOISE")
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        return np.ones(2, np.float32), float(action), True, False, {}
+"""
+RANKS = [[], pytest.param(["--ranks", "2"], marks=pytest.mark.skipif(mpiexec.find() is None, reason="no mpirun"))]
+
+
+def mpies(*arguments):
+    return [sys.executable, "-m", "mpies", *map(str, arguments)]
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("command", [["train"], ["sweep", "--seeds", "3"]])
+def test_a_pipe_that_nobody_reads_any_more(command, ranks, write_config, tmp_path):
+    config = write_config(CARTPOLE)
+    words = mpies(*command, *ranks, "--out", "run", config, "stop.generations=60")
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        stderr = process.stderr.read()
+    assert process.returncode == 0 and "Traceback" not in stderr, stderr
+    assert stderr.count("restart ") <= 1
+    runs = [tmp_path / "run"] if command == ["train"] else [tmp_path / "run" / f"seed={seed}" for seed in (1, 2, 3)]
+    assert [RunView(run).state() for run in runs] == ["finished"] * len(runs)
+
+
+@pytest.mark.parametrize("command", [["train"], ["sweep", "--seeds", "2"]])
+def test_a_full_disk(command, write_config, tmp_path):
+    with open("/dev/full", "w") as full:
+        words = mpies(*command, "--out", "run", write_config(CARTPOLE))
+        for _ in range(2):  # the second time it is complete
+            done = subprocess.run(words, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+            assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_closed_descriptors_are_not_taken_by_files_of_the_run(ranks, write_config, tmp_path):
+    (tmp_path / "noisy.py").write_text(NOISY)
+    config = write_config(
+        "environment: {id: 'noisy.py:Noisy'}\npolicy: {hidden: []}\nsolver: {population: 4}\nnoise: {size: 1000}\n"
+        "evaluation: {every: 1, episodes: 2}\ncheckpoint: {every: 1}\nstop: {generations: 3}\n"
+    )
+    shell = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
+    assert subprocess.run([*shell, *mpies("train", config, "--out", "run", *ranks)], cwd=tmp_path).returncode == 0
+    assert RunView(tmp_path / "run").state() == "finished"
+    assert not [path for path in (tmp_path / "run").rglob("*") if path.is_file() and b"NOISE" in path.read_bytes()]
