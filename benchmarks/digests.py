@@ -27,7 +27,7 @@ RECIPES = {
     "ant_bullet": ["solver.population=4", "environment.max_steps=20"],
     "bipedal_walker_hardcore": ["solver.population=8", "solver.episodes=2", "environment.max_steps=40"],
     "humanoid": ["solver.population=6", "solver.timesteps_per_batch=150", "environment.max_steps=20"],
-    "humanoid_linear": ["solver.population=6", "solver.interactions=150", "environment.max_steps=20"],
+    "humanoid_linear": ["solver.population=6", "environment.max_steps=20"],
     "lunar_lander_18": ["solver.population=6", "solver.episodes=2", "environment.max_steps=40"],
     "minitaur": ["solver.population=2", "solver.episodes=1", "environment.max_steps=5", "evaluation.episodes=1"],
     "pendulum_hidden_velocity": ["solver.population=6", "solver.episodes=2", "environment.max_steps=40"],
