@@ -293,6 +293,11 @@ FREE_SECTIONS = ("evaluation", "checkpoint", "tracking", "stop")
 FREE_KEYS = ("environment.instances", "environment.instances_per")  # likewise
 
 
+def is_free(key: str) -> bool:
+    """Whether a resumed run may change a dotted key, as it changes no result."""
+    return key in FREE_KEYS or key.partition(".")[0] in FREE_SECTIONS
+
+
 def any_solver(*own: type[Solver]) -> Any:
     """The type of the solver section: the Options of any solver in the registry, or of the classes `own`."""
     options = tuple(solver.Options for solver in (*SOLVERS.values(), *own))

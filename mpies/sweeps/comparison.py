@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from mpies.config.loading import read_yaml
+from mpies.config.schema import is_free
 from mpies.errors import ConfigError, RunError
 from mpies.runs.files import write_atomically
-from mpies.sweeps.folder import SWEEP_FILE, SweepFolder, is_free
+from mpies.sweeps.folder import SWEEP_FILE, SweepFolder
 from mpies.sweeps.settings import as_text
 from mpies.sweeps.table import Result, Standing
 from mpies.sweeps.trials import read_sweep

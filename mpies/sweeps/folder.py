@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mpies.config.loading import as_yaml, differences, read_yaml
-from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config
+from mpies.config.schema import Config, is_free
 from mpies.errors import ConfigError, RunLocked, escape, printable
 from mpies.paths import absolute
 from mpies.runs.files import write_atomically
@@ -287,11 +287,6 @@ class SweepFolder:
 
 def _describe(value: Any) -> str:
     return "none" if value is None else str(value)
-
-
-def is_free(key: str) -> bool:
-    """Whether a resumed run may change a key, as it changes no result."""
-    return key in FREE_KEYS or key.partition(".")[0] in FREE_SECTIONS
 
 
 def _compare(old: Sweep, new: Sweep) -> list[tuple[str, Any, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.config.schema import FREE_KEYS, FREE_SECTIONS
+from mpies.config.schema import is_free
 from mpies.runs.reader import RunView, is_run
 from mpies.views.groups import mean_interval, shorten_keys
 from mpies.views.overlay import round_numbers
@@ -77,7 +77,7 @@ def read_sweep_table(folder: str | Path, name: str, version: str = "") -> dict[s
 def read_free_keys(sweep: Path) -> list[str]:
     """The keys that vary in a sweep although they change no result, such as stop.generations."""
     keys = _varied_keys(_read_rows(RunView(sweep)))
-    return [key for key in keys if key in FREE_KEYS or key.partition(".")[0] in FREE_SECTIONS]
+    return [key for key in keys if is_free(key)]
 
 
 def _read_rows(view: RunView) -> list[Row]:
