@@ -10,6 +10,9 @@ from pathlib import Path
 
 from mpies.config.recipes import Heading, base_of, find_recipes, read_heading
 from mpies.tools.records import (
+    CUT_SHORT,
+    NOT_RUN,
+    NOT_RUN_TO_THE_END,
     RESULTS,
     Record,
     RecordedSeed,
@@ -27,9 +30,8 @@ from mpies.tools.records import (
 
 HOME = Path(__file__).resolve().parents[1]
 TABLE, PAGES = HOME / "docs" / "recipes.md", HOME / "docs" / "recipes"
-UNTRAINED = "not run to the end"
-COLUMNS = ("recipe", "task", "policy", "solver", "published", "ours", "steps", "core hours", "seeds")
-ENDS = {"solved": "target reached", "generations": "last generation", "seconds": "no time left"}
+COLUMNS = ("recipe", "task", "policy, parameters", "solver", "published", "ours", "steps", "core hours", "seeds")
+ENDS = {"solved": "target", "generations": "last generation", "seconds": "time limit", CUT_SHORT: "cut short"}
 
 
 def make_table() -> str:
@@ -39,12 +41,13 @@ def make_table() -> str:
         "",
         "After this page you can choose a recipe, and you know what it reached here.",
         "",
-        "`mpies train NAME` trains a recipe. `mpies reproduce NAME` trains it again and compares it with its record.",
-        "The name leads to its page, with every seed, the curves, and variants with other settings.",
+        "A recipe is a config that comes with mpies. `mpies train NAME --ranks N` trains it on N cores.",
+        "`mpies reproduce NAME --ranks N` also compares it with the recorded runs. A name below leads to a page with",
+        "all seeds, the curves, and variants, which are recipes with other settings for the same task.",
         "",
-        "*Ours* is the mean return of 100 held-out episodes with its 95 % interval. Of several seeds it is the",
-        "interquartile mean with its bootstrap interval. Bold has reached the mark that its page names. Steps and core",
-        "hours are medians over the seeds.",
+        "*Published* is what others reached. *Ours* is the mean return of 100 held-out episodes with its 95 %",
+        "interval. For several seeds, it is the interquartile mean with its bootstrap interval. It is bold if it",
+        "reached the mark, the return that counts as success. Steps and core hours are medians over the seeds.",
         "",
         _row(COLUMNS),
         _row(["---"] * len(COLUMNS)),
@@ -61,9 +64,9 @@ def _list_cells(name: str, heading: Heading) -> list[str]:
     published = re.sub(r"(\d) million", r"\1 M", shorten(heading.published))
     cells = [f"[{name}](recipes/{name}.md)", shorten(heading.task), policy, shorten(heading.solver), published]
     if not has_record(name):
-        return [*cells, UNTRAINED, "", "", ""]
+        return [*cells, NOT_RUN, "", "", ""]
     record = read_record(name)
-    ours = describe_return(record) if is_finished(record) else UNTRAINED
+    ours = describe_return(record) if is_finished(record) else NOT_RUN_TO_THE_END
     ours = f"**{ours}**" if is_reached(record) else ours
     return [*cells, ours, _median_steps(record), describe_core_hours(record), describe_seeds(record)]
 
@@ -80,6 +83,7 @@ def make_page(name: str) -> str:
     recipes = find_recipes()
     variants = [other for other in recipes if base_of(other) == name and other != name]
     lines = [f"# {name}", "", f"After this page you know what the recipe {name} trains, and what it reached here.", ""]
+    lines += ["With `--ranks N`, a command uses N cores. The [glossary](../glossary.md) explains the terms.", ""]
     lines += _tell(name, recipes[name])
     for variant in variants:
         lines += [f"## {variant}", "", *_tell(variant, recipes[variant])]
@@ -102,31 +106,31 @@ def _tell(name: str, path: Path) -> list[str]:
 
 def _tell_results(name: str, record: Record) -> list[str]:
     """The lines about what was recorded: the verdict, every seed, the picture, notes, versions."""
-    folder = f"../../results/{name}"
+    folder, seeds, mark = f"../../results/{name}", record["seeds"], record["mark"]
     sentences = [f"Mean return {describe_return(record)}."]
     if record["over_seeds"]:
-        sentences.append("It is the interquartile mean over seeds, with its bootstrap interval.")
-    if record["mark"] is not None:
-        sentences.append(
-            f"{count_reached(record)} of {len(record['seeds'])} seeds reached the mark of {record['mark']:,g}."
-        )
+        sentences.append("It is the interquartile mean over seeds, with its 95 % bootstrap interval.")
+    elif evaluation := next((seed["evaluation"] for seed in seeds if seed["evaluation"]), None):
+        sentences.append(f"It is over {evaluation['episodes']} held-out episodes, with its 95 % interval.")
+    if mark is not None:
+        plural = "s" * (len(seeds) > 1)
+        sentences.append(f"{count_reached(record)} of {len(seeds)} seed{plural} reached the mark of {mark:,g}.")
     if not is_finished(record):
         sentences.append("It was not run to the end.")
     lines = [" ".join(sentences)]
-    columns = ("seed", "ended by", "mark", "generations", "steps", "seconds", "ranks", "mean return", "of generation")
+    columns = ["seed", "ended by", *(["mark"] if mark is not None else []), "generations", "steps", "seconds", "ranks"]
+    columns += ["mean return", "policy of generation"]
     lines += ["", _row(columns), _row(["---"] * len(columns))]
-    lines += [_row(_list_seed(seed, record["mark"])) for seed in record["seeds"]]
+    lines += [_row(_list_seed(seed, mark)) for seed in seeds]
     lines += ["", f"![Return of {name} against steps]({folder}/return.png)", ""]
     if (RESULTS / name / "published.yaml").exists():
-        lines += [
-            f"The curves that others published have their sources in [published.yaml]({folder}/published.yaml).",
-            "",
-        ]
+        lines += [f"The picture also shows what others published ([sources]({folder}/published.yaml)).", ""]
     notes = RESULTS / name / "notes.md"
     lines += [notes.read_text(encoding="utf-8").rstrip(), ""] if notes.exists() else []
     packages = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
     lines += [
-        f"`mpies reproduce {name}` allows the learning curve to be off by {record['tolerance']:.0%} of its range. "
+        f"`mpies reproduce {name}` accepts a learning curve whose mean distance from the recorded ones is at most "
+        f"{record['tolerance']:.0%} of their range. "
         f"Trained with {packages}.",
         "",
     ]
@@ -140,9 +144,9 @@ def _list_seed(seed: RecordedSeed, mark: float | None) -> list[str]:
     if evaluation:
         returns = [describe_evaluation(evaluation), str(evaluation["policy_of_generation"])]
         returns[0] += "" if evaluation["episodes"] == 100 else f" ({evaluation['episodes']} episodes)"
-    reached = "" if mark is None else "reached" if seed["reached"] else "not reached"
+    reached = [] if mark is None else ["reached" if seed["reached"] else "not reached"]
     counts = [f"{seed['generation']:,}", f"{seed['steps']:,}", f"{seed['seconds']:,.0f}", str(seed["ranks"])]
-    return [str(seed["seed"]), ENDS.get(seed["ended"], seed["ended"]), reached, *counts, *returns]
+    return [str(seed["seed"]), ENDS.get(seed["ended"], seed["ended"]), *reached, *counts, *returns]
 
 
 def _row(cells: list[str] | tuple[str, ...]) -> str:

@@ -86,7 +86,8 @@ def make_env(
     from mpies.envs.gymnasium_env import GymnasiumEnv
 
     if is_own:
-        backend, make = "your own", functools.partial(own.make, environment_id, own.find(environment_id, start_folder))
+        factory, folder = own.find(environment_id, start_folder), own.folder_of(environment_id, start_folder)
+        backend, make = "your own", functools.partial(own.make, environment_id, factory, folder)
     elif backend == "gym" or (
         backend == "auto" and not gymnasium_registry.offers(environment_id) and gym_env.offers(environment_id)
     ):

@@ -262,5 +262,8 @@ class VectorEnv(ABC):
     def try_out(self) -> None:  # noqa: B027 (optional: a library's own environments need no trial)
         """Play the beginning of an episode.  Raises EnvironmentProblem, in one line, where the environment is wrong."""
 
+    def try_second(self) -> None:  # noqa: B027 (optional: a library's own environments need no trial)
+        """Build a second object beside the first.  Raises EnvironmentProblem where the two are the same one."""
+
     def close(self) -> None:  # noqa: B027 (optional: not every environment holds resources)
         """Free the resources of the environment."""

@@ -150,7 +150,7 @@ class GymAdapter(gymnasium.Env[Any, Any]):
         # Some of pybullet's environments start their simulator, which prints, in the first reset.
         with self._own_random_state(), silence() if self._is_first_reset else contextlib.nullcontext():
             self._is_first_reset = False
-            if seed is not None and hasattr(self.environment, "seed"):
+            if seed is not None and callable(getattr(self.environment, "seed", None)):  # else it may be a number
                 self.environment.seed(seed)
                 result = self.environment.reset()
             else:
@@ -177,7 +177,8 @@ class GymAdapter(gymnasium.Env[Any, Any]):
         return self.environment.render(mode="rgb_array") if takes_mode else self.environment.render()
 
     def close(self) -> None:
-        self.environment.close()
+        if hasattr(self.environment, "close"):  # nothing else needs it
+            self.environment.close()
 
 
 def _convert_space(space: Any) -> Any:

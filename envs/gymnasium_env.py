@@ -119,6 +119,24 @@ class GymnasiumEnv(VectorEnv):
             f"{self.name}: each of {len(SEEDS)} episodes fails within one step, the last by {message}"
         )
 
+    def try_second(self) -> None:
+        if self._is_known or self.slots == 1:
+            return
+        objects: list[tuple[gymnasium.Env[Any, Any], int]] = []
+        try:
+            while len(objects) < 2:
+                objects.append(self.take())
+        except BaseException as error:  # the episodes that lack an object will say so
+            if is_interrupt(error):
+                raise
+        for environment, played in objects:
+            self.give_back(environment, played)
+        if len(objects) == 2 and _innermost(objects[0][0]) is _innermost(objects[1][0]):
+            raise EnvironmentProblem(
+                f"{self.name} must return a new object each time it is called, but returns the same one again; build "
+                "it in the function, and do not keep it"
+            )
+
     def close(self) -> None:
         for environment, _ in self._idle:
             self._close(environment)
@@ -134,6 +152,14 @@ class GymnasiumEnv(VectorEnv):
             if not self._has_close_failed:
                 log.warning("%s: close raises %s; its episodes are not affected", self.name, describe_error(error))
             self._has_close_failed = True
+
+
+def _innermost(environment: gymnasium.Env[Any, Any]) -> Any:
+    """The user's own object inside the wrappers of gymnasium and mpies."""
+    from mpies.envs.gym_env import GymAdapter
+
+    inner = environment.unwrapped
+    return inner.environment if isinstance(inner, GymAdapter) else inner
 
 
 @contextlib.contextmanager

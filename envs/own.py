@@ -66,6 +66,12 @@ def find(environment_id: str, folder: Path | None = None) -> Callable[..., Any]:
     return value
 
 
+def folder_of(environment_id: str, folder: Path | None = None) -> Path | None:
+    """The folder of the file in an id, whose modules it may import; None for a module.  folder: as of `find`."""
+    source = environment_id.rpartition(":")[0]
+    return ((folder or Path.cwd()) / source).resolve().parent if source.endswith(".py") else None
+
+
 def _load(environment_id: str, source: str, folder: Path) -> ModuleType:
     """The module of a file or of a module's name, imported once.  Raises EnvironmentProblem if that fails."""
     path = (folder / source).resolve()
@@ -79,7 +85,7 @@ def _load(environment_id: str, source: str, folder: Path) -> ModuleType:
             spec = importlib.util.spec_from_file_location(key, path)
             assert spec is not None and spec.loader is not None  # Python has a loader for every .py file
             sys.modules[key] = importlib.util.module_from_spec(spec)
-            with _importing_from(path.parent):
+            with importing_from(path.parent):
                 spec.loader.exec_module(sys.modules[key])
         return sys.modules[key]
     except EnvironmentProblem:
@@ -92,7 +98,7 @@ def _load(environment_id: str, source: str, folder: Path) -> ModuleType:
 
 
 @contextlib.contextmanager
-def _importing_from(folder: Path) -> Iterator[None]:
+def importing_from(folder: Path) -> Iterator[None]:
     """Let imports in the `with` block find the modules of a folder first.
 
     Afterwards sys.path is as before, and these modules are out of sys.modules: they are kept for the next time, and
@@ -124,13 +130,19 @@ def _is_in(module: ModuleType, folder: Path) -> bool:
 
 
 def make(
-    environment_id: str, factory: Callable[..., Any], max_steps: int | None = None, /, **kwargs: Any
+    environment_id: str,
+    factory: Callable[..., Any],
+    folder: Path | None,
+    max_steps: int | None = None,
+    /,
+    **kwargs: Any,
 ) -> gymnasium.Env[Any, Any]:
     """Build the user's environment.
 
     environment_id: for messages.
     factory: a class or function, which is called with `kwargs`.  What it returns may have gymnasium's or gym's
     interface.
+    folder: of the file, whose modules the factory may import; None for none.
     max_steps: time limit; None for no limit.
     Raises EnvironmentProblem if it cannot be built or is no environment.
     """
@@ -139,10 +151,8 @@ def make(
     from mpies.envs.gym_env import GymAdapter
 
     needed = ("observation_space", "action_space", "reset", "step")
-    file = getattr(factory, "__module__", None) or ""
-    folder = Path(file.removeprefix(_PREFIX)).parent if file.startswith(_PREFIX) else None
     hint = "" if inspect.isclass(factory) else "; a function of a vector needs environment.dimension"
-    importing = _importing_from(folder) if folder else contextlib.nullcontext()
+    importing = importing_from(folder) if folder else contextlib.nullcontext()
     with explain_build_errors(environment_id, hint), importing:
         environment = factory(**kwargs)
         missing = [name for name in needed if not hasattr(environment, name)]

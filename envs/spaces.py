@@ -43,9 +43,10 @@ def interface_of(environment_id: str, observation_space: Space, action_space: Sp
     for space, name in ((observation_space, "observation"), (action_space, "action")):
         for kind, where in _refused(space, name):
             place = f" ({where})" if where != name else ""
-            raise EnvironmentProblem(
-                f"{environment_id} has {name}s of kind {kind}{place}; {_NEEDED}: wrap it in a factory of your own"
-            )
+            cure = f"{_NEEDED}: wrap it in a factory of your own"
+            if kind.startswith("gym."):  # its classes have the names of gymnasium's
+                cure = "take it from gymnasium.spaces"
+            raise EnvironmentProblem(f"{environment_id} has {name}s of kind {kind}{place}; {cure}")
         if not spaces.flatdim(space):
             raise EnvironmentProblem(f"{environment_id} has {name}s without numbers: its {name}_space is empty")
     size = int(spaces.flatdim(observation_space))
@@ -66,7 +67,8 @@ def _refused(space: Space, name: str) -> Iterator[tuple[str, str]]:
         for key, part in named_parts(space):
             yield from _refused(part, f"{name}[{key!r}]")
     elif not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        yield type(space).__name__, name
+        is_of_gym = type(space).__module__.partition(".")[0] == "gym"
+        yield f"{'gym.spaces.' if is_of_gym else ''}{type(space).__name__}", name
 
 
 def named_parts(space: Space) -> list[tuple[str | int, Space]]:

@@ -85,6 +85,9 @@ class TaskEnv(VectorEnv):
     def try_out(self) -> None:
         self._env.try_out()
 
+    def try_second(self) -> None:
+        self._env.try_second()
+
     def _change_rewards(self, rewards: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         if len(self._ignored):
             rewards = np.where(np.isin(rewards, self._ignored), 0.0, rewards)

@@ -38,7 +38,7 @@ _MODULES = {
     "list_runs": "mpies.api.run",
     "load": "mpies.api.run",
     "runs": "mpies.runs",  # the package itself can be called
-    "Config": "mpies.config.schema",
+    "Config": "mpies.config.loading",  # which has Config(...) read own solvers, too
     "ConfigError": "mpies.errors",
     "RunError": "mpies.errors",
     "RunLocked": "mpies.errors",

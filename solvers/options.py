@@ -9,7 +9,7 @@ import numpy.typing as npt
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
 # PyYAML follows YAML 1.1, which reads 1e-3 as a string.  So a string is converted if its key is a number.
-_NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_NUMBER = re.compile(r"[-+]?(\d+(_\d+)*\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 def _number(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from mpies.solvers.problem import RAISED, SolverProblem, describe, explain_raise
 from mpies.solvers.state_check import ONLY_RANK_0, StateCheck, explain_weights
 
 CHECKED = 16  # steps at the start of a process that are all checked; later those whose number is a power of two
+MOST_VECTORS = 13  # of a proposal: a broadcast takes 15, and two are not the solver's
 # The methods that other ranks call, on a solver that was not started.
 ON_EVERY_RANK = ("compute_weights", "write", "rows", "population_indices", "moments")
 
@@ -34,6 +35,7 @@ class OwnSolver(Solver[Any, Any]):
     _steps = 0  # that this object has taken since it was started or restored
     _is_checked = True  # False for a copy that checks another solver, and while a state is restored
     _has_written = False  # whether a member was written since the last step
+    _predicted: FloatArray | None = None  # what predict_mean has returned since the last step
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         with self._explaining("__init__"):
@@ -86,6 +88,13 @@ class OwnSolver(Solver[Any, Any]):
         self._check_proposal(proposal)
         return proposal
 
+    def predict_mean(self) -> FloatArray:
+        with self._explaining("predict_mean"):
+            mean = super().predict_mean()
+        self._check_vector("predict_mean must return a mean", mean, (self.dimension,))
+        self._predicted = mean
+        return mean
+
     def write(
         self, proposal: Proposal, indices: npt.NDArray[np.int64], member: int, out: FloatArray
     ) -> Sequence[float]:
@@ -107,6 +116,7 @@ class OwnSolver(Solver[Any, Any]):
         return payload
 
     def compute_weights(self, results: Results, proposal: Proposal) -> Weights:
+        results = read_only(results)
         with self._explaining("compute_weights"):
             weights = super().compute_weights(results, proposal)
         self._check_weights(weights, len(results.returns))
@@ -118,9 +128,9 @@ class OwnSolver(Solver[Any, Any]):
     def tell(self, proposal: Proposal, results: Results, moments: FloatArray) -> None:
         check = None
         if self._asked is not None and self._is_check_due:
-            check = StateCheck(self, proposal, results, moments, self._make_copy)
-        super().tell(proposal, results, moments)
-        self._steps, self._has_written = self._steps + 1, False
+            check = StateCheck(self, proposal, results, moments, self._make_copy, self._predicted)
+        super().tell(proposal, read_only(results), moments)
+        self._steps, self._has_written, self._predicted = self._steps + 1, False, None
         if check and (problem := check.explain()):
             raise self._problem(problem)
 
@@ -223,6 +233,8 @@ class OwnSolver(Solver[Any, Any]):
                     self._check_rows(value)
             elif not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in "biuf":
                 raise self._problem(f"{wanted} of vectors of numbers, but its {entry.name} is {describe(value)}")
+        if (count := len(proposal.vectors())) > MOST_VECTORS:
+            raise self._problem(f"{wanted} of at most {MOST_VECTORS} vectors, but it has {count}; join some of them")
 
     def _check_rows(self, rows: Any) -> None:
         """Raise SolverProblem for rows that do not fit into the shared memory of a node."""
@@ -260,6 +272,10 @@ class OwnSolver(Solver[Any, Any]):
             if not hasattr(self, name):
                 raise self._problem(f"{method} must set `{name}`, which state_fields names, but there is none")
             value = getattr(self, name)
+            if hasattr(value, "state") and not hasattr(value, "restore"):
+                raise self._problem(
+                    f"state_fields names `{name}`, whose class has a method state, so it needs a method restore as well"
+                )
             if not hasattr(value, "state") and _kind_of(value) not in "biuf":
                 raise self._problem(
                     f"state_fields names `{name}`, which must be an array, a number or an optimizer, "
@@ -306,6 +322,14 @@ class OwnSolver(Solver[Any, Any]):
         if method in ON_EVERY_RANK and not self._is_started and isinstance(error, AttributeError) and error.obj is self:
             return self._problem(f"{method} reads `{error.name}`{ONLY_RANK_0}")
         return self._problem(explain_raised(method, error, self._file))
+
+
+def read_only(results: Results) -> Results:
+    """The same results, which a user's method cannot change: they are recorded, and every rank has them."""
+    views = {entry.name: getattr(results, entry.name).view() for entry in fields(results)}
+    for view in views.values():
+        view.flags.writeable = False
+    return replace(results, **views)
 
 
 def is_count(value: Any) -> bool:

@@ -41,6 +41,20 @@ class _Checks(Population):
             count = super().noise_rows(dimension)
         return self._require("noise_rows", count, is_count(count), "a whole number")
 
+    def early_members(self, share: float, dimension: int) -> int:
+        with self._explaining("early_members"):
+            count = super().early_members(share, dimension)
+        is_right = is_count(count) and count <= self.members(dimension)
+        return self._require("early_members", count, is_right, "a whole number, at most that of all members")
+
+    def computed_defaults(self, dimension: int) -> dict[str, float]:
+        with self._explaining("computed_defaults"):
+            values = super().computed_defaults(dimension)
+        is_right = isinstance(values, dict) and all(
+            isinstance(value, int | float | np.integer | np.floating) for value in values.values()
+        )
+        return self._require("computed_defaults", values, is_right, "a dict of keys to numbers")
+
     def groups(self, dimension: int) -> npt.NDArray[np.int64]:
         with self._explaining("groups"):
             groups = super().groups(dimension)

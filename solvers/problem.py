@@ -22,8 +22,9 @@ def explain_raised(method: str, error: BaseException, file: str) -> str:
     frame = next((frame for frame in reversed(frames) if frame.filename == file), frames[-1])
     text = " ".join(_text_of(error).split())
     text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    hint = "; change a copy of the results" if text.endswith(" is read-only") else ""
     text = f": {text[:LONGEST]}" if text else ""
-    return f"{method} raised {type(error).__name__}{text} ({Path(frame.filename).name}, line {frame.lineno})"
+    return f"{method} raised {type(error).__name__}{text} ({Path(frame.filename).name}, line {frame.lineno}){hint}"
 
 
 def describe(value: Any) -> str:

@@ -1,8 +1,11 @@
 """The registry of solvers: from `solver.kind` to the class."""
 
+import contextlib
 import difflib
 import importlib.util
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,6 +28,7 @@ from mpies.solvers.sep_cma import SepCMA
 from mpies.solvers.snes import SNES
 
 SolverClass = type[Solver[Any, Any]]
+Importing = Callable[[Path], AbstractContextManager[None]]
 
 # The values of `solver.kind`, besides nevergrad:NAME and path/to/file.py:Class.
 SOLVERS: dict[str, SolverClass] = {
@@ -33,10 +37,13 @@ SOLVERS: dict[str, SolverClass] = {
 }
 
 
-def find_solver(kind: str, folder: Path | None = None) -> SolverClass:
+def find_solver(
+    kind: str, folder: Path | None = None, importing: Importing = lambda folder: contextlib.nullcontext()
+) -> SolverClass:
     """The Solver class of `kind`: a key of SOLVERS, nevergrad:NAME or path/to/file.py:Class.
 
     folder: where a relative path begins; None for the working directory.
+    importing: of a folder, the context in which a file in it is imported, such as mpies.envs.own.importing_from.
     Its Options accept this kind only.  Raises ValueError, in one sentence, if there is no such solver.
     """
     if kind in SOLVERS:
@@ -45,7 +52,7 @@ def find_solver(kind: str, folder: Path | None = None) -> SolverClass:
     if kind.startswith("nevergrad:"):
         return nevergrad_solver(kind)
     if colon and path.endswith(".py"):
-        return _load_solver(kind, Path(path), name, folder or Path.cwd())
+        return _load_solver(kind, Path(path), name, folder or Path.cwd(), importing)
     close = difflib.get_close_matches(kind, SOLVERS, n=1)
     hint = f"did you mean {close[0]}?" if close else "use openai_es, for instance"
     raise ValueError(
@@ -53,12 +60,12 @@ def find_solver(kind: str, folder: Path | None = None) -> SolverClass:
     )
 
 
-def _load_solver(kind: str, path: Path, name: str, folder: Path) -> SolverClass:
+def _load_solver(kind: str, path: Path, name: str, folder: Path, importing: Importing) -> SolverClass:
     """The solver class `name` of a user's file.  path: begins in `folder` if it is relative."""
     location = (folder / path).resolve()
     if not location.is_file():
         raise ValueError(f"must name a file that exists, but there is no {path} in {folder}")
-    module = _import_file(path, location)
+    module = _import_file(path, location, importing)
     if not hasattr(module, name):
         has = [
             known for known, value in vars(module).items() if _is_solver(value) and value.__module__ == module.__name__
@@ -86,7 +93,7 @@ def _is_solver(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, Solver)
 
 
-def _import_file(path: Path, location: Path) -> ModuleType:
+def _import_file(path: Path, location: Path, importing: Importing) -> ModuleType:
     """The module of a file, imported once.  path: for messages.  location: its absolute path."""
     name = f"_solver_{path.stem}"
     module = sys.modules.get(name)
@@ -96,7 +103,8 @@ def _import_file(path: Path, location: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None  # both exist for a file whose name ends in .py
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        with importing(location.parent):
+            spec.loader.exec_module(module)
     except RAISED as error:
         del sys.modules[name]
         message = f"raises SyntaxError: {error}" if isinstance(error, SyntaxError) else f"raises {error!r}"

@@ -19,7 +19,7 @@ from mpies.solvers.problem import SolverProblem
 
 # Attributes of every solver that no user's method computes.
 OURS = {"options", "dimension", "seed", "dtype", "directions", "table", "generation", "_asked"}
-OURS |= {"_steps", "_is_checked", "_has_written"}
+OURS |= {"_steps", "_is_checked", "_has_written", "_predicted"}
 
 Bits = dict[str, tuple[Any, ...]]  # names to (dtype, shape, hash): equal only for the same bits
 AnySolver = Solver[Any, Any]
@@ -33,6 +33,7 @@ class StateCheck:
     >>> problem = check.explain()
 
     make_copy: returns a solver with the same options that was not started.
+    predicted: (d,) what predict_mean has returned for the coming step; None where nobody asked.
     """
 
     def __init__(
@@ -42,10 +43,12 @@ class StateCheck:
         results: Results,
         moments: FloatArray,
         make_copy: Callable[[], AnySolver],
+        predicted: FloatArray | None = None,
     ) -> None:
         self.solver, self.make_copy = solver, make_copy
         self.state = {name: np.array(value) for name, value in solver.state().items()}
         self.asked = _bits_of_proposal(solver.ask())  # what it asked for in this state
+        self.predicted = None if predicted is None else _bits_of({"mean": predicted})
         self.told = copy.deepcopy((proposal, results, moments))
         hidden = {name: value for name, value in vars(solver).items() if name not in {*OURS, *solver.state_fields}}
         self.hidden = _copy_attributes(hidden)
@@ -77,7 +80,8 @@ class StateCheck:
                 "the same step taken twice from the same state gives two results; take random numbers from "
                 "mpies.solvers.streams.stream(self.seed, SOLVER, self.generation), and read no clock and no global"
             )
-        return _describe_hidden({name: self.hidden[name] for name in needed(names, is_same)})
+        what = "the step or predict_mean" if self.predicted else "the step"
+        return _describe_hidden({name: self.hidden[name] for name in needed(names, is_same)}, what)
 
     def _repeat(self, given: Sequence[str], after: Bits) -> bool:
         """Whether a copy takes the same step when it has the state and the attributes `given`."""
@@ -88,6 +92,8 @@ class StateCheck:
         try:
             asked = _bits_of_proposal(copied.ask())
             if any(asked[name] != self.asked[name] for name in asked.keys() & self.asked.keys()):
+                return False
+            if self.predicted and _bits_of({"mean": copied.predict_mean()}) != self.predicted:
                 return False
             copied.compute_weights(results, proposal)  # it may leave something for the step
             copied.tell(proposal, results, moments)
@@ -136,10 +142,10 @@ def quote(names: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _describe_hidden(hidden: Mapping[str, Any]) -> str:
-    """What to do about attributes that change the step and are not in the state."""
+def _describe_hidden(hidden: Mapping[str, Any], what: str) -> str:
+    """What to do about attributes that are not in the state.  what: they change."""
     one = len(hidden) == 1
-    named = f"attribute{'' if one else 's'} {quote(hidden)} change{'s' if one else ''} the step but "
+    named = f"attribute{'' if one else 's'} {quote(hidden)} change{'s' if one else ''} {what} but "
     if any(isinstance(value, np.random.Generator | np.random.RandomState) for value in hidden.values()):
         return (
             f"{named}cannot be saved; take random numbers from "

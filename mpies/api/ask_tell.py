@@ -207,7 +207,9 @@ class AskTell:
         """What `save` wrote, as if there had been no pause.  Raises RunError where the file is absent or damaged."""
         arrays, attributes = hdf5.read(absolute(path))
         if "ask_tell" not in attributes:
-            raise RunError(f"{path}: is not a file of AskTell.save; runs and their policies open with mpies.load")
+            raise RunError(
+                f"{path}: is not a file of AskTell.save; open runs with mpies.load, policies with Policy.load"
+            )
         settings = json.loads(attributes["ask_tell"])
         options, is_asked = settings.pop("options"), settings.pop("is_asked")
         bounds = arrays["low"], arrays["high"]

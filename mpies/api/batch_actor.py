@@ -1,5 +1,6 @@
 """A saved policy that acts on batches of observations in the environment's own form, episode by episode or in step."""
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ from mpies.envs.messages import describe_value
 from mpies.envs.spaces import action_maker, named_parts, observation_writer
 from mpies.errors import ConfigError, UserError
 from mpies.policies import PolicyProblem, aligned_stack, make_policy
+from mpies.policies.convolutional import ConvolutionalOptions
 from mpies.rollouts.player import normalize
+from mpies.runs.hdf5 import Arrays
 from mpies.runs.policy_file import PolicyFile
-from mpies.training.task import make_task_env
+from mpies.training.task import Task, make_task_env
 
 SLOTS = 32  # observations of a batch that are computed at a time
 STACK = 1 << 22  # parameters that the copies for these may have together, unless one alone has more
@@ -37,7 +40,7 @@ class BatchActor:
         env.close()
         self._name, self._interface = section.id, env.interface
         try:
-            self.policy = make_policy(options, env.interface, saved.constants)
+            self.policy = make_policy(options, env.interface, _find_constants(saved))
         except PolicyProblem as error:
             raise ConfigError(str(error)) from None
         parameters = saved.arrays["parameters"]
@@ -129,6 +132,15 @@ class BatchActor:
             return made[0]
         space = self._interface.action_space
         return np.array(made, space.dtype) if space.shape is not None else made
+
+
+def _find_constants(saved: PolicyFile) -> Arrays:
+    """The constants of the policy.  A replay of a run that had saved no policy has none: they are made of its seed."""
+    if saved.constants or not isinstance(saved.config.policy, ConvolutionalOptions):
+        return saved.constants
+    with contextlib.closing(Task(saved.config)) as task:
+        assert task.policy
+        return dict(task.policy.constants)
 
 
 def _count_numbers(space: Any) -> int:

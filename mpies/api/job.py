@@ -25,13 +25,16 @@ from mpies.views.progress import Phase, Progress
 
 
 class Messages:
-    """What the ranks print on standard error: JSON lines, and what mpirun says.  All but errors is shown at once.
+    """What the ranks print on standard error: JSON lines, and what mpirun says.
 
-    error: why the job failed, None while nothing has told.
+    All is shown at once, but for INFO and for what ends a rank.
+
+    error: what has ended a rank, None while nothing has.
     """
 
     def __init__(self) -> None:
         self.error: Exception | None = None
+        self._logged = ""  # the last error in a log, of mpies or of the user's code: the job may go on after it
         self._last = ""
 
     def write(self, lines: Iterable[str]) -> None:
@@ -46,15 +49,17 @@ class Messages:
                 else:
                     sys.stderr.write(line)
                 continue
-            if severity == "ERROR":
+            if severity == "ERROR" and "rank" not in entry:  # records of a log have it
                 self.error = self.error or error_of_kind(entry.get("error", ""), message)
             elif severity != "INFO":
+                self._logged = message if severity == "ERROR" else self._logged
                 sys.stderr.write(f"{severity}: {message}\n")
         sys.stderr.flush()
 
     def failure(self, code: int) -> Exception:
         """The error of a job that ended with this exit code."""
-        return self.error or TrainingFailed(f"the ranks ended with code {code}: {self._last or 'they gave no reason'}")
+        reason = self._logged or f"the ranks ended with code {code}: {self._last or 'they gave no reason'}"
+        return self.error or TrainingFailed(reason)
 
 
 class _RunUntil(Run):

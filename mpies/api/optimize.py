@@ -70,13 +70,13 @@ def minimize(
     callbacks: Iterable[Callback] | Callback = (),
     **options: Any,
 ) -> OptimizeResult:
-    """Look for the least value of a function.
+    """Minimise a function.
 
     >>> found = mpies.minimize(lambda x: np.sum((x - 3) ** 2), np.zeros(10), sigma=0.5, target=1e-8)
     >>> found.x, found.value
 
     It runs in this process; under mpirun on all ranks, which all call it and all get the result; or with `ranks=N` on N
-    ranks of a job of its own.  The result has the same bits on any number of ranks.
+    ranks that it starts.  The result has the same bits on any number of ranks.
 
     f: of a vector (d,) float64 to a number.  A member for which it raises, or whose value is NaN or infinite, ranks
     worst.
@@ -85,9 +85,9 @@ def minimize(
     population: members of a generation.  options: other keys of the solver's section (docs/solvers.md).
     bounds: (low, high), each a number, d numbers or None.  integers: coordinates that are whole numbers, as indices or
     as a mask (d,); f gets them rounded.
-    generations: how many at most.  target: stop when a value is as good.
-    ranks: of a job of its own, started with mpirun; f may be a lambda or a function of a notebook.
-    seed: everything random is a function of it.
+    generations: how many at most.  target: stop when a value reaches it.
+    ranks: start a job of this many ranks with mpirun, which evaluate f; it may be a lambda or a function of a notebook.
+    seed: of all random numbers.
     callbacks: functions c(es, row), called in turn after each generation with the search, an AskTell, and the newest
     row of the history.  Where one returns True, the search stops.  Under mpirun they are called on rank 0.
 
@@ -117,7 +117,7 @@ def maximize(
     callbacks: Iterable[Callback] | Callback = (),
     **options: Any,
 ) -> OptimizeResult:
-    """Look for the largest value of a function; all else is as in `minimize`."""
+    """Maximise a function; all else is as in `minimize`."""
     settings: dict[str, Any] = {"seed": seed, "bounds": bounds, "integers": integers, "maximize": True}
     options |= _given(sigma=sigma, population=population)
     limits = Limits.of(generations, target, callbacks)

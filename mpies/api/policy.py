@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from mpies.api.batch_actor import BatchActor, State
 from mpies.config.schema import Config
+from mpies.envs.messages import describe_value
 from mpies.envs.tasks import shown_numbers
 from mpies.errors import ConfigError, RunError, UserError
 from mpies.paths import absolute
@@ -27,6 +28,22 @@ def check_whole(name: str, value: object, least: int) -> None:
     """Raise UserError where an argument is no whole number, or less than `least`."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise UserError(f"{name} must be a whole number of at least {least}, but is {value!r}")
+
+
+def _copy_state(state: object, initial: State, count: int) -> State:
+    """A copy of a state of `count` episodes, which begin with `initial`.  Raises UserError where it is another one."""
+    given = [*state] if isinstance(state, tuple | list | np.ndarray) else []
+    found = [np.shape(values) for values in given]
+    if () in found or [shape[1:] for shape in found] != [one.shape for one in initial]:
+        raise UserError(
+            f"state must be what this policy's predict has returned before, or None, but is {describe_value(state)}"
+        )
+    if any(shape[0] != count for shape in found):
+        raise UserError(
+            f"the policy keeps the state of {found[0][0]} episodes, but was given {count} observations; "
+            "begin new episodes with reset(), or without a state"
+        )
+    return tuple(np.array(values, one.dtype) for values, one in zip(given, initial, strict=True))
 
 
 class Policy:
@@ -107,12 +124,7 @@ class Policy:
         if state is None or not actor.initial:
             state = tuple(np.repeat(values[None], count, axis=0) for values in actor.initial)
         else:
-            if len(state[0]) != count:
-                raise UserError(
-                    f"the policy keeps the state of {len(state[0])} episodes, but was given {count} observations; "
-                    "begin new episodes with reset(), or without a state"
-                )
-            state = tuple(values.copy() for values in state)
+            state = _copy_state(state, actor.initial, count)
         if episode_start is not None:
             starts = np.asarray(episode_start, bool)
             if starts.shape not in ((), (1,), (count,)):
@@ -132,7 +144,8 @@ class Policy:
         """Play held-out episodes, the same as `mpies evaluate` does.
 
         seed: of the episodes; None for the run's.  Returns mean, interval (half of the 95 % confidence interval),
-        deviation, returns and lengths (episodes,) and failures; failed episodes count in the last only.
+        deviation, returns and lengths (episodes,) and failures; failed episodes count in the last only.  The interval
+        of a single episode is NaN.
         Raises UserError where all of them fail, and for numbers that are wrong.
         """
         check_whole("episodes", episodes, 1)

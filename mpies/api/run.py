@@ -68,6 +68,7 @@ class Run:
             raise RunError(f"{path}: {problem}; give the directory of a run")
         self._view = RunView(self.path)
         self._replay: Replay | None = None
+        self._replay_stamp: tuple[int, int, int] | None = None  # of config.yaml when the replay was begun
 
     @property
     def metrics(self) -> Columns:
@@ -77,7 +78,9 @@ class Run:
         generation, the columns that every run has are there, and empty.
         """
         columns = self._view.metrics.refresh().columns
-        return dict(columns) or {name: np.zeros(0) for name in COLUMNS if name != "digest"}
+        if not columns:
+            return {name: np.zeros(0) for name in COLUMNS if name != "digest"}
+        return {name: column.copy() for name, column in columns.items()}  # the caller may change them
 
     def to_pandas(self) -> "pandas.DataFrame":
         """The metrics as a DataFrame, one row for each generation.  Raises ConfigError without pandas."""
@@ -127,12 +130,13 @@ class Run:
         Raises RunError where the ledger does not hold the generation.
         """
         generation = self.generation if generation is None else _check_number("generation", generation, 0)
-        if self._replay is None or self._replay.generation > generation:
-            self._replay = Replay(self.path)
+        stamp = self._view.stamp("config.yaml")  # written anew at each start, also of another run in this directory
+        if self._replay is None or self._replay.generation > generation or self._replay_stamp != stamp:
+            self._replay, self._replay_stamp = Replay(self.path), stamp
         try:
             self._replay.run_until(generation)
             replay = self._replay
-        except RunError:  # the ledger may have grown since it was opened
+        except RunError:  # a new ledger may have begun behind the generation of this replay
             self._replay = None
             replay = self._replay = Replay(self.path, generation)
         return Policy(replay.policy_file())

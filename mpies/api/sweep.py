@@ -83,22 +83,23 @@ def sweep(
     comm: Any = None,
     progress: bool = True,
 ) -> SweepResult:
-    """Train a config once for each of the settings and each seed, or go on with a sweep that exists.
+    """Train a config once for each of the settings and each seed, or continue a sweep that exists.
 
-    It returns when all trials have ended.  Ctrl-C, SIGTERM and SIGUSR1 stop the running ones after this generation:
-    after Ctrl-C it returns what there is.  A trial that fails is recorded with its reason, and the others go on.
+    Each of these runs is a trial.  It returns when all trials have ended.  Ctrl-C, SIGTERM and SIGUSR1 stop the running
+    ones after their current generation; after Ctrl-C it returns the results so far.  A trial that fails is recorded
+    with its reason, and the others continue.
 
     config: the path of a YAML file or of a sweep file, a recipe's name, a mapping, or a Config.
     vary: keys such as "solver.sigma" to lists of values, which make a grid, or to distributions that `trials` values
     are drawn from: {"log_uniform": [0.01, 0.1]}, "uniform", "integer" (both ends included), or {"choice": [...]}.
-    seeds: 5 for 1 to 5, "6..10", or a list; by default the config's own.  draw_seed: decides on what is drawn.
+    seeds: 5 for 1 to 5, "6..10", or a list; by default the config's own.  draw_seed: seed of what is drawn.
     out: the folder of the sweep; by default runs/NAME_sweep with the keys.
-    halving: {"first": 100_000, "eta": 3} trains all settings for so many steps ("unit": "generations" for these), the
-    best third of them for three times as many, and so on; the last ones to their end.
+    halving: {"first": 100_000, "eta": 3} trains all settings for 100,000 steps, the best third of them for three times
+    as many, and so on; the last ones to their end.  With "unit": "generations", `first` counts generations.
     sampler: {"kind": "tpe", "batch": 10} has Optuna propose `trials` settings, ten at a time; "cma" is the other kind.
-    ranks: train on so many ranks of a job of its own.  ranks_per_run: how many of them train a run together; by default
-    one, or, with fewer trials than ranks, as many as are predicted to be efficient.
-    retry: whether trials that have failed are trained once more.  comm: as for `mpies.train`.
+    ranks: start a job of this many ranks with mpirun, and wait for its end.  ranks_per_run: how many of them train a
+    run together; by default one, or, with fewer trials than ranks, as many as are predicted to be efficient.
+    retry: whether failed trials are trained again.  comm: as for `mpies.train`.
     progress: whether to print a line for each trial that ends.
 
     Raises ConfigError before anything is trained, with all mistakes at once, and TrainingFailed where the ranks of a

@@ -40,28 +40,28 @@ def train(
     comm: Any = None,
     progress: bool = True,
 ) -> Run:
-    """Train a policy, or go on with a run that exists.  Returns the run when a stop rule holds.
+    """Train a policy, or continue a run that exists.  Returns the run when a stop rule holds.
 
     It trains in this process, in any thread; under mpirun on all ranks, which all call it and all get the run.  In the
-    main thread Ctrl-C, SIGTERM and SIGUSR1 stop the run after this generation: after Ctrl-C the run is returned, the
-    others then do what they would have done.
+    main thread Ctrl-C, SIGTERM and SIGUSR1 stop the run after the current generation.  After Ctrl-C the run is
+    returned.  The other two signals then have their usual effect.
 
     config: the path of a YAML file, a recipe's name, an environment's id, a mapping with the same keys, or a
     Config.
     overrides: such as "solver.sigma=0.05".
-    out: the run directory; by default runs/NAME, of the config and the overrides.
-    ranks: train on so many ranks of a job of its own, started with mpirun, while this process follows it.
-    resume: "auto" goes on where there is a run, "never" refuses it, "must" refuses where there is none.
+    out: the run directory; by default runs/NAME, with the name of the config and the overrides.
+    ranks: start a job of this many ranks with mpirun, and wait for its end; by default, train in this process.
+    resume: "auto" continues a run that exists, "never" refuses to, "must" refuses to begin a new one.
     callbacks: functions f(run, row), called in turn after each generation, on rank 0.  row: the columns of metrics.csv
     to numbers, None where a cell is empty; run.policy() is the policy of this generation.  Where one returns True, the
-    run stops with the reason "callback".  Where one raises, the run stops, is saved, and the exception comes out.
+    run stops with the reason "callback".  Where one raises, the run stops and is saved, and `train` raises the same.
     comm: an mpi4py communicator; by default, under mpirun, MPI_COMM_WORLD.
     progress: whether to show progress: a bar on a terminal and in a notebook, elsewhere a line a generation.
 
     Raises ConfigError for a mistake in the arguments or the config, RunError where the run directory is damaged,
     RunLocked where another process writes it, EnvironmentProblem or SolverProblem where the user's code is wrong, and
-    TrainingFailed where too many episodes fail or the run cannot be written.  On several ranks an error of one alone,
-    which the others would wait for, is printed there and ends all of them.
+    TrainingFailed where too many episodes fail or the run cannot be written.  On several ranks, an error on one rank
+    alone is printed there and ends all of them.
 
     >>> run = mpies.train("cartpole", "stop.generations=50", out="runs/x")                        # doctest: +SKIP
     >>> run.best(observation)                                                                     # doctest: +SKIP

@@ -18,7 +18,7 @@ from mpies.cli.options import CONFIG, COUNT, OPTIONAL_CONFIG, OVERRIDES, end, pa
 def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: tuple[str, ...]) -> None:
     """Validate CONFIG and show its defaults and the cost of the run.
 
-    It needs no MPI.
+    CONFIG is the path of a YAML file, a recipe's name, or an environment's id.  It needs no MPI.
     """
     from mpies.config.loading import as_yaml, load_config, resolved
     from mpies.config.reference import describe_keys
@@ -31,7 +31,7 @@ def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: t
     elif keys:
         click.echo(describe_keys())
     elif config is None:
-        raise ConfigError("check needs the path of a config, or --schema or --keys")
+        raise ConfigError("check needs a config, such as the path of a file or cartpole, or --schema or --keys")
     else:
         from mpies.scaling.cost import describe_cost
 
@@ -112,7 +112,8 @@ def doctor(config: str | None, out: str, overrides: tuple[str, ...]) -> None:
 def probe(environments: tuple[str, ...], steps: int, episodes: int, markdown: bool, fresh: bool) -> None:
     """Check whether episodes depend on their seed and actions alone.
 
-    ENVIRONMENT is an id, or a config.  Exit 1 if one is not reproducible, or if every episode fails.
+    ENVIRONMENT is an environment's id or a config.  It also measures whether memory grows.  Exit 1 if one is not
+    reproducible, or if every episode fails.
     """
     from mpies.tools.probe import print_probes
 
@@ -126,9 +127,9 @@ def probe(environments: tuple[str, ...], steps: int, episodes: int, markdown: bo
 @OVERRIDES
 @user_errors
 def verify(config: str, ranks: str, generations: int, overrides: tuple[str, ...]) -> None:
-    """Prove that CONFIG gives the same bits on any number of ranks.
+    """Check that CONFIG gives the same bits on any number of ranks.
 
-    Exit 1 if it does not.
+    It trains a few generations on each number of ranks, and once more with a stop in between.  Exit 1 if a bit differs.
     """
     from mpies.tools.verify import verify_ranks
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def launch() -> None:
-    """Write what a cluster needs to train a config, and submit it."""
+    """Write a cluster's job that trains a config, and submit it."""
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -25,7 +25,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--ranks-per-node", default=4, show_default=True, type=COUNT, help="Ranks per node."),
         click.option("--out", help="Run directory (on Kubernetes, its name); default as for mpies train."),
         click.option(
-            "--constants", metavar="FILE", help="File that mpies bench wrote for CONFIG, to compute the time limit."
+            "--constants", metavar="FILE", help="File that mpies bench wrote for CONFIG, to predict how long it takes."
         ),
         click.option("--dry-run", is_flag=True, help="Write the files, but do not submit."),
         click.option(
@@ -69,7 +69,11 @@ def slurm(
     account: str | None,
     partition: str | None,
 ) -> None:
-    """Train CONFIG as a batch job, which continues by itself after its time limit or the loss of a node."""
+    """Train CONFIG as a batch job that requeues itself.
+
+    It writes the script OUT.sbatch and submits it.  The job continues by itself after its time limit or the loss of a
+    node.
+    """
     from mpies.jobs import slurm
     from mpies.jobs.submit import plan
     from mpies.jobs.submit_sweep import plan_sweep
@@ -99,7 +103,10 @@ def k8s(
     base: str | None,
     image: str | None,
 ) -> None:
-    """Train CONFIG as an MPIJob; a node is a worker."""
+    """Train CONFIG as an MPIJob; a node is a worker.
+
+    It writes the folder OUT.k8s with the manifests, and applies it by kubectl.
+    """
     from mpies.jobs import kubernetes
     from mpies.jobs.submit import plan
     from mpies.jobs.submit_sweep import plan_sweep

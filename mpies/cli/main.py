@@ -62,7 +62,11 @@ class Commands(click.Group):
             sys.exit(1)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Begin with: mpies train cartpole --ranks 2",
+)
 @click.version_option(package_name="mpies")
 @click.pass_context
 def main(context: click.Context) -> None:

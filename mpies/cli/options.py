@@ -1,5 +1,6 @@
 """What several commands share: arguments, values of options, how a command ends."""
 
+import errno
 import functools
 import math
 import sys
@@ -68,8 +69,12 @@ def host_options(command: Callable[..., None]) -> Callable[..., None]:
         launcher: str,
         **kwargs: Any,
     ) -> None:
+        from mpies.errors import ConfigError
         from mpies.jobs.hosts import Where
 
+        for option, value in (("--hosts", hosts), ("--hostfile", hostfile)):
+            if value == "":  # as of a variable that is not set; without hosts, one rank would train
+                raise ConfigError(f"{option} is empty; name the hosts, or leave it out")
         if not (hosts or hostfile):
             refuse_given(("min_ranks", "wait", "launcher"), "needs several hosts: --hosts or --hostfile")
             if kwargs.get("ranks") is None:
@@ -88,17 +93,25 @@ def host_options(command: Callable[..., None]) -> Callable[..., None]:
             "--hostfile", metavar="FILE", help="A file with lines NAME slots=N, or a program that prints them."
         ),
         click.option(
-            "--min-ranks", type=COUNT, default=1, help="If hosts are lost, continue with at least this many ranks."
+            "--min-ranks",
+            type=COUNT,
+            default=1,
+            show_default=True,
+            help="If hosts are lost, continue with at least this many ranks.",
         ),
         click.option(
-            "--wait", type=NumberRange(0), default=0.0, help="Seconds to wait for the hosts to answer before a start."
+            "--wait",
+            type=NumberRange(0),
+            default=0.0,
+            show_default=True,
+            help="Seconds to wait for the hosts to answer before a start.",
         ),
         click.option(
             "--restarts",
             type=click.IntRange(0),
             default=100,
             show_default=True,
-            help="How many times to start ranks again that end early.",
+            help="How many times to start the ranks again if they end early.",
         ),
         click.option(
             "--launcher",
@@ -134,7 +147,11 @@ def sweep_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--seeds", metavar="N|A..B", help="Train each of the settings with seeds 1 to N, or A to B."),
         click.option("--trials", type=COUNT, help="Number of settings to draw, if values are random."),
         click.option("--draw-seed", type=click.IntRange(0), help="Seed of the values that are drawn.  [default: 1]"),
-        click.option("--halving", metavar="first=N,eta=3", help="Train only the best settings to the end."),
+        click.option(
+            "--halving",
+            metavar="first=N,eta=3",
+            help="Train all settings for N steps, the best 1/eta of them further, and so on.",
+        ),
         click.option("--sampler", metavar="kind=tpe,batch=N", help="Have Optuna propose --trials settings in batches."),
     ]
     found: Callable[..., None] = user_errors(run)
@@ -171,6 +188,8 @@ def user_errors(command: Callable[Arguments, None]) -> Callable[Arguments, None]
         except MemoryError as error:
             end_with_error(f"there is not enough memory ({error}); see mpies check for what a run needs", FAILED)
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
+                end_with_error(f"the output cannot be written ({error.strerror}); make room", FAILED)
             if error.filename is None or isinstance(error, BrokenPipeError):
                 raise
             end_with_error(explain_os_error(error), USER_ERROR)

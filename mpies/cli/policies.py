@@ -7,7 +7,7 @@ import click
 from mpies.cli.options import COUNT, POLICY, RUN, echo, end, parse_member, refuse_given, user_errors
 
 SEED = click.option(
-    "--seed", type=click.IntRange(0), help="Seed of the episodes; default the run's, never used in training."
+    "--seed", type=click.IntRange(0), help="Seed of the held-out episodes; default the seed of the run."
 )
 
 
@@ -20,7 +20,8 @@ SEED = click.option(
 def evaluate(policy: str, episodes: int, seed: int | None, as_json: bool) -> None:
     """Play a policy on held-out episodes and print its mean return.
 
-    POLICY is a run directory or a policy file.  Exit 1 if episodes fail.
+    POLICY is a run directory, which stands for its best policy, or a policy file.  Held-out episodes are never used in
+    training.  Exit 1 if episodes fail.
     """
     from mpies.tools.evaluate import describe_evaluation, evaluate_policy
 
@@ -64,13 +65,15 @@ def play(run: str, video: str | None, episodes: int, seed: int | None, member: s
 @click.command()
 @POLICY
 @click.option(
-    "--to", required=True, help="policy.npz, policy.onnx, policy.pt2 (PyTorch), or policy.py, which needs only NumPy."
+    "--to",
+    required=True,
+    help="File to write; its ending says the format: .npz, .onnx, .pt2 (PyTorch), or .py, which needs only NumPy.",
 )
 @user_errors
 def export(policy: str, to: str) -> None:
     """Write a policy for other programs.
 
-    POLICY is a run directory or a policy file.
+    POLICY is a run directory, which stands for its best policy, or a policy file.
     """
     from mpies.tools.export import export_policy
 

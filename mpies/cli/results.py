@@ -57,8 +57,8 @@ def plot(
 ) -> None:
     """Draw the return of runs against time, generations and steps.
 
-    The pictures are reward_vs_*.png in the directory of each RUN. A RUN without a generation is left out, with
-    --trajectory also one of fewer than three, and one whose mean never moved.
+    The pictures are reward_vs_*.png in the directory of each RUN.  A RUN without a generation is left out.  With
+    --trajectory, a RUN of fewer than three generations is left out too, and one whose mean never moved.
     """
     from mpies.errors import NoTrajectory, RunError
     from mpies.views.curves import read_curves
@@ -137,9 +137,9 @@ def compare(
 ) -> None:
     """Compare configs over their seeds.
 
-    Each RUN is a run, or a folder with runs in it. Runs that differ in the seed alone are one group. Of a single sweep,
-    all settings are ranked in ranking.csv and ranking.json, and the best ten are compared. Seconds are compared only if
-    all runs were trained on the same machine.
+    Each RUN is a run, or a folder with runs in it.  Runs that differ only in the seed are one group.  For a single
+    sweep, all settings are ranked in ranking.csv and ranking.json, and the best ten are compared.  Seconds are compared
+    only if all runs were trained on the same machine.
     """
     from mpies.sweeps.comparison import is_sweep
     from mpies.views.compare import write_comparison
@@ -194,9 +194,9 @@ def rank_sweep(path: str, out: str) -> "list[Group]":
 )
 @user_errors
 def dashboard(folder: str, host: str, port: int) -> None:
-    """Show the runs below DIR on a page that follows them.
+    """Serve a live web page of the runs below DIR.
 
-    It only reads.  Ctrl-C ends it.
+    It prints the address of the page, which follows training.  It only reads.  Ctrl-C ends it.
     """
     from mpies.views.dashboard import serve
 
@@ -215,7 +215,7 @@ def dashboard(folder: str, host: str, port: int) -> None:
 def replay(run: str, generation: int, out: str | None) -> None:
     """Recompute the mean of any generation of RUN from its ledger.
 
-    It needs no environment.  Exit 1 if a bit differs from the recorded state.
+    It plays no episode and needs no environment.  Exit 1 if a bit differs from the recorded state.
     """
     from mpies.tools.replay import Replay
 
@@ -244,8 +244,8 @@ def reproduce(
 ) -> None:
     """Train a recipe again and compare it with the recorded runs.
 
-    RECIPE is a name under results/.  Exit 1 if the learning curve is outside the band of the recorded ones by more than
-    the recorded tolerance.
+    RECIPE is a name that --list shows with a result.  Exit 1 if the learning curve is outside the band of the recorded
+    ones by more than the recorded tolerance.
     """
     from mpies.errors import ConfigError
     from mpies.tools.records import list_recipes
@@ -255,7 +255,7 @@ def reproduce(
         echo(list_recipes())
         return
     if recipe is None:
-        raise ConfigError("reproduce needs the name of a recipe under results/, or --list")
+        raise ConfigError("reproduce needs the name of a recipe, or --list, which shows them")
     outcome = reproduce_recipe(recipe, out, ranks, generations, seed)
     echo(outcome)
     end(outcome.is_reproduced)

@@ -20,7 +20,7 @@ from mpies.cli.options import echo, refuse_given, user_errors
 def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
     """List the runs below DIR (default: runs) and their progress.
 
-    The newest is first.  With --prune, remove the runs that are named; one that is being written is refused, and then
+    The newest is first.  With --prune, remove the runs that are named instead.  If one of them is still being written,
     nothing is removed.
     """
     from mpies.errors import ConfigError
@@ -46,6 +46,7 @@ def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
 def remove(paths: Sequence[str], yes: bool) -> None:
     """Remove the runs at these paths, after asking unless `yes`; where one must be kept, raise UserError instead."""
     from mpies.errors import ConfigError
+    from mpies.paths import absolute
     from mpies.runs.removal import check_removable, remove_run
     from mpies.views.run_index import list_runs
 
@@ -53,10 +54,11 @@ def remove(paths: Sequence[str], yes: bool) -> None:
         raise ConfigError("--prune needs the runs to remove: mpies runs --prune RUN ...")
     for path in paths:
         check_removable(path)
+    paths = list({absolute(path).resolve(): path for path in paths}.values())  # nothing is removed twice
     if not yes:
         echo(format_table([row for path in paths for row in list_runs(path)]))
         click.confirm(f"Remove {'this run' if len(paths) == 1 else f'these {len(paths)} runs'}?", abort=True)
-    for path in dict.fromkeys(paths):
+    for path in paths:
         remove_run(path)
         echo(f"{path}: removed")
 

@@ -41,7 +41,7 @@ def bench(config: str | None, out: str | None, repeats: int, generations: int, o
 @click.option(
     "--constants",
     metavar="FILE",
-    help="File that mpies bench wrote; default an assumed cluster with 36 cores per node.",
+    help="File that mpies bench wrote; default, for numbers, an assumed cluster with 36 cores per node.",
 )
 @click.option("--ranks", help="Numbers of ranks, like 1,2,36 or 1..10000; default 1..10000, or those of OVERLAY.")
 @click.option(
@@ -66,9 +66,11 @@ def simulate(
 ) -> None:
     """Predict how a generation scales with the number of ranks.
 
-    The generation is of CONFIG, or of D parameters and N episodes of T seconds with variation CV.  OVERLAY is a folder
-    of Kustomize with an MPIJob, such as k8s/mpi-operator/overlays/gke-minitaur: its config on its ranks, and what the
-    run costs there.
+    The generation is of CONFIG, with episodes as mpies bench measured them (--constants), or of D parameters and N
+    episodes.  These take T seconds on average, with coefficient of variation CV, and LONGEST at most.
+
+    OVERLAY is a folder of Kustomize with an MPIJob, such as k8s/mpi-operator/overlays/gke-minitaur: its config on its
+    ranks, and what the run costs there.
     """
     from mpies.jobs import kubernetes
     from mpies.scaling import model

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--ranks-per-run", type=COUNT, help="Number of ranks for each run; default one, or more if they are efficient."
 )
-@click.option("--retry", is_flag=True, help="Train the trials that failed once more.")
+@click.option("--retry", is_flag=True, help="Train failed trials again.")
 @click.option("--dry-run", is_flag=True, help="Check and list all trials, with core hours, but write nothing.")
 @click.option("--constants", metavar="FILE", help="File that mpies bench wrote for CONFIG, to predict the core hours.")
 @LOG_FORMAT
@@ -44,9 +44,10 @@ def sweep(
 ) -> None:
     """Train CONFIG once for each of the settings and each seed.
 
-    Every rank of mpirun or srun, or of --ranks, takes the next trial as soon as it is free.  The same command continues
-    a sweep that was stopped, and several jobs may work on one sweep.  CONFIG may be a sweep file, with the keys
-    base, vary, trials and seeds (docs/sweeps.md).
+    KEY=V1,V2 names the values of a setting.  Several keys make a grid.  Each run is a trial.  Every rank of mpirun or
+    srun, or of --ranks, takes the next trial as soon as it is free.  The same command continues a sweep that was
+    stopped, and several jobs may work on one sweep.  CONFIG is as for mpies train, or a sweep file with the keys base,
+    vary, trials and seeds (docs/sweeps.md).
     """
     os.environ["MPIES_LOG"] = log_format  # where progress.py reads it
     from mpies.jobs import sweep as jobs

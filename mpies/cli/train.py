@@ -26,16 +26,18 @@ if TYPE_CHECKING:
     type=click.Choice(["auto", "never", "must"]),
     default="auto",
     show_default=True,
-    help="auto continues an existing run, never refuses to, must refuses to start a new one.",
+    help="auto continues an existing run or starts a new one; never refuses to continue; must refuses to start.",
 )
 @LOG_FORMAT
 @click.option(
     "--ranks",
     type=COUNT,
-    help="Start this many ranks with mpirun; Ctrl-C then finishes the generation first.",
+    help="Start this many ranks with mpirun, at best one for each core.",
 )
 @host_options
-@click.option("--seeds", metavar="N|A..B", help="Repeat with seeds 1 to N (or A to B), each in OUT-seed-K.")
+@click.option(
+    "--seeds", metavar="N|A..B", help="Train seeds 1 to N, or A to B, one after the other, each in OUT-seed-K."
+)
 @click.option("--dry-run", is_flag=True, help="Check everything and print what would be done, but write nothing.")
 @OVERRIDES
 @user_errors
@@ -52,7 +54,12 @@ def train(
 ) -> None:
     """Train CONFIG, or continue its run from the newest checkpoint.
 
+    CONFIG is the path of a YAML file, a recipe's name (mpies reproduce --list), or an environment's id.  KEY=VALUE
+    replaces a setting of it, such as solver.sigma=0.05 (mpies check --keys).
+
     Under mpirun or srun it trains on all ranks.  With --ranks N it starts N ranks itself.  Otherwise it uses one.
+
+    Ctrl-C stops it after the current generation, and the same command continues the run.
     """
     os.environ["MPIES_LOG"] = log_format  # where progress.py reads it
     from mpies.errors import ConfigError

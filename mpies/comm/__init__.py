@@ -8,13 +8,14 @@ from mpies.errors import ConfigError
 __all__ = ["LAUNCHED", "ROOT", "Communicator", "RankLost", "connect"]
 
 SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # how many ranks Open MPI's or MPICH's mpirun has started
-RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")  # which of them this one is
+RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")  # which of them this one is
 
 
 def connect() -> Communicator:
     """The communicator of this process: MPICommunicator when a process manager started it, else Serial.
 
-    Raises ConfigError where the process manager is of another MPI than mpi4py's, so that each rank would be alone.
+    Raises ConfigError where mpi4py finds no MPI library, and where the process manager is of another MPI than mpi4py's,
+    so that each rank would be alone.
     """
     if any(name in os.environ for name in LAUNCHED):
         started = next((os.environ[name] for name in SIZES if os.environ.get(name, "").isdecimal()), "1")

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -21,7 +22,7 @@ from mpies.comm.communicator import ROOT, Array, Communicator, RankLost
 from mpies.comm.mpiexec import COMPONENTS
 from mpies.comm.processes import process_start
 from mpies.comm.work_counter import SLOTS, NodeCounters, WorkCounter, open_node_file
-from mpies.errors import NotEnoughSharedMemory
+from mpies.errors import FAILED, ConfigError, NotEnoughSharedMemory, printable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,12 +48,21 @@ def _survivable(
 
 
 class MPICommunicator(Communicator):
-    """The ranks of an mpi4py communicator, by default MPI_COMM_WORLD, or those of them that are left."""
+    """The ranks of an mpi4py communicator, by default MPI_COMM_WORLD, or those of them that are left.
+
+    Raises ConfigError where mpi4py finds no MPI library.  All of MPI_COMM_WORLD end where one of them cannot connect.
+    """
 
     def __init__(self, world: Any = None) -> None:
         self._added = [name for name in COMPONENTS if name not in os.environ]  # to the variables of this process
         os.environ |= {name: COMPONENTS[name] for name in self._added}
-        from mpi4py import MPI
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:
+            raise ConfigError(
+                f"mpi4py finds no MPI library ({printable(str(error))}); load the MPI of the mpirun in use, or: "
+                'pip install "mpies[mpi]"'
+            ) from None
 
         self._mpi: Any = MPI
         self._false_alarms = 0  # repairs in a row that found every rank alive
@@ -60,10 +70,17 @@ class MPICommunicator(Communicator):
         self._windows: list[Any] = []
         self._orphans: list[Any] = []  # windows of ranks that are lost, which freeing would wait for
         self._counters: NodeCounters | None = None
-        if world is None:
-            world = MPI.COMM_WORLD
-            world.Set_errhandler(MPI.ERRORS_RETURN)
-        self._use(world.Dup())
+        if world is not None:
+            self._use(world.Dup())
+            return
+        world = MPI.COMM_WORLD
+        world.Set_errhandler(MPI.ERRORS_RETURN)
+        try:
+            self._use(world.Dup())
+        except Exception:  # the others would wait for this rank, and MPI_Finalize for one that is lost
+            where = f"rank {world.rank} on {socket.gethostname()}"
+            print(f"mpies: {where} could not connect:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+            world.Abort(FAILED)
 
     @_survivable
     def _use(self, world: Any) -> None:

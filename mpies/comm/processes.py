@@ -21,6 +21,20 @@ def kill_with_variable(name: str, value: str) -> list[int]:
     return killed
 
 
+def variable_of_children(pid: int, name: str) -> list[str]:
+    """The values of an environment variable that live children of a process of this host were started with."""
+    children: list[str] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            children += path.read_text().split()
+    found = []
+    for child in children:
+        with contextlib.suppress(OSError):  # it has ended meanwhile, or is another program, such as ssh
+            words = Path(f"/proc/{child}/environ").read_bytes().decode(errors="replace").split("\0")
+            found += [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
+    return found
+
+
 def process_start(pid: int) -> int | None:
     """When a process of this host began, in clock ticks since boot; None where it does not run."""
     try:

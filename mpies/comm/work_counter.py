@@ -61,12 +61,7 @@ def open_node_file(node: Any, size: int) -> int:
 
     node: the mpi4py communicator of the node's ranks; all of them call this.
     """
-    path = ""
-    if node.rank == 0:
-        folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        descriptor, path = tempfile.mkstemp(prefix="mpies-node-", dir=folder)
-        os.write(descriptor, bytes(size))
-        os.close(descriptor)
+    path = _make_file(size) if node.rank == 0 else ""
     try:
         path = node.bcast(path)
         file = os.open(path, os.O_RDWR)
@@ -75,6 +70,25 @@ def open_node_file(node: Any, size: int) -> int:
         if node.rank == 0:
             os.unlink(path)
     return file
+
+
+def _make_file(size: int) -> str:
+    """The path of a new file of `size` zeros: in memory, or where that is full, in the folder of temporary files."""
+    try:
+        return _make_file_in("/dev/shm", size)
+    except OSError:
+        return _make_file_in(tempfile.gettempdir(), size)
+
+
+def _make_file_in(folder: str, size: int) -> str:
+    descriptor, path = tempfile.mkstemp(prefix="mpies-node-", dir=folder)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(bytes(size))
+    except OSError:
+        os.unlink(path)
+        raise
+    return path
 
 
 class NodeCounters:

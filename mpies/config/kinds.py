@@ -1,6 +1,8 @@
 """Sections that come in kinds, such as the solver: which ones a key may hold, and which one is meant without `kind`."""
 
-from typing import Any
+from collections.abc import Iterator
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -9,13 +11,20 @@ from mpies.solvers.options import Options
 
 def kinds_of(field: FieldInfo) -> dict[str | None, type[Options]]:
     """The sections that a key may hold: `kind` to model.  The kind is None where there is only one."""
-    annotation = field.annotation
-    models = [m for m in getattr(annotation, "__args__", (annotation,)) if isinstance(m, type)]
-    return {
-        m.model_fields["kind"].default if "kind" in m.model_fields else None: m
-        for m in models
-        if issubclass(m, Options)
-    }
+    models = _sections_in(field.annotation)
+    return {m.model_fields["kind"].default if "kind" in m.model_fields else None: m for m in models}
+
+
+def _sections_in(annotation: Any) -> Iterator[type[Options]]:
+    """The sections among the alternatives of a type."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _sections_in(get_args(annotation)[0])
+    elif origin in (Union, UnionType):
+        for alternative in get_args(annotation):
+            yield from _sections_in(alternative)
+    elif isinstance(annotation, type) and origin is None and issubclass(annotation, Options):
+        yield annotation
 
 
 def with_kinds(values: dict[str, Any], model: type[Options]) -> dict[str, Any]:
@@ -29,8 +38,9 @@ def with_kinds(values: dict[str, Any], model: type[Options]) -> dict[str, Any]:
             continue
         kind = None
         if None not in kinds:
-            section = {"kind": field.default.kind, **section}
-            kind = section["kind"]
+            if default := getattr(field.default, "kind", None):  # a solver of the user's may have none
+                section = {"kind": default, **section}
+            kind = section.get("kind")
         inner = kinds.get(kind) if kind is None or isinstance(kind, str) else None
         values[key] = with_kinds(section, inner) if inner else section
     return values

@@ -13,11 +13,12 @@ from typing import Any
 import yaml
 from pydantic import Field, ValidationError, create_model
 
+from mpies.config.config_type import ConfigType
 from mpies.config.kinds import kinds_of
 from mpies.config.messages import explain, one_line, quoted
 from mpies.config.recipes import find_config, is_environment_id
 from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, any_solver
-from mpies.envs.own import list_definitions
+from mpies.envs.own import importing_from, list_definitions
 from mpies.errors import ConfigError
 from mpies.paths import absolute, start_folder
 from mpies.solvers import find_solver
@@ -94,6 +95,9 @@ def validate_config(values: Mapping[str, Any], where: str, overridden: Sequence[
     return config
 
 
+ConfigType.read = lambda values: validate_config(values, "mpies.Config")
+
+
 def read_yaml(path: str | Path) -> Values:
     """The mapping in a YAML file, as plain values.  Raises ConfigError."""
     path = Path(path)
@@ -155,7 +159,7 @@ def _find_model(values: Mapping[str, Any]) -> type[Config]:
     kind = section.get("kind") if isinstance(section, dict) else None
     if not isinstance(kind, str) or ":" not in kind:
         return Config
-    own, field = find_solver(kind, start_folder()), Config.model_fields["solver"]
+    own, field = find_solver(kind, start_folder(), importing_from), Config.model_fields["solver"]
     return create_model(
         "Config", __base__=Config, solver=(any_solver(own), Field(field.default, description=field.description))
     )
@@ -185,7 +189,7 @@ def _apply(values: Values, override: str) -> None:
             raise ConfigError(
                 f"the command line: {name} is not a key, since {path} is {quoted(inner)} and not a section"
             )
-        values = inner
+        values[section] = values = dict(inner)  # by an alias of YAML's the same section may stand elsewhere, too
     values[key] = value
 
 

@@ -45,7 +45,11 @@ def explain(error: ValidationError, where: str, overridden: Sequence[str], model
     where: the file.  overridden: keys given on the command line, which is then named as the place.  model: of the
     config that was validated.
     """
-    problem = min(error.errors(), key=_urgency)
+    problems = error.errors()
+    # A union without a discriminator tells of all its kinds; those that are not meant say so.
+    others = [each["loc"][:-1] for each in problems if each["type"] == "literal_error" and each["loc"][-1] == "kind"]
+    meant = [each for each in problems if not any(each["loc"][: len(other)] == other for other in others)]
+    problem = min(meant or problems, key=_urgency)
     section, field, path, rest = _locate(problem["loc"], model)
     if rest[-1:] == ["[key]"]:  # The key itself is the wrong value, so it is no part of the path.
         rest = rest[:-2]
@@ -79,14 +83,21 @@ def _locate(
         kinds = kinds_of(field) if field else {}
         if not parts or not kinds:
             break
-        model = kinds[str(parts.pop(0))] if len(kinds) > 1 else next(iter(kinds.values()))
+        model = next(iter(kinds.values()))
+        if len(kinds) > 1:  # the location has the kind, or the name of the class where pydantic tries them all
+            tag = str(parts.pop(0))
+            model = next((each for kind, each in kinds.items() if tag in (kind, each.__name__)), model)
     return model, field, path, parts
 
 
 def _describe(problem: ErrorDetails, section: type[Options], field: FieldInfo | None, name: str) -> str:
     """What is wrong with the key `name`; may hold line breaks where the user's keys do."""
     kind, value = problem["type"], problem["input"]
-    message = problem["msg"].removeprefix("Value error, ")
+    message = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    if kind == "assertion_error":  # of a solver of the user's
+        if not message:
+            return f"{name} is refused by a validator of its class"
+        kind = "value_error"
     if kind == "value_error" and not message.startswith("must "):  # a complete sentence about keys of this section
         return f"{name}.{message}" if name else message
     if kind == "missing":
@@ -96,7 +107,7 @@ def _describe(problem: ErrorDetails, section: type[Options], field: FieldInfo | 
         word, _, value = str(problem["loc"][-1]).partition(":")
         if value and word in section.model_fields:
             return f"{name} is not a key; put a space after the colon: {word}: {value}"
-        return f"{name} is not a key; {_nearest_key(section, name)}"
+        return f"{name} is not a key; {'remove it' if field else _nearest_key(section, name)}"
     kinds = kinds_of(field)
     if kind.startswith("union_tag") and isinstance(value, dict):
         file = str(value.get("kind"))
@@ -159,8 +170,8 @@ def _cure(field: FieldInfo, name: str) -> str:
         values = field.default.model_dump(exclude={"kind"}, exclude_none=True)
         key = next(iter(values))
         return f"for instance {name}: {{{key}: {_as_yaml(values[key])}}}"
-    if field.default is not None:
-        return f"the default is {_as_yaml(field.default)}"
+    if (default := field.get_default(call_default_factory=True)) is not None:
+        return f"the default is {_as_yaml(default)}"
     stated = re.search("; default (.*)", field.description or "")
     return f"leave it out for the default, {stated[1]}" if stated else "leave it out for none"
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union
 
 from pydantic import Field, model_validator
 
+from mpies.config.config_type import ConfigType
 from mpies.config.kinds import kinds_of, with_kinds
 from mpies.envs import FUNCTIONS
 from mpies.envs.own import is_own
@@ -317,7 +318,7 @@ else:
     SolverSection = any_solver()
 
 
-class Config(Options):
+class Config(Options, metaclass=ConfigType):
     """A whole run."""
 
     seed: WholeNumber = Field(1, description="seed of all random numbers in the run")

@@ -53,8 +53,9 @@ def find_allocation(
 
 
 def read_hostfile(path: str | Path) -> tuple[list[str], int]:
-    """The hosts of a hostfile of Open MPI (NAME slots=N) or MPICH (NAME:N), and the slots of the first host.
+    """The hosts of a hostfile, and the slots of the first host.
 
+    A line is NAME slots=N (Open MPI), NAME:N (MPICH) or NAME N ... ($PE_HOSTFILE of Grid Engine).
     Without such a file there are no hosts and 0 slots.
     """
     try:
@@ -74,7 +75,8 @@ def parse_hosts(text: str, default: int = 0) -> dict[str, int]:
         if words := line.partition("#")[0].split():
             name, _, number = words[0].partition(":")
             given = re.search(r"(?<![\w-])slots=(\d+)", " ".join(words[1:]))  # not max_slots= or max-slots=
-            slots = given[1] if given else number
+            second = words[1] if words[1:] and words[1].isdecimal() else ""
+            slots = given[1] if given else number or second
             hosts[name] = hosts.get(name, 0) + (_leading_number(slots) if slots[:1].isdigit() else default)
     return hosts
 

@@ -23,6 +23,7 @@ from mpies.comm.limits import available_memory, find_limits
 from mpies.config.loading import load_config
 from mpies.errors import ConfigError
 from mpies.jobs.allocation import Allocation, find_allocation, output_of
+from mpies.jobs.launcher import list_pmi
 from mpies.runs.lock import STALE
 from mpies.scaling.cost import SMALL_RUN, NodeMemory, predict_cost
 from mpies.threads import VARIABLES
@@ -101,9 +102,8 @@ def check_mpi(allocation: Allocation) -> Findings:
     yield Finding("ok", "MPI", f"{name} behind mpi4py")
     program = mpiexec.find()
     if allocation.is_slurm:
-        known = (output_of(["srun", "--mpi=list"]) or "").replace("MPI plugin types are...", "").split()
-        kinds = [kind for kind in ("pmix", "pmi2") if kind in known]
-        yield Finding("ok", "starting ranks", f"srun has {' and '.join(kinds) or 'no PMI'}, mpirun is {program}")
+        kinds = " and ".join(list_pmi()) or "no PMI"
+        yield Finding("ok", "starting ranks", f"srun has {kinds}, mpirun is {program}")
         return
     if program is None:
         yield Finding("BAD", "mpiexec", "none beside this Python or on the path", 'pip install "mpies[mpi]"')

@@ -99,15 +99,22 @@ def describe_run(folder: Path, config: Config, resume: str, out: Path) -> str:
     if view.state() == "running":
         writer = view.writer()
         raise RunLocked(f"{folder}: is being written by process {writer['pid']} on {writer['host']}; wait, or stop it")
-    existing = next(parent for parent in (absolute(folder), *absolute(folder).parents) if parent.exists())
-    if not os.access(existing, os.W_OK):
-        raise ConfigError(f"{folder}: cannot be written (no permission for {existing}); choose another --out")
+    check_writable(folder)
     finished = find_finished_run(folder, config) if resume != "never" else None
     if finished:
         return finished.describe(config, out).removeprefix(f"{folder}: ")
     make_trackers(absolute(folder), config, lambda line: None)
     rows = read_metrics(absolute(folder))
     return f"continues after generation {rows[-1]['generation']}" if rows else "new"
+
+
+def check_writable(folder: Path) -> None:
+    """Raise ConfigError where a folder cannot be made or written."""
+    existing = next(parent for parent in (absolute(folder), *absolute(folder).parents) if parent.exists())
+    if not existing.is_dir():
+        raise ConfigError(f"{folder}: cannot be written ({existing} is a file); choose another --out")
+    if not os.access(existing, os.W_OK):
+        raise ConfigError(f"{folder}: cannot be written (no permission for {existing}); choose another --out")
 
 
 def describe_stop(stop: StopSection) -> str:

@@ -1,5 +1,6 @@
 """What mpirun and the ranks print on standard error, without mpirun's own reports of how ranks ended."""
 
+import contextlib
 import itertools
 import re
 import sys
@@ -53,5 +54,6 @@ def _split(line: str) -> list[str]:
 def write_lines(lines: Iterable[str]) -> None:
     """Write lines on this process's standard error; on a terminal above the live bar, which the ranks draw again."""
     clear = "\r\x1b[2K" if sys.stderr.isatty() and sys.stdout.isatty() else ""
-    sys.stderr.writelines(clear + line for line in lines)
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # nobody may read it any more
+        sys.stderr.writelines(clear + line for line in lines)
+        sys.stderr.flush()

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from mpies.config.recipes import find_recipes
 from mpies.errors import ConfigError
 from mpies.jobs.submit import Echo, Job, describe, predict_run, repository_file, submit, write_file
 from mpies.jobs.submit_sweep import as_sweep_file
+from mpies.runs.files import default_out
 from mpies.sweeps.trials import Sweep
 
 SLACK = 64 * 2**20  # bytes of shared memory beside the noise table, for MPI
@@ -206,6 +207,7 @@ def launch(
     base: a folder of Kustomize to build on, or None for the repository's own.  image: as for `overlay`.
     sweep: what the job trains, if that is no run.
     """
+    summary = describe(job)  # it names the config as the user does
     if sweep:
         own = find_files_of_sweep(sweep)
         job, text = as_sweep_file(job, sweep)
@@ -213,6 +215,8 @@ def launch(
         own = find_own_files(flatten_settings(resolved(load_config(job.config, job.overrides))))
         file = Path(job.config)
         text = file.read_text() if file.is_file() else as_yaml(read_config(file))
+        if not file.is_file():  # an environment, such as room.py:Room
+            job = replace(job, config=f"{default_out(file, ()).name}.yaml")
     base_folder = Path(base) if base else repository_file("k8s/mpi-operator/base")
     if not _is_valid(Path(job.config).name):
         raise ConfigError(
@@ -232,7 +236,7 @@ def launch(
     for name, content in files.items():
         write_file(folder / name, content)
     write_file(folder / "kustomization.yaml", kustomization)
-    echo(f"{folder}: {describe(job)}")
+    echo(f"{folder}: {summary}")
     if not base:
         echo(DEFAULT_BASE)
     if not image:

@@ -139,11 +139,20 @@ def find_slurm_launcher(hosts: Sequence[Host], wanted: str = "auto") -> Launcher
     raise ConfigError(f"no way to start connected ranks (--launcher {wanted}): {what}")
 
 
+def list_pmi() -> list[str]:
+    """The kinds of PMI that srun offers, the preferred one first; [] where there is no srun."""
+    try:
+        listed = subprocess.run(["srun", "--mpi=list"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    except OSError:
+        return []
+    known = listed.stdout + listed.stderr  # older versions of Slurm print it on standard error
+    return [kind for kind in ("pmix", "pmi2") if kind in known]
+
+
 def _slurm_launchers(wanted: str) -> list[Launcher]:
-    known = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True)
     launchers: list[Launcher] = []
-    for kind in ("pmix", "pmi2"):
-        if wanted in ("auto", "srun", f"srun:{kind}") and kind in known.stdout + known.stderr:
+    for kind in list_pmi():
+        if wanted in ("auto", "srun", f"srun:{kind}"):
             launchers += [Srun(kind), Srun(kind, is_native=True)] if kind == "pmix" else [Srun(kind)]
     if wanted in ("auto", "mpirun") and mpiexec.find():
         # Open MPI 4 and MPICH know no qualifiers.

@@ -37,6 +37,7 @@ class Placement:
         self.source, self.ranks, self.min_ranks, self.wait, self.way = source, ranks, min_ranks, wait, way
         self.is_stopped = is_stopped
         self.job = ""  # the name that all ranks of the job share
+        self.count_listed = 0  # how many hosts there were when they were last looked for
         self._silent: set[str] = set()  # hosts whose silence has been reported
         check_slots(source.hosts(), ranks, min_ranks)
 
@@ -49,6 +50,7 @@ class Placement:
         end_leftovers(self.job)
         while True:
             listed, unlisted = self._list(is_first)
+            self.count_listed = len(listed)
             answers = ask_hosts(listed, self.way, self.job)
             fit = [answer.host for answer in answers if not answer.problem]
             for answer in answers:

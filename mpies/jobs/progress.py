@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,19 @@ WORTH = 2  # a restart must save this many times what it costs
 
 
 class RunProgress:
-    """The runs that a job writes, seen from outside.  runs: their directories; what is not there yet is no progress."""
+    """The runs that a job writes, seen from outside; what is not there yet is no progress.
 
-    def __init__(self, runs: Iterable[Path]) -> None:
-        self.runs = list(runs)
+    list_runs: tells their directories.  runs: these, as of the last `refresh`.
+    job: how the names begin that its ranks have in the locks of runs; others may train trials of the same sweep.
+    """
+
+    def __init__(self, list_runs: Callable[[], Iterable[Path]], job: str = "") -> None:
+        self._list_runs, self._job = list_runs, job
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take note of runs that are new: the sampler of a sweep may have proposed some."""
+        self.runs = list(self._list_runs())
 
     def length(self) -> int:
         """Bytes of all metrics.csv; it grows with each generation."""
@@ -46,13 +55,15 @@ class RunProgress:
         return all(run in now and now[run] != before.get(run) for run in self.runs)
 
     def writer(self) -> str:
-        """What tells the rank that holds, or held last, the lock of the current run from others; '' without one."""
+        """What tells the job's rank that holds, or held last, the lock of a run from others; '' without one."""
         newest, token = 0.0, ""
         for run in self.runs:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 file = run / LOCK_FILE
                 if (moment := file.stat().st_mtime) > newest:
-                    newest, token = moment, str(json.loads(file.read_text())["token"])
+                    owner = json.loads(file.read_text())
+                    if str(owner["job"]).startswith(self._job):
+                        newest, token = moment, str(owner["token"])
         return token
 
     def current(self) -> Path | None:
@@ -84,16 +95,15 @@ class Pace:
     left: float
 
 
-def measure_pace(run: Path, stop: StopSection, since: int) -> Pace | None:
-    """The Pace of a run; None before two generations after generation `since`, where the present ranks began."""
-    rows = [row for row in read_metrics(run) if int(row["generation"]) > since]
-    return pace_of(rows, stop)
+def recent_rows(run: Path) -> list[dict[str, str]]:
+    """The newest rows of metrics.csv, of which `pace_of` tells the Pace, since a rank 0 last began to write the run."""
+    rows = read_metrics(run)
+    return [row for row in rows[-RECENT - 1 :] if row.get("starts") == rows[-1].get("starts")]
 
 
 def recent_pace(run: Path, stop: StopSection) -> tuple[Pace, int] | None:
     """The Pace of a run, and on how many ranks; None before two generations since a rank 0 last began to write it."""
-    rows = read_metrics(run)
-    rows = [row for row in rows[-RECENT - 1 :] if row.get("starts") == rows[-1].get("starts")]
+    rows = recent_rows(run)
     pace = pace_of(rows, stop)
     return None if pace is None else (pace, int(rows[-1]["ranks"]))
 

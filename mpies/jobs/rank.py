@@ -13,6 +13,7 @@ from pathlib import Path
 from mpies.comm import RANKS, Communicator, connect
 from mpies.comm.together import CollectiveError
 from mpies.config.loading import load_config
+from mpies.envs.interrupt import is_interrupt
 from mpies.errors import (
     FAILED,
     FAILED_FOR_GOOD,
@@ -85,7 +86,10 @@ def train_on_this_rank(
 
 
 def run_on_this_rank(work: Callable[[Communicator], int]) -> int:
-    """Do work(comm), this rank's part of a job.  Returns its exit code, or the one of how it failed."""
+    """Do work(comm), this rank's part of a job.  Returns its exit code, or the one of how it failed.
+
+    Raises KeyboardInterrupt where Ctrl-C ends the work of a single rank.
+    """
     try:
         comm = connect()
     except ConfigError as error:  # no rank knows of the others; the first one speaks
@@ -111,7 +115,9 @@ def run_on_this_rank(work: Callable[[Communicator], int]) -> int:
         code = USER_ERROR
     except MemoryError as error:
         print_error(f"rank {comm.rank} on {socket.gethostname()}: there is not enough memory ({printable(str(error))})")
-    except BaseException:
+    except BaseException as error:
+        if comm.size == 1 and is_interrupt(error):
+            raise
         print_error(f"rank {comm.rank} on {socket.gethostname()} failed:\n{traceback.format_exc()}")
     comm.abort(code)  # the other ranks would wait for ever
     return code

@@ -1,4 +1,4 @@
-"""One start of the ranks, and what is watched while they run: hosts that come back, and an mpirun that hangs."""
+"""One start of the ranks, and what is watched while they run: hosts that come back, and ranks or mpirun that hang."""
 
 import contextlib
 import time
@@ -7,20 +7,22 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 
+from mpies.comm.processes import variable_of_children
 from mpies.errors import UserError
 from mpies.jobs.hosts import Host
 from mpies.jobs.placement import Placement, count_ranks
 from mpies.jobs.progress import RunProgress
 
+LOCAL_SIZE = "OMPI_COMM_WORLD_LOCAL_SIZE"  # the variable in which Open MPI tells a rank how many its host has
 LOOK = 5.0  # seconds between two looks for hosts that have come back, and at runs that are finished
-TEARDOWN = 10.0  # seconds that mpirun may take to end when no rank writes any more
+TEARDOWN = 10.0  # seconds that mpirun may take to end when no rank writes any more, or one has ended at the start
 
 
 @dataclass
 class Start:
     """One start of the ranks.
 
-    hosts: None for this host alone.  began: time.time().  generation, writer, finished: of the runs before it.
+    hosts: None for this host alone.  began: time.time().  writer, finished: of the runs before it.
     measured: by Supervisor.measure before it.
     cause: why there is a start after the first one, '' for the first.  stopped_at: time.time() of the last generation
     before it.  length: of the runs when its rank 0 began to write; None before.  first_row: time.time() of its first
@@ -30,7 +32,6 @@ class Start:
     hosts: list[Host] | None
     ranks: int
     began: float
-    generation: int
     writer: str
     finished: dict[Path, tuple[int, int]]
     measured: int = 0
@@ -86,6 +87,29 @@ class GrowthWatch:
         return []
 
 
+class StartUpWatch:
+    """Tells when a rank of this host has ended before all were connected.
+
+    Under ULFM, mpirun leaves it to the other ranks to go on without one, but MPI_Init waits for it for ever.
+    """
+
+    def __init__(self, mpirun: int, start: Start) -> None:
+        self._mpirun, self._start = mpirun, start
+        self._next = 0.0
+        self._lacking_since: float | None = None
+
+    def has_hung(self) -> bool:
+        """Whether to end mpirun: no rank writes a run yet, and for TEARDOWN seconds ranks of this host are absent."""
+        now = time.monotonic()
+        if self._start.length is not None or now < self._next:
+            return False
+        self._next = now + 1.0
+        sizes = variable_of_children(self._mpirun, LOCAL_SIZE)
+        is_lacking = len(sizes) < int(next(iter(sizes), 0))
+        self._lacking_since = (self._lacking_since or now) if is_lacking else None
+        return self._lacking_since is not None and now - self._lacking_since >= TEARDOWN
+
+
 class TeardownWatch:
     """Tells when mpirun hangs although its ranks have ended.
 
@@ -106,6 +130,7 @@ class TeardownWatch:
         if self._start.hosts is None or self._start.length is None or now < self._next:
             return False
         self._next = now + (1.0 if is_asked else LOOK)  # a sweep may have a thousand runs, on a network's disk
+        self._progress.refresh()
         may_be_over = is_asked or self._progress.is_finished_since(self._start.finished)
         is_over = may_be_over and not self._progress.writer()
         self._idle_since = (self._idle_since or now) if is_over else None

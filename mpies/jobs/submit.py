@@ -32,6 +32,7 @@ class Job:
     """What a run, or a sweep, asks of a cluster.
 
     command: of mpies, train or sweep.  config: a path, or a recipe's name.  options: of the command, besides --out.
+    base: of a sweep, the config that its trials change, or its file where that holds all of it; '' of a run.
     memory, shared: bytes of a node, and how many of them are shared memory.
     seconds: the time limit.  warning: seconds before it at which the job is sent a signal.
     longest: seconds of all its generations with episodes as long as they can be; None where that was not measured.
@@ -52,6 +53,7 @@ class Job:
     partition: str | None = None
     command: str = "train"
     options: tuple[str, ...] = ()
+    base: str = ""
 
     def __post_init__(self) -> None:
         """Raise ConfigError where `out` has no name, after which the job and its files are called."""
@@ -133,7 +135,7 @@ def describe(job: Job) -> str:
     """A Job in one line."""
     size = f"{job.nodes} nodes x {job.ranks_per_node} ranks, {job.memory / 2**30:.1f} GB each"
     if job.longest is None:
-        measure = f"mpies bench {shlex.quote(job.config)} --out FILE"
+        measure = f"mpies bench {shlex.quote(job.base or job.config)} --out FILE"
         return f"{size}; its duration was not measured: {measure}, then --constants FILE"
     return f"{size}; its generations take {job.longest / 3600:.1f} h at most"
 

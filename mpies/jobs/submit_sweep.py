@@ -67,6 +67,7 @@ def plan_sweep(
         partition=partition,
         command="sweep",
         options=(*options.words(), *(("--ranks-per-run", str(ranks_per_run)) if ranks_per_run else ())),
+        base=sweep.where,
     )
     return job, sweep
 

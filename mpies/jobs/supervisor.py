@@ -8,6 +8,7 @@ It judges by the run directory how a start has ended, as mpirun may say 0 after 
 
 import contextlib
 import ctypes
+import itertools
 import os
 import select
 import signal
@@ -31,8 +32,8 @@ from mpies.jobs.forwarder import Forwarder, write_lines
 from mpies.jobs.hosts import RESTARTS, Host, Where, find_source, names_of
 from mpies.jobs.launcher import Launcher, Mpirun, find_slurm_launcher
 from mpies.jobs.placement import Placement, TooFewHosts, count_ranks, missing_in
-from mpies.jobs.progress import RunProgress, growth_pays, measure_pace, newest_generation
-from mpies.jobs.start import GrowthWatch, Start, TeardownWatch
+from mpies.jobs.progress import RunProgress, growth_pays, newest_generation, pace_of, recent_rows
+from mpies.jobs.start import GrowthWatch, Start, StartUpWatch, TeardownWatch
 from mpies.paths import absolute
 from mpies.runs.files import default_out
 
@@ -79,7 +80,7 @@ class Supervisor:
         self._launcher = launcher or Mpirun()
         self._launcher.added[JOB] = self.job = uuid.uuid4().hex
         self._arguments, self._ranks, self._placement = list(arguments), ranks, placement
-        self._runs, self._progress = runs, RunProgress(runs())
+        self._progress = RunProgress(runs, self.job)
         self._restarts, self._stop_section = restarts, stop
         self.output: int | None = None
         self.write: Callable[[Iterable[str]], object] = write_lines
@@ -115,7 +116,9 @@ class Supervisor:
         process = self._process
         if self._signals == 2 and process and process.poll() is None:
             process.terminate()
-            threading.Timer(PATIENCE, process.kill).start()
+            timer = threading.Timer(PATIENCE, process.kill)
+            timer.daemon = True  # nobody waits for it when mpirun has ended before
+            timer.start()
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.received.append(number)
@@ -168,7 +171,7 @@ class Supervisor:
                 lost = missing_in(hosts, start.hosts)
                 restarts, fruitless = restarts + 1, 0 if has_grown or lost else fruitless + 1
                 # A host may be lost while ranks start, and back before it is asked.
-                tolerated = FRUITLESS if self._placement and len(self._placement.source.hosts()) > 1 else 0
+                tolerated = FRUITLESS if self._placement and self._placement.count_listed > 1 else 0
                 if restarts > self._restarts or fruitless > tolerated:
                     return self._give_up(code, newest, restarts)
                 cause = f"the loss of {names_of(lost)}" if lost else f"an unexpected end (code {code})"
@@ -188,14 +191,14 @@ class Supervisor:
 
     def _start(self, hosts: list[Host] | None, cause: str = "", stopped_at: float = 0.0) -> Start:
         ranks = count_ranks(hosts) if hosts else self._ranks
-        generation = newest_generation(self._progress.current())
-        now = Start(hosts, ranks, time.time(), generation, self._progress.writer(), self._progress.finished())
+        now = Start(hosts, ranks, time.time(), self._progress.writer(), self._progress.finished())
         now.cause, now.stopped_at, now.measured = cause, stopped_at, self.measure()
         if hosts or cause:
             after = f" after {cause}" if cause else ""
             self._report("INFO", f"starting {now.describe()} by {self._launcher.name}{after}")
         if cause:  # the run is there now, and is meant to go on
-            self._arguments = ["auto" if word == "never" else word for word in self._arguments]
+            pairs = itertools.pairwise(["", *self._arguments])
+            self._arguments = ["auto" if pair == ("--resume", "never") else pair[1] for pair in pairs]
         return now
 
     def _run_once(self, start: Start) -> int:
@@ -219,7 +222,7 @@ class Supervisor:
                 text=True,
                 errors="replace",
                 process_group=0,
-                preexec_fn=self._die_with_parent,
+                preexec_fn=self._prepare_child,
             )
             assert process.stderr
             errors = Forwarder(process.stderr, self.write)
@@ -248,7 +251,7 @@ class Supervisor:
     def _wait(self, process: subprocess.Popen[str], start: Start) -> int:
         """Wait for mpirun's end, and ask the ranks to stop when a signal has arrived.  Returns the exit code."""
         growth = GrowthWatch(self._placement, self.growth_pays, self._looker, start)
-        teardown = TeardownWatch(self._progress, start)
+        start_up, teardown = StartUpWatch(process.pid, start), TeardownWatch(self._progress, start)
         is_asked = False
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -261,6 +264,9 @@ class Supervisor:
                     return self._end(process, REQUEUE)
                 process.send_signal(signal.SIGUSR1)
                 is_asked = True
+            if start_up.has_hung():
+                self._report("ERROR", "a rank of this host ended before all ranks were connected")
+                return self._end(process, FAILED)
             if teardown.has_hung(is_asked):
                 return self._end(process, REQUEUE if is_asked else FAILED)
 
@@ -279,7 +285,7 @@ class Supervisor:
         What ranks of the start before may still write does not count.
         """
         if start.length is None:
-            self._progress.runs = list(self._runs())
+            self._progress.refresh()
             if self._progress.writer() in ("", start.writer):
                 return
             start.length = self._progress.length()
@@ -301,14 +307,18 @@ class Supervisor:
 
     def _run_growth_pays(self, start: Start, more: int) -> bool:
         run, stop = self._progress.current(), self._stop_section() if self._stop_section else None
-        pace = measure_pace(run, stop, start.generation) if run and stop else None
+        pace = pace_of(recent_rows(run), stop) if run and stop else None
         if pace is None or stop is None:
             return False
         return growth_pays(pace, start.ranks, more, start.start_up(pace.seconds), stop.grace)
 
-    def _die_with_parent(self) -> None:
-        """In the child: have the kernel send SIGTERM when the supervisor dies, even by SIGKILL."""
+    def _prepare_child(self) -> None:
+        """In the child: have the kernel send SIGTERM when the supervisor dies, even by SIGKILL.
+
+        The ranks may also print on the terminal whose foreground is the supervisor's: `stty tostop` would stop them.
+        """
         self._libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 
 
 def is_unread(descriptor: int) -> bool:

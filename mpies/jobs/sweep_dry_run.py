@@ -1,10 +1,13 @@
 """What `mpies sweep` would do: all trials are checked and listed, and nothing is written."""
 
+from pathlib import Path
+
 import click
 
 from mpies.comm import Communicator
 from mpies.comm.together import do_together
 from mpies.errors import FINISHED, escape
+from mpies.jobs.dry_run import check_writable
 from mpies.jobs.rank import run_on_this_rank
 from mpies.jobs.sweep import SweepRequest, check_ranks_per_run
 from mpies.scaling.model import Constants, read_constants
@@ -44,6 +47,7 @@ def describe_sweep(request: SweepRequest, ranks: int, node_ranks: int) -> list[s
     check_ranks_per_run(request.ranks_per_run, ranks)
     check_listed(folder)
     folder.check()
+    check_writable(Path(folder.name))
     forecast, left = Forecast(folder.sweep, constants), folder.count_left()
     configs = {trial.label: folder.sweep.config(trial) for trial in reversed(folder.list_to_check())}
     ranks_per_run = request.ranks_per_run or choose_ranks_per_run(

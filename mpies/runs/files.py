@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,7 +19,8 @@ def write_atomically(path: str | Path, content: bytes | bytearray, sync: bool = 
     if path.parent == Path("/dev") or path.is_char_device() or path.is_fifo():
         path.write_bytes(content)
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Drawn, since processes of two containers may have the same number, and two threads have it.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(temporary, "wb") as file:
             file.write(content)

@@ -77,7 +77,7 @@ def read_first_policy(path: Path, name: str, policy: Policy) -> Arrays:
         found = READERS[path.suffix](path, policy)
     except RunError as error:
         raise ConfigError(f"policy.init_from: {name} {str(error).removeprefix(f'{path}: ')}") from None
-    except (OSError, zipfile.BadZipFile, KeyError, ValueError, EOFError, pickle.UnpicklingError) as error:
+    except Exception as error:  # the readers of zip, pickle, JSON and HDF5 raise anything where a file is damaged
         words = " ".join(str(error).split())
         raise ConfigError(f"policy.init_from: {name} cannot be used ({words}); see docs/policies.md") from None
     check_fit(found, name, policy)

@@ -54,8 +54,9 @@ class Evaluation:
 
     @property
     def interval(self) -> float:
-        """Half the width of the 95 % confidence interval of the mean."""
-        return CONFIDENCE * self.deviation / math.sqrt(len(self.returns))
+        """Half the width of the 95 % confidence interval of the mean; NaN for a single episode, which tells nothing."""
+        count = len(self.returns)
+        return CONFIDENCE * self.deviation / math.sqrt(count) if count > 1 else math.nan
 
     def rank_among(self, returns: npt.NDArray[np.float64]) -> float:
         """The share of a generation's `returns` (n,) below an episode of the mean: 0.5 where noise changes nothing."""

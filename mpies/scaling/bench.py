@@ -2,6 +2,8 @@
 
 import contextlib
 import datetime
+import errno
+import os
 import statistics
 import tempfile
 import time
@@ -18,6 +20,7 @@ from mpies.config.loading import as_yaml, load_config, validate_config
 from mpies.config.schema import Config
 from mpies.envs.base import VectorEnv
 from mpies.errors import ConfigError
+from mpies.paths import absolute
 from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import Player, RolloutQueue, play_alone
 from mpies.runs.files import write_atomically
@@ -319,6 +322,7 @@ def bench(
     config = do_together(comm, lambda: load_config(path, overrides) if path else None)
     if config:
         do_together(comm, lambda: build_task(config, comm).close())  # refuses at once what cannot run
+    do_together(comm, lambda: require_writable(out) if out and comm.is_root else None)  # not after all measurements
     machine = measure_machine(comm, repeats)
     workload = measure_task(comm, config, Path(path).stem, generations) if config and path else None
     measured: dict[str, Any] = {
@@ -341,14 +345,31 @@ def write_constants(constants: Constants, out: str) -> None:
     try:
         write_atomically(out, text.encode())
     except OSError as error:
-        raise ConfigError(f"--out {out}: cannot be written ({error.strerror}); give another file") from None
+        raise _unwritable(out, error) from None
+
+
+def require_writable(out: str) -> None:
+    """Raise ConfigError where `write_constants` could not write this file.  Nothing is changed."""
+    path = absolute(out)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if path.parent != Path("/dev") and not (path.is_char_device() or path.is_fifo()):  # others are replaced
+            tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise _unwritable(out, error) from None
+
+
+def _unwritable(out: str, error: OSError) -> ConfigError:
+    return ConfigError(f"--out {out}: cannot be written ({error.strerror}); give another file")
 
 
 def describe(constants: Constants) -> str:
     """The Constants as a table for people."""
     machine, workload, measured = constants.machine, constants.task, constants.measured
+    ranks, nodes = (f"{measured[name]} {name[: None if measured[name] > 1 else -1]}" for name in ("ranks", "nodes"))
     lines = [
-        f"{measured['ranks']} ranks on {measured['nodes']} nodes, {measured['processor']}",
+        f"{ranks} on {nodes}, {measured['processor']}",
         f"{'noise summed by one core':<28} {machine.core_streaming / 1e9:10.2f} GB/s",
         f"{'by all ranks of a node':<28} {machine.node_streaming / 1e9:10.2f} GB/s",
     ]

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pydantic import AliasChoices, Field, ValidationError
 
 from mpies.config.loading import load_config, read_yaml
+from mpies.config.messages import explain
 from mpies.config.schema import Config
 from mpies.errors import ConfigError
 from mpies.rollouts.batch import rollout_record
@@ -24,6 +25,7 @@ from mpies.scaling.schedule import Schedule, completion_times
 from mpies.solvers.noise import LINE
 from mpies.solvers.options import Count, NonNegative, Options, Positive, Text, WholeNumber
 from mpies.training.task import Task
+from mpies.views.plots import plain_text
 
 MOST_RANKS = 1_000_000  # that a prediction takes; the time that it needs grows with them
 FEWEST, MOST = 4, 32  # bounds on the number of generations that a prediction averages
@@ -138,11 +140,8 @@ def read_constants(path: str | Path) -> Constants:
     try:
         return Constants.model_validate(values)
     except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(map(str, problem["loc"]))
-        raise ConfigError(
-            f"{path}: {key}: {problem['msg']}; such a file is written by mpies bench --out FILE"
-        ) from None
+        problem = explain(error, str(path), (), Constants)
+        raise ConfigError(f"{problem}; such a file is written by mpies bench --out FILE") from None
 
 
 def parse_workload(text: str) -> Workload:
@@ -322,18 +321,20 @@ def describe(
     price: of a core hour; None shows core hours.
     """
     longest = f", at most {workload.longest:g} s" if workload.longest else ""
-    unit = f"{'cost' if price else 'core hours'}/{generations}"
+    unit = f"{'core hours' if price is None else 'cost'}/{generations}"
+    width = max(14, len(unit))
+    whole = 24 + width
     lines = [
         f"{workload.name}: {workload.parameters:,} parameters, {workload.episodes:,} episodes of "
         f"{workload.seconds:.3g} s a generation (CV {workload.variation:.2f}{longest})",
         "",
-        f"{'':>7}  {'without overlap':^38}  {'with the overlap in the last column':^38}",
-        f"{'ranks':>7}" + 2 * f"  {'s/generation':>12} {'efficiency':>10} {unit:>14}" + "  overlap",
+        f"{'':>7}  {'without overlap':^{whole}}  {'with the overlap in the last column':^{whole}}",
+        f"{'ranks':>7}" + 2 * f"  {'s/generation':>12} {'efficiency':>10} {unit:>{width}}" + "  overlap",
     ]
     for pair in pairs:
         cells = [
             f"  {prediction.seconds:>12.4g} {prediction.efficiency:>10.3f} "
-            f"{_cost(prediction, generations, price):>14,.4g}"
+            f"{_cost(prediction, generations, price):>{width},.4g}"
             for prediction in pair
         ]
         lines.append(f"{pair[0].ranks:>7,}" + "".join(cells) + f"  {pair[1].overlap:>7g}")
@@ -346,7 +347,7 @@ def describe(
 
 def _cost(prediction: Prediction, generations: int, price: float | None) -> float:
     """Core hours of these generations, or what they cost."""
-    return prediction.ranks * prediction.seconds * generations / 3600 * (price or 1)
+    return prediction.ranks * prediction.seconds * generations / 3600 * (1 if price is None else price)
 
 
 def _time(seconds: float) -> str:
@@ -370,7 +371,8 @@ def draw_plot(path: str | Path, workload: Workload, pairs: Sequence[tuple[Predic
     ranks = [pair[0].ranks for pair in pairs]
     for place, label in enumerate(("without overlap", "with overlap")):
         axes.plot(ranks, [pair[place].efficiency for pair in pairs], marker="o", label=label)
-    axes.set(xscale="log", ylim=(0, 1.05), xlabel="ranks", ylabel="share of time spent playing", title=workload.name)
+    axes.set(xscale="log", ylim=(0, 1.05), xlabel="ranks", ylabel="share of time spent playing")
+    axes.set_title(plain_text(workload.name))
     axes.grid(alpha=0.3)
     axes.legend()
     try:

@@ -39,14 +39,17 @@ class SweepFolder:
     """The folder of a sweep.
 
     path: as an absolute path.  name: the same as it was given.  job: what the locks of its trials' runs are held by.
+    With a sampler, raises ConfigError where the folder holds something else than this sweep.
     """
 
     def __init__(self, folder: str | Path, sweep: Sweep, job: str = "") -> None:
         self.path, self.name, self.sweep, self.job = absolute(folder), str(folder), sweep, job
+        self.halving: Halving | None = None
+        if sweep.sampler:
+            self.check()  # what another sweep has proposed has other keys
         self.proposals = Proposals(self.path, sweep, self.has_failed) if sweep.sampler else None
         self.trials = sweep.list_proposed(self.proposals.batches) if self.proposals else sweep.list_trials()
         self._done: set[str] = set()  # names of the trials that are known to be finished or to have failed
-        self.halving: Halving | None = None
         if sweep.halving:
             self.halving = Halving(sweep.halving, self.path, sweep, self.trials, self.has_failed)
 
@@ -74,8 +77,10 @@ class SweepFolder:
         if self.halving:
             self.halving.check()
         if not (self.path / SWEEP_FILE).exists():
-            entries = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
-            if self.path.exists() and (not self.path.is_dir() or {*entries} - {GUARD_FILE}):
+            names = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
+            # Another job may be writing the sweep, or have been killed while it did.
+            others = [name for name in names if name != GUARD_FILE and not name.startswith(f".{SWEEP_FILE}.")]
+            if others or (self.path.exists() and not self.path.is_dir()):
                 raise ConfigError(f"{self.name}: is neither empty nor a sweep; choose another --out")
             return
         file = f"{self.name}/{SWEEP_FILE}"

@@ -93,7 +93,10 @@ class SweepScreen:
         return len(self._folder.trials) + (proposals.left * len(seeds) if proposals else 0)
 
     def _describe_best(self) -> str:
-        standings = rank_settings(list(self._ended.values()))
+        results = [*self._ended.values()]
+        if self._folder.halving:  # the best ones have not ended yet
+            results += [self._results.read(trial) for trial in self._folder.trials if trial.name not in self._ended]
+        standings = rank_settings(results)
         if not standings or not standings[0].rank:
             return ""
         first = standings[0]

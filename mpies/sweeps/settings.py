@@ -101,6 +101,8 @@ def _make_distribution(key: str, kind: str, values: Any) -> Distribution:
             f"vary: {key}: {kind} must be two {what} numbers{least}, the lower one first, such as {example}, but is "
             f"{quoted(values)}"
         )
+    if kind == "integer" and not -(2**63) <= low < high < 2**63:  # NumPy and Optuna draw no larger ones
+        raise ConfigError(f"vary: {key}: integer must be within 64 bits, but is {quoted(values)}; take a smaller range")
     return Distribution(kind, [low, high])
 
 
@@ -139,7 +141,10 @@ def read_seeds(given: Any) -> list[int]:
         is_valid = all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in given)
         if is_valid and len({*given}) == len(given):
             return list(given)
-    raise ConfigError(f"seeds must be a number such as 5, a range such as 6..10, or a list, but is {quoted(given)}")
+    raise ConfigError(
+        "seeds must be a number such as 5, a range such as 6..10, or in a file or in Python a list such as [1, 3], "
+        f"but is {quoted(given)}"
+    )
 
 
 def list_settings(vary: Mapping[str, Any], trials: int | None, draw_seed: int) -> list[Settings]:

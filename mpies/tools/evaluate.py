@@ -36,7 +36,8 @@ def evaluate_policy(path: str | Path, episodes: int, seed: int | None = None) ->
     """Play held-out episodes of a policy file or a run's best policy.
 
     Returns the results, ready for JSON.  Where episodes failed, mean and the like are those of the others; `failures`
-    counts them, `reasons` has their messages, and `returns` has None in their places.
+    counts them, `reasons` has their messages, and `returns` has None in their places.  `interval` is half the width of
+    the 95 % confidence interval, None where fewer than two episodes worked.
     """
     policy = load_policy(path)
     records, failures = play_held_out(policy, episodes, seed)
@@ -50,7 +51,7 @@ def evaluate_policy(path: str | Path, episodes: int, seed: int | None = None) ->
         "episodes": episodes,
         "mean": evaluation.mean if has_any else None,
         "std": evaluation.deviation if has_any else None,
-        "interval": evaluation.interval if has_any else None,
+        "interval": evaluation.interval if len(returns) > 1 else None,
         "min": float(returns.min()) if has_any else None,
         "max": float(returns.max()) if has_any else None,
         "length": evaluation.length if has_any else None,
@@ -70,6 +71,9 @@ def describe_evaluation(result: dict[str, Any]) -> str:
         if failures == episodes:
             return subject
         subject += "; of the others"
+    if result["interval"] is None:
+        mean, length = format_return(result["mean"]), result["length"]
+        return f"{subject}: return {mean} in a held-out episode of {length:.0f} steps"
     low, high = result["mean"] - result["interval"], result["mean"] + result["interval"]
     return (
         f"{subject}: mean return {format_return(result['mean'])} over {episodes - failures} held-out episodes "

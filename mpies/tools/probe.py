@@ -118,6 +118,7 @@ def probe(environment: str, steps: int, episodes: int) -> Probe:
 
     environment: an id or the path of a config.  steps: of an episode, at most.
     episodes: over which the memory is watched; 0 does not measure it.
+    Raises EnvironmentProblem where the other process does not play to its end.
     """
     section = section_of(environment)
     backend, problem = try_out(section)
@@ -125,13 +126,18 @@ def probe(environment: str, steps: int, episodes: int) -> Probe:
         return Probe(backend, [], [], [], [], None, problem=problem)
     failures: list[str] = []
     with other_process(environment, steps) as other:
-        printed = ""
+        printed = None
         if section.instances_per == "node":  # the two processes must not play at the same time
             printed = other.communicate()[0]
         fresh = play_traces(section, trace_fresh, steps, False, failures)
         used = play_traces(section, trace_used, steps, False, failures)
         rebuilt = play_traces(section, trace_used, steps, True, failures)
-        printed = printed or other.communicate()[0]
+        printed = other.communicate()[0] if printed is None else printed
+    if other.returncode:
+        raise EnvironmentProblem(
+            f"{environment}: works in this process, but another one that played it ended with exit code "
+            f"{other.returncode}; what it wrote says why"
+        )
     elsewhere = re.findall(r"\b[0-9a-f]{64}\b", printed)[-len(SEEDS) :]  # the environment may print, too
     if len(failures) == len(fresh + used + rebuilt):
         return Probe(backend, fresh, elsewhere, used, rebuilt, None, failures, problem=failures[0])

@@ -20,6 +20,7 @@ TOLERANCE = 0.15  # of the range of a single curve; other package builds give ot
 LEAST_TOLERANCE = 0.05  # of the range of several curves
 CUT_SHORT = "not run to its end"  # how a run ended that no stop rule ended
 UNFINISHED = ("seconds", CUT_SHORT)  # ends of runs that more time would have taken further
+NOT_RUN, NOT_RUN_TO_THE_END = "not run", "not run to the end"  # in the place of a return, in tables
 
 Points = list[tuple[float, float]]  # of a curve: environment steps and return
 Curve = npt.NDArray[np.float64]  # (g, 2): environment steps, and the members' mean return
@@ -236,10 +237,10 @@ def list_recipes() -> str:
     for name, path in find_recipes().items():
         task = shorten(read_heading(path).task)
         if not has_record(name):
-            rows.append((name, task, "not begun", "", ""))
+            rows.append((name, task, NOT_RUN, "", ""))
             continue
         record = read_record(name)
-        ours = describe_return(record) if is_finished(record) else "not run to the end"
+        ours = describe_return(record) if is_finished(record) else NOT_RUN_TO_THE_END
         rows.append((name, task, ours, describe_seeds(record), describe_core_hours(record)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)

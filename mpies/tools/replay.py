@@ -79,6 +79,9 @@ class Replay:
         """
         while self.generation < generation:
             record = next(self._records, None)
+            if record is None:  # the ledger of a run that goes on may have grown since it was opened
+                self._records = ledger.read(self.path / "ledger.bin", after=self.generation)
+                record = next(self._records, None)
             if record is None:
                 raise RunError(
                     f"{self.path}: generation {wanted or generation} is not in its ledger, which ends at "

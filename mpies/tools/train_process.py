@@ -26,9 +26,10 @@ def require_mpiexec() -> str:
 
 def train(ranks: int, arguments: Sequence[str]) -> None:
     """Run `mpies train` with these arguments to its end, without MPI on one rank.  Raises TrainProcessFailed."""
-    command = [sys.executable, "-m", "mpies", "train", *arguments]
+    arguments = ["train", "--log-format", "text", *arguments]  # which find_reason reads, whatever MPIES_LOG says
+    command = [sys.executable, "-m", "mpies", *arguments]
     if ranks > 1:
-        command = mpiexec.command(require_mpiexec(), ranks, ["train", *arguments])
+        command = mpiexec.command(require_mpiexec(), ranks, arguments)
     done = mpiexec.run(command)
     if done.returncode:
         raise TrainProcessFailed(ranks, done.returncode, find_reason(done.stderr))

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 
 MOST_LINES = 5  # for the failures of a generation
+HOPELESS = 16  # batches: where all episodes of so many fail, more would not get a generation to its steps
 
 
 class EvaluationFailed(Exception):
@@ -81,6 +82,7 @@ class Evaluator:
     def evaluate(self, parts: Sequence[Part], generation: int, prefetch: Part | None = None) -> Population:
         """Play the members of a generation; batches of whole populations until the solver has enough.
 
+        It also ends where all episodes of the first HOPELESS batches failed.
         parts: the members of the first population.  Those of later ones are sampled from the spec of the last part.
         prefetch: the early part of the next generation, which ranks that run dry go on with; None where there is none.
         """
@@ -99,6 +101,8 @@ class Evaluator:
                 observations.append(sums)
             episodes, steps = sum(map(len, records)), sum(int(part["steps"].sum()) for part in records)
             if solver.is_complete(episodes, steps):
+                break
+            if len(records) == HOPELESS and all(np.isnan(part["total"]).all() for part in records):
                 break
             batch += 1
             whole = Part(parts[-1].spec, 0, solver.members(self.task.dimension))

@@ -132,6 +132,8 @@ def build_task(config: Config, comm: Communicator) -> "Task":
                 task = Task(config, node_size=comm.node_size)
                 if turn:
                     task.close()
+                elif isinstance(task.env, VectorEnv):
+                    task.env.try_second()
             except USER_ERRORS as problem:
                 error = problem
         if turns > 1:
@@ -209,10 +211,11 @@ class Task:
         section = config.environment
         self.env = env = make_task_env(section, node_size=self.node_size)
         env.try_out()
-        if isinstance(config.policy, ConvolutionalOptions) and not constants:
-            require_memory({"policy.reference": config.policy.reference * env.interface.observation_size})
+        options = config.policy
+        if isinstance(options, ConvolutionalOptions) and options.batch_normalization and not constants:
+            require_memory({"policy.reference": options.reference * env.interface.observation_size})
             random = stream(config.seed, REFERENCE)
-            constants = {"reference": draw_reference(env, config.policy.reference, random)}
+            constants = {"reference": draw_reference(env, options.reference, random)}
         try:
             self.policy = make_policy(config.policy, env.interface, constants)
         except PolicyProblem as error:
@@ -300,8 +303,8 @@ class Task:
                 wrong = wrong or f"{key} {theirs[key]}, but this policy has {ours[key]}"
         if wrong:
             raise ConfigError(f"policy.init_from: {path} has {wrong}; use the same policy and environment")
-        reference = saved.arrays.get("constants/reference")
-        if reference is not None and not np.array_equal(reference, self.policy.constants["reference"]):
+        images, own_images = saved.constants.get("reference"), self.policy.constants.get("reference")
+        if images is not None and own_images is not None and not np.array_equal(images, own_images):
             log.warning(
                 "policy.init_from: %s has other reference images than this run, which draws its own; the policy acts "
                 "differently at first (seed: %d gives the same images in the same environment)",

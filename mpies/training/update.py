@@ -9,10 +9,12 @@ import numpy.typing as npt
 from mpies.comm import Communicator
 from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import Config
+from mpies.envs.own import importing_from
 from mpies.paths import start_folder
 from mpies.solvers import find_solver, noise
 from mpies.solvers.base import Results, Solver
 from mpies.solvers.directions import Directions
+from mpies.solvers.problem import SolverProblem
 from mpies.solvers.update import sum_moments
 from mpies.training.generation import GenerationSpec, Part, Population
 from mpies.training.learner import Learner
@@ -22,7 +24,8 @@ FIRST_EARLY = 2  # the first generation, counted from 0, that may have an early 
 
 def make_solver(config: Config, dimension: int, directions: Directions | None = None) -> Solver[Any, Any]:
     """The solver of a config for `dimension` parameters.  directions: how members are cut from the noise table."""
-    return find_solver(config.solver.kind, start_folder())(config.solver, dimension, config.seed, directions=directions)
+    solver = find_solver(config.solver.kind, start_folder(), importing_from)
+    return solver(config.solver, dimension, config.seed, directions=directions)
 
 
 class Updater:
@@ -32,6 +35,7 @@ class Updater:
     generation: how many generations have been applied.
     early: how many members of a generation may begin before the one before it is complete.
     early_spec: what those of the coming generation are sampled from, once it has been broadcast.
+    Raises SolverProblem for a solver of the user's that has rows, and early members.
     """
 
     def __init__(self, config: Config, solver: Solver[Any, Any], comm: Communicator) -> None:
@@ -40,6 +44,11 @@ class Updater:
         self.generation = 0
         self._began: float | None = None  # when the coming generation did, on the stopwatch; None before it
         self.early = config.solver.early_members(config.overlap, solver.dimension)
+        if self.early and solver.rows:  # early members would need the rows of two generations
+            raise SolverProblem(
+                f"solver.kind {config.solver.kind}: overlap does not work with rows; leave it out, or send what the "
+                "members need as vectors of the proposal"
+            )
         self.early_spec: GenerationSpec | None = None
         self._upcoming: Part | None = None  # the early part of the generation after it
 

@@ -14,9 +14,11 @@ from mpies.views.plots import (
     COLOURS,
     MARKERS,
     WIDE,
+    draw_target,
     format_ticks,
     new_panels,
     paper_style,
+    plain_text,
     scale_axis,
     scale_returns,
     write_figure,
@@ -53,7 +55,7 @@ def draw_comparison(
     figure, panels = new_panels(width, BANDS[band] + place, len(tasks))
     looks = {label: number for number, label in enumerate(dict.fromkeys(group.label for group in groups))}
     for (task, inside), axes in zip(tasks.items(), panels, strict=True):
-        axes.set_title(task)
+        axes.set_title(plain_text(task))
         _draw_task(axes, inside, axis, band, scale, looks)
     handles: dict[str, Any] = {}
     for axes in panels:
@@ -83,9 +85,9 @@ def _draw_task(axes: "Axes", groups: Sequence[Group], axis: str, band: str, scal
             "markevery": (3 * number % 20, 20),
             "markersize": 4,
         }
-        axes.plot(x / size, sign * middle, color=colour, label=f"{group.label} ({seeds})", **marks)
+        axes.plot(x / size, sign * middle, color=colour, label=plain_text(f"{group.label} ({seeds})"), **marks)
     for target in targets:
-        axes.axhline(sign * target, color="black", linestyle="--", linewidth=1, label="target")
+        draw_target(axes, sign * target, "target")
     axes.set_xlabel(label)
     axes.set_ylabel("return, held out" if sign > 0 else "−return, held out")
     format_ticks(axes, axis)

@@ -84,7 +84,7 @@ def print_table(groups: Sequence[Group], machine: str = "") -> None:
     table = Table(*heads, box=box.SIMPLE)
     for row in rows:
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160, markup=False).print(table)
+    Console(width=None if sys.stdout.isatty() else 160, markup=False, emoji=False).print(table)
 
 
 def write_tables(groups: Sequence[Group], out: Path, machine: str = "") -> Iterator[Path]:

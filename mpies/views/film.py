@@ -25,6 +25,8 @@ def encode_stills(film: Path, count: int = STILLS) -> bytes | None:
         frames = [frame for number, frame in enumerate(imageio.v3.imiter(film)) if number in wanted]
     except (ImportError, OSError, ValueError, RuntimeError):
         return None
+    # Frames in shades of grey are (height, width).
+    frames = [frame if frame.ndim == 3 else np.stack(3 * [frame], axis=-1) for frame in frames]
     step = max(1, frames[0].shape[1] // STILL_WIDTH)
     strip = np.concatenate([frame[::step, ::step, :3] for frame in frames], axis=1)
     return bytes(imageio.v3.imwrite("<bytes>", strip, extension=".jpg"))

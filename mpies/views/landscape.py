@@ -172,7 +172,6 @@ def play_slice(trajectory: Trajectory, axes: Parameters, grid: int, episodes: in
     task = Task(trajectory.config, learner.constants)
     reach = np.abs((trajectory.means - final) @ axes.T).max(axis=0)
     steps = np.linspace(-1.1, 1.1, grid)[None] * np.maximum(reach, 1e-6)[:, None]
-    episodes = episodes if task.policy else 1
     seeds = np.tile(task.evaluation_seeds(HELD_OUT, 0, episodes), grid * grid)
     batch = RolloutBatch(
         seeds=seeds,
@@ -237,5 +236,7 @@ def write_landscape(
         plots["trajectory_umap"] = embed(points, trajectory.config.seed), ["UMAP 1", "UMAP 2"]
     for name, (flat, labels) in plots.items():
         yield from write_figure(path / name, draw_trajectory(trajectory, flat, labels, width), formats)
+    if trajectory.config.environment.function is not None:  # it is evaluated once
+        episodes = 1
     steps, returns = play_slice(trajectory, axes, grid, episodes)
     yield from write_figure(path / "landscape", draw_slice(trajectory, axes, steps, returns, episodes, width), formats)

@@ -74,6 +74,8 @@ class LivePlots:
 
         They may take more than the share, since training is over.
         """
+        if self._process and self._process.poll() is not None:  # it was killed, for instance when memory ran out
+            self._process, self._is_enabled = None, True
         self._request(DRAW_LAST)
         if self._process:
             assert self._process.stdin

@@ -54,6 +54,11 @@ def paper_style() -> Iterator[None]:
         yield
 
 
+def plain_text(text: str) -> str:
+    """A text of the user's for matplotlib, which would take what is between two dollar signs for a formula."""
+    return text.replace("$", r"\$")
+
+
 def new_figure(width: float, title: str) -> "tuple[Figure, Axes]":
     """An empty figure, `width` inches wide, and its axes; to be called in `paper_style`."""
     figure, panels = new_panels(width, title, 1)
@@ -70,7 +75,7 @@ def new_panels(width: float, title: str, count: int) -> "tuple[Figure, list[Axes
 
     figure = Figure((width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
-    figure.suptitle(title)
+    figure.suptitle(plain_text(title))
     for unused in axes[count:]:
         unused.remove()
     return figure, axes[:count]
@@ -79,7 +84,7 @@ def new_panels(width: float, title: str, count: int) -> "tuple[Figure, list[Axes
 def scale_returns(axes: "Axes", values: Floats, wanted: str = "auto", extremes: Floats = _NONE) -> float:
     """Set the scale of a vertical axis of returns.  Returns what they are to be multiplied by: 1, or -1 for costs.
 
-    values: means of returns.  extremes: other returns that are drawn.  wanted: one of SCALES; auto is logarithmic if
+    values: means of returns.  extremes: what else is drawn.  wanted: one of SCALES; auto is logarithmic if
     all have one sign and the values span more than a factor of WIDE_SPAN, as those of test functions do.  Of negative
     returns, the distance to 0 is drawn, with 0 far up.  Returns of both signs get an axis that is linear near 0.
     """
@@ -184,7 +189,8 @@ def _plot_return(
     column, at = curves[AXES[axis][0]], curves.is_evaluated
     label, size = scale_axis(axis, [column])
     others = [np.array(points, float) for _, points in beside]  # each (points, 2)
-    extremes = np.concatenate([curves["return_min"], curves["return_max"]])
+    target = [] if curves.target is None else [curves.target]
+    extremes = np.concatenate([curves["return_min"], curves["return_max"], target])
     sign = scale_returns(axes, np.concatenate([curves["return_mean"], curves["eval_mean"][at]]), scale, extremes)
     x, low, high = column / size, sign * curves["return_min"], sign * curves["return_max"]
     axes.fill_between(x, low, high, color=BLUE, alpha=0.15, linewidth=0, label="members, min to max")
@@ -194,9 +200,7 @@ def _plot_return(
         means, interval = sign * curves["eval_mean"][at], curves.interval[at]
         axes.errorbar(x[at], means, interval, label="evaluation, 95 % interval", **style)
     if curves.target is not None:
-        axes.axhline(
-            sign * curves.target, color="black", linestyle="--", linewidth=1, label=f"target {curves.target:g}"
-        )
+        draw_target(axes, sign * curves.target, f"target {curves.target:g}")
     for name, rows in curves.changes.items():
         if len(rows):
             marker, colour = CHANGES[name]
@@ -209,6 +213,12 @@ def _plot_return(
     if axes.get_yscale() == "linear":
         axes.set_ylim(*_return_limits(curves, [points[:, 1] for points in others]))
     format_ticks(axes, axis)
+
+
+def draw_target(axes: "Axes", height: float, label: str) -> None:
+    """Draw the line of a target.  A logarithmic axis has no place for 0."""
+    if height > 0 or axes.get_yscale() != "log":
+        axes.axhline(height, color="black", linestyle="--", linewidth=1, label=label)
 
 
 def _return_limits(curves: Curves, others: Sequence[Floats]) -> tuple[float, float]:

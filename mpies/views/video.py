@@ -1,5 +1,6 @@
 """Episodes to look at, in a window or recorded to a file."""
 
+import errno
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -61,9 +62,12 @@ class Video:
         self._frames = 0  # that were rendered
         self._stride = 1  # every so many frames one is written
         try:
+            if self.path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             self._unfinished.touch()
         except OSError as error:
-            raise ConfigError(f"{self.name}: cannot be written ({error.strerror}); give another --video") from None
+            cure = "it must be a file in a folder that you may write to"
+            raise ConfigError(f"{self.name}: cannot be written ({error.strerror}); {cure}") from None
 
     def add_frame(self, environment: Renderable) -> None:
         """Add what the environment looks like now.  Raises EnvironmentProblem where it renders no image."""
@@ -89,11 +93,13 @@ class Video:
 
     def close(self, is_complete: bool) -> None:
         """End the file.  One that is complete is renamed to `path`, another one is removed."""
-        if self._writer:
-            self._writer.close()
-            if is_complete:
-                os.replace(self._unfinished, self.path)
-        self._unfinished.unlink(missing_ok=True)
+        try:
+            if self._writer:
+                self._writer.close()
+                if is_complete:
+                    os.replace(self._unfinished, self.path)
+        finally:
+            self._unfinished.unlink(missing_ok=True)
 
 
 @contextmanager

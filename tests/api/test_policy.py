@@ -14,7 +14,7 @@ from mpies.runs.policy_file import PolicyFile
 from mpies.tools.evaluate import evaluate_policy
 from mpies.training.task import Task
 from tests.policies.examples import MODULE
-from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE
+from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, train
 
 SMALL = """
 environment: {id: "gymnasium:ID", max_steps: 50}
@@ -194,6 +194,18 @@ def test_images_and_actions_that_do_not_count_from_0(tmp_path):
     assert actions.tolist() == [policy.predict(image)[0] for image in images]
 
 
+def test_a_replay_of_images_acts_before_the_run_has_saved_a_policy(tmp_path):
+    (tmp_path / "images.py").write_text(IMAGES)
+    section = "{kind: conv, convolutions: [[2, 3, 2]], hidden: [8], reference: 8}"
+    text = SMALL.replace("gymnasium:ID", str(tmp_path / "images.py:Env")).replace("POLICY", section)
+    run = train(tmp_path, text + "solver: {population: 4}\nnoise: {size: 10000}\nstop: {generations: 2}", "run")
+    images = np.random.default_rng(1).integers(256, size=(40, 1, 8, 8), dtype=np.uint8)
+    expected = mpies.load(run).policy(1)(images)
+    for name in ("best.h5", "policy.h5"):
+        (run / name).unlink()
+    np.testing.assert_array_equal(mpies.load(run).policy(1)(images), expected)
+
+
 def test_hidden_numbers_of_observations_are_left_out_by_the_policy(tmp_path):
     text = SMALL.replace('{id: "gymnasium:ID"', '{id: "gymnasium:CartPole-v1", hide: [1, 3]')
     policy = make_policy(text.replace("POLICY", "{hidden: [4]}"), tmp_path)
@@ -284,6 +296,7 @@ def test_evaluate_gives_the_numbers_of_the_command(trained):
     assert evaluation.returns.tolist() == result["returns"]
     assert (evaluation.mean, evaluation.interval) == (result["mean"], result["interval"])
     assert policy.evaluate(episodes=20).returns.tolist() != result["returns"]
+    assert np.isnan(policy.evaluate(episodes=1).interval)
     with pytest.raises(mpies.UserError, match="at least 1"):
         policy.evaluate(episodes=0)
 
@@ -334,6 +347,18 @@ def test_beginnings_of_another_number_of_episodes_are_refused_in_one_line(policy
     with pytest.raises(mpies.UserError) as caught:
         policy_of("mlp").predict(np.zeros((3, 4)), episode_start=[True, False])
     assert str(caught.value) == "episode_start must have shape (3,), one for each observation, but has (2,)"
+
+
+@pytest.mark.parametrize("kind", REMEMBERS)
+def test_a_state_of_another_policy_is_refused_in_one_line(kind, policy_of):
+    policy = policy_of(kind)
+    observation = np.zeros(4 if kind == "lstm" else 3)
+    action, state = policy.predict(observation)
+    for wrong in (5, (), state[:-1], (*state, state[0]), [None] * len(state), tuple(np.zeros((1, 9)) for _ in state)):
+        with pytest.raises(mpies.UserError, match=r"^state must be what this policy's predict has .*, but is "):
+            policy.predict(observation, state=wrong)
+    assert policy.predict(observation, state=list(state)) is not None
+    np.testing.assert_array_equal(policy.predict(observation, state=None)[0], action)
 
 
 def test_observations_that_are_no_numbers_are_refused(policy_of):

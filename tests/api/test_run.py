@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import subprocess
 import sys
 
@@ -31,6 +32,13 @@ def test_metrics_are_columns_of_numbers(run, path):
         assert values.dtype == np.float64
         np.testing.assert_array_equal(values, cells)
     assert np.isnan(metrics["eval_mean"][0]) and np.isfinite(metrics["eval_mean"][1])  # it evaluates every second one
+
+
+def test_metrics_may_be_changed_by_the_caller(path):
+    run = mpies.load(path)
+    expected = run.metrics["return_mean"].tolist()
+    run.metrics["return_mean"] -= 1
+    assert run.metrics["return_mean"].tolist() == expected
 
 
 def test_metrics_are_also_a_data_frame(run):
@@ -70,6 +78,18 @@ def test_the_past_comes_from_the_ledger(run, path, tmp_path):
     assert invoke("replay", path, "--generation", 3, "--out", saved).code == 0
     np.testing.assert_array_equal(mpies.Policy.load(saved).parameters, third.parameters)
     assert run.policy(0).generation == 0
+
+
+def test_the_past_is_that_of_the_run_that_is_there_now(trained, path, tmp_path):
+    shutil.copytree(path, tmp_path / "run")
+    run = mpies.load(tmp_path / "run")
+    before = [run.policy(generation).parameters for generation in (4, 5)]
+    shutil.rmtree(tmp_path / "run")
+    other = shutil.copytree(trained(f"seed: 9\n{CARTPOLE}"), tmp_path / "run", copy_function=shutil.copyfile)
+    after = [run.policy(generation).parameters for generation in (5, 6)]
+    for generation, found in zip((5, 6), after, strict=True):
+        np.testing.assert_array_equal(found, mpies.load(other).policy(generation).parameters)
+    assert not np.array_equal(before[1], after[0])
 
 
 def test_members_are_those_of_the_metrics(run):

@@ -1,5 +1,6 @@
 """mpies.train: in this process, in a thread, on ranks of mpirun, in a job of its own; the process stays as it was."""
 
+import contextlib
 import json
 import logging
 import os
@@ -142,6 +143,27 @@ MISTAKES = [
 ]
 
 
+def test_a_mistake_in_a_config_of_python_is_one_line_too():
+    environment = {"id": "CartPole-v1"}
+    for given, words in [
+        ({"solver": {"kind": "snes", "sgima": 0.1}}, "mpies.Config: solver.sgima is not a key; did you mean solver.si"),
+        ({"stop": {"generations": 0}}, "mpies.Config: stop.generations must be at least 1, but is 0"),
+        ({"solver": {"kind": "nothing.py:Solver"}}, "mpies.Config: solver.kind"),
+    ]:
+        with pytest.raises(mpies.ConfigError) as caught:
+            mpies.Config(environment=environment, **given)
+        assert str(caught.value).startswith(words) and "\n" not in str(caught.value)
+    config = mpies.Config(environment=environment, seed=3)
+    assert config == validate_config({"environment": environment, "seed": 3}, "config")
+    assert config.model_copy(update={"seed": 4}).seed == 4 and isinstance(config, mpies.Config)
+
+
+def test_a_config_of_python_takes_solvers_of_other_packages():
+    pytest.importorskip("nevergrad", reason="nevergrad is an extra")
+    config = mpies.Config(environment={"id": "CartPole-v1"}, solver={"kind": "nevergrad:DE", "sigma": 0.5})
+    assert (config.solver.kind, config.solver.sigma) == ("nevergrad:DE", 0.5)
+
+
 @pytest.mark.parametrize(("given", "words"), MISTAKES)
 def test_a_mistake_is_a_config_error_of_one_line_and_nothing_is_written(given, words, tmp_path):
     given = {"config": VALUES, "overrides": []} | given
@@ -264,6 +286,34 @@ def test_errors_of_a_job_are_those_of_this_process(recipe, tmp_path):
     (tmp_path / "run" / "mine.txt").write_text("")
     with pytest.raises(mpies.ConfigError, match="is neither empty nor a run"):
         train(recipe, ranks=2)
+
+
+LOGGING = """
+import gymnasium, logging, numpy as np
+from gymnasium import spaces
+
+class Env(gymnasium.Env):
+    observation_space, action_space = spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2)
+    episodes = 0
+    def reset(self, seed=None, options=None):
+        self.episodes += 1
+        if self.episodes == 2:
+            logging.getLogger("robot").error("the sensor was late")
+        return np.zeros(1, np.float32), {}
+    def step(self, action):
+        assert self.episodes < LAST, "the robot fell"
+        return np.zeros(1, np.float32), 1.0, True, False, {}
+"""
+
+
+@pytest.mark.parametrize(("last", "reason"), [(10**6, ""), (10, "the robot fell")])
+def test_an_error_that_an_environment_logs_in_a_job_is_shown_and_not_taken_for_the_end(last, reason, tmp_path, capfd):
+    (tmp_path / "logging_env.py").write_text(LOGGING.replace("LAST", str(last)))
+    values = {**VALUES, "environment": {"id": "logging_env.py:Env"}, "evaluation": {"every": 0}}
+    expected = pytest.raises(mpies.TrainingFailed, match=reason) if reason else contextlib.nullcontext()
+    with expected:
+        train(values, "solver.population=8", "stop.generations=3", ranks=1)
+    assert "ERROR: the sensor was late\n" in capfd.readouterr().err
 
 
 def test_a_script_with_ctrl_c_in_its_job_gets_the_run(recipe, tmp_path, digests_of):

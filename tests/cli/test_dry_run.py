@@ -104,6 +104,8 @@ def test_each_seed_is_a_run_of_its_own(describe, write_config, trained, tmp_path
         ([], {"out": "run", "resume": "never"}, "run: contains a run already"),
         ([], {"out": "new", "resume": "must"}, "new: contains no run to resume"),
         ([], {"out": "full"}, "full: is neither empty nor a run"),
+        ([], {"out": "full/notes.txt"}, r"full/notes.txt: cannot be written \(\S+/full/notes.txt is a file\); choose"),
+        ([], {"out": "full/notes.txt/run"}, r"run: cannot be written \(\S+/full/notes.txt is a file\); choose another"),
         (["policy.init_from=absent.h5"], {}, "absent.h5: cannot be read"),
         (["noise.size=10"], {}, "noise.size must be at least"),
     ],
@@ -114,6 +116,13 @@ def test_what_training_refuses_is_refused(overrides, options, words, describe, w
     (tmp_path / "full" / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match=words):
         describe(write_config(CARTPOLE), *overrides, **options)
+
+
+def test_a_sweep_that_cannot_be_written_is_refused(write_config, tmp_path, monkeypatch):
+    (tmp_path / "notes.txt").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    words = "sweep", write_config(CARTPOLE), "--seeds", "2", "--dry-run", "--out", "notes.txt/sweep"
+    assert_refused(invoke(*words), "notes.txt/sweep: cannot be written (", "notes.txt is a file); choose another --out")
 
 
 @pytest.mark.parametrize(

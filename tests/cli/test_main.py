@@ -110,7 +110,9 @@ def test_without_a_working_directory_a_relative_path_is_refused(tmp_path, monkey
 def test_python_m_mpies_is_the_command_line(run_mpies):
     ended = run_mpies(0, "check")
     assert (ended.code, ended.stdout) == (2, "")
-    assert ended.stderr == "mpies: check needs the path of a config, or --schema or --keys\n"
+    assert (
+        ended.stderr == "mpies: check needs a config, such as the path of a file or cartpole, or --schema or --keys\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_python_m_mpies_is_the_command_line(run_mpies):
         ("train x.yaml --seeds 2 seed=3", "--seeds and seed= cannot be used together; leave one out"),
         ("verify x.yaml --ranks 1,0", "--ranks must be numbers like 1,2,3, but is '1,0'"),
         ("play run --member 3", "--member must be GENERATION,NUMBER such as 12,3, but is '3'"),
-        ("reproduce", "reproduce needs the name of a recipe under results/, or --list"),
+        ("reproduce", "reproduce needs the name of a recipe, or --list, which shows them"),
         ("doctor --out absent", "--out absent: is not a folder; give an existing one, such as a shared volume"),
     ],
 )

@@ -71,7 +71,8 @@ def test_runs_that_are_named_are_removed_after_asking(folder):
     agreed = CliRunner().invoke(main, ["runs", "--prune", "runs/old", "runs/sweep/middle/"], input="y\n")
     assert agreed.exit_code == 0 and "Remove these 2 runs?" in agreed.stdout
     assert sorted(os.listdir("runs")) == ["newest", "sweep"] and os.listdir("runs/sweep") == []
-    assert invoke("runs", "--prune", "--yes", "runs/newest").code == 0
+    twice = invoke("runs", "--prune", "--yes", "runs/newest", "runs/newest/", "runs/../runs/newest")
+    assert twice.code == 0 and twice.stdout.count("removed") == 1, twice.stderr
     assert os.listdir("runs") == ["sweep"]
 
 

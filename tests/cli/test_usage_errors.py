@@ -1,6 +1,8 @@
 """Whatever is wrong with a command line is one line that begins with `mpies:`, and exit code 2."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -24,6 +26,8 @@ LONG = "o" * 300
         (["replay", "run", "--generation", "x"], ["invalid value for '--generation': 'x'"]),
         (["compare", "run", "--width", "nan"], ["invalid value for '--width': 'nan' is not a number; see"]),
         (["simulate", "1,1,1,1", "--price", "nan"], ["invalid value for '--price': 'nan' is not a number"]),
+        (["train", "c.yaml", "--hosts", ""], ["--hosts is empty; name the hosts, or leave it out"]),
+        (["sweep", "c.yaml", "--hostfile", ""], ["--hostfile is empty; name the hosts, or leave it out"]),
         (["evaluate", "a", "b"], ["got unexpected extra argument (b)"]),
         (["check", LONG], ["cannot be read (File name too long); give the path of a YAML file"]),
         (["evaluate", LONG], ["cannot be read or written (File name too long); give another path"]),
@@ -36,6 +40,14 @@ def test_a_wrong_use_is_one_line(arguments, words):
     outcome = invoke(*arguments)
     assert_refused(outcome, *words)
     assert outcome.stderr.rstrip("\n").isprintable()
+
+
+def test_output_that_finds_no_room_is_one_line():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "mpies", "check", "cartpole"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    words = "mpies: the output cannot be written (No space left on device); make room\n"
+    assert (done.returncode, done.stderr) == (1, words)
 
 
 def test_without_a_command_the_commands_are_listed():

@@ -1,5 +1,6 @@
 """How ranks are started: the command, its variables, and what happens when mpiexec starts none."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -79,3 +80,15 @@ def test_a_command_has_the_variables_that_it_is_given(monkeypatch):
     program = [sys.executable, "-c", "import os; print(os.environ.get('OMPI_MCA_osc'))"]
     assert mpiexec.run(program).stdout == "^ucx\n"
     assert mpiexec.run(program, env={"OMPI_MCA_osc": "mine"}).stdout == "mine\n"
+
+
+def test_a_rank_that_is_lost_while_all_connect_ends_the_job():
+    """With ULFM the others live on, and MPI_Finalize would wait for the lost one."""
+    program = mpiexec.find()
+    flags = ["--with-ft", "ulfm", "-n", "2"]
+    if program is None or subprocess.run([program, *flags, "true"], env=mpiexec.environment()).returncode:
+        pytest.skip("there is no mpiexec with ULFM")
+    connecting = [sys.executable, "-c", "from mpies.comm import connect; connect().finalize(0)"]
+    dying = [sys.executable, "-c", "import os; from mpi4py import MPI; os.kill(os.getpid(), 9)"]
+    done = mpiexec.run([program, *flags, *connecting, ":", "-n", "1", *dying], timeout=60)  # its code may be 0
+    assert "could not connect:\nTraceback" in done.stderr

@@ -1,6 +1,9 @@
 """Every number is handed out exactly once, on one rank and on several."""
 
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -93,3 +96,27 @@ def test_a_file_of_the_node_is_removed_where_a_rank_is_lost_meanwhile(tmp_path, 
     with pytest.raises(RankLost):
         open_node_file(Node(), 8)
     assert list(tmp_path.iterdir()) == []
+
+
+FULL = """
+mount -t tmpfs -o size=8k none /dev/shm && head -c 8192 /dev/zero > /dev/shm/full || exit 77
+exec "$@"
+"""
+COUNT = """
+from mpies.comm.work_counter import NodeCounters
+class Node:
+    rank = 0
+    def bcast(self, path): return path
+    def Barrier(self): pass
+counters = NodeCounters(Node())
+assert [counters.add(1023, 2), counters.add(1023, 2), counters.add(0, 1)] == [0, 2, 0]
+"""
+
+
+def test_counters_are_elsewhere_where_dev_shm_is_full():
+    if os.geteuid() or shutil.which("unshare") is None:
+        pytest.skip("only root can mount a disk")
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", FULL, "sh", sys.executable, "-c", COUNT])
+    if done.returncode == 77:
+        pytest.skip("no disk can be mounted here")
+    assert done.returncode == 0

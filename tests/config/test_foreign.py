@@ -8,6 +8,7 @@ import pytest
 from mpies.config.foreign import import_config
 from mpies.config.loading import load_config, make_config, parse_value
 from mpies.errors import ConfigError
+from mpies.training.task import Task
 from tests.support import HOME
 
 PAGE = (HOME / "docs" / "moving_over.md").read_text()
@@ -145,3 +146,10 @@ def test_the_command_writes_a_config_that_check_takes_and_overwrites_nothing(tmp
     assert load_config(tmp_path / "walker.yaml").solver.kind == "cma_es"
     again = run_mpies(0, "import", "walker.gin", "--out", "walker.yaml")
     assert again.code == 2 and "walker.yaml: exists already; give another --out" in again.stderr
+
+
+def test_the_linear_policy_of_stable_baselines3_has_no_bias_and_the_steps_end_its_run():
+    text = re.search(r"^## Stable-Baselines3's ARS.*?```yaml\n(.*?)```", PAGE, re.S | re.M)[1]
+    config = make_config(parse_value(text, "moving_over.md"), [], "moving_over.md")
+    assert Task(config).dimension == 11 * 3  # numbers of an observation times those of an action
+    assert config.stop.generations * config.solver.population >= config.stop.steps  # even if episodes have one step

@@ -3,12 +3,14 @@
 import json
 import os
 import random
+import sys
 
 import pytest
 import yaml
 
 from mpies.config.loading import as_yaml, differences, load_config, make_config, resolved, validate_config
 from mpies.errors import ConfigError
+from mpies.training.update import make_solver
 from tests.config.examples import CARTPOLE, SPHERE
 
 # What a config file holds, and how the message begins after the path of the file.
@@ -75,6 +77,15 @@ def test_overrides_replace_values_of_the_file_and_the_last_one_counts(write_conf
     assert load_config(path, ["seed=2", "seed=3"]).seed == 3
 
 
+def test_an_override_changes_one_section_where_an_alias_stands_for_two(write_config):
+    path = write_config(CARTPOLE + "evaluation: &often {every: 5}\ncheckpoint: *often\n")
+    config = load_config(path, ["evaluation.every=7"])
+    assert (config.evaluation.every, config.checkpoint.every) == (7, 5)
+    values = {"environment": {"id": "CartPole-v1"}}
+    make_config(values, ["environment.max_steps=9"], "x")
+    assert values == {"environment": {"id": "CartPole-v1"}}
+
+
 def test_a_section_given_as_a_word_is_the_section_of_that_kind(write_config):
     short, long = (
         load_config(write_config(CARTPOLE + text)) for text in ("noise: low_rank", "noise: {kind: low_rank}")
@@ -132,6 +143,22 @@ def test_a_solver_from_a_file_brings_its_own_keys(write_config, tmp_path):
         ConfigError, match=r"config.yaml: solver.kind must name a .*own_solver.py has no Absent; it has Mine$"
     ):
         load_config(write_config(CARTPOLE + f"solver: {{kind: '{tmp_path}/own_solver.py:Absent'}}"))
+
+
+def test_a_solver_from_a_file_imports_its_neighbours(tmp_path):
+    for number, name in enumerate(("one", "two")):
+        (tmp_path / name / "parts").mkdir(parents=True)
+        (tmp_path / name / "mine.py").write_text("from parts import STRENGTH\n" + OWN_SOLVER.replace("2.0", "STRENGTH"))
+        (tmp_path / name / "parts" / "__init__.py").write_text("from parts.numbers import STRENGTH\n")
+        (tmp_path / name / "parts" / "numbers.py").write_text(f"STRENGTH = {number}.5\n")
+    before = set(sys.modules)
+    for _ in range(2):
+        for number, name in enumerate(("one", "two")):
+            section = {"kind": f"{tmp_path}/{name}/mine.py:Mine"}
+            config = validate_config({"environment": {"id": "CartPole-v1"}, "solver": section}, "x")
+            assert config.solver.strength == number + 0.5
+            assert make_solver(config, 10).options.strength == number + 0.5
+    assert set(sys.modules) - before <= {"_solver_mine"}
 
 
 @pytest.mark.parametrize("text", [CARTPOLE + "policy: {hidden: []}", SPHERE])

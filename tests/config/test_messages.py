@@ -250,3 +250,63 @@ def test_a_value_is_shown_with_its_type_and_at_most_60_characters_of_it(value, t
 
 def test_line_breaks_and_runs_of_spaces_become_single_spaces():
     assert one_line(" a\n  b\tc ") == "a b c"
+
+
+OWN = """
+from pydantic import Field, model_validator
+from mpies.solvers.openai_es import OpenAIES
+from mpies.solvers.optimizers import AdamOptions, AnyOptimizer, SGDOptions
+from mpies.solvers.options import Options as Section, Population, Positive
+
+class Rate(Section):
+    rate: Positive = 1.0
+
+class Mine(OpenAIES):
+    class Options(Population):
+        made: AnyOptimizer = Field(default_factory=AdamOptions)
+        optional: AnyOptimizer | None = None
+        several: AdamOptions | SGDOptions = SGDOptions()
+        rates: list[Rate] = Field(default_factory=list)
+        step: Positive = Field(default_factory=lambda: 0.5)
+
+        @model_validator(mode="after")
+        def check(self):
+            assert self.step < 2, "step must be less than 2; lower it"
+            assert self.step != 1
+            return self
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (
+            "made: {beta1: 0.5}",
+            "solver.made.kind must be one of adam, clipup, sgd, but is empty; use adam, for instance",
+        ),
+        (
+            "optional: {kind: x}",
+            "solver.optional.kind must be one of adam, clipup, sgd, but is the text 'x'; use adam, for instance",
+        ),
+        (
+            "optional: {kind: sgd, momentum: 2}",
+            "solver.optional.momentum must be at most 1, but is 2; the default is 0.9",
+        ),
+        (
+            "several: {kind: sgd, momentum: 2}",
+            "solver.several.momentum must be at most 1, but is 2; the default is 0.9",
+        ),
+        ("rates: 5", "solver.rates must be a list, but is 5; the default is []"),
+        ("rates: [{rate: 0}]", "solver.rates[0].rate must be greater than 0, but is 0; the default is []"),
+        ("rates: [{rat: 1}]", "solver.rates[0].rat is not a key; remove it"),
+        ("step: 0", "solver.step must be greater than 0, but is 0; the default is 0.5"),
+        ("step: 2", "solver.step must be less than 2; lower it"),
+        ("step: 1", "solver is refused by a validator of its class"),
+    ],
+)
+def test_keys_of_an_own_solver_are_explained_whatever_their_types(keys, line, write_config, tmp_path):
+    (tmp_path / "mine.py").write_text(OWN)
+    path = write_config(SPHERE + f"solver: {{kind: '{tmp_path}/mine.py:Mine', {keys}}}")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value) == f"{path}: {line}"

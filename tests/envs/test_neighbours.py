@@ -64,6 +64,14 @@ def test_neighbours_of_the_same_name_are_told_apart_and_nothing_is_left_behind(t
     assert left == {f"_environment_{tmp_path}/world{number}/world.py" for number in (1, 2)}
 
 
+@pytest.mark.parametrize("name", ["World", "Small", "make"])
+def test_a_constructor_of_a_neighbour_imports_from_the_folder_as_well(name, tmp_path):
+    write_world(tmp_path / "world", 6)
+    other = "import functools\nfrom world import World\nSmall = functools.partial(World)\ndef make(): return World()\n"
+    (tmp_path / "world" / "other.py").write_text(other)
+    assert reward_of(f"{tmp_path}/world/other.py:{name}") == 606
+
+
 def test_two_files_of_a_folder_share_their_neighbours(tmp_path):
     (tmp_path / "common.py").write_text("class Thing: pass\n")
     for name in ("one", "two"):

@@ -5,11 +5,13 @@ import re
 import numpy as np
 import pytest
 
+from mpies.comm.serial import Serial
+from mpies.config.loading import validate_config
 from mpies.config.schema import EnvironmentSection
-from mpies.envs import EnvironmentProblem, make_env
+from mpies.envs import EnvironmentProblem, change_task, make_env
 from mpies.envs.own import is_own
 from mpies.runs.metrics import read_metrics
-from mpies.training.task import make_task_env
+from mpies.training.task import build_task, make_task_env
 from tests.envs.episodes import play
 from tests.support import HOME
 
@@ -135,6 +137,60 @@ def test_gyms_old_interface_is_adapted(tmp_path):
     (tmp_path / "old.py").write_text(OLD)
     (episode,) = play(make_env(f"{tmp_path}/old.py:Old"), [7], action=1)
     assert episode.observations.tolist() == [[7], [1]] and episode.is_over
+
+
+def test_an_environment_without_close_is_closed_without_a_warning(tmp_path, caplog):
+    (tmp_path / "old.py").write_text(OLD.replace("    def close(self): pass\n", ""))
+    env = make_env(f"{tmp_path}/old.py:Old", rebuild=True)
+    play(env, [7], action=1)
+    env.close()
+    assert caplog.text == ""
+
+
+def test_an_attribute_seed_that_is_no_method_is_not_called(tmp_path):
+    text = OLD.replace("def seed(self, seed): self.number = seed", "seed = None")
+    text = text.replace(
+        "def reset(self): return", "def reset(self, seed=None, options=None): self.number = seed; return"
+    )
+    (tmp_path / "old.py").write_text(text)
+    (episode,) = play(make_env(f"{tmp_path}/old.py:Old"), [7], action=1)
+    assert episode.observations.tolist() == [[7], [1]]
+
+
+def test_spaces_of_gym_in_an_environment_of_gymnasium_are_named(tmp_path):
+    pytest.importorskip("gym")
+    text = OLD.replace("class Old", "class Old(gymnasium.Env)").replace("= Box(", "= gym.spaces.Box(")
+    (tmp_path / "new.py").write_text("import gym, gymnasium\n" + text)
+    expected = r"new.py:Old has observations of kind gym.spaces.Box; take it from gymnasium.spaces$"
+    with pytest.raises(EnvironmentProblem, match=expected):
+        make_env(f"{tmp_path}/new.py:Old")
+
+
+CACHED = """
+import functools
+@functools.cache
+def make(): return Old()
+make_new = make.__wrapped__
+"""
+
+
+def test_training_refuses_a_factory_that_returns_one_object_again_and_again(tmp_path):
+    (tmp_path / "old.py").write_text(OLD + CACHED)
+    environment = {"id": f"{tmp_path}/old.py:make", "max_steps": 9}
+    config = validate_config({"environment": environment, "policy": {"hidden": []}}, "x")
+    with pytest.raises(EnvironmentProblem, match="must return a new object each time"):
+        build_task(config, Serial())
+
+
+@pytest.mark.parametrize(("name", "instances"), [("make", None), ("make", 2), ("make", 1), ("make_new", None)])
+def test_a_factory_that_returns_one_object_again_and_again_is_refused(name, instances, tmp_path):
+    (tmp_path / "old.py").write_text(OLD + CACHED)
+    env = make_env(f"{tmp_path}/old.py:{name}", instances=instances, rebuild=False, max_steps=9)
+    if name == "make_new" or instances == 1:
+        env.try_second()
+        return
+    with pytest.raises(EnvironmentProblem, match=r"old.py:make must return a new object each time it is called, but"):
+        change_task(env, name, action_repeat=2).try_second()
 
 
 WORN = """

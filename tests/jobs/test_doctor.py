@@ -187,3 +187,13 @@ def test_a_host_whose_shell_prints_something_is_understood():
     for answer, wanted in zip(answers, expected, strict=True):
         found = doctor.check_hosts(pod, "/runs", lambda *_, text=answer: text.format(clock=f"{time.time():.9f}"))
         assert levels(found).items() >= wanted.items()
+
+
+def test_the_kinds_of_pmi_are_found_wherever_srun_prints_them(tmp_path, monkeypatch):
+    """Versions before 22.05 print them on standard error."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    for stream in (1, 2):
+        (tmp_path / "srun").write_text(f"#!/bin/sh\nprintf 'MPI types are...\\nnone\\npmi2\\npmix\\n' >&{stream}\n")
+        (tmp_path / "srun").chmod(0o755)
+        found = {finding.subject: finding for finding in doctor.check_mpi(Allocation("Slurm job 7"))}
+        assert found["starting ranks"].text.startswith("srun has pmix and pmi2, mpirun is ")

@@ -7,7 +7,8 @@ import pytest
 
 from mpies.comm import mpiexec
 from mpies.errors import FAILED, FINISHED, REQUEUE, ConfigError
-from mpies.jobs.hosts import GivenHosts
+from mpies.jobs import placement as placement_module
+from mpies.jobs.hosts import GivenHosts, Hostfile
 from mpies.jobs.launcher import AGENT, Launcher, Mpirun
 from mpies.jobs.placement import Placement, TooFewHosts
 from mpies.jobs.supervisor import FRUITLESS, Supervisor
@@ -38,6 +39,23 @@ def test_a_job_gives_up_after_starts_that_made_no_generation(hosts, starts, tmp_
     assert supervisor.run() == FAILED
     assert (tmp_path / "notes").read_text().count("started") == starts
     assert capfd.readouterr().err.count("WARNING supervisor: an unexpected end") == starts - 1
+
+
+def test_a_hostfile_that_cannot_be_read_for_a_moment_does_not_end_the_job(tmp_path, monkeypatch, capfd):
+    """Its program fails every second time after the first two, as one that asks a busy server may do."""
+    monkeypatch.setattr(placement_module, "AGAIN", 0.05)
+    program = tmp_path / "discover_hosts.sh"
+    program.write_text(
+        f"#!/bin/sh\necho >> {tmp_path}/asked\nasked=`wc -l < {tmp_path}/asked`\n"
+        'test $asked -gt 2 && test $((asked % 2)) = 0 && { echo "no answer from the server" >&2; exit 1; }\n'
+        "echo localhost slots=1\necho `hostname` slots=1\n"
+    )
+    program.chmod(0o755)
+    placement = Placement(Hostfile(program), wait=5.0)
+    supervisor = Supervisor(["train"], 2, lambda: [tmp_path / "run"], placement, Failing(tmp_path / "notes"))
+    assert supervisor.run() == FAILED
+    assert (tmp_path / "notes").read_text().count("started") == 1 + FRUITLESS
+    assert "no answer" not in capfd.readouterr().err
 
 
 class Following(Launcher):

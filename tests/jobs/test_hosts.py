@@ -19,7 +19,7 @@ from mpies.jobs.answers import ask_hosts, end_leftovers, judge_answer
 from mpies.jobs.hosts import GivenHosts, Host, Hostfile, SlurmHosts, count_slots, expand_counts, find_source
 from mpies.jobs.placement import Placement, TooFewHosts
 from mpies.runs.versions import versions
-from tests.support import CARTPOLE
+from tests.support import CARTPOLE, assert_refused
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 needs_sshd = pytest.mark.skipif(
@@ -48,6 +48,8 @@ def test_a_host_that_is_repeated_takes_as_many_ranks(tmp_path):
     assert Hostfile(tmp_path / "hosts", slots=2).hosts() == [Host("h3", 2)]
     (tmp_path / "hosts").write_text("h1 max_slots=16 slots=8\nh2 max-slots=16\nh3 slots=4 max_slots=16\n")
     assert Hostfile(tmp_path / "hosts").hosts() == [Host("h1", 8), Host("h2", 1), Host("h3", 4)]
+    (tmp_path / "hosts").write_text("h1 4 all.q@h1 UNDEFINED\nh2 12 all.q@h2 UNDEFINED\nh3 10.0.0.3\n")  # $PE_HOSTFILE
+    assert Hostfile(tmp_path / "hosts").hosts() == [Host("h1", 4), Host("h2", 12), Host("h3", 1)]
 
 
 def test_a_program_tells_hosts_and_the_operator_their_slots(tmp_path):
@@ -245,6 +247,13 @@ def test_ranks_of_another_mpi_than_mpirun_are_refused(tmp_path, write_config, ru
         ended = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run")
         assert ended.code == 2 and len(ended.stderr.strip().splitlines()) == lines
         assert not lines or "mpirun started 3 ranks, but they cannot find each other" in ended.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_ranks_without_an_mpi_library_are_refused_in_one_line(tmp_path, write_config, run_mpies, monkeypatch):
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/no/such/libmpi.so")
+    ended = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run", "--ranks", "2")
+    assert_refused(ended, "mpi4py finds no MPI library (", "/no/such/libmpi.so", 'pip install "mpies[mpi]"')
     assert not (tmp_path / "run").exists()
 
 

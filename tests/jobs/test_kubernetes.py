@@ -167,6 +167,17 @@ def test_files_of_the_user_are_sent_with_the_config(write_config, tmp_path, monk
     assert_refused(outcome, "environment.id: own/my cost.py needs a name of its own in a ConfigMap")
 
 
+def test_a_config_may_be_an_environment_of_the_user(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cost.py").write_text("def cost(x):\n    return -(x @ x)\n")
+    outcome, files, arguments = launch_with(tmp_path / "base", "cost.py:cost", "environment.dimension=3")
+    assert outcome.code == 0, outcome.stderr
+    assert files == ["cost-cost.yaml", "cost.py"] and "mpies bench cost.py:cost --out FILE" in outcome.stdout
+    assert arguments[0] == "/configs/cost-cost.yaml" and arguments[-1] == "environment.id=/configs/cost.py:cost"
+    written = yaml.safe_load((tmp_path / "base" / "run.k8s" / "cost-cost.yaml").read_text())
+    assert written == {"environment": {"id": "cost.py:cost"}}
+
+
 def launch_with(base, *words):
     """The outcome of launch k8s on a base of its own; the files and the launcher's arguments in what it wrote."""
     base.mkdir(exist_ok=True)

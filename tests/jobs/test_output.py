@@ -42,6 +42,26 @@ def test_a_pipe_that_nobody_reads_any_more(command, ranks, write_config, tmp_pat
     assert [RunView(run).state() for run in runs] == ["finished"] * len(runs)
 
 
+@pytest.mark.skipif(mpiexec.find() is None, reason="no mpirun")
+def test_standard_error_that_nobody_reads_any_more(write_config, tmp_path):
+    """The environment prints more on it than a pipe holds."""
+    (tmp_path / "noisy.py").write_text(NOISY.replace('b"NOISE")\n', '1000 * b"NOISE" + b"\\n")\n'))
+    config = write_config(
+        "environment: {id: 'noisy.py:Noisy'}\npolicy: {hidden: []}\nsolver: {population: 40}\nnoise: {size: 1000}\n"
+        "evaluation: {every: 0, episodes: 2}\nstop: {generations: 3}\n"
+    )
+    words = mpies("train", "--ranks", "2", "--out", "run", config)
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, cwd=tmp_path, **pipes) as process:
+        process.stderr.readline()
+        process.stderr.close()
+        try:
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    assert RunView(tmp_path / "run").state() == "finished"
+
+
 @pytest.mark.parametrize("command", [["train"], ["sweep", "--seeds", "2"]])
 def test_a_full_disk(command, write_config, tmp_path):
     with open("/dev/full", "w") as full:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +15,12 @@ import yaml
 from mpies.comm import mpiexec
 from mpies.config.schema import StopSection
 from mpies.errors import ConfigError
-from mpies.jobs.progress import Pace, RunProgress, growth_pays, measure_pace
+from mpies.jobs import start as start_module
+from mpies.jobs.hosts import GivenHosts, Host
+from mpies.jobs.launcher import Launcher
+from mpies.jobs.placement import Placement
+from mpies.jobs.progress import Pace, RunProgress, growth_pays, recent_pace
+from mpies.jobs.start import Start, TeardownWatch
 from mpies.jobs.supervisor import Supervisor, Where, place
 from mpies.runs.metrics import read_digests, read_metrics
 
@@ -142,6 +148,18 @@ def test_ranks_that_get_nowhere_are_not_started_again(start, folder):
 
 
 @needs_mpirun
+def test_a_rank_that_ends_before_all_are_connected_ends_the_job(start, folder):
+    process = start()
+    end = time.monotonic() + 60
+    while len(ranks_of(process)) < 2 and time.monotonic() < end:
+        time.sleep(0.005)
+    kill_all(ranks_of(process)[1:])  # it still imports Python's packages
+    assert process.wait(60) == 1
+    said = (folder / "stderr.txt").read_text()
+    assert "ERROR supervisor: a rank of this host ended before all ranks were connected" in said
+
+
+@needs_mpirun
 def test_restarts_have_an_end(start, folder):
     process = start("--restarts", "0")
     wait_for_rows(folder / "run", 1)
@@ -171,7 +189,7 @@ def test_a_run_is_finished_by_a_new_marker_only(tmp_path):
     first, second = tmp_path / "a", tmp_path / "b"
     for run in (first, second):
         run.mkdir()
-    progress = RunProgress([first, second])
+    progress = RunProgress(lambda: [first, second])
     before = progress.finished()
     (first / "finished.yaml").write_text("reason: solved\n")
     assert not progress.is_finished_since(before)
@@ -196,12 +214,112 @@ def test_growth_pays_where_it_saves_twice_what_it_costs(pace, expected):
 
 
 def test_the_pace_is_that_of_the_newest_generations(tmp_path):
-    lines = ["generation,seconds,steps", "1,9,10", "2,10,20", "3,12,30", "4,14,40"]
-    (tmp_path / "metrics.csv").write_text("\n".join(lines) + "\n")
-    assert measure_pace(tmp_path, StopSection(generations=100), since=1) == Pace(4, 2.0, 96.0)
-    assert measure_pace(tmp_path, StopSection(generations=100, seconds=20), since=2) == Pace(4, 2.0, 3.0)
-    assert measure_pace(tmp_path, StopSection(generations=100, steps=60), since=2) == Pace(4, 2.0, 2.0)
-    assert measure_pace(tmp_path, StopSection(), since=3) is None
+    lines = ["generation,seconds,steps,ranks,starts", "1,9,10,6,1", "2,10,20,3,2", "3,12,30,3,2", "4,14,40,3,2"]
+    file = tmp_path / "metrics.csv"
+    file.write_text("\n".join(lines) + "\n")
+    assert recent_pace(tmp_path, StopSection(generations=100)) == (Pace(4, 2.0, 96.0), 3)
+    assert recent_pace(tmp_path, StopSection(generations=100, seconds=20)) == (Pace(4, 2.0, 3.0), 3)
+    assert recent_pace(tmp_path, StopSection(generations=100, steps=60)) == (Pace(4, 2.0, 2.0), 3)
+    file.write_text("\n".join(lines[:3]) + "\n")
+    assert recent_pace(tmp_path, StopSection()) is None
+
+
+class Growing(GivenHosts):
+    """This host, and another name of it when `ready` is there."""
+
+    def __init__(self, ready):
+        super().__init__("localhost:1")
+        self.ready = ready
+
+    def hosts(self):
+        return [Host("localhost", 1), *([Host(socket.gethostname(), 1)] if self.ready.exists() else [])]
+
+
+class Writing(Launcher):
+    """Runs a script of the shell in place of ranks, which may use `lock RUN`, `row RUN G` and $ranks."""
+
+    def __init__(self, script):
+        super().__init__()
+        self._script = script
+
+    def start_command(self, hosts, ranks):
+        functions = """
+        lock() { mkdir -p $1; echo "{\\"job\\": \\"$MPIES_JOB.1\\", \\"token\\": \\"$$\\"}" > $1/writer.json; }
+        row() { test -s $1/metrics.csv || echo generation,seconds,steps,ranks,starts > $1/metrics.csv
+                echo $2,$2,$2,$ranks,$starts >> $1/metrics.csv; }
+        """
+        return ["bash", "-c", f"ranks={ranks}\n{functions}\n{self._script}", "--"]
+
+
+def test_a_job_grows_in_a_later_seed_however_far_the_one_before_it_came(tmp_path, monkeypatch, capfd):
+    """The first seed is lost after generation 50.  In the second the other host comes."""
+    monkeypatch.setattr(start_module, "LOOK", 0.2)
+    script = """
+    trap 'exit 75' USR1
+    lock a
+    test -e lost || { starts=1; for n in `seq 50`; do row a $n; done; touch lost; exit 1; }
+    starts=2; row a 51; sleep .5; touch a/finished.yaml; lock b
+    test $ranks = 2 && { starts=2; row b 4; touch b/finished.yaml; exit 0; }
+    starts=1; for n in 1 2 3; do row b $n; done; touch ready
+    for n in `seq 100`; do sleep .1; done; exit 2
+    """
+    monkeypatch.chdir(tmp_path)
+    runs = [tmp_path / "a", tmp_path / "b"]
+    placement = Placement(Growing(tmp_path / "ready"), None)
+    supervisor = Supervisor(
+        ["train"], 1, lambda: runs, placement, Writing(script), stop=lambda: StopSection(generations=1000)
+    )
+    assert supervisor.run() == 0
+    said = capfd.readouterr().err
+    assert f"starting 2 ranks on 2 nodes by mpirun after the return of {socket.gethostname()}" in said, said
+
+
+def test_ranks_that_write_nothing_yet_are_ended_at_once_although_another_job_writes(tmp_path, monkeypatch):
+    """As of a sweep that two jobs train: the locks of the other one's groups change all the time."""
+    monkeypatch.chdir(tmp_path)
+    script = """
+    trap 'touch asked' USR1
+    for n in `seq 50`; do MPIES_JOB=other lock $((n % 2)); test $n = 5 && touch ready; sleep .1 & wait; done
+    """
+    supervisor = Supervisor(["sweep"], 2, lambda: [tmp_path / "0", tmp_path / "1"], launcher=Writing(script))
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(supervisor.run()))
+    thread.start()
+    while not (tmp_path / "ready").exists():
+        time.sleep(0.02)
+    time.sleep(0.5)
+    supervisor.stop()
+    thread.join(60)
+    assert codes == [75] and not (tmp_path / "asked").exists()
+
+
+def test_only_the_choice_of_resume_changes_when_ranks_are_started_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = 'echo "$@" >> words; test -e run || { lock run; starts=1; row run 1; exit 1; }; touch run/finished.yaml'
+    words = ["train", "--out", "never", "--resume", "never", "--", "never"]
+    assert Supervisor(words, 2, lambda: [tmp_path / "run"], launcher=Writing(script)).run() == 0
+    first, second = (tmp_path / "words").read_text().splitlines()
+    assert first.endswith("train --out never --resume never -- never")
+    assert second.endswith("train --out never --resume auto -- never")
+
+
+def test_a_sweep_whose_sampler_has_proposed_more_has_not_come_to_its_end(tmp_path, monkeypatch):
+    """The runs of the first batch are finished and nobody writes them; those of the second are being written."""
+    monkeypatch.setattr(start_module, "LOOK", 0.0)
+    monkeypatch.setattr(start_module, "TEARDOWN", 0.0)
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    progress = RunProgress(lambda: [run for run in (first, second) if run.exists()])
+    start = Start([Host("localhost", 2)], 2, time.time(), "", {}, length=0)
+    watch = TeardownWatch(progress, start)
+    assert not watch.has_hung(is_asked=False)
+    (first / "finished.yaml").write_text("reason: solved\n")
+    second.mkdir()
+    (second / "writer.json").write_text('{"job": "a", "token": "1"}')
+    assert not watch.has_hung(is_asked=False)
+    (second / "writer.json").unlink()
+    (second / "finished.yaml").write_text("reason: solved\n")
+    assert watch.has_hung(is_asked=False)
 
 
 def test_ranks_that_can_never_be_there_are_refused():

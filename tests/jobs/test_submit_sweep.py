@@ -57,6 +57,14 @@ def test_all_that_describes_a_sweep_may_be_on_the_command_line(run_mpies, write_
     assert yaml.safe_load(proposed)["sampler"] == {"kind": "cma", "batch": 3}
 
 
+def test_what_to_measure_is_the_base_of_a_sweep_file(run_mpies, write_config):
+    write_config(CONFIG, "ball.yaml")
+    write_config("base: ball.yaml\nvary: {solver.sigma: [0.1, 0.2]}\n", "sweep.yaml")
+    for cluster in ("slurm", "k8s"):
+        ended = run_mpies(0, "launch", cluster, "sweep.yaml", "--sweep", "--dry-run")
+        assert ended.code == 0 and "mpies bench ball.yaml --out FILE, then --constants FILE" in ended.stdout
+
+
 def test_a_batch_script_starts_the_sweep(run_mpies, write_config, tmp_path):
     write_config(CONFIG, "ball.yaml")
     arguments = ["--sweep", "--seeds", "2..4", "--ranks-per-run", 2, "--dry-run", *VALUES]

@@ -41,6 +41,20 @@ def test_only_workers_may_use_that_pool(overlay):
     assert len(others) == 2 and not any("tolerations" in spec for spec in others)
 
 
+@pytest.mark.parametrize(
+    ("image", "name", "tag"),
+    [
+        ("mpies:local", "mpies", "local"),
+        ("mpies", "mpies", "latest"),
+        ("registry:5000/us/mpies", "registry:5000/us/mpies", "latest"),
+        ("registry:5000/us/mpies:2", "registry:5000/us/mpies", "2"),
+    ],
+)
+def test_an_image_needs_no_tag(image, name, tag):
+    (line,) = [line for line in printed("gke-manifests", f"IMAGE={image}") if "images:" in line]
+    assert f'images: [{{name: mpies, newName: {name}, newTag: "{tag}"}}]' in line
+
+
 def test_the_cost_is_said_before_anything_is_made():
     lines = printed("gke-cluster", "PRICE=0.05", "CONSTANTS=c.yaml", "OVERLAY=gke-minitaur")
     cost = next(number for number, line in enumerate(lines) if "mpies simulate" in line)

@@ -147,6 +147,17 @@ def test_costs_are_drawn_on_a_logarithmic_axis(open_page, sweep):  # noqa: F811
     assert page.evaluate("panels.map(panel => panel.task).sort()") == ["LunarLander-v3", "rastrigin"]
 
 
+def test_an_axis_has_a_place_for_a_target_of_the_other_sign(open_page, run_folder):  # noqa: F811
+    rows = [line(n).replace(f",{n - 5},{n + 5},", f",{n},{n},") for n in range(1, 301)]
+    add_run(run_folder, "other", lines=rows, target=-3)
+    page = open_page("other")
+    assert page.evaluate("[charts[0].vertical.kind, charts[0].plot.scales.y.min < -3]") == ["linear", True]
+    page.goto(page.url.split("#")[0] + "#" + hash_of("other"))
+    page.select_option("#comparison [name=drawn]", "return_mean")
+    page.wait_for_function("() => compared.drawn === 'return_mean' && panels.length === 1")
+    assert page.evaluate("[panels[0].scale.kind, panels[0].plot.scales.y.min < -3]") == ["linear", True]
+
+
 def test_generations_have_whole_ticks(open_page):  # noqa: F811
     page = open_page("first")
     assert page.evaluate("charts[0].plot.axes[0]._splits.every(Number.isInteger)")

@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,20 @@ def test_an_error_names_the_file_as_it_was_given_and_no_temporary_one(tmp_path, 
             write_atomically(given, b"1")
         assert error.value.filename == given
     assert sorted(file.name for file in tmp_path.iterdir()) == ["folder", "plain"]
+
+
+def test_writes_of_the_same_file_at_the_same_moment_leave_one_of_them(tmp_path):
+    """As of two containers, whose processes may have the same number."""
+    path, contents = tmp_path / "x.json", [bytes([letter]) * 5000 for letter in b"abcd"]
+
+    def write(content):
+        for _ in range(200):
+            write_atomically(path, content, sync=False)
+            assert path.read_bytes() in contents
+
+    with ThreadPoolExecutor(len(contents)) as threads:
+        list(threads.map(write, contents))
+    assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
 
 
 @pytest.mark.parametrize(("sync", "expected"), [(True, ["sync", "rename", "sync"]), (False, ["rename"])])

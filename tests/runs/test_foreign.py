@@ -12,6 +12,7 @@ import pytest
 
 from mpies.config.loading import validate_config
 from mpies.errors import ConfigError
+from mpies.runs.foreign import read_first_policy
 from mpies.training.normalizer import Normalizer
 from mpies.training.task import Task
 from tests.support import assert_refused
@@ -157,6 +158,34 @@ def test_models_that_are_no_mlp_are_refused(tmp_path):
         (tmp_path / "torn.zip").write_bytes(content)
         with pytest.raises(ConfigError, match=r"torn.zip cannot be used \([^\n]+\)"):
             first_policy(tmp_path / "torn.zip", "Pendulum-v1", RAW)
+
+
+@pytest.mark.parametrize("name", ["model.npz", "model.zip", "model.json", "model.h5"])
+def test_a_damaged_file_is_refused_in_one_line(name, tmp_path):
+    whole, policy, random = tmp_path / name, {"hidden": [6]} | RAW, np.random.default_rng(0)
+    flat = np.concatenate([np.append(weights, biases) for weights, biases in layers([3, 6, 1])])
+    if name == "model.npz":
+        np.savez_compressed(whole, params=flat)
+    elif name == "model.zip":
+        with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("data", json.dumps({"policy_kwargs": {"net_arch": [6] * 50}}))
+            archive.writestr("policy.pth", flat.tobytes())
+    elif name == "model.json":
+        whole.write_text(json.dumps([flat.tolist()]))
+    else:
+        save_openai(whole, layers([3, 6, 1]), np.zeros(3), np.ones(3))
+    task, damaged = Task(validate_config({"environment": {"id": "Pendulum-v1"}, "policy": policy}, "config")), 0
+    content, path = whole.read_bytes(), tmp_path / f"damaged{whole.suffix}"
+    for _ in range(300):
+        changed = bytearray(content)
+        for place in random.integers(len(changed), size=2):
+            changed[place] = random.integers(256)
+        path.write_bytes(changed)
+        try:
+            read_first_policy(path, path.name, task.policy)
+        except ConfigError as error:
+            damaged += "\n" not in str(error)
+    assert damaged > 100
 
 
 def layers(sizes, seed=3):

@@ -169,6 +169,14 @@ def test_a_file_holds_what_was_measured(tmp_path):
         bench.write_constants(constants, str(tmp_path / "absent" / "constants.yaml"))
 
 
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "words"), [(1, 1, "1 rank on 1 node, a CPU"), (4, 2, "4 ranks on 2 nodes, a CPU")]
+)
+def test_the_table_begins_with_what_was_measured(ranks, nodes, words):
+    measured = {"ranks": ranks, "nodes": nodes, "processor": "a CPU"}
+    assert bench.describe(Constants(measured=measured)).splitlines()[0] == words
+
+
 @pytest.mark.parametrize("ranks", [0, 2])
 def test_bench_measures_what_simulate_needs(ranks, run_mpies, write_config, tmp_path):
     config = write_config(CARTPOLE)
@@ -189,3 +197,20 @@ def test_a_config_that_cannot_be_read_is_one_line_on_any_number_of_ranks(ranks, 
     assert ended.code == 2 and ended.stderr.count("mpies: absent.yaml: cannot be read") == 1
     if not ranks:
         assert_refused(ended)
+
+
+@pytest.mark.parametrize(
+    ("out", "reason"), [("absent/constants.yaml", "No such file or directory"), ("folder", "Is a directory")]
+)
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(out, reason, run_mpies, tmp_path):
+    (tmp_path / "folder").mkdir()
+    ended = run_mpies(0, "bench", "--repeats", "1", "--out", out)
+    assert_refused(ended, f"--out {out}: cannot be written ({reason}); give another file")
+    assert not list((tmp_path / "folder").iterdir())
+
+
+def test_whether_a_file_can_be_written_is_found_out_without_a_trace(tmp_path):
+    (tmp_path / "old.yaml").write_text("old")
+    for name in ("old.yaml", "new.yaml", "/dev/null"):
+        bench.require_writable(str(tmp_path / name))
+    assert [file.name for file in tmp_path.iterdir()] == ["old.yaml"] and (tmp_path / "old.yaml").read_text() == "old"

@@ -147,8 +147,13 @@ def test_ranks_of_a_node_that_do_not_play_make_a_generation_longer():
 def test_the_table_has_core_hours_or_their_price():
     workload = model.parse_workload("1000,7200,1,0")
     pairs = model.predict_pairs(model.Machine(), workload, [1])
-    hours, cost = (model.describe(workload, pairs, 100, price).splitlines()[4].split()[3] for price in (None, 0.5))
-    assert (hours, cost) == ("200", "100")
+    hours, cost, free = (model.describe(workload, pairs, 100, one).splitlines()[4].split()[3] for one in (None, 0.5, 0))
+    assert (hours, cost, free) == ("200", "100", "0")
+    assert "cost/100 " in model.describe(workload, pairs, 100, 0)
+    for generations in (1, 1000, 10**7):  # each column ends where its heading does
+        heading, row = model.describe(workload, pairs, generations, None).splitlines()[3:5]
+        ends = [heading.index(unit) + len(unit) for unit in ("ranks", f"core hours/{generations}", "overlap")]
+        assert all(row[end - 1] != " " and row[end : end + 1] in (" ", "") for end in ends), (heading, row)
 
 
 def test_simulate_prints_a_table_a_plot_and_json(run_mpies, tmp_path):
@@ -169,7 +174,9 @@ def test_simulate_prints_a_table_a_plot_and_json(run_mpies, tmp_path):
         (("10,10,1,0", "solver.population=5"), "'solver.population=5' is for a config, but the task is the numbers"),
         (("absent.yaml",), "cannot be read"),
         (("config.yaml",), "measure it with mpies bench"),
-        (("10,10,1,0", "--constants", "broken.yaml"), "machine.cores"),
+        (("10,10,1,0", "--constants", "broken.yaml"), "broken.yaml: machine.cores must be at least 1, but is 0"),
+        (("10,10,1,0", "--constants", "misspelt.yaml"), "machine.gather.latncy is not a key; did you mean"),
+        (("10,10,1,0", "--constants", "other.yaml"), "environment is not a key; the top level has machine, task, meas"),
         (("10,10,1,0", "--plot", "absent/scaling.png"), "--plot absent/scaling.png: cannot be written"),
         (("10,10,1,0", "--plot", "scaling.pngg"), "--plot scaling.pngg: cannot be written"),
     ],
@@ -177,5 +184,7 @@ def test_simulate_prints_a_table_a_plot_and_json(run_mpies, tmp_path):
 def test_mistakes_are_one_line(arguments, message, write_config, tmp_path, monkeypatch):
     write_config("environment: {id: CartPole-v1}\n")
     write_config("machine: {cores: 0}\n", "broken.yaml")
+    write_config("machine: {gather: {latncy: 1}}\n", "misspelt.yaml")
+    write_config("environment: {id: CartPole-v1}\n", "other.yaml")
     monkeypatch.chdir(tmp_path)
     assert_refused(invoke("simulate", *arguments, "--ranks", "1"), message)

@@ -178,6 +178,33 @@ WRONG = {
         """,
         "state_fields names `memory`, which must be an array, a number or an optimizer, but after begin is a dict",
     ),
+    "an object that can be saved and not restored": (
+        """
+        state_fields = ("mean", "sigma", "path")
+        def begin(self):
+            super().begin()
+            self.path = type("Path", (), {"state": lambda path: {"length": 1}})()
+        """,
+        "state_fields names `path`, whose class has a method state, so it needs a method restore as well",
+    ),
+    "update changes the results": (
+        """
+        def update(self, proposal, results, moments):
+            np.nan_to_num(results.returns, copy=False, nan=-100)
+            super().update(proposal, results, moments)
+        """,
+        "update raised ValueError: assignment destination is read-only (wrong.py, line 62); change a copy of the "
+        "results",
+    ),
+    "compute_weights changes the results": (
+        """
+        def compute_weights(self, results, proposal):
+            results.returns[:] = -results.returns
+            return super().compute_weights(results, proposal)
+        """,
+        "compute_weights raised ValueError: assignment destination is read-only (wrong.py, line 62); change a copy of "
+        "the results",
+    ),
     # what only rank 0 has
     "weights from the state": (
         """
@@ -362,6 +389,34 @@ WRONG = {
         "report raised IndexError: list index out of range (wrong.py, line 61)",
     ),
 }
+OVERLAPS = """
+    class Options(RightOptions):
+        overlaps = True
+"""
+WRONG_WITH_OVERLAP = {
+    "a forgotten vector that only predict_mean needs": (
+        """
+        def predict_mean(self):
+            return self.mean + getattr(self, "last", np.float32(0))
+        def update(self, proposal, results, moments):
+            self.last = np.float32(0.05) * moments[0]
+            self.mean += self.last
+        """,
+        "attribute `last` changes the step or predict_mean but is not in state_fields; add it",
+    ),
+    "predict_mean raises": (
+        "def predict_mean(self): return self.mean + self.momentum",
+        "predict_mean raised AttributeError: 'Wrong' object has no attribute 'momentum' (wrong.py, line 63)",
+    ),
+    "predict_mean returns a mean of another shape": (
+        "def predict_mean(self): return self.mean[:3]",
+        "predict_mean must return a mean, float32 of shape (6,), but it is float32 of shape (3,)",
+    ),
+    "rows of two generations": (
+        "rows = 1",
+        "overlap does not work with rows; leave it out, or send what the members need as vectors of the proposal",
+    ),
+}
 WRONG_EXTERNAL = {
     "candidates from an unseeded generator": (
         """
@@ -408,6 +463,13 @@ def test_the_user_sees_one_line(base, what, run_mpies, tmp_path):
     body, line = (WRONG | WRONG_EXTERNAL)[what]
     outcome = run_mpies(0, "train", write_solver(tmp_path, "Wrong", body, base), "--out", "run")
     assert_line(outcome, line)
+
+
+@pytest.mark.parametrize("what", WRONG_WITH_OVERLAP)
+def test_with_overlap_it_is_one_line_too(what, run_mpies, tmp_path):
+    body, line = WRONG_WITH_OVERLAP[what]
+    config = write_solver(tmp_path, "Wrong", textwrap.dedent(OVERLAPS) + textwrap.dedent(body))
+    assert_line(run_mpies(0, "train", config, "--out", "run", "overlap=0.5"), line)
 
 
 @pytest.mark.parametrize("name", ["Right", "RightExternal"])

@@ -35,6 +35,7 @@ class PairsAndMean(Pairs):
 @pytest.mark.parametrize(
     ("key", "given", "expected"),
     [
+        ("number", "1_000e-3", 1.0),
         ("number", "1e-3", 0.001),  # YAML 1.1 reads it as a text
         ("number", "-2.5E+2", -250.0),
         ("number", ".5", 0.5),
@@ -56,6 +57,8 @@ def test_values_are_converted_by_the_type_of_their_key(key, given, expected):
         ("number", True, "must be a number"),
         ("number", "fast", "must be a number"),
         ("number", "0x10", "must be a number"),
+        ("number", "1_e5", "must be a number"),
+        ("number", "1__0e5", "must be a number"),
         ("number", float("inf"), "finite number"),
         ("number", "1e999", "finite number"),
         ("positive", 0, "greater than 0"),

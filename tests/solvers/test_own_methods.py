@@ -35,6 +35,13 @@ SOLVER = {
     ),
 }
 
+FIELDS = ", ".join(f"('v{number}', np.ndarray)" for number in range(12))
+MANY = f"""
+Proposal = dataclasses.make_dataclass("Many", [{FIELDS}], bases=(Gaussian,), frozen=True)
+def propose(self): return self.Proposal(self.mean, self.sigma, *[np.zeros(2, np.float32)] * 12)
+"""
+SOLVER[MANY] = "propose must return a Many of at most 13 vectors, but it has 14; join some of them"
+
 # A body of the Options, and what the line says.
 OPTIONS = {
     "def members(self, dimension): 1 / 0": f"Mine.members {RAISED}",
@@ -54,6 +61,14 @@ OPTIONS = {
     "def memory(self, dimension): return -1": "Mine.memory must return a whole number of bytes, but returned -1",
     "def refusal(self, dimension): raise SystemExit": "Mine.refusal raised SystemExit (wrong.py, line",
     "def refusal(self, dimension): pass": "Mine.refusal must return text, '' if it can run, but returned None",
+    "def early_members(self, share, dimension): 1 / 0": f"Mine.early_members {RAISED}",
+    "def early_members(self, share, dimension): return 9": (
+        "Mine.early_members must return a whole number, at most that of all members, but returned 9"
+    ),
+    "def computed_defaults(self, dimension): 1 / 0": f"Mine.computed_defaults {RAISED}",
+    "def computed_defaults(self, dimension): return {'sigma': '?'}": (
+        "Mine.computed_defaults must return a dict of keys to numbers, but returned a dict"
+    ),
     "plays_mean = property(lambda self: 1 / 0)": f"Mine.plays_mean {RAISED}",
     "plays_mean = property(lambda self: 1)": "Mine.plays_mean must return True or False, but returned 1",
     "check = model_validator(mode='after')(lambda self: 1 / 0)": f"a validator {RAISED}",
@@ -64,7 +79,8 @@ def write_solver(folder, solver="", options=""):
     """Write wrong.py with a solver Wrong and its Options, named Mine, and config.yaml.  Returns the config's path."""
     mine = f"\n\nclass Mine(RightOptions):\n{textwrap.indent(options or 'pass', '    ')}\n"
     wrong = f"\n\nclass Wrong(Right):\n    Options = Mine\n{textwrap.indent(solver, '    ')}\n"
-    (folder / "wrong.py").write_text("from pydantic import model_validator\n" + RIGHT + mine + wrong)
+    imports = "import dataclasses\nfrom pydantic import model_validator\n"
+    (folder / "wrong.py").write_text(imports + RIGHT + mine + wrong)
     (folder / "config.yaml").write_text(CONFIG.format(name="Wrong"))
     return folder / "config.yaml"
 
@@ -75,6 +91,8 @@ def use(path):
     task = Task(config)
     predict_cost(config, ranks=1)
     task.training_seeds(0, 0)
+    config.solver.describe_defaults(task.dimension)
+    config.solver.early_members(0.5, task.dimension)
     solver = make_solver(config, task.dimension, task.directions)
     assert isinstance(solver.rows, int)
     solver.start(task.first_policy()["parameters"])

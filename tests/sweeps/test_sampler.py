@@ -129,3 +129,15 @@ def test_what_was_proposed_stays_although_its_evaluations_change(write_config, t
     assert sum(map(len, after["batches"])) == 6 and "18 of 18 trials finished" in outcome.stdout
     other = [word.replace("0.01", "0.02") for word in ARGUMENTS]
     assert_refused(invoke("sweep", config, *other, "--out", "out"), "solver.sigma", "another --out")
+
+
+def test_a_folder_whose_sampler_draws_other_keys_is_refused(write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = write_config(BASE)
+    values = {"base": read_yaml(config), "vary": {"solver.sigma": {"log_uniform": [0.01, 1]}}, "trials": 4}
+    SweepFolder("out", read_sweep({**values, "sampler": {"batch": 2}}, "sweep")).open(lambda trial: True)
+    before = read_files(tmp_path)
+    more = "solver.sigma_decay={uniform: [0.9, 1]}"
+    words = "what varies: 'solver.sigma' there, 'solver.sigma, solver.sigma_decay' now"
+    assert_refused(invoke("sweep", config, more, *ARGUMENTS, "--out", "out"), "contains another sweep", words)
+    assert read_files(tmp_path) == before

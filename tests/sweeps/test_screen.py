@@ -14,13 +14,24 @@ from tests.views.test_live_progress import run_on_terminal
 HEADER = "generation,seconds,return_mean,eval_mean,eval_std,eval_episodes,steps,ranks"
 
 
-def open_folder(tmp_path, seeds):
+def open_folder(tmp_path, seeds, halving=None):
     (tmp_path / "config.yaml").write_text(CARTPOLE)
+    vary = {"solver.sigma": [0.1, 0.3]}
     folder = SweepFolder(
-        str(tmp_path / "out"), load_sweep(tmp_path / "config.yaml", {"solver.sigma": [0.1, 0.3]}, seeds=seeds)
+        str(tmp_path / "out"), load_sweep(tmp_path / "config.yaml", vary, seeds=seeds, halving=halving)
     )
     folder.open(lambda trial: True)
     return folder
+
+
+def read_screen(leader):
+    """What was written to a terminal, which is closed, without control sequences."""
+    content = b""
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while more := os.read(leader, 65536):
+            content += more
+    os.close(leader)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", content.decode())
 
 
 def begin(folder, number, rows):
@@ -44,11 +55,7 @@ def test_running_trials_are_rows_and_ended_ones_are_lines(tmp_path):
     lock.release()
     folder.record_failure(folder.trials[3], "it broke")
     screen.close()
-    content = b""
-    with contextlib.suppress(OSError):  # how a terminal ends
-        while more := os.read(leader, 65536):
-            content += more
-    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", content.decode())
+    shown = read_screen(leader)
     assert re.search(r"sigma=0.1_seed=1 +2 +21.5 +33 +1.5", shown), shown
     assert re.search(r"sigma=0.3_seed=1 +1 +20.5 +- +0.5", shown), shown
     assert "0 of 4 trials ended, 2 in training" in shown
@@ -56,7 +63,21 @@ def test_running_trials_are_rows_and_ended_ones_are_lines(tmp_path):
     assert f"[2/4] {folder.name}/sigma=0.3_seed=2: failed after generation 0: it broke" in shown
     assert "2 of 4 trials ended, 1 failed, 1 in training" in shown
     assert "best so far: sigma=0.1, 33.00 +- 0.98" in shown
-    os.close(leader)
+
+
+def test_with_halving_the_best_so_far_may_still_be_in_training(tmp_path):
+    folder = open_folder(tmp_path, 1, {"first": 2, "unit": "generations", "eta": 2})
+    leader, follower = os.openpty()
+    screen = SweepScreen(folder, os.ttyname(follower))
+    os.close(follower)
+    for number, mean in enumerate((20.0, 30.0)):
+        run, lock = begin(folder, number, [f"2,1.5,21.5,{mean},1.0,4,200,1"])
+        (run / "finished.yaml").write_text("{reason: generations, generation: 2, steps: 200}\n")
+        lock.release()
+    screen.close()
+    shown = read_screen(leader)
+    assert "[1/2]" in shown and "sigma=0.1_seed=1: dropped, 20.00 +- 0.98" in shown
+    assert "best so far: sigma=0.3, 30.00 +- 0.98" in shown
 
 
 def test_without_a_terminal_there_is_no_screen(tmp_path, capsys):

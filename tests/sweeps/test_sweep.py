@@ -8,6 +8,8 @@ import signal
 import pytest
 
 from mpies.runs.metrics import read_digests
+from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.trials import load_sweep
 from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, assert_refused, ranks_of, read_files, wait_for
 
 SHORT = CARTPOLE.replace("generations: 10", "generations: 4")
@@ -175,3 +177,12 @@ def test_a_folder_of_another_sweep_or_of_something_else_is_refused(run_mpies, wr
     outcome = run_mpies(0, "sweep", longer, "solver.sigma=0.1", "--seeds", "2", "--out", "out")
     assert outcome.code == 0, outcome.stderr
     assert [row["generations"] for row in read_table(tmp_path / "out")] == ["4", "4"]
+
+
+def test_a_folder_whose_sweep_is_half_written_is_taken_up(write_config, tmp_path):
+    """As a job leaves it that is killed, or finds it that was started at the same moment as another one."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".sweep.yaml.77.tmp").write_text("base: {envi")
+    folder = SweepFolder(tmp_path / "out", load_sweep(write_config(SHORT), {"solver.sigma": [0.1, 0.3]}))
+    folder.open(lambda trial: True)
+    assert (tmp_path / "out" / "sweep.yaml").exists()

@@ -97,9 +97,10 @@ def test_seeds(given, seeds):
     assert read_seeds(given) == seeds
 
 
-@pytest.mark.parametrize("given", [0, -1, True, 1.5, "x", "3..1", "", [], [1, 1], [-1], ["1"]])
+@pytest.mark.parametrize("given", [0, -1, True, 1.5, "x", "3..1", "1,3", "", [], [1, 1], [-1], ["1"]])
 def test_seeds_that_are_none_are_refused(given):
-    with pytest.raises(ConfigError, match="seeds must be a number such as 5"):
+    words = "seeds must be a number such as 5, a range such as 6..10, or in a file or in Python a list such as"
+    with pytest.raises(ConfigError, match=words):
         read_seeds(given)
 
 
@@ -108,6 +109,7 @@ def test_seeds_that_are_none_are_refused(given):
     [
         *(3, "x", [], [1, 1], {"normal": [0, 1]}, {"uniform": [1]}, {"uniform": [2, 1]}, {"uniform": [True, 2]}),
         *({"log_uniform": [0, 1]}, {"integer": [0.5, 2]}, {"uniform": [0, math.inf]}, {"choice": 3}, {"choice": []}),
+        *({"integer": [1, 2**63]}, {"integer": [-(2**63) - 1, 1]}),
     ],
 )
 def test_values_that_make_no_sense_are_refused(given):

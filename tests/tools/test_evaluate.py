@@ -33,6 +33,14 @@ def test_held_out_episodes_are_played_and_reported_in_json(run):
     assert evaluate(run, "--seed", 99)["returns"] != result["returns"]
 
 
+def test_a_single_episode_has_no_confidence_interval(run):
+    result = json.loads(invoke("evaluate", run, "--episodes", 1, "--json").stdout)
+    assert result["interval"] is None and result["mean"] == result["returns"][0]
+    ended = invoke("evaluate", run, "--episodes", 1)
+    assert "confidence" not in ended.stdout
+    assert f": return {result['mean']:.2f} in a held-out episode of {result['length']:.0f} steps\n" in ended.stdout
+
+
 def test_a_file_that_is_no_policy_is_refused(run, tmp_path):
     (tmp_path / "garbage.h5").write_bytes(b"x" * 1000)
     (tmp_path / "empty").mkdir()

@@ -7,6 +7,7 @@ from tests.support import assert_refused, invoke
 
 # Episodes of three steps.  Forgetful: the seed alone counts.  Remembering: earlier episodes too.  Random: chance.
 MODULE = """
+import os, sys
 import gymnasium, numpy as np
 from gymnasium import spaces
 
@@ -27,6 +28,9 @@ class Remembering(Forgetful):
 
 class Random(Forgetful):
     def start(self): return np.random.default_rng().random()
+
+class Lonely(Forgetful):
+    def start(self): return os._exit(9) if "--fresh" in sys.argv else 0
 """
 
 
@@ -63,6 +67,12 @@ def test_environments_are_told_apart(name, code, verdict, folder):
 def test_one_that_is_not_reproducible_decides_the_exit_code(folder):
     for names in (["Random", "Forgetful"], ["Forgetful", "Random"]):
         assert invoke("probe", *(f"own.py:{name}" for name in names), "--episodes", "0").code == 1
+
+
+@pytest.mark.parametrize("instances", ["", ", instances: 1, instances_per: node"])
+def test_a_process_that_dies_while_it_plays_is_told(instances, folder, write_config):
+    config = write_config(f"environment: {{id: 'own.py:Lonely'{instances}}}")
+    assert_refused(invoke("probe", config, "--episodes", "0"), "another one that played it ended with exit code 9")
 
 
 def test_a_table_has_a_row_for_each(folder, write_config):

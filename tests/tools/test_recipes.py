@@ -160,7 +160,8 @@ def test_the_table_has_a_row_for_each_recipe_that_leads_to_its_page(script):
         if has_record(name) and is_finished(read_record(name)):
             assert describe_return(read_record(name)) in line
         else:
-            assert script.UNTRAINED in line and "**" not in line
+            cell = script.NOT_RUN_TO_THE_END if has_record(name) else script.NOT_RUN
+            assert f"| {cell} |" in line and "**" not in line
 
 
 def test_a_page_has_every_seed_also_those_that_failed(script, tmp_path, monkeypatch):
@@ -174,7 +175,7 @@ def test_a_page_has_every_seed_also_those_that_failed(script, tmp_path, monkeypa
     assert "Mean return 330.0 (20.0 to 335.0). It is the interquartile mean" in page
     assert "1 of 3 seeds reached the mark of 325." in page
     assert "| 77 | last generation | not reached | 20 | 1,234,567 |" in page
-    assert "| 78 | not run to its end | not reached |" in page and "| none |  |" in page
+    assert "| 78 | cut short | not reached |" in page and "| none |  |" in page
     assert "| **330.0 (20.0 to 335.0)** | 1.23 M | 0.021 | 1 of 3 reached |" in script.make_table()
 
 
@@ -185,3 +186,10 @@ def test_a_page_has_the_variants_notes_and_pictures(script):
     for link in re.findall(r"\]\(([^)]+)\)", page):
         assert (script.PAGES / link).exists(), link
     assert "No run of it is recorded." in script.make_page("walker2d")
+
+
+def test_a_page_says_what_its_figures_are_of(script):
+    small, ant, lander = map(script.make_page, ("pong", "ant", "lunar_lander_18"))
+    assert "It is over 20 held-out episodes, with its 95 % interval. 0 of 1 seed reached the mark of 20." in small
+    assert "| 1 | target | reached | 180 |" in ant
+    assert "| seed | ended by | generations |" in lander  # of the variants without a mark

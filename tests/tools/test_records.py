@@ -141,7 +141,7 @@ def test_the_list_has_every_recipe_on_a_line_of_a_terminal():
     assert outcome.stdout.rstrip() == list_recipes()
     lines = {row.split()[0]: row for row in outcome.stdout.splitlines()}
     assert {*records.find_recipes()} == {*lines} - {"recipe"} and max(map(len, lines.values())) <= 130
-    assert lines["humanoid"].split("  ")[-1].strip() == "not begun" and "reached" in lines["swimmer"]
+    assert lines["humanoid"].split("  ")[-1].strip() == "not run" and "reached" in lines["swimmer"]
     assert "not run to the end" in lines["pong-small"]
 
 

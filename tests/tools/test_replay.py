@@ -86,6 +86,19 @@ def test_a_replay_needs_the_first_checkpoint_and_the_ledger_only(runs, tmp_path)
     assert invoke("replay", run, "--generation", 10).code == 0
 
 
+def test_a_replay_goes_on_where_the_ledger_has_grown(runs, tmp_path):
+    run = shutil.copytree(runs["cma_es"], tmp_path / "run")
+    whole = (run / "ledger.bin").read_bytes()
+    *_, end = (end for arrays, end in ledger.read(run / "ledger.bin") if arrays["generation"] <= 4)
+    (run / "ledger.bin").write_bytes(whole[: end + 10])  # the next record is half-written
+    replay = Replay(run, 4)
+    with pytest.raises(RunError, match="generation 5 is not in its ledger, which ends at 4"):
+        replay.run_until(5)
+    (run / "ledger.bin").write_bytes(whole)
+    replay.run_until(10)
+    assert replay.is_faithful() and replay.digest == read_digests(run)[-1]
+
+
 def test_what_is_not_on_record_is_refused_in_one_line(runs, tmp_path):
     run = runs["cma_es"]
     assert_refused(invoke("replay", run, "--generation", 11), "generation 11 is not in its ledger, which ends at 10")

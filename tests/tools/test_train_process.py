@@ -26,7 +26,7 @@ def started(monkeypatch):
 def test_one_rank_needs_no_mpi(started):
     train(1, ["a.yaml"])
     train(2, ["a.yaml"])
-    serial = [sys.executable, "-m", "mpies", "train", "a.yaml"]
+    serial = [sys.executable, "-m", "mpies", "train", "--log-format", "text", "a.yaml"]
     assert started == [serial, ["/opt/mpiexec", "-n", "2", *serial]]
 
 
@@ -56,3 +56,11 @@ def test_a_failure_is_told_in_one_line(stderr, expected, started):
     with pytest.raises(ConfigError) as refused:
         train(2, ["a.yaml"])
     assert str(refused.value) == f"training on 2 ranks ended with code 3: {expected}"
+
+
+def test_the_reason_is_the_same_where_the_log_is_json(tmp_path, monkeypatch):
+    monkeypatch.setenv("MPIES_LOG", "json")
+    config = tmp_path / "config.yaml"
+    config.write_text("environment: {id: CartPole-v1}\npolicy: {init_from: absent.h5}\n")
+    with pytest.raises(ConfigError, match=r"ended with code 2: mpies: \S*absent\.h5: cannot be read"):
+        train(1, [str(config), "--out", str(tmp_path / "run")])

@@ -54,6 +54,15 @@ def rig_of(max_failures=0.5, **stop):
     return Rig(Serial(), evaluation={"episodes": 10}, stop={"max_failures": max_failures, **stop})
 
 
+@pytest.mark.parametrize(("solver", "batches"), [({"timesteps_per_batch": 10**6}, 16), ({"episodes_per_batch": 40}, 5)])
+def test_a_generation_in_which_all_fail_ends_before_it_has_its_steps(solver, batches):
+    rig = Rig(Serial(), solver={"kind": "openai_es", "population": 8, **solver})
+    fail(rig, 1.0)
+    population = rig.evaluate()
+    assert len(population.results.returns) == 8 * batches and np.isnan(population.results.returns).all()
+    assert rig.control.failed_share == 1
+
+
 def test_some_episodes_of_an_evaluation_may_fail():
     whole, rig = rig_of().evaluate_mean(), rig_of()
     fail(rig, 0.3)

@@ -6,12 +6,13 @@ import gymnasium
 import numpy as np
 import pytest
 
-from mpies.config.loading import validate_config
+from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.envs.gymnasium_env import GymnasiumEnv
 from mpies.errors import ConfigError
 from mpies.runs import hdf5
 from mpies.runs.checkpoint import first_checkpoint
 from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.policy_file import PolicyFile
 from mpies.solvers.streams import REFERENCE, stream
 from mpies.training.task import Task, draw_reference
 from tests.support import CARTPOLE, train
@@ -174,6 +175,21 @@ def test_the_reference_batch_does_not_depend_on_the_ranks_of_a_node():
     config = validate_config({"environment": section, "policy": policy, "noise": {"size": 20000}}, "x")
     one, *others = (Task(config, node_size=size).policy.constants["reference"].tobytes() for size in (1, 2, 6))
     assert others == [one, one]
+
+
+def test_without_batch_normalization_there_are_no_reference_images_to_be_warned_of(monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr("mpies.training.task.draw_reference", None)  # nobody calls it
+    environment = {"id": f"{__name__}:Pictures", "rebuild": "never"}
+    policy = {"kind": "conv", "convolutions": [[2, 2, 1]], "hidden": [], "batch_normalization": False}
+    config = validate_config({"environment": environment, "policy": policy}, "x")
+    task = Task(config)
+    assert not task.policy.constants
+    arrays = task.first_policy() | {"normalization": np.zeros((2, 0)), "constants/reference": np.zeros((64, 12))}
+    PolicyFile(None, config, arrays, {"config": as_yaml(resolved(config))}).save(tmp_path / "policy.h5")
+    again = Task(validate_config({"environment": environment, "policy": policy | {"init_from": "policy.h5"}}, "x"))
+    monkeypatch.chdir(tmp_path)
+    np.testing.assert_array_equal(again.first_policy()["parameters"], arrays["parameters"])
+    assert caplog.text == ""
 
 
 def test_too_small_a_noise_table_is_refused():

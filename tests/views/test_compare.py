@@ -13,7 +13,7 @@ import yaml
 from mpies.runs.machine import describe_machine
 from mpies.runs.reader import read_machines
 from mpies.views.compare import draw_comparison
-from mpies.views.comparison_table import as_csv, as_json, as_latex, tabulate
+from mpies.views.comparison_table import as_csv, as_json, as_latex, print_table, tabulate
 from mpies.views.curves import find_machine, read_curves
 from mpies.views.groups import group_runs
 
@@ -200,3 +200,9 @@ def test_each_task_has_a_panel_and_a_group_one_colour(make_curves):
     for axes in figure.axes:  # returns that are costs, over many orders of magnitude
         assert axes.get_yscale() == "log" and axes.yaxis_inverted() and axes.get_ylabel().startswith("−return")
     assert draw_comparison(group_runs(runs), "steps", scale="linear").axes[0].get_yscale() == "linear"
+
+
+def test_names_are_printed_as_they_are(make_curves, capsys):
+    print_table(group_runs([make_curves([1.0], track=track) for track in (":car:", "[red]:x:")]))
+    printed = capsys.readouterr().out
+    assert "track :car:" in printed and "track [red]:x:" in printed

@@ -14,6 +14,7 @@ from mpies.tools.evaluate import evaluate_policy
 from mpies.tools.replay import load_member
 from mpies.views import landscape
 from mpies.views.landscape import play_slice, principal_axes, read_trajectory
+from tests import support
 from tests.views.conftest import train
 
 
@@ -105,3 +106,13 @@ def test_umap_is_drawn_where_it_is_installed_and_else_named(run, invoke):
         assert ended.exit_code == 0 and imageio.v3.imread(run / "trajectory_umap.png").shape[:2] == (504, 960)
     else:
         assert ended.exit_code == 2 and 'pip install "mpies[umap]"' in ended.stderr
+
+
+def test_a_function_is_evaluated_once_at_each_point(tmp_path, invoke):
+    sections = (
+        "environment: {id: 'function:sphere', dimension: 3, shift: 1}\nsolver: {population: 8}\nnoise: {size: 1000}\n"
+    )
+    support.train(tmp_path, f"{sections}stop: {{generations: 4}}\n")
+    ended = invoke("plot", tmp_path / "run", "--trajectory", "--grid", "3", "--format", "svg")
+    assert ended.exit_code == 0, ended.output
+    assert "return around the final mean, 1 held-out episode -->" in (tmp_path / "run" / "landscape.svg").read_text()

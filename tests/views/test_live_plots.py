@@ -79,6 +79,18 @@ def test_plots_are_drawn_again_where_the_share_allows(writer, run, monkeypatch):
     assert (run / FILES[-1]).exists() and plots._process.returncode == 0
 
 
+def test_the_last_plots_are_drawn_although_the_drawing_process_was_killed(writer, run, monkeypatch):
+    monkeypatch.setenv("MPIES_PICTURES", "1")
+    monkeypatch.setattr(live_plots, "MAX_SHARE", 1e9)
+    plots = LivePlots(writer, ranks=1)
+    plots.refresh()
+    plots._process.kill()
+    plots._process.wait()
+    plots.refresh()  # finds nobody to ask
+    plots.close()
+    assert all((run / name).exists() for name in FILES)
+
+
 def test_no_process_is_started_without_the_lock(writer, monkeypatch):
     monkeypatch.setenv("MPIES_PICTURES", "1")
     writer.close()

@@ -6,6 +6,8 @@ import pytest
 
 from mpies.errors import RunError
 from mpies.views import plots
+from mpies.views.compare import draw_comparison
+from mpies.views.groups import group_runs
 from mpies.views.plots import draw_return, render, scale_axis, write_file, write_plots
 
 FILES = ["reward_vs_time.png", "reward_vs_iteration.png", "reward_vs_steps.png"]
@@ -61,6 +63,35 @@ def test_an_axis_is_logarithmic_by_itself_only_if_all_returns_have_one_sign(make
     curves.columns["return_mean"] *= 2
     (axes,) = draw_return(curves, "steps", scale=wanted).axes
     assert axes.get_yscale() == scale
+
+
+def test_an_axis_shows_a_target_of_the_other_sign(make_curves):
+    figure = draw_return(make_curves([None] * 300, target=-3.0), "steps")
+    low, high = figure.axes[0].get_ylim()
+    assert figure.axes[0].get_yscale() == "linear" and low < -3 and high > 300
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_target_of_0_has_no_place_on_a_logarithmic_axis(make_curves):
+    costs = make_curves([-900.0, -1e-3] * 150, target=0.0)
+    for name in ("return_mean", "return_min", "return_max"):
+        costs.columns[name] = -np.abs(costs["eval_mean"])
+    for figure in (draw_return(costs, "steps"), draw_comparison(group_runs([costs]), "steps")):
+        render(figure)
+        assert figure.axes[0].get_yscale() == "log"
+        assert not [text for legend in figure.legends for text in legend.get_texts() if "target" in text.get_text()]
+
+
+@pytest.mark.parametrize("name", ["a $x\\y$.py:Room", "cost $5", "$a_$b"])
+def test_dollar_signs_of_names_are_drawn_as_they_are(name, make_curves):
+    curves = make_curves([1.0, 2.0])
+    curves.config["environment"]["id"] = name
+    figure = draw_return(curves, "steps")
+    assert f"<!-- {name}, snes, seed 1 -->" in render(figure, "svg").decode()
+    other = make_curves([2.0, 1.0], label="$")
+    other.config["environment"]["id"] = name
+    svg = render(draw_comparison(group_runs([curves, other]), "steps"), "svg").decode()
+    assert f"<!-- {name} -->" in svg and "<!-- label $ (1 seed) -->" in svg
 
 
 def test_members_evaluations_and_target_are_drawn(make_curves):

@@ -112,3 +112,18 @@ def test_its_commands_can_be_copied(make_curves):
 def test_what_is_no_run_is_refused_in_one_line(tmp_path, invoke):
     ended = invoke("report", tmp_path)
     assert ended.exit_code == 2 and "a run?" in ended.stderr and ended.stderr.count("\n") == 1
+
+
+def test_a_film_in_shades_of_grey_has_stills(run, invoke):
+    import imageio.v2
+    import imageio.v3
+    import numpy as np
+
+    shades = np.tile(np.arange(256, dtype=np.uint8), (40, 1))
+    imageio.v2.mimsave(run / "film.gif", [np.roll(shades, 20 * number, axis=1) for number in range(6)])
+    ended = invoke("report", run)
+    assert ended.exit_code == 0, ended.output
+    links = Links()
+    links.feed((run / "report.html").read_text())
+    strip = imageio.v3.imread(base64.b64decode(links.sources[-1].partition(",")[2]))
+    assert strip.shape == (40, 5 * 256, 3)

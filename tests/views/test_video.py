@@ -14,6 +14,8 @@ from mpies.runs.metrics import read_metrics
 from mpies.training.task import Task
 from mpies.views.video import Video, play_policy, recording, show_member, visible_task
 
+CURE = "it must be a file in a folder that you may write to"
+
 
 @pytest.fixture(autouse=True)
 def without_screen(monkeypatch):
@@ -62,6 +64,15 @@ def test_several_episodes_follow_each_other_in_one_video(run, tmp_path):
 def test_what_cannot_be_shown_is_refused_in_one_line(flags, words, run, invoke):
     ended = invoke("play", run, *flags)
     assert ended.exit_code == 2 and words in ended.stderr and ended.stderr.count("\n") == 1
+
+
+def test_a_video_that_would_replace_a_folder_is_refused_and_leaves_nothing(run, tmp_path, invoke):
+    folder = tmp_path / "films" / "all.gif"
+    folder.mkdir(parents=True)
+    ended = invoke("play", run, "--video", folder)
+    assert ended.exit_code == 2
+    assert ended.stderr == f"mpies: {folder}: cannot be written (Is a directory); {CURE}\n"
+    assert list(folder.parent.iterdir()) == [folder]
 
 
 def write_policy(path, section):
@@ -166,7 +177,7 @@ def test_a_video_without_a_folder_is_refused_before_an_episode_begins(tmp_path, 
     write_policy(tmp_path / "policy.h5", {"id": f"{tmp_path}/room.py:Seen"})
     video = tmp_path / "absent" / "video.gif"
     ended = invoke("play", tmp_path / "policy.h5", "--video", video)
-    line = f"mpies: {video}: cannot be written (No such file or directory); give another --video\n"
+    line = f"mpies: {video}: cannot be written (No such file or directory); {CURE}\n"
     assert (ended.exit_code, ended.stderr) == (2, line)
     assert invoke("play", tmp_path / "policy.h5", "--video", tmp_path / "video.gif").exit_code == 0
 

@@ -97,7 +97,7 @@ function layOut(panel) {
   const isReturn = ["eval_mean", "return_mean"].includes(compared.drawn);
   const shown = panel.curves.flatMap((curve) => [curve.mid, curve.low, curve.high, ...(curve.runs || [])]);
   const mayLog = isReturn || ["sigma", "update_ratio"].includes(compared.drawn);
-  const scale = chooseScale(shown, form.vertical.value, mayLog ? panel.curves.map((curve) => curve.mid) : []);
+  const scale = chooseScale(isReturn ? [...shown, panel.targets] : shown, form.vertical.value, mayLog ? panel.curves.map((curve) => curve.mid) : []);
   const [x, label] = scaled(panel.x, form.across.value);
   const data = [x], series = [{}], bands = [];
   const add = (values, options) => data.push(values.map(scale.apply)) && series.push({ points: { show: hasFewValues }, spanGaps: true, ...options });

@@ -346,8 +346,9 @@ function axesOf(ink, line, label, unit, scale, areWhole, areCounts = false) {
 
 // A factor in percent would be applied to all values of a chart.
 const valuesOf = (chart, name) => run.columns[name].map((v) => (v === null ? null : v * (chart.scale || 1)));
-const scaleOf = (chart) => chooseScale(chart.shown.map((name) => valuesOf(chart, name)),
+const scaleOf = (chart) => chooseScale([...chart.shown.map((name) => valuesOf(chart, name)), targetsOf(chart)],
   chart.zero ? "linear" : document.forms.view.vertical.value, (chart.mayLog || []).filter(known).map((name) => run.columns[name]));
+const targetsOf = (chart) => (chart.title !== "Return" || run.target === null || run.target === undefined ? [] : [run.target]);
 const known = (name) => run.columns[name] && run.columns[name].some((value) => value !== null);
 
 function dataOf(chart) {
@@ -432,7 +433,7 @@ function range(chart, from, to) {
       const drawn = chart.vertical.apply(value);
       if (drawn !== null && drawn !== undefined) [from, to] = [Math.min(from, drawn), Math.max(to, drawn)];
     };
-    fit(run.target ?? null);
+    targetsOf(chart).forEach(fit);
     (run.columns.eval_interval || []).forEach((half, place) => {
       const mean = run.columns.eval_mean[place];
       if (half !== null && mean !== null) [mean - half, mean + half].forEach(fit);
@@ -452,7 +453,7 @@ function tame(from, to) {
 
 function drawTargetAndIntervals(u, chart) {
   if (chart.title !== "Return") return;
-  drawTargets(u, run.target === null || run.target === undefined ? [] : [run.target], chart.vertical);
+  drawTargets(u, targetsOf(chart), chart.vertical);
   const { left, top, width, height } = u.bbox, ratio = devicePixelRatio, brush = u.ctx;
   brush.save();
   brush.beginPath();
