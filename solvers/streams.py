@@ -19,6 +19,7 @@ ACTIONS = 8  # (generation, batch): one seed per episode, for policies that samp
 REFERENCE = 9  # (): random actions that collect the reference batch of virtual batch normalisation
 PICTURES = 16  # (generation,): which members are drawn in a picture of the search
 SETTINGS = 17  # (trial, key): what a sweep draws for a trial
+HELD_OUT_ACTIONS = 18  # (generation, attempt): one seed per held-out episode, where its actions are drawn
 
 
 def stream(seed: int, purpose: int, *counters: int) -> np.random.Generator:

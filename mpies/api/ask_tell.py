@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.api.domain import Bounds, Domain, Vector
-from mpies.config.loading import validate_config
+from mpies.config.loading import find_solver_class, validate_config
 from mpies.envs.messages import describe_value
 from mpies.errors import ConfigError, RunError, UserError, explain_os_error
-from mpies.paths import absolute, start_folder
+from mpies.paths import absolute
 from mpies.runs import hdf5
 from mpies.runs.files import write_atomically
 from mpies.runs.policy_file import select
-from mpies.solvers import find_solver
 from mpies.solvers.base import Solver
 from mpies.solvers.loop import SolverLoop
 from mpies.solvers.noise import FloatArray, build_table
@@ -113,7 +112,7 @@ class AskTell:
         if refusal := config.solver.refusal(self.dimension):
             raise ConfigError(refusal)
         self.options = config.solver
-        solver = find_solver(self.kind, start_folder())
+        solver = find_solver_class(self.kind)
         default: FloatType = np.float32 if issubclass(solver, OwnSolver) else np.float64
         return solver(config.solver, self.dimension, self.seed, _read_dtype(dtype) or default)
 
@@ -232,7 +231,7 @@ class AskTell:
 def _name_sigma(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """The options with `sigma` under the name sigma_init where the solver has that key instead."""
     with contextlib.suppress(ValueError):  # the config is validated later
-        keys = find_solver(kind, start_folder()).Options.model_fields
+        keys = find_solver_class(kind).Options.model_fields
         if "sigma" in options and "sigma" not in keys and "sigma_init" in keys.keys() - options.keys():
             return {"sigma_init" if name == "sigma" else name: value for name, value in options.items()}
     return options

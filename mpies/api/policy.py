@@ -140,10 +140,11 @@ class Policy:
         actions = actor.act(observations, state, seeds)
         return actor.write(actions, is_single), state or None
 
-    def evaluate(self, episodes: int = 100, seed: int | None = None) -> Evaluation:
+    def evaluate(self, episodes: int = 100, seed: int | None = None, deterministic: bool = True) -> Evaluation:
         """Play held-out episodes, the same as `mpies evaluate` does.
 
-        seed: of the episodes; None for the run's.  Returns mean, interval (half of the 95 % confidence interval),
+        seed: of the episodes; None for the run's.  deterministic: as for `predict`, but False is refused with
+        ConfigError where training drew nothing.  Returns mean, interval (half of the 95 % confidence interval),
         deviation, returns and lengths (episodes,) and failures; failed episodes count in the last only.  The interval
         of a single episode is NaN.
         Raises UserError where all of them fail, and for numbers that are wrong.
@@ -151,7 +152,7 @@ class Policy:
         check_whole("episodes", episodes, 1)
         if seed is not None:
             check_whole("seed", seed, 0)
-        records, failures = play_held_out(self._saved, episodes, seed)
+        records, failures = play_held_out(self._saved, episodes, seed, deterministic)
         evaluation = Evaluation.of(records["total"], records["steps"])
         if failures:
             reason = f"{self.config.environment.id}: {len(failures)} of {episodes} held-out episodes failed " + (

@@ -21,7 +21,7 @@ from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, any_solver
 from mpies.envs.own import importing_from, list_definitions
 from mpies.errors import ConfigError
 from mpies.paths import absolute, start_folder
-from mpies.solvers import find_solver
+from mpies.solvers.registry import SolverClass, find_solver
 
 Values = dict[str, Any]  # a section as plain values: numbers, texts, flags, lists and sections
 
@@ -150,6 +150,11 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[st
     ]
 
 
+def find_solver_class(kind: str) -> SolverClass:
+    """The solver class of `solver.kind`; a file of the user's may import the files beside it.  Raises ValueError."""
+    return find_solver(kind, start_folder(), importing_from)
+
+
 def _find_model(values: Mapping[str, Any]) -> type[Config]:
     """The class that validates `values`: Config, or one that also has the keys of a solver outside the registry.
 
@@ -159,7 +164,7 @@ def _find_model(values: Mapping[str, Any]) -> type[Config]:
     kind = section.get("kind") if isinstance(section, dict) else None
     if not isinstance(kind, str) or ":" not in kind:
         return Config
-    own, field = find_solver(kind, start_folder(), importing_from), Config.model_fields["solver"]
+    own, field = find_solver_class(kind), Config.model_fields["solver"]
     return create_model(
         "Config", __base__=Config, solver=(any_solver(own), Field(field.default, description=field.description))
     )

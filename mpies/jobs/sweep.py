@@ -55,10 +55,11 @@ class SweepRequest:
 
 @dataclass(frozen=True)
 class SweepEnding:
-    """code: the exit code.  results: of all trials, on rank 0; [] elsewhere."""
+    """code: the exit code.  results: of all trials, on rank 0; [] elsewhere.  varied: the keys that vary."""
 
     code: int
     results: list[Result]
+    varied: Sequence[str]
 
 
 def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> SweepEnding:
@@ -81,8 +82,9 @@ def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> 
         tables.close()
         if screen:
             screen.close()
+    varied = folder.sweep.varied
     if not comm.is_root:
-        return SweepEnding(_agree_on_code(comm, FINISHED), [])
+        return SweepEnding(_agree_on_code(comm, FINISHED), [], varied)
     results = Results(folder)
     with contextlib.suppress(OSError):  # the disk may be full; the same command writes it
         write_table(results)
@@ -91,7 +93,7 @@ def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> 
     code = REQUEUE if cause == "signal" and is_left else FINISHED
     if code == FINISHED and (cause == "disk" or any(one.state == "failed" for one in found)):
         code = FAILED
-    return SweepEnding(_agree_on_code(comm, code), found)
+    return SweepEnding(_agree_on_code(comm, code), found, varied)
 
 
 def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) -> str:
@@ -175,7 +177,7 @@ def sweep_on_this_rank(request: SweepRequest) -> int:
             handler.setLevel(logging.WARNING)
         ending = train_sweep(comm, request, signals)
         if comm.is_root:
-            print_ending(ending.results, request.out, request.load().varied)
+            print_ending(ending.results, request.out, ending.varied)
         signals.close()
         return comm.finalize(ending.code)
 

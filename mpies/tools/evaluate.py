@@ -2,11 +2,13 @@
 
 import contextlib
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
+from mpies.errors import ConfigError
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import play_alone
 from mpies.runs.metrics import format_return
@@ -17,30 +19,47 @@ from mpies.training.task import Task
 HELD_OUT = 0  # the generation of these seeds: training evaluates at generations from 1 on
 
 
-def held_out_batch(policy: PolicyFile, task: Task, episodes: int, seed: int | None = None) -> RolloutBatch:
-    """Episodes of a policy that training never played.  seed: of the episodes; None takes the run's."""
+def held_out_batch(
+    policy: PolicyFile, task: Task, episodes: int, seed: int | None = None, deterministic: bool = True
+) -> RolloutBatch:
+    """Episodes of a policy that training never played.
+
+    seed: of the episodes; None takes the run's.
+    deterministic: whether the most likely actions are taken; False draws them as training did, and raises ConfigError
+    where training drew nothing.
+    """
     seeds = task.evaluation_seeds(HELD_OUT, 0, episodes, seed)
     normalization = policy.arrays["normalization"] if task.observation_size else None
-    return evaluation_batch(policy.arrays["parameters"], seeds, normalization)
+    batch = evaluation_batch(policy.arrays["parameters"], seeds, normalization)
+    if deterministic:
+        return batch
+    if task.policy is None or not task.policy.head.is_random:
+        raise ConfigError(
+            f"{policy.path}: its actions are not drawn at random, since it has neither policy.action_noise nor "
+            "policy.sampling; leave --stochastic (deterministic=False) out"
+        )
+    return replace(batch, action_seeds=task.held_out_action_seeds(HELD_OUT, 0, episodes, seed))
 
 
 def play_held_out(
-    policy: PolicyFile, episodes: int, seed: int | None = None
+    policy: PolicyFile, episodes: int, seed: int | None = None, deterministic: bool = True
 ) -> tuple[npt.NDArray[Any], dict[int, str]]:
     """Play held-out episodes of a policy, as `held_out_batch` says.  Returns what `play_alone` does."""
     with contextlib.closing(Task(policy.config, policy.constants)) as task:
-        return play_alone(task.player, held_out_batch(policy, task, episodes, seed))
+        return play_alone(task.player, held_out_batch(policy, task, episodes, seed, deterministic))
 
 
-def evaluate_policy(path: str | Path, episodes: int, seed: int | None = None) -> dict[str, Any]:
-    """Play held-out episodes of a policy file or a run's best policy.
+def evaluate_policy(
+    path: str | Path, episodes: int, seed: int | None = None, deterministic: bool = True
+) -> dict[str, Any]:
+    """Play held-out episodes of a policy file or a run's best policy, as `held_out_batch` says.
 
     Returns the results, ready for JSON.  Where episodes failed, mean and the like are those of the others; `failures`
     counts them, `reasons` has their messages, and `returns` has None in their places.  `interval` is half the width of
     the 95 % confidence interval, None where fewer than two episodes worked.
     """
     policy = load_policy(path)
-    records, failures = play_held_out(policy, episodes, seed)
+    records, failures = play_held_out(policy, episodes, seed, deterministic)
     evaluation = Evaluation.of(records["total"], records["steps"])
     returns = evaluation.returns
     has_any = len(returns) > 0

@@ -26,7 +26,7 @@ from mpies.runs.policy_file import load_policy
 from mpies.solvers.directions import Directions
 from mpies.solvers.noise import LINE, count_starts
 from mpies.solvers.orthogonal import MOST_PARAMETERS, OrthogonalDirections
-from mpies.solvers.streams import ACTIONS, EPISODES, EVALUATION, REFERENCE, STATISTICS, TASK, stream
+from mpies.solvers.streams import ACTIONS, EPISODES, EVALUATION, HELD_OUT_ACTIONS, REFERENCE, STATISTICS, TASK, stream
 from mpies.training.memory import PARAMETERS, SOLVER, require_memory
 
 log = logging.getLogger(__name__)
@@ -349,6 +349,11 @@ class Task:
         """Environment seeds (episodes,) of held-out episodes, from another random stream than those of training."""
         seed = self.config.seed if seed is None else seed
         return stream(seed, EVALUATION, generation, attempt).integers(2**31, size=episodes)
+
+    def held_out_action_seeds(self, generation: int, attempt: int, episodes: int, seed: int | None = None) -> Seeds:
+        """Seeds (episodes,) of the actions in held-out episodes, where they are drawn as in training."""
+        seed = self.config.seed if seed is None else seed
+        return stream(seed, HELD_OUT_ACTIONS, generation, attempt).integers(2**63, size=episodes)
 
     @property
     def _rollouts(self) -> int:

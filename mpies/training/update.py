@@ -8,10 +8,9 @@ import numpy.typing as npt
 
 from mpies.comm import Communicator
 from mpies.comm.stopwatch import stopwatch
+from mpies.config.loading import find_solver_class
 from mpies.config.schema import Config
-from mpies.envs.own import importing_from
-from mpies.paths import start_folder
-from mpies.solvers import find_solver, noise
+from mpies.solvers import noise
 from mpies.solvers.base import Results, Solver
 from mpies.solvers.directions import Directions
 from mpies.solvers.problem import SolverProblem
@@ -24,8 +23,7 @@ FIRST_EARLY = 2  # the first generation, counted from 0, that may have an early 
 
 def make_solver(config: Config, dimension: int, directions: Directions | None = None) -> Solver[Any, Any]:
     """The solver of a config for `dimension` parameters.  directions: how members are cut from the noise table."""
-    solver = find_solver(config.solver.kind, start_folder(), importing_from)
-    return solver(config.solver, dimension, config.seed, directions=directions)
+    return find_solver_class(config.solver.kind)(config.solver, dimension, config.seed, directions=directions)
 
 
 class Updater:

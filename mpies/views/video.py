@@ -170,16 +170,16 @@ def show_episodes(task: Task, batch: RolloutBatch, rollouts: range | None = None
 
 
 def play_policy(
-    path: str | Path, episodes: int, seed: int | None, video: str | Path | None
+    path: str | Path, episodes: int, seed: int | None, video: str | Path | None, deterministic: bool = True
 ) -> tuple[int, npt.NDArray[np.float64]]:
     """Show held-out episodes of the best policy of a run, or of a policy file.
 
-    seed: of the episodes; None for the run's.  video: the file to record to, None for a window.
+    seed and deterministic: as for `held_out_batch`.  video: the file to record to, None for a window.
     Returns the policy's generation and the returns (episodes,).
     """
     policy = load_policy(path)
     with recording(video) as recorder, visible_task(policy.config, recorder, policy.constants) as task:
-        returns = show_episodes(task, held_out_batch(policy, task, episodes, seed))
+        returns = show_episodes(task, held_out_batch(policy, task, episodes, seed, deterministic))
     return policy.generation, returns
 
 

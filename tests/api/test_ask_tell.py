@@ -286,3 +286,22 @@ def test_numbers_of_numpy_are_saved(tmp_path):
     es.save(tmp_path / "state.h5")
     loaded = AskTell.load(tmp_path / "state.h5")
     assert (loaded.seed, loaded.maximize) == (3, True) and same(es.solver, loaded.solver)
+
+
+def test_a_solver_from_a_file_imports_its_neighbours_once(tmp_path):
+    (tmp_path / "widths.py").write_text("WIDTH = 0.5\n")
+    (tmp_path / "mine.py").write_text(
+        "from pathlib import Path\n"
+        "from mpies.solvers.pepg import PEPG\n"
+        "from widths import WIDTH\n"
+        "log = Path(__file__).with_name('imports')\n"
+        "log.write_text(log.read_text() + '.' if log.exists() else '.')\n"
+        "class Mine(PEPG):\n"
+        "    class Options(PEPG.Options):\n"
+        "        kind: str = 'mine'\n"
+        "        sigma_init: float = WIDTH\n"
+    )
+    kind = f"{tmp_path}/mine.py:Mine"
+    assert AskTell(kind, np.zeros(3), sigma=0.25).options.sigma_init == 0.25  # its own name of sigma
+    assert AskTell(kind, np.zeros(3)).options.sigma_init == 0.5
+    assert (tmp_path / "imports").read_text() == "."

@@ -5,8 +5,17 @@ import json
 import numpy as np
 import pytest
 
+import mpies
 from mpies.runs.checkpoint import list_checkpoints
 from tests.support import CARTPOLE, assert_refused, invoke
+
+NOISY = """
+environment: {id: Pendulum-v1, max_steps: 20}
+policy: {hidden: [], action_noise: 0.5}
+solver: {population: 8}
+noise: {size: 100000}
+stop: {generations: 1}
+"""
 
 
 @pytest.fixture
@@ -31,6 +40,20 @@ def test_held_out_episodes_are_played_and_reported_in_json(run):
     assert result["failures"] == 0 and result["environment"] == "CartPole-v1"
     assert evaluate(run / "best.h5")["returns"] == result["returns"]
     assert evaluate(run, "--seed", 99)["returns"] != result["returns"]
+
+
+def test_stochastic_draws_actions_as_in_training_and_always_the_same_ones(run, trained):
+    noisy = trained(NOISY)
+    drawn = evaluate(noisy, "--stochastic")["returns"]
+    assert drawn == evaluate(noisy, "--stochastic")["returns"]
+    assert drawn != evaluate(noisy)["returns"]
+    assert drawn != evaluate(noisy, "--stochastic", "--seed", 99)["returns"]
+    assert drawn == mpies.load(noisy).best.evaluate(20, deterministic=False).returns.tolist()
+    why = "its actions are not drawn at random"
+    assert_refused(invoke("evaluate", run, "--stochastic"), why)
+    assert_refused(invoke("play", run, "--stochastic", "--video", run / "video.gif"), why)
+    with pytest.raises(mpies.ConfigError, match=why):
+        mpies.load(run).best.evaluate(20, deterministic=False)
 
 
 def test_a_single_episode_has_no_confidence_interval(run):
