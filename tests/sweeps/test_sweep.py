@@ -186,3 +186,29 @@ def test_a_folder_whose_sweep_is_half_written_is_taken_up(write_config, tmp_path
     folder = SweepFolder(tmp_path / "out", load_sweep(write_config(SHORT), {"solver.sigma": [0.1, 0.3]}))
     folder.open(lambda trial: True)
     assert (tmp_path / "out" / "sweep.yaml").exists()
+
+
+VANISHING = """
+import os
+import gymnasium
+
+class Room(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        if os.path.exists("out/sigma=0.3_seed=1"):  # the last trial is in progress
+            open("config.yaml", "w").close()
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        return self.observation_space.low, 1.0, True, False, {}
+"""
+
+
+def test_the_file_of_a_sweep_is_read_once(run_mpies, write_config, tmp_path):
+    (tmp_path / "room.py").write_text(VANISHING)
+    config = write_config(SHORT.replace("id: CartPole-v1", "id: 'room.py:Room'"))
+    outcome = run_mpies(0, "sweep", config, "solver.sigma=0.05,0.3", "--out", "out")
+    assert outcome.code == 0, outcome.stderr
+    assert config.read_text() == "" and "2 of 2 trials finished" in outcome.stdout
