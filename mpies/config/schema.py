@@ -273,8 +273,8 @@ class StopSection(Options):
     generations: Count = Field(1000, description="generations")
     target: Real | None = Field(
         None,
-        description="the run is solved when an evaluation's mean return reaches this, and again over as many fresh "
-        "episodes",
+        description="the run is solved when an evaluation's mean return reaches this, and again over at least 100 "
+        "fresh episodes",
     )
     steps: Count | None = Field(None, description="environment steps of training")
     seconds: Positive | None = Field(None, description="seconds of training, summed over all resumes")

@@ -20,7 +20,7 @@ class PolicyFile:
     """A policy as it was saved.
 
     arrays: `parameters` (d,) float32, `normalization` (2, o) float32, `normalizer/*` (the statistics behind it) and
-    `constants/*`.  attributes: `generation`, `config`, and of the best policy `eval_mean` and `eval_episodes`.
+    `constants/*`.  attributes: `generation`, `config`, and of the best policy `eval_mean`, `eval_std`, `eval_episodes`.
     """
 
     path: Path

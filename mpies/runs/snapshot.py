@@ -13,12 +13,17 @@ from mpies.runs.metrics import Row
 CONFIDENCE = 1.96  # standard errors on either side of a mean that make its 95 % confidence interval
 
 
+def half_interval(deviation: float, episodes: float) -> float:
+    """Half the width of the 95 % confidence interval of the mean of so many returns with this standard deviation."""
+    return CONFIDENCE * deviation / math.sqrt(max(episodes, 1))
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Held-out episodes of the mean.
 
     returns: (episodes,) float64, of the episodes that worked.  lengths: (episodes,) int64, in steps.
-    confirmed: whether the mean return reaches the target, and again over as many fresh episodes.
+    confirmed: whether the mean return reaches the target, and again over 100 fresh episodes at least.
     failures: how many episodes failed; the mean leaves them out, so it is neither the best nor confirmed.
     """
 
@@ -56,7 +61,7 @@ class Evaluation:
     def interval(self) -> float:
         """Half the width of the 95 % confidence interval of the mean; NaN for a single episode, which tells nothing."""
         count = len(self.returns)
-        return CONFIDENCE * self.deviation / math.sqrt(count) if count > 1 else math.nan
+        return half_interval(self.deviation, count) if count > 1 else math.nan
 
     def rank_among(self, returns: npt.NDArray[np.float64]) -> float:
         """The share of a generation's `returns` (n,) below an episode of the mean: 0.5 where noise changes nothing."""
@@ -67,7 +72,11 @@ def evaluation_attributes(evaluation: Evaluation | None) -> dict[str, Any]:
     """What a policy file records of the evaluation of its generation; {} without one."""
     if evaluation is None:
         return {}
-    return {"eval_mean": evaluation.mean, "eval_episodes": len(evaluation.returns)}
+    return {
+        "eval_mean": evaluation.mean,
+        "eval_std": evaluation.deviation,
+        "eval_episodes": len(evaluation.returns),
+    }
 
 
 @dataclass(frozen=True)

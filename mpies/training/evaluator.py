@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 
 MOST_LINES = 5  # for the failures of a generation
+CONFIRMING = 100  # fresh episodes at least whose mean return must be at the target, too, for a run to be solved
 HOPELESS = 16  # batches: where all episodes of so many fail, more would not get a generation to its steps
 
 
@@ -118,7 +119,7 @@ class Evaluator:
         generation: int,
         is_last: bool = False,
     ) -> Evaluation | None:
-        """Play held-out episodes of the mean, and as many fresh ones when they reach the target.
+        """Play held-out episodes of the mean, and at least CONFIRMING fresh ones when they reach the target.
 
         is_last: whether this is the result of the run.
         Returns None when no episode worked, and that is tolerated.
@@ -129,12 +130,13 @@ class Evaluator:
             tolerated = 1.0
         if is_last:
             tolerated = 0.0
-        first = self._play_mean(mean, normalization, generation, 0, tolerated)
+        episodes = self.config.evaluation.episodes
+        first = self._play_mean(mean, normalization, generation, 0, episodes, tolerated)
         if not len(first.returns):
             return None
         if target is None or first.failures or not first.mean >= target:
             return first
-        second = self._play_mean(mean, normalization, generation, 1, tolerated)
+        second = self._play_mean(mean, normalization, generation, 1, max(episodes, CONFIRMING), tolerated)
         return Evaluation(
             np.concatenate([first.returns, second.returns]),
             np.concatenate([first.lengths, second.lengths]),
@@ -168,13 +170,15 @@ class Evaluator:
         normalization: npt.NDArray[np.float32] | None,
         generation: int,
         attempt: int,
+        episodes: int,
         tolerated: float,
     ) -> Evaluation:
         """An Evaluation on seeds that are a function of (run seed, generation, attempt).
 
         tolerated: share of the episodes that may fail.
         """
-        episodes = 1 if self.task.policy is None else self.config.evaluation.episodes  # a function has one value
+        if self.task.policy is None:  # a function has one value
+            episodes = 1
         batch = evaluation_batch(mean, self.task.evaluation_seeds(generation, attempt, episodes), normalization)
         key = QueueKey(generation, "evaluation", attempt)
         records, _, _ = self._play([self._open_queue(batch, key)], key)

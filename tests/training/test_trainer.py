@@ -109,12 +109,12 @@ def test_a_finished_run_is_not_trained_further(undisturbed, run_mpies, write_con
     assert (run / "finished.yaml").exists()
 
 
-def test_a_run_that_reaches_its_target_is_solved_after_twice_the_episodes(run_mpies, write_config, tmp_path):
+def test_a_run_that_reaches_its_target_is_solved_after_100_fresh_episodes(run_mpies, write_config, tmp_path):
     outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run", "stop.target=5")
     assert outcome.code == 0 and "solved: " in outcome.stderr + outcome.stdout
     rows = read_metrics(tmp_path / "run")
     assert [row["generation"] for row in rows] == ["1", "2"]
-    assert rows[1]["eval_episodes"] == "10" and float(rows[1]["eval_mean"]) >= 5
+    assert rows[1]["eval_episodes"] == "105" and float(rows[1]["eval_mean"]) >= 5
     assert yaml.safe_load((tmp_path / "run" / "finished.yaml").read_text())["reason"] == "solved"
 
 
