@@ -17,7 +17,7 @@ from dashboard import FIRST_PAINT, make_run, open_dashboard
 
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.table import Results, write_table
-from mpies.sweeps.trials import load_sweep
+from mpies.sweeps.trials import SweepOptions, load_sweep
 
 VARY = {
     "solver.sigma": {"log_uniform": [0.01, 1.0]},
@@ -28,7 +28,7 @@ VARY = {
 
 def make_sweep(path, settings, seeds, generations):
     """Write a sweep all of whose trials have ended."""
-    sweep = load_sweep("lunar_lander", VARY, settings, seeds)
+    sweep = load_sweep("lunar_lander", VARY, SweepOptions(seeds, settings))
     folder = SweepFolder(str(path), sweep)
     folder.open(lambda trial: True)
     for number, trial in enumerate(folder.trials):

@@ -8,7 +8,8 @@ All text comes from the headings of configs/, from results/NAME/record.yaml and 
 import re
 from pathlib import Path
 
-from mpies.config.recipes import Heading, base_of, find_recipes, read_heading
+from mpies.config.loading import load_config
+from mpies.config.recipes import Heading, base_of, find_recipes, find_recorded_policies, read_heading
 from mpies.tools.records import (
     CUT_SHORT,
     NOT_RUN,
@@ -44,6 +45,9 @@ def make_table() -> str:
         "A recipe is a config that comes with mpies. `mpies train NAME --ranks N` trains it on N cores.",
         "`mpies reproduce NAME --ranks N` also compares it with the recorded runs. A name below leads to a page with",
         "all seeds, the curves, and variants, which are recipes with other settings for the same task.",
+        "",
+        "The trained policy of a recipe's first seed comes with mpies, unless it is larger than 100 kB.",
+        "`mpies play NAME --video FILE.mp4` shows it, and `mpies evaluate NAME` measures it, without training.",
         "",
         "*Published* is what others reached. *Ours* is the mean return of 100 held-out episodes with its 95 %",
         "interval. For several seeds, it is the interquartile mean with its bootstrap interval. It is bold if it",
@@ -101,7 +105,11 @@ def _tell(name: str, path: Path) -> list[str]:
     lines += ["", f"    mpies train {name}"]
     if not has_record(name):
         return [*lines, "", "No run of it is recorded.", ""]
-    return [*lines, f"    mpies reproduce {name}", "", *_tell_results(name, read_record(name))]
+    lines += [f"    mpies reproduce {name}"]
+    if name in find_recorded_policies():
+        use = "evaluate" if load_config(path).environment.function else "play"  # a function has nothing to show
+        lines += [f"    mpies {use} {name}"]
+    return [*lines, "", *_tell_results(name, read_record(name))]
 
 
 def _tell_results(name: str, record: Record) -> list[str]:

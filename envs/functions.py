@@ -1,7 +1,6 @@
 """Functions of the parameters in place of an environment: test functions of optimisation, and the user's own."""
 
 import contextlib
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import numpy.typing as npt
 
 from mpies.envs.base import EnvironmentProblem
 from mpies.envs.interrupt import is_interrupt
-from mpies.envs.messages import describe_error, describe_value
+from mpies.envs.messages import check_signature, describe_error, describe_value
 
 ATTEMPTS = 5  # a function is refused when all of these calls fail
 
@@ -95,7 +94,8 @@ class OwnFunctionEnv(FunctionEnv):
         return as_number(self.function(parameters.astype(np.float64) - self.offset))
 
     def try_out(self) -> None:
-        self._check_signature()
+        wanted = f"{self.name}: the function must take one argument, a vector of {self.dimension} numbers"
+        check_signature(self.function, wanted, self.offset)
         random = np.random.default_rng(self.dimension)
         for attempt in range(ATTEMPTS):  # it may be undefined at some points, and raise there
             point = random.standard_normal(self.dimension) if attempt else np.zeros(self.dimension)
@@ -111,19 +111,6 @@ class OwnFunctionEnv(FunctionEnv):
                     raise
                 message = describe_error(error)
         raise EnvironmentProblem(f"{self.name}: each of {ATTEMPTS} calls fails, the last by {message}")
-
-    def _check_signature(self) -> None:
-        try:
-            signature = inspect.signature(self.function)
-        except (TypeError, ValueError):  # compiled functions have none
-            return
-        try:
-            signature.bind(self.offset)
-        except TypeError:
-            raise EnvironmentProblem(
-                f"{self.name}: the function must take one argument, a vector of {self.dimension} numbers, "
-                f"but takes {signature}"
-            ) from None
 
 
 def as_number(value: Any) -> float:

@@ -55,10 +55,11 @@ def make(environment_id: str, max_steps: int | None = None, **kwargs: Any) -> gy
             raise missing_package(environment_id, error) from error
         except gymnasium.error.Error as error:
             hint = suggest_ids(environment_id, known) + suggest_pybullet(environment_id)
+            hint = hint or "; name a known id, my_package:ID to import what registers it, or path/to/file.py:name"
             if not envpool_env.is_installed():
                 hint += '; EnvPool, which has more environments, is not installed: pip install "mpies[envpool]"'
             raise EnvironmentProblem(
-                f"{environment_id!r} is not known to gymnasium ({one_line(error)}){hint}"
+                f"environment.id {environment_id!r} is not known to gymnasium ({one_line(error)}){hint}"
             ) from error
 
 

@@ -3,8 +3,9 @@
 import contextlib
 import difflib
 import importlib.util
+import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,18 @@ def describe_value(value: Any) -> str:
     if isinstance(value, str):
         return f"the text {value[:40]!r}"
     return f"a {type(value).__name__}"
+
+
+def check_signature(function: Callable[..., Any], wanted: str, *args: Any, **kwargs: Any) -> None:
+    """Raise EnvironmentProblem where a function of the user's does not take these arguments.  wanted: what it must."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # compiled code has none
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        raise EnvironmentProblem(f"{wanted}, but takes {signature}") from None
 
 
 def suggest_ids(environment_id: str, known: Iterable[str]) -> str:

@@ -164,6 +164,11 @@ def make(
             f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}, has no {' and no '.join(missing)}{hint}"
         )
     if not isinstance(environment, gymnasium.Env):
+        if hasattr(environment, "num_envs"):  # of gymnasium, gym or Stable-Baselines3
+            raise EnvironmentProblem(
+                f"{environment_id} must make a single environment, but made {environment.num_envs} in one vectorised "
+                "environment; mpies makes as many single ones as it needs"
+            )
         with explain_build_errors(environment_id):
             environment = GymAdapter(environment)
     return gymnasium.wrappers.TimeLimit(environment, max_steps) if max_steps else environment

@@ -56,12 +56,12 @@ def _choose(part: Discrete | Continuous | Binary, scores: npt.NDArray[np.float32
 
 
 def trace(
-    env: VectorEnv, seed: int, steps: int, neighbours: Sequence[int] = (), failures: list[str] | None = None
+    env: VectorEnv, seed: int, steps: int, failures: list[str] | None = None, neighbours: Sequence[int] = ()
 ) -> str:
     """Play an episode of at most `steps` steps.  Returns its trace: the SHA-256 (hex) of observations and rewards.
 
-    neighbours: seeds of episodes that are played beside it in the same batch, until it is over.
     failures: a list that gets the message of the episode if it fails.
+    neighbours: seeds of episodes that are played beside it in the same batch, until it is over.
     """
     seeds = [seed, *neighbours]
     batch = env.open(seeds)
@@ -91,7 +91,7 @@ def trace_used(env: VectorEnv, seed: int, steps: int, failures: list[str] | None
     """
     trace(env, EARLIER_SEEDS[0], steps)
     trace(env, EARLIER_SEEDS[1], steps // 3)
-    return trace(env, seed, steps, EARLIER_SEEDS[: env.slots - 1], failures)
+    return trace(env, seed, steps, failures, EARLIER_SEEDS[: env.slots - 1])
 
 
 def carries_history(env: VectorEnv, steps: int = 50) -> bool:

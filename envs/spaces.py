@@ -130,7 +130,7 @@ def observation_writer(space: Any, name: str = "observation") -> WriteObservatio
 
 
 def _one_hot_writer(count: int, start: int, name: str) -> WriteObservation:
-    """Of a number from start to start + count - 1."""
+    """The writer of a number from start to start + count - 1 as a one-hot vector."""
 
     def write(observation: Any, out: npt.NDArray[np.float32]) -> None:
         index = int(observation) - start
@@ -143,7 +143,7 @@ def _one_hot_writer(count: int, start: int, name: str) -> WriteObservation:
 
 
 def _one_hots_writer(counts: npt.NDArray[Any], first: npt.NDArray[Any], name: str) -> WriteObservation:
-    """Of numbers (k,), each from first to first + count - 1."""
+    """The writer of numbers (k,), each from first to first + count - 1, as one-hot vectors."""
     offsets = np.cumsum(counts) - counts - first  # from a number to its place in the vector
     low, high = first.tolist(), (first + counts - 1).tolist()
 
@@ -161,7 +161,7 @@ def _one_hots_writer(counts: npt.NDArray[Any], first: npt.NDArray[Any], name: st
 
 
 def _joint_writer(space: Any, name: str) -> WriteObservation:
-    """Of the parts of a Dict or Tuple, one after the other."""
+    """The writer of the parts of a Dict or Tuple, one after the other."""
     from gymnasium import spaces
 
     parts: list[tuple[Any, slice, WriteObservation]] = []

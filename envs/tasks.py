@@ -121,12 +121,8 @@ class _TaskBatch(EpisodeBatch):
         action_repeat: int,
         change_rewards: ChangeRewards | None = None,
     ) -> None:
-        self._batch, self._shown, self._action_repeat, self._change_rewards = (
-            batch,
-            shown,
-            action_repeat,
-            change_rewards,
-        )
+        self._batch, self._shown = batch, shown
+        self._action_repeat, self._change_rewards = action_repeat, change_rewards
         self.failures, self.behaviours = batch.failures, batch.behaviours
         self.observations = batch.observations[:, shown]
         if batch.calls and batch.calls.shown is None and action_repeat == 1 and change_rewards is None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mpies.envs.base import EnvironmentProblem, Interface
-from mpies.envs.messages import describe_value
+from mpies.envs.messages import check_signature, describe_value
 from mpies.envs.probe import SEED, ProbePolicy
 from mpies.envs.spaces import flatten_observation, make_action, named_parts
 
@@ -37,7 +35,7 @@ def play_one_step(environment: gymnasium.Env[Any, Any], interface: Interface, se
     arguments: dict[str, Any] = {"seed": seed}
     while isinstance(inner, (OrderEnforcing, TimeLimit)):  # they would hide what the environment itself returns
         inner, arguments = inner.env, {"seed": seed, "options": None}
-    _check_signature(inner.reset, f"reset must take {' and '.join(arguments)}, {_RESET}", **arguments)
+    check_signature(inner.reset, f"reset must take {' and '.join(arguments)}, {_RESET}", **arguments)
     result = inner.reset(**arguments)
     if not isinstance(result, (tuple, list)) or len(result) != 2:
         raise EnvironmentProblem(
@@ -56,17 +54,6 @@ def play_one_step(environment: gymnasium.Env[Any, Any], interface: Interface, se
             raise EnvironmentProblem(
                 f"{name} must be True or False, but is {describe_value(flag)}: step returns {_STEP}"
             )
-
-
-def _check_signature(method: Callable[..., Any], requirement: str, **arguments: Any) -> None:
-    try:
-        signature = inspect.signature(method)
-    except (TypeError, ValueError):  # compiled code has none
-        return
-    try:
-        signature.bind(**arguments)
-    except TypeError:
-        raise EnvironmentProblem(f"{requirement}, but takes {signature}") from None
 
 
 def _check_observation(value: Any, space: Any, method: str) -> npt.NDArray[np.float32]:

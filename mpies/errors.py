@@ -3,6 +3,8 @@
 Each error's message is one line: where, what was expected, what was found, how to mend it.
 """
 
+from collections.abc import Sequence
+
 from mpies.envs.base import EnvironmentProblem
 from mpies.solvers.problem import SolverProblem
 
@@ -57,6 +59,11 @@ def escape(text: str) -> str:
 def printable(text: str) -> str:
     """The text on one line, with escapes for control characters."""
     return escape(" ".join(text.split()))
+
+
+def name_few(names: Sequence[str]) -> str:
+    """The first three names, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 # What the command line prints as one line and ends with USER_ERROR.

@@ -100,7 +100,7 @@ class CRFMNES(Solver[CRFMNESOptions, Tilted]):
         failed = np.isnan(results.returns)
         # failed members come last, ordered by distance
         order = np.lexsort((np.where(failed, distance, -results.returns), failed))
-        by_rank, by_distance = np.empty(count), np.empty(count)
+        by_rank = np.empty(count)
         by_rank[order] = utilities(count)
         alpha = distance_base(self.dimension) * math.sqrt(min(1, count / self.dimension) * feasible / count)
         pull = (by_rank + 1 / count) * np.exp(alpha * (distance - distance.max()))
@@ -158,8 +158,17 @@ class CRFMNES(Solver[CRFMNESOptions, Tilted]):
         yy = real(eta_b) * yy + real(c_1) * extra * extra
         along_y = real(eta_b) * along_y + real(c_1 * along_extra) * extra
         along_2 = eta_b * along_2 + c_1 * along_extra**2
+        self._change_covariance(bar, yy, along_y, along_2, total)
+        self.sigma *= math.exp(eta_sigma / 2 * (summed(c) / d - float(np.sum(weights))))
 
-        # natural gradient of v (t) and of D (s), as in VD-CMA (Akimoto et al. 2014)
+    def _change_covariance(
+        self, bar: FloatArray, yy: FloatArray, along_y: FloatArray, along_2: float, total: float
+    ) -> None:
+        """Follow the natural gradient of v (t) and of D (s), as in VD-CMA (Akimoto et al. 2014).
+
+        bar: (d,) vbar.  yy, along_y: (d,) sums of w y^2 and w (y.vbar) y.  along_2, total: of w (y.vbar)^2 and w.
+        """
+        d, real = self.dimension, self.dtype
         square = norm(self.v) ** 2
         gamma, bars = 1 + square, bar * bar
         bound = math.sqrt(square**2 + (2 * gamma - math.sqrt(gamma)) / float(bars.max())) / (2 + square)
@@ -179,7 +188,6 @@ class CRFMNES(Solver[CRFMNESOptions, Tilted]):
             # keep the determinant of D (I + v v^T) D at 1; sigma alone is the size
             log_root = summed(np.log(deviation)) / d + math.log(1 + norm(v) ** 2) / (2 * d)
             self.v, self.deviation = v, deviation / real(math.exp(log_root))
-        self.sigma *= math.exp(eta_sigma / 2 * (summed(c) / d - float(np.sum(weights))))
 
     def report(self) -> dict[str, float]:
         return {"sigma": self.sigma, "parameter_norm": norm(self.mean)}

@@ -110,6 +110,7 @@ class NoveltyES(Solver[NoveltyESOptions, Turn]):
         self.behaviours: npt.NDArray[np.float32] = np.zeros((count, 0), np.float32)  # (m, b), of each mean
         self.last = np.full(count, -np.inf)  # (m,) last return of each mean
         self.best, self.stalled = float("-inf"), 0
+        self.gradient_norm = float("nan")
         self.share = {"ns": 0.0, "nsr": 0.5, "nsra": 1.0}[options.variant]
         for k in range(count):
             setattr(self, f"optimizer_{k}", make_optimizer(options.optimizer, self.dimension))
@@ -142,6 +143,7 @@ class NoveltyES(Solver[NoveltyESOptions, Turn]):
     def update(self, proposal: Turn, results: Results, moments: FloatArray) -> None:
         options, turn = self.options, self._turn()
         gradient = moments[0] / self.dtype(options.population)
+        self.gradient_norm = norm(gradient)
         gradient -= self.dtype(options.weight_decay) * self.means[turn]
         self.means[turn] += getattr(self, f"optimizer_{turn}").step(
             gradient, options.optimizer.first_rate(self.dimension)
@@ -171,4 +173,9 @@ class NoveltyES(Solver[NoveltyESOptions, Turn]):
             self.share = min(1.0, max(0.0, self.share + change))
 
     def report(self) -> dict[str, float]:
-        return {"parameter_norm": norm(self.mean), "archive": float(len(self.past)), "return_share": self.share}
+        return {
+            "parameter_norm": norm(self.mean),
+            "gradient_norm": self.gradient_norm,
+            "archive": float(len(self.past)),
+            "return_share": self.share,
+        }

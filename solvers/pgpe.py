@@ -74,6 +74,7 @@ class PGPE(Solver[PGPEOptions, Gaussian]):
     def begin(self) -> None:
         self.sigma: FloatArray = np.full(self.dimension, self.options.first_sigma(self.dimension), self.dtype)  # (d,)
         self.optimizer = make_optimizer(self.options.optimizer, self.dimension)
+        self.gradient_norm = float("nan")
 
     def propose(self) -> Gaussian:
         return Gaussian(self.mean, self.sigma)
@@ -90,6 +91,7 @@ class PGPE(Solver[PGPEOptions, Gaussian]):
         options, count = self.options, self.dtype(len(results.returns))
         square = float(np.sum(self.compute_weights(results, proposal).square, dtype=np.float64))
         gradient = moments[0] * proposal.scale / count  # 1/n sum (r+ - r-) eps
+        self.gradient_norm = norm(gradient)
         # rate/n sum (r+ + r- - 2 mean r) (eps^2 - sigma^2) / sigma
         change = self.dtype(options.sigma_learning_rate) * proposal.scale * (moments[1] - self.dtype(square)) / count
         bound = self.dtype(options.sigma_max_change) * self.sigma
@@ -97,4 +99,8 @@ class PGPE(Solver[PGPEOptions, Gaussian]):
         self.sigma = self.sigma + np.clip(change, -bound, bound)
 
     def report(self) -> dict[str, float]:
-        return {"sigma": float(self.sigma.mean()), "parameter_norm": norm(self.mean)}
+        return {
+            "sigma": float(self.sigma.mean()),
+            "parameter_norm": norm(self.mean),
+            "gradient_norm": self.gradient_norm,
+        }

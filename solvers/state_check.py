@@ -171,7 +171,7 @@ def _bits_of(arrays: Mapping[str, Any]) -> Bits:
 
 
 def _bits_of_proposal(proposal: Proposal) -> Bits:
-    """Of all vectors, and of the rows where there are any: rows that were sent before need not be sent again."""
+    """The bits of all vectors, and of the rows if there are any; rows that are still valid need not be sent again."""
     return _bits_of({name: value for name, value in vars(proposal).items() if value is not None})
 
 

@@ -238,14 +238,14 @@ def _name_sigma(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read_dtype(dtype: npt.DTypeLike | None) -> FloatType | None:
+    if dtype is None:
+        return None
     choices: list[FloatType] = [np.float64, np.float32]
     for choice in choices:
         with contextlib.suppress(TypeError):
-            if dtype is not None and np.dtype(dtype) == choice:
+            if np.dtype(dtype) == choice:
                 return choice
-    if dtype is not None:
-        raise UserError(f"dtype must be float64 or float32, but is {dtype!r}")
-    return None
+    raise UserError(f"dtype must be float64 or float32, but is {dtype!r}")
 
 
 def _read_start(x0: npt.ArrayLike) -> Vector:

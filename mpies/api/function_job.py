@@ -24,7 +24,7 @@ from typing import IO
 import numpy as np
 
 from mpies.api.function_ranks import Evaluated, Function, FunctionRanks
-from mpies.comm import LAUNCHED, connect, mpiexec
+from mpies.comm import connect, is_launched, mpiexec
 from mpies.envs.messages import describe_error
 from mpies.errors import ConfigError, UserError
 from mpies.solvers.noise import FloatArray
@@ -44,11 +44,9 @@ class FunctionJob:
     def __init__(self, function: Function, dimension: int, ranks: int) -> None:
         if not isinstance(ranks, int | np.integer) or isinstance(ranks, bool) or ranks < 1:
             raise ConfigError(f"ranks must be a whole number from 1 on, or None for this process, but is {ranks!r}")
-        if any(name in os.environ for name in LAUNCHED):
+        if is_launched():
             raise ConfigError("ranks starts ranks of its own, but this process is a rank already; leave it out")
-        program = mpiexec.find()
-        if program is None:
-            raise ConfigError('ranks needs mpirun: pip install "mpies[mpi]", or load an MPI')
+        program = mpiexec.require("ranks")
         self.ranks, body = ranks, _pack(function)
         self._connection: Connection | None = None
         self._process: subprocess.Popen[bytes] | None = None

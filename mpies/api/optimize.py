@@ -21,6 +21,7 @@ from mpies.comm.together import CollectiveError, do_together
 from mpies.envs.messages import describe_error, describe_value
 from mpies.errors import FAILED, ConfigError, UserError, error_of_kind, escape
 from mpies.solvers.noise import FloatArray
+from mpies.threads import warn_of_threads
 
 Row = dict[str, float | int]
 Callback = Callable[[AskTell, Row], object]
@@ -163,6 +164,8 @@ def _optimize(f: Function, make: Callable[[], AskTell], limits: Limits, ranks: i
     if ranks is not None:
         return _result(_search_by_job(f, make(), limits, ranks))
     comm = connect()
+    if comm.node_rank == 0:
+        warn_of_threads(comm.node_size)
     try:
         return _result(_search_together(f, make, limits, comm))
     except (UserError, KeyboardInterrupt):  # of all ranks

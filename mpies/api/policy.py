@@ -14,7 +14,7 @@ from mpies.envs.tasks import shown_numbers
 from mpies.errors import ConfigError, RunError, UserError
 from mpies.paths import absolute
 from mpies.policies import PolicyProblem
-from mpies.runs.policy_file import PolicyFile, load_policy
+from mpies.runs.policy_file import PolicyFile, find_policy, load_policy
 from mpies.runs.snapshot import Evaluation
 from mpies.tools.evaluate import play_held_out
 
@@ -69,8 +69,11 @@ class Policy:
 
     @classmethod
     def load(cls, path: str | Path) -> "Policy":
-        """The policy of a file such as best.h5, or the best one of a run directory.  Raises RunError or ConfigError."""
-        return cls(load_policy(absolute(path)))
+        """The policy of a file such as best.h5, the best one of a run directory, or the trained one of a recipe.
+
+        Raises RunError or ConfigError.
+        """
+        return cls(load_policy(absolute(find_policy(path))))
 
     @property
     def parameters(self) -> npt.NDArray[np.float32]:
@@ -98,9 +101,8 @@ class Policy:
         """
         if seed is not None:
             check_whole("seed", seed, 0)
-        self._state = None
-        if seed is not None:
             self._random = np.random.default_rng(seed)
+        self._state = None
 
     def predict(
         self,
@@ -155,9 +157,8 @@ class Policy:
         records, failures = play_held_out(self._saved, episodes, seed, deterministic)
         evaluation = Evaluation.of(records["total"], records["steps"])
         if failures:
-            reason = f"{self.config.environment.id}: {len(failures)} of {episodes} held-out episodes failed " + (
-                f"({sorted(set(failures.values()))[0]})"
-            )
+            failed = f"{len(failures)} of {episodes} held-out episodes failed"
+            reason = f"{self.config.environment.id}: {failed} ({min(failures.values())})"
             if not len(evaluation.returns):
                 raise UserError(reason)
             log.warning("%s", reason)

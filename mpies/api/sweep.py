@@ -21,7 +21,7 @@ from mpies.paths import absolute, fixed_start_folder
 from mpies.runs.files import default_out
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.table import Results, Standing, rank_settings
-from mpies.sweeps.trials import Sweep, load_sweep, read_sweep
+from mpies.sweeps.trials import Sweep, SweepOptions, load_sweep, read_sweep
 
 if TYPE_CHECKING:  # pandas is an extra, and takes long to import
     import pandas
@@ -116,7 +116,9 @@ def sweep(
     if ranks is not None and comm is not None:
         raise ConfigError("ranks starts a job of its own, and comm trains in this one; leave one of them out")
     with fixed_start_folder():
-        described = _describe(config, dict(vary or {}), seeds, trials, draw_seed, halving, sampler)
+        seeds = as_plain([*seeds] if isinstance(seeds, Iterable) and not isinstance(seeds, str) else seeds)
+        options = SweepOptions(seeds, trials, draw_seed, as_plain(halving), as_plain(sampler))
+        described = _describe(config, as_plain(vary or {}), options)
         environment = described.base.get("environment")
         named = environment.get("id", "run") if isinstance(environment, dict) else "run"
         name = str(config if isinstance(config, str | Path) else named)
@@ -141,25 +143,15 @@ def _read_number(name: str, given: Any, least: int = 1) -> int | None:
     return number
 
 
-def _describe(
-    config: Any,
-    vary: dict[str, Any],
-    seeds: Any,
-    trials: int | None,
-    draw_seed: int | None,
-    *methods: Mapping[str, Any] | None,
-) -> Sweep:
+def _describe(config: Any, vary: dict[str, Any], options: SweepOptions) -> Sweep:
     """The Sweep of the arguments.  Raises ConfigError."""
-    plain = as_plain(vary)
-    seeds = as_plain([*seeds] if isinstance(seeds, Iterable) and not isinstance(seeds, str) else seeds)
-    methods = tuple(map(as_plain, methods))
     if isinstance(config, str | Path):
-        return load_sweep(config, plain, trials, seeds, draw_seed, *methods)
+        return load_sweep(config, vary, options)
     if not isinstance(config, Mapping | Config):
         raise ConfigError(f"config must be a path, a recipe's name, a mapping or a Config, but is {config!r}")
     values = resolved(config) if isinstance(config, Config) else as_plain(config)
     values = values if "base" in values else {"base": values}
-    return read_sweep(values, "config", plain, trials, seeds, draw_seed, *methods)
+    return read_sweep(values, "config", vary, options)
 
 
 def _sweep_here(request: SweepRequest, world: Any) -> None:

@@ -23,6 +23,7 @@ from mpies.jobs.logs import StandardErrorHandler, log_to
 from mpies.jobs.training import Ending, RunRequest, train_run
 from mpies.paths import fixed_start_folder
 from mpies.runs.files import default_out
+from mpies.threads import warn_of_threads
 from mpies.training.control import Signals
 from mpies.views.notebook import NotebookProgress, is_notebook
 from mpies.views.progress import NoProgress, Progress, make_progress
@@ -53,8 +54,9 @@ def train(
     ranks: start a job of this many ranks with mpirun, and wait for its end; by default, train in this process.
     resume: "auto" continues a run that exists, "never" refuses to, "must" refuses to begin a new one.
     callbacks: functions f(run, row), called in turn after each generation, on rank 0.  row: the columns of metrics.csv
-    to numbers, None where a cell is empty; run.policy() is the policy of this generation.  Where one returns True, the
-    run stops with the reason "callback".  Where one raises, the run stops and is saved, and `train` raises the same.
+    but digest to numbers, None where a cell is empty; run.policy() is the policy of this generation.  Where one returns
+    True, the run stops with the reason "callback".  Where one raises, the run stops and is saved, and `train` raises
+    the same.
     comm: an mpi4py communicator; by default, under mpirun, MPI_COMM_WORLD.
     progress: whether to show progress: a bar on a terminal and in a notebook, elsewhere a line a generation.
 
@@ -146,6 +148,8 @@ def ranks_of_this_job(world: Any) -> Iterator[tuple[Communicator, Signals]]:
         stack.callback(comm.close)
         if not logging.getLogger().handlers:
             stack.enter_context(log_to(comm, _warnings_handler()))
+        if comm.node_rank == 0:
+            warn_of_threads(comm.node_size)
         try:
             yield comm, signals
         except CollectiveError as error:

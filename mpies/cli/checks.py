@@ -48,8 +48,8 @@ def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: t
 def import_(file: str, out: str | None) -> None:
     """Translate a config of another program.
 
-    FILE is a .json of OpenAI's evolution-strategies-starter, a .gin of es_on_gke, or config.py:GAME of estool.
-    Settings that differ are named on standard error (docs/moving_over.md).
+    FILE is a .json of OpenAI's evolution-strategies-starter or of Uber's deep-neuroevolution, a .gin of es_on_gke, or
+    config.py:GAME of estool.  Settings that differ are named on standard error (docs/moving_over.md).
     """
     from mpies.config.foreign import import_config
     from mpies.config.loading import as_yaml

@@ -28,6 +28,14 @@ def complete_run(_context: click.Context, _argument: click.Parameter, incomplete
     return found or [CompletionItem(incomplete, type="file")]
 
 
+def complete_policy(context: click.Context, argument: click.Parameter, incomplete: str) -> Items:
+    """The runs or files that `complete_run` offers, and the recipes whose trained policy comes with mpies."""
+    from mpies.config.recipes import find_recorded_policies
+
+    recipes = [CompletionItem(name) for name in find_recorded_policies() if name.startswith(incomplete)]
+    return [*complete_run(context, argument, incomplete), *recipes]
+
+
 def complete_override(context: click.Context, _argument: click.Parameter, incomplete: str) -> Items:
     """The keys of the config that was typed, or after KEY= the values that the key may have."""
     from mpies.config.loading import load_config

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mpies.cli.options import CONFIG, COUNT, OVERRIDES, sweep_options, user_errors
+from mpies.cli.options import CONFIG, COUNT, OVERRIDES, Decorator, add_options, sweep_options, user_errors
 
 if TYPE_CHECKING:
     from mpies.sweeps.trials import SweepOptions
@@ -19,7 +19,7 @@ def launch() -> None:
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command with the arguments and options that both clusters take."""
-    options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
+    options: list[Decorator] = [
         CONFIG,
         click.option("--nodes", default=1, show_default=True, type=COUNT, help="Number of nodes."),
         click.option("--ranks-per-node", default=4, show_default=True, type=COUNT, help="Ranks per node."),
@@ -36,9 +36,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         OVERRIDES,
         user_errors,
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return add_options(command, options)
 
 
 def check_no_sweep(options: "SweepOptions", ranks_per_run: int | None) -> None:

@@ -4,7 +4,7 @@ import errno
 import functools
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, ParamSpec
 
 import click
@@ -12,6 +12,7 @@ import click
 from mpies.cli import completion
 
 Arguments = ParamSpec("Arguments")
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
 class NumberRange(click.FloatRange):
@@ -30,13 +31,64 @@ CONFIG = click.argument("config", shell_complete=completion.complete_config)
 OPTIONAL_CONFIG = click.argument("config", required=False, shell_complete=completion.complete_config)
 RUN = click.argument("run", shell_complete=completion.complete_run)
 RUNS = click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=completion.complete_run)
-POLICY = click.argument("policy", shell_complete=completion.complete_run)
+POLICY = click.argument("policy", shell_complete=completion.complete_policy)
 OVERRIDES = click.argument(
     "overrides", nargs=-1, metavar="[KEY=VALUE ...]", shell_complete=completion.complete_override
 )
-
-
 LAUNCHERS = ("auto", "srun", "srun:pmix", "srun:pmi2", "mpirun")
+HOST_OPTIONS: list[Decorator] = [
+    click.option(
+        "--hosts",
+        metavar="H1:8,H2:8",
+        help="Start this many ranks on each of these hosts; slurm: on the hosts of this job.",
+    ),
+    click.option("--hostfile", metavar="FILE", help="A file with lines NAME slots=N, or a program that prints them."),
+    click.option(
+        "--min-ranks",
+        type=COUNT,
+        default=1,
+        show_default=True,
+        help="If hosts are lost, continue with at least this many ranks.",
+    ),
+    click.option(
+        "--wait",
+        type=NumberRange(0),
+        default=0.0,
+        show_default=True,
+        help="Seconds to wait for the hosts to answer before a start.",
+    ),
+    click.option(
+        "--restarts",
+        type=click.IntRange(0),
+        default=100,
+        show_default=True,
+        help="How many times to start the ranks again if they end early.",
+    ),
+    click.option(
+        "--launcher",
+        type=click.Choice(LAUNCHERS),
+        default="auto",
+        help="With --hosts slurm: what starts the ranks of a Slurm job.",
+    ),
+]
+SWEEP_OPTIONS: list[Decorator] = [
+    click.option("--seeds", metavar="N|A..B", help="Train each of the settings with seeds 1 to N, or A to B."),
+    click.option("--trials", type=COUNT, help="Number of settings to draw, if values are random."),
+    click.option("--draw-seed", type=click.IntRange(0), help="Seed of the values that are drawn.  [default: 1]"),
+    click.option(
+        "--halving",
+        metavar="first=N,eta=3",
+        help="Train all settings for N steps, the best 1/eta of them further, and so on.",
+    ),
+    click.option("--sampler", metavar="kind=tpe,batch=N", help="Have Optuna propose --trials settings in batches."),
+]
+
+
+def add_options(command: Callable[..., None], options: Sequence[Decorator]) -> Callable[..., None]:
+    """A command with these options, in this order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 def refuse_given(names: Iterable[str], reason: str) -> None:
@@ -83,47 +135,7 @@ def host_options(command: Callable[..., None]) -> Callable[..., None]:
             refuse_given(("launcher",), "needs --hosts slurm; leave it out")
         command(*args, where=Where(hosts, hostfile, min_ranks, wait, restarts, launcher), **kwargs)
 
-    options = [
-        click.option(
-            "--hosts",
-            metavar="H1:8,H2:8",
-            help="Start this many ranks on each of these hosts; slurm: on the hosts of this job.",
-        ),
-        click.option(
-            "--hostfile", metavar="FILE", help="A file with lines NAME slots=N, or a program that prints them."
-        ),
-        click.option(
-            "--min-ranks",
-            type=COUNT,
-            default=1,
-            show_default=True,
-            help="If hosts are lost, continue with at least this many ranks.",
-        ),
-        click.option(
-            "--wait",
-            type=NumberRange(0),
-            default=0.0,
-            show_default=True,
-            help="Seconds to wait for the hosts to answer before a start.",
-        ),
-        click.option(
-            "--restarts",
-            type=click.IntRange(0),
-            default=100,
-            show_default=True,
-            help="How many times to start the ranks again if they end early.",
-        ),
-        click.option(
-            "--launcher",
-            type=click.Choice(LAUNCHERS),
-            default="auto",
-            help="With --hosts slurm: what starts the ranks of a Slurm job.",
-        ),
-    ]
-    found: Callable[..., None] = user_errors(run)
-    for option in reversed(options):
-        found = option(found)
-    return found
+    return add_options(user_errors(run), HOST_OPTIONS)
 
 
 def sweep_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -143,21 +155,7 @@ def sweep_options(command: Callable[..., None]) -> Callable[..., None]:
 
         command(*args, options=SweepOptions(seeds, trials, draw_seed, halving, sampler), **kwargs)
 
-    options = [
-        click.option("--seeds", metavar="N|A..B", help="Train each of the settings with seeds 1 to N, or A to B."),
-        click.option("--trials", type=COUNT, help="Number of settings to draw, if values are random."),
-        click.option("--draw-seed", type=click.IntRange(0), help="Seed of the values that are drawn.  [default: 1]"),
-        click.option(
-            "--halving",
-            metavar="first=N,eta=3",
-            help="Train all settings for N steps, the best 1/eta of them further, and so on.",
-        ),
-        click.option("--sampler", metavar="kind=tpe,batch=N", help="Have Optuna propose --trials settings in batches."),
-    ]
-    found: Callable[..., None] = user_errors(run)
-    for option in reversed(options):
-        found = option(found)
-    return found
+    return add_options(user_errors(run), SWEEP_OPTIONS)
 
 
 LOG_FORMAT = click.option(

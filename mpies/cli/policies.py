@@ -4,13 +4,18 @@ import json
 
 import click
 
-from mpies.cli.options import COUNT, POLICY, RUN, echo, end, parse_member, refuse_given, user_errors
+from mpies.cli.options import COUNT, POLICY, echo, end, parse_member, refuse_given, user_errors
 
 SEED = click.option(
     "--seed", type=click.IntRange(0), help="Seed of the held-out episodes; default the seed of the run."
 )
 STOCHASTIC = click.option(
     "--stochastic", is_flag=True, help="Draw actions as in training, by policy.action_noise or policy.sampling."
+)
+GENERATION = click.option(
+    "--generation",
+    type=click.IntRange(0),
+    help="Instead, take the mean after this generation of a run; 0 is the first.",
 )
 
 
@@ -19,49 +24,64 @@ STOCHASTIC = click.option(
 @click.option("--episodes", default=100, show_default=True, type=COUNT, help="Number of held-out episodes.")
 @SEED
 @STOCHASTIC
+@GENERATION
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @user_errors
-def evaluate(policy: str, episodes: int, seed: int | None, stochastic: bool, as_json: bool) -> None:
+def evaluate(
+    policy: str, episodes: int, seed: int | None, stochastic: bool, generation: int | None, as_json: bool
+) -> None:
     """Play a policy on held-out episodes and print its mean return.
 
-    POLICY is a run directory, which stands for its best policy, or a policy file.  Held-out episodes are never used in
-    training.  Exit 1 if episodes fail.
+    POLICY is a run directory, which stands for its best policy, a policy file, or the name of a recipe, whose trained
+    policy comes with mpies.  Held-out episodes are never used in training.  Exit 1 if episodes fail.
     """
     from mpies.tools.evaluate import describe_evaluation, evaluate_policy
 
-    result = evaluate_policy(policy, episodes, seed, not stochastic)
+    result = evaluate_policy(policy, episodes, seed, not stochastic, generation)
     echo(json.dumps(result) if as_json else describe_evaluation(result))
     end(not result["failures"])
 
 
 @click.command()
-@RUN
+@POLICY
 @click.option("--video", help="Record to this .mp4 or .gif; without it, a window shows the episodes.")
 @click.option("--episodes", default=1, show_default=True, type=COUNT, help="Number of episodes to show.")
 @SEED
 @STOCHASTIC
+@GENERATION
 @click.option("--member", metavar="G,K", help="Instead, play member K (from 0) of generation G (from 1) again.")
 @user_errors
-def play(run: str, video: str | None, episodes: int, seed: int | None, stochastic: bool, member: str | None) -> None:
-    """Show or record episodes of the best policy of RUN.
+def play(
+    policy: str,
+    video: str | None,
+    episodes: int,
+    seed: int | None,
+    stochastic: bool,
+    generation: int | None,
+    member: str | None,
+) -> None:
+    """Show or record episodes of a policy.
 
-    RUN is a run directory, also of a run in progress, or a policy file.  With --member, play a recorded member again;
-    exit 1 if its return differs from the recorded one.
+    POLICY is a run directory, also of a run in progress, which stands for its best policy, a policy file, or the name
+    of a recipe.  With --member, play a recorded member of a run again; exit 1 if its return differs from the recorded
+    one.
     """
     if member is None:
         from mpies.runs.metrics import format_return
         from mpies.views.video import play_policy
 
-        generation, returns = play_policy(run, episodes, seed, video, not stochastic)
+        played, returns = play_policy(policy, episodes, seed, video, not stochastic, generation)
         listed = ", ".join(map(format_return, returns))
-        echo(f"{video or run}: generation {generation}, return {listed}")
+        echo(f"{video or policy}: generation {played}, return {listed}")
         return
-    refuse_given(("episodes", "seed", "stochastic"), "has no effect with --member; leave it out")
-    generation, number = parse_member(member)
+    refuse_given(("episodes", "seed", "stochastic", "generation"), "has no effect with --member; leave it out")
+    of_generation, number = parse_member(member)
     from mpies.views.video import show_member
 
-    recorded, replayed, failures = show_member(run, generation, number, video)
-    echo(f"{run}: member {number} of generation {generation}: recorded {recorded:.6g}, played again {replayed:.6g}")
+    recorded, replayed, failures = show_member(policy, of_generation, number, video)
+    echo(
+        f"{policy}: member {number} of generation {of_generation}: recorded {recorded:.6g}, played again {replayed:.6g}"
+    )
     for episode, message in failures.items():
         echo(f"episode {episode}: {message}")
     end(recorded == replayed or (recorded != recorded and replayed != replayed))  # NaN, where episodes failed
@@ -78,7 +98,7 @@ def play(run: str, video: str | None, episodes: int, seed: int | None, stochasti
 def export(policy: str, to: str) -> None:
     """Write a policy for other programs.
 
-    POLICY is a run directory, which stands for its best policy, or a policy file.
+    POLICY is a run directory, which stands for its best policy, a policy file, or the name of a recipe.
     """
     from mpies.tools.export import export_policy
 

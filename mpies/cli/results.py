@@ -42,6 +42,13 @@ SCALE = click.option(
     "--grid", default=15, show_default=True, type=click.IntRange(3, 200), help="Points per side of landscape.png."
 )
 @click.option("--episodes", default=3, show_default=True, type=COUNT, help="Episodes per point of landscape.png.")
+@click.option(
+    "--members",
+    default=4,
+    show_default=True,
+    type=COUNT,
+    help="Members of each generation, at most, in trajectory.png.",
+)
 @FORMATS
 @SCALE
 @user_errors
@@ -52,6 +59,7 @@ def plot(
     umap: bool,
     grid: int,
     episodes: int,
+    members: int,
     formats: tuple[str, ...],
     scale: str,
 ) -> None:
@@ -67,7 +75,7 @@ def plot(
     if trajectory:
         refuse_given(("scale",), "has no effect with --trajectory; leave it out")
     else:
-        refuse_given(("umap", "grid", "episodes"), "needs --trajectory; add it, or leave it out")
+        refuse_given(("umap", "grid", "episodes", "members"), "needs --trajectory; add it, or leave it out")
     found, left_out = {}, []
     for run in runs:
         try:
@@ -83,7 +91,7 @@ def plot(
         if trajectory:
             from mpies.views.landscape import write_landscape
 
-            paths = write_landscape(run, umap, grid, episodes, width, formats)
+            paths = write_landscape(run, umap, grid, episodes, width, formats, members)
         else:
             paths = write_plots(curves.path, curves, width, formats=formats, scale=scale)
         try:
@@ -99,21 +107,22 @@ def plot(
 @click.command()
 @RUN
 @click.option("--out", help="File to write; default RUN/report.html.")
-@click.option("--film", is_flag=True, help="First record an episode of the best policy as RUN/film.mp4.")
+@click.option("--video", is_flag=True, help="First record an episode of the best policy as RUN/video.mp4.")
+@click.option("--film", is_flag=True, hidden=True)  # its earlier name
 @user_errors
-def report(run: str, out: str | None, film: bool) -> None:
+def report(run: str, out: str | None, video: bool, film: bool) -> None:
     """Write one HTML file about RUN that opens anywhere.
 
-    It shows what was trained and on what, the curves, the evaluation, the seeds, a film, and how to reproduce it.
+    It shows what was trained and on what, the curves, the evaluation, the seeds, a video, and how to reproduce it.
     """
     from mpies.views.curves import read_curves
     from mpies.views.report import write_report
 
-    if film:
+    if video or film:
         from mpies.views.video import play_policy
 
         read_curves(run)  # else a policy file would be played first
-        play_policy(run, 1, None, Path(run) / "film.mp4")
+        play_policy(run, 1, None, Path(run) / "video.mp4")
     echo(write_report(run, out))
 
 

@@ -24,7 +24,7 @@ def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
     nothing is removed.
     """
     from mpies.errors import ConfigError
-    from mpies.views.run_index import list_runs
+    from mpies.views.run_index import summarize_runs
 
     if prune:
         refuse_given(("as_json",), "has no effect with --prune; leave it out")
@@ -34,7 +34,7 @@ def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
     if len(paths) > 1:
         raise ConfigError("runs accepts one folder; to remove runs, use mpies runs --prune RUN ...")
     folder = paths[0] if paths else "runs"
-    rows = list_runs(folder)
+    rows = summarize_runs(folder)
     if as_json:
         echo(json.dumps(rows))
     elif rows:
@@ -48,7 +48,7 @@ def remove(paths: Sequence[str], yes: bool) -> None:
     from mpies.errors import ConfigError
     from mpies.paths import absolute
     from mpies.runs.removal import check_removable, remove_run
-    from mpies.views.run_index import list_runs
+    from mpies.views.run_index import summarize_runs
 
     if not paths:
         raise ConfigError("--prune needs the runs to remove: mpies runs --prune RUN ...")
@@ -56,7 +56,7 @@ def remove(paths: Sequence[str], yes: bool) -> None:
         check_removable(path)
     paths = list({absolute(path).resolve(): path for path in paths}.values())  # nothing is removed twice
     if not yes:
-        echo(format_table([row for path in paths for row in list_runs(path)]))
+        echo(format_table([row for path in paths for row in summarize_runs(path)]))
         click.confirm(f"Remove {'this run' if len(paths) == 1 else f'these {len(paths)} runs'}?", abort=True)
     for path in paths:
         remove_run(path)
@@ -64,20 +64,20 @@ def remove(paths: Sequence[str], yes: bool) -> None:
 
 
 def format_table(rows: Iterable[dict[str, Any]]) -> str:
-    """Rows of `list_runs` as text."""
+    """Rows of `summarize_runs` as text."""
     from mpies.runs.metrics import format_return
+    from mpies.views.progress import format_duration
 
     table = [("run", "status", "generation", "evaluation", "time", "size", "changed")]
     for row in rows:
         evaluation, generation = row.get("eval_mean"), row.get("generation")
-        seconds = round(row.get("seconds") or 0)
         table.append(
             (
                 row["path"],
                 row["status"],
                 "-" if generation is None else f"{generation:.0f}",
                 "-" if evaluation is None else format_return(evaluation),
-                f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}",
+                format_duration(row.get("seconds") or 0),
                 f"{row['size'] / 1e6:,.1f} MB",
                 time.strftime("%Y-%m-%d %H:%M", time.localtime(row["changed"])),
             )

@@ -2,10 +2,10 @@
 
 import os
 
-from mpies.comm.communicator import LAUNCHED, ROOT, Communicator, RankLost
+from mpies.comm.communicator import LAUNCHED, ROOT, Communicator, RankLost, is_launched
 from mpies.errors import ConfigError
 
-__all__ = ["LAUNCHED", "ROOT", "Communicator", "RankLost", "connect"]
+__all__ = ["LAUNCHED", "ROOT", "Communicator", "RankLost", "connect", "is_launched"]
 
 SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # how many ranks Open MPI's or MPICH's mpirun has started
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")  # which of them this one is
@@ -17,7 +17,7 @@ def connect() -> Communicator:
     Raises ConfigError where mpi4py finds no MPI library, and where the process manager is of another MPI than mpi4py's,
     so that each rank would be alone.
     """
-    if any(name in os.environ for name in LAUNCHED):
+    if is_launched():
         started = next((os.environ[name] for name in SIZES if os.environ.get(name, "").isdecimal()), "1")
         from mpies.comm.mpi import MPICommunicator, library_name
 

@@ -1,5 +1,6 @@
 """The operations by which ranks exchange data.  `Serial` and `MPICommunicator` implement them all."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,11 @@ LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE")
 ROOT = 0
 
 Array = npt.NDArray[Any]
+
+
+def is_launched() -> bool:
+    """Whether a process manager has started this process as one of its ranks."""
+    return any(name in os.environ for name in LAUNCHED)
 
 
 class RankLost(Exception):

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from mpies.errors import ConfigError
 from mpies.threads import VARIABLES, limit_threads
 
 SSH_ARGUMENTS = "PRTE_MCA_plm_ssh_args"  # the variable with Open MPI 5's arguments for ssh
@@ -33,6 +34,13 @@ def find() -> str | None:
     """The mpiexec beside this Python, which the wheel of Open MPI installs, else the one on PATH, else None."""
     beside = Path(sys.executable).with_name("mpiexec")
     return str(beside) if beside.exists() else shutil.which("mpiexec")
+
+
+def require(option: str) -> str:
+    """What `find` finds.  Raises ConfigError where that is nothing.  option: which needs it, for the message."""
+    if (program := find()) is None:
+        raise ConfigError(f'{option} needs mpirun: pip install "mpies[mpi]", or load an MPI')
+    return program
 
 
 def command(mpiexec: str, ranks: int, arguments: Sequence[str], flags: Sequence[str] = ()) -> list[str]:

@@ -125,16 +125,17 @@ def resolved(config: Config) -> Values:
     return config.model_dump(mode="json")
 
 
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted key and the value of each key of nested sections.  prefix: begins the keys."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
 def flatten_settings(values: Mapping[str, Any]) -> Values:
     """Dotted keys of a resolved config to their values, besides FREE_KEYS and FREE_SECTIONS."""
-
-    def flatten(inner: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-        for key, value in inner.items():
-            if isinstance(value, dict):
-                yield from flatten(value, f"{prefix}{key}.")
-            else:
-                yield prefix + key, value
-
     held = {key: value for key, value in values.items() if key not in FREE_SECTIONS}
     return {key: value for key, value in flatten(held) if key not in FREE_KEYS}
 

@@ -8,6 +8,7 @@ this environment and nothing else.
 import difflib
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from mpies.errors import ConfigError
 from mpies.paths import absolute
 
 RECIPES = Path(__file__).resolve().parents[1] / "configs"  # in a checkout, a link to its configs/
+RESULTS = RECIPES.with_name("results")  # likewise
 _ID = re.compile(r"([\w.-]+[/:])*[\w.-]+-v\d+")
 
 
@@ -23,6 +25,20 @@ def find_recipes() -> dict[str, Path]:
     """Name to file of every recipe and variant, by name."""
     paths = [*RECIPES.glob("*.yaml"), *(RECIPES / "variants").glob("*.yaml")]
     return {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
+
+
+def find_recorded_policies() -> dict[str, Path]:
+    """Name to policy file of every recipe and variant whose trained policy comes with mpies, by name."""
+    files = {name: RESULTS / name / "policy.h5" for name in find_recipes()}
+    return {name: file for name, file in files.items() if file.exists()}
+
+
+def find_nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The known names that are most like a mistyped one, nearest first; of a recipe among them, no further variant."""
+    name = name.lower()
+    matches = difflib.get_close_matches(name, list(known))
+    matches = [one for one in matches if one == matches[0] or base_of(one) not in matches or base_of(one) == one]
+    return [one for one in matches if len(name) <= 2 * len(one) - 1]  # "absent" does not mean "ant"
 
 
 def base_of(name: str) -> str:
@@ -92,10 +108,7 @@ def find_config(name_or_path: str | Path) -> Path:
         return path
     beside = {file.stem: str(path.with_name(file.name)) for file in sorted(absolute(path).parent.glob("*.y*ml"))}
     known = {name: name for name in recipes} | beside
-    stem = path.stem.lower()
-    matches = difflib.get_close_matches(stem, known)
-    matches = [name for name in matches if name == matches[0] or base_of(name) not in matches or base_of(name) == name]
-    near = [known[name] for name in matches if len(stem) <= 2 * len(name) - 1]  # "absent" does not mean "ant"
+    near = [known[name] for name in find_nearest(path.stem, known)]
     cure = f"the nearest are {', '.join(near)}" if len(near) > 1 else f"the nearest is {near[0]}" if near else ""
     cure = cure or f"give the path of a YAML file, an environment's id, or a recipe's name: {', '.join(recipes)}"
     raise ConfigError(f"{path}: cannot be read (No such file or directory); {cure}")

@@ -32,9 +32,9 @@ print(json.dumps(versions()))
 
 @dataclass(frozen=True)
 class Answer:
-    """problem: why ranks cannot run on the host, beginning with its name; '' if they can.
+    """Whether ranks can run on a host.
 
-    is_mismatch: it answers, but with other versions.
+    problem: why not, beginning with its name; '' if they can.  is_mismatch: it answers, but with other versions.
     """
 
     host: Host
@@ -82,18 +82,9 @@ def command_on(host: str, command: Sequence[str], way: str = "ssh") -> list[str]
         step = ["srun", "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "--quiet"]
         return [*step, *words]
     arguments = os.environ.get(mpiexec.SSH_ARGUMENTS, "").split()
-    return [
-        "ssh",
-        "-o",
-        "BatchMode=yes",
-        "-o",
-        f"ConnectTimeout={CONNECT}",
-        "-o",
-        "ConnectionAttempts=1",
-        *arguments,
-        host,
-        shlex.join(words),
-    ]
+    options = ("BatchMode=yes", f"ConnectTimeout={CONNECT}", "ConnectionAttempts=1")
+    flags = [word for option in options for word in ("-o", option)]
+    return ["ssh", *flags, *arguments, host, shlex.join(words)]
 
 
 def _run(command: Sequence[str]) -> tuple[str, str]:

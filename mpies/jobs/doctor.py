@@ -18,10 +18,10 @@ from pathlib import Path
 from types import ModuleType
 
 from mpies import kernels
-from mpies.comm import LAUNCHED, mpiexec
+from mpies.comm import is_launched, mpiexec
 from mpies.comm.limits import available_memory, find_limits
 from mpies.config.loading import load_config
-from mpies.errors import ConfigError
+from mpies.errors import ConfigError, name_few
 from mpies.jobs.allocation import Allocation, find_allocation, output_of
 from mpies.jobs.launcher import list_pmi
 from mpies.runs.lock import STALE
@@ -108,7 +108,7 @@ def check_mpi(allocation: Allocation) -> Findings:
     if program is None:
         yield Finding("BAD", "mpiexec", "none beside this Python or on the path", 'pip install "mpies[mpi]"')
         return
-    if any(name in os.environ for name in LAUNCHED):
+    if is_launched():
         yield Finding("ok", "mpiexec", "this process is one of its ranks")
         return
     trial = [program, "-n", "2", sys.executable, "-c", PRINT_RANK]
@@ -233,15 +233,16 @@ def check_hosts(allocation: Allocation, folder: str, ask: AskHost) -> Findings:
         apart = max(apart, before - clock, clock - after)
     if silent:
         cure = "try ssh by hand: it must not ask anything" if program == "ssh" else "ask sinfo for their state"
-        yield Finding("BAD", "hosts", f"no answer through {program} from {_few(silent)} of {len(others)} others", cure)
+        text = f"no answer through {program} from {name_few(silent)} of {len(others)} others"
+        yield Finding("BAD", "hosts", text, cure)
     else:
         yield Finding("ok", "hosts", f"{len(others)} others answer through {program}")
     if talkative:
         cure = "its shell must print nothing when a command ends; look at ~/.bash_logout"
-        yield Finding("BAD", "hosts", f"the answer of {_few(talkative)} cannot be read", cure)
+        yield Finding("BAD", "hosts", f"the answer of {name_few(talkative)} cannot be read", cure)
     if without_folder:
         cure = "keep config and environment in a folder that all hosts share, or in the image"
-        yield Finding("note", "shared files", f"{folder} is not on {_few(without_folder)}", cure)
+        yield Finding("note", "shared files", f"{folder} is not on {name_few(without_folder)}", cure)
     elif len(silent) + len(talkative) < len(others):
         yield Finding("ok", "shared files", f"{folder} is on all hosts that answer")
     if len(silent) + len(talkative) < len(others):
@@ -266,7 +267,7 @@ def check_clock(folder: str | Path) -> Findings:
 
 
 def _judge_clock(text: str, apart: float) -> Finding:
-    """apart: seconds between two clocks."""
+    """The Finding about two clocks that differ by `apart` seconds.  text: what it says of them."""
     is_bad = apart > STALE / 2
     cure = "run an NTP client (chrony) on the hosts" if is_bad else ""
     return Finding("BAD" if is_bad else "ok", "clock", text, cure)
@@ -277,7 +278,7 @@ def check_leftovers(folder: str | Path) -> Findings:
     names = filter(None, (mpiexec.LEFTOVER.fullmatch(path.name) for path in sorted(Path(folder).glob("ompi.*"))))
     left = [f"{folder}/{name[0]}" for name in names if not Path("/proc", name[1]).exists()]
     if left:
-        text = f"{_few(left)} is left of {len(left)} killed mpirun; one with the same process number would fail"
+        text = f"{name_few(left)} is left of {len(left)} killed mpirun; one with the same process number would fail"
         yield Finding("note", "leftovers", text, f"rm -r {shlex.join(left)}")
 
 
@@ -295,10 +296,6 @@ def ask_host(allocation: Allocation, host: str, command: str) -> str | None:
         return output_of([*start, command])
     arguments = os.environ.get(mpiexec.SSH_ARGUMENTS, "").split()
     return output_of(["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", *arguments, host, command])
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _size(count: float) -> str:

@@ -64,8 +64,8 @@ def describe_training(
     ranks: that would be started, None for the `size` of this job.  Raises what training would.
     """
     config, base = load_config(path, overrides), Path(out) if out else default_out(path, overrides)
-    if ranks is not None and mpiexec.find() is None:
-        raise ConfigError('--ranks needs mpirun: pip install "mpies[mpi]", or load an MPI')
+    if ranks is not None:
+        mpiexec.require("--ranks")
     count = ranks or size
     with contextlib.closing(Task(config)) as task:
         runs, is_new = [], False
@@ -134,9 +134,8 @@ def describe_pace(config: Config, task: Task, is_new: bool, folder: Path, ranks:
         seconds = [float(row["seconds"]) for row in read_metrics(absolute(folder))[-ROWS - 1 :]]
         if len(seconds) < 2:
             return "not known: the run has one generation"
-        return (
-            f"{_time((seconds[-1] - seconds[0]) / (len(seconds) - 1))}, as in the newest {len(seconds) - 1} of the run"
-        )
+        newest = len(seconds) - 1
+        return f"{_time((seconds[-1] - seconds[0]) / newest)}, as in the newest {newest} of the run"
     players, population = task.count_players(ranks), config.solver.members(task.dimension) * config.solver.episodes
     took, steps = play_sample(config, task, math.ceil(population / players), PATIENCE)
     count = len(steps)
@@ -146,10 +145,6 @@ def describe_pace(config: Config, task: Task, is_new: bool, folder: Path, ranks:
 
 
 def _time(seconds: float) -> str:
-    return (
-        f"{1000 * seconds:.0f} ms"
-        if seconds < 1
-        else f"{seconds:.1f} s"
-        if seconds < 600
-        else f"{seconds / 60:.0f} min"
-    )
+    if seconds < 600:
+        return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min"

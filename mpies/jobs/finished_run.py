@@ -13,7 +13,7 @@ from mpies.paths import absolute
 from mpies.runs.checkpoint import checkpoint_path, list_checkpoints
 from mpies.runs.metrics import read_metrics
 from mpies.runs.reader import RunView, read_config
-from mpies.runs.snapshot import CONFIDENCE
+from mpies.runs.snapshot import half_interval
 from mpies.training.control import rule_that_holds
 from mpies.training.learner import Clock
 from mpies.views.progress import format_mean
@@ -79,8 +79,7 @@ def find_finished_run(folder: Path, config: Config) -> FinishedRun | None:
         return None
     solved = mean if finished.get("reason") == "solved" else -math.inf
     reason = rule_that_holds(config.stop, clock, solved)
-    interval = CONFIDENCE * deviation / math.sqrt(max(episodes, 1))
-    return FinishedRun(folder, reason, clock, mean, interval) if reason else None
+    return FinishedRun(folder, reason, clock, mean, half_interval(deviation, episodes)) if reason else None
 
 
 def is_same_config(path: Path, config: Config) -> bool:

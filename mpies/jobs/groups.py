@@ -27,9 +27,9 @@ LOOK = 0.2  # seconds between two looks for a call to a meeting
 
 @dataclass(frozen=True)
 class Division:
-    """sizes: ranks of each group, in the order of nodes.  trials: the number of the trial that it begins with, or ANY.
+    """How the ranks are divided into groups; without any group, the job has nothing left to train.
 
-    A job whose sizes are empty has nothing left to train.
+    sizes: ranks of each group, in the order of nodes.  trials: the number of the trial that each begins with, or ANY.
     """
 
     sizes: Sequence[int]
@@ -118,10 +118,9 @@ class Remaining:
 def measure_remaining(folder: SweepFolder, trial: Trial) -> Remaining | None:
     """The Remaining of a trial; None before two generations since it was begun or taken up."""
     found = recent_pace(folder.path / trial.name, folder.config(trial).stop)
-    return None if found is None else remaining_of(*found)
-
-
-def remaining_of(pace: Pace, ranks: int) -> Remaining:
+    if found is None:
+        return None
+    pace, ranks = found
     return Remaining(pace.left * pace.seconds, ranks, pace.seconds)
 
 

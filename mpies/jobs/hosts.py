@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpies.errors import ConfigError
+from mpies.errors import ConfigError, name_few
 from mpies.jobs.allocation import TIMEOUT, expand_names, output_of, parse_hosts
 
 # The MPI Operator tells the launcher of an MPIJob how many ranks a worker takes; discover_hosts.sh does not.
@@ -140,8 +140,7 @@ def find_source(
 
 def names_of(hosts: Iterable[Host]) -> str:
     """Hosts for a line of the log: a few names, and how many more."""
-    names = [host.name for host in hosts]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return name_few([host.name for host in hosts])
 
 
 def check_slots(hosts: Sequence[Host], ranks: int | None, min_ranks: int) -> None:

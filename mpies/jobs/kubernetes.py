@@ -45,43 +45,19 @@ def overlay(
     own: as `find_own_files` has them; the folder holds these files, too.
     Raises ConfigError where the MPIJob's pods have no volume for the config, or its workers none for shared memory.
     """
-    shared_memory = _path_of_volume(base, mpijob, "Worker", "shared-memory", "an emptyDir with medium: Memory")
-    configs = [_path_of_volume(base, mpijob, role, RECIPES, "this ConfigMap") for role in ("Launcher", "Worker")]
-    paths = {key: _split(value)[0].name for key, value in (own or {}).items()}
-    launcher, workers = "/spec/mpiReplicaSpecs/Launcher", "/spec/mpiReplicaSpecs/Worker"
-    resources = {"cpu": str(job.ranks_per_node), "memory": _mebibytes(job.memory)}
-    name = Path(job.config).name
-    values = {
-        "/metadata/name": job_name(job),
-        "/spec/slotsPerWorker": job.ranks_per_node,
-        f"{workers}/replicas": job.nodes,
-        f"{workers}/template/spec/containers/0/resources": {"requests": resources, "limits": dict(resources)},
-        f"{shared_memory}/emptyDir/sizeLimit": _mebibytes(job.shared + SLACK),
-        **{f"{path}/configMap/name": config_map_name(job) for path in configs},
-        f"{launcher}/template/spec/containers/0/args": [
-            f"{CONFIGS}/{name}",
-            "--out",
-            f"/runs/{Path(job.out).name}",
-            *job.options,
-            *job.overrides,
-            *(f"{key}={CONFIGS}/{paths[key]}{_split(value)[1]}" for key, value in (own or {}).items()),
-        ],
-    }
-    if job.command != "train":
-        values[f"{launcher}/template/spec/containers/0/command/1"] = job.command
-    grace = {"op": "add", "path": f"{launcher}/template/spec/terminationGracePeriodSeconds", "value": job.warning}
-    patch = [*({"op": "replace", "path": path, "value": value} for path, value in values.items()), grace]
+    own = own or {}
+    files = [Path(job.config).name, *sorted({_split(value)[0].name for value in own.values()})]
     no_recipes = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": RECIPES}, "$patch": "delete"}
     kustomization: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": [base],
-        "configMapGenerator": [{"name": config_map_name(job), "files": [name, *sorted(set(paths.values()))]}],
+        "configMapGenerator": [{"name": config_map_name(job), "files": files}],
         "generatorOptions": {"disableNameSuffixHash": True},
         "patches": [
             {
                 "target": {"kind": "MPIJob", "name": "mpies"},
-                "patch": _to_yaml(patch),
+                "patch": _to_yaml(_make_patch(job, base, mpijob, own)),
                 "options": {"allowNameChange": True},
             },
             # Other jobs may use it, and a sweep's file in it would be lost.
@@ -93,6 +69,35 @@ def overlay(
         new_name = {"newName": new, "newTag": tag} if new and "/" not in tag else {"newName": image}
         kustomization["images"] = [{"name": "mpies", **new_name}]
     return _to_yaml(kustomization)
+
+
+def _make_patch(job: Job, base: str, mpijob: Mapping[str, Any], own: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The changes of the MPIJob, as a JSON patch.  The arguments are those of `overlay`."""
+    shared_memory = _path_of_volume(base, mpijob, "Worker", "shared-memory", "an emptyDir with medium: Memory")
+    configs = [_path_of_volume(base, mpijob, role, RECIPES, "this ConfigMap") for role in ("Launcher", "Worker")]
+    parts = {key: _split(value) for key, value in own.items()}
+    launcher, workers = "/spec/mpiReplicaSpecs/Launcher", "/spec/mpiReplicaSpecs/Worker"
+    resources = {"cpu": str(job.ranks_per_node), "memory": _mebibytes(job.memory)}
+    values = {
+        "/metadata/name": job_name(job),
+        "/spec/slotsPerWorker": job.ranks_per_node,
+        f"{workers}/replicas": job.nodes,
+        f"{workers}/template/spec/containers/0/resources": {"requests": resources, "limits": dict(resources)},
+        f"{shared_memory}/emptyDir/sizeLimit": _mebibytes(job.shared + SLACK),
+        **{f"{path}/configMap/name": config_map_name(job) for path in configs},
+        f"{launcher}/template/spec/containers/0/args": [
+            f"{CONFIGS}/{Path(job.config).name}",
+            "--out",
+            f"/runs/{Path(job.out).name}",
+            *job.options,
+            *job.overrides,
+            *(f"{key}={CONFIGS}/{file.name}{rest}" for key, (file, rest) in parts.items()),
+        ],
+    }
+    if job.command != "train":
+        values[f"{launcher}/template/spec/containers/0/command/1"] = job.command
+    grace = {"op": "add", "path": f"{launcher}/template/spec/terminationGracePeriodSeconds", "value": job.warning}
+    return [*({"op": "replace", "path": path, "value": value} for path, value in values.items()), grace]
 
 
 def _path_of_volume(base: str, mpijob: Mapping[str, Any], role: str, name: str, kind: str) -> str:
@@ -155,7 +160,7 @@ def find_own_files(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def find_files_of_sweep(sweep: Sweep) -> dict[str, str]:
-    """As `find_own_files`, of what all trials share.  Raises ConfigError where files of the user's vary."""
+    """What `find_own_files` returns for the settings that all trials share.  Raises ConfigError where files vary."""
     for key in sweep.varied:
         values = sweep.vary[key] if isinstance(sweep.vary[key], list) else []
         if key == "policy.init_from" or (key in OWN_FILES and any(_names_file(str(value)) for value in values)):

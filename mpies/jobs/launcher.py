@@ -54,17 +54,14 @@ class Mpirun(Launcher):
 
     def __init__(self, binding: Sequence[str] = (), way: str = "ssh") -> None:
         super().__init__()
-        program = mpiexec.find()
-        if program is None:
-            raise ConfigError('--ranks needs mpirun: pip install "mpies[mpi]", or load an MPI')
-        self._program, self._binding, self.way = program, binding, way
+        self._program, self._binding, self.way = mpiexec.require("--ranks"), binding, way
         try:
             self._options = shlex.split(os.environ.get(OPTIONS, ""))
         except ValueError:
             raise ConfigError(
                 f"{OPTIONS} must be options of mpirun, but a quote in {os.environ[OPTIONS]!r} is not closed"
             ) from None
-        self.version = find_version(program)
+        self.version = find_version(self._program)
 
     def start_command(self, hosts: Sequence[Host] | None, ranks: int) -> list[str]:
         flags = [*self._binding, *self._options]
@@ -86,7 +83,7 @@ class Mpirun(Launcher):
 
 
 class Srun(Launcher):
-    """srun in a Slurm job.  kind: of its PMI, pmix or pmi2.
+    """Starts ranks by srun in a Slurm job.  kind: of its PMI, pmix or pmi2.
 
     is_native: whether PMIx is told to authenticate natively: where the PMIx of Slurm and the one of the MPI share no
     other way.

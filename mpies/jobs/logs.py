@@ -83,7 +83,7 @@ class LoggedProgress(Progress):
     def show(self, row: Row) -> None:
         with output_may_fail():
             self._progress.show(row)
-        self._append(describe_generation(row))
+        self._append(describe_generation(row, with_spread=True))
 
     def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
         with output_may_fail():

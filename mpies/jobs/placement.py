@@ -21,7 +21,9 @@ class Placement:
 
     source: which hosts there are.  ranks: at most, None for all slots.  min_ranks: with fewer the job does not go on.
     wait: seconds that hosts have to answer: all of them before the first start, then enough for min_ranks.
-    way: how they are asked, ssh or srun.  is_stopped: tells whether nobody waits any more.
+    way: how they are asked, ssh or srun.
+
+    is_stopped: tells whether nobody waits any more.  job: the name that all ranks of the job share.
     Raises ConfigError where the hosts have too few slots.
     """
 
@@ -32,17 +34,16 @@ class Placement:
         min_ranks: int = 1,
         wait: float = 0.0,
         way: str = "ssh",
-        is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self.source, self.ranks, self.min_ranks, self.wait, self.way = source, ranks, min_ranks, wait, way
-        self.is_stopped = is_stopped
-        self.job = ""  # the name that all ranks of the job share
+        self.is_stopped: Callable[[], bool] = lambda: False
+        self.job = ""
         self.count_listed = 0  # how many hosts there were when they were last looked for
         self._silent: set[str] = set()  # hosts whose silence has been reported
         check_slots(source.hosts(), ranks, min_ranks)
 
     def choose(self, report: Report, is_first: bool) -> list[Host]:
-        """The hosts to start on, each with as many slots as are to be used.  No ranks run that are to go on.
+        """The hosts to start on, each with as many slots as are to be used.  Ends what is left of an earlier start.
 
         Raises TooFewHosts after `wait` seconds, and ConfigError where a host has another mpies at the first start.
         """

@@ -41,7 +41,7 @@ class RunProgress:
         return sum(map(newest_generation, self.runs))
 
     def finished(self) -> dict[Path, tuple[int, int]]:
-        """The runs with a finished.yaml, and what tells that file from one that is written later."""
+        """The runs with a finished.yaml, each with the inode and the time of that file, to tell it from a later one."""
         found = {}
         for run in self.runs:
             with contextlib.suppress(OSError):
@@ -50,12 +50,12 @@ class RunProgress:
         return found
 
     def is_finished_since(self, before: dict[Path, tuple[int, int]]) -> bool:
-        """Whether all runs are finished, and not only by what `finished` said before."""
+        """Whether all runs have finished since `finished` returned `before`."""
         now = self.finished()
         return all(run in now and now[run] != before.get(run) for run in self.runs)
 
     def writer(self) -> str:
-        """What tells the job's rank that holds, or held last, the lock of a run from others; '' without one."""
+        """The token of the newest lock of a run that a rank of the job holds, or held last; '' without one."""
         newest, token = 0.0, ""
         for run in self.runs:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -88,7 +88,7 @@ def _size(path: Path) -> int:
 
 @dataclass(frozen=True)
 class Pace:
-    """generation: the newest.  seconds: of a generation, lately.  left: generations at most, by the stop rules."""
+    """How fast a run is.  generation: the newest.  seconds: of a generation, lately.  left: generations at most."""
 
     generation: int
     seconds: float

@@ -113,11 +113,10 @@ def predict_run(
     """
     known, config = read_constants(constants), load_config(path, overrides)
     workload = find_workload(str(path), overrides, known)
-    longest = workload.model_copy(update={"seconds": workload.longest or workload.seconds, "variation": 0.0})
     machine = known.machine.model_copy(update={"cores": ranks_per_node})
     count, ranks = generations or config.stop.generations, nodes * ranks_per_node
     measured = predict(machine, workload, ranks, config.overlap).seconds
-    return count * measured, count * predict(machine, longest, ranks).seconds
+    return count * measured, count * predict(machine, workload.at_longest(), ranks).seconds
 
 
 def time_limit(stop: StopSection, longest: float | None) -> int:

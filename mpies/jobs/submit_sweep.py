@@ -13,9 +13,7 @@ from mpies.runs.files import default_out
 from mpies.scaling.model import read_constants
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.forecast import Forecast, measure_node, predict_sweep
-from mpies.sweeps.trials import Sweep, SweepOptions, check_trials
-
-NONE = SweepOptions()
+from mpies.sweeps.trials import NO_OPTIONS, Sweep, SweepOptions, check_trials
 
 
 def plan_sweep(
@@ -28,7 +26,7 @@ def plan_sweep(
     time: str | None = None,
     account: str | None = None,
     partition: str | None = None,
-    options: SweepOptions = NONE,
+    options: SweepOptions = NO_OPTIONS,
     ranks_per_run: int | None = None,
 ) -> tuple[Job, Sweep]:
     """The Job of a sweep, and the Sweep.

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 
-from mpies.comm import LAUNCHED, mpiexec
+from mpies.comm import is_launched, mpiexec
 from mpies.comm.processes import kill_with_variable
 from mpies.config.loading import load_config
 from mpies.config.schema import StopSection
@@ -75,7 +75,7 @@ class Supervisor:
         restarts: int = RESTARTS,
         stop: Callable[[], StopSection] | None = None,
     ) -> None:
-        if any(name in os.environ for name in LAUNCHED):
+        if is_launched():
             raise ConfigError("--ranks starts ranks of its own, but this process is a rank already; leave one out")
         self._launcher = launcher or Mpirun()
         self._launcher.added[JOB] = self.job = uuid.uuid4().hex

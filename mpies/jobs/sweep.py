@@ -55,7 +55,7 @@ class SweepRequest:
 
 @dataclass(frozen=True)
 class SweepEnding:
-    """code: the exit code.  results: of all trials, on rank 0; [] elsewhere.  varied: the keys that vary."""
+    """How a sweep ended.  code: the exit code.  results: of all trials on rank 0, else [].  varied: keys that vary."""
 
     code: int
     results: list[Result]

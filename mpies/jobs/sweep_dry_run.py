@@ -10,8 +10,8 @@ from mpies.errors import FINISHED, escape
 from mpies.jobs.dry_run import check_writable
 from mpies.jobs.rank import run_on_this_rank
 from mpies.jobs.sweep import SweepRequest, check_ranks_per_run
-from mpies.scaling.model import Constants, read_constants
-from mpies.sweeps.folder import ENDED, SweepFolder
+from mpies.scaling.model import read_constants
+from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.forecast import Forecast, TrialCost, choose_ranks_per_run, measure_node, predict_sweep
 from mpies.sweeps.trials import Trial, check_trials, find_mistakes
 
@@ -57,18 +57,19 @@ def describe_sweep(request: SweepRequest, ranks: int, node_ranks: int) -> list[s
     states = {trial.name: folder.state(trial) for trial in folder.trials}
     total = predict_sweep(forecast, folder, configs, ranks_per_run)
     usual, longest = total.usual, total.longest
-    count = len(folder.trials) + left - sum(state not in ENDED for state in states.values())
     groups = -(-ranks // ranks_per_run)
     division = f"in {groups} group{'s' * (groups > 1)} of {ranks_per_run}"
     division = f"which share {left} trial{'s' * (left > 1)}" if 0 < left < groups else division
+    dropped = "; most of them until they are dropped" if folder.halving else ""
+    measured = "as bench measured them" if constants else "of the first policy, played here"
     on_node = min(ranks, node_ranks)
     memory = measure_node(forecast, configs, folder.list_to_check(), on_node, min(ranks_per_run, on_node))
     return [
         *(list_trials(folder, states, costs) if folder.trials else ["the sampler has proposed nothing yet"]),
         "",
-        f"trials              {count}, of which {left} are to be trained, in {folder.name}{_describe_halving(folder)}",
+        f"trials              {folder.total}, of which {left} are to be trained, in {folder.name}{dropped}",
         f"ranks               {ranks}, {division}",
-        f"core hours          {_hours(usual)} or {_time(usual / ranks)} on these ranks, {_describe(constants)}",
+        f"core hours          {_hours(usual)} or {_time(usual / ranks)} on these ranks, with episodes {measured}",
         f"at most             {_hours(longest)} or {_time(longest / ranks)}, with episodes as long as they can be",
         f"memory of a node    {memory.total / 2**20:,.0f} MB with {on_node} rank{'s' * (on_node > 1)}, "
         f"{memory.shared / 2**20:,.0f} MB of it in shared memory",
@@ -99,15 +100,6 @@ def list_trials(folder: SweepFolder, states: dict[str, str], costs: dict[str, Tr
     width = max(len("trial"), *(len(trial.name) for trial in folder.trials))
     heading = f"{'trial':{width}}  {'state':8}  {'core hours':>10}  at most  settings"
     return [heading, *map(line, folder.trials)]
-
-
-def _describe_halving(folder: SweepFolder) -> str:
-    return "; most of them until they are dropped" if folder.halving else ""
-
-
-def _describe(constants: Constants | None) -> str:
-    """With which episodes core hours were predicted."""
-    return "with episodes as bench measured them" if constants else "with episodes of the first policy, played here"
 
 
 def _hours(seconds: float) -> str:

@@ -1,11 +1,10 @@
 """What `mpies sweep` prints: a line for each trial that ends, and a table of the settings at the end."""
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from mpies.comm import LAUNCHED
+from mpies.comm import is_launched
 from mpies.errors import escape
 from mpies.jobs.logs import output_may_fail
 from mpies.sweeps.table import Result, describe_result, format_standings
@@ -65,5 +64,5 @@ def print_table(rows: Iterable[tuple[str, ...]]) -> None:
         table.add_column(Text(cell))
     for row in rest:
         table.add_row(*(Text(cell) for cell in row))
-    is_terminal = sys.stdout.isatty() and not any(name in os.environ for name in LAUNCHED)
+    is_terminal = sys.stdout.isatty() and not is_launched()
     Console(width=None if is_terminal else 140, force_terminal=False).print(table)

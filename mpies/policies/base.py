@@ -45,7 +45,8 @@ class Policy(ABC):
     """A policy for environments with an Interface.
 
     size: d, number of parameters.  inputs, outputs: widths of the network.
-    blocks: the Blocks that the parameters consist of, in order.
+    blocks: the Blocks that the parameters consist of, in order.  network_blocks: how many of them, the first ones, are
+    the network's; the others are log deviations of actions.
     constants: arrays by name that are part of the policy, but are not trained.
 
     Raises PolicyProblem if the options do not fit the interface.
@@ -64,7 +65,9 @@ class Policy(ABC):
             raise PolicyProblem(str(error)) from None
         self.inputs = interface.observation_size + (options.time_input is not None)
         self.outputs = self.head.width
-        self.blocks = [*self.layout(), *(Block((count,), -1.0) for count in self.head.deviations)]
+        network = [*self.layout()]
+        self.network_blocks = len(network)
+        self.blocks = [*network, *(Block((count,), -1.0) for count in self.head.deviations)]
         self.size = sum(math.prod(block.shape) for block in self.blocks)
 
     @abstractmethod
@@ -128,9 +131,8 @@ class Actor:
 
     def __init__(self, policy: Policy, stack: npt.NDArray[np.float32]) -> None:
         views = policy.views(stack)
-        parameters = len(views) - len(policy.head.deviations)  # blocks of the network
-        self._network = policy.network(views[:parameters])
-        self._finish = policy.head.bind(len(stack), *views[parameters:])
+        self._network = policy.network(views[: policy.network_blocks])
+        self._finish = policy.head.bind(len(stack), *views[policy.network_blocks :])
         compiled = policy.head.delegate(self._network)
         self._returns_actions = compiled is not None
         self._horizon = policy.options.time_input

@@ -46,7 +46,7 @@ class ElmanOptions(RecurrentOptions):
 
 
 class _RecurrentPolicy(Policy):
-    """gates: blocks of weights that each unit has."""
+    """A layer of recurrent units.  gates: blocks of weights that each unit has."""
 
     options: RecurrentOptions
     gates: ClassVar[int]

@@ -73,7 +73,7 @@ class TorchPolicy(nn.Module):
             self._keep("high", action.high)
         parameters = np.array(parameters, np.float32)
         views = [torch.tensor(view[0].copy()) for view in policy.views(parameters[None])]
-        blocks = views[: len(views) - len(policy.head.deviations)]
+        blocks = views[: policy.network_blocks]
         self.recurrent: nn.RNNBase | None = None
         self.layers: nn.Module
         if isinstance(policy, Torch):

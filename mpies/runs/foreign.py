@@ -9,6 +9,7 @@ Nothing that these files hold is run.  A pickle in them is either not read, or b
 arrays.
 """
 
+import contextlib
 import itertools
 import json
 import math
@@ -60,8 +61,9 @@ def is_foreign(path: Path) -> bool:
     """Whether this is a policy file of another program."""
     if path.suffix not in READERS or not path.is_file():
         return False
-    with open(path, "rb") as file:
+    with contextlib.suppress(OSError), open(path, "rb") as file:  # who reads it next says what is wrong
         return path.suffix != ".h5" or file.read(len(_HDF5)) == _HDF5
+    return False
 
 
 def read_first_policy(path: Path, name: str, policy: Policy) -> Arrays:

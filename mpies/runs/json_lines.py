@@ -1,12 +1,11 @@
 """metrics.jsonl: the rows of metrics.csv as JSON objects, one a line."""
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from mpies.runs.files import AppendOnlyFile, write_atomically
-from mpies.runs.metrics import COLUMNS, as_numbers
+from mpies.runs.metrics import COLUMNS, as_numbers, round_number
 from mpies.runs.trackers import TextRow, Tracker
 
 FILE = "metrics.jsonl"
@@ -33,9 +32,5 @@ def _line(row: TextRow) -> bytes:
     # As many digits as metrics.csv has, and in its order, so that a line is the same when it is written again.
     columns = [*COLUMNS, *(name for name in row if name not in COLUMNS)]
     numbers = as_numbers({name: row.get(name) for name in columns})
-    rounded = {name: _rounded(value) if isinstance(value, float) else value for name, value in numbers.items()}
+    rounded = {name: round_number(value) if isinstance(value, float) else value for name, value in numbers.items()}
     return (json.dumps({**rounded, "digest": row.get("digest")}, allow_nan=False) + "\n").encode()
-
-
-def _rounded(number: float) -> float | None:
-    return float(f"{number:.9g}") if math.isfinite(number) else None

@@ -50,6 +50,19 @@ def as_numbers(row: Mapping[str, Any]) -> Numbers:
     return numbers
 
 
+def parse_number(cell: str | None, default: float = math.nan) -> float:
+    """The number in a cell as text; `default` where the cell is empty or damaged."""
+    try:
+        return float(cell or "")
+    except ValueError:
+        return default
+
+
+def round_number(number: float, digits: int = 9) -> float | None:
+    """So many digits of the number, as metrics.csv has nine; None where it is not finite, which JSON lacks."""
+    return float(f"{number:.{digits}g}") if math.isfinite(number) else None
+
+
 def format_return(value: float) -> str:
     """A return for people: with two decimals, or with three digits where these would show little of it."""
     if value == 0:

@@ -20,6 +20,7 @@ import yaml
 
 from mpies.errors import RunError
 from mpies.runs.lock import is_alive, is_owner
+from mpies.runs.metrics import parse_number
 from mpies.runs.snapshot import CONFIDENCE
 
 # stale: the process that wrote the run died without shutting down; stopped: it shut down before the end of the run.
@@ -255,14 +256,7 @@ def _as_numbers(cells: Sequence[str]) -> npt.NDArray[np.float64]:
     try:
         return np.fromiter(map(float, cells), float, len(cells))
     except ValueError:
-        return np.array([_number(cell) if cell else np.nan for cell in cells])
-
-
-def _number(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return np.nan
+        return np.array([parse_number(cell) for cell in cells])
 
 
 def intervals(columns: Mapping[str, npt.NDArray[np.float64]], episodes: float = np.nan) -> npt.NDArray[np.float64]:
@@ -280,7 +274,7 @@ def read_machines(run: str | Path) -> list[str]:
 
 
 def machines_of(versions: Any) -> list[str]:
-    """Likewise from the `versions` of its config.yaml."""
+    """The machines that the `versions` of a run's config.yaml name; [] where there are none."""
     found = versions.get("machines") if isinstance(versions, dict) else None
     return [str(machine) for machine in found] if isinstance(found, list) else []
 

@@ -7,12 +7,12 @@ import threading
 import time
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from mpies.config.loading import resolved
+from mpies.config.loading import flatten, resolved
 from mpies.config.schema import Config, MLflowSection, WandbSection
 from mpies.errors import ConfigError, printable
 from mpies.runs.files import write_atomically
@@ -185,7 +185,7 @@ class MLflowRun(Service):
         number = self._find_experiment(section.experiment)
         run = self._client.create_run(number, run_name=section.name or self.path.name)
         self._id = run.info.run_id
-        params = [Param(key, str(value)[:6000]) for key, value in _flatten(resolved(self.config))]
+        params = [Param(key, str(value)[:6000]) for key, value in flatten(resolved(self.config))]
         for start in range(0, len(params), 100):
             self._client.log_batch(self._id, params=params[start : start + 100])
         return self._id
@@ -219,11 +219,3 @@ class MLflowRun(Service):
         if reason:
             self._client.set_tag(self._id, "reason", reason)
         self._client.set_terminated(self._id, "FINISHED" if reason else "KILLED")
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Dotted key and value of each key of a config."""
-    found: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        found += _flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(prefix + key, value)]
-    return found

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AliasChoices, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from mpies.config.loading import load_config, read_yaml
 from mpies.config.messages import explain
@@ -60,10 +60,7 @@ class Machine(Options):
 
 
 class Workload(Options):
-    """The episodes of a task.
-
-    Files of older versions call `slots` lanes; both are read.
-    """
+    """The episodes of a task."""
 
     name: Text = Field("a task", description="name of the task, for display")
     environment: Text = Field("", description="its environment")
@@ -75,9 +72,7 @@ class Workload(Options):
     longest: Positive | None = Field(None, description="seconds of the longest episode that there can be")
     step: Positive | None = Field(None, description="seconds of a step")
     players: Count | None = Field(None, description="ranks of a node that play at most; None for all")
-    slots: Count = Field(
-        1, validation_alias=AliasChoices("slots", "lanes"), description="episodes side by side on a rank"
-    )
+    slots: Count = Field(1, description="episodes side by side on a rank")
     smallest: Count = Field(1, description="fewest episodes that a rank takes at a time")
     largest: Count = Field(1, description="most episodes that a rank takes at a time")
     low_water: WholeNumber = Field(
@@ -93,6 +88,10 @@ class Workload(Options):
         random = np.random.default_rng([seed, generation])
         drawn = self.seconds * np.exp(random.normal(-(spread**2) / 2, spread, self.episodes))
         return np.minimum(drawn, self.longest or math.inf)
+
+    def at_longest(self) -> "Workload":
+        """The same with all episodes as long as they can be."""
+        return self.model_copy(update={"seconds": self.longest or self.seconds, "variation": 0.0})
 
     def of_config(self, config: Config) -> "Workload":
         """The same episodes in generations of a config's size."""

@@ -4,7 +4,6 @@ import contextlib
 import csv
 import io
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from mpies.config.loading import read_yaml
 from mpies.config.schema import is_free
 from mpies.errors import ConfigError, RunError
 from mpies.runs.files import write_atomically
+from mpies.runs.metrics import round_number
 from mpies.sweeps.folder import SWEEP_FILE, SweepFolder
 from mpies.sweeps.settings import as_text
 from mpies.sweeps.table import Result, Standing
@@ -100,8 +100,8 @@ def describe_standing(standing: Standing, keys: Sequence[str]) -> dict[str, Any]
     return {
         "rank": standing.rank or None,
         "settings": {key: settings[key] for key in keys},
-        "mean": _number(standing.mean),
-        "interval": _number(standing.interval),
+        "mean": round_number(standing.mean),
+        "interval": round_number(standing.interval),
         "seeds": len(results),
         "finished": sum(result.is_finished for result in results),
         "solved": states.count("solved"),
@@ -114,10 +114,5 @@ def describe_standing(standing: Standing, keys: Sequence[str]) -> dict[str, Any]
 
 def _describe_result(result: Result) -> dict[str, Any]:
     values = {name: value for name, value in asdict(result).items() if name != "trial"}
-    values = {name: _number(value) if isinstance(value, float) else value for name, value in values.items()}
+    values = {name: round_number(value) if isinstance(value, float) else value for name, value in values.items()}
     return {"name": result.trial.name, "seed": result.trial.seed, **values}
-
-
-def _number(value: float) -> float | None:
-    """Nine digits of the number; None where it is not finite, which JSON lacks."""
-    return float(f"{value:.9g}") if math.isfinite(value) else None

@@ -241,11 +241,15 @@ class SweepFolder:
         states = {self.state(trial) for trial in self.trials}
         return bool(states & {"new", "stopped"}) or (self.may_grow and "running" not in states)
 
+    @property
+    def total(self) -> int:
+        """How many trials there are, those that a sampler has yet to propose among them."""
+        return len(self.trials) + (self.proposals.left * len(self.sweep.seeds or [0]) if self.proposals else 0)
+
     def count_left(self) -> int:
         """How many trials have not ended."""
         self.refresh()
-        more = self.proposals.left * len(self.sweep.seeds or [0]) if self.proposals else 0
-        return more + sum(self.state(trial) not in ENDED for trial in self.trials)
+        return self.total - sum(self.state(trial) in ENDED for trial in self.trials)
 
     def is_known_to_have_ended(self, trial: Trial) -> bool:
         """Whether `take` has found that a trial has ended, or has come to the end of its rung."""

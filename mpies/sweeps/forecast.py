@@ -48,8 +48,7 @@ class Forecast:
     def cost(self, config: Config, ranks: int) -> TrialCost:
         """What a run of this config takes on so many ranks.  Raises what building its environment does."""
         workload = self._workload(config)
-        longest = workload.model_copy(update={"seconds": workload.longest or workload.seconds, "variation": 0.0})
-        usual, most = (self._core_seconds(config, one, ranks) for one in (workload, longest))
+        usual, most = (self._core_seconds(config, one, ranks) for one in (workload, workload.at_longest()))
         return TrialCost(usual, max(usual, most))
 
     def efficiency(self, config: Config, ranks: int) -> float:

@@ -80,17 +80,12 @@ class SweepScreen:
                 self._ended[trial.name] = result = self._results.read(trial)
                 has_news = True
                 if not is_first:
-                    place = f"[{len(self._ended)}/{self._total()}]"
+                    place = f"[{len(self._ended)}/{self._folder.total}]"
                     line = escape(f"{place} {describe_result(result, self._folder.name)}")
                     self._console.print(line, highlight=False, markup=False, soft_wrap=True)
         if has_news:
             self._best = self._describe_best()
         self._live.update(self._draw(running), refresh=not is_first)
-
-    def _total(self) -> int:
-        """How many trials there are, those that a sampler has yet to propose among them."""
-        proposals, seeds = self._folder.proposals, self._folder.sweep.seeds or [0]
-        return len(self._folder.trials) + (proposals.left * len(seeds) if proposals else 0)
 
     def _describe_best(self) -> str:
         results = [*self._ended.values()]
@@ -116,7 +111,7 @@ class SweepScreen:
         rows = max(1, self._console.size.height - MARGIN)
         for trial in running[:rows]:
             table.add_row(*(Text(cell) for cell in self._describe_running(trial)))
-        ended, total = len(self._ended), self._total()
+        ended, total = len(self._ended), self._folder.total
         failed = sum(result.state == "failed" for result in self._ended.values())
         words = [f"{ended} of {total} trials ended", *([f"{failed} failed"] if failed else [])]
         words += [f"{len(running)} in training", f"{time.monotonic() - self._began:,.0f} s"]

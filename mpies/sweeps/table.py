@@ -13,11 +13,11 @@ from mpies.runs.files import write_atomically
 from mpies.runs.lock import guarded
 from mpies.runs.metrics import read_metrics
 from mpies.runs.reader import RunView
-from mpies.runs.snapshot import CONFIDENCE
+from mpies.runs.snapshot import half_interval
 from mpies.sweeps.folder import ENDED, GUARD_FILE, SweepFolder
 from mpies.sweeps.settings import as_text
 from mpies.sweeps.trials import Trial
-from mpies.views.groups import mean_interval
+from mpies.views.groups import average_seeds
 from mpies.views.progress import format_mean
 
 COLUMNS = (
@@ -103,7 +103,7 @@ class Results:
         evaluated = [row for row in rows if row["eval_mean"]]
         if evaluated:
             mean, deviation, episodes = (float(evaluated[-1][k]) for k in ("eval_mean", "eval_std", "eval_episodes"))
-            interval = CONFIDENCE * deviation / math.sqrt(max(episodes, 1.0))
+            interval = half_interval(deviation, episodes)
         newest = rows[-1]
         return Result(
             trial, state, int(newest["generation"]), int(newest["steps"]), core_seconds, mean, interval, reason
@@ -146,11 +146,8 @@ def _order(group: Sequence[Result], mean: float) -> tuple[int, int, float]:
 
 def _average(group: Sequence[Result]) -> tuple[float, float]:
     """Mean and interval of those whose evaluation counts."""
-    finished = [one for one in group if one.is_ranked and not math.isnan(one.eval_mean)]
-    if len(finished) < 2:
-        return (finished[0].eval_mean, finished[0].eval_interval) if finished else (math.nan, math.nan)
-    means = np.array([one.eval_mean for one in finished])
-    return float(means.mean()), mean_interval(means)
+    ranked = [one for one in group if one.is_ranked and not math.isnan(one.eval_mean)]
+    return average_seeds([one.eval_mean for one in ranked], [one.eval_interval for one in ranked])
 
 
 def write_table(results: Results) -> None:

@@ -13,13 +13,13 @@ from mpies.config.loading import Values, make_config, parse_value, read_config
 from mpies.config.messages import explain, quoted
 from mpies.config.recipes import find_config
 from mpies.config.schema import Config
-from mpies.errors import USER_ERRORS, ConfigError
+from mpies.errors import USER_ERRORS, ConfigError, name_few
 from mpies.solvers.options import Count, Integer, Options, WholeNumber
 from mpies.sweeps.settings import Settings, as_overrides, as_text, list_settings, read_override, read_seeds
+from mpies.views.groups import shorten_keys
 
 LONGEST = 100  # letters of what a name says of the settings
 Section = TypeVar("Section", bound=Options)
-NAMED = 3  # trials that a mistake names at most
 
 
 class HalvingOptions(Options):
@@ -109,7 +109,7 @@ class Sweep:
         for batch in batches:
             fresh = []
             for settings in batch:
-                label = self.label(settings)
+                label = _make_labels([{key: settings[key] for key in self.varied}])[0]
                 if label in labels and labels[label] != settings:
                     label = f"{label[: LONGEST - 9]}-{_hash(settings)}"
                 if label not in labels:
@@ -117,10 +117,6 @@ class Sweep:
                     fresh.append(label)
             trials += self._combine([labels[label] for label in fresh], fresh)
         return trials
-
-    def label(self, settings: Settings) -> str:
-        """A short name of settings, as long as no others have the same one."""
-        return _make_labels([{key: settings[key] for key in self.varied}])[0]
 
     def check_keys(self) -> None:
         """Raise ConfigError where a key is varied that must not be."""
@@ -151,34 +147,18 @@ class Sweep:
         return {"base": self.base, "vary": self.vary, **trials, **seeds, **halving, **sampler}
 
 
-def load_sweep(
-    path: str | Path,
-    vary: Mapping[str, Any] | None = None,
-    trials: int | None = None,
-    seeds: Any = None,
-    draw_seed: int | None = None,
-    halving: Mapping[str, Any] | str | None = None,
-    sampler: Mapping[str, Any] | str | None = None,
-) -> Sweep:
-    """The Sweep of a config or of a sweep file, which has the key `base`.  Raises ConfigError.
-
-    What else is given takes the place of what a sweep file says.
-    """
-    path = find_config(path)
-    values = read_config(path)
-    values = values if "base" in values else {"base": values}
-    return read_sweep(values, str(path), vary, trials, seeds, draw_seed, halving, sampler)
-
-
 @dataclass(frozen=True)
 class SweepOptions:
-    """What the command line says of a sweep, besides CONFIG and KEY=V1,V2; None where it says nothing."""
+    """What is said of a sweep besides its config and what varies, in place of a sweep file; None where nothing is said.
 
-    seeds: str | None = None
+    seeds: as for `read_seeds`.  halving, sampler: mappings, or texts such as "first=100000,eta=3".
+    """
+
+    seeds: Any = None
     trials: int | None = None
     draw_seed: int | None = None
-    halving: str | None = None
-    sampler: str | None = None
+    halving: Mapping[str, Any] | str | None = None
+    sampler: Mapping[str, Any] | str | None = None
 
     def load(self, path: str | Path, overrides: Sequence[str]) -> Sweep:
         """The Sweep of a config or of a sweep file, and of the command line.  Raises ConfigError."""
@@ -187,7 +167,7 @@ class SweepOptions:
             if key in vary:
                 raise ConfigError(f"the command line: {key} is given twice; list its values in one, as in {key}=V1,V2")
             vary[key] = values
-        return load_sweep(path, vary, self.trials, self.seeds, self.draw_seed, self.halving, self.sampler)
+        return load_sweep(path, vary, self)
 
     def words(self) -> list[str]:
         """The same options on a command line."""
@@ -195,15 +175,24 @@ class SweepOptions:
         return [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
 
 
+NO_OPTIONS = SweepOptions()
+
+
+def load_sweep(path: str | Path, vary: Mapping[str, Any] | None = None, options: SweepOptions = NO_OPTIONS) -> Sweep:
+    """The Sweep of a config or of a sweep file, which has the key `base`.  Raises ConfigError.
+
+    What else is given takes the place of what a sweep file says.
+    """
+    path = find_config(path)
+    values = read_config(path)
+    return read_sweep(values if "base" in values else {"base": values}, str(path), vary, options)
+
+
 def read_sweep(
     values: Mapping[str, Any],
     where: str,
     vary: Mapping[str, Any] | None = None,
-    trials: int | None = None,
-    seeds: Any = None,
-    draw_seed: int | None = None,
-    halving: Mapping[str, Any] | str | None = None,
-    sampler: Mapping[str, Any] | str | None = None,
+    options: SweepOptions = NO_OPTIONS,
 ) -> Sweep:
     """The Sweep of a sweep file's values; what else is given takes the place of what they say.  Raises ConfigError."""
     try:
@@ -216,28 +205,23 @@ def read_sweep(
         base = read_config(place)
     elif not isinstance(base, dict):
         raise ConfigError(f"{where}: base must be a config, its path or a recipe's name, but is {quoted(base)}")
-    halves, samples = read_methods(halving, sampler)
-    seeds = file.seeds if seeds is None else seeds
+    halving = _read_section("halving", HalvingOptions, options.halving)
+    sampler = _read_section("sampler", SamplerOptions, options.sampler)
+    seeds = file.seeds if options.seeds is None else options.seeds
     return Sweep(
         base,
         place,
         {**file.vary, **(vary or {})},
-        file.trials if trials is None else trials,
+        file.trials if options.trials is None else options.trials,
         None if seeds is None else read_seeds(seeds),
-        file.draw_seed if draw_seed is None else draw_seed,
-        halves or file.halving,
-        samples or file.sampler,
+        file.draw_seed if options.draw_seed is None else options.draw_seed,
+        halving or file.halving,
+        sampler or file.sampler,
     )
 
 
-def read_methods(
-    halving: Mapping[str, Any] | str | None, sampler: Mapping[str, Any] | str | None
-) -> tuple[HalvingOptions | None, SamplerOptions | None]:
-    """The options of --halving and --sampler, such as "first=100000,eta=3", or of Python.  Raises ConfigError."""
-    return _read_section("halving", HalvingOptions, halving), _read_section("sampler", SamplerOptions, sampler)
-
-
 def _read_section(name: str, section: type[Section], given: Mapping[str, Any] | str | None) -> Section | None:
+    """The options of --halving or --sampler, or of Python.  Raises ConfigError."""
     if isinstance(given, str):
         words = [part.partition("=") for part in given.split(",")]
         given = {key.strip(): parse_value(value, name) for key, _, value in words}
@@ -274,21 +258,15 @@ def check_trials(sweep: Sweep, trials: Sequence[Trial]) -> None:
     for label in names:
         if label in found:
             labels.setdefault(found[label], []).append(names[label])
-    listed = [f"{_list_names(named)}: {message}" for message, named in labels.items()]
+    listed = [f"{name_few(named)}: {message}" for message, named in labels.items()]
     raise ConfigError(
         f"{len(found)} of {len(names)} settings cannot be trained, so nothing was started -- {' -- '.join(listed)}"
     )
 
 
-def _list_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
-
-
 def _make_labels(found: Sequence[Settings]) -> list[str]:
     """A short name of each of the settings, which have the same keys: the last part of a key where that tells it."""
-    keys = list(found[0])
-    short = {key: _shorten(key, keys) for key in keys}
+    short = {key: _as_name(end) for key, end in shorten_keys(list(found[0])).items()}
     labels = [
         "_".join(f"{short[key]}={_as_name(as_text(value))}" for key, value in settings.items()) for settings in found
     ]
@@ -296,15 +274,6 @@ def _make_labels(found: Sequence[Settings]) -> list[str]:
         label if len(label) <= LONGEST and labels.count(label) == 1 else f"{label[: LONGEST - 9]}-{_hash(settings)}"
         for label, settings in zip(labels, found, strict=True)
     ]
-
-
-def _shorten(key: str, keys: Sequence[str]) -> str:
-    parts = key.split(".")
-    for count in range(1, len(parts)):
-        end = ".".join(parts[-count:])
-        if sum(f".{other}".endswith(f".{end}") for other in keys) == 1:
-            return _as_name(end)
-    return _as_name(key)
 
 
 def _as_name(text: str) -> str:

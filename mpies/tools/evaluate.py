@@ -12,8 +12,9 @@ from mpies.errors import ConfigError
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import play_alone
 from mpies.runs.metrics import format_return
-from mpies.runs.policy_file import PolicyFile, load_policy
+from mpies.runs.policy_file import PolicyFile
 from mpies.runs.snapshot import Evaluation
+from mpies.tools.replay import load_policy_of
 from mpies.training.task import Task
 
 HELD_OUT = 0  # the generation of these seeds: training evaluates at generations from 1 on
@@ -50,15 +51,20 @@ def play_held_out(
 
 
 def evaluate_policy(
-    path: str | Path, episodes: int, seed: int | None = None, deterministic: bool = True
+    path: str | Path,
+    episodes: int,
+    seed: int | None = None,
+    deterministic: bool = True,
+    generation: int | None = None,
 ) -> dict[str, Any]:
-    """Play held-out episodes of a policy file or a run's best policy, as `held_out_batch` says.
+    """Play held-out episodes of a policy, as `held_out_batch` says.
 
+    path, generation: as for `load_policy_of`.
     Returns the results, ready for JSON.  Where episodes failed, mean and the like are those of the others; `failures`
     counts them, `reasons` has their messages, and `returns` has None in their places.  `interval` is half the width of
     the 95 % confidence interval, None where fewer than two episodes worked.
     """
-    policy = load_policy(path)
+    policy = load_policy_of(path, generation)
     records, failures = play_held_out(policy, episodes, seed, deterministic)
     evaluation = Evaluation.of(records["total"], records["steps"])
     returns = evaluation.returns

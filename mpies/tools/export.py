@@ -101,8 +101,8 @@ def as_python(arrays: Arrays, about: str) -> bytes:
 
 def policy_arrays(policy: Policy, saved: Arrays) -> Arrays:
     """The arrays that exported.Policy takes, but for `kind` and `about`.  saved: those of the policy's file."""
-    options, network_blocks = policy.options, len(policy.blocks) - len(policy.head.deviations)
-    shapes = [(*block.shape, 0)[:2] for block in policy.blocks[:network_blocks]]
+    options = policy.options
+    shapes = [(*block.shape, 0)[:2] for block in policy.blocks[: policy.network_blocks]]
     arrays: Arrays = {
         "parameters": saved["parameters"],
         "shapes": np.array(shapes),
@@ -142,7 +142,7 @@ def _image_arrays(policy: Convolutional, parameters: npt.NDArray[np.float32]) ->
     """The sizes of the layers, and the factors and offsets that normalise them.  parameters: (d,)."""
     stack = exported.aligned_stack(1, policy.size)
     stack[:] = parameters
-    network = policy.network(policy.views(stack)[: len(policy.blocks) - len(policy.head.deviations)])
+    network = policy.network(policy.views(stack)[: policy.network_blocks])
     network.begin(0)
     return {
         "activation": np.array(policy.options.activation),

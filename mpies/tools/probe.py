@@ -85,11 +85,6 @@ def play_traces(
     return traces
 
 
-def trace_fresh(env: VectorEnv, seed: int, steps: int, failures: list[str]) -> str:
-    """The trace of an episode in an environment that was not used before."""
-    return trace(env, seed, steps, (), failures)
-
-
 def try_out(section: EnvironmentSection) -> tuple[str, str]:
     """The name of the backend, and what makes every episode of an environment fail; '' where nothing does."""
     env = make_task_env(section, rebuild=False)
@@ -129,7 +124,7 @@ def probe(environment: str, steps: int, episodes: int) -> Probe:
         printed = None
         if section.instances_per == "node":  # the two processes must not play at the same time
             printed = other.communicate()[0]
-        fresh = play_traces(section, trace_fresh, steps, False, failures)
+        fresh = play_traces(section, trace, steps, False, failures)
         used = play_traces(section, trace_used, steps, False, failures)
         rebuilt = play_traces(section, trace_used, steps, True, failures)
         printed = other.communicate()[0] if printed is None else printed
@@ -159,7 +154,7 @@ def print_probes(environments: Sequence[str], steps: int, episodes: int, markdow
     for environment in environments:
         if fresh:
             with contextlib.suppress(KeyboardInterrupt):  # the process that started this one reports it
-                click.echo("\n" + " ".join(play_traces(section_of(environment), trace_fresh, steps, False, [])))
+                click.echo("\n" + " ".join(play_traces(section_of(environment), trace, steps, False, [])))
             continue
         result = probe(environment, steps, episodes)
         are_reproducible = are_reproducible and result.verdict not in (NOT_REPRODUCIBLE, FAILING)

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from mpies.config.recipes import find_recipes, read_heading
+from mpies.config.recipes import RESULTS, find_recipes, read_heading
 from mpies.errors import ConfigError
 from mpies.runs.metrics import read_rows
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"  # in a checkout, a link to its results/
 TOLERANCE = 0.15  # of the range of a single curve; other package builds give other curves, though similar ones
 LEAST_TOLERANCE = 0.05  # of the range of several curves
 CUT_SHORT = "not run to its end"  # how a run ended that no stop rule ended

@@ -17,8 +17,8 @@ from mpies.rollouts.queue import play_alone
 from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import first_checkpoint
 from mpies.runs.hdf5 import Arrays
-from mpies.runs.policy_file import PolicyFile, find_policy, select
-from mpies.runs.reader import read_config
+from mpies.runs.policy_file import PolicyFile, find_policy, load_policy, select
+from mpies.runs.reader import is_run, read_config
 from mpies.training.evaluator import training_batch
 from mpies.training.generation import Part
 from mpies.training.learner import Learner
@@ -107,6 +107,19 @@ class Replay:
     def is_faithful(self) -> bool:
         """Whether the state is, to the bit, the recorded one."""
         return self.learner.digest() == self.digest
+
+
+def load_policy_of(path: str | Path, generation: int | None) -> PolicyFile:
+    """The mean of a run after a generation, computed from its ledger; None for what `load_policy` returns.
+
+    Raises RunError for a policy file, and where the ledger does not hold the generation.
+    """
+    if generation is None:
+        return load_policy(path)
+    if not is_run(path):
+        find_policy(path)  # says what is wrong where there is no policy either
+        raise RunError(f"{path}: is a single policy; --generation needs a run directory")
+    return Replay(path, generation).policy_file()
 
 
 @dataclass(frozen=True)

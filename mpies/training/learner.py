@@ -16,6 +16,7 @@ from mpies.runs.metrics import COLUMNS, Row
 from mpies.runs.policy_file import select
 from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.solvers.base import Solver
+from mpies.solvers.moments import norm
 from mpies.solvers.problem import SolverProblem
 from mpies.training.generation import GenerationSpec, Population, results_to_arrays
 from mpies.training.normalizer import Normalizer
@@ -59,6 +60,7 @@ class Learner:
         self.early_spec: GenerationSpec | None = None
         self._coming: GenerationSpec | None = None
         self.best = self.solved = -math.inf
+        self._mean_before: npt.NDArray[np.float32] | None = None  # (d,) what the newest step started from
 
     def start(self, policy: Mapping[str, Any]) -> None:
         """Begin a run.  policy: names to arrays: `parameters` (d,), and `normalizer/*` where statistics are known."""
@@ -82,6 +84,7 @@ class Learner:
         self, spec: GenerationSpec, population: Population, moments: npt.NDArray[np.float32], seconds: float
     ) -> None:
         """Take the step of a generation.  moments: (orders, d), of all its members.  seconds: that it took."""
+        self._mean_before = self.solver.mean.copy()
         self.solver.tell(spec.proposal, population.results, moments)
         early, self.early_spec, self._coming = self.early_spec, self._coming, None
         if population.record is not None:  # the ledger records what the rest came to
@@ -176,7 +179,10 @@ class Learner:
         """The newest generation's row of metrics.csv, without the digest.  job: its columns that tell of the job."""
         results = population.results
         with np.errstate(all="ignore"):  # parameters may be huge
-            report = self.solver.report()
+            report = {**self.solver.report()}
+            if "update_ratio" not in report and self._mean_before is not None:
+                mean = self.solver.mean
+                report["update_ratio"] = norm(mean - self._mean_before) / max(norm(mean), 1e-12)
         if taken := sorted(report.keys() & set(COLUMNS)):
             raise SolverProblem(
                 f"solver.kind {self.config.solver.kind}: report must name columns of its own, "

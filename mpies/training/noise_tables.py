@@ -64,7 +64,7 @@ class NoiseTables:
             return np.zeros(0, np.float32)
         blocks = noise.blocks(size)
         length = _round_up(blocks) + _round_up(4 * size)  # which blocks are filled, one byte each; the table
-        with self._locked(0):
+        with self._locked():
             number = self._find(_as_entry(seed), size)
             if number is None:
                 number = self._make(_as_entry(seed), size, blocks, length)
@@ -119,8 +119,7 @@ class NoiseTables:
                 raise NotEnoughSharedMemory(
                     f"/dev/shm of a node is too small for a noise table of {4 * size / 2**20:.0f} MB: lower "
                     "noise.size, train fewer runs at a time by a larger --ranks-per-run, or give the container a "
-                    "larger /dev/shm (a "
-                    "memory volume, --shm-size)"
+                    "larger /dev/shm (a memory volume, --shm-size)"
                 ) from None
         self._entries[number] = seed, size, place, 0
         return number
@@ -142,7 +141,7 @@ class NoiseTables:
 
     def _claim(self, number: int, blocks: int) -> int | None:
         """The next block that this process is to fill; None when all are claimed."""
-        with self._locked(0):
+        with self._locked():
             block = int(self._entries[number, 3])
             if block >= blocks:
                 return None
@@ -161,19 +160,20 @@ class NoiseTables:
                 for block in np.flatnonzero(is_filled == 0).tolist():
                     noise.fill(table, seed, block)
                     is_filled[block] = 1
-        with self._locked(0):  # what the others have filled is visible behind a lock
+        with self._locked():  # what the others have filled is visible behind a lock
             pass
 
     def _lock(self, number: int, kind: int, command: int = fcntl.F_OFD_SETLKW) -> None:
         fcntl.fcntl(self._file, command, struct.pack(_FLOCK, kind, os.SEEK_SET, _LOCKS + number, 1, 0))
 
     @contextlib.contextmanager
-    def _locked(self, number: int) -> Iterator[None]:
-        self._lock(number, fcntl.F_WRLCK)
+    def _locked(self) -> Iterator[None]:
+        """In the `with` block no other process reads or changes the entries."""
+        self._lock(0, fcntl.F_WRLCK)
         try:
             yield
         finally:
-            self._lock(number, fcntl.F_UNLCK)
+            self._lock(0, fcntl.F_UNLCK)
 
 
 def _round_up(count: int) -> int:

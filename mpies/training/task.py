@@ -13,7 +13,7 @@ from mpies.config.schema import Config, EnvironmentSection
 from mpies.envs import change_task, make_env, make_function_env
 from mpies.envs.base import SEED_BITS, VectorEnv, draw_actions
 from mpies.envs.functions import FunctionEnv
-from mpies.errors import USER_ERRORS, ConfigError
+from mpies.errors import USER_ERRORS, ConfigError, RunError
 from mpies.paths import absolute, start_folder
 from mpies.policies import PolicyProblem, make_policy
 from mpies.policies.base import Policy
@@ -22,7 +22,7 @@ from mpies.rollouts.functions import FunctionPlayer
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import Player
 from mpies.runs.foreign import is_foreign, read_first_policy
-from mpies.runs.policy_file import load_policy
+from mpies.runs.policy_file import find_policy, load_policy
 from mpies.solvers.directions import Directions
 from mpies.solvers.noise import LINE, count_starts
 from mpies.solvers.orthogonal import MOST_PARAMETERS, OrthogonalDirections
@@ -286,7 +286,11 @@ class Task:
             return {"parameters": self.policy.initial(self.config.seed)}
         if is_foreign(absolute(path)):
             return read_first_policy(absolute(path), path, self.policy)
-        saved = load_policy(absolute(path))
+        try:
+            file = absolute(find_policy(path))
+        except RunError as error:
+            raise ConfigError(f"policy.init_from: {error}") from None
+        saved = load_policy(file)
         parameters, normalization = saved.arrays["parameters"], saved.arrays["normalization"]
         wrong = None
         if saved.config.policy.kind != self.config.policy.kind:

@@ -74,10 +74,8 @@ class Updater:
     def begin(self, learner: Learner | None) -> None:
         """Go on from a learner.  learner: on rank 0."""
         self.learner, self.early_spec, self._upcoming = learner, None, None
-        before, self.generation = (
-            self.generation,
-            self.comm.broadcast_int(learner.clock.generation if learner else None),
-        )
+        before = self.generation
+        self.generation = self.comm.broadcast_int(learner.clock.generation if learner else None)
         if self.generation != before:
             self._began = None
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from mpies.errors import ConfigError
 from mpies.views.comparison_table import write_tables
-from mpies.views.groups import Floats, Group, bootstrap_interval, group_by_task, interquartile_mean
+from mpies.views.curves import Floats
+from mpies.views.groups import Group, bootstrap_interval, group_by_task, interquartile_mean
 from mpies.views.plots import (
     AXES,
     COLOURS,

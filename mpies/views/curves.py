@@ -11,6 +11,8 @@ import numpy.typing as npt
 from mpies.errors import RunError
 from mpies.runs.reader import Columns, RunView, find_runs, intervals, machines_of
 
+Floats = npt.NDArray[np.float64]
+
 # How the ranks of a run may change between two generations.
 FEWER, RESTART, MORE = "fewer ranks", "restart", "more ranks"
 
@@ -32,7 +34,7 @@ class Curves:
     reason: str
     machines: tuple[str, ...] = ()
 
-    def __getitem__(self, name: str) -> npt.NDArray[np.float64]:
+    def __getitem__(self, name: str) -> Floats:
         return self.columns[name]
 
     def __len__(self) -> int:
@@ -44,7 +46,7 @@ class Curves:
         return np.isfinite(self["eval_mean"])
 
     @property
-    def interval(self) -> npt.NDArray[np.float64]:
+    def interval(self) -> Floats:
         """(g,) half the width of the 95 % confidence interval of an evaluation's mean."""
         return intervals(self.columns, self.config["evaluation"]["episodes"])
 

@@ -22,7 +22,7 @@ from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
 from mpies.errors import ConfigError
 from mpies.views.overlay import AXES, BANDS
-from mpies.views.run_index import DOWNLOADS, RunIndex
+from mpies.views.run_index import DOWNLOADS, PICTURES, RunIndex
 from mpies.views.sweep_table import find_sweeps, read_sweep_table
 
 _PAGE = {  # path of a URL to (file in page/, type)
@@ -40,7 +40,6 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-_PICTURE_TYPES = {".png": "image/png", ".gif": "image/gif", ".mp4": "video/mp4", ".webm": "video/webm"}
 _CLIENT_HAS_LEFT = (ConnectionError, TimeoutError)
 
 
@@ -159,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_picture(self, name: str, file: str) -> None:
         """Send a picture or film of a run, or the part of it that a browser asks for, as Safari does with films."""
-        kind = _PICTURE_TYPES.get(Path(file).suffix)
+        kind = PICTURES.get(Path(file).suffix)
         content = self._read(name, file) if kind and "/" not in file else None
         if kind is None or content is None:
             self._refuse(HTTPStatus.NOT_FOUND, "no such picture")

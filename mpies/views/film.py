@@ -6,12 +6,12 @@ import numpy as np
 
 # Endings of films to their types.
 FILMS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
-STILLS = 5
+STILLS = 5  # frames at most
 STILL_WIDTH = 240  # pixels
 
 
-def encode_stills(film: Path, count: int = STILLS) -> bytes | None:
-    """So many frames at equal distances in time, beside each other, as a JPEG.
+def encode_stills(film: Path) -> bytes | None:
+    """STILLS frames at equal distances in time, beside each other, as a JPEG.
 
     None where imageio is not installed or cannot read the film.
     """
@@ -21,7 +21,7 @@ def encode_stills(film: Path, count: int = STILLS) -> bytes | None:
         total = sum(1 for _ in imageio.v3.imiter(film))
         if not total:
             return None
-        wanted = set(np.linspace(0, total - 1, min(count, total)).round().astype(int).tolist())
+        wanted = set(np.linspace(0, total - 1, min(STILLS, total)).round().astype(int).tolist())
         frames = [frame for number, frame in enumerate(imageio.v3.imiter(film)) if number in wanted]
     except (ImportError, OSError, ValueError, RuntimeError):
         return None

@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mpies.config.loading import flatten_settings
 from mpies.errors import ConfigError
-from mpies.views.curves import Curves
+from mpies.views.curves import Curves, Floats
 
-Floats = npt.NDArray[np.float64]
 Settings = dict[str, Any]  # dotted keys of a config to values
 
 # The 97.5 % quantiles of Student's t of 1, 2, ... degrees of freedom.
@@ -39,7 +37,7 @@ class Group:
     left_out: list[Curves] = field(default_factory=list)
 
     def tell_left_out(self) -> Iterator[str]:
-        """Of each run that is left out: why, in one line."""
+        """Why each run is left out that is, in one line."""
         kept = {run.config.get("seed", 0): run.path for run in self.runs}
         for run in self.left_out:
             yield f"{run.path}: same config and seed as {kept[run.config.get('seed', 0)]}"
@@ -63,7 +61,7 @@ class Group:
         """The different targets of the runs."""
         return sorted({run.target for run in self.runs if run.target is not None})
 
-    def extent(self, column: str, drawn: str = "eval_mean") -> tuple[float, float] | None:
+    def extent(self, column: str, drawn: str) -> tuple[float, float] | None:
         """The first and the last value of `column` at which every run of the group has a value of `drawn`.
 
         A run that has ended keeps its last value, so that a group does not get worse when its best runs end.  The
@@ -81,21 +79,21 @@ class Group:
         stop = min(unfinished) if unfinished else max(last for _, last, _ in spans)
         return start, max(start, stop)
 
-    def sample(self, grid: Floats, column: str, drawn: str = "eval_mean") -> Floats:
+    def sample(self, grid: Floats, column: str, drawn: str) -> Floats:
         """(runs, points) `drawn` of each run that has values, where `column` is `grid` (points,)."""
         points = [(x, y) for x, y in self._points(column, drawn) if len(x)]
         return np.array([np.interp(grid, x, y) for x, y in points]).reshape(len(points), len(grid))
 
-    def interpolate(self, column: str, points: int = 200, drawn: str = "eval_mean") -> tuple[Floats, Floats]:
-        """`drawn` of all runs on a common grid over `extent`: values of `column` (points,), values (runs, points).
+    def interpolate(self, column: str, points: int = 200) -> tuple[Floats, Floats]:
+        """The evaluations of all runs on a common grid over `extent`: values of `column` (points,), (runs, points).
 
         Both are empty where no run has a value.
         """
-        extent = self.extent(column, drawn)
+        extent = self.extent(column, "eval_mean")
         if extent is None:
             return np.zeros(0), np.zeros((0, 0))
         grid = np.linspace(*extent, points)
-        return grid, self.sample(grid, column, drawn)
+        return grid, self.sample(grid, column, "eval_mean")
 
     def _points(self, column: str, drawn: str) -> list[tuple[Floats, Floats]]:
         """Of each run: `column` and `drawn` in those generations that have the latter."""
@@ -147,11 +145,12 @@ def read_settings(config: Mapping[str, Any], also: Sequence[str] = ()) -> Settin
 
     also: dotted keys that change no result and are told apart all the same, such as stop.generations.
     """
-    held = {key: value for key, value in flatten_settings(config).items() if key != "seed" and key[:9] != "versions."}
-    return held | {key: _look_up(config, key) for key in also}
+    held = flatten_settings(config)
+    held = {key: value for key, value in held.items() if key != "seed" and not key.startswith("versions.")}
+    return held | {key: look_up(config, key) for key in also}
 
 
-def _look_up(config: Mapping[str, Any], key: str) -> Any:
+def look_up(config: Mapping[str, Any], key: str) -> Any:
     """The value of a dotted key, None where it is absent."""
     value: Any = config
     for part in key.split("."):
@@ -166,7 +165,8 @@ def settings_key(settings: Settings) -> str:
 
 def task_of(settings: Settings) -> str:
     """The environment and the arguments of its constructor, or the test function and its dimension."""
-    arguments = [f"{key[19:]} {settings[key]}" for key in sorted(settings) if key.startswith("environment.kwargs.")]
+    prefix = "environment.kwargs."
+    arguments = [f"{key.removeprefix(prefix)} {settings[key]}" for key in sorted(settings) if key.startswith(prefix)]
     dimension = settings.get("environment.dimension")
     arguments += [] if dimension is None else [f"{dimension} parameters"]
     return ", ".join([str(settings.get("environment.id")).removeprefix("function:"), *arguments])
@@ -230,17 +230,20 @@ def format_setting(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def mean_interval(values: Floats) -> float:
-    """Half the width of the 95 % confidence interval of the mean of values (n,) of n seeds, by Student's t.
+def average_seeds(means: Sequence[float], intervals: Sequence[float]) -> tuple[float, float]:
+    """The mean of the evaluations of n seeds, and half the width of its 95 % confidence interval, by Student's t.
 
-    There are two values at least.
+    means, intervals: (n,) of each seed.  Of one seed both are its own; without any they are NaN.
     """
+    if len(means) < 2:
+        return (means[0], intervals[0]) if means else (math.nan, math.nan)
+    values = np.array(means)
     freedom = len(values) - 1
     if freedom <= len(T_QUANTILES):
         quantile = T_QUANTILES[freedom - 1]
     else:  # Abramowitz and Stegun 1964, 26.7.5
         quantile = 1.96 + 2.372 / freedom + 2.823 / freedom**2
-    return float(quantile * values.std(ddof=1) / math.sqrt(len(values)))
+    return float(values.mean()), float(quantile * values.std(ddof=1) / math.sqrt(len(values)))
 
 
 def interquartile_mean(values: Floats) -> Floats:

@@ -17,16 +17,16 @@ from mpies.solvers.streams import PICTURES, stream
 from mpies.tools.evaluate import HELD_OUT
 from mpies.tools.replay import Replay
 from mpies.training.task import Task
+from mpies.views.curves import Floats
 from mpies.views.plots import WIDE, new_figure, paper_style, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Floats = npt.NDArray[np.float64]
 Parameters = npt.NDArray[np.float32]
 
 MAX_MEANS = 400  # of the path, evenly spaced over the generations
-MEMBERS = 4  # that are shown of each of these generations
+MEMBERS = 4  # that are shown of each of these generations, unless the user wants another number
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,10 @@ class Trajectory:
         return self.replay.config
 
 
-def read_trajectory(path: str | Path) -> Trajectory:
+def read_trajectory(path: str | Path, shown_members: int = MEMBERS) -> Trajectory:
     """The Trajectory of a run, recomputed from its first checkpoint and its ledger.
 
+    shown_members: of each generation, at most; of a generation of several populations, from the first one.
     Raises NoTrajectory for a run of fewer than three generations, or one whose mean never moved.
     """
     path = Path(path)
@@ -77,7 +78,7 @@ def read_trajectory(path: str | Path) -> Trajectory:
         candidates = record["returns"][: config.solver.members(solver.dimension)]  # the first population
         parts, indices = replay.next_parts(), solver.population_indices(generation, 0)
         random = stream(config.seed, PICTURES, generation)
-        for member in random.choice(len(candidates), min(MEMBERS, len(candidates)), replace=False):
+        for member in random.choice(len(candidates), min(shown_members, len(candidates)), replace=False):
             members.append(np.empty(solver.dimension, np.float32))
             part = next(part for part in parts if part.start <= member < part.stop)
             solver.write(part.spec.proposal, indices, int(member), members[-1])
@@ -219,13 +220,14 @@ def write_landscape(
     episodes: int,
     width: float = WIDE,
     formats: Sequence[str] = ("png",),
+    shown_members: int = MEMBERS,
 ) -> Iterator[Path]:
     """Write trajectory.png and landscape.png into a run; yields the path of each file as soon as it is written.
 
     with_umap: also write trajectory_umap.png.  grid: points along each side of the slice.  episodes: at each point.
-    formats: of plots.FORMATS.
+    formats: of plots.FORMATS.  shown_members: of each generation.
     """
-    trajectory, path = read_trajectory(path), Path(path)
+    trajectory, path = read_trajectory(path, shown_members), Path(path)
     points = np.concatenate([trajectory.means, trajectory.members])
     axes, shares = principal_axes(trajectory.means)
     labels = [

@@ -1,16 +1,14 @@
 """Groups of runs overlaid, as values for JSON: their curves on a common axis, their settings and their results."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mpies.views.curves import Curves
+from mpies.runs.metrics import round_number
+from mpies.views.curves import Curves, Floats
 from mpies.views.groups import Group, changed_keys, format_setting, group_by_task, group_runs, shorten_keys
-
-Floats = npt.NDArray[np.float64]
 
 AXES = ("generation", "seconds", "steps")
 # Columns of metrics.csv that can be drawn.
@@ -121,7 +119,7 @@ def _nearest(grid: Floats, start: float, stop: float) -> npt.NDArray[np.bool_]:
 
 
 def _spread(grid: Floats, at: npt.NDArray[np.bool_], values: Floats) -> list[float | None]:
-    """Values where `at` says, null elsewhere."""
+    """The values (k,) in the places (points,) where `at` is true, null elsewhere."""
     spread = np.full(len(grid), np.nan)
     spread[at] = values
     return round_numbers(spread, 4)
@@ -129,4 +127,4 @@ def _spread(grid: Floats, at: npt.NDArray[np.bool_], values: Floats) -> list[flo
 
 def round_numbers(values: Floats, digits: int) -> list[float | None]:
     """So many digits of each number; None for those that are not finite, which JSON lacks."""
-    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values.tolist()]
+    return [round_number(value, digits) for value in values.tolist()]

@@ -7,17 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mpies.errors import ConfigError, RunError
 from mpies.runs.files import write_atomically
-from mpies.views.curves import FEWER, MORE, RESTART, Curves
+from mpies.views.curves import FEWER, MORE, RESTART, Curves, Floats
 
 if TYPE_CHECKING:  # matplotlib is an extra, and takes long to import
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Floats = npt.NDArray[np.float64]
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart (https://jfly.uni-koeln.de/color/).
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 import os
 import sys
 import time
@@ -11,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
-from mpies.comm import LAUNCHED
+from mpies.comm import is_launched
 from mpies.config.schema import StopSection
 from mpies.errors import escape
 from mpies.runs.metrics import Cell, Row, format_return
-from mpies.runs.snapshot import CONFIDENCE
+from mpies.runs.snapshot import half_interval
 
 if TYPE_CHECKING:  # rich takes long to import
     from rich.console import Console
@@ -222,7 +221,7 @@ def find_terminal() -> str | None:
     """The terminal that something live can be drawn on: a path, or '' for standard output; None where there is none."""
     if is_json_wanted() or not sys.stdout.isatty():
         return None
-    if not any(name in os.environ for name in LAUNCHED):
+    if not is_launched():
         return ""
     # mpirun connects its ranks to pseudo-terminals of its own, and holds back what they print until a line is complete.
     # Under it, mpirun's standard output decides, and the bar is written there.
@@ -259,9 +258,12 @@ def format_entry(severity: str, message: str, values: Mapping[str, Any]) -> str:
     return json.dumps({"severity": severity, "message": message, **values}, default=float)
 
 
-def describe_generation(row: Row) -> str:
-    """The results of a generation in one line."""
+def describe_generation(row: Row, with_spread: bool = False) -> str:
+    """The results of a generation in one line.  with_spread: also of its members' returns."""
     text = f"generation {row['generation']}: return {_format_number(row['return_mean'])}"
+    if with_spread:
+        low, high, deviation = (_format_number(row[f"return_{name}"]) for name in ("min", "max", "std"))
+        text += f" ({low} to {high}, deviation {deviation})"
     if evaluation := _format_evaluation(row):
         text += f", evaluation {evaluation}"
     return text
@@ -279,7 +281,7 @@ def describe_time_left(row: Row, evaluations: Sequence[tuple[float, float]], sto
         (start, first), (end, newest) = evaluations[-min(5, len(evaluations))], evaluations[-1]
         slope = (newest - first) / max(end - start, 1e-9)
         if slope > 0:
-            return f"{_format_duration((stop.target - newest) / slope)} to the target"
+            return f"{format_duration((stop.target - newest) / slope)} to the target"
     generation, steps, seconds = (_as_float(row[name]) for name in ("generation", "steps", "seconds"))
     limits = [(seconds / generation * (stop.generations - generation), "last generation")]
     if stop.steps is not None:
@@ -287,7 +289,7 @@ def describe_time_left(row: Row, evaluations: Sequence[tuple[float, float]], sto
     if stop.seconds is not None:
         limits.append((stop.seconds - seconds, "limit of seconds"))
     left, name = min(limits)
-    return f"{_format_duration(left)} to the {name}"
+    return f"{format_duration(left)} to the {name}"
 
 
 def _parents_stream(number: int) -> str:
@@ -302,7 +304,8 @@ def _as_float(cell: Cell) -> float:
     return float(cell or 0)
 
 
-def _format_duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
+    """Seconds as hours:minutes:seconds."""
     seconds = max(0, round(min(seconds, 3.6e9)))
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
@@ -319,7 +322,7 @@ def _format_evaluation(row: Row) -> str:
     mean, deviation, episodes = (row.get(name) for name in ("eval_mean", "eval_std", "eval_episodes"))
     if mean is None:
         return ""
-    return format_mean(_as_float(mean), CONFIDENCE * _as_float(deviation) / math.sqrt(_as_float(episodes) or 1.0))
+    return format_mean(_as_float(mean), half_interval(_as_float(deviation), _as_float(episodes)))
 
 
 def format_mean(mean: float, interval: float) -> str:

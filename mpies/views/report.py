@@ -1,6 +1,6 @@
 """A report of a run as one HTML file, as an appendix of a paper.  It opens from disk, without network and scripts.
 
-What was trained and on what, its curves, its evaluation, the other seeds, the film, and how to reproduce it.
+What was trained and on what, its curves, its evaluation, the other seeds, the video, and how to reproduce it.
 """
 
 import base64
@@ -100,7 +100,7 @@ episodes with the mean itself; bars are 95 % confidence intervals over episodes.
 {_table(list_facts(curves))}
 <h2>Seeds</h2>
 {_tell_seeds(seeds)}
-<h2>Film</h2>
+<h2>Video</h2>
 {_show_film(curves, film)}
 <h2>How to reproduce it</h2>
 <p>Save this as <code>repeat.yaml</code>; everything else has its default. Then, on any number of ranks,</p>
@@ -177,7 +177,7 @@ def _flat(value: Any) -> str:
 
 
 def _tell_seeds(runs: list[Curves]) -> str:
-    """A table of the runs with their newest evaluations, and what they are together."""
+    """A table of the runs with their newest evaluations, and the interquartile mean of these."""
     if len(runs) == 1:
         return "<p>This is the only seed in its folder; <code>mpies train CONFIG --seeds 5</code> trains five.</p>"
     group = Group("", "", {}, runs)
@@ -212,7 +212,7 @@ def _show_film(curves: Curves, film: Path | None) -> str:
     name = html.escape(shlex.quote(str(curves.path)))
     if film is None:
         return (
-            f"<p>There is none yet: <code>mpies report {name} --film</code> records an episode of the best policy.</p>"
+            f"<p>There is none yet: <code>mpies report {name} --video</code> records an episode of the best policy.</p>"
         )
     content = film.read_bytes()
     if len(content) > LARGEST_FILM:

@@ -19,16 +19,18 @@ import numpy.typing as npt
 from mpies.errors import RunError
 from mpies.paths import absolute
 from mpies.runs.ledger import read_newest
+from mpies.runs.metrics import parse_number
 from mpies.runs.reader import Columns, RunView, find_runs, intervals
 from mpies.views.curves import Curves
-from mpies.views.groups import label_settings, read_settings
+from mpies.views.film import FILMS
+from mpies.views.groups import label_settings, look_up, read_settings
 from mpies.views.overlay import overlay, round_numbers
 from mpies.views.sweep_table import read_free_keys
 
 MAX_POINTS = 400  # of a curve when it is first sent; new points are added to it
 TAIL = 16_000  # bytes that are read from the end of a log or of metrics.csv
 MAX_MEMBERS = 300  # of the newest generation that are shown
-PICTURES = (".png", ".gif", ".mp4", ".webm")  # endings of pictures and films; an SVG could hold a script
+PICTURES = {".png": "image/png", **FILMS}  # endings of pictures and films to their types; an SVG could hold a script
 DOWNLOADS = ("best.h5", "policy.h5", "metrics.csv", "log.txt", "config.yaml", "report.html")
 
 _Stamps = tuple[tuple[int, int, int] | None, ...]
@@ -83,8 +85,8 @@ class RunIndex:
             summary = {key: old[key] for key in _OF_CONFIG}
         else:
             self._configs[name] = config = view.config()
-            summary = {"name": name, "environment": _value(config, "environment", "id")}
-            summary |= {"solver": _value(config, "solver", "kind"), "target": _value(config, "stop", "target")}
+            summary = {"name": name, "environment": look_up(config, "environment.id")}
+            summary |= {"solver": look_up(config, "solver.kind"), "target": look_up(config, "stop.target")}
             summary["seed"] = config.get("seed")
         reason = view.reason() if stamps[2] else ""
         before, now = old_stamps[1] if old_stamps else None, stamps[1]
@@ -149,7 +151,7 @@ class RunIndex:
         again = version != newest_version or not 0 < after <= rows or rows - after > MAX_POINTS
         config = view.config()
         if columns.keys() >= {"eval_std"}:
-            columns["eval_interval"] = intervals(columns, _value(config, "evaluation", "episodes") or math.nan)
+            columns["eval_interval"] = intervals(columns, look_up(config, "evaluation.episodes") or math.nan)
         newest = {key: _round(key, value[np.isfinite(value)][-1:]) for key, value in columns.items()}
         per_point = max(1, -(-rows // MAX_POINTS)) if again else 1
         columns = thin(columns, per_point) if again else {key: value[after:] for key, value in columns.items()}
@@ -162,15 +164,15 @@ class RunIndex:
         ending |= {"reason": view.reason()} if ending else {}
         update |= {"state": view.state(), "silence": view.silence(), "finished": ending, "ranks": view.ranks()}
         if again:
-            update |= {"target": _value(config, "stop", "target"), "config": view.text("config.yaml")}
+            update |= {"target": look_up(config, "stop.target"), "config": view.text("config.yaml")}
         update["files"] = [file for file in DOWNLOADS if view.stamp(file)]
         update["pictures"] = list_pictures(view)
         if again or any(len(column) for column in columns.values()):
-            update["members"] = read_members(view, _value(config, "solver", "episodes") or 1)
+            update["members"] = read_members(view, look_up(config, "solver.episodes") or 1)
         return update
 
 
-def list_runs(folder: str | Path) -> list[dict[str, Any]]:
+def summarize_runs(folder: str | Path) -> list[dict[str, Any]]:
     """Of each run below `folder`, newest first: its summary, and path, status, size and changed.
 
     status: as of RunView.  size: bytes of its files.  changed: when its newest row was written, in seconds since 1970.
@@ -220,7 +222,7 @@ def shorten_names(configs: Mapping[str, Mapping[str, Any]], sweeps: Mapping[str,
         for name, label in zip(names, labels, strict=True):
             config = configs[name]
             seed = [f"seed {config['seed']}"] if "seed" in config else []
-            if _is_long(name) and label != str(_value(config, "solver", "kind")):
+            if _is_long(name) and label != str(look_up(config, "solver.kind")):
                 short[name] = f"{folder}: " * bool(folder) + ", ".join([label, *seed])
     counts = Counter(short.values())
     return {name: text for name, text in short.items() if counts[text] == 1}
@@ -228,12 +230,6 @@ def shorten_names(configs: Mapping[str, Mapping[str, Any]], sweeps: Mapping[str,
 
 def _is_long(name: str) -> bool:
     return "=" in os.path.basename(name) or len(os.path.basename(name)) > _LONG
-
-
-def _value(values: Mapping[str, Any], section: str, key: str) -> Any:
-    """The value of a key, None where it is absent."""
-    inner = values.get(section)
-    return inner.get(key) if isinstance(inner, dict) else None
 
 
 def read_newest_numbers(view: RunView, since: int | None = None) -> dict[str, float | None]:
@@ -262,8 +258,9 @@ def read_newest_numbers(view: RunView, since: int | None = None) -> dict[str, fl
     for name in ("generation", "return_mean", "eval_mean", "seconds"):
         cell = _newest_cell(header, rows, name)
         if cell is not None:
-            number = _parse_number(cell)
-            numbers[name] = int(number) if number is not None and name == "generation" else number
+            number = parse_number(cell)
+            whole = int if name == "generation" else float
+            numbers[name] = whole(number) if math.isfinite(number) else None
     return numbers
 
 
@@ -278,7 +275,7 @@ def list_pictures(view: RunView) -> list[tuple[str, int]]:
     found = []
     with contextlib.suppress(OSError), os.scandir(view.folder / view.name) as entries:
         for entry in entries:
-            is_picture = entry.name.endswith(PICTURES) and not entry.name.startswith(".")
+            is_picture = entry.name.endswith(tuple(PICTURES)) and not entry.name.startswith(".")
             if is_picture and entry.is_file(follow_symlinks=False):
                 found.append((entry.name, entry.stat(follow_symlinks=False).st_mtime_ns // 1_000_000))
     return sorted(found)
@@ -302,15 +299,6 @@ def read_members(view: RunView, episodes: int) -> dict[str, Any] | None:
         shown = shown[np.linspace(0, len(shown) - 1, MAX_MEMBERS).astype(int)]
     columns = {"lengths": round_numbers(lengths[shown], 4), "returns": round_numbers(returns[shown], 4)}
     return {"generation": int(record["generation"]), "members": len(lengths), **columns}
-
-
-def _parse_number(cell: str) -> float | None:
-    """The number in a cell; None where it is none, or not finite."""
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
 
 
 def thin(columns: Columns, per_point: int) -> Columns:

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.config.schema import is_free
+from mpies.runs.metrics import parse_number, round_number
 from mpies.runs.reader import RunView, is_run
-from mpies.views.groups import mean_interval, shorten_keys
-from mpies.views.overlay import round_numbers
+from mpies.views.groups import average_seeds, shorten_keys
 
 DEPTH = 3  # folders below the dashboard's in which sweeps are looked for
 RANKED = ("finished", "solved", "dropped", "waiting")  # states in which an evaluation counts
@@ -93,10 +93,10 @@ def _varied_keys(rows: Sequence[Row]) -> list[str]:
 
 def _describe(row: Row) -> dict[str, Any]:
     """A trial for the page."""
-    numbers = round_numbers(np.array([_number(row.get(key)) for key in ("steps", "core_seconds")]), 15)
-    mean, interval = round_numbers(np.array([_number(row.get(key)) for key in ("eval_mean", "eval_interval")]), 5)
-    told = {"name": row.get("name"), "seed": row.get("seed"), "state": row.get("state"), "reason": row.get("reason")}
-    return {**told, "steps": numbers[0], "core_seconds": numbers[1], "mean": mean, "interval": interval}
+    told: dict[str, Any] = {name: row.get(name) for name in ("name", "seed", "state", "reason")}
+    counted = {name: round_number(parse_number(row.get(name)), 15) for name in ("steps", "core_seconds")}
+    shown = {name: round_number(parse_number(row.get(f"eval_{name}")), 5) for name in ("mean", "interval")}
+    return told | counted | shown
 
 
 def _group(rows: Sequence[Row], keys: Sequence[str]) -> list[dict[str, Any]]:
@@ -113,13 +113,13 @@ def _group(rows: Sequence[Row], keys: Sequence[str]) -> list[dict[str, Any]]:
             {
                 "settings": list(settings),
                 "trials": numbers,
-                "rank": int(_number(inside[0].get("rank"), 0.0)),
-                "mean": round_numbers(np.array([mean]), 5)[0],
-                "interval": round_numbers(np.array([interval]), 5)[0],
+                "rank": int(parse_number(inside[0].get("rank"), 0.0)),
+                "mean": round_number(mean, 5),
+                "interval": round_number(interval, 5),
                 "ended": sum(state in ("finished", "solved", "dropped", "failed") for state in states),
                 "solved": states.count("solved"),
-                "steps": sum(_number(row.get("steps"), 0.0) for row in inside),
-                "core_seconds": round(sum(_number(row.get("core_seconds"), 0.0) for row in inside), 1),
+                "steps": sum(parse_number(row.get("steps"), 0.0) for row in inside),
+                "core_seconds": round(sum(parse_number(row.get("core_seconds"), 0.0) for row in inside), 1),
             }
         )
     return sorted(groups, key=lambda group: (not group["rank"], group["rank"]))
@@ -127,16 +127,14 @@ def _group(rows: Sequence[Row], keys: Sequence[str]) -> list[dict[str, Any]]:
 
 def _average(rows: Sequence[Row]) -> tuple[float, float]:
     """Mean over the seeds and half the width of its 95 % confidence interval; of one seed, over its episodes."""
-    ranked = [row for row in rows if (row.get("state") in RANKED or _rung(row)) and row.get("eval_mean")]
-    means = np.array([_number(row["eval_mean"]) for row in ranked])
-    if len(means) < 2:
-        return (float(means[0]), _number(ranked[0].get("eval_interval"))) if len(means) else (math.nan, math.nan)
-    return float(means.mean()), mean_interval(means)
+    ranked = [row for row in rows if row.get("eval_mean") and _is_ranked(row)]
+    means, intervals = ([parse_number(row.get(name)) for row in ranked] for name in ("eval_mean", "eval_interval"))
+    return average_seeds(means, intervals)
 
 
-def _rung(row: Row) -> float:
-    """How many rungs of a halving a trial has behind it, after each of which its evaluation counts."""
-    return _number(row.get("rung"), 0.0)
+def _is_ranked(row: Row) -> bool:
+    """Whether the evaluation of a trial counts: at its end, and after each rung of a halving."""
+    return row.get("state") in RANKED or parse_number(row.get("rung"), 0.0) != 0
 
 
 def measure_importance(values: Sequence[str], results: npt.NDArray[np.float64]) -> float | None:
@@ -169,15 +167,8 @@ def measure_importance(values: Sequence[str], results: npt.NDArray[np.float64]) 
 def _levels(values: Sequence[str]) -> npt.NDArray[np.int64]:
     """(n,) the number of each value among the different ones, or of its bin."""
     different = sorted({*values})
-    numbers = np.array([_number(value) for value in values])
+    numbers = np.array([parse_number(value) for value in values])
     if len(different) <= BINS or not np.isfinite(numbers).all():
         return np.array([different.index(value) for value in values], np.int64)
     edges = np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1])
     return np.searchsorted(edges, numbers, side="right")
-
-
-def _number(text: str | None, default: float = math.nan) -> float:
-    try:
-        return float(text or "nan") if text else default
-    except ValueError:
-        return default

@@ -21,9 +21,8 @@ from mpies.paths import absolute
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import play_alone
 from mpies.runs.hdf5 import Arrays
-from mpies.runs.policy_file import load_policy
 from mpies.tools.evaluate import held_out_batch
-from mpies.tools.replay import load_member
+from mpies.tools.replay import load_member, load_policy_of
 from mpies.training.task import Task
 
 SUFFIXES = (".mp4", ".gif")
@@ -170,14 +169,20 @@ def show_episodes(task: Task, batch: RolloutBatch, rollouts: range | None = None
 
 
 def play_policy(
-    path: str | Path, episodes: int, seed: int | None, video: str | Path | None, deterministic: bool = True
+    path: str | Path,
+    episodes: int,
+    seed: int | None,
+    video: str | Path | None,
+    deterministic: bool = True,
+    generation: int | None = None,
 ) -> tuple[int, npt.NDArray[np.float64]]:
-    """Show held-out episodes of the best policy of a run, or of a policy file.
+    """Show held-out episodes of a policy.
 
-    seed and deterministic: as for `held_out_batch`.  video: the file to record to, None for a window.
+    path, generation: as for `load_policy_of`.  seed and deterministic: as for `held_out_batch`.
+    video: the file to record to, None for a window.
     Returns the policy's generation and the returns (episodes,).
     """
-    policy = load_policy(path)
+    policy = load_policy_of(path, generation)
     with recording(video) as recorder, visible_task(policy.config, recorder, policy.constants) as task:
         returns = show_episodes(task, held_out_batch(policy, task, episodes, seed, deterministic))
     return policy.generation, returns

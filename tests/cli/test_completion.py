@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from mpies.cli.main import main
 from mpies.config.loading import load_config
-from mpies.config.recipes import find_recipes
+from mpies.config.recipes import find_recipes, find_recorded_policies
 from mpies.config.reference import list_keys
 from tests.support import CARTPOLE
 
@@ -67,7 +67,8 @@ def test_every_command_that_takes_a_config_completes_recipes(command, folder):
 @pytest.mark.parametrize("command", ["plot", "evaluate", "play", "export", "compare first", "runs --prune", "report"])
 def test_runs_are_completed(command, folder):
     runs = [("plain", "runs/first"), ("plain", "runs/sweep/second")]
-    assert complete(folder, f"mpies {command} ") == runs
+    recipes = find_recorded_policies() if command in ("evaluate", "play", "export") else ()
+    assert complete(folder, f"mpies {command} ") == [*runs, *(("plain", name) for name in recipes)]
     assert complete(folder, f"mpies {command} runs/sw") == runs[1:]
 
 

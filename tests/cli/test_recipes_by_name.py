@@ -8,7 +8,7 @@ import tarfile
 
 import pytest
 
-from mpies.config.recipes import RECIPES, find_config, find_recipes
+from mpies.config.recipes import RECIPES, find_config, find_recipes, find_recorded_policies
 from mpies.errors import ConfigError
 from mpies.runs.metrics import read_metrics
 from tests.support import HOME, assert_refused, invoke
@@ -90,9 +90,10 @@ def test_a_variant_is_read_by_name(tmp_path, monkeypatch):
             assert text == find_recipes()["hopper-openai"].read_text()
 
 
-def test_an_sdist_and_what_is_installed_from_it_hold_the_recipes(tmp_path):
+def test_an_sdist_and_what_is_installed_from_it_hold_the_recipes_and_their_policies(tmp_path):
     source = tmp_path / "source"
-    parts = ("mpies", "solvers", "envs", "configs", "setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+    parts = ("mpies", "solvers", "envs", "configs", "results", "setup.py", "setup.cfg", "pyproject.toml")
+    parts += ("README.md", "LICENSE")
     for part in parts:
         if (HOME / part).is_dir():
             shutil.copytree(HOME / part, source / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
@@ -105,12 +106,15 @@ def test_an_sdist_and_what_is_installed_from_it_hold_the_recipes(tmp_path):
     unpacked = next((tmp_path / "unpacked").iterdir())
     assert not (unpacked / "mpies" / "configs").is_symlink()
     subprocess.run([*setup, "build_py", "-d", tmp_path / "site"], cwd=unpacked, check=True, capture_output=True)
-    program = "from mpies.config.recipes import find_recipes; print(*find_recipes().values(), sep='\\n')"
+    files = "*find_recipes().values(), *find_recorded_policies().values()"
+    program = f"from mpies.config.recipes import find_recipes, find_recorded_policies; print({files}, sep='\\n')"
     path = f"{tmp_path / 'site'}:{sysconfig.get_path('purelib')}"
     found = subprocess.run(
         [sys.executable, "-S", "-c", program], cwd=tmp_path, env={"PYTHONPATH": path}, capture_output=True, text=True
     )
     assert found.returncode == 0, found.stderr
-    installed = tmp_path / "site/mpies/configs"
-    assert found.stdout.split() == [str(installed / path.relative_to(RECIPES)) for path in find_recipes().values()]
-    assert str(installed / "variants/hopper-openai.yaml") in found.stdout.split()
+    installed, here = tmp_path / "site/mpies", RECIPES.parent
+    expected = [*find_recipes().values(), *find_recorded_policies().values()]
+    assert found.stdout.split() == [str(installed / path.relative_to(here)) for path in expected]
+    assert str(installed / "configs/variants/hopper-openai.yaml") in found.stdout.split()
+    assert str(installed / "results/swimmer/policy.h5") in found.stdout.split()

@@ -102,7 +102,7 @@ def test_a_game_of_estool_becomes_a_config(tmp_path):
     assert not any("noise_bias" in note for note in notes)
     _, notes = import_config(f"{tmp_path}/config.py:bullet_minitaur_duck_stoc")
     assert notes[1:] == ["noise_bias -1.0 has no counterpart", "output_noise of hidden layers has no counterpart"]
-    with pytest.raises(ConfigError, match=r"is not such a config .KeyError: 'absent'"):
+    with pytest.raises(ConfigError, match=r"has no game of this name; its games are biped, bullet_ant_tiny, bullet_m"):
         import_config(f"{tmp_path}/config.py:absent")
 
 
@@ -118,17 +118,58 @@ games["a"] = it
 """
 
 
+def without(name, *keys):
+    """humanoid.json as text, with a value in place of that of a dotted key, or without the key."""
+    whole = json.loads(SHOWN["humanoid.json"])
+    *sections, last = name.split(".")
+    section = whole
+    for key in sections:
+        section = section[key]
+    section.pop(last)
+    section.update((last, value) for value in keys)
+    return json.dumps(whole)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.txt", "", "must be a .json of OpenAI's starter, a .gin of es_on_gke, or config.py:GAME of estool"),
-        ("a.json", "{", "is not such a config (JSONDecodeError"),
-        ("a.json", "{}", "is not such a config (KeyError: 'config'"),
-        ("a.json", "[1]", "is not such a config"),
-        ("a.gin", "x.y = open('file')", "is not such a config (ValueError"),
-        ("a.gin", "learner.ESLearner.n_repeats = 2", "is not such a config (KeyError: 'load_env.env_name'"),
+        ("a.txt", "", "must be a .json of OpenAI's starter or Uber's deep-neuroevolution, or a .gin of es_on_gke, or"),
+        ("a.json", "{", "line 1 cannot be read (Expecting property name enclosed in double quotes); expected a .json"),
+        ("a.json", "{}", "a.json: config is missing; expected a .json of OpenAI's starter or Uber's deep-neuroevolut"),
+        ("a.json", "[1]", "a.json: the file must be a JSON object {...}, but is [1]"),
+        ("a.json", without("optimizer"), "a.json: optimizer is missing; expected"),
+        ("a.json", without("optimizer.args.stepsize"), "a.json: optimizer.args.stepsize is missing; expected"),
+        ("a.json", without("policy.args", 3), "a.json: policy.args must be a JSON object {...}, but is 3"),
+        (
+            "a.json",
+            without("policy.type", "MyPolicy"),
+            "policy.type must be MujocoPolicy or ESAtariPolicy or GAAtariPo",
+        ),
+        (
+            "a.json",
+            without("config.episodes_per_batch", "2"),
+            'episodes_per_batch must be a number of episodes, but is "',
+        ),
+        (
+            "a.json",
+            without("config.return_proc_mode", []),
+            "return_proc_mode must be centered_rank or sign or centered",
+        ),
+        (
+            "a.json",
+            without("config.episode_cutoff_mode", "adaptive:1"),
+            "config.episode_cutoff_mode must be env_default",
+        ),
+        (
+            "a.gin",
+            "x.y = open('file')",
+            "a.gin: x.y must be a literal such as 2, 'text' or [64, 64], but is open('file",
+        ),
+        ("a.gin", "learner.ESLearner.n_repeats = 2", "a.gin: load_env.env_name is missing; expected a .gin of es_on_"),
+        ("a.gin", SHOWN["walker.gin"].replace("CMAS", "S"), "ESLearner.solver must be PEPGSolver or CMASolver, but is"),
         ("a.gin", None, "cannot be read (No such file or directory)"),
-        ("config.py:a", ESTOOL_WITHOUT_LAYERS, "is not such a config (IndexError: list index out of range)"),
+        ("config.py:a", ESTOOL_WITHOUT_LAYERS, "output_noise must have a value for each layer, such as [False, False,"),
+        ("config.py:a", "a = (", "line 1 cannot be read ('(' was never closed); expected config.py:GAME of estool"),
     ],
 )
 def test_a_file_that_is_no_such_config_is_refused_in_one_line(tmp_path, name, text, message):
@@ -153,3 +194,94 @@ def test_the_linear_policy_of_stable_baselines3_has_no_bias_and_the_steps_end_it
     config = make_config(parse_value(text, "moving_over.md"), [], "moving_over.md")
     assert Task(config).dimension == 11 * 3  # numbers of an observation times those of an action
     assert config.stop.generations * config.solver.population >= config.stop.steps  # even if episodes have one step
+
+
+UBER = {"algo_type": "nsr", "novelty_search": {"k": 10, "population_size": 5, "selection_method": "novelty_prob"}}
+
+
+def test_novelty_search_of_deep_neuroevolution_stays_novelty_search(tmp_path):
+    whole = json.loads(SHOWN["humanoid.json"]) | UBER
+    whole["config"] |= {"return_proc_mode": "centered_sign_rank", "episodes_per_batch": 1001}
+    config, notes = imported(tmp_path, "humanoid_nsres.json", json.dumps(whole))
+    solver = config.solver
+    assert (solver.kind, solver.variant, solver.means, solver.neighbours) == ("novelty_es", "nsr", 5, 10)
+    assert (solver.population, solver.sigma, solver.weight_decay) == (1002, 0.02, 0.005)
+    assert config.environment.behaviour == ["x_position", "y_position"]
+    assert "config.timesteps_per_batch has no counterpart" in notes
+    whole["algo_type"] = "quality"
+    with pytest.raises(ConfigError, match=r'algo_type must be es or ns or nsr or nsra, but is "quality"'):
+        imported(tmp_path, "humanoid_nsres.json", json.dumps(whole))
+
+
+def test_each_key_that_is_not_translated_has_a_note(tmp_path):
+    whole = json.loads(SHOWN["humanoid.json"]) | UBER
+    sections = {
+        "": whole,
+        "config.": whole["config"],
+        "policy.": whole["policy"],
+        "policy.args.": whole["policy"]["args"],
+    }
+    sections |= {"optimizer.": whole["optimizer"], "novelty_search.": whole["novelty_search"]}
+    for section in sections.values():
+        section["extra"] = 1
+    _, notes = imported(tmp_path, "humanoid.json", json.dumps(whole))
+    assert not {f"{name}extra has no counterpart" for name in sections} - set(notes)
+
+
+ATARI = json.loads(SHOWN["humanoid.json"]) | {"env_id": "FrostbiteNoFrameskip-v4"}
+ATARI["config"] |= {"calc_obstat_prob": 0.0, "episodes_per_batch": 5000, "episode_cutoff_mode": 5000}
+
+
+def test_atari_of_deep_neuroevolution_has_a_policy_for_images(tmp_path):
+    pytest.importorskip("envpool")
+    whole = ATARI | {"policy": {"type": "ESAtariPolicy", "args": {}}}
+    config, notes = imported(tmp_path, "frostbite_es.json", json.dumps(whole))
+    assert (config.environment.id, config.environment.max_steps) == ("Frostbite-v5", 5000)
+    assert (config.policy.kind, config.policy.reference, config.policy.batch_normalization) == ("conv", 128, True)
+    assert notes[0].startswith("environment.id is Frostbite-v5: the game FrostbiteNoFrameskip-v4")
+    novelty, notes = imported(tmp_path, "frostbite_nsres.json", json.dumps(whole | UBER))
+    assert novelty.solver.kind == "novelty_es" and any("emulator's memory" in note for note in notes)
+
+
+def test_the_genetic_algorithm_of_deep_neuroevolution_becomes_deep_ga(tmp_path):
+    whole = ATARI | {"policy": {"type": "GAAtariPolicy", "args": {"nonlin_type": "relu"}}}
+    whole |= {"population_size": 10, "num_elites": 2}
+    del whole["optimizer"]
+    config, notes = imported(tmp_path, "frostbite_ga.json", json.dumps(whole))
+    solver = config.solver
+    assert (solver.kind, solver.population, solver.parents, solver.sigma) == ("deep_ga", 5001, 10, 0.02)
+    assert (config.policy.kind, config.policy.activation, config.policy.batch_normalization) == ("conv", "relu", False)
+    assert "num_elites 2: deep_ga has one elite" in notes
+
+
+def test_the_largest_limit_of_an_episode_is_its_time_limit(tmp_path):
+    whole = json.loads(SHOWN["humanoid.json"])
+    whole["config"]["episode_cutoff_mode"] = "adaptive:100, .4,1.2,1600.0"
+    config, _ = imported(tmp_path, "humanoid.json", json.dumps(whole))
+    assert config.environment.max_steps == 1600 and config.environment.adaptive.ratio == 1.2
+
+
+def test_arguments_of_an_environment_of_es_on_gke_are_kept(tmp_path):
+    gin = SHOWN["walker.gin"].replace('"BipedalWalkerHardcore-v2"', '"MinitaurBulletEnv"')
+    gin += "utility.load_env.motor_velocity_limit = 10.0\nutility.load_env.renders = False\n"
+    config, notes = imported(tmp_path, "minitaur.gin", gin.replace('"NULL"', '"minitaur_gym_env"'))
+    assert config.environment.kwargs == {"motor_velocity_limit": 10.0} and not notes
+    config, notes = imported(tmp_path, "minitaur.gin", gin)
+    assert not config.environment.kwargs
+    assert notes == ["load_env.motor_velocity_limit has no effect there, as env_package is NULL"]
+
+
+def test_a_target_of_zero_is_no_target_in_es_on_gke(tmp_path):
+    config, _ = imported(
+        tmp_path, "walker.gin", SHOWN["walker.gin"].replace("target_reward = 300", "target_reward = 0")
+    )
+    assert config.stop.target is None
+
+
+def test_an_environment_that_pybullet_does_not_have_is_named(tmp_path):
+    pytest.importorskip("pybullet", reason="pybullet is not installed")
+    (tmp_path / "config.py").write_text(GAMES.replace("AntBulletEnv-v0", "NoDeathAntBulletEnv-v0"))
+    _, notes = import_config(f"{tmp_path}/config.py:bullet_ant_tiny")
+    assert "environment.id: pybullet has no NoDeathAntBulletEnv-v0; see docs/environments.md" in notes
+    _, notes = import_config(f"{tmp_path}/config.py:bullet_minitaur_duck_stoc")
+    assert not any("pybullet has no" in note for note in notes)

@@ -175,6 +175,10 @@ def not_an_environment():
     return {}
 
 
+def vectorised():
+    return gymnasium.make_vec("CartPole-v1", num_envs=4)
+
+
 # What is wrong in some episodes, or harms none.
 
 

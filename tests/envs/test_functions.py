@@ -1,7 +1,10 @@
+import re
+
 import numpy as np
 import pytest
 
 from mpies.envs.functions import FUNCTIONS, BenchmarkFunctionEnv, OwnFunctionEnv
+from tests.support import HOME
 
 
 @pytest.mark.parametrize(
@@ -43,3 +46,8 @@ def test_the_behaviour_is_the_first_eight_parameters(dimension, size):
     env = BenchmarkFunctionEnv("sphere", dimension, np.zeros(dimension))
     assert env.behaviour_size == size
     assert env.behaviour(np.arange(dimension, dtype=np.float32)).tolist() == list(range(size))
+
+
+def test_the_document_lists_every_test_function():
+    page = (HOME / "docs" / "environments.md").read_text()
+    assert set(re.findall(r"^\| `function:(\w+)` \|", page, re.M)) == set(FUNCTIONS)

@@ -29,6 +29,15 @@ def test_a_missing_package_names_the_extra_that_installs_it(monkeypatch):
         make("LunarLander-v3")
 
 
+def test_an_unknown_id_is_refused_with_the_key_and_what_it_may_be():
+    with pytest.raises(EnvironmentProblem) as error:
+        make("SlimeVolley-v0")
+    assert str(error.value).startswith("environment.id 'SlimeVolley-v0' is not known to gymnasium (")
+    assert "; name a known id, my_package:ID to import what registers it, or path/to/file.py:name" in str(error.value)
+    with pytest.raises(EnvironmentProblem, match=r"did you mean .*CartPole-v1"):
+        make("CartPol-v1")
+
+
 def fail_to_build():
     raise RuntimeError("no screen\nfound")
 

@@ -49,7 +49,8 @@ def test_an_id_that_names_nothing_is_refused_in_one_line(environment_id):
     with pytest.raises(EnvironmentProblem) as caught:
         make_env(environment_id)
     assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith((repr(environment_id), f"{environment_id} ", f"{environment_id}:"))
+    names = f"environment.id {environment_id!r} ", f"{environment_id} ", f"{environment_id}:"
+    assert str(caught.value).startswith(names)
 
 
 @pytest.mark.parametrize("backend", ["envpool", "gymnasium"])

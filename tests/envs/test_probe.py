@@ -44,7 +44,7 @@ def leaky_env(**options):
 
 def test_the_trace_depends_on_seed_and_length_alone():
     first = trace(leaky_env(), 3, 20)
-    assert len(first) == 64 and trace(leaky_env(), 3, 20) == first == trace(leaky_env(), 3, 20, [4, 5])
+    assert len(first) == 64 and trace(leaky_env(), 3, 20) == first == trace(leaky_env(), 3, 20, None, [4, 5])
     assert first == trace(leaky_env(), 3, 10)  # it ends with the episode
     assert len({first, trace(leaky_env(), 4, 20), trace(leaky_env(), 3, 9)}) == 3
 

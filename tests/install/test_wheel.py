@@ -73,6 +73,8 @@ def check(programs, folder, digests, has_pybullet):
     assert ("ok    pybullet" in found) == has_pybullet
     listed = run(programs / "mpies", "reproduce", "--list", folder=folder)
     assert "\nhopper-openai " in listed and "500.0" in listed
+    evaluated = run(programs / "mpies", "evaluate", "cartpole", "--episodes", 2, folder=folder)
+    assert "mpies/results/cartpole/policy.h5, generation" in evaluated
     records = run(sys.executable, "-m", "mpies", "reproduce", "x", folder=folder, expected=2)
     assert "recorded recipes: ant, ant_bullet, " in records
     assert run(programs / "mpies", "reproduce", "x", folder=folder, expected=2) == records

@@ -72,11 +72,13 @@ class Shown(Progress):
 def test_what_is_shown_is_also_logged(tmp_path, capsys):
     shown = Shown()
     progress = LoggedProgress(shown, LogFile(tmp_path / "log.txt"))
-    progress.show({"generation": 5, "return_mean": 2.0})
+    row = {"generation": 5, "return_mean": 2.0, "return_std": 1.25, "return_min": -1.0, "return_max": 4.5}
+    progress.show(row)
     progress.show_outcome("solved", {"reason": "solved"})
     progress.close()
     lines = (tmp_path / "log.txt").read_text().splitlines()
-    assert [line.partition("rank 0: ")[2] for line in lines] == ["generation 5: return 2.00", "solved"]
+    described = "generation 5: return 2.00 (-1.00 to 4.50, deviation 1.25)"
+    assert [line.partition("rank 0: ")[2] for line in lines] == [described, "solved"]
     assert len(shown.rows) == 1 and shown.is_closed and capsys.readouterr().out == "solved\n"
 
 

@@ -2,8 +2,10 @@
 
 import numpy as np
 
+from mpies.config.recipes import RESULTS
 from mpies.runs import hdf5
 from mpies.runs.metrics import read_metrics
+from tests.support import assert_refused
 
 CONFIG = """
 environment: {id: Pendulum-v1, hide: [2], max_steps: 30}
@@ -32,3 +34,16 @@ def test_a_run_begins_where_another_ended_and_then_needs_its_file_no_more(run_mp
     assert refused.code == 2 and refused.stderr.count("\n") == 1, refused.stderr
     assert "policy.init_from: second has 93 parameters, but this policy has 131; use the same" in refused.stderr
     assert run_mpies(0, "play", "second", "--member", "2,3").code == 0
+
+
+def test_a_run_begins_with_the_policy_of_a_recipe(run_mpies, tmp_path):
+    small = "solver.population=2", "stop.generations=1", "evaluation={every: 0, episodes: 1}", "environment.max_steps=5"
+    train = "train", "bipedal_walker-steady", *small, "--out", "run"
+    ended = run_mpies(0, *train)
+    assert ended.code == 0, ended.stderr
+    first = hdf5.read(tmp_path / "run" / "checkpoints" / "generation-00000000.h5")[0]
+    recorded = hdf5.read(RESULTS / "bipedal_walker-pepg" / "policy.h5")[0]
+    assert first["solver/mean"].tobytes() == recorded["parameters"].tobytes()
+    refused = run_mpies(0, *train[:-1], "other", "policy.init_from=bipedal_walkr-pepg")
+    words = "policy.init_from: bipedal_walkr-pepg: cannot be read", "name of a recipe, such as bipedal_walker-pepg"
+    assert_refused(refused, *words)

@@ -1,8 +1,12 @@
 """Policy files: found, read and refused."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from mpies.config.recipes import RESULTS
 from mpies.errors import ConfigError, RunError
 from mpies.runs import hdf5
 from mpies.runs.policy_file import find_policy, load_policy, select
@@ -66,3 +70,41 @@ def test_a_config_that_is_wrong_is_a_mistake_in_that_file(tmp_path):
 def test_arrays_are_selected_by_their_prefix():
     arrays = {"solver/mean": 1, "solver/a/b": 2, "solvers": 3, "normalizer/count": 4}
     assert select(arrays, "solver/") == {"mean": 1, "a/b": 2}
+
+
+def test_the_trained_policy_of_a_recipe_is_found_by_its_name_behind_files_and_runs_of_that_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recorded = RESULTS / "swimmer" / "policy.h5"
+    assert find_policy("swimmer") == recorded and load_policy("swimmer").config.environment.id == "Swimmer-v5"
+    assert find_policy("swimmer-ars") == RESULTS / "swimmer-ars" / "policy.h5"
+    (tmp_path / "swimmer").mkdir()  # a folder is no policy
+    assert find_policy("swimmer") == recorded
+    (tmp_path / "swimmer" / "config.yaml").write_text(f"{CONFIG}versions: {{mpies: '1'}}\n")
+    with pytest.raises(RunError, match="swimmer: contains no policy yet"):
+        find_policy("swimmer")
+    write_policy(tmp_path / "swimmer" / "policy.h5")
+    assert find_policy("swimmer") == Path("swimmer/policy.h5")
+    write_policy(tmp_path / "hopper")
+    assert find_policy("hopper") == Path("hopper") and load_policy("hopper").generation == 7
+
+
+@pytest.mark.parametrize(
+    ("given", "cure"),
+    [
+        ("absent.h5", "(No such file or directory); give a run directory, a policy file, or the name of a recipe"),
+        ("swimer", "give a run directory, a policy file, or the name of a recipe, such as swimmer"),
+        ("results/swimer.h5", "or the name of a recipe, such as swimmer"),
+        ("humanoid", "no policy of this recipe comes with mpies; train it with mpies train humanoid"),
+    ],
+)
+def test_a_path_at_which_nothing_is_is_refused_with_what_to_give(given, cure, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunError, match=rf"^{given}: [^\n]*{re.escape(cure)}$"):
+        find_policy(given)
+
+
+@pytest.mark.parametrize("name", ["zoo.best.json", "model_3.npz", "ppo.zip", "snapshot.h5"])
+def test_a_policy_of_another_program_is_refused_with_the_key_that_reads_it(name, tmp_path):
+    (tmp_path / name).write_bytes(b"\x89HDF\r\n\x1a\n" + b"x" * 1000)
+    with pytest.raises(RunError, match=rf"{name}: is not a policy file of mpies; .* policy\.init_from \(docs/policies"):
+        load_policy(tmp_path / name)

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import yaml
 
 from mpies.errors import ConfigError
 from mpies.scaling import model
@@ -84,15 +83,6 @@ def test_ranks_are_lists_or_powers_of_two():
     for wrong in ("0,1", "", "a", "1..b", "0..4", "5..2"):
         with pytest.raises(ConfigError, match="--ranks must be like"):
             model.parse_ranks(wrong)
-
-
-def test_a_file_of_an_older_version_calls_slots_lanes(tmp_path):
-    task = {"parameters": 9, "rows": 4, "episodes": 8, "seconds": 0.5}
-    for name in ("lanes", "slots"):
-        (tmp_path / "constants.yaml").write_text(yaml.safe_dump({"task": {**task, name: 64}}))
-        workload = model.read_constants(tmp_path / "constants.yaml").task
-        assert workload.slots == 64
-        assert workload.model_dump()["slots"] == 64 and "lanes" not in workload.model_dump()
 
 
 def test_a_workload_is_of_numbers_or_of_what_was_measured(write_config, tmp_path):

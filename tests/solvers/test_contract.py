@@ -292,6 +292,18 @@ def test_reports_are_finite_numbers(case):
     assert all(isinstance(value, float) and np.isfinite(value) for value in solver.report().values())
 
 
+@pytest.mark.parametrize("kind", ["openai_es", "novelty_es", "pgpe"])
+def test_the_length_of_the_gradient_is_reported(kind):
+    solver, loop = begin(kind)
+    tell, told = solver.tell, []
+    solver.tell = lambda *given: (told.append(given), tell(*given))
+    loop.run_generation()
+    [(proposal, results, moments)] = told
+    gradient = moments[0] * (proposal.scale if kind == "pgpe" else 1)
+    members = len(results.returns) - (kind == "novelty_es")  # its first member is the mean itself
+    assert solver.report()["gradient_norm"] == pytest.approx(np.linalg.norm(gradient) / members, rel=1e-4)
+
+
 def test_the_state_fits_into_the_predicted_memory(case):
     dimension = 2000
     solver = type(make(case))(make(case).options, dimension)

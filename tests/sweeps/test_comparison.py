@@ -8,7 +8,7 @@ import pytest
 
 from mpies.config.loading import as_yaml, resolved
 from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.trials import load_sweep
+from mpies.sweeps.trials import SweepOptions, load_sweep
 from tests.support import CARTPOLE, assert_refused, invoke
 
 VARY = {"solver.sigma": [0.05, 0.3, 0.1]}
@@ -26,7 +26,7 @@ def sweep(tmp_path, monkeypatch):
 def make_sweep(vary, value_of):
     """The sweep `out` in this folder with two seeds.  value_of: a trial's evaluation; None where it has not ended."""
     Path("config.yaml").write_text(CARTPOLE)
-    folder = SweepFolder("out", load_sweep("config.yaml", vary, seeds=2))
+    folder = SweepFolder("out", load_sweep("config.yaml", vary, SweepOptions(2)))
     folder.open(lambda trial: True)
     for trial in folder.trials:
         value, run = value_of(trial), folder.path / trial.name

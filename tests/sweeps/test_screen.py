@@ -7,7 +7,7 @@ import re
 from mpies.runs.metrics import read_digests
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.screen import SweepScreen, open_screen
-from mpies.sweeps.trials import load_sweep
+from mpies.sweeps.trials import SweepOptions, load_sweep
 from tests.support import CARTPOLE
 from tests.views.test_live_progress import run_on_terminal
 
@@ -17,9 +17,8 @@ HEADER = "generation,seconds,return_mean,eval_mean,eval_std,eval_episodes,steps,
 def open_folder(tmp_path, seeds, halving=None):
     (tmp_path / "config.yaml").write_text(CARTPOLE)
     vary = {"solver.sigma": [0.1, 0.3]}
-    folder = SweepFolder(
-        str(tmp_path / "out"), load_sweep(tmp_path / "config.yaml", vary, seeds=seeds, halving=halving)
-    )
+    sweep = load_sweep(tmp_path / "config.yaml", vary, SweepOptions(seeds, halving=halving))
+    folder = SweepFolder(str(tmp_path / "out"), sweep)
     folder.open(lambda trial: True)
     return folder
 

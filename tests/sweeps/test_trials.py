@@ -7,7 +7,7 @@ import pytest
 from mpies.config.loading import load_config, parse_value
 from mpies.errors import ConfigError
 from mpies.sweeps.settings import Distribution, as_text, list_settings, read_override, read_seeds, read_values
-from mpies.sweeps.trials import check_trials, load_sweep, read_sweep
+from mpies.sweeps.trials import SweepOptions, check_trials, load_sweep, read_sweep
 from tests.support import CARTPOLE
 
 
@@ -128,7 +128,8 @@ def test_a_distribution_that_is_misspelt_is_named_with_the_nearest(name, near):
 
 
 def names(vary, **options):
-    return [trial.name for trial in read_sweep({"base": {}, "vary": vary}, "sweep.yaml", **options).list_trials()]
+    sweep = read_sweep({"base": {}, "vary": vary}, "sweep.yaml", options=SweepOptions(**options))
+    return [trial.name for trial in sweep.list_trials()]
 
 
 def test_names_are_short_and_say_what_differs():
@@ -148,7 +149,7 @@ def test_names_that_are_too_long_or_the_same_are_told_apart_and_do_not_depend_on
 
 def test_the_configs_are_those_of_mpies_train(write_config):
     path = write_config(CARTPOLE)
-    sweep = load_sweep(path, {"solver.sigma": [0.1, 1e-5], "policy.hidden": [[8], [4, 4]]}, seeds="2")
+    sweep = load_sweep(path, {"solver.sigma": [0.1, 1e-5], "policy.hidden": [[8], [4, 4]]}, SweepOptions("2"))
     trials = sweep.list_trials()
     assert len(trials) == 8 and len({trial.name for trial in trials}) == 8
     for trial in trials:
@@ -204,7 +205,7 @@ def test_mistakes_in_a_sweep_file_are_one_line(values, words):
 )
 def test_mistakes_in_halving_and_samplers_are_one_line(method, expected):
     with pytest.raises(ConfigError) as caught:
-        read_sweep({"base": "cartpole"}, "sweep.yaml", **method)
+        read_sweep({"base": "cartpole"}, "sweep.yaml", options=SweepOptions(**method))
     assert str(caught.value) == expected
 
 

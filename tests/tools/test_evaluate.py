@@ -56,6 +56,43 @@ def test_stochastic_draws_actions_as_in_training_and_always_the_same_ones(run, t
         mpies.load(run).best.evaluate(20, deterministic=False)
 
 
+def test_the_policy_of_a_recipe_is_evaluated_played_exported_and_loaded_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = evaluate("cartpole")
+    assert result["policy"].endswith("/results/cartpole/policy.h5") and result["mean"] > 400
+    assert mpies.Policy.load("cartpole").evaluate(20).returns.tolist() == result["returns"]
+    played = invoke("play", "cartpole", "--video", "video.gif")
+    assert played.code == 0 and f"video.gif: generation {result['generation']}, return" in played.stdout, played.stderr
+    assert invoke("export", "cartpole", "--to", "policy.npz").code == 0
+    for command in (["evaluate"], ["play", "--video", "video.gif"], ["export", "--to", "x.npz"]):
+        assert_refused(invoke(*command, "cartpol"), "cartpol: cannot be read", "name of a recipe, such as cartpole")
+
+
+def test_the_mean_of_a_generation_is_evaluated_and_played(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    last = mpies.load(run).generation
+    for generation in (0, last):
+        result = evaluate(run, "--generation", generation)
+        assert (result["generation"], result["policy"]) == (generation, str(run))
+        assert result["returns"] == mpies.load(run).policy(generation).evaluate(20).returns.tolist()
+    assert evaluate(run / "policy.h5")["returns"] == result["returns"] != evaluate(run, "--generation", 0)["returns"]
+    video = "--video", tmp_path / "video.gif"
+    played = invoke("play", run, "--generation", 0, *video)
+    assert played.code == 0 and "video.gif: generation 0, return" in played.stdout, played.stderr
+    for command in (["evaluate"], ["play", *video]):
+        refusals = {
+            (run / "policy.h5", 0): "policy.h5: is a single policy; --generation needs a run directory",
+            ("cartpole", 0): "cartpole: is a single policy; --generation needs a run directory",
+            (tmp_path / "absent", 0): "absent: cannot be read",
+            (run, last + 1): f"generation {last + 1} is not in its ledger, which ends at {last}",
+            (run, -1): "-1 is not in the range x>=0",
+        }
+        for (path, generation), words in refusals.items():
+            assert_refused(invoke(*command, path, "--generation", generation), words)
+    with_member = invoke("play", run, "--generation", 1, "--member", "1,0")
+    assert_refused(with_member, "--generation has no effect with --member")
+
+
 def test_a_single_episode_has_no_confidence_interval(run):
     result = json.loads(invoke("evaluate", run, "--episodes", 1, "--json").stdout)
     assert result["interval"] is None and result["mean"] == result["returns"][0]

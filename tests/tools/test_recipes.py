@@ -35,7 +35,7 @@ OVERRIDES = {
     ],
     "bipedal_walker-steady": [
         "environment={id: BipedalWalker-v3}",
-        "policy={hidden: [40, 40], init_from: results/bipedal_walker-pepg/policy.h5}",
+        "policy={hidden: [40, 40], init_from: bipedal_walker-pepg}",
         "solver={kind: pepg, population: 96, episodes: 4, sigma_init: 0.05}",
         *("solver.learning_rate=0.003", "solver.learning_rate_limit=0.003"),
         *("evaluation.every=5", "stop.target=null", "stop.generations=20"),
@@ -102,8 +102,8 @@ def script():
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_trains_a_generation(name, monkeypatch):
-    monkeypatch.chdir(HOME)
+def test_a_recipe_trains_a_generation(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # recipes need no file of the repository
     config = load_config(name)
     cost = describe_cost(config, 2)
     assert "parameters" in cost
@@ -186,6 +186,12 @@ def test_a_page_has_the_variants_notes_and_pictures(script):
     for link in re.findall(r"\]\(([^)]+)\)", page):
         assert (script.PAGES / link).exists(), link
     assert "No run of it is recorded." in script.make_page("walker2d")
+
+
+def test_a_page_shows_once_how_to_use_each_trained_policy(script):
+    page = script.make_page("pong") + script.make_page("swimmer") + script.make_page("rastrigin")
+    used = re.findall(r"^    mpies (?:play|evaluate) .*$", page, re.M)
+    assert used == ["    mpies play swimmer", "    mpies play swimmer-ars", "    mpies evaluate rastrigin"]
 
 
 def test_a_page_says_what_its_figures_are_of(script):

@@ -78,8 +78,8 @@ def test_a_recipe_is_what_was_recorded(name):
         config = load_policy(RESULTS / name / "policy.h5").config
         assert config.seed == read_record(name)["seeds"][0]["seed"]
         held, recorded = resolved(load_config(name)) | {"seed": config.seed}, resolved(config)
-        if held["policy"].get("init_from"):  # a run has it as an absolute path
-            assert recorded["policy"].pop("init_from").endswith(f"/{held['policy'].pop('init_from')}")
+        if held["policy"].get("init_from"):  # this run has the path of the recipe's policy
+            assert recorded["policy"].pop("init_from").endswith(f"/results/{held['policy'].pop('init_from')}/policy.h5")
         assert differences(recorded, held) == []
 
 

@@ -62,5 +62,5 @@ def test_the_reason_is_the_same_where_the_log_is_json(tmp_path, monkeypatch):
     monkeypatch.setenv("MPIES_LOG", "json")
     config = tmp_path / "config.yaml"
     config.write_text("environment: {id: CartPole-v1}\npolicy: {init_from: absent.h5}\n")
-    with pytest.raises(ConfigError, match=r"ended with code 2: mpies: \S*absent\.h5: cannot be read"):
+    with pytest.raises(ConfigError, match=r"ended with code 2: mpies: policy\.init_from: absent\.h5: cannot be read"):
         train(1, [str(config), "--out", str(tmp_path / "run")])

@@ -223,6 +223,22 @@ def test_a_snapshot_holds_what_a_checkpoint_a_policy_and_the_ledger_need():
     assert nothing.row == {} and nothing.results == {} and nothing.idle is None
 
 
+@pytest.mark.parametrize("kind", ["snes", "ars", "sep_cma", "openai_es"])
+def test_every_solver_has_the_ratio_of_its_step_to_its_mean(kind):
+    learner = make_learner(kind=kind, episodes=1)
+    learner.start({"parameters": np.linspace(-1, 1, learner.solver.dimension)})
+    before = learner.solver.mean.copy()
+    spec = learner.ask()
+    weights = learner.solver.compute_weights(make_population().results, spec.proposal)
+    orders = len(weights.linear) + len(weights.square)
+    random = np.random.default_rng(1)
+    moments = np.abs(random.standard_normal((orders, learner.solver.dimension))).astype(np.float32)
+    learner.tell(spec, make_population(), moments, 0.5)
+    mean = learner.solver.mean
+    ratio = np.linalg.norm(mean - before) / np.linalg.norm(mean)
+    assert ratio > 0 and learner.snapshot(make_population()).row["update_ratio"] == pytest.approx(ratio, rel=1e-4)
+
+
 def test_a_generation_whose_members_all_failed_has_no_returns():
     learner = started()
     advance(learner)

@@ -49,6 +49,21 @@ def test_members_of_a_trajectory_are_those_that_were_played(overrides, tmp_path)
     assert set(zip(shown, trajectory.returns[8:12], strict=True)) <= set(played) and len(set(shown)) == 4
 
 
+def test_as_many_members_are_shown_as_are_wanted(run):
+    assert [len(read_trajectory(run, count).members) for count in (1, 5, 100)] == [6, 30, 6 * 8]  # of 8
+
+
+def test_the_command_passes_the_number_of_members_on(run, invoke, monkeypatch):
+    wanted = []
+    read = landscape.read_trajectory
+    monkeypatch.setattr(landscape, "read_trajectory", lambda *given: (wanted.append(given), read(*given))[1])
+    options = ("--trajectory", "--members", "7", "--grid", "3", "--episodes", "1")
+    assert invoke("plot", run, *options).exit_code == 0
+    assert wanted == [(str(run), 7)]
+    ended = invoke("plot", run, "--members", "7")
+    assert ended.exit_code == 2 and "--members needs --trajectory" in ended.stderr
+
+
 def test_a_long_run_is_shown_at_evenly_spaced_generations(run, monkeypatch):
     everything = read_trajectory(run)
     monkeypatch.setattr(landscape, "MAX_MEANS", 3)

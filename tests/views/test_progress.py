@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from mpies.comm import LAUNCHED
 from mpies.config.loading import validate_config
 from mpies.views import progress
 from mpies.views.progress import (
@@ -88,7 +89,7 @@ def test_the_time_left_is_extrapolated(evaluations, stop, left):
 
 
 def test_json_is_made_where_it_is_wanted_and_a_bar_on_a_terminal(monkeypatch):
-    for name in progress.LAUNCHED:
+    for name in LAUNCHED:
         monkeypatch.delenv(name, raising=False)
     is_terminal = False
     monkeypatch.setattr(progress.sys, "stdout", SimpleNamespace(isatty=lambda: is_terminal, write=len, flush=int))

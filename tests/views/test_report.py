@@ -7,6 +7,8 @@ import shlex
 import shutil
 from html.parser import HTMLParser
 
+import pytest
+
 from mpies.config.loading import resolved, validate_config
 from mpies.runs.machine import describe_machine
 from mpies.views.curves import read_curves
@@ -50,6 +52,14 @@ def test_a_film_that_is_being_recorded_is_not_part_of_it(run, invoke):
     (run / ".film.77.tmp.mp4").touch()  # as a recording that was killed leaves it, too
     assert invoke("report", run).exit_code == 0
     assert "There is none yet" in (run / "report.html").read_text()
+
+
+@pytest.mark.parametrize("option", ["--video", "--film"])  # the latter is its earlier name
+def test_a_video_is_recorded_first(option, run, invoke):
+    ended = invoke("report", run, option)
+    assert ended.exit_code == 0, ended.output
+    text = (run / "report.html").read_text()
+    assert (run / "video.mp4").exists() and "data:video/mp4;base64," in text and "There is none yet" not in text
 
 
 def test_other_seeds_and_the_film_are_part_of_it(trained, tmp_path, invoke):
@@ -105,7 +115,7 @@ def test_a_name_with_html_in_it_is_shown_as_text(make_curves):
 def test_its_commands_can_be_copied(make_curves):
     text = make_report(make_curves([1.0], path="runs/my run"))
     commands = [shlex.split(html.unescape(found)) for found in re.findall(">(mpies [^<]+ --[^<]+)<", text)]
-    assert ["mpies", "report", "runs/my run", "--film"] in commands
+    assert ["mpies", "report", "runs/my run", "--video"] in commands
     assert ["mpies", "train", "repeat.yaml", "--ranks", "2", "--out", "my run"] in commands
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mpies.runs.reader import RunView
-from mpies.views.run_index import MAX_POINTS, TAIL, RunIndex, list_runs, read_newest_numbers, read_tail, thin
+from mpies.views.run_index import MAX_POINTS, TAIL, RunIndex, read_newest_numbers, read_tail, summarize_runs, thin
 from tests.views.served_runs import HEADER, line
 
 
@@ -96,7 +96,7 @@ def test_an_evaluation_that_is_long_ago_is_found(index, run_folder):
     metrics.write_text(HEADER + line(5) + "".join(rows))
     assert metrics.stat().st_size > 4 * TAIL
     assert "eval_mean" not in read_newest_numbers(RunView(run_folder, "first"))
-    assert {run["path"]: run.get("eval_mean") for run in list_runs(run_folder)}[str(run_folder / "first")] == 150
+    assert {run["path"]: run.get("eval_mean") for run in summarize_runs(run_folder)}[str(run_folder / "first")] == 150
     for number in (1001, 1002):
         listed = {one["name"]: one for one in index.summaries()}
         assert listed["first"]["eval_mean"] == 150
