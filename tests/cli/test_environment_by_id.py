@@ -42,4 +42,4 @@ def test_an_overlay_of_kubernetes_holds_the_config(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     launched = invoke("launch", "k8s", "CartPole-v1", "--dry-run")
     assert launched.code == 0, launched.stderr
-    assert (tmp_path / "runs/CartPole-v1.k8s/CartPole-v1").read_text() == "environment: {id: CartPole-v1}\n"
+    assert (tmp_path / "runs/CartPole-v1.k8s/CartPole-v1.yaml").read_text() == "environment: {id: CartPole-v1}\n"

@@ -33,6 +33,7 @@ def test_the_numbers_of_the_purposes_never_change():
         "REFERENCE": 9,
         "PICTURES": 16,
         "SETTINGS": 17,
+        "HELD_OUT_ACTIONS": 18,
     }
 
 
