@@ -108,7 +108,7 @@ def plot(
 @RUN
 @click.option("--out", help="File to write; default RUN/report.html.")
 @click.option("--video", is_flag=True, help="First record an episode of the best policy as RUN/video.mp4.")
-@click.option("--film", is_flag=True, hidden=True)  # its earlier name
+@click.option("--film", is_flag=True, hidden=True, help="The earlier name of --video.")
 @user_errors
 def report(run: str, out: str | None, video: bool, film: bool) -> None:
     """Write one HTML file about RUN that opens anywhere.
