@@ -26,7 +26,7 @@ from mpies.config.loading import as_yaml, load_config, resolved
 from mpies.runs.files import write_atomically
 from mpies.runs.metrics import COLUMNS
 from mpies.runs.versions import versions
-from mpies.views.dashboard import serve
+from mpies.views.web.dashboard import serve
 
 SOLVER_COLUMNS = ["sigma", "parameter_norm", "gradient_norm", "update_ratio"]
 SEEDS = 5  # of each setting

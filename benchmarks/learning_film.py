@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw, ImageFont
 import mpies
 from mpies.runs.policy_file import load_policy
 from mpies.tools.evaluate import held_out_batch
-from mpies.views.video import Renderable, show_episodes, visible_task
+from mpies.views.pictures.video import Renderable, show_episodes, visible_task
 
 STRIDE = 3  # one frame of so many is kept
 FRAMES_PER_SECOND = 15

@@ -19,7 +19,7 @@ import psutil
 
 from mpies.comm import mpiexec
 from mpies.runs.metrics import read_metrics
-from mpies.views import live_plots
+from mpies.views.pictures import live_plots
 
 HOME = Path(__file__).resolve().parent.parent
 PLOT = "reward_vs_iteration.png"

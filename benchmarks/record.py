@@ -47,7 +47,7 @@ from mpies.tools.records import (
 )
 from mpies.views.curves import Curves, read_all_curves
 from mpies.views.groups import bootstrap_interval, interquartile_mean
-from mpies.views.plots import BLUE, GREEN, MARKERS, draw_return, format_ticks, new_figure, paper_style, render
+from mpies.views.pictures.plots import BLUE, GREEN, MARKERS, draw_return, format_ticks, new_figure, paper_style, render
 from mpies.views.report import find_seeds
 
 if TYPE_CHECKING:

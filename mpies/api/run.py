@@ -18,8 +18,8 @@ from mpies.runs.metrics import COLUMNS
 from mpies.runs.reader import Columns, RunView, find_runs, read_config
 from mpies.tools.replay import Replay
 from mpies.views.curves import read_curves
+from mpies.views.pictures.video import show_member
 from mpies.views.report import summarize, write_report
-from mpies.views.video import show_member
 
 if TYPE_CHECKING:  # pandas is an extra, and takes long to import
     import pandas

@@ -15,8 +15,8 @@ from mpies.config.loading import as_yaml, resolved
 from mpies.config.messages import quoted
 from mpies.config.schema import Config
 from mpies.errors import FINISHED, REQUEUE, ConfigError
-from mpies.jobs.sweep import SweepRequest, supervise_sweep, train_sweep
-from mpies.jobs.sweep_output import print_result
+from mpies.jobs.sweep.output import print_result
+from mpies.jobs.sweep.training import SweepRequest, supervise_sweep, train_sweep
 from mpies.paths import absolute, fixed_start_folder
 from mpies.runs.files import default_out
 from mpies.sweeps.folder import SweepFolder

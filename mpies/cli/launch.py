@@ -72,9 +72,9 @@ def slurm(
     It writes the script OUT.sbatch and submits it.  The job continues by itself after its time limit or the loss of a
     node.
     """
-    from mpies.jobs import slurm
-    from mpies.jobs.submit import plan
-    from mpies.jobs.submit_sweep import plan_sweep
+    from mpies.jobs.cluster import slurm
+    from mpies.jobs.cluster.submit import plan
+    from mpies.jobs.cluster.submit_sweep import plan_sweep
 
     arguments = config, overrides, out, nodes, ranks_per_node, constants, time, account, partition
     if sweep:
@@ -105,9 +105,9 @@ def k8s(
 
     It writes the folder OUT.k8s with the manifests, and applies it by kubectl.
     """
-    from mpies.jobs import kubernetes
-    from mpies.jobs.submit import plan
-    from mpies.jobs.submit_sweep import plan_sweep
+    from mpies.jobs.cluster import kubernetes
+    from mpies.jobs.cluster.submit import plan
+    from mpies.jobs.cluster.submit_sweep import plan_sweep
 
     arguments = config, overrides, out, nodes, ranks_per_node, constants, None, None, None
     if sweep:

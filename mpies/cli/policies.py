@@ -68,7 +68,7 @@ def play(
     """
     if member is None:
         from mpies.runs.metrics import format_return
-        from mpies.views.video import play_policy
+        from mpies.views.pictures.video import play_policy
 
         played, returns = play_policy(policy, episodes, seed, video, not stochastic, generation)
         listed = ", ".join(map(format_return, returns))
@@ -76,7 +76,7 @@ def play(
         return
     refuse_given(("episodes", "seed", "stochastic", "generation"), "has no effect with --member; leave it out")
     of_generation, number = parse_member(member)
-    from mpies.views.video import show_member
+    from mpies.views.pictures.video import show_member
 
     recorded, replayed, failures = show_member(policy, of_generation, number, video)
     echo(

@@ -70,7 +70,7 @@ def plot(
     """
     from mpies.errors import NoTrajectory, RunError
     from mpies.views.curves import read_curves
-    from mpies.views.plots import write_plots
+    from mpies.views.pictures.plots import write_plots
 
     if trajectory:
         refuse_given(("scale",), "has no effect with --trajectory; leave it out")
@@ -89,7 +89,7 @@ def plot(
     for run, curves in found.items():
         paths: Iterable[Path]
         if trajectory:
-            from mpies.views.landscape import write_landscape
+            from mpies.views.pictures.landscape import write_landscape
 
             paths = write_landscape(run, umap, grid, episodes, width, formats, members)
         else:
@@ -119,7 +119,7 @@ def report(run: str, out: str | None, video: bool, film: bool) -> None:
     from mpies.views.report import write_report
 
     if video or film:
-        from mpies.views.video import play_policy
+        from mpies.views.pictures.video import play_policy
 
         read_curves(run)  # else a policy file would be played first
         play_policy(run, 1, None, Path(run) / "video.mp4")
@@ -176,7 +176,7 @@ def compare(
 
 def rank_sweep(path: str, out: str) -> "list[Group]":
     """Print the settings of a sweep, the best first, and write them to files.  Returns the groups of the best."""
-    from mpies.jobs.sweep_output import print_standings
+    from mpies.jobs.sweep.output import print_standings
     from mpies.sweeps.comparison import describe_importance, group_best, read_folder, write_ranking
     from mpies.sweeps.table import Results, rank_settings
 
@@ -207,7 +207,7 @@ def dashboard(folder: str, host: str, port: int) -> None:
 
     It prints the address of the page, which follows training.  It only reads.  Ctrl-C ends it.
     """
-    from mpies.views.dashboard import serve
+    from mpies.views.web.dashboard import serve
 
     with serve(folder, host, port) as server:
         echo(f"the runs of {folder} are on {server.url}")

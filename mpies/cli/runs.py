@@ -24,7 +24,7 @@ def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
     nothing is removed.
     """
     from mpies.errors import ConfigError
-    from mpies.views.run_index import summarize_runs
+    from mpies.views.web.run_index import summarize_runs
 
     if prune:
         refuse_given(("as_json",), "has no effect with --prune; leave it out")
@@ -48,7 +48,7 @@ def remove(paths: Sequence[str], yes: bool) -> None:
     from mpies.errors import ConfigError
     from mpies.paths import absolute
     from mpies.runs.removal import check_removable, remove_run
-    from mpies.views.run_index import summarize_runs
+    from mpies.views.web.run_index import summarize_runs
 
     if not paths:
         raise ConfigError("--prune needs the runs to remove: mpies runs --prune RUN ...")

@@ -72,7 +72,7 @@ def simulate(
     OVERLAY is a folder of Kustomize with an MPIJob, such as k8s/mpi-operator/overlays/gke-minitaur: its config on its
     ranks, and what the run costs there.
     """
-    from mpies.jobs import kubernetes
+    from mpies.jobs.cluster import kubernetes
     from mpies.scaling import model
 
     known = model.read_constants(constants) if constants else model.Constants()

@@ -50,8 +50,8 @@ def sweep(
     vary, trials and seeds (docs/sweeps.md).
     """
     os.environ["MPIES_LOG"] = log_format  # where progress.py reads it
-    from mpies.jobs import sweep as jobs
-    from mpies.jobs.sweep_output import print_result
+    from mpies.jobs.sweep import training as jobs
+    from mpies.jobs.sweep.output import print_result
     from mpies.runs.files import default_out
     from mpies.sweeps.folder import SweepFolder
 
@@ -67,7 +67,7 @@ def sweep(
     )
     if dry_run:
         from mpies.jobs.hosts import count_slots
-        from mpies.jobs.sweep_dry_run import dry_run as dry
+        from mpies.jobs.sweep.dry_run import dry_run as dry
 
         sys.exit(dry(request, *count_slots(where.hosts, where.hostfile, ranks, where.min_ranks)))
     if ranks is None and not where.hosts and not where.hostfile:

@@ -21,7 +21,7 @@ from mpies.runs.files import default_out
 from mpies.runs.metrics import read_metrics
 from mpies.runs.opening import check_directory
 from mpies.runs.reader import RunView
-from mpies.runs.tracking import make_trackers
+from mpies.runs.trackers import make_trackers
 from mpies.scaling.bench import play_sample
 from mpies.scaling.cost import describe_cost
 from mpies.training.task import Task

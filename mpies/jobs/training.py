@@ -28,8 +28,8 @@ from mpies.solvers.problem import SolverProblem
 from mpies.training.control import Signals
 from mpies.training.noise_tables import NoiseTables
 from mpies.training.trainer import Trainer
-from mpies.views.live_plots import LivePlots
 from mpies.views.phases import Phases
+from mpies.views.pictures.live_plots import LivePlots
 from mpies.views.progress import PLOTS, Phase, Progress
 
 log = logging.getLogger(__name__)

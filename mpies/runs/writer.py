@@ -32,8 +32,8 @@ from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.lock import HEARTBEAT, Lock
 from mpies.runs.metrics import COLUMNS, Row, format_header, format_row, read_metrics
 from mpies.runs.snapshot import Snapshot, evaluation_attributes
-from mpies.runs.trackers import TextRow
-from mpies.runs.tracking import make_trackers
+from mpies.runs.trackers import make_trackers
+from mpies.runs.trackers.base import TextRow
 from mpies.runs.versions import versions
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from mpies.scaling.schedule import Schedule, completion_times
 from mpies.solvers.noise import LINE
 from mpies.solvers.options import Count, NonNegative, Options, Positive, Text, WholeNumber
 from mpies.training.task import Task
-from mpies.views.plots import plain_text
+from mpies.views.pictures.plots import plain_text
 
 MOST_RANKS = 1_000_000  # that a prediction takes; the time that it needs grows with them
 FEWEST, MOST = 4, 32  # bounds on the number of generations that a prediction averages

@@ -22,7 +22,7 @@ from mpies.sweeps.table import Result, Standing
 from mpies.sweeps.trials import read_sweep
 from mpies.views.curves import read_curves
 from mpies.views.groups import Group, group_runs, label_settings
-from mpies.views.sweep_table import measure_importance
+from mpies.views.web.sweep_table import measure_importance
 
 NUMBERS = ("mean", "interval", "seeds", "finished", "solved", "failed", "steps", "core_seconds")  # of a standing
 COMPARED = 10  # settings in pictures; the table and the ranking have all

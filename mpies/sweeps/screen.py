@@ -13,7 +13,7 @@ from mpies.sweeps.settings import as_text
 from mpies.sweeps.table import Result, Results, describe_result, rank_settings
 from mpies.sweeps.trials import Trial
 from mpies.views.progress import find_terminal, format_mean, open_terminal, shows_errors
-from mpies.views.run_index import read_newest_numbers
+from mpies.views.web.run_index import read_newest_numbers
 
 if TYPE_CHECKING:  # rich takes long to import
     from rich.console import Group

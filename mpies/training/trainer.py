@@ -12,7 +12,7 @@ from mpies.comm.together import do_together
 from mpies.config.schema import Config
 from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.snapshot import Snapshot
-from mpies.runs.trackers import TextRow
+from mpies.runs.trackers.base import TextRow
 from mpies.runs.writer import RunWriter
 from mpies.solvers.problem import SolverProblem
 from mpies.training.control import Control, GenerationAbandoned, Signals, rule_that_holds

@@ -10,7 +10,7 @@ from mpies.errors import ConfigError
 from mpies.views.comparison_table import write_tables
 from mpies.views.curves import Floats
 from mpies.views.groups import Group, bootstrap_interval, group_by_task, interquartile_mean
-from mpies.views.plots import (
+from mpies.views.pictures.plots import (
     AXES,
     COLOURS,
     MARKERS,

@@ -19,7 +19,7 @@ from mpies.views.groups import (
     group_by_task,
     interquartile_mean,
 )
-from mpies.views.plots import write_file
+from mpies.views.pictures.plots import write_file
 
 Row = dict[str, Any]  # what is known of a group; None where there is no number
 

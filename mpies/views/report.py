@@ -19,9 +19,9 @@ from mpies.runs.metrics import format_return
 from mpies.runs.reader import RunView, find_runs
 from mpies.views.curves import Curves, read_curves
 from mpies.views.facts import list_facts
-from mpies.views.film import FILMS, encode_stills
 from mpies.views.groups import Group, bootstrap_interval, interquartile_mean, read_settings
-from mpies.views.plots import NARROW, WIDE, draw_overview, draw_return, render, write_file
+from mpies.views.pictures.film import FILMS, encode_stills
+from mpies.views.pictures.plots import NARROW, WIDE, draw_overview, draw_return, render, write_file
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 1.5rem auto; max-width: 54rem; padding: 0 1rem; color: #1a1a1a }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpies.runs.ledger import pack
-from tests.views.served_runs import HEADER, line
+from tests.views.web.served_runs import HEADER, line
 
 pytestmark = pytest.mark.browser
 

@@ -17,10 +17,10 @@ from mpies.runs.lock import Lock
 from mpies.runs.metrics import read_digests, read_metrics
 from mpies.runs.opening import open_run
 from mpies.runs.snapshot import Snapshot
-from mpies.runs.tensorboard import TensorBoardEvents
+from mpies.runs.trackers.tensorboard import TensorBoardEvents
 from mpies.runs.writer import RunWriter
 from mpies.tools.replay import Replay
-from mpies.views.landscape import read_trajectory
+from mpies.views.pictures.landscape import read_trajectory
 from tests.support import assert_refused, wait_for
 
 CONFIG = """

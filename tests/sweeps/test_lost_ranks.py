@@ -4,8 +4,8 @@ import pytest
 
 from mpies.comm import RankLost
 from mpies.comm.serial import Serial
-from mpies.jobs.groups import ANY, Meeting
-from mpies.jobs.trial_ranks import Group, SweepRanks
+from mpies.jobs.sweep.groups import ANY, Meeting
+from mpies.jobs.sweep.trial_ranks import Group, SweepRanks
 from mpies.runs.metrics import read_digests
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.trials import read_sweep

@@ -4,8 +4,16 @@ import csv
 
 import pytest
 
-from mpies.jobs.groups import Division, Meeting, Remaining, division_pays, equal_groups, is_nearly_done, share_ranks
 from mpies.jobs.progress import Pace
+from mpies.jobs.sweep.groups import (
+    Division,
+    Meeting,
+    Remaining,
+    division_pays,
+    equal_groups,
+    is_nearly_done,
+    share_ranks,
+)
 from mpies.runs.metrics import read_digests
 from tests.support import train
 

@@ -14,7 +14,7 @@ import pytest
 from mpies.comm import mpiexec
 from mpies.jobs import start as job_start
 from mpies.jobs.hosts import Where
-from mpies.jobs.sweep import SweepRequest, supervise_sweep
+from mpies.jobs.sweep.training import SweepRequest, supervise_sweep
 from mpies.runs.metrics import read_digests, read_metrics
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.trials import load_sweep

@@ -11,7 +11,7 @@ from mpies.runs.checkpoint import first_checkpoint, list_checkpoints
 from mpies.runs.metrics import read_digests
 from mpies.tools.replay import Replay
 from mpies.training import task
-from mpies.views.video import show_member
+from mpies.views.pictures.video import show_member
 from tests.support import FAULTY, FAULTY_MODULE, assert_refused, invoke, train
 
 COMMON = """

@@ -12,7 +12,7 @@ from mpies.tools import reproduce
 from mpies.tools.records import read_published, read_record, read_recorded_metrics
 from mpies.tools.reproduce import Comparison, Reproduction, compare, compare_with_record, recipe_of
 from mpies.views.curves import read_curves
-from mpies.views.plots import draw_return
+from mpies.views.pictures.plots import draw_return
 from tests.support import HOME, invoke
 
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from mpies.views.curves import Curves
-from tests.views.served_runs import run_folder, server  # noqa: F401 (fixtures)
+from tests.views.web.served_runs import run_folder, server  # noqa: F401 (fixtures)
 
 CONFIG = """
 environment: {id: CartPole-v1, backend: gymnasium, max_steps: 40}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mpies.views.curves import FEWER, MORE, RESTART
-from mpies.views.plots import draw_return
+from mpies.views.pictures.plots import draw_return
 from mpies.views.report import make_report
 
 RANKS = [6, 6, 4, 4, 4, 6, 6]

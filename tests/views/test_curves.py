@@ -6,7 +6,7 @@ import pytest
 from mpies.errors import RunError
 from mpies.runs.reader import RunView
 from mpies.views.curves import read_curves
-from tests.views.served_runs import line
+from tests.views.web.served_runs import line
 
 
 def test_columns_are_read_with_gaps_where_nothing_was_evaluated(run_folder):

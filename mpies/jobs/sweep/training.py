@@ -1,0 +1,234 @@
+"""A sweep on the ranks of a job: groups of ranks that take one trial after the other until none is left."""
+
+import contextlib
+import logging
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mpies.comm import Communicator, RankLost
+from mpies.comm.together import do_together
+from mpies.errors import FAILED, FINISHED, REQUEUE, ConfigError, EnvironmentProblem
+from mpies.jobs.answers import JOB
+from mpies.jobs.finished_run import find_finished_run
+from mpies.jobs.hosts import count_slots
+from mpies.jobs.logs import use_json_if_wanted
+from mpies.jobs.progress import Pace, growth_pays
+from mpies.jobs.rank import run_on_this_rank
+from mpies.jobs.start import Start
+from mpies.jobs.supervisor import LOCAL, Supervisor, Where, place
+from mpies.jobs.sweep.groups import Meeting, divide, estimate_works, measure_remaining, meet
+from mpies.jobs.sweep.output import print_ending
+from mpies.jobs.sweep.trial_ranks import Group, Report, SweepRanks
+from mpies.scaling.model import read_constants
+from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.forecast import TRIED, Forecast, choose_ranks_per_run
+from mpies.sweeps.screen import open_screen
+from mpies.sweeps.table import Result, Results, write_table
+from mpies.sweeps.trials import Sweep, check_trials
+from mpies.training.control import Signals
+from mpies.training.noise_tables import NoiseTables
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """What to train, and where to.
+
+    load: reads the sweep.  out: its folder.  ranks_per_run: of a group; None lets `choose_ranks_per_run` decide.
+    retries: whether trials that have failed are tried again.  report: called on rank 0 of a group when a trial has
+    ended.  is_live: whether that is shown on a live screen instead, where there is a terminal.
+    constants: path of what `mpies bench` measured, or None.
+    """
+
+    load: Callable[[], Sweep]
+    out: str
+    ranks_per_run: int | None = None
+    retries: bool = False
+    report: Report = lambda result, ended, total, out: None
+    is_live: bool = False
+    constants: str | None = None
+
+
+@dataclass(frozen=True)
+class SweepEnding:
+    """How a sweep ended.  code: the exit code.  results: of all trials on rank 0, else [].  varied: keys that vary."""
+
+    code: int
+    results: list[Result]
+    varied: Sequence[str]
+
+
+def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> SweepEnding:
+    """Train the trials of a sweep that nobody has trained.  All ranks call this.
+
+    Raises CollectiveError on all ranks for a user's mistake that is found before the first trial.
+    """
+    folder = do_together(comm, lambda: open_sweep(request, comm))
+    own = comm.broadcast([np.frombuffer(uuid.uuid4().bytes, np.uint8)])[0].tobytes().hex()
+    name = f"{os.environ.get(JOB, '')}.{own}"  # a supervisor tells by it which groups were its own
+    efficient = do_together(comm, lambda: find_ranks_per_run(folder, request, comm) if comm.is_root else None)
+    ranks_per_run = comm.broadcast_int(efficient)
+    screen = open_screen(SweepFolder(request.out, folder.sweep)) if request.is_live and comm.is_root else None
+    report = SweepRequest.report if comm.broadcast_int(int(screen is not None)) else request.report
+    tables = NoiseTables(comm.open_node_file())
+    try:
+        ranks = SweepRanks(folder, name, comm.size, report, signals, tables)
+        cause = _train_in_groups(comm, ranks, ranks_per_run)
+    finally:
+        tables.close()
+        if screen:
+            screen.close()
+    varied = folder.sweep.varied
+    if not comm.is_root:
+        return SweepEnding(_agree_on_code(comm, FINISHED), [], varied)
+    results = Results(folder)
+    with contextlib.suppress(OSError):  # the disk may be full; the same command writes it
+        write_table(results)
+    found = results.refresh()
+    is_left = any(not one.has_ended for one in found)
+    code = REQUEUE if cause == "signal" and is_left else FINISHED
+    if code == FINISHED and (cause == "disk" or any(one.state == "failed" for one in found)):
+        code = FAILED
+    return SweepEnding(_agree_on_code(comm, code), found, varied)
+
+
+def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) -> str:
+    """Divide the ranks into groups that train trials, as often as that pays.
+
+    Returns what has ended it: signal, disk (which cannot be written), or '' where nothing is left.
+    """
+    number = 0
+    while True:
+        try:
+            meet(comm)
+            if number and comm.is_root:
+                Meeting(ranks.folder.path, ranks.job, number).end()
+            number = comm.broadcast_int(number) + 1  # rank 0's: others may have repaired the ranks more often
+            cause = "signal" if ranks.signals.raised is not None else "disk" if ranks.is_disk_full else ""
+            if cause := comm.first_error(cause):
+                return cause
+            division, place = divide(comm, ranks.folder, ranks_per_run)
+            if not division.sizes:
+                return ""
+            group = division.group(place)
+            part = comm.split(group)
+        except RankLost:
+            comm.repair()
+            continue
+        ranks.size, ranks.folder.job = comm.size, f"{ranks.job}.{number}.{group}"
+        trained = Group(part, ranks, Meeting(ranks.folder.path, ranks.job, number), division.trials[group])
+        trained.work()
+        trained.comm.close()
+
+
+def _agree_on_code(comm: Communicator, code: int) -> int:
+    """Rank 0's code; of ranks that are lost now, no other one needs anything."""
+    with contextlib.suppress(RankLost):
+        return comm.broadcast_int(code)
+    return code
+
+
+def open_sweep(request: SweepRequest, comm: Communicator) -> SweepFolder:
+    """The folder of the sweep, which rank 0 checks and makes.  Raises ConfigError."""
+    folder = SweepFolder(request.out, request.load())
+    if JOB not in os.environ:  # else the supervisor has checked it, and hosts may have been lost since then
+        check_ranks_per_run(request.ranks_per_run, comm.size)
+    if comm.is_root:
+        check_trials(folder.sweep, folder.list_to_check())
+        open_folder(folder, request.retries)
+    return folder
+
+
+def open_folder(folder: SweepFolder, retries: bool) -> None:
+    """Make the folder of a sweep, or go on with the sweep in it.  Raises ConfigError."""
+    folder.open(lambda trial: find_finished_run(folder.run(trial), folder.config(trial)) is not None, retries)
+
+
+def check_ranks_per_run(wanted: int | None, ranks: int) -> None:
+    """Raise ConfigError where a run is to have more than all ranks.  wanted: of a run; None where that is left open."""
+    if wanted and wanted > ranks:
+        has = f"{ranks} rank{'s' * (ranks > 1)}"
+        raise ConfigError(f"--ranks-per-run is {wanted}, but the job has {has}; lower it, or start more ranks")
+
+
+def find_ranks_per_run(folder: SweepFolder, request: SweepRequest, comm: Communicator) -> int:
+    """How many ranks of this job train a run together.  Rank 0 calls this."""
+    if request.ranks_per_run or comm.size == 1:
+        return request.ranks_per_run or 1
+    constants = read_constants(request.constants) if request.constants else None
+    forecast, left = Forecast(folder.sweep, constants), folder.count_left()
+    for trial in folder.list_to_check()[:TRIED]:
+        with contextlib.suppress(EnvironmentProblem):  # the trial will fail, and others may not
+            return choose_ranks_per_run(forecast, folder.sweep.config(trial), left, comm.size, comm.node_size)
+    return 1
+
+
+def sweep_on_this_rank(request: SweepRequest) -> int:
+    """Train a sweep on all ranks of this job.  Returns the exit code.  All ranks call this."""
+
+    def train(comm: Communicator) -> int:
+        signals = Signals()
+        use_json_if_wanted(comm)
+        for handler in logging.getLogger().handlers:  # of the runs; their log.txt has all of it
+            handler.setLevel(logging.WARNING)
+        ending = train_sweep(comm, request, signals)
+        if comm.is_root:
+            print_ending(ending.results, request.out, ending.varied)
+        signals.close()
+        return comm.finalize(ending.code)
+
+    return run_on_this_rank(train)
+
+
+def supervise_sweep(
+    arguments: Sequence[str], request: SweepRequest, ranks: int | None, folder: SweepFolder, where: Where = LOCAL
+) -> Supervisor:
+    """The Supervisor of `mpies sweep` on `ranks` ranks of a job of its own; None takes all that the hosts have.
+
+    arguments: besides those that the request tells.  folder: of the request's sweep.  where: on which hosts.
+    Raises ConfigError for mistakes in the sweep.
+    """
+    check_trials(folder.sweep, folder.list_to_check())
+    folder.check()
+    given = {"--out": request.out, "--ranks-per-run": request.ranks_per_run, "--constants": request.constants}
+    flags = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
+    placement, launcher = place(where, ranks)
+    check_ranks_per_run(request.ranks_per_run, count_slots(where.hosts, where.hostfile, ranks)[0] or 1)
+
+    def list_runs() -> list[Path]:
+        if folder.proposals:  # there may be a new batch
+            folder.refresh()
+        return [folder.path / trial.name for trial in folder.trials]
+
+    def judge(_start: Start) -> int | None:
+        folder.remove_locks(supervisor.job)
+        if folder.has_work():
+            return None
+        return FAILED if any(map(folder.has_failed, folder.trials)) else FINISHED
+
+    supervisor = Supervisor(["sweep", *flags, *arguments], ranks or 1, list_runs, placement, launcher, where.restarts)
+    supervisor.judge, supervisor.measure = judge, folder.measure
+    supervisor.growth_pays = lambda start, more: growth_pays_for(folder, supervisor.job, start, more)
+    open_folder(folder, request.retries)  # the ranks may be started several times
+    return supervisor
+
+
+def growth_pays_for(folder: SweepFolder, job: str, start: Start, more: int) -> bool:
+    """Whether to stop the ranks of a sweep behind a generation, and to start it again on `more` ranks.
+
+    job: how the names of the groups begin.  start: of the ranks that are training now.
+    """
+    trials = [*folder.list_trained_by(job), *(folder.trials[number] for number in folder.list_left())]
+    found = [measure_remaining(folder, trial) for trial in trials]
+    known = [one for one in found if one]
+    if not known:
+        return False
+    generation = max(one.generation for one in known)
+    useful = sum(one.most_ranks if one else 1 for one in found)
+    pace = Pace(0, generation, sum(estimate_works(found)) / start.ranks / generation)
+    grace = folder.config(trials[0]).stop.grace
+    return growth_pays(pace, start.ranks, min(more, useful), start.start_up(generation), grace)

@@ -1,0 +1,25 @@
+"""Which trackers a config asks for."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from mpies.config.schema import Config
+from mpies.runs.trackers.base import Trackers
+from mpies.runs.trackers.json_lines import JsonLines
+from mpies.runs.trackers.services import MLflowRun, WandbRun
+from mpies.runs.trackers.tensorboard import TensorBoardEvents
+
+
+def make_trackers(path: Path, config: Config, warn: Callable[[str], object]) -> Trackers:
+    """The trackers of the run at `path`.  warn: called with a line where one fails.
+
+    Raises ConfigError where a package that is needed is not installed.
+    """
+    section = config.tracking
+    made = [
+        *([TensorBoardEvents(path)] if section.tensorboard else []),
+        *([JsonLines(path)] if section.json else []),
+        *([WandbRun(path, config, warn)] if section.wandb else []),
+        *([MLflowRun(path, config, warn)] if section.mlflow else []),
+    ]
+    return Trackers(made, warn)
