@@ -73,14 +73,14 @@ def slurm(
     node.
     """
     from mpies.jobs.cluster import slurm
-    from mpies.jobs.cluster.submit import plan
+    from mpies.jobs.cluster.submit import Request, plan
     from mpies.jobs.cluster.submit_sweep import plan_sweep
 
-    arguments = config, overrides, out, nodes, ranks_per_node, constants, time, account, partition
+    request = Request(config, overrides, out, nodes, ranks_per_node, constants, time, account, partition)
     if sweep:
-        sys.exit(slurm.launch(plan_sweep(*arguments, options, ranks_per_run)[0], not dry_run, click.echo))
+        sys.exit(slurm.launch(plan_sweep(request, options, ranks_per_run)[0], not dry_run, click.echo))
     check_no_sweep(options, ranks_per_run)
-    sys.exit(slurm.launch(plan(*arguments), not dry_run, click.echo))
+    sys.exit(slurm.launch(plan(request), not dry_run, click.echo))
 
 
 @launch.command()
@@ -106,12 +106,12 @@ def k8s(
     It writes the folder OUT.k8s with the manifests, and applies it by kubectl.
     """
     from mpies.jobs.cluster import kubernetes
-    from mpies.jobs.cluster.submit import plan
+    from mpies.jobs.cluster.submit import Request, plan
     from mpies.jobs.cluster.submit_sweep import plan_sweep
 
-    arguments = config, overrides, out, nodes, ranks_per_node, constants, None, None, None
+    request = Request(config, overrides, out, nodes, ranks_per_node, constants)
     if sweep:
-        job, found = plan_sweep(*arguments, options, ranks_per_run)
+        job, found = plan_sweep(request, options, ranks_per_run)
         sys.exit(kubernetes.launch(job, base, image, not dry_run, click.echo, found))
     check_no_sweep(options, ranks_per_run)
-    sys.exit(kubernetes.launch(plan(*arguments), base, image, not dry_run, click.echo))
+    sys.exit(kubernetes.launch(plan(request), base, image, not dry_run, click.echo))

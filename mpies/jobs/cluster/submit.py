@@ -61,40 +61,53 @@ class Job:
             raise ConfigError(f"--out {self.out}: must end with a name for the run, as in runs/first")
 
 
-def plan(
-    path: str | Path,
-    overrides: Sequence[str],
-    out: str | None,
-    nodes: int,
-    ranks_per_node: int,
-    constants: str | Path | None = None,
-    time: str | None = None,
-    account: str | None = None,
-    partition: str | None = None,
-) -> Job:
-    """The Job of a config.
+@dataclass(frozen=True)
+class Request:
+    """What a user asks of a cluster for a run, or for a sweep.
 
-    out: the run directory, None for the default.
+    config: a path, or a recipe's name.  out: the run directory, None for the default.
     constants: a file that `mpies bench CONFIG --out` wrote, or None.
     time: the time limit in Slurm's notation; None computes it.
-    Raises ConfigError.
+    account, partition: of Slurm, None for the site's default.
     """
+
+    config: str | Path
+    overrides: Sequence[str] = ()
+    out: str | None = None
+    nodes: int = 1
+    ranks_per_node: int = 1
+    constants: str | Path | None = None
+    time: str | None = None
+    account: str | None = None
+    partition: str | None = None
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of all nodes."""
+        return self.nodes * self.ranks_per_node
+
+
+def plan(request: Request) -> Job:
+    """The Job of a run.  Raises ConfigError."""
+    path, overrides = request.config, request.overrides
     config = load_config(path, overrides)
-    memory = predict_cost(config, nodes * ranks_per_node).memory
-    longest = predict_run(path, overrides, constants, nodes, ranks_per_node)[1] if constants else None
+    memory = predict_cost(config, request.ranks).memory
+    longest = None
+    if request.constants:
+        longest = predict_run(path, overrides, request.constants, request.nodes, request.ranks_per_node)[1]
     return Job(
         config=str(find_config(path)),
         overrides=tuple(overrides),
-        out=str(out or default_out(path, overrides)),
-        nodes=nodes,
-        ranks_per_node=ranks_per_node,
-        memory=math.ceil(MARGIN * memory.total(ranks_per_node)),
+        out=str(request.out or default_out(path, overrides)),
+        nodes=request.nodes,
+        ranks_per_node=request.ranks_per_node,
+        memory=math.ceil(MARGIN * memory.total(request.ranks_per_node)),
         shared=memory.table,
-        seconds=parse_time(time) if time else time_limit(config.stop, longest),
+        seconds=parse_time(request.time) if request.time else time_limit(config.stop, longest),
         warning=math.ceil(config.stop.grace) + GRACE,
         longest=longest,
-        account=account,
-        partition=partition,
+        account=request.account,
+        partition=request.partition,
     )
 
 

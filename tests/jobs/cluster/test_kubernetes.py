@@ -259,7 +259,7 @@ def test_an_overlay_renders_to_the_job(run_mpies, write_config, tmp_path):
     specs = parts["MPIJob"]["spec"]["mpiReplicaSpecs"]
     worker = specs["Worker"]["template"]["spec"]
     assert (specs["Worker"]["replicas"], parts["MPIJob"]["spec"]["slotsPerWorker"]) == (5, 8)
-    expected = submit.plan(tmp_path / "ball.yaml", (), None, 5, 8)
+    expected = submit.plan(submit.Request(tmp_path / "ball.yaml", (), None, 5, 8))
     memory = f"{-(-expected.memory // 2**20)}Mi"
     assert worker["containers"][0]["resources"]["limits"] == {"cpu": "8", "memory": memory}
     assert worker["volumes"][1]["emptyDir"] == {"medium": "Memory", "sizeLimit": "255Mi"}

@@ -16,22 +16,22 @@ from tests.support import HOME, assert_refused, invoke
 
 def test_memory_counts_the_table_once_a_node_and_every_rank(write_config):
     config = write_config(CONFIG)
-    one, two, three = (submit.plan(config, (), None, 4, ranks) for ranks in (1, 2, 3))
+    one, two, three = (submit.plan(submit.Request(config, (), None, 4, ranks)) for ranks in (1, 2, 3))
     assert one.shared == 200_000_000
     assert one.memory > submit.MARGIN * one.shared
     assert two.memory - one.memory == pytest.approx(three.memory - two.memory, rel=0.01)
     assert two.memory - one.memory == pytest.approx(submit.MARGIN * PROCESS, rel=0.01)
-    smaller = submit.plan(config, ("noise.size=10000000",), None, 4, 1)
+    smaller = submit.plan(submit.Request(config, ("noise.size=10000000",), None, 4, 1))
     assert one.memory - smaller.memory == pytest.approx(submit.MARGIN * 160_000_000, rel=0.01)
 
 
 def test_the_rest_of_a_plan_comes_from_the_config_and_the_command_line(write_config):
     config = write_config(CONFIG, "ball.yaml")
-    job = submit.plan(config, ["seed=4"], None, 2, 3, account="me", partition="long")
+    job = submit.plan(submit.Request(config, ["seed=4"], None, 2, 3, account="me", partition="long"))
     assert (job.config, job.overrides, job.out) == (str(config), ("seed=4",), "runs/ball_seed=4")
     assert (job.nodes, job.ranks_per_node, job.account, job.partition) == (2, 3, "me", "long")
     assert job.warning == 10 + submit.GRACE and job.longest is None and job.seconds == submit.UNKNOWN
-    assert submit.plan(config, [], "there", 1, 1).out == "there"
+    assert submit.plan(submit.Request(config, [], "there", 1, 1)).out == "there"
 
 
 def stop(**values):
@@ -55,11 +55,11 @@ def test_the_time_limit_is_computed_from_what_was_measured(values, longest, expe
 def test_the_longest_run_is_that_of_the_longest_episodes(write_config):
     """500 generations of 64 episodes of 3 s, side by side on 16 ranks, and half a second besides."""
     config, constants = write_config(CONFIG), write_config(CONSTANTS, "constants.yaml")
-    job = submit.plan(config, ("solver.population=64",), None, 2, 8, constants)
+    job = submit.plan(submit.Request(config, ("solver.population=64",), None, 2, 8, constants))
     assert job.longest == pytest.approx(500 * (4 * 3.0 + 0.5), rel=0.01)
     assert submit.describe(job).endswith("its generations take 1.7 h at most")
     with pytest.raises(ConfigError, match="the constants are for function:sphere"):
-        submit.plan(config, ("environment.id=function:rastrigin",), None, 2, 8, constants)
+        submit.plan(submit.Request(config, ("environment.id=function:rastrigin",), None, 2, 8, constants))
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_a_time_limit_can_be_given(text, seconds, write_config):
     config = write_config(CONFIG)
     if seconds is None:
         with pytest.raises(ConfigError, match="--time must be minutes, HH:MM:SS or D-HH:MM:SS"):
-            submit.plan(config, (), None, 1, 1, time=text)
+            submit.plan(submit.Request(config, (), None, 1, 1, time=text))
     else:
-        assert submit.plan(config, (), None, 1, 1, time=text).seconds == seconds
+        assert submit.plan(submit.Request(config, (), None, 1, 1, time=text)).seconds == seconds
 
 
 def test_commands_run_until_one_fails(tmp_path, monkeypatch):

@@ -19,18 +19,18 @@ VALUES = ("solver.population=64,128", "solver.sigma=0.1,0.2")
 def test_memory_and_time_are_those_of_all_trials(write_config):
     """Of 500 generations of 64 or 128 episodes of 3 s, two of each, with 3 seeds: 16 ranks share their sum."""
     config, constants = write_config(CONFIG), write_config(CONSTANTS, "constants.yaml")
-    job, sweep = plan_sweep(config, VALUES, None, 2, 8, constants, options=SweepOptions("3"))
+    job, sweep = plan_sweep(submit.Request(config, VALUES, None, 2, 8, constants), options=SweepOptions("3"))
     played = 500 * (64 + 128) * 3.0 * 2 * 3
     evaluated = 12 * 500 / 10 * 100 * 3.0
     besides = 12 * 500 * 0.5
     assert job.longest == pytest.approx((played + evaluated + besides) / 16, rel=0.01)
     assert len(sweep.list_trials()) == 12
-    one = submit.plan(config, ("solver.population=128",), None, 1, 1)
+    one = submit.plan(submit.Request(config, ("solver.population=128",), None, 1, 1))
     # Eight groups on a node, each with a rank that does the work of rank 0.
     assert job.memory <= 8 * one.memory + 1
     assert job.memory > submit.MARGIN * job.shared
     assert job.command == "sweep" and job.options == ("--seeds", "3")
-    assert plan_sweep(config, VALUES, "there", 1, 2, time="90")[0].seconds == 5400
+    assert plan_sweep(submit.Request(config, VALUES, "there", 1, 2, time="90"))[0].seconds == 5400
 
 
 def test_all_that_describes_a_sweep_may_be_on_the_command_line(run_mpies, write_config, tmp_path, monkeypatch):
@@ -46,14 +46,14 @@ def test_all_that_describes_a_sweep_may_be_on_the_command_line(run_mpies, write_
     listed = run_mpies(0, *started, "--dry-run")
     assert listed.code == 0 and "18, of which 18 are to be trained" in listed.stdout, listed.stderr
     options = SweepOptions("2", 9, 5, "first=100,unit=generations")
-    job, sweep = plan_sweep("ball.yaml", (draws,), None, 1, 4, options=options)
+    job, sweep = plan_sweep(submit.Request("ball.yaml", (draws,), None, 1, 4), options=options)
     packed, text = as_sweep_file(job, sweep)
     assert packed.options == ()
     (tmp_path / packed.config).write_text(text)
     unpacked = load_sweep(packed.config)
     assert unpacked.list_trials() == sweep.list_trials() and unpacked.halving == sweep.halving
     options = SweepOptions(trials=9, sampler="kind=cma,batch=3")
-    proposed = as_sweep_file(*plan_sweep("ball.yaml", (draws,), None, 1, 4, options=options))[1]
+    proposed = as_sweep_file(*plan_sweep(submit.Request("ball.yaml", (draws,), None, 1, 4), options=options))[1]
     assert yaml.safe_load(proposed)["sampler"] == {"kind": "cma", "batch": 3}
 
 
@@ -92,7 +92,7 @@ def test_the_batch_script_of_the_repository_hands_its_words_to_mpies_sweep(tmp_p
 
 def test_a_container_gets_all_of_the_sweep_in_a_file(write_config, tmp_path):
     config = write_config(CONFIG, "ball.yaml")
-    job, sweep = plan_sweep(config, VALUES, None, 1, 4, options=SweepOptions("2"), ranks_per_run=2)
+    job, sweep = plan_sweep(submit.Request(config, VALUES, None, 1, 4), options=SweepOptions("2"), ranks_per_run=2)
     packed, text = as_sweep_file(job, sweep)
     assert (packed.config, packed.overrides, packed.options) == ("ball_sweep.yaml", (), ("--ranks-per-run", "2"))
     (tmp_path / packed.config).write_text(text)
