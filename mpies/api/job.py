@@ -13,6 +13,7 @@ from mpies.api.callbacks import Callback, call_all
 from mpies.api.run import Run, load
 from mpies.config.loading import as_yaml, resolved
 from mpies.errors import FINISHED, REQUEUE, TrainingFailed, error_of_kind
+from mpies.jobs.goal import RunsFinished
 from mpies.jobs.supervisor import POLL, Supervisor
 from mpies.jobs.training import RunRequest
 from mpies.paths import absolute
@@ -146,7 +147,7 @@ def train_as_job(request: RunRequest, ranks: int, callbacks: list[Callback], pro
         file.write_text(as_yaml(resolved(config)))
         options = ["--out", str(request.folder), "--resume", request.resume, "--log-format", "json"]
         run = absolute(request.folder)  # a callback may change the working directory
-        supervisor = Supervisor(["train", *options, "--", str(file)], ranks, lambda: [run])
+        supervisor = Supervisor(["train", *options, "--", str(file)], ranks, RunsFinished([run]))
         supervisor.output, supervisor.write = subprocess.DEVNULL, messages.write
         signals = Signals(owns_process=False)
         stack.callback(signals.restore)

@@ -23,7 +23,7 @@ class Start:
     """One start of the ranks.
 
     hosts: None for this host alone.  began: time.time().  writer, finished: of the runs before it.
-    measured: by Supervisor.measure before it.
+    measured: by Goal.measure before it.
     cause: why there is a start after the first one, '' for the first.  stopped_at: time.time() of the last generation
     before it.  length: of the runs when its rank 0 began to write; None before.  first_row: time.time() of its first
     generation; 0 before.  code: that the ranks ended with; None before.

@@ -15,7 +15,6 @@ import signal
 import subprocess
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,15 +23,15 @@ from types import FrameType
 from mpies.comm import is_launched, mpiexec
 from mpies.comm.processes import kill_with_variable
 from mpies.config.loading import load_config
-from mpies.config.schema import StopSection
 from mpies.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR, ConfigError
 from mpies.jobs import logs
 from mpies.jobs.answers import JOB
 from mpies.jobs.forwarder import Forwarder, write_lines
+from mpies.jobs.goal import Goal, RunsFinished
 from mpies.jobs.hosts import RESTARTS, Host, Where, find_source, names_of
 from mpies.jobs.launcher import Launcher, Mpirun, find_slurm_launcher
 from mpies.jobs.placement import Placement, TooFewHosts, count_ranks, missing_in
-from mpies.jobs.progress import RunProgress, growth_pays, newest_generation, pace_of, recent_rows
+from mpies.jobs.progress import newest_generation
 from mpies.jobs.start import GrowthWatch, Start, StartUpWatch, TeardownWatch
 from mpies.paths import absolute
 from mpies.runs.files import default_out
@@ -50,17 +49,13 @@ LOCAL = Where()
 class Supervisor:
     """Runs `mpies ARGUMENTS` on ranks.  Raises ConfigError where there is no mpirun, or this process is a rank itself.
 
-    ranks: their number; with a placement it decides instead.  runs: tells the run directories that the ranks write.
+    ranks: their number; with a placement it decides instead.  goal: what they are to finish.
     placement: chooses the hosts of each start; None for this host alone.  launcher: what starts ranks; None for mpirun.
     restarts: how often at most ranks that ended unexpectedly are started again.
-    stop: tells the stop section of the config; None where it is no single run, or is never to grow.
 
     output: where the ranks' standard output goes, as for subprocess.Popen; None for that of this process.
     write: called with the lines that the ranks and mpirun print on standard error.
-    judge: called when the ranks have ended; the exit code where nothing is left for them to do, else None.
-    measure: tells how far the job is; ranks that ended unexpectedly are started again where that has grown.
-    growth_pays: tells whether a start on so many ranks is worth its cost; None where the job is never to grow.
-    job: the name that all ranks of all starts share.  received: the signals that have arrived, as numbers.
+    received: the signals that have arrived, as numbers.
 
     `run` may be called in any thread, but only in the main one it handles signals.  `stop` may be called anywhere.
     """
@@ -69,31 +64,29 @@ class Supervisor:
         self,
         arguments: Sequence[str],
         ranks: int,
-        runs: Callable[[], Iterable[Path]],
+        goal: Goal,
         placement: Placement | None = None,
         launcher: Launcher | None = None,
         restarts: int = RESTARTS,
-        stop: Callable[[], StopSection] | None = None,
     ) -> None:
         if is_launched():
             raise ConfigError("--ranks starts ranks of its own, but this process is a rank already; leave one out")
+        self._goal, self._progress = goal, goal.progress
         self._launcher = launcher or Mpirun()
-        self._launcher.added[JOB] = self.job = uuid.uuid4().hex
+        self._launcher.added[JOB] = goal.job
         self._arguments, self._ranks, self._placement = list(arguments), ranks, placement
-        self._progress = RunProgress(runs, self.job)
-        self._restarts, self._stop_section = restarts, stop
+        self._restarts = restarts
+        self._restarted = 0  # how often ranks that ended unexpectedly were started again
+        self._fruitless = 0  # how many of these starts in a row made no generation, although all hosts were there
         self.output: int | None = None
         self.write: Callable[[Iterable[str]], object] = write_lines
-        self.judge: Callable[[Start], int | None] = self._judge_runs
-        self.measure: Callable[[], int] = self._progress.generations
-        self.growth_pays: Callable[[Start, int], bool] | None = self._run_growth_pays if stop else None
         self._process: subprocess.Popen[str] | None = None
         self._signals = 0  # that have arrived, and calls of `stop`
         self.received: list[int] = []
         self._looker = ThreadPoolExecutor(1)  # asks hosts while ranks run
         self._libc = ctypes.CDLL(None)  # loaded before any child is forked
         if placement:
-            placement.is_stopped, placement.job = lambda: self._signals > 0, self.job
+            placement.is_stopped, placement.job = lambda: self._signals > 0, goal.job
 
     def run(self) -> int:
         """Start the ranks, and start them again as long as that helps.  Returns the exit code."""
@@ -139,60 +132,74 @@ class Supervisor:
 
     def _supervise(self) -> int:
         try:
-            hosts = self._placement.choose(self._report, is_first=True) if self._placement else None
+            start = self._start(self._choose_hosts(is_first=True))
         except TooFewHosts:
             if self._signals:  # nobody waits for the hosts any more
                 return REQUEUE
             raise
-        start, restarts, fruitless = self._start(hosts), 0, 0
         code = REQUEUE  # of a signal before the ranks are started, or between two starts: nothing is lost
         while not self._signals:
             code = self._run_once(start)
-            judged = self.judge(start)
-            if judged is not None and code != USER_ERROR:
-                return judged
+            ended = self._exit_code(start)
+            if ended is not None and code != USER_ERROR:
+                return ended
             if self._signals or code in (USER_ERROR, FAILED_FOR_GOOD):
                 break
-            newest = newest_generation(self._progress.current())
-            has_grown = self.measure() > start.measured
-            stopped_at = self._progress.written_at() if has_grown else start.stopped_at or start.began
-            larger = self._wanted
-            if code == REQUEUE and not larger:  # somebody has signalled the ranks themselves
-                return REQUEUE
-            try:
-                hosts = self._placement.choose(self._report, is_first=False) if self._placement else None
-            except TooFewHosts as error:
-                goes_on = f"nothing is lost, the same command continues from generation {newest}"
-                self._report("ERROR", f"{error}; {goes_on}")
-                return REQUEUE
-            if code == REQUEUE:
-                cause = f"the return of {names_of(missing_in(start.hosts, larger))}"
-            else:
-                lost = missing_in(hosts, start.hosts)
-                restarts, fruitless = restarts + 1, 0 if has_grown or lost else fruitless + 1
-                # A host may be lost while ranks start, and back before it is asked.
-                tolerated = FRUITLESS if self._placement and self._placement.count_listed > 1 else 0
-                if restarts > self._restarts or fruitless > tolerated:
-                    return self._give_up(code, newest, restarts)
-                cause = f"the loss of {names_of(lost)}" if lost else f"an unexpected end (code {code})"
-                self._report("WARNING", f"{cause} after generation {newest}: restart {restarts} of {self._restarts}")
-            start, code = self._start(hosts, cause, stopped_at), REQUEUE
+            following = self._find_next_start(start, code)
+            if isinstance(following, int):
+                return following
+            start, code = following, REQUEUE
         if self._signals and self._placement and code != USER_ERROR:
             return REQUEUE  # nothing is lost, whatever mpirun says of a host that it has lost while the ranks stopped
         return code if code in (USER_ERROR, REQUEUE) else FAILED
 
-    def _give_up(self, code: int, newest: int, restarts: int) -> int:
-        """The exit code of ranks that are not started again."""
-        if restarts > self._restarts > 0:
+    def _choose_hosts(self, is_first: bool) -> list[Host] | None:
+        return self._placement.choose(self._report, is_first) if self._placement else None
+
+    def _exit_code(self, start: Start) -> int | None:
+        """The exit code of the job where the ranks have nothing left to do, else None."""
+        placement = self._placement
+        return self._goal.exit_code(start, lambda: not placement or placement.all_answer(start.hosts or []))
+
+    def _find_next_start(self, start: Start, code: int) -> Start | int:
+        """The start that goes on after one that ended with this code, or the exit code where none does."""
+        newest = newest_generation(self._progress.current())
+        has_grown = self._goal.measure() > start.measured
+        stopped_at = self._progress.written_at() if has_grown else start.stopped_at or start.began
+        larger = self._wanted
+        if code == REQUEUE and not larger:  # somebody has signalled the ranks themselves
+            return REQUEUE
+        try:
+            hosts = self._choose_hosts(is_first=False)
+        except TooFewHosts as error:
+            self._report("ERROR", f"{error}; nothing is lost, the same command continues from generation {newest}")
+            return REQUEUE
+        if code == REQUEUE:
+            return self._start(hosts, f"the return of {names_of(missing_in(start.hosts, larger))}", stopped_at)
+        lost = missing_in(hosts, start.hosts)
+        self._restarted += 1
+        self._fruitless = 0 if has_grown or lost else self._fruitless + 1
+        # A host may be lost while ranks start, and back before it is asked.
+        tolerated = FRUITLESS if self._placement and self._placement.count_listed > 1 else 0
+        if self._restarted > self._restarts or self._fruitless > tolerated:
+            self._report_the_end(code, newest)
+            return FAILED
+        cause = f"the loss of {names_of(lost)}" if lost else f"an unexpected end (code {code})"
+        number = f"restart {self._restarted} of {self._restarts}"
+        self._report("WARNING", f"{cause} after generation {newest}: {number}")
+        return self._start(hosts, cause, stopped_at)
+
+    def _report_the_end(self, code: int, newest: int) -> None:
+        """Say why ranks that ended with this code are not started again.  newest: the last generation."""
+        if self._restarted > self._restarts > 0:
             self._report("ERROR", f"the ranks ended unexpectedly after generation {newest}, more than --restarts times")
         elif code != FAILED:  # else the ranks have said why
             self._report("ERROR", f"the ranks ended after generation {newest}, and the run is not complete")
-        return FAILED
 
     def _start(self, hosts: list[Host] | None, cause: str = "", stopped_at: float = 0.0) -> Start:
         ranks = count_ranks(hosts) if hosts else self._ranks
         now = Start(hosts, ranks, time.time(), self._progress.writer(), self._progress.finished())
-        now.cause, now.stopped_at, now.measured = cause, stopped_at, self.measure()
+        now.cause, now.stopped_at, now.measured = cause, stopped_at, self._goal.measure()
         if hosts or cause:
             after = f" after {cause}" if cause else ""
             self._report("INFO", f"starting {now.describe()} by {self._launcher.name}{after}")
@@ -230,7 +237,7 @@ class Supervisor:
             code = start.code = self._wait(process, start)
             is_final = code in (USER_ERROR, FAILED_FOR_GOOD, REQUEUE)
             is_own = not is_final and code not in (FINISHED, FAILED)  # code of mpirun, not of a rank
-            has_ended_well = is_final or self.judge(start) is not None
+            has_ended_well = is_final or self._exit_code(start) is not None
             is_killed = process.returncode < 0
             self._drain(errors, may_have_lost=start.hosts is not None and (is_killed or not has_ended_well))
             if self._signals or start.length is not None or not (errors.never_began or (start.hosts and is_own)):
@@ -245,12 +252,14 @@ class Supervisor:
         if may_have_lost:
             errors.join(DRAIN)
             if errors.is_alive():
-                kill_with_variable(JOB, self.job)
+                kill_with_variable(JOB, self._goal.job)
         errors.join(PATIENCE)
 
     def _wait(self, process: subprocess.Popen[str], start: Start) -> int:
         """Wait for mpirun's end, and ask the ranks to stop when a signal has arrived.  Returns the exit code."""
-        growth = GrowthWatch(self._placement, self.growth_pays, self._looker, start)
+        growth = GrowthWatch(
+            self._placement, self._goal.growth_pays if self._goal.can_grow else None, self._looker, start
+        )
         start_up, teardown = StartUpWatch(process.pid, start), TeardownWatch(self._progress, start)
         is_asked = False
         while True:
@@ -298,20 +307,6 @@ class Supervisor:
             message = f"{start.cause} cost {seconds:.1f} s: generation {newest} is done by {start.describe()}"
             self._report("INFO", message)
 
-    def _judge_runs(self, start: Start) -> int | None:
-        if self._progress.is_finished_since(start.finished):
-            return FINISHED
-        # A complete run that cannot be written stays as it was.  Of lost ranks mpirun may say FINISHED as well.
-        is_sure = start.code == FINISHED and (not self._placement or self._placement.all_answer(start.hosts or []))
-        return FINISHED if is_sure and self._progress.is_finished_since({}) else None
-
-    def _run_growth_pays(self, start: Start, more: int) -> bool:
-        run, stop = self._progress.current(), self._stop_section() if self._stop_section else None
-        pace = pace_of(recent_rows(run), stop) if run and stop else None
-        if pace is None or stop is None:
-            return False
-        return growth_pays(pace, start.ranks, more, start.start_up(pace.seconds), stop.grace)
-
     def _prepare_child(self) -> None:
         """In the child: have the kernel send SIGTERM when the supervisor dies, even by SIGKILL.
 
@@ -351,11 +346,10 @@ def supervise_training(
     return Supervisor(
         ["train", *flags, "--", config, *overrides],
         ranks or 1,
-        lambda: runs,
+        RunsFinished(runs, lambda: load_config(config, overrides).stop),
         placement,
         launcher,
         where.restarts,
-        stop=lambda: load_config(config, overrides).stop,
     ).run()
 
 

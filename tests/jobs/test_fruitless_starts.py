@@ -8,6 +8,7 @@ import pytest
 from mpies.comm import mpiexec
 from mpies.errors import FAILED, FINISHED, REQUEUE, ConfigError
 from mpies.jobs import placement as placement_module
+from mpies.jobs.goal import RunsFinished
 from mpies.jobs.hosts import GivenHosts, Hostfile
 from mpies.jobs.launcher import AGENT, Launcher, Mpirun
 from mpies.jobs.placement import Placement, TooFewHosts
@@ -35,7 +36,7 @@ class Failing(Launcher):
 )
 def test_a_job_gives_up_after_starts_that_made_no_generation(hosts, starts, tmp_path, capfd):
     placement = Placement(GivenHosts(hosts))
-    supervisor = Supervisor(["train"], 2, lambda: [tmp_path / "run"], placement, Failing(tmp_path / "notes"))
+    supervisor = Supervisor(["train"], 2, RunsFinished([tmp_path / "run"]), placement, Failing(tmp_path / "notes"))
     assert supervisor.run() == FAILED
     assert (tmp_path / "notes").read_text().count("started") == starts
     assert capfd.readouterr().err.count("WARNING supervisor: an unexpected end") == starts - 1
@@ -52,7 +53,7 @@ def test_a_hostfile_that_cannot_be_read_for_a_moment_does_not_end_the_job(tmp_pa
     )
     program.chmod(0o755)
     placement = Placement(Hostfile(program), wait=5.0)
-    supervisor = Supervisor(["train"], 2, lambda: [tmp_path / "run"], placement, Failing(tmp_path / "notes"))
+    supervisor = Supervisor(["train"], 2, RunsFinished([tmp_path / "run"]), placement, Failing(tmp_path / "notes"))
     assert supervisor.run() == FAILED
     assert (tmp_path / "notes").read_text().count("started") == 1 + FRUITLESS
     assert "no answer" not in capfd.readouterr().err
@@ -74,7 +75,7 @@ def test_a_seed_that_has_come_less_far_than_the_one_before_it_is_progress(tmp_pa
     runs = [tmp_path / "a", tmp_path / "b"]
     for run in runs:
         run.mkdir()
-    assert Supervisor(["train"], 2, lambda: runs, launcher=Following()).run() == FINISHED
+    assert Supervisor(["train"], 2, RunsFinished(runs), launcher=Following()).run() == FINISHED
     said = capfd.readouterr().err
     assert "after generation 9: restart 1 of 100" in said and "after generation 3: restart 2 of 100" in said
 
@@ -85,7 +86,7 @@ def test_a_signal_while_hosts_are_waited_for_ends_the_job_as_a_stop(tmp_path):
         Supervisor(
             ["train"],
             2,
-            lambda: [tmp_path / "run"],
+            RunsFinished([tmp_path / "run"]),
             Placement(GivenHosts("localhost:1,not-there.invalid:1"), min_ranks=2, wait=wait),
             Failing(tmp_path / "notes"),
         )

@@ -16,6 +16,7 @@ from mpies.comm import mpiexec
 from mpies.config.schema import StopSection
 from mpies.errors import ConfigError
 from mpies.jobs import start as start_module
+from mpies.jobs.goal import RunsFinished
 from mpies.jobs.hosts import GivenHosts, Host
 from mpies.jobs.launcher import Launcher
 from mpies.jobs.placement import Placement
@@ -172,7 +173,7 @@ def test_restarts_have_an_end(start, folder):
 def test_a_supervisor_in_a_thread_is_asked_to_stop(folder):
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
     before = dict(os.environ)
-    supervisor = Supervisor(["train", "config.yaml", "--out", "run"], 2, lambda: [folder / "run"])
+    supervisor = Supervisor(["train", "config.yaml", "--out", "run"], 2, RunsFinished([folder / "run"]))
     codes = []
     thread = threading.Thread(target=lambda: codes.append(supervisor.run()))
     thread.start()
@@ -266,9 +267,8 @@ def test_a_job_grows_in_a_later_seed_however_far_the_one_before_it_came(tmp_path
     monkeypatch.chdir(tmp_path)
     runs = [tmp_path / "a", tmp_path / "b"]
     placement = Placement(Growing(tmp_path / "ready"), None)
-    supervisor = Supervisor(
-        ["train"], 1, lambda: runs, placement, Writing(script), stop=lambda: StopSection(generations=1000)
-    )
+    goal = RunsFinished(runs, lambda: StopSection(generations=1000))
+    supervisor = Supervisor(["train"], 1, goal, placement, Writing(script))
     assert supervisor.run() == 0
     said = capfd.readouterr().err
     assert f"starting 2 ranks on 2 nodes by mpirun after the return of {socket.gethostname()}" in said, said
@@ -281,7 +281,7 @@ def test_ranks_that_write_nothing_yet_are_ended_at_once_although_another_job_wri
     trap 'touch asked' USR1
     for n in `seq 50`; do MPIES_JOB=other lock $((n % 2)); test $n = 5 && touch ready; sleep .1 & wait; done
     """
-    supervisor = Supervisor(["sweep"], 2, lambda: [tmp_path / "0", tmp_path / "1"], launcher=Writing(script))
+    supervisor = Supervisor(["sweep"], 2, RunsFinished([tmp_path / "0", tmp_path / "1"]), launcher=Writing(script))
     codes = []
     thread = threading.Thread(target=lambda: codes.append(supervisor.run()))
     thread.start()
@@ -297,7 +297,7 @@ def test_only_the_choice_of_resume_changes_when_ranks_are_started_again(tmp_path
     monkeypatch.chdir(tmp_path)
     script = 'echo "$@" >> words; test -e run || { lock run; starts=1; row run 1; exit 1; }; touch run/finished.yaml'
     words = ["train", "--out", "never", "--resume", "never", "--", "never"]
-    assert Supervisor(words, 2, lambda: [tmp_path / "run"], launcher=Writing(script)).run() == 0
+    assert Supervisor(words, 2, RunsFinished([tmp_path / "run"]), launcher=Writing(script)).run() == 0
     first, second = (tmp_path / "words").read_text().splitlines()
     assert first.endswith("train --out never --resume never -- never")
     assert second.endswith("train --out never --resume auto -- never")

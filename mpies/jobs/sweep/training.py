@@ -15,6 +15,7 @@ from mpies.comm.together import do_together
 from mpies.errors import FAILED, FINISHED, REQUEUE, ConfigError, EnvironmentProblem
 from mpies.jobs.answers import JOB
 from mpies.jobs.finished_run import find_finished_run
+from mpies.jobs.goal import Goal
 from mpies.jobs.hosts import count_slots
 from mpies.jobs.logs import use_json_if_wanted
 from mpies.jobs.progress import Pace, growth_pays
@@ -199,36 +200,45 @@ def supervise_sweep(
     placement, launcher = place(where, ranks)
     check_ranks_per_run(request.ranks_per_run, count_slots(where.hosts, where.hostfile, ranks)[0] or 1)
 
-    def list_runs() -> list[Path]:
-        if folder.proposals:  # there may be a new batch
-            folder.refresh()
-        return [folder.path / trial.name for trial in folder.trials]
-
-    def judge(_start: Start) -> int | None:
-        folder.remove_locks(supervisor.job)
-        if folder.has_work():
-            return None
-        return FAILED if any(map(folder.has_failed, folder.trials)) else FINISHED
-
-    supervisor = Supervisor(["sweep", *flags, *arguments], ranks or 1, list_runs, placement, launcher, where.restarts)
-    supervisor.judge, supervisor.measure = judge, folder.measure
-    supervisor.growth_pays = lambda start, more: growth_pays_for(folder, supervisor.job, start, more)
+    supervisor = Supervisor(
+        ["sweep", *flags, *arguments], ranks or 1, SweepFinished(folder), placement, launcher, where.restarts
+    )
     open_folder(folder, request.retries)  # the ranks may be started several times
     return supervisor
 
 
-def growth_pays_for(folder: SweepFolder, job: str, start: Start, more: int) -> bool:
-    """Whether to stop the ranks of a sweep behind a generation, and to start it again on `more` ranks.
+class SweepFinished(Goal):
+    """All trials of a sweep, until none is left to train."""
 
-    job: how the names of the groups begin.  start: of the ranks that are training now.
-    """
-    trials = [*folder.list_trained_by(job), *(folder.trials[number] for number in folder.list_left())]
-    found = [measure_remaining(folder, trial) for trial in trials]
-    known = [one for one in found if one]
-    if not known:
-        return False
-    generation = max(one.generation for one in known)
-    useful = sum(one.most_ranks if one else 1 for one in found)
-    pace = Pace(0, generation, sum(estimate_works(found)) / start.ranks / generation)
-    grace = folder.config(trials[0]).stop.grace
-    return growth_pays(pace, start.ranks, min(more, useful), start.start_up(generation), grace)
+    can_grow = True
+
+    def __init__(self, folder: SweepFolder) -> None:
+        self._folder = folder
+        super().__init__(self._list_runs)
+
+    def _list_runs(self) -> list[Path]:
+        if self._folder.proposals:  # there may be a new batch
+            self._folder.refresh()
+        return [self._folder.path / trial.name for trial in self._folder.trials]
+
+    def exit_code(self, start: Start, hosts_answer: Callable[[], bool]) -> int | None:
+        self._folder.remove_locks(self.job)
+        if self._folder.has_work():
+            return None
+        return FAILED if any(map(self._folder.has_failed, self._folder.trials)) else FINISHED
+
+    def measure(self) -> int:
+        return self._folder.measure()
+
+    def growth_pays(self, start: Start, more: int) -> bool:
+        folder = self._folder
+        trials = [*folder.list_trained_by(self.job), *(folder.trials[number] for number in folder.list_left())]
+        found = [measure_remaining(folder, trial) for trial in trials]
+        known = [one for one in found if one]
+        if not known:
+            return False
+        generation = max(one.generation for one in known)
+        useful = sum(one.most_ranks if one else 1 for one in found)
+        pace = Pace(0, generation, sum(estimate_works(found)) / start.ranks / generation)
+        grace = folder.config(trials[0]).stop.grace
+        return growth_pays(pace, start.ranks, min(more, useful), start.start_up(generation), grace)
