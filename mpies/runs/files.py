@@ -66,7 +66,7 @@ class AppendOnlyFile:
     def __init__(self, path: Path, end: int | None) -> None:
         self._path = path
         self._end = path.stat().st_size if end is None else end
-        self._newest: int | str | None = None
+        self._newest: object = None
         self._tail = self._read_tail(min(self._end, TAIL))
 
     def _read_tail(self, length: int) -> bytes:
@@ -84,7 +84,7 @@ class AppendOnlyFile:
         except FileNotFoundError:
             return False
 
-    def append(self, record: bytes, key: int | str | None = None) -> None:
+    def append(self, record: bytes, key: object = None) -> None:
         """Add a record.  key: its name; the record that was added last is not added twice.
 
         Raises OSError, also where another process has replaced or shortened the file.

@@ -9,18 +9,13 @@ so a new one begins at a checkpoint of the newest generation.
 
 import contextlib
 import errno
-import json
 import logging
-import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-
-import numpy as np
-import numpy.typing as npt
 
 from mpies.config.loading import as_yaml, resolved
 from mpies.config.schema import Config
@@ -29,8 +24,10 @@ from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import checkpoint_path, list_checkpoints, newest_checkpoint, remove_old_checkpoints
 from mpies.runs.files import AppendOnlyFile, write_atomically
 from mpies.runs.hdf5 import Arrays, Attributes
-from mpies.runs.lock import HEARTBEAT, Lock
-from mpies.runs.metrics import COLUMNS, Row, format_header, format_row, read_metrics
+from mpies.runs.lock import Lock
+from mpies.runs.metrics import Row, read_metrics
+from mpies.runs.metrics_file import MetricsFile
+from mpies.runs.ranks_file import RanksFile
 from mpies.runs.snapshot import Snapshot, evaluation_attributes
 from mpies.runs.trackers import make_trackers
 from mpies.runs.trackers.base import TextRow
@@ -75,7 +72,6 @@ class RunWriter:
         self._backlog: list[tuple[bytes, Row]] = []  # ledger record and row of generations that are not on disk
         self._best: bytes | None = None  # content of best.h5
         self._is_best_written = True
-        self._table = bytearray()  # content of metrics.csv; about 300 bytes a generation
         self._first: tuple[Path, bytes] | None = None  # a run's first checkpoint that is not on disk
         self._replay_start = 0  # generation of the checkpoint where replays begin
         self._ledger_loss = ""  # what has happened to the ledger, '' while it is intact
@@ -86,8 +82,7 @@ class RunWriter:
         self._start, self._saved = 0, -1  # generations: that the run goes on from, and of the newest checkpoint
         self._saved_at = time.monotonic()
         self._reason = ""  # why the run has ended, one of control.STOP_REASONS
-        self._idle: list[npt.NDArray[np.float64]] = []  # of each generation since ranks.json was written
-        self._idle_written_at = -math.inf
+        self._ranks = RanksFile(self.path / "ranks.json")
         self._trackers = make_trackers(self.path, config, warn)
 
     def write_config(self) -> None:
@@ -145,12 +140,7 @@ class RunWriter:
         rows = [row for row in read_metrics(self.path) if int(row["generation"]) <= generation]
         if (missing := generation - len(rows)) > 0:
             self.warn(f"{self.name}/metrics.csv: {missing} of the first {generation} rows are missing; they are lost")
-        self._columns = list(rows[0]) if rows else None
-        if self._columns:
-            self._write_table([format_header(self._columns), *(format_row(self._columns, row) for row in rows)])
-        else:
-            (self.path / "metrics.csv").unlink(missing_ok=True)
-            self._metrics = AppendOnlyFile(self.path / "metrics.csv", 0)
+        self._metrics = MetricsFile(self.path / "metrics.csv", rows)
         self._device = self.path.stat().st_dev
         self._open_ledger(generation)
         if self._first:
@@ -208,7 +198,7 @@ class RunWriter:
             self._best, self._is_best_written = self._policy_of(snapshot), False
         with self._retrying():
             self._write_backlog(snapshot, now=is_last)
-            self._write_idle(snapshot.idle, generation, now=is_last)
+            self._ranks.write(snapshot.idle, generation, now=is_last)
         if snapshot.evaluation:
             self.on_evaluation()
 
@@ -233,14 +223,10 @@ class RunWriter:
             self._is_best_written = True
         while self._backlog:
             record, row = self._backlog[0]
-            generation = int(row["generation"] or 0)
-            columns = self._add_columns(row)
             if not self._ledger_loss:
-                self._ledger.append(record, key=generation)
-            line = format_row(columns, row).encode()
-            self._metrics.append(line, key=generation)
+                self._ledger.append(record, key=row["generation"])
+            self._metrics.append(row)
             self._trackers.append(row)
-            self._table += line
             del self._backlog[0]
         if self._ledger_loss:
             self._begin_ledger(snapshot)
@@ -249,23 +235,6 @@ class RunWriter:
             if snapshot:
                 self._write_checkpoint(snapshot)
             self._checkpoint_due = False
-
-    def _add_columns(self, row: Row) -> list[str]:
-        """Give metrics.csv a column for all that a row has, empty in earlier rows.  Returns the columns."""
-        known = COLUMNS if self._columns is None else self._columns
-        columns = [*known, *(name for name in row if name not in known and name not in COLUMNS)]
-        if columns != self._columns:
-            empty = "," * (len(columns) - len(known))
-            lines = self._table.decode().splitlines()[1:]
-            self._write_table([format_header(columns), *(f"{line}{empty}\n" for line in lines)])
-            self._columns = columns
-        return columns
-
-    def _write_table(self, lines: Iterable[str]) -> None:
-        """Write metrics.csv anew."""
-        path, table = self.path / "metrics.csv", bytearray("".join(lines).encode())
-        write_atomically(path, table)
-        self._table, self._metrics = table, AppendOnlyFile(path, None)
 
     def _repair(self) -> None:
         """Make again what somebody else has removed, shortened or replaced; notice where the ledger is lost."""
@@ -288,14 +257,14 @@ class RunWriter:
         if not (has_config or is_removed):
             self.warn(f"{self.name}/config.yaml: was removed; it is written again")
         if not self._metrics.is_intact():
-            self._write_table([self._table.decode()])
+            self._metrics.restore()
             if not (is_removed or self._has_warned_of_metrics):
                 self._has_warned_of_metrics = True
                 what = "was removed, shortened or replaced; it is written again, and no row is lost"
                 self.warn(f"{self.name}/metrics.csv: {what}")
         if not self._trackers.is_intact():
-            written = self._table.count(b"\n") - 1  # rows; the file may have the next one, which is not done with
-            self._trackers.resume(read_metrics(self.path)[:written])
+            pending = {str(row["generation"]) for _, row in self._backlog}  # metrics.csv may have the first of them
+            self._trackers.resume([row for row in read_metrics(self.path) if row["generation"] not in pending])
 
     def _is_disk_there(self) -> bool:
         """Whether the run directory, or else what is left above it, is on the disk that the run was begun on."""
@@ -313,20 +282,6 @@ class RunWriter:
         self._replay_start = snapshot.generation
         self._warn_of_loss(self._ledger_loss, snapshot.generation)
         self._ledger_loss = ""
-
-    def _write_idle(self, idle: npt.NDArray[np.float64] | None, generation: int, now: bool) -> None:
-        """Refresh ranks.json every few seconds: the idle share of each rank since it was written last."""
-        if idle is None:
-            return
-        if self._idle and len(self._idle[-1]) != len(idle):  # ranks were lost
-            self._idle = []
-        self._idle.append(idle)
-        if not now and time.monotonic() - self._idle_written_at < HEARTBEAT:
-            return
-        shares = np.mean(self._idle, axis=0).round(3).tolist()
-        values = {"first": generation - len(self._idle) + 1, "last": generation, "idle": shares}
-        write_atomically(self.path / "ranks.json", json.dumps(values).encode(), sync=False)
-        self._idle, self._idle_written_at = [], time.monotonic()
 
     def _write_checkpoint(self, snapshot: Snapshot) -> None:
         """Refresh policy.h5, write the complete state, and remove old checkpoints."""
