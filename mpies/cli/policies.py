@@ -26,18 +26,27 @@ GENERATION = click.option(
 @STOCHASTIC
 @GENERATION
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@click.option("--csv", metavar="FILE", help="Also write the return and length of each episode to FILE.")
 @user_errors
 def evaluate(
-    policy: str, episodes: int, seed: int | None, stochastic: bool, generation: int | None, as_json: bool
+    policy: str,
+    episodes: int,
+    seed: int | None,
+    stochastic: bool,
+    generation: int | None,
+    as_json: bool,
+    csv: str | None,
 ) -> None:
     """Play a policy on held-out episodes and print its mean return.
 
     POLICY is a run directory, which stands for its best policy, a policy file, or the name of a recipe, whose trained
     policy comes with mpies.  Held-out episodes are never used in training.  Exit 1 if episodes fail.
     """
-    from mpies.tools.evaluate import describe_evaluation, evaluate_policy
+    from mpies.tools.evaluate import describe_evaluation, evaluate_policy, write_episodes
 
     result = evaluate_policy(policy, episodes, seed, not stochastic, generation)
+    if csv:
+        write_episodes(result, csv)
     echo(json.dumps(result) if as_json else describe_evaluation(result))
     end(not result["failures"])
 

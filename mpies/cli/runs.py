@@ -65,18 +65,17 @@ def remove(paths: Sequence[str], yes: bool) -> None:
 
 def format_table(rows: Iterable[dict[str, Any]]) -> str:
     """Rows of `summarize_runs` as text."""
-    from mpies.runs.metrics import format_return
     from mpies.views.progress import format_duration
 
     table = [("run", "status", "generation", "evaluation", "time", "size", "changed")]
     for row in rows:
-        evaluation, generation = row.get("eval_mean"), row.get("generation")
+        generation = row.get("generation")
         table.append(
             (
                 row["path"],
                 row["status"],
                 "-" if generation is None else f"{generation:.0f}",
-                "-" if evaluation is None else format_return(evaluation),
+                _format_evaluation(row.get("eval_mean"), row.get("eval_interval")),
                 format_duration(row.get("seconds") or 0),
                 f"{row['size'] / 1e6:,.1f} MB",
                 time.strftime("%Y-%m-%d %H:%M", time.localtime(row["changed"])),
@@ -89,3 +88,12 @@ def format_table(rows: Iterable[dict[str, Any]]) -> str:
         right = [f"{cell:>{width}}" for cell, width in zip(cells[2:], widths[2:], strict=True)]
         lines.append("  ".join([*left, *right]))
     return "\n".join(lines)
+
+
+def _format_evaluation(mean: float | None, interval: float | None) -> str:
+    from mpies.runs.metrics import format_return
+    from mpies.views.progress import format_mean
+
+    if mean is None:
+        return "-"
+    return format_return(mean) if interval is None else format_mean(mean, interval)

@@ -1,7 +1,7 @@
 """Write a run directory so that it can be read at any moment, even when the process that writes it is killed.
 
-The order in which a generation is written: the best policy, the ledger's record, the row of metrics.csv, and when it
-is due a checkpoint.  A generation is on disk when its row is complete.
+The order in which a generation is written: the best policy, the ledger's record, the evaluation's episodes, the row of
+metrics.csv, and when it is due a checkpoint.  A generation is on disk when its row is complete.
 
 What somebody else removes or damages meanwhile is made again, but for the ledger: it is too large to be kept in memory,
 so a new one begins at a checkpoint of the newest generation.
@@ -22,13 +22,14 @@ from mpies.config.schema import Config
 from mpies.paths import absolute
 from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import checkpoint_path, list_checkpoints, newest_checkpoint, remove_old_checkpoints
+from mpies.runs.evaluations_file import EvaluationsFile
 from mpies.runs.files import AppendOnlyFile, write_atomically
 from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.lock import Lock
 from mpies.runs.metrics import Row, read_metrics
 from mpies.runs.metrics_file import MetricsFile
 from mpies.runs.ranks_file import RanksFile
-from mpies.runs.snapshot import Snapshot, evaluation_attributes
+from mpies.runs.snapshot import Evaluation, Snapshot, evaluation_attributes
 from mpies.runs.trackers import make_trackers
 from mpies.runs.trackers.base import TextRow
 from mpies.runs.versions import versions
@@ -69,7 +70,8 @@ class RunWriter:
         self._writing: Future[None] | None = None  # of the newest snapshot
         self._is_failing = False  # whether the last attempt to write failed
         self._has_warned_of_refusal = False
-        self._backlog: list[tuple[bytes, Row]] = []  # ledger record and row of generations that are not on disk
+        # Ledger record, row and evaluation of the generations that are not on disk.
+        self._backlog: list[tuple[bytes, Row, Evaluation | None]] = []
         self._best: bytes | None = None  # content of best.h5
         self._is_best_written = True
         self._first: tuple[Path, bytes] | None = None  # a run's first checkpoint that is not on disk
@@ -141,6 +143,7 @@ class RunWriter:
         if (missing := generation - len(rows)) > 0:
             self.warn(f"{self.name}/metrics.csv: {missing} of the first {generation} rows are missing; they are lost")
         self._metrics = MetricsFile(self.path / "metrics.csv", rows)
+        self._evaluations = EvaluationsFile(self.path / "evaluations.csv", generation)
         self._device = self.path.stat().st_dev
         self._open_ledger(generation)
         if self._first:
@@ -191,7 +194,7 @@ class RunWriter:
         section, generation = self.config.checkpoint, snapshot.generation
         digest = hdf5.digest(snapshot.state)
         record = {"generation": generation, **snapshot.results, **snapshot.progress, "digest": digest}
-        self._backlog.append((ledger.pack(record), {**snapshot.row, "digest": digest}))
+        self._backlog.append((ledger.pack(record), {**snapshot.row, "digest": digest}, snapshot.evaluation))
         is_time = section.seconds is not None and time.monotonic() - self._saved_at >= section.seconds
         self._checkpoint_due |= is_last or is_time or generation % section.every == 0
         if snapshot.is_best:
@@ -222,9 +225,11 @@ class RunWriter:
             write_atomically(self.path / "best.h5", self._best)
             self._is_best_written = True
         while self._backlog:
-            record, row = self._backlog[0]
+            record, row, evaluation = self._backlog[0]
             if not self._ledger_loss:
                 self._ledger.append(record, key=row["generation"])
+            if evaluation:
+                self._evaluations.append(row, evaluation)
             self._metrics.append(row)
             self._trackers.append(row)
             del self._backlog[0]
@@ -263,7 +268,7 @@ class RunWriter:
                 what = "was removed, shortened or replaced; it is written again, and no row is lost"
                 self.warn(f"{self.name}/metrics.csv: {what}")
         if not self._trackers.is_intact():
-            pending = {str(row["generation"]) for _, row in self._backlog}  # metrics.csv may have the first of them
+            pending = {str(row["generation"]) for _, row, _ in self._backlog}  # metrics.csv may have the first of them
             self._trackers.resume([row for row in read_metrics(self.path) if row["generation"] not in pending])
 
     def _is_disk_there(self) -> bool:

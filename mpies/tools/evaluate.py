@@ -11,6 +11,7 @@ import numpy.typing as npt
 from mpies.errors import ConfigError
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import play_alone
+from mpies.runs.files import write_atomically
 from mpies.runs.metrics import format_return
 from mpies.runs.policy_file import PolicyFile
 from mpies.runs.snapshot import Evaluation
@@ -61,8 +62,8 @@ def evaluate_policy(
 
     path, generation: as for `load_policy_of`.
     Returns the results, ready for JSON.  Where episodes failed, mean and the like are those of the others; `failures`
-    counts them, `reasons` has their messages, and `returns` has None in their places.  `interval` is half the width of
-    the 95 % confidence interval, None where fewer than two episodes worked.
+    counts them, `reasons` has their messages, and `returns` has None in their places.  `lengths` are in steps.
+    `interval` is half the width of the 95 % confidence interval, None where fewer than two episodes worked.
     """
     policy = load_policy_of(path, generation)
     records, failures = play_held_out(policy, episodes, seed, deterministic)
@@ -83,7 +84,22 @@ def evaluate_policy(
         "failures": evaluation.failures,
         "reasons": sorted(set(failures.values())),
         "returns": [total if math.isfinite(total) else None for total in records["total"].tolist()],
+        "lengths": records["steps"].tolist(),
     }
+
+
+def write_episodes(result: dict[str, Any], file: str) -> None:
+    """Write the episodes of `evaluate_policy` as CSV; the return of one that failed is an empty cell.
+
+    Raises ConfigError where the file cannot be written.
+    """
+    episodes = zip(result["returns"], result["lengths"], strict=True)
+    cells = ((number, "" if total is None else f"{total:.9g}", steps) for number, (total, steps) in enumerate(episodes))
+    lines = ["episode,return,length", *(f"{number},{total},{steps}" for number, total, steps in cells)]
+    try:
+        write_atomically(file, ("\n".join(lines) + "\n").encode())
+    except OSError as error:
+        raise ConfigError(f"--csv {file}: cannot be written ({error.strerror}); give another file") from None
 
 
 def describe_evaluation(result: dict[str, Any]) -> str:

@@ -35,7 +35,9 @@ def test_runs_are_listed_with_the_newest_first(folder):
         ["runs/old", "stopped", "10"],
     ]
     newest = read_metrics(folder / "runs/newest")[-1]
-    assert float(lines[1][3]) == pytest.approx(float(newest["eval_mean"]), abs=0.01)
+    assert float(lines[1][3]) == pytest.approx(float(newest["eval_mean"]), abs=0.01) and lines[1][4] == "+-"
+    interval = 1.96 * float(newest["eval_std"]) / float(newest["eval_episodes"]) ** 0.5
+    assert float(lines[1][5]) == pytest.approx(interval, abs=0.01)
     assert invoke("runs", "runs/sweep").stdout.splitlines()[1].startswith("runs/sweep/middle ")
 
 

@@ -1,5 +1,6 @@
 """`mpies evaluate`: held-out episodes of a saved policy."""
 
+import csv
 import json
 
 import numpy as np
@@ -40,6 +41,15 @@ def test_held_out_episodes_are_played_and_reported_in_json(run):
     assert result["failures"] == 0 and result["environment"] == "CartPole-v1"
     assert evaluate(run / "best.h5")["returns"] == result["returns"]
     assert evaluate(run, "--seed", 99)["returns"] != result["returns"]
+
+
+def test_the_episodes_are_written_as_csv(run, tmp_path):
+    result = evaluate(run, "--csv", tmp_path / "episodes.csv")
+    rows = list(csv.DictReader((tmp_path / "episodes.csv").read_text().splitlines()))
+    assert [float(row["return"]) for row in rows] == result["returns"]
+    assert [int(row["length"]) for row in rows] == result["lengths"]
+    assert [row["episode"] for row in rows] == [str(number) for number in range(20)]
+    assert_refused(invoke("evaluate", run, "--episodes", 1, "--csv", tmp_path), f"--csv {tmp_path}: cannot be written")
 
 
 def test_stochastic_draws_actions_as_in_training_and_always_the_same_ones(run, trained):

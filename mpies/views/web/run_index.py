@@ -21,6 +21,7 @@ from mpies.paths import absolute
 from mpies.runs.ledger import read_newest
 from mpies.runs.metrics import parse_number
 from mpies.runs.reader import Columns, RunView, find_runs, intervals
+from mpies.runs.snapshot import half_interval
 from mpies.views.curves import Curves
 from mpies.views.groups import label_settings, look_up, read_settings
 from mpies.views.pictures.film import FILMS
@@ -233,7 +234,9 @@ def _is_long(name: str) -> bool:
 
 
 def read_newest_numbers(view: RunView, since: int | None = None) -> dict[str, float | None]:
-    """The newest generation, mean return, evaluation and seconds of a run.  Reads only the end of metrics.csv.
+    """The newest generation, mean return, evaluation with its interval, and seconds of a run.
+
+    Reads only the end of metrics.csv.
 
     since: the evaluation is looked for back to this byte; None looks for it in the last TAIL bytes only.
     """
@@ -261,6 +264,10 @@ def read_newest_numbers(view: RunView, since: int | None = None) -> dict[str, fl
             number = parse_number(cell)
             whole = int if name == "generation" else float
             numbers[name] = whole(number) if math.isfinite(number) else None
+    deviation, episodes = (parse_number(_newest_cell(header, rows, name)) for name in ("eval_std", "eval_episodes"))
+    interval = half_interval(deviation, episodes)
+    if numbers.get("eval_mean") is not None and math.isfinite(interval):
+        numbers["eval_interval"] = interval
     return numbers
 
 

@@ -1,0 +1,73 @@
+"""evaluations.csv: a row for each held-out episode, once, whatever is cut off or refused."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from mpies.runs.evaluations_file import HEADER, EvaluationsFile
+from mpies.runs.metrics import read_metrics
+from mpies.runs.snapshot import Evaluation
+from tests.runs.test_writer import make_snapshot, record, refusals, run  # noqa: F401 (fixtures)
+
+EVALUATION = Evaluation.of(np.array([1.5, np.nan, 1 / 3]), np.array([10, 0, 12]))
+
+
+def write(path, generation, *numbers):
+    file = EvaluationsFile(path, generation)
+    for number in numbers:
+        file.append({"generation": number, "seconds": 0.5 * number}, EVALUATION)
+    return file
+
+
+def generations(path):
+    """Of the rows, in order."""
+    return [int(row["generation"]) for row in csv.DictReader(path.read_text().splitlines())]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "evaluations.csv"
+
+
+def test_each_episode_that_worked_has_a_row(path):
+    write(path, 0, 1)
+    assert path.read_text() == f"{HEADER}1,0.5,1.5,10\n1,0.5,0.333333333,12\n"
+
+
+def test_what_is_newer_than_the_run_is_evaluated_again(path):
+    write(path, 0, 1, 2, 3)
+    write(path, 2, 3, 4)
+    assert generations(path) == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
+def test_a_row_that_was_cut_off_is_removed(path):
+    write(path, 0, 1, 2)
+    path.write_bytes(path.read_bytes()[:-4])
+    write(path, 1, 2)
+    assert generations(path) == [1, 1, 2, 2]
+    path.write_text(HEADER[:5])
+    write(path, 1, 2)
+    assert generations(path) == [2, 2]
+
+
+def test_another_file_of_that_name_is_replaced(path):
+    path.write_text("1,2\n3,4\n")
+    write(path, 9, 10)
+    assert generations(path) == [10, 10]
+
+
+def test_a_file_that_is_removed_begins_again(path):
+    file = write(path, 0, 1)
+    path.unlink()
+    file.append({"generation": 2, "seconds": 1.0}, EVALUATION)
+    assert generations(path) == [2, 2]
+
+
+def test_a_run_has_the_evaluations_of_its_generations(run, refusals):  # noqa: F811
+    """Also of one whose row the disk refused at first."""
+    refusals.append("metrics.csv")
+    for number in (1, 2, 3):
+        record(run, make_snapshot(number, evaluation=EVALUATION if number != 2 else None))
+    assert not refusals and [row["generation"] for row in read_metrics(run.path)] == ["1", "2", "3"]
+    assert generations(run.path / "evaluations.csv") == [1, 1, 3, 3]
