@@ -20,8 +20,8 @@ from mpies.runs.reader import RunView, find_runs
 from mpies.views.curves import Curves, read_curves
 from mpies.views.facts import list_facts
 from mpies.views.groups import Group, bootstrap_interval, interquartile_mean, read_settings
-from mpies.views.pictures.film import FILMS, encode_stills
 from mpies.views.pictures.plots import NARROW, WIDE, draw_overview, draw_return, render, write_file
+from mpies.views.pictures.stills import VIDEOS, encode_stills
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 1.5rem auto; max-width: 54rem; padding: 0 1rem; color: #1a1a1a }
@@ -41,7 +41,7 @@ pre.command, code { white-space: pre-wrap; overflow-wrap: anywhere }
   picture img { width: 68% } img[alt=stills] { width: 70% } video, details { display: none }
 }
 """
-LARGEST_FILM = 8_000_000  # bytes of a film that a report holds
+LARGEST_VIDEO = 8_000_000  # bytes of a video that a report holds
 
 
 def write_report(run: str | Path, out: str | Path | None = None) -> Path:
@@ -51,7 +51,7 @@ def write_report(run: str | Path, out: str | Path | None = None) -> Path:
     """
     path = Path(out) if out else Path(run) / "report.html"
     curves = read_curves(run)
-    write_file(path, make_report(curves, find_seeds(curves), _find_film(curves.path)).encode())
+    write_file(path, make_report(curves, find_seeds(curves), _find_video(curves.path)).encode())
     return path
 
 
@@ -75,14 +75,14 @@ def find_seeds(curves: Curves) -> list[Curves]:
     return list(found.values())
 
 
-def _find_film(path: Path) -> Path | None:
-    """The newest film in a run directory, None without one."""
-    films = [file for file in path.glob("[!.]*") if file.suffix in FILMS and file.is_file()]  # not one being recorded
-    return max(films, key=lambda file: file.stat().st_mtime, default=None)
+def _find_video(path: Path) -> Path | None:
+    """The newest video in a run directory, None without one."""
+    videos = [file for file in path.glob("[!.]*") if file.suffix in VIDEOS and file.is_file()]  # not one being recorded
+    return max(videos, key=lambda file: file.stat().st_mtime, default=None)
 
 
-def make_report(curves: Curves, others: Iterable[Curves] = (), film: Path | None = None) -> str:
-    """The report as HTML text.  others: runs with other seeds.  film: of the run."""
+def make_report(curves: Curves, others: Iterable[Curves] = (), video: Path | None = None) -> str:
+    """The report as HTML text.  others: runs with other seeds.  video: of the run."""
     title = html.escape(f"{curves.name}: {curves.title}")
     seeds = sorted([curves, *others], key=lambda run: run.config["seed"])
     config = shorten_config(curves.config)
@@ -101,7 +101,7 @@ episodes with the mean itself; bars are 95 % confidence intervals over episodes.
 <h2>Seeds</h2>
 {_tell_seeds(seeds)}
 <h2>Video</h2>
-{_show_film(curves, film)}
+{_show_video(curves, video)}
 <h2>How to reproduce it</h2>
 <p>Save this as <code>repeat.yaml</code>; everything else has its default. Then, on any number of ranks,</p>
 <pre class="command">mpies train repeat.yaml --ranks 2 --out {html.escape(shlex.quote(curves.name))}</pre>
@@ -207,22 +207,22 @@ def _tell_seeds(runs: list[Curves]) -> str:
     return f"{table}<p>Interquartile mean {mean}, 95 % bootstrap interval {low} to {high}, over {len(known)} seeds.</p>"
 
 
-def _show_film(curves: Curves, film: Path | None) -> str:
-    """The film, and stills of it for print; how to record one where there is none."""
+def _show_video(curves: Curves, video: Path | None) -> str:
+    """The video, and stills of it for print; how to record one where there is none."""
     name = html.escape(shlex.quote(str(curves.path)))
-    if film is None:
+    if video is None:
         return (
             f"<p>There is none yet: <code>mpies report {name} --video</code> records an episode of the best policy.</p>"
         )
-    content = film.read_bytes()
-    if len(content) > LARGEST_FILM:
-        return f"<p>It is in <code>{html.escape(film.name)}</code>, which is too large for this page.</p>"
-    source = f"data:{FILMS[film.suffix]};base64,{base64.b64encode(content).decode()}"
-    is_picture = FILMS[film.suffix].startswith("image/")
+    content = video.read_bytes()
+    if len(content) > LARGEST_VIDEO:
+        return f"<p>It is in <code>{html.escape(video.name)}</code>, which is too large for this page.</p>"
+    source = f"data:{VIDEOS[video.suffix]};base64,{base64.b64encode(content).decode()}"
+    is_picture = VIDEOS[video.suffix].startswith("image/")
     moving = f'<img src="{source}" alt="an episode">' if is_picture else f'<video src="{source}" controls loop></video>'
-    stills = encode_stills(film)
+    stills = encode_stills(video)
     strip = f'<img src="data:image/jpeg;base64,{base64.b64encode(stills).decode()}" alt="stills">' if stills else ""
-    return f"{moving}{strip}<p>{html.escape(film.name)}: an episode, and stills at equal distances in time.</p>"
+    return f"{moving}{strip}<p>{html.escape(video.name)}: an episode, and stills at equal distances in time.</p>"
 
 
 def _picture(curves: Curves) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from mpies.comm import RankLost
 from mpies.comm.serial import Serial
-from mpies.jobs.sweep.groups import ANY, Meeting
+from mpies.jobs.sweep.groups import ANY, DivisionRequest
 from mpies.jobs.sweep.trial_ranks import Group, SweepRanks
 from mpies.runs.metrics import read_digests
 from mpies.sweeps.folder import SweepFolder
@@ -67,7 +67,7 @@ def train(path, comm, signals):
     folder.job = "job.1.0"
     shown = []
     ranks = SweepRanks(folder, "job", 2, lambda result, ended, total, out: shown.append(result.state), signals)
-    Group(comm, ranks, Meeting(folder.path, "job", 1), ANY).work()
+    Group(comm, ranks, DivisionRequest(folder.path, "job", 1), ANY).work()
     assert shown == ["finished", "finished"]
     return folder
 

@@ -7,7 +7,7 @@ import pytest
 from mpies.jobs.progress import Pace
 from mpies.jobs.sweep.groups import (
     Division,
-    Meeting,
+    DivisionRequest,
     Remaining,
     division_pays,
     equal_groups,
@@ -87,11 +87,11 @@ def test_a_trial_that_ends_sooner_than_it_starts_is_not_stopped():
     assert not is_nearly_done(None, start_up=1.0)
 
 
-def test_a_meeting_is_called_for_one_division_of_one_job(tmp_path):
-    meeting, same = Meeting(tmp_path, "job", 1), Meeting(tmp_path, "job", 1)
-    others = Meeting(tmp_path, "job", 2), Meeting(tmp_path, "other", 1)
-    meeting.call()
-    assert same.is_called and not any(other.is_called for other in others)
+def test_a_new_division_is_requested_of_one_job_once(tmp_path):
+    request, same = DivisionRequest(tmp_path, "job", 1), DivisionRequest(tmp_path, "job", 1)
+    others = DivisionRequest(tmp_path, "job", 2), DivisionRequest(tmp_path, "other", 1)
+    request.make()
+    assert same.is_made and not any(other.is_made for other in others)
     same.end()
     assert not [*tmp_path.iterdir()]
 
@@ -117,4 +117,4 @@ def test_the_last_trial_goes_on_with_all_ranks_and_the_same_bits(run_mpies, writ
     assert ranks[0] == 1 and ranks[-1] == 3 and ranks == sorted(ranks)
     assert [row["digest"] for row in rows] == read_digests(lone)
     assert rows[-1]["starts"] == "2" and outcome.stdout.count("finished, ") == 3
-    assert not [*(tmp_path / "out").glob(".meeting-*")]
+    assert not [*(tmp_path / "out").glob(".division-*")]

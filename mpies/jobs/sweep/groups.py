@@ -1,8 +1,8 @@
 """How the ranks of a job are divided into groups that each train a trial of a sweep, and when to divide them anew.
 
-A group that finds no trial left waits.  When that costs more than a new division, it calls all groups of the job to a
-meeting: each stops its trial behind a generation, as for a callback, and the ranks are divided among the trials that
-are left.  So the last trial has all of them, and no result changes: a run has the same bits on any number of ranks.
+A group that finds no trial left waits.  When that costs more than a new division, it requests one: each group of the
+job stops its trial behind a generation, as for a callback, and the ranks are divided among the trials that are left.
+So the last trial has all of them, and no result changes: a run has the same bits on any number of ranks.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from mpies.sweeps.trials import Trial
 ANY = -1  # in place of a trial's number: the next one of the queue
 START_UP = 1.0  # seconds that a trial is taken to need before its first generation, until one has been measured
 LEAST = 0.01  # seconds of a generation that each rank is to play
-LOOK = 0.2  # seconds between two looks for a call to a meeting
+LOOK = 0.2  # seconds between two looks for a request
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,9 @@ def divide(comm: Communicator, folder: SweepFolder, ranks_per_run: int) -> tuple
             found = [measure_remaining(folder, folder.trials[number]) for number in left]
             works, most = estimate_works(found), [one.most_ranks if one else ranks_per_run for one in found]
             sizes, trials = share_ranks(comm.size, works, most), left
-            if left and sum(sizes) < comm.size:  # they wait, and call a meeting when more is known of the trials
+            if (
+                left and sum(sizes) < comm.size
+            ):  # they wait, and request a new division when more is known of the trials
                 sizes, trials = [*sizes, comm.size - sum(sizes)], [*left, ANY]
         decided = [np.array([*sizes, *trials], np.int64)]
     both = np.split(comm.broadcast(decided)[0], 2)
@@ -145,36 +147,36 @@ def division_pays(running: Sequence[Remaining], ranks: int, start_up: float) -> 
     return saved > WORTH * (start_up + max(one.generation for one in running))
 
 
-class Meeting:
-    """A call to all groups of a job, which a file in the sweep's folder passes on.
+class DivisionRequest:
+    """A request to all groups of a job to be divided anew.  A file in the sweep's folder passes it on.
 
-    job: its name.  number: of the division that the meeting ends.
+    job: its name.  number: of the division that this ends.
     """
 
     def __init__(self, folder: Path, job: str, number: int) -> None:
-        self._file = folder / f".meeting-{job}-{number}"
-        self._looked_at, self._is_called = -LOOK, False
+        self._file = folder / f".division-{job}-{number}"
+        self._looked_at, self._is_made = -LOOK, False
 
-    def call(self) -> None:
-        """Call all groups."""
+    def make(self) -> None:
+        """Make the request."""
         with contextlib.suppress(OSError):  # the disk may be full; the trials end all the same
             self._file.touch()
 
     @property
-    def is_called(self) -> bool:
-        """Whether a group has called."""
+    def is_made(self) -> bool:
+        """Whether a group has made it."""
         now = time.monotonic()
-        if not self._is_called and now - self._looked_at >= LOOK:
-            self._looked_at, self._is_called = now, self._file.exists()
-        return self._is_called
+        if not self._is_made and now - self._looked_at >= LOOK:
+            self._looked_at, self._is_made = now, self._file.exists()
+        return self._is_made
 
     def end(self) -> None:
-        """Remove the file.  One rank does that, when all have met."""
+        """Remove the file.  One rank does that, when all have come."""
         with contextlib.suppress(OSError):
             self._file.unlink(missing_ok=True)
 
 
-def meet(comm: Communicator) -> None:
+def wait_for_all(comm: Communicator) -> None:
     """Wait for all ranks of the job, without load on the processors that others still need."""
     barrier = comm.nonblocking_barrier()
     while not barrier.is_over():
@@ -182,5 +184,5 @@ def meet(comm: Communicator) -> None:
 
 
 def is_nearly_done(pace: Pace | None, start_up: float) -> bool:
-    """Whether a trial ends sooner than it could be begun anew; then it is not stopped for a meeting."""
+    """Whether a trial ends sooner than it could be begun anew; then it is not stopped for a new division."""
     return pace is not None and pace.left * pace.seconds <= start_up

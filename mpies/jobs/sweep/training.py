@@ -22,7 +22,7 @@ from mpies.jobs.progress import Pace, growth_pays
 from mpies.jobs.rank import run_on_this_rank
 from mpies.jobs.start import Start
 from mpies.jobs.supervisor import LOCAL, Supervisor, Where, place
-from mpies.jobs.sweep.groups import Meeting, divide, estimate_works, measure_remaining, meet
+from mpies.jobs.sweep.groups import DivisionRequest, divide, estimate_works, measure_remaining, wait_for_all
 from mpies.jobs.sweep.output import print_ending
 from mpies.jobs.sweep.trial_ranks import Group, Report, SweepRanks
 from mpies.scaling.model import read_constants
@@ -105,9 +105,9 @@ def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) 
     number = 0
     while True:
         try:
-            meet(comm)
+            wait_for_all(comm)
             if number and comm.is_root:
-                Meeting(ranks.folder.path, ranks.job, number).end()
+                DivisionRequest(ranks.folder.path, ranks.job, number).end()
             number = comm.broadcast_int(number) + 1  # rank 0's: others may have repaired the ranks more often
             cause = "signal" if ranks.signals.raised is not None else "disk" if ranks.is_disk_full else ""
             if cause := comm.first_error(cause):
@@ -121,7 +121,7 @@ def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) 
             comm.repair()
             continue
         ranks.size, ranks.folder.job = comm.size, f"{ranks.job}.{number}.{group}"
-        trained = Group(part, ranks, Meeting(ranks.folder.path, ranks.job, number), division.trials[group])
+        trained = Group(part, ranks, DivisionRequest(ranks.folder.path, ranks.job, number), division.trials[group])
         trained.work()
         trained.comm.close()
 

@@ -18,7 +18,15 @@ from mpies.comm.guarded import Guarded, PeerFailed
 from mpies.comm.together import CollectiveError
 from mpies.errors import USER_ERRORS, RunLocked, printable
 from mpies.jobs.progress import RECENT, pace_of
-from mpies.jobs.sweep.groups import ANY, START_UP, Meeting, Remaining, division_pays, is_nearly_done, measure_remaining
+from mpies.jobs.sweep.groups import (
+    ANY,
+    START_UP,
+    DivisionRequest,
+    Remaining,
+    division_pays,
+    is_nearly_done,
+    measure_remaining,
+)
 from mpies.jobs.training import Ending, RunRequest, train_run
 from mpies.runs.lock import Lock
 from mpies.runs.metrics import Row
@@ -39,8 +47,8 @@ WAIT, END = -1, -2  # in place of a trial's number
 Report = Callable[[Result, int, int, str], object]  # a result, how many trials have ended, how many there are, --out
 
 
-class Called(Exception):
-    """All groups of the job have been called to a meeting, and this trial is to be stopped."""
+class DivisionRequested(Exception):
+    """All ranks of the job are to be divided anew, so this trial is stopped."""
 
 
 @dataclass
@@ -70,16 +78,17 @@ class SweepRanks:
 class Group:
     """One rank's part of a group, which trains one trial at a time.
 
-    comm: of the group.  meeting: that ends its work.  first: the number of the trial to begin with, or groups.ANY.
+    comm: of the group.  request: for a new division, which ends its work.
+    first: the number of the trial to begin with, or groups.ANY.
     """
 
-    def __init__(self, comm: Communicator, ranks: SweepRanks, meeting: Meeting, first: int) -> None:
-        self.comm, self._ranks, self._folder, self._meeting = comm, ranks, ranks.folder, meeting
+    def __init__(self, comm: Communicator, ranks: SweepRanks, request: DivisionRequest, first: int) -> None:
+        self.comm, self._ranks, self._folder, self._request = comm, ranks, ranks.folder, request
         self._first: int | None = None if first == ANY else first
         self._taken: tuple[Trial, Lock] | None = None  # on rank 0: the trial that is being trained, and its lock
 
     def work(self) -> None:
-        """Train trials until none is left for this job, a signal arrives, or the group is called to a meeting.
+        """Train trials until none is left for this job, a signal arrives, or a new division is requested.
 
         It also ends where the disk refuses to be written: it would train the same trial again and again.
         """
@@ -100,7 +109,7 @@ class Group:
 
     def _next(self) -> tuple[int, int]:
         """The number of the trial that this group has taken, or WAIT, or END; and the budget of halving, or 0."""
-        if self._ranks.signals.raised is not None or self._meeting.is_called or self._ranks.is_disk_full:
+        if self._ranks.signals.raised is not None or self._request.is_made or self._ranks.is_disk_full:
             return END, 0
         folder = self._folder
         try:
@@ -117,7 +126,7 @@ class Group:
         if not is_busy:
             return END, 0
         if division_pays(*self._look_at_others(), self._ranks.start_up):
-            self._meeting.call()
+            self._request.make()
             return END, 0
         time.sleep(POLL)  # a group that dies leaves its trial to this one
         return WAIT, 0
@@ -182,13 +191,13 @@ class Group:
         folder, ranks, began = self._folder, self._ranks, time.monotonic()
         rows: deque[Row] = deque(maxlen=RECENT + 1)
 
-        def stop_if_called(run: RunWriter, snapshot: Snapshot) -> bool:
+        def stop_if_requested(run: RunWriter, snapshot: Snapshot) -> bool:
             rows.append(snapshot.row)
             if len(rows) == 2:
                 first, second = (float(row["seconds"] or 0) for row in rows)
                 ranks.start_up = max(0.0, time.monotonic() - began - 2 * (second - first))
-            if self._meeting.is_called and not is_nearly_done(pace_of([*rows], run.config.stop), ranks.start_up):
-                raise Called
+            if self._request.is_made and not is_nearly_done(pace_of([*rows], run.config.stop), ranks.start_up):
+                raise DivisionRequested
             return False
 
         run = folder.run(trial)
@@ -197,7 +206,7 @@ class Group:
             run,
             run,
             "auto",
-            stop_if_called,
+            stop_if_requested,
             job=folder.job,
             has_plots=False,
             tables=ranks.tables,

@@ -157,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(content, "application/octet-stream", headers=attachment)
 
     def _send_picture(self, name: str, file: str) -> None:
-        """Send a picture or film of a run, or the part of it that a browser asks for, as Safari does with films."""
+        """Send a picture or video of a run, or the part of it that a browser asks for, as Safari does with videos."""
         kind = PICTURES.get(Path(file).suffix)
         content = self._read(name, file) if kind and "/" not in file else None
         if kind is None or content is None:

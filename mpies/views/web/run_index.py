@@ -24,14 +24,14 @@ from mpies.runs.reader import Columns, RunView, find_runs, intervals
 from mpies.runs.snapshot import half_interval
 from mpies.views.curves import Curves
 from mpies.views.groups import label_settings, look_up, read_settings
-from mpies.views.pictures.film import FILMS
+from mpies.views.pictures.stills import VIDEOS
 from mpies.views.web.overlay import overlay, round_numbers
 from mpies.views.web.sweep_table import read_free_keys
 
 MAX_POINTS = 400  # of a curve when it is first sent; new points are added to it
 TAIL = 16_000  # bytes that are read from the end of a log or of metrics.csv
 MAX_MEMBERS = 300  # of the newest generation that are shown
-PICTURES = {".png": "image/png", **FILMS}  # endings of pictures and films to their types; an SVG could hold a script
+PICTURES = {".png": "image/png", **VIDEOS}  # endings of pictures and videos to their types; an SVG could hold a script
 DOWNLOADS = ("best.h5", "policy.h5", "metrics.csv", "log.txt", "config.yaml", "report.html")
 
 _Stamps = tuple[tuple[int, int, int] | None, ...]
@@ -278,7 +278,7 @@ def _newest_cell(header: list[str], rows: list[list[str]], name: str) -> str | N
 
 
 def list_pictures(view: RunView) -> list[tuple[str, int]]:
-    """Names of the pictures and films in a run directory, each with the millisecond of its last change."""
+    """Names of the pictures and videos in a run directory, each with the millisecond of its last change."""
     found = []
     with contextlib.suppress(OSError), os.scandir(view.folder / view.name) as entries:
         for entry in entries:

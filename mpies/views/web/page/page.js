@@ -259,12 +259,12 @@ function showMembers() {
 function showPictures() {
   const [summary, list] = $("pictures").firstChild.children;
   $("pictures").hidden = !run.pictures.length;
-  say(summary, `Pictures and films (${run.pictures.length})`);
+  say(summary, `Pictures and videos (${run.pictures.length})`);
   while (list.children.length > run.pictures.length) list.lastChild.remove();
   run.pictures.forEach(([file, changed], place) => {
     const source = `/picture?run=${encodeURIComponent(run.name)}&file=${encodeURIComponent(file)}&changed=${changed}`;
     const old = list.children[place];
-    if (old?.firstChild.getAttribute("src") === source) return; // a film goes on playing
+    if (old?.firstChild.getAttribute("src") === source) return; // a video goes on playing
     const shown = /\.(mp4|webm)$/.test(file) ? make("video", { src: source, controls: "", preload: "metadata", loop: "" })
       : make("img", { src: source, alt: file, loading: "lazy" });
     const figure = make("figure", {}, shown, make("figcaption", {}, file));

@@ -1,28 +1,28 @@
-"""Stills of a film of an episode, for where it cannot move."""
+"""Stills of a video of an episode, for where it cannot move."""
 
 from pathlib import Path
 
 import numpy as np
 
-# Endings of films to their types.
-FILMS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
+# Endings of videos to their types.
+VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
 STILLS = 5  # frames at most
 STILL_WIDTH = 240  # pixels
 
 
-def encode_stills(film: Path) -> bytes | None:
+def encode_stills(video: Path) -> bytes | None:
     """STILLS frames at equal distances in time, beside each other, as a JPEG.
 
-    None where imageio is not installed or cannot read the film.
+    None where imageio is not installed or cannot read the video.
     """
     try:
         import imageio.v3
 
-        total = sum(1 for _ in imageio.v3.imiter(film))
+        total = sum(1 for _ in imageio.v3.imiter(video))
         if not total:
             return None
         wanted = set(np.linspace(0, total - 1, min(STILLS, total)).round().astype(int).tolist())
-        frames = [frame for number, frame in enumerate(imageio.v3.imiter(film)) if number in wanted]
+        frames = [frame for number, frame in enumerate(imageio.v3.imiter(video)) if number in wanted]
     except (ImportError, OSError, ValueError, RuntimeError):
         return None
     # Frames in shades of grey are (height, width).
