@@ -61,6 +61,11 @@ def printable(text: str) -> str:
     return escape(" ".join(text.split()))
 
 
+def counted(number: int, noun: str) -> str:
+    """The number and the noun, such as `1 rank` or `12 ranks`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def name_few(names: Sequence[str]) -> str:
     """The first three names, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

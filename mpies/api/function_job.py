@@ -26,7 +26,7 @@ import numpy as np
 from mpies.api.function_ranks import Evaluated, Function, FunctionRanks
 from mpies.comm import connect, is_launched, mpiexec
 from mpies.envs.messages import describe_error
-from mpies.errors import ConfigError, UserError
+from mpies.errors import ConfigError, UserError, counted
 from mpies.solvers.noise import FloatArray
 from mpies.training.failures import FailureGroup
 
@@ -143,7 +143,7 @@ class FunctionJob:
     def _lost(self) -> UserError:
         code = self._process.returncode if self._process else None
         return UserError(
-            f"the {self.ranks} ranks that evaluate the function have ended (exit code {code}); what they wrote says why"
+            f"{counted(self.ranks, 'rank')} that evaluated the function ended with code {code}; their output says why"
         )
 
 

@@ -120,7 +120,14 @@ def run(
     env = environment() if env is None else env
     for _ in range(ATTEMPTS):
         done = subprocess.run(
-            command, env=env, cwd=cwd, timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, text=True
+            command,
+            env=env,
+            cwd=cwd,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",  # a user's code may print anything
         )
         if not never_began(done.stdout + done.stderr):
             break

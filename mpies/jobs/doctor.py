@@ -21,7 +21,7 @@ from mpies import kernels
 from mpies.comm import is_launched, mpiexec
 from mpies.comm.limits import available_memory, find_limits
 from mpies.config.loading import load_config
-from mpies.errors import ConfigError, name_few
+from mpies.errors import ConfigError, counted, name_few
 from mpies.jobs.allocation import Allocation, find_allocation, output_of
 from mpies.jobs.launcher import list_pmi
 from mpies.runs.lock import STALE
@@ -72,7 +72,7 @@ def examine(needed: NodeMemory, folder: str) -> Findings:
     allocation, folder = find_allocation(), str(Path(folder).resolve())
     limit, quota = find_limits()
     pinned, total = len(os.sched_getaffinity(0)), os.cpu_count() or 1
-    ranks = f", {allocation.ranks} ranks on this node" if allocation.ranks else ""
+    ranks = f", {counted(allocation.ranks, 'rank')} on this node" if allocation.ranks else ""
     where = f"{allocation.kind} on {socket.gethostname()}, {len(allocation.hosts) or 1} hosts{ranks}"
     yield Finding("ok", "place", where)
     yield from check_mpi(allocation)
@@ -165,7 +165,7 @@ def check_processors(ranks: int, pinned: int, total: int, quota: float | None) -
         cure = f"start {int(usable) or 1}, or set OMPI_MCA_mpi_yield_when_idle=1"
         yield Finding("note", "processors", f"{text}; {ranks} ranks would take turns", cure)
     else:
-        yield Finding("ok", "processors", text + (f" by {ranks} ranks" if ranks else ""))
+        yield Finding("ok", "processors", text + (f" by {counted(ranks, 'rank')}" if ranks else ""))
 
 
 def check_threads(environment: Mapping[str, str] = os.environ) -> Findings:

@@ -13,7 +13,7 @@ from mpies.comm.together import do_together
 from mpies.config.loading import load_config
 from mpies.config.recipes import find_config
 from mpies.config.schema import Config, StopSection
-from mpies.errors import FINISHED, ConfigError, RunLocked
+from mpies.errors import FINISHED, ConfigError, RunLocked, counted
 from mpies.jobs.finished_run import find_finished_run
 from mpies.jobs.rank import run_on_this_rank
 from mpies.paths import absolute
@@ -140,7 +140,7 @@ def describe_pace(config: Config, task: Task, is_new: bool, folder: Path, ranks:
     took, steps = play_sample(config, task, math.ceil(population / players), PATIENCE)
     count = len(steps)
     rollouts = math.ceil(config.solver.count_episodes(task.dimension, float(steps.mean())) / players)  # of each
-    episodes = f"{count} episode{'s' * (count > 1)}"
+    episodes = counted(count, "episode")
     return f"about {_time(took / count * rollouts)} at first: {episodes} of the first policy took {_time(took)}"
 
 

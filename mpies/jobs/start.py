@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mpies.comm.processes import variable_of_children
-from mpies.errors import UserError
+from mpies.errors import UserError, counted
 from mpies.jobs.hosts import Host
 from mpies.jobs.placement import Placement, count_ranks
 from mpies.jobs.progress import RunProgress
@@ -47,8 +47,8 @@ class Start:
 
     def describe(self) -> str:
         """Its size in words."""
-        nodes = f" on {len(self.hosts)} node{'s' * (len(self.hosts) > 1)}" if self.hosts else ""
-        return f"{self.ranks} rank{'s' * (self.ranks > 1)}{nodes}"
+        nodes = f" on {counted(len(self.hosts), 'node')}" if self.hosts else ""
+        return f"{counted(self.ranks, 'rank')}{nodes}"
 
 
 class GrowthWatch:

@@ -5,6 +5,8 @@ import platform
 import re
 from pathlib import Path
 
+from mpies.errors import counted
+
 
 def describe_machine(hosts: int = 1) -> str:
     """The processor and the number of CPUs of this host, in one line.
@@ -13,7 +15,7 @@ def describe_machine(hosts: int = 1) -> str:
     """
     processor = " ".join(re.sub(r"\((R|TM)\)", "", find_processor()).split())
     count = os.cpu_count() or 1
-    own = f"{processor}, {count} CPU{'s' * (count > 1)}"
+    own = f"{processor}, {counted(count, 'CPU')}"
     return own if hosts == 1 else f"{hosts} hosts, rank 0 on {own}"
 
 

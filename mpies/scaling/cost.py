@@ -8,6 +8,7 @@ import numpy as np
 
 from mpies.config.schema import Config, NoiseSection
 from mpies.envs.base import VectorEnv
+from mpies.errors import counted
 from mpies.rollouts.batch import observation_record, rollout_record
 from mpies.solvers.base import Results
 from mpies.solvers.own import OwnSolver
@@ -136,7 +137,7 @@ def describe_cost(config: Config, ranks: int) -> str:
     return (
         f"\nparameters              {cost.parameters:,}\n"
         f"{defaults}noise of a generation   {_bytes(cost.noise)}, {cost.normals:,} normals a direction\n"
-        f"memory of a node        {_megabytes(memory.total(ranks))} with {ranks} ranks "
+        f"memory of a node        {_megabytes(memory.total(ranks))} with {counted(ranks, 'rank')} "
         f"(table {_megabytes(memory.table)}, each rank about {_megabytes(memory.rank)})\n"
         f"sent per generation     {_bytes(cost.broadcast)} broadcast to each rank, "
         f"{_bytes(cost.gathered)} gathered from members, {_bytes(cost.blocks)} of the update"

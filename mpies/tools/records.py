@@ -12,7 +12,7 @@ import numpy.typing as npt
 import yaml
 
 from mpies.config.recipes import RESULTS, find_recipes, read_heading
-from mpies.errors import ConfigError
+from mpies.errors import ConfigError, counted
 from mpies.runs.metrics import read_rows
 
 TOLERANCE = 0.15  # of the range of a single curve; other package builds give other curves, though similar ones
@@ -226,7 +226,7 @@ def describe_seeds(record: Record) -> str:
     if not is_finished(record):
         return f"{count} cut short"
     if record["mark"] is None:
-        return f"{count} seed{'s' * (count > 1)}"
+        return counted(count, "seed")
     return f"{count_reached(record)} of {count} reached"
 
 

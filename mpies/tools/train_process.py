@@ -5,14 +5,14 @@ import sys
 from collections.abc import Sequence
 
 from mpies.comm import mpiexec
-from mpies.errors import ConfigError
+from mpies.errors import ConfigError, counted
 
 
 class TrainProcessFailed(ConfigError):
     """Training on a number of ranks has ended with another exit code than 0.  reason: its last error, in one line."""
 
     def __init__(self, ranks: int, code: int, reason: str) -> None:
-        super().__init__(f"training on {ranks} ranks ended with code {code}: {reason}")
+        super().__init__(f"training on {counted(ranks, 'rank')} ended with code {code}: {reason}")
         self.code, self.reason = code, reason
 
 

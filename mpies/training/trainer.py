@@ -10,6 +10,7 @@ from mpies.comm import Communicator, RankLost
 from mpies.comm.stopwatch import stopwatch
 from mpies.comm.together import do_together
 from mpies.config.schema import Config
+from mpies.errors import counted
 from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.trackers.base import TextRow
@@ -206,4 +207,5 @@ class Trainer:
         lost = self.comm.repair()
         if self.comm.is_root:
             seconds = time.perf_counter() - began
-            log.warning("lost %s; %d ranks continue after %.3f s", lost, self.comm.size, seconds)
+            left = counted(self.comm.size, "rank")
+            log.warning("lost %s; training continues on %s after %.3f s", lost, left, seconds)

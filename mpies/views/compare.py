@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpies.errors import ConfigError
+from mpies.errors import ConfigError, counted
 from mpies.views.comparison_table import write_tables
 from mpies.views.curves import Floats
 from mpies.views.groups import Group, bootstrap_interval, group_by_task, interquartile_mean
@@ -80,7 +80,7 @@ def _draw_task(axes: "Axes", groups: Sequence[Group], axis: str, band: str, scal
         colour = COLOURS[number % len(COLOURS)]
         if len(y) > 1:
             axes.fill_between(x / size, sign * low, sign * high, color=colour, alpha=0.18, linewidth=0)
-        seeds = f"{len(y)} seed{'s' * (len(y) > 1)}"
+        seeds = f"{counted(len(y), 'seed')}"
         marks: dict[str, Any] = {
             "marker": MARKERS[(number + number // len(COLOURS)) % len(MARKERS)],  # another one when colours come again
             "markevery": (3 * number % 20, 20),

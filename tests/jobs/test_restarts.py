@@ -127,7 +127,7 @@ def test_a_lost_rank_is_survived_without_a_restart(start, folder):
     kill_all(ranks_of(process)[1:])
     assert process.wait(120) == 0
     said = (folder / "stderr.txt").read_text()
-    assert "1 ranks continue" in said and "restart" not in said and "help-mpi-ft" not in said
+    assert "training continues on 1 rank" in said and "restart" not in said and "help-mpi-ft" not in said
     assert [row["ranks"] for row in read_metrics(run)][0::11] == ["2", "1"]
 
 

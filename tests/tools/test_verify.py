@@ -61,7 +61,7 @@ def test_training_that_fails_is_one_line(write_config, tmp_path, monkeypatch):
     write_config(CONFIG.replace("function:sphere", "absent.py:value"))
     outcome = invoke("verify", "config.yaml", "--ranks", "1")
     assert outcome.code == 2 and outcome.stderr.count("\n") == 1
-    assert "training on 1 ranks ended with code 2: mpies: absent.py:value: there is no file" in outcome.stderr
+    assert "training on 1 rank ended with code 2: mpies: absent.py:value: there is no file" in outcome.stderr
 
 
 def test_several_ranks_are_refused_at_once_without_mpiexec(write_config, monkeypatch):

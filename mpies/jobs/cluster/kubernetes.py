@@ -16,7 +16,7 @@ import yaml
 
 from mpies.config.loading import as_yaml, flatten_settings, load_config, read_config, resolved
 from mpies.config.recipes import find_recipes
-from mpies.errors import ConfigError
+from mpies.errors import ConfigError, counted
 from mpies.jobs.cluster.submit import Echo, Job, describe, predict_run, repository_file, submit, write_file
 from mpies.jobs.cluster.submit_sweep import as_sweep_file
 from mpies.runs.files import default_out
@@ -376,6 +376,7 @@ def describe_cost(
     )
     unit = "core hours" if price is None else "of the currency of --price"
     return (
-        f"{found.folder}: {found.workers} workers x {found.ranks_per_worker} ranks, {generations:,} generations: "
-        f"{usual} {unit} with episodes as measured, at most {most}; less if the run is solved earlier"
+        f"{found.folder}: {counted(found.workers, 'worker')} x {counted(found.ranks_per_worker, 'rank')}, "
+        f"{counted(generations, 'generation')}: {usual} {unit} with episodes as measured, at most {most}; "
+        "less if the run is solved earlier"
     )

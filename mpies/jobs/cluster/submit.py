@@ -12,7 +12,7 @@ from pathlib import Path
 from mpies.config.loading import load_config
 from mpies.config.recipes import find_config
 from mpies.config.schema import StopSection
-from mpies.errors import ConfigError
+from mpies.errors import ConfigError, counted
 from mpies.runs.files import default_out, write_atomically
 from mpies.scaling.cost import predict_cost
 from mpies.scaling.model import find_workload, predict, read_constants
@@ -145,7 +145,7 @@ def time_limit(stop: StopSection, longest: float | None) -> int:
 
 def describe(job: Job) -> str:
     """A Job in one line."""
-    size = f"{job.nodes} nodes x {job.ranks_per_node} ranks, {job.memory / 2**30:.1f} GB each"
+    size = f"{counted(job.nodes, 'node')} x {counted(job.ranks_per_node, 'rank')}, {job.memory / 2**30:.1f} GB each"
     if job.longest is None:
         measure = f"mpies bench {shlex.quote(job.base or job.config)} --out FILE"
         return f"{size}; its duration was not measured: {measure}, then --constants FILE"

@@ -6,7 +6,7 @@ import click
 
 from mpies.comm import Communicator
 from mpies.comm.together import do_together
-from mpies.errors import FINISHED, escape
+from mpies.errors import FINISHED, counted, escape
 from mpies.jobs.dry_run import check_writable
 from mpies.jobs.rank import run_on_this_rank
 from mpies.jobs.sweep.training import SweepRequest, check_ranks_per_run
@@ -58,8 +58,8 @@ def describe_sweep(request: SweepRequest, ranks: int, node_ranks: int) -> list[s
     total = predict_sweep(forecast, folder, configs, ranks_per_run)
     usual, longest = total.usual, total.longest
     groups = -(-ranks // ranks_per_run)
-    division = f"in {groups} group{'s' * (groups > 1)} of {ranks_per_run}"
-    division = f"which share {left} trial{'s' * (left > 1)}" if 0 < left < groups else division
+    division = f"in {counted(groups, 'group')} of {ranks_per_run}"
+    division = f"which share {counted(left, 'trial')}" if 0 < left < groups else division
     dropped = "; most of them until they are dropped" if folder.halving else ""
     measured = "as bench measured them" if constants else "of the first policy, played here"
     on_node = min(ranks, node_ranks)
@@ -71,7 +71,7 @@ def describe_sweep(request: SweepRequest, ranks: int, node_ranks: int) -> list[s
         f"ranks               {ranks}, {division}",
         f"core hours          {_hours(usual)} or {_time(usual / ranks)} on these ranks, with episodes {measured}",
         f"at most             {_hours(longest)} or {_time(longest / ranks)}, with episodes as long as they can be",
-        f"memory of a node    {memory.total / 2**20:,.0f} MB with {on_node} rank{'s' * (on_node > 1)}, "
+        f"memory of a node    {memory.total / 2**20:,.0f} MB with {counted(on_node, 'rank')}, "
         f"{memory.shared / 2**20:,.0f} MB of it in shared memory",
         "",
         "nothing was written",

@@ -12,7 +12,7 @@ import numpy as np
 
 from mpies.comm import Communicator, RankLost
 from mpies.comm.together import do_together
-from mpies.errors import FAILED, FINISHED, REQUEUE, ConfigError, EnvironmentProblem
+from mpies.errors import FAILED, FINISHED, REQUEUE, ConfigError, EnvironmentProblem, counted
 from mpies.jobs.answers import JOB
 from mpies.jobs.finished_run import find_finished_run
 from mpies.jobs.goal import Goal
@@ -152,7 +152,7 @@ def open_folder(folder: SweepFolder, retries: bool) -> None:
 def check_ranks_per_run(wanted: int | None, ranks: int) -> None:
     """Raise ConfigError where a run is to have more than all ranks.  wanted: of a run; None where that is left open."""
     if wanted and wanted > ranks:
-        has = f"{ranks} rank{'s' * (ranks > 1)}"
+        has = counted(ranks, "rank")
         raise ConfigError(f"--ranks-per-run is {wanted}, but the job has {has}; lower it, or start more ranks")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.config.schema import Config
-from mpies.errors import ConfigError, NoTrajectory
+from mpies.errors import ConfigError, NoTrajectory, counted
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import play_alone
 from mpies.runs import ledger
@@ -196,8 +196,7 @@ def draw_slice(
     """A plot of the mean returns of `play_slice`, and of the path of the means projected onto its plane."""
     figure, plane = new_figure(
         width,
-        f"{trajectory.config.environment.id}: return around the final mean, "
-        f"{episodes} held-out episode{'s' * (episodes > 1)}",
+        f"{trajectory.config.environment.id}: return around the final mean, {counted(episodes, 'held-out episode')}",
     )
     contours = plane.contourf(steps[0], steps[1], returns, levels=15, cmap="viridis")
     x, y = ((trajectory.means - trajectory.means[-1]) @ axes.T).T
