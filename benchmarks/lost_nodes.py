@@ -3,6 +3,7 @@
     python benchmarks/lost_nodes.py --losses 30 --json FILE            as root; half killed, half with the network cut
     python benchmarks/lost_nodes.py --every 20 --minutes 15            a node lost or back every 20 s
     python benchmarks/lost_nodes.py --losses 2 --cut-at-stop           and one cut off when the run is asked to stop
+    python benchmarks/lost_nodes.py --losses 2 --rank-at-start         and a rank killed before all are connected
 
 Prints a line for each loss and return, then medians and the longest, and compares the digests with those of an
 undisturbed run on one rank.  Victims and moments come from --seed.
@@ -156,6 +157,7 @@ def main() -> None:
     parser.add_argument("--every", type=float, help="seconds; a node is lost or back so often, for --minutes")
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--cut-at-stop", action="store_true", help="cut a node off when the run is asked to stop")
+    parser.add_argument("--rank-at-start", action="store_true", help="kill a rank before all ranks are connected")
     parser.add_argument("--population", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path)
@@ -170,6 +172,8 @@ def main() -> None:
         with SshNodes(folder, NODES) as nodes:
             campaign = Campaign(nodes, folder, given.population, random.Random(given.seed))
             try:
+                if given.rank_at_start:
+                    nodes.kill_rank(nodes.names[-1])
                 campaign.wait(lambda: len(campaign.rows()) >= 3, "the start")
                 began = time.monotonic()
                 if given.every:

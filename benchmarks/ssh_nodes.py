@@ -144,11 +144,29 @@ class SshNodes:
         """Bring a node's network back."""
         self._ip("-n", self._space(name), "link", "set", "eth0", "up")
 
+    def kill_rank(self, name: str, within: float = 60.0) -> None:
+        """SIGKILL for one rank of MPI on a node, as soon as one is there.  within: seconds to wait for it."""
+        until = time.monotonic() + within
+        while time.monotonic() < until:
+            for pid in self._pids(name):
+                try:
+                    variables = Path(f"/proc/{pid}/environ").read_bytes()
+                except OSError:
+                    continue
+                if b"OMPI_COMM_WORLD_RANK=" in variables:
+                    os.kill(int(pid), signal.SIGKILL)
+                    return
+            time.sleep(0.01)
+        raise RuntimeError(f"{name} has no rank")
+
+    def _pids(self, name: str) -> list[str]:
+        command = ["ip", "netns", "pids", self._space(name)]
+        return subprocess.run(command, capture_output=True, text=True).stdout.split()
+
     def processes(self, name: str) -> list[str]:
         """The command lines of what runs on a node."""
-        pids = subprocess.run(["ip", "netns", "pids", self._space(name)], capture_output=True, text=True).stdout
         lines = []
-        for pid in pids.split():
+        for pid in self._pids(name):
             try:
                 lines.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip())
             except OSError:

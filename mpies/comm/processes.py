@@ -35,6 +35,17 @@ def variable_of_children(pid: int, name: str) -> list[str]:
     return found
 
 
+def variables_with(name: str, value: str) -> list[dict[str, str]]:
+    """The environments, each as names to values, of this user's processes that have a variable of this value."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().decode(errors="replace").split("\0")
+            if f"{name}={value}" in words:
+                found.append(dict(word.split("=", 1) for word in words if "=" in word))
+    return found
+
+
 def process_start(pid: int) -> int | None:
     """When a process of this host began, in clock ticks since boot; None where it does not run."""
     try:

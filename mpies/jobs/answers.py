@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from mpies.comm import mpiexec
-from mpies.comm.processes import kill_with_variable
+from mpies.comm.processes import kill_with_variable, variables_with
 from mpies.jobs.hosts import Host
 from mpies.runs.versions import OPTIONAL, versions
 
@@ -28,6 +28,14 @@ from mpies.runs.versions import versions
 end_leftovers(sys.argv[1])
 print(json.dumps(versions()))
 """
+PRINT_HAS_ALL_RANKS = """
+import sys
+from mpies.jobs.answers import has_all_ranks
+
+print(has_all_ranks(sys.argv[1]))
+"""
+LOCAL_RANK = "OMPI_COMM_WORLD_LOCAL_RANK"  # the variables in which Open MPI tells a rank its number on its host,
+LOCAL_SIZE = "OMPI_COMM_WORLD_LOCAL_SIZE"  # and how many its host has
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,24 @@ def end_leftovers(job: str) -> None:
     if job:
         kill_with_variable(JOB, job)
     mpiexec.remove_leftovers()
+
+
+def has_all_ranks(job: str) -> bool:
+    """Whether this host has all ranks of a job that were started on it.  True before the first one is there."""
+    found = [one for one in variables_with(JOB, job) if LOCAL_RANK in one and LOCAL_SIZE in one]
+    return not found or len({one[LOCAL_RANK] for one in found}) >= int(found[0][LOCAL_SIZE])
+
+
+def find_incomplete(hosts: Sequence[Host], way: str, job: str) -> set[str]:
+    """Names of the other hosts on which ranks of a job have ended.  A host that does not answer is left out."""
+
+    def ask(host: Host) -> bool:
+        command = command_on(host.name, [sys.executable, "-c", PRINT_HAS_ALL_RANKS, job], way)
+        return _run(command)[0].strip() == "False"
+
+    others = [host for host in hosts if not is_this_host(host.name)]
+    with ThreadPoolExecutor(max(1, min(CROWD, len(others)))) as pool:
+        return {host.name for host, is_incomplete in zip(others, pool.map(ask, others), strict=True) if is_incomplete}
 
 
 def is_this_host(name: str) -> bool:

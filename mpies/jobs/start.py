@@ -9,11 +9,11 @@ from pathlib import Path
 
 from mpies.comm.processes import variable_of_children
 from mpies.errors import UserError, counted
+from mpies.jobs.answers import LOCAL_SIZE, find_incomplete
 from mpies.jobs.hosts import Host
 from mpies.jobs.placement import Placement, count_ranks
 from mpies.jobs.progress import RunProgress
 
-LOCAL_SIZE = "OMPI_COMM_WORLD_LOCAL_SIZE"  # the variable in which Open MPI tells a rank how many its host has
 LOOK = 5.0  # seconds between two looks for hosts that have come back, and at runs that are finished
 TEARDOWN = 10.0  # seconds that mpirun may take to end when no rank writes any more, or one has ended at the start
 
@@ -88,26 +88,47 @@ class GrowthWatch:
 
 
 class StartUpWatch:
-    """Tells when a rank of this host has ended before all were connected.
+    """Tells when a rank has ended before all were connected.
 
     Under ULFM, mpirun leaves it to the other ranks to go on without one, but MPI_Init waits for it for ever.
+
+    mpirun: its process number.  executor: asks the other hosts.  way, job: as for `find_incomplete`.
     """
 
-    def __init__(self, mpirun: int, start: Start) -> None:
-        self._mpirun, self._start = mpirun, start
+    def __init__(self, mpirun: int, executor: Executor, start: Start, way: str, job: str) -> None:
+        self._mpirun, self._executor, self._start, self._way, self._job = mpirun, executor, start, way, job
         self._next = 0.0
         self._lacking_since: float | None = None
+        self._others_next = time.monotonic() + TEARDOWN
+        self._answer: Future[set[str]] | None = None  # of the other hosts
+        self._incomplete: set[str] = set()  # hosts on which ranks had ended at the look before
 
-    def has_hung(self) -> bool:
-        """Whether to end mpirun: no rank writes a run yet, and for TEARDOWN seconds ranks of this host are absent."""
+    def find_incomplete(self) -> str:
+        """The host that lacked ranks for TEARDOWN seconds, so that mpirun is to be ended; '' while there is none.
+
+        Also '' when a rank writes a run: then all were connected.
+        """
         now = time.monotonic()
         if self._start.length is not None or now < self._next:
-            return False
+            return ""
         self._next = now + 1.0
         sizes = variable_of_children(self._mpirun, LOCAL_SIZE)
         is_lacking = len(sizes) < int(next(iter(sizes), 0))
         self._lacking_since = (self._lacking_since or now) if is_lacking else None
-        return self._lacking_since is not None and now - self._lacking_since >= TEARDOWN
+        if self._lacking_since is not None and now - self._lacking_since >= TEARDOWN:
+            return "this host"
+        return self._look_at_others(now)
+
+    def _look_at_others(self, now: float) -> str:
+        hosts = self._start.hosts or []
+        if self._answer is None:
+            if len(hosts) > 1 and now >= self._others_next:
+                self._answer = self._executor.submit(find_incomplete, hosts, self._way, self._job)
+        elif self._answer.done():
+            answer, self._answer, self._others_next = self._answer.result(), None, now + TEARDOWN
+            again, self._incomplete = answer & self._incomplete, answer
+            return min(again, default="")
+        return ""
 
 
 class TeardownWatch:

@@ -260,7 +260,9 @@ class Supervisor:
         growth = GrowthWatch(
             self._placement, self._goal.growth_pays if self._goal.can_grow else None, self._looker, start
         )
-        start_up, teardown = StartUpWatch(process.pid, start), TeardownWatch(self._progress, start)
+        way = self._placement.way if self._placement else ""
+        start_up = StartUpWatch(process.pid, self._looker, start, way, self._goal.job)
+        teardown = TeardownWatch(self._progress, start)
         is_asked = False
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -273,8 +275,8 @@ class Supervisor:
                     return self._end(process, REQUEUE)
                 process.send_signal(signal.SIGUSR1)
                 is_asked = True
-            if start_up.has_hung():
-                self._report("ERROR", "a rank of this host ended before all ranks were connected")
+            if host := start_up.find_incomplete():
+                self._report("ERROR", f"a rank of {host} ended before all ranks were connected")
                 return self._end(process, FAILED)
             if teardown.has_hung(is_asked):
                 return self._end(process, REQUEUE if is_asked else FAILED)

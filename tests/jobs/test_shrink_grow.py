@@ -20,7 +20,7 @@ pytestmark = [
 
 def test_a_run_goes_on_without_lost_nodes_and_with_those_that_come_back(tmp_path):
     outcome, log = tmp_path / "outcome.json", tmp_path / "log.txt"
-    script, options = HOME / "benchmarks/lost_nodes.py", ["--losses", "2", "--cut-at-stop"]
+    script, options = HOME / "benchmarks/lost_nodes.py", ["--losses", "2", "--cut-at-stop", "--rank-at-start"]
     command = [sys.executable, script, *options, "--json", outcome, "--log", log]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{log.read_text()[-6000:]}"
@@ -29,6 +29,7 @@ def test_a_run_goes_on_without_lost_nodes_and_with_those_that_come_back(tmp_path
     assert found["summary"]["exit code"] == 75 and found["summary"]["stop"] < 40  # though mpirun waits for a lost node
     assert sorted(event["how"] for event in found["events"] if event["event"] == "loss") == ["cut", "killed"]
     said = log.read_text()
+    assert "ERROR supervisor: a rank of n3 ended before all ranks were connected" in said
     for event in found["events"]:
         word = {"loss": "the loss of", "return": "the return of"}[event["event"]]
         assert f"INFO supervisor: {word} {event['node']} cost " in said
