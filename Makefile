@@ -23,7 +23,7 @@ endif
 export PYTHONDONTWRITEBYTECODE :=
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 17
 
 $(VENV)/installed: setup.cfg setup.py pyproject.toml constraints.txt $(wildcard mpies/kernels/*.c mpies/kernels/*.h mpies/kernels/*.px[iy])
 	@if [ -z "$(PYTHON)" ]; then echo "make: no CPython >= 3.11 with venv found;" \
@@ -90,7 +90,7 @@ docs: install ## write docs/keys.md from the code, docs/recipes.md and docs/reci
 site: install ## build the site of the documents in build/site, and check its links
 	$(BIN)/python docs/build_site.py
 
-benchmark: install ## measure everything that benchmarks/README.md lists; two hours on a machine that does nothing else
+benchmark: install ## run what benchmarks/README.md marks with *; two hours on a machine that does nothing else
 	$(BIN)/python benchmarks/run.py
 
 PEERS := benchmarks/peers/.venv
@@ -100,9 +100,9 @@ $(PEERS)/installed: benchmarks/peers/requirements.txt
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/peers/requirements.txt
 	touch $@
 
-peers: $(PEERS)/installed ## build the environment of the peers that benchmarks are run beside
+peers: $(PEERS)/installed ## build the environment of the libraries that benchmarks compare with
 
-benchmark-peers: install peers ## measure beside EvoTorch, pycma, Nevergrad and evosax
+benchmark-peers: install peers ## compare the speed with EvoTorch, pycma, Nevergrad and evosax
 	$(BIN)/python benchmarks/run.py peers-lunar-lander peers-bipedal-walker peers-hopper
 
 clean: ## remove what the other targets made, but no runs

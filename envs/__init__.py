@@ -55,7 +55,8 @@ def make_env(
     rebuild, rebuild_every, timeout: as of GymnasiumEnv; EnvPool has no use for them.
     frame_skip: Atari frames for each step; None for the environment's own.
     instances: how many objects of it may exist at a time, as of GymnasiumEnv; not for EnvPool.
-    start_folder: where the relative path of your own file begins; None for the working directory.
+    start_folder: where the relative path of your own file begins, and where your own module may be; None for the
+    working directory.
     kwargs: for the environment's constructor.
     Raises EnvironmentProblem if there is no such environment or it cannot be used.
     """
@@ -93,6 +94,8 @@ def make_env(
     ):
         backend, make = "gym", functools.partial(gym_env.make, environment_id)
     else:
+        if ":" in environment_id:  # MODULE:ID, which gymnasium imports
+            own.search_in(start_folder or Path.cwd())
         backend, make = "gymnasium", functools.partial(gymnasium_registry.make, environment_id)
     build = functools.partial(make, max_steps, **kwargs)
     is_known = environment_id in CARRY_HISTORY | NO_HISTORY

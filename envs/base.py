@@ -209,6 +209,7 @@ class VectorEnv(ABC):
     timeout: seconds after which the environment itself ends an episode as failed; None if it does not.
     clock: tells the seconds that count for the timeout; a pause of the whole job, say, need not.
     instances: how many environment objects may exist at a time; None for no limit.
+    ignores_seed: whether two episodes with the same seed were seen to differ.
     numbers_episodes: whether `open` also takes seed + (k << SEED_BITS) for the k-th episode, k = 1, 2, ..., of an
     environment with that seed.  It is a function of (seed, k) and its actions, and faster to begin than with a new
     seed where k is larger than in the batches before.
@@ -229,6 +230,7 @@ class VectorEnv(ABC):
     clock: Callable[[], float] = staticmethod(time.monotonic)
     instances: int | None = None
     numbers_episodes: bool = False
+    ignores_seed: bool = False
     watch: Callable[[Any], None] | None = None
 
     @abstractmethod

@@ -169,6 +169,8 @@ class GymAdapter(gymnasium.Env[Any, Any]):
         if len(result) == 5:
             return result  # type: ignore[return-value]  # checked by whoever unpacks it
         observation, reward, done, info = result
+        if not isinstance(info, dict):
+            raise EnvironmentProblem(f"the info of step must be a dict, but is {describe_value(info)}")
         truncated = bool(info.get("TimeLimit.truncated", False))
         return observation, reward, bool(done) and not truncated, truncated, info
 

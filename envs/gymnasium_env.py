@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from mpies.envs.base import EnvironmentProblem, EpisodeBatch, VectorEnv
 from mpies.envs.interrupt import is_interrupt
-from mpies.envs.messages import describe_error, explain_build_errors
-from mpies.envs.probe import carries_history
+from mpies.envs.messages import describe_error, describe_value, explain_build_errors
+from mpies.envs.probe import carries_history, ignores_seed
 from mpies.envs.spaces import action_maker, interface_of, observation_writer
 from mpies.envs.trial import SEEDS, play_one_step
 
@@ -62,7 +62,7 @@ class GymnasiumEnv(VectorEnv):
         self.name, self.build, self.backend = name, build, backend
         self.timeout = timeout if threading.current_thread() is threading.main_thread() else None
         self.instances, self._is_known = instances, is_known
-        self._rebuild_every = 1 if rebuild else rebuild_every
+        self._rebuild_every: int | None = None
         self._has_close_failed = False
         if instances is not None:
             self.slots = self.largest = min(self.slots, instances)
@@ -73,9 +73,11 @@ class GymnasiumEnv(VectorEnv):
         self.write_observation = observation_writer(self.observation_space)
         self.make_action = action_maker(self.action_space)
         self._idle = [(first, 0)]  # each with the number of episodes it has played
-        if rebuild is None and carries_history(self):
-            self._rebuild_every = 1
+        if rebuild is None and carries_history(self):  # which needs an object that is not replaced meanwhile
             self.close()
+            rebuild, self._rebuild_every = True, 1
+            self.ignores_seed = ignores_seed(self)
+        self._rebuild_every = 1 if rebuild else rebuild_every
 
     def open(self, seeds: Sequence[int], is_training: bool = False) -> _GymnasiumBatch:
         return _GymnasiumBatch(self, seeds)
@@ -86,7 +88,7 @@ class GymnasiumEnv(VectorEnv):
 
     def give_back(self, environment: gymnasium.Env[Any, Any], played: int) -> None:
         """Keep an object for later episodes, or close it once it has played enough.  played: how many by now."""
-        if played == self._rebuild_every:
+        if self._rebuild_every is not None and played >= self._rebuild_every:
             self._close(environment)
         else:
             self._idle.append((environment, played))
@@ -237,6 +239,8 @@ class _GymnasiumBatch(EpisodeBatch):
         for name in names:
             if name not in info:
                 raise EnvironmentProblem(f"{self._env.name} has no {name!r} in its info, only {sorted(info)}")
+            if np.asarray(info[name]).dtype.kind not in "biuf":  # NumPy takes None for NaN
+                raise EnvironmentProblem(f"info[{name!r}] must hold numbers, but is {describe_value(info[name])}")
         behaviour = np.concatenate([np.ravel(info[name]).astype(np.float64) for name in names])
         expected = self._env.behaviour_size
         if expected not in (0, len(behaviour)):

@@ -74,6 +74,10 @@ def _make_atari(
 
     Observations are 4 grey frames of 84 x 84 pixels.  An episode begins with up to 30 no-ops and lasts all lives.
     """
+    if "frameskip" in kwargs:  # the preprocessing skips frames in place of the emulator
+        raise EnvironmentProblem(
+            f"{environment_id}: kwargs.frameskip is not for kwargs: use environment.frame_skip; remove it"
+        )
     import ale_py
     import gymnasium
     from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TimeLimit

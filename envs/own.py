@@ -58,6 +58,7 @@ def find(environment_id: str, folder: Path | None = None) -> Callable[..., Any]:
     source, _, name = environment_id.rpartition(":")
     module = _load(environment_id, source, folder or Path.cwd())
     if not hasattr(module, name):
+        sys.modules.pop(module.__name__ if source.endswith(".py") else "", None)  # it is read again when it is mended
         has = [known for known, value in vars(module).items() if callable(value) and not known.startswith("_")]
         raise EnvironmentProblem(f"{environment_id}: {source} has no {name}; it has {', '.join(has) or 'no callable'}")
     value = getattr(module, name)
@@ -78,6 +79,7 @@ def _load(environment_id: str, source: str, folder: Path) -> ModuleType:
     key = f"{_PREFIX}{path}"
     try:
         if not source.endswith(".py"):
+            search_in(folder)
             return importlib.import_module(source)
         if not path.is_file():
             raise EnvironmentProblem(f"{environment_id}: there is no file {source} in {folder}")
@@ -95,6 +97,16 @@ def _load(environment_id: str, source: str, folder: Path) -> ModuleType:
         if is_interrupt(error):
             raise
         raise EnvironmentProblem(f"{environment_id}: {source} cannot be imported ({describe_error(error)})") from error
+
+
+def search_in(folder: Path) -> None:
+    """Let imports find the modules of a folder, after those of all other places, in the rest of this process.
+
+    Ranks are started as `python -m mpies`, which finds the modules of its working directory; `mpies` itself does not.
+    """
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    importlib.invalidate_caches()
 
 
 @contextlib.contextmanager

@@ -102,6 +102,11 @@ def carries_history(env: VectorEnv, steps: int = 50) -> bool:
     return trace(env, SEED, steps) != first
 
 
+def ignores_seed(env: VectorEnv, steps: int = 50) -> bool:
+    """Whether an episode of `env`, which plays each in a new object, differs from another one with the same seed."""
+    return trace(env, SEED, steps) != trace(env, SEED, steps)
+
+
 def memory_growth(env: VectorEnv, episodes: int, steps: int) -> int:
     """Bytes by which this process grows while it plays `episodes` episodes of at most `steps` steps.
 

@@ -84,7 +84,9 @@ def _action_parts(space: Any) -> Iterator[Discrete | Continuous | Binary]:
     if isinstance(space, spaces.Discrete):
         yield Discrete(int(space.n))
     elif isinstance(space, spaces.Box):
-        yield Continuous(np.asarray(space.low, np.float32).ravel(), np.asarray(space.high, np.float32).ravel())
+        with np.errstate(over="ignore"):  # a bound that is too large for float32 is none
+            low, high = (np.asarray(bound, np.float32).ravel() for bound in (space.low, space.high))
+        yield Continuous(low, high)
     elif isinstance(space, spaces.MultiDiscrete):
         yield from (Discrete(count) for count in space.nvec.ravel().tolist())
     elif isinstance(space, spaces.MultiBinary):

@@ -70,7 +70,7 @@ class TaskEnv(VectorEnv):
         self.slots, self.smallest, self.largest = env.slots, env.smallest, env.largest
         self.low_water, self.divisor = env.low_water, env.divisor
         self.timeout, self.backend, self.instances = env.timeout, env.backend, env.instances
-        self.numbers_episodes = env.numbers_episodes
+        self.numbers_episodes, self.ignores_seed = env.numbers_episodes, env.ignores_seed
 
     def open(self, seeds: Sequence[int], is_training: bool = False) -> _TaskBatch:
         batch = self._env.open(seeds, is_training)

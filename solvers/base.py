@@ -33,7 +33,8 @@ class Proposal:
     """What rank 0 sends of a generation: vectors to every rank, and rows to the shared memory of every node.
 
     mean: (d,), what is evaluated and saved.
-    rows: (r, d); None if the solver has none, or if the rows sent before are still valid.
+    rows: (r, d); None if the solver has none, or if the rows sent before are still valid.  The first proposal after
+    `begin` or `restore` has them, since a process that goes on has none of those sent before.
     Subclasses add vectors of their own.
     """
 
@@ -186,14 +187,19 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
             member -= 1
         row, is_second = divmod(member, 2) if options.antithetic else (member, 0)
         sign = -1 if is_second else 1
-        if self.directions.has_products:
+        if self.directions.has_products and type(self).sample is Solver.sample:  # faster than by the direction
             scale = self._scale_of(proposal)
             self.directions.sample(self.table, indices[row], proposal.mean, sign * scale, out)
             return (0.0,) * self.payload_size
         return self.sample(proposal, self.directions.row(self.table, indices, row), sign, out)
 
     def noise(self, index: int) -> FloatArray:
-        """The noise row (d,) at an index: a view into the table, not to be written to."""
+        """The noise row (d,) at an index: a view into the table, not to be written to.
+
+        Raises ValueError where noise rows are not the directions; `sample` gets those.
+        """
+        if not self.directions.are_rows:
+            raise ValueError("noise(index) is a direction with noise.kind full only; sample gets those of other kinds")
         return self.table[index : index + self.dimension]
 
     def sample(self, proposal: ProposalT, noise: FloatArray, sign: int, out: FloatArray) -> Sequence[float]:

@@ -68,6 +68,11 @@ class Directions:
         """Whether a part of the direction is a low-rank product, so that a noise row is shorter than d."""
         return self.length < self.dimension
 
+    @property
+    def are_rows(self) -> bool:
+        """Whether the noise rows are the directions as they are."""
+        return not self.has_products
+
     @functools.cached_property
     def length(self) -> int:
         """Number of normals in a noise row."""
@@ -79,12 +84,16 @@ class Directions:
         return 0
 
     def row(self, table: FloatArray, indices: npt.NDArray[np.int64], number: int) -> FloatArray:
-        """The direction (d,) of noise row `number` of a population where there are no products; not to be written to.
+        """The direction (d,) of noise row `number` of a population; not to be written to.
 
         indices: (k,) of all noise rows of the population.
         """
         index = indices[number]
-        return table[index : index + self.dimension]
+        if not self.has_products:
+            return table[index : index + self.dimension]
+        direction = np.empty(self.dimension, table.dtype)
+        self.sample(table, index, np.zeros(1, table.dtype), np.ones(1, table.dtype), direction)
+        return direction
 
     def sample(self, table: FloatArray, index: int, mean: FloatArray, scale: FloatArray, out: FloatArray) -> None:
         """Write mean + scale * direction into `out` (d,).  index: of the noise row.  mean: (d,).  scale: (1,)."""

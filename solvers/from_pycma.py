@@ -151,4 +151,5 @@ class CMAES(ExternalSolver[CMAESOptions]):
         return self.strategy.result.xfavorite
 
     def report(self) -> dict[str, float]:
-        return {"sigma": float(self.strategy.sigma), "restarts": float(self.restarts)}
+        own = getattr(self.strategy.sm, "sigma", 1.0)  # of VkD, whose sampler adapts the step size itself
+        return {"sigma": float(self.strategy.sigma * own), "restarts": float(self.restarts)}

@@ -137,7 +137,9 @@ class NoveltyES(Solver[NoveltyESOptions, Turn]):
         novelties = novelty(results.behaviours[1:], archive, self.options.neighbours)
         share = float(proposal.share[0])
         ranks = share * centred_ranks(returns).astype(np.float64)
-        ranks += (1 - share) * centred_ranks(np.where(np.isnan(returns), np.nan, novelties)).astype(np.float64)
+        # A behaviour that is not finite is never archived, so it would stay the most novel one for ever.
+        is_known = np.isfinite(novelties) & ~np.isnan(returns)
+        ranks += (1 - share) * centred_ranks(np.where(is_known, novelties, np.nan)).astype(np.float64)
         return fold_pairs(ranks[None].astype(self.dtype), no_square(len(ranks)))
 
     def update(self, proposal: Turn, results: Results, moments: FloatArray) -> None:

@@ -32,6 +32,10 @@ class OrthogonalDirections(Directions):
     _known: dict[bytes, FloatArray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
+    def are_rows(self) -> bool:
+        return False
+
+    @property
     def memory(self) -> int:
         return KEPT * 4 * self.population * self.dimension
 

@@ -104,11 +104,7 @@ class OwnSolver(Solver[Any, Any]):
             raise self._raised("write", error) from error
         if payload is None and not self.payload_size:
             payload = ()
-        if not isinstance(payload, tuple | list | np.ndarray) or len(payload) != self.payload_size:
-            raise self._problem(
-                f"write and sample must return {self.payload_size} numbers (payload_size in the class), but returned "
-                f"{describe(payload)}"
-            )
+        self._check_payload(payload)
         if not self._has_written:
             self._has_written = True
             if self._is_started and self._is_check_due:
@@ -216,6 +212,13 @@ class OwnSolver(Solver[Any, Any]):
                 "options, the dimension and the noise table: put what they need into the proposal"
             )
 
+    def _check_payload(self, payload: Any) -> None:
+        wanted = f"write and sample must return {self.payload_size} numbers (payload_size in the class), but returned"
+        if not isinstance(payload, tuple | list | np.ndarray) or len(payload) != self.payload_size:
+            raise self._problem(f"{wanted} {describe(payload)}")
+        if wrong := [number for number in payload if _kind_of(number) not in "biuf" or np.ndim(number)]:
+            raise self._problem(f"{wanted} {describe(wrong[0])} among them")
+
     def _check_proposal(self, proposal: Any) -> None:
         expected, wanted = type(self).Proposal, f"propose must return a {type(self).Proposal.__name__}"
         if type(proposal) is not expected:
@@ -233,8 +236,29 @@ class OwnSolver(Solver[Any, Any]):
                     self._check_rows(value)
             elif not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in "biuf":
                 raise self._problem(f"{wanted} of vectors of numbers, but its {entry.name} is {describe(value)}")
+            elif not value.dtype.isnative:  # a broadcast sends the bytes as they are
+                raise self._problem(
+                    f"{wanted} of vectors in the byte order of this machine, but its {entry.name} has the other one; "
+                    "convert it, for instance by astype(np.float32)"
+                )
         if (count := len(proposal.vectors())) > MOST_VECTORS:
             raise self._problem(f"{wanted} of at most {MOST_VECTORS} vectors, but it has {count}; join some of them")
+        self._check_fields(proposal)
+
+    def _check_fields(self, proposal: Proposal) -> None:
+        """Raise SolverProblem where other ranks cannot make the proposal again from its vectors."""
+        name, vectors = type(proposal).__name__, proposal.vectors()
+        try:
+            again = type(proposal)(*vectors).vectors()
+            pairs = zip(again, vectors, strict=True)
+            is_same = all(one is other or np.array_equal(one, other, equal_nan=True) for one, other in pairs)
+        except RAISED:
+            is_same = False
+        if not is_same:
+            raise self._problem(
+                f"other ranks make a {name} from its vectors in the order of its fields, but that fails or gives other "
+                "vectors; let the constructor take and keep them so, as @dataclass(frozen=True) without kw_only does"
+            )
 
     def _check_rows(self, rows: Any) -> None:
         """Raise SolverProblem for rows that do not fit into the shared memory of a node."""

@@ -100,7 +100,8 @@ class PEPG(Solver[PEPGOptions, Gaussian]):
             share = np.zeros(len(fitness))
             share[best_first(fitness)[:elite]] = 1 / elite
             linear = share[0::2] - share[1::2]
-        deviation = 1.0 if options.rank_fitness else (fitness.std() or 1.0)
+        # equal values may have a deviation above 0 by rounding
+        deviation = 1.0 if options.rank_fitness or not np.ptp(fitness) else fitness.std() or 1.0
         square = ((plus + minus) / 2 - baseline) / (len(fitness) * deviation)
         return Weights(linear[None].astype(self.dtype), square[None].astype(self.dtype))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from mpies.solvers.ars import ARS
 from mpies.solvers.base import Solver
@@ -66,6 +66,17 @@ def _load_solver(kind: str, path: Path, name: str, folder: Path, importing: Impo
     if not location.is_file():
         raise ValueError(f"must name a file that exists, but there is no {path} in {folder}")
     module = _import_file(path, location, importing)
+    try:
+        solver = _find_class(module, path, name)
+    except ValueError:
+        sys.modules.pop(module.__name__, None)  # it is read again once the user has mended it
+        raise
+    members = {"Options": check_options(solver.Options, kind, str(location)), "_kind": kind, "_file": str(location)}
+    return type(name, (OwnSolver, solver), members)
+
+
+def _find_class(module: ModuleType, path: Path, name: str) -> SolverClass:
+    """The complete solver class `name` of a user's module.  path: of its file, for messages."""
     if not hasattr(module, name):
         has = [
             known for known, value in vars(module).items() if _is_solver(value) and value.__module__ == module.__name__
@@ -85,8 +96,7 @@ def _load_solver(kind: str, path: Path, name: str, folder: Path, importing: Impo
     missing = sorted(solver.__abstractmethods__)
     if missing:
         raise ValueError(f"must name a complete solver, but {name} in {path} lacks {', '.join(missing)}")
-    members = {"Options": check_options(options, kind, str(location)), "_kind": kind, "_file": str(location)}
-    return type(name, (OwnSolver, solver), members)
+    return cast(SolverClass, solver)
 
 
 def _is_solver(value: object) -> bool:

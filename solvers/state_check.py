@@ -68,6 +68,11 @@ class StateCheck:
                     f"`{name}` does not come back from a checkpoint as it was ({kind} of shape {shape} before, "
                     f"{now[0]} of shape {now[1]} after); keep it as a Python number or as an array"
                 )
+        if self.solver.rows and copied.ask().rows is None:
+            return (
+                "propose returns no rows after begin or restore, but a run that goes on has none of those that were "
+                "sent before; send them in the first proposal after each of these"
+            )
         after, names = _bits_of(self.solver.state()), list(self.hidden)
 
         def is_same(given: Sequence[str]) -> bool:

@@ -1,6 +1,7 @@
-"""What the documents name exists: keys, commands, links.  And they are short sentences."""
+"""What the documents name exists: keys, commands, files, imports, links.  And they are short sentences."""
 
 import ast
+import importlib
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from mpies.config.reference import describe_keys
 from tests.support import HOME, load_script
 
 SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")
-README = HOME / "README.md"
+README, BENCHMARKS = HOME / "README.md", HOME / "benchmarks" / "README.md"
 PAGES = [*sorted((HOME / "docs").glob("*.md")), README]
 RESULTS = sorted((HOME / "docs" / "recipes").glob("*.md"))  # a page for each recipe
 
@@ -134,6 +135,21 @@ def test_every_command_that_a_page_mentions_has_these_options(page):
             assert ended.exit_code == 0  # --help
 
 
+@pytest.mark.parametrize("page", [*PAGES, BENCHMARKS], ids=str)
+def test_files_of_the_code_that_a_page_names_exist(page):
+    named = re.findall(r"\b((?:mpies|solvers|envs|tests|benchmarks|slurm)/[\w/-]+\.\w+)", page.read_text())
+    assert not [name for name in named if not (HOME / name).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_names_that_a_page_imports_from_mpies_exist(page):
+    for module, names in re.findall(r"^ *from (mpies[\w.]*) import ([\w, ]+)", page.read_text(), re.M):
+        for name in names.split(","):
+            assert hasattr(importlib.import_module(module), name.strip()), f"{module}: {name}"
+    for module, name in re.findall(r"\b(mpies\.[a-z_]+(?:\.[a-z_]+)*)\.([A-Z]\w+)", page.read_text()):
+        assert hasattr(importlib.import_module(module), name), f"{module}: {name}"
+
+
 def anchors(page):
     """The anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
@@ -160,13 +176,25 @@ def test_the_tables_of_time_to_the_score_are_those_of_the_recorded_figures():
     assert "\n".join(script.table(rows)) + "\n" in (HOME / "benchmarks/README.md").read_text()
 
 
+def test_the_table_of_low_rank_noise_has_the_recorded_figures():
+    rows = json.loads((HOME / "benchmarks/results/between_rollouts_low_rank.json").read_text())
+    text = (HOME / "docs/solvers.md").read_text()
+    for full, low in zip(rows[::2], rows[1::2], strict=True):
+        normals, *seconds = re.findall(rf"\| {full['dimension']:,} \| (.*) \| (.*) \| (.*) \|", text)[0]
+        assert normals == f"{full['normals']:,}, low rank {low['normals']:,}"
+        for cell, of in zip(
+            seconds, (lambda row: row["seconds"]["moments"], lambda row: row["between_seconds"]), strict=True
+        ):
+            assert cell == f"{1000 * of(full):.0f} ms, low rank {1000 * of(low):.2g} ms"
+
+
 def test_the_readme_leads_to_every_page():
     text = README.read_text()
     assert len(text.splitlines()) <= 150
     assert not [page.name for page in PAGES[:-1] if f"(docs/{page.name}" not in text]
 
 
-@pytest.mark.parametrize("page", [*PAGES[:-1], *RESULTS], ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", [*PAGES[:-1], *RESULTS, BENCHMARKS], ids=lambda p: p.stem)
 def test_a_page_opens_with_what_the_reader_can_do_after_it(page):
     assert re.match(r"# .+\n\nAfter this page,? you (can|know) ", page.read_text())
 
@@ -175,3 +203,9 @@ def test_no_sentence_has_more_than_30_words():
     script = [sys.executable, HOME / "benchmarks" / "readability.py", "--check"]
     done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_sentence_about_benchmarks_has_more_than_30_words():
+    script = load_script("benchmarks/readability.py")
+    sentences = script.split_sentences(BENCHMARKS.read_text())
+    assert sentences and not [line for line in sentences if script.count_words(line) > script.MOST_WORDS]

@@ -51,7 +51,7 @@ gke-manifests: ## write OVERLAY with IMAGE in it to build/gke.yaml
 		> $(GKE_BUILD)/gke/kustomization.yaml
 	kubectl kustomize $(GKE_BUILD)/gke > $(GKE_BUILD)/gke.yaml
 
-gke-train: gke-manifests ## push the image and start OVERLAY on the cluster, or go on with its run
+gke-train: gke-manifests ## push the image and start OVERLAY on the cluster, or continue its run
 	$(CONTAINER) push $(IMAGE)
 	kubectl --context $(CONTEXT) delete mpijob mpies --ignore-not-found
 	kubectl --context $(CONTEXT) apply -f $(GKE_BUILD)/gke.yaml

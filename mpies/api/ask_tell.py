@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.api.domain import Bounds, Domain, Vector
-from mpies.config.loading import find_solver_class, validate_config
+from mpies.config.loading import as_plain, find_solver_class, validate_config
 from mpies.envs.messages import describe_value
 from mpies.errors import ConfigError, RunError, UserError, explain_os_error
 from mpies.paths import absolute
@@ -94,7 +94,7 @@ class AskTell:
         needs = {"noise_size": size * self.noise_size, SOLVER: size // 4 * solver.options.memory(dimension)}
         require_memory({**needs, "the population": 3 * size * members * dimension})
         solver.start(self.domain.to_solver(self._x0))
-        self._loop = SolverLoop(solver, table=build_table(self.noise_size, seed, solver.dtype))
+        self._loop = SolverLoop(solver, table=build_table(self.noise_size, self.seed, solver.dtype))
         self._members: FloatArray | None = None  # (n, d), those asked for and not told yet
         self._behaviour_size = 0  # b of the behaviours told; 0 before the first
         self.best_x: FloatArray | None = None
@@ -107,8 +107,8 @@ class AskTell:
         options = _name_sigma(self.kind, options)
         environment = {"id": "function:sphere", "dimension": max(2, self.dimension)}  # stands for any function
         values = {"seed": self.seed, "environment": environment, "solver": {"kind": self.kind, **options}}
-        config = validate_config(values, f"solver {self.kind}")
-        self.seed = int(config.seed)  # of a NumPy integer, too
+        config = validate_config(as_plain(values), f"solver {self.kind}")
+        self.seed = config.seed  # a number of Python's, also where it was given as another
         if refusal := config.solver.refusal(self.dimension):
             raise ConfigError(refusal)
         self.options = config.solver
@@ -188,6 +188,7 @@ class AskTell:
             "noise_size": self.noise_size or None,
             "options": self.options.model_dump(mode="json", exclude={"episodes", "integers"}),
             "is_asked": self._members is not None,
+            "behaviour_size": self._behaviour_size,
         }
         arrays = {
             **{f"solver/{name}": value for name, value in self.solver.state().items()},
@@ -211,12 +212,13 @@ class AskTell:
             )
         settings = json.loads(attributes["ask_tell"])
         options, is_asked = settings.pop("options"), settings.pop("is_asked")
+        behaviour_size = settings.pop("behaviour_size", 0)  # older files lack it
         bounds = arrays["low"], arrays["high"]
         loaded = cls(
             options.pop("kind"), arrays["x0"], bounds=bounds, integers=arrays["integers"], **settings, **options
         )
         loaded.solver.restore(select(arrays, "solver/"))
-        loaded.evaluations = int(arrays["evaluations"])
+        loaded.evaluations, loaded._behaviour_size = int(arrays["evaluations"]), behaviour_size
         if "best_x" in arrays:
             loaded.best_x, loaded.best_value = arrays["best_x"], float(arrays["best_value"])
         if is_asked:

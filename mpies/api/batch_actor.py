@@ -1,6 +1,7 @@
 """A saved policy that acts on batches of observations in the environment's own form, episode by episode or in step."""
 
 import contextlib
+import threading
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,7 @@ class BatchActor:
         stack[:] = parameters
         self._actor = self.policy.bind(stack)
         self._actor.begin(0)
+        self._lock = threading.Lock()  # the actor has one memory and one set of buffers
         self._has_noise = True  # whether `begin_noise` must be called before the next actions without noise
         steps = (np.zeros((), np.int64),) if self._actor.wants_steps else ()
         self.initial: State = (*(values[0].copy() for values in self._actor.memory), *steps)
@@ -89,12 +91,13 @@ class BatchActor:
     ) -> npt.NDArray[Any]:
         """Actions (n,) int32 or (n, a) float32 for observations (n, o).  state: changed in place.
 
+        Several threads may call it; they take turns.
         seeds: (n,) of what the policy draws; None takes the most likely actions.
         """
         actor, memory = self._actor, self._actor.memory
         inputs = observations
         actions = []
-        with np.errstate(all="ignore"):
+        with self._lock, np.errstate(all="ignore"):
             if self.normalization is not None:
                 inputs = np.empty_like(observations)
                 mean, deviation = self.normalization

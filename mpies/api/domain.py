@@ -39,8 +39,10 @@ class Domain:
         """The domain of these arguments of AskTell and minimize.  Raises UserError, in one line, where one is wrong."""
         if bounds is None:
             bounds = (None, None)
-        elif not isinstance(bounds, tuple | list | np.ndarray) or len(bounds) != 2:
-            hint = "; for pairs of them, give tuple(zip(*pairs))" if np.ndim(bounds) == 2 else ""  # type: ignore[arg-type]
+        given = bounds.tolist() if isinstance(bounds, np.ndarray) else bounds
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            is_pairs = isinstance(given, tuple | list) and all(isinstance(one, tuple | list) for one in given)
+            hint = "; for pairs of them, give tuple(zip(*pairs))" if is_pairs else ""
             raise UserError(f"bounds must be (low, high), but is {describe_value(bounds)}{hint}")
         low, high = (
             _read_bound(name, bound, dimension, default)

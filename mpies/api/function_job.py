@@ -163,10 +163,11 @@ def _pack(function: Function) -> bytes:
 
 def _forward(stream: IO[bytes], written: deque[str]) -> None:
     """Copy what the ranks write to standard error, and remember the last lines."""
-    for line in stream:
-        written.append(line.decode(errors="replace"))
-        sys.stderr.write(written[-1])
-        sys.stderr.flush()
+    with stream:
+        for line in stream:
+            written.append(line.decode(errors="replace"))
+            sys.stderr.write(written[-1])
+            sys.stderr.flush()
 
 
 def main(address: str) -> None:

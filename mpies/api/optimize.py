@@ -19,12 +19,15 @@ from mpies.api.function_ranks import Evaluated, Function, FunctionRanks
 from mpies.comm import Communicator, connect
 from mpies.comm.together import CollectiveError, do_together
 from mpies.envs.messages import describe_error, describe_value
-from mpies.errors import FAILED, ConfigError, UserError, error_of_kind, escape
+from mpies.errors import FAILED, USER_ERRORS, ConfigError, UserError, error_of_kind, escape
 from mpies.solvers.noise import FloatArray
 from mpies.threads import warn_of_threads
 
 Row = dict[str, float | int]
 Callback = Callable[[AskTell, Row], object]
+
+# What all ranks raise together, so that none has to end the others.
+OF_ALL_RANKS: tuple[type[BaseException], ...] = (*USER_ERRORS, KeyboardInterrupt)
 
 
 @dataclass(frozen=True)
@@ -168,7 +171,7 @@ def _optimize(f: Function, make: Callable[[], AskTell], limits: Limits, ranks: i
         warn_of_threads(comm.node_size)
     try:
         return _result(_search_together(f, make, limits, comm))
-    except (UserError, KeyboardInterrupt):  # of all ranks
+    except OF_ALL_RANKS:
         raise
     except BaseException:
         if comm.size > 1 and not comm.is_root:  # the other ranks would wait for ever

@@ -73,12 +73,19 @@ class Policy:
 
         Raises RunError or ConfigError.
         """
-        return cls(load_policy(absolute(find_policy(path))))
+        try:
+            return cls(load_policy(absolute(find_policy(path))))
+        except OSError as error:  # such as another user's folder
+            raise RunError(f"{path}: cannot be read ({error.strerror}); give another path") from None
 
     @property
     def parameters(self) -> npt.NDArray[np.float32]:
         """A copy of the parameters (d,); of a test function, the point."""
         return np.array(self._saved.arrays["parameters"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies, and other processes, get: all but the compiled actor, which they build again."""
+        return {**self.__dict__, "_actor": None}
 
     def __repr__(self) -> str:
         kind, size = self.config.policy.kind, self._saved.arrays["parameters"].size

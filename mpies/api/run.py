@@ -1,6 +1,8 @@
 """A run directory in Python: its metrics, its policies, and what its ledger tells of the past."""
 
+import contextlib
 import html
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -59,13 +61,11 @@ class Run:
 
     def __init__(self, path: str | Path) -> None:
         self.path = absolute(path)
-        is_below = self.path.is_relative_to(start_folder())
-        self._name = str(self.path.relative_to(start_folder()) if is_below else path)  # for messages
-        if not (self.path / "config.yaml").is_file():
-            if self.path.is_file():
-                raise RunError(f"{path}: is a file, not a run; open policy files with mpies.Policy.load")
-            problem = "contains no run" if self.path.is_dir() else "there is no such directory"
-            raise RunError(f"{path}: {problem}; give the directory of a run")
+        self._name = str(path)  # for messages
+        with contextlib.suppress(FileNotFoundError, ValueError):  # the working directory was removed; it is not above
+            self._name = str(self.path.relative_to(start_folder()))
+        if problem := _find_problem(self.path):
+            raise RunError(f"{path}: {problem}")
         self._view = RunView(self.path)
         self._replay: Replay | None = None
         self._replay_stamp: tuple[int, int, int] | None = None  # of config.yaml when the replay was begun
@@ -187,6 +187,19 @@ class Run:
             return f"<div>{html.escape(f'{self!r}: {error}')}</div>"
 
 
+def _find_problem(path: Path) -> str:
+    """Why a path leads to no run, and what to give in its place; '' where it leads to one."""
+    try:
+        if (path / "config.yaml").is_file():
+            return ""
+        if path.is_file():
+            return "is a file, not a run; open policy files with mpies.Policy.load"
+        problem = "contains no run" if path.is_dir() else "there is no such directory"
+    except OSError as error:  # such as another user's folder
+        problem = f"cannot be read ({error.strerror})"
+    return f"{problem}; give the directory of a run"
+
+
 def _check_number(name: str, value: Any, smallest: int) -> int:
     """The value as an int.  Raises RunError where it is none or too small."""
     is_number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
@@ -203,6 +216,6 @@ def load(path: str | Path) -> Run:
 def list_runs(folder: str | Path = "runs") -> list[Run]:
     """The runs below a folder, by name.  Raises RunError where there is no such folder."""
     place = absolute(folder)
-    if not place.is_dir():
+    if not os.path.isdir(place):  # false for a name that no folder can have
         raise RunError(f"{folder}: there is no such folder; give the one that contains your runs")
     return [Run(place / name) for name in find_runs(place)]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from mpies.api.job import Messages
 from mpies.api.run import Run, load
-from mpies.api.training import as_plain, ranks_of_this_job
-from mpies.config.loading import as_yaml, resolved
+from mpies.api.training import ranks_of_this_job
+from mpies.config.loading import as_plain, as_yaml
 from mpies.config.messages import quoted
 from mpies.config.schema import Config
 from mpies.errors import FINISHED, REQUEUE, ConfigError
@@ -149,7 +149,7 @@ def _describe(config: Any, vary: dict[str, Any], options: SweepOptions) -> Sweep
         return load_sweep(config, vary, options)
     if not isinstance(config, Mapping | Config):
         raise ConfigError(f"config must be a path, a recipe's name, a mapping or a Config, but is {config!r}")
-    values = resolved(config) if isinstance(config, Config) else as_plain(config)
+    values = as_plain(config)
     values = values if "base" in values else {"base": values}
     return read_sweep(values, "config", vary, options)
 

@@ -16,7 +16,7 @@ from mpies.api.job import train_as_job
 from mpies.api.run import Run, load
 from mpies.comm import Communicator, connect
 from mpies.comm.together import CollectiveError
-from mpies.config.loading import load_config, make_config, resolved
+from mpies.config.loading import as_plain, load_config, make_config
 from mpies.config.schema import Config
 from mpies.errors import FAILED, ConfigError, TrainingFailed, escape
 from mpies.jobs.logs import StandardErrorHandler, log_to
@@ -100,27 +100,13 @@ def _make_request(
         )
     if not isinstance(config, Mapping | Config):
         raise ConfigError(f"config must be a path, a recipe's name, a mapping or a Config, but is {config!r}")
-    try:
-        values = resolved(config) if isinstance(config, Config) else as_plain(config)
-    except RecursionError:
-        raise ConfigError("config: is nested too deeply; a config has three levels") from None
+    values = as_plain(config)
     environment = values.get("environment")
     name = environment.get("id") if isinstance(environment, dict) else None
     folder = Path(out) if out else default_out(str(name or "run"), overrides)
     return RunRequest(
         lambda: make_config(values, overrides, "config"), folder, folder, resume, callback_in_training(callbacks)
     )
-
-
-def as_plain(value: Any) -> Any:
-    """A copy of a mapping of Python's as YAML would have it: lists for tuples and arrays, Python's numbers, texts."""
-    if isinstance(value, Mapping):
-        return {key: as_plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_plain(inner) for inner in value]
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    return str(value) if isinstance(value, Path) else value
 
 
 def _train_here(request: RunRequest, world: Any, progress: Progress) -> Run:
@@ -173,6 +159,8 @@ def _connect_ranks(world: Any) -> Communicator:
         return connect()
     if not hasattr(world, "Dup"):
         raise ConfigError(f"comm must be an mpi4py communicator such as MPI.COMM_WORLD, but is {world!r}")
+    if not world:
+        raise ConfigError("comm is MPI.COMM_NULL, so this rank belongs to no communicator; call this on its ranks only")
     from mpies.comm.mpi import MPICommunicator
 
     return MPICommunicator(world)

@@ -1,7 +1,8 @@
 """Time that does not pass while this process is stopped, as by SIGSTOP, Ctrl-Z or `scontrol suspend`.
 
 No clock of the system leaves such pauses out, and a process is not told when it is stopped, only when it goes on
-(SIGCONT).  So a thread notes the time at short intervals: the pause is the gap in its notes.
+(SIGCONT).  So a thread notes the time at short intervals: the pause is the gap in its notes.  Compiled code that holds
+Python's lock makes gaps, too, but it uses the processor meanwhile.
 """
 
 import signal
@@ -23,7 +24,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.paused = 0.0
-        self._notes: deque[float] = deque(maxlen=NOTES)
+        self._notes: deque[tuple[float, float]] = deque(maxlen=NOTES)
         self._before: Any = None  # the handler of SIGCONT before `start`
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -40,7 +41,7 @@ class Stopwatch:
             return
         self._before = before
         self._notes.clear()  # those of an earlier start
-        self._notes.append(time.perf_counter())
+        self._notes.append(_note())
         signal.signal(signal.SIGCONT, self._on_continue)
         signal.siginterrupt(signal.SIGCONT, False)
         self._stopping.clear()
@@ -57,18 +58,26 @@ class Stopwatch:
 
     def _take_notes(self) -> None:
         while not self._stopping.wait(INTERVAL):
-            self._notes.append(time.perf_counter())
+            self._notes.append(_note())
 
     def _on_continue(self, number: int, frame: Any) -> None:
         # The thread may have gone on before this handler did, so the gap need not be the last.
-        now = time.perf_counter()
+        now = _note()
         notes = [*self._notes, now]
         self._notes.clear()
         self._notes.append(now)
-        gap = max(later - earlier for earlier, later in pairwise(notes))
-        self.paused += max(0.0, gap - INTERVAL)
+        pauses = [
+            later - earlier - max(INTERVAL, used_later - used_earlier)
+            for (earlier, used_earlier), (later, used_later) in pairwise(notes)
+        ]
+        self.paused += max(0.0, *pauses)
         if callable(self._before):
             self._before(number, frame)
+
+
+def _note() -> tuple[float, float]:
+    """The time, and the processor time of this process, in seconds."""
+    return time.perf_counter(), time.process_time()
 
 
 stopwatch = Stopwatch()  # of this process

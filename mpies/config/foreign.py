@@ -55,7 +55,7 @@ def import_config(path: str | Path) -> tuple[Values, list[str]]:
         raise ConfigError(f"{path}: line {error.lineno} cannot be read ({error.msg}); {expected}") from None
     except KeyError as error:
         raise ConfigError(f"{path}: {error.args[0]} is missing; {expected}") from None
-    except (LookupError, TypeError, ValueError, AttributeError):
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
         raise ConfigError(f"{path}: a value in it has another form than in such a file; {expected}") from None
     make_config(values, [], str(path))
     return values, notes

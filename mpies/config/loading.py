@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from pydantic import Field, ValidationError, create_model
 
@@ -21,6 +22,7 @@ from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, any_solver
 from mpies.envs.own import importing_from, list_definitions
 from mpies.errors import ConfigError
 from mpies.paths import absolute, start_folder
+from mpies.solvers.options import Options
 from mpies.solvers.registry import SolverClass, find_solver
 
 Values = dict[str, Any]  # a section as plain values: numbers, texts, flags, lists and sections
@@ -95,7 +97,26 @@ def validate_config(values: Mapping[str, Any], where: str, overridden: Sequence[
     return config
 
 
-ConfigType.read = lambda values: validate_config(values, "mpies.Config")
+ConfigType.read = lambda values: validate_config(as_plain(values), "mpies.Config")
+
+
+def as_plain(value: Any) -> Any:
+    """A copy of a value of Python's as YAML would have it: lists for tuples and arrays, Python's numbers, texts.
+
+    Of a Config or a section of one, its keys.  Raises ConfigError where it is nested without end.
+    """
+    try:
+        if isinstance(value, Options):
+            return value.model_dump(mode="json")
+        if isinstance(value, Mapping):
+            return {key: as_plain(inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [as_plain(inner) for inner in value]
+        if isinstance(value, np.ndarray | np.generic):
+            return value.tolist()
+    except RecursionError:
+        raise ConfigError("config: is nested too deeply; a config has three levels") from None
+    return str(value) if isinstance(value, Path) else value
 
 
 def read_yaml(path: str | Path) -> Values:

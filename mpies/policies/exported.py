@@ -18,6 +18,7 @@ import numpy as np
 
 DATA = ""  # an .npz file in base 85
 
+FLOOR_STEPS = 6  # of `output: floor`, from 0 to 1
 _CACHE_LINE = 16  # float32 numbers
 
 
@@ -40,8 +41,8 @@ class Policy:
         self.clip = np.float32(arrays["observation_clip"])
         self.normalization = arrays.get("normalization")  # (2, o) mean and standard deviation, or None
         self.horizon = arrays.get("time_input")  # steps that the time as an input is divided by, or None
-        # Name and array of each head: "choice" and "signs" with the number of outputs, "clip" and "scale" with the
-        # bounds (2, a) of continuous numbers, "bins" with the values (a, k) that each number may take.
+        # Name and array of each head: "choice" and "signs" with the number of outputs, "clip", "scale" and
+        # "floor" with the bounds (2, a) of continuous numbers, "bins" with the values (a, k) that each may take.
         self.heads = [(str(name), arrays[f"head_{number}"]) for number, name in enumerate(arrays["heads"])]
         self.is_index = self.heads[0][0] == "choice" and not arrays["is_composite"]
         self.parameters = aligned_stack(1, len(arrays["parameters"]))
@@ -107,6 +108,10 @@ _DECIDE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "signs": lambda outputs, count: outputs > 0,
     "clip": lambda outputs, bounds: np.clip(outputs, bounds[0], bounds[1]),
     "scale": lambda outputs, bounds: (bounds[0] + bounds[1]) / 2 + (bounds[1] - bounds[0]) / 2 * np.tanh(outputs),
+    "floor": lambda outputs, bounds: (
+        (bounds[0] + bounds[1]) / 2
+        + (bounds[1] - bounds[0]) / 2 * (np.floor(np.tanh(outputs) * FLOOR_STEPS) / FLOOR_STEPS)
+    ),
     "bins": lambda outputs, values: values[
         np.arange(len(values)), outputs.reshape(len(outputs), *values.shape).argmax(axis=-1)
     ],

@@ -14,10 +14,10 @@ MOST_BINS = 1_000_000
 class PolicyOptions(Options):
     """Keys of every policy."""
 
-    output: Literal["clip", "scale"] = Field(
+    output: Literal["clip", "scale", "floor"] = Field(
         "clip",
-        description="continuous actions: clip the output to the bounds, or tanh and scale it to them; a discrete "
-        "action is the largest output",
+        description="continuous actions: clip the output to the bounds, or tanh and scale it to them. floor also rounds "
+        "the tanh down to a multiple of 1/6 (GoodAI's discrete). A discrete action is the largest output",
     )
     bins: Text | None = Field(
         None,
@@ -69,7 +69,8 @@ def parse_bins(text: str) -> int | npt.NDArray[np.float32]:
         if form == "uniform" and 2 <= int(rest) <= MOST_BINS:
             return int(rest)
         if form == "custom":
-            values = np.array([float(value) for value in rest.split(",")], np.float32)
+            with np.errstate(over="ignore"):
+                values = np.array([float(value) for value in rest.split(",")], np.float32)
             if len(values) >= 2 and np.isfinite(values).all():
                 return values
     except ValueError:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from mpies import kernels
 from mpies.envs.base import Binary, Continuous, Discrete
+from mpies.policies.exported import FLOOR_STEPS
 from mpies.policies.network import Network
 from mpies.policies.options import PolicyOptions, parse_bins
 
@@ -52,8 +53,10 @@ class Head:
                 raise ValueError("policy.bins is for continuous actions, but these are discrete; remove it")
             self.shape = (action.count,)
         elif options.bins is None:
-            if options.output == "scale" and not _are_bounded(action):
-                raise ValueError("policy.output scale needs bounded actions, and some of these are not; use clip")
+            if options.output != "clip" and not _are_bounded(action):
+                raise ValueError(
+                    f"policy.output {options.output} needs bounded actions, and some of these are not; use clip"
+                )
             self.shape = action.low.shape
             self.deviations = (len(action.low),) if options.sampling == "gaussian" else ()
         else:
@@ -226,7 +229,7 @@ class _BinValues(ActionRule):
 
 
 class _Numbers(ActionRule):
-    """Continuous actions: outputs clipped or scaled to the bounds, with noise in training."""
+    """Continuous actions: outputs clipped or scaled to the bounds, perhaps in steps, with noise in training."""
 
     def __init__(
         self,
@@ -239,7 +242,7 @@ class _Numbers(ActionRule):
         super().__init__(noise, options)
         self._log_deviations = log_deviations
         low, high = action.low, action.high
-        if options.output == "scale":
+        if options.output != "clip":
             self._middle, self._half = (low + high) / 2, (high - low) / 2
         # A row for each slot: clipping to arrays of the same shape is faster than broadcasting.
         self._low, self._high = (np.tile(bound, (slots, 1)) for bound in (low, high))
@@ -249,10 +252,13 @@ class _Numbers(ActionRule):
         noise = self._noise(len(outputs))
         if noise is not None and self._log_deviations is not None:
             actions = actions + np.exp(self._log_deviations[: len(outputs)]) * noise
-        if self._options.output == "scale":
-            actions = self._middle + self._half * np.tanh(actions)
+        if self._options.output != "clip":
+            actions = np.tanh(actions)
+            if self._options.output == "floor":
+                actions = np.floor(actions * FLOOR_STEPS) / FLOOR_STEPS
+            actions = self._middle + self._half * actions
         if noise is not None and self._log_deviations is None:
             actions = actions + np.float32(self._options.action_noise) * noise
-        elif self._options.output == "scale":
+        elif self._options.output != "clip":
             return actions
         return actions.clip(self._low[: len(outputs)], self._high[: len(outputs)], actions)

@@ -10,6 +10,7 @@ from torch import nn
 
 from mpies.envs.base import Continuous, Discrete
 from mpies.policies.base import Policy, PolicyProblem
+from mpies.policies.exported import FLOOR_STEPS
 from mpies.policies.from_torch import Torch
 from mpies.policies.mlp import MLP
 from mpies.policies.recurrent import GRU, LSTM, Elman
@@ -104,8 +105,11 @@ class TorchPolicy(nn.Module):
         outputs, state = self.outputs(observations, state)
         if self._is_choice:
             actions = outputs.argmax(-1)
-        elif self._output == "scale":
-            actions = (self.low + self.high) / 2 + (self.high - self.low) / 2 * outputs.tanh()
+        elif self._output != "clip":
+            actions = outputs.tanh()
+            if self._output == "floor":
+                actions = torch.floor(actions * FLOOR_STEPS) / FLOOR_STEPS
+            actions = (self.low + self.high) / 2 + (self.high - self.low) / 2 * actions
         else:
             actions = torch.clamp(outputs, self.low, self.high)
         return actions if self.recurrent is None else (actions, state)

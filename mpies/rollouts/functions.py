@@ -42,7 +42,8 @@ class FunctionPlayer:
             if must_abandon():
                 queue.in_flight = 0  # nothing of it is played any more
                 return
-            payload = batch.parameters.write(rollout, self._parameters)
+            with np.errstate(all="ignore"):  # a member may overflow; its value shows it
+                payload = batch.parameters.write(rollout, self._parameters)
             if batch.payload_size:
                 queue.results["payload"][rollout] = payload
             try:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from mpies.errors import ConfigError
 from mpies.policies.exported import (
+    FLOOR_STEPS,
     ImageNetwork,
     LSTMNetwork,
     PerceptronNetwork,
@@ -230,7 +231,11 @@ def _add_heads(graph: Graph, policy: Policy, outputs: str) -> int:
         elif name == "clip":
             x = graph.add("Min", graph.add("Max", x, data[0]), data[1])
         else:
-            x = graph.add("Mul", graph.add("Tanh", x), (data[1] - data[0]) / 2)
+            x = graph.add("Tanh", x)
+            if name == "floor":
+                x = graph.add("Floor", graph.add("Mul", x, np.float32(FLOOR_STEPS)))
+                x = graph.add("Div", x, np.float32(FLOOR_STEPS))
+            x = graph.add("Mul", x, (data[1] - data[0]) / 2)
             x = graph.add("Add", x, (data[0] + data[1]) / 2)
         parts.append(x)
     if len(parts) == 1:

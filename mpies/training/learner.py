@@ -68,11 +68,13 @@ class Learner:
         if "normalizer/count" in policy:
             self.normalizer.restore(select(dict(policy), "normalizer/"))
 
+    @np.errstate(all="ignore")  # a scale may overflow; the returns of the members show it
     def ask(self) -> GenerationSpec:
         """The spec of members that are sampled around the newest mean."""
         normalization = self.normalizer.mean_and_deviation() if self.normalizer.total.size else None
         return GenerationSpec(self.solver.ask(), normalization, self.limit)
 
+    @np.errstate(all="ignore")  # a scale may overflow; the returns of the members show it
     def ask_early(self) -> GenerationSpec:
         """The spec of the early members of the generation after this one: around where the mean is expected to be."""
         newest = self.ask()
@@ -175,14 +177,14 @@ class Learner:
             | {f"constants/{name}": value for name, value in self.constants.items()}
         )
 
+    @np.errstate(all="ignore")  # parameters and returns may be huge
     def row(self, population: Population, evaluation: Evaluation | None, job: Row) -> Row:
         """The newest generation's row of metrics.csv, without the digest.  job: its columns that tell of the job."""
         results = population.results
-        with np.errstate(all="ignore"):  # parameters may be huge
-            report = {**self.solver.report()}
-            if "update_ratio" not in report and self._mean_before is not None:
-                mean = self.solver.mean
-                report["update_ratio"] = norm(mean - self._mean_before) / max(norm(mean), 1e-12)
+        report = {**self.solver.report()}
+        if "update_ratio" not in report and self._mean_before is not None:
+            mean = self.solver.mean
+            report["update_ratio"] = norm(mean - self._mean_before) / max(norm(mean), 1e-12)
         if taken := sorted(report.keys() & set(COLUMNS)):
             raise SolverProblem(
                 f"solver.kind {self.config.solver.kind}: report must name columns of its own, "

@@ -1,6 +1,7 @@
 """What a config asks to be solved: an environment, a policy for it, and a player that brings them together."""
 
 import logging
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -233,6 +234,16 @@ class Task:
             raise
         if config.policy.normalize_observations:
             self.observation_size = env.interface.observation_size
+
+    def find_unseeded_numbers(self) -> str:
+        """A warning if episodes with the same seed were seen to differ; '' otherwise."""
+        if not isinstance(self.env, VectorEnv) or not self.env.ignores_seed:
+            return ""
+        name = self.config.environment.id
+        return (
+            f"{name}: two episodes with the same seed differ, so the same command leads to other results each time; "
+            f"draw all random numbers from the seed that reset gets (mpies probe {shlex.quote(name)} checks it)"
+        )
 
     def find_shared_noise(self) -> str:
         """A warning if the noise table is too short for members with noise of their own; '' if it is long enough."""

@@ -69,8 +69,9 @@ class Trainer:
         tables: those of the node, where other runs of this job share it.
         """
         size, table = self.updater.table_size, None
-        if self.comm.is_root and (warning := self.task.find_shared_noise()):
-            log.warning("%s", warning)
+        if self.comm.is_root:
+            for warning in filter(None, (self.task.find_shared_noise(), self.task.find_unseeded_numbers())):
+                log.warning("%s", warning)
         if tables:
             table = do_together(self.comm, lambda: tables.get(self.config.seed, size))
         self.updater.build_table(table)

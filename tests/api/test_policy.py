@@ -1,7 +1,11 @@
 """mpies.Policy: a saved policy acts, is evaluated, saved and turned into a PyTorch module."""
 
+import copy
 import logging
+import pickle
 import re
+import sys
+import threading
 
 import gymnasium
 import numpy as np
@@ -31,6 +35,7 @@ POLICIES = {
     "drawn": ("CartPole-v1", "{hidden: [4], sampling: softmax}"),
     "gaussian": ("Pendulum-v1", "{hidden: [4], sampling: gaussian}"),
 }
+REPEATED = 500  # calls of each thread
 REMEMBERS = ("lstm", "gru, scaled", "elman", "time")
 in_all_kinds = pytest.mark.parametrize("kind", POLICIES)
 
@@ -367,6 +372,39 @@ def test_observations_that_are_no_numbers_are_refused(policy_of):
             policy_of("mlp")(value)
 
 
+@pytest.mark.parametrize("kind", ["mlp", "lstm"])
+def test_a_policy_that_has_acted_can_be_copied_and_sent_to_other_processes(kind, policy_of):
+    policy, observation = policy_of(kind), np.ones(4, np.float32)
+    policy(observation)
+    copies = [copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))]
+    action = policy(observation)  # the second of its episode, as theirs is
+    assert [one(observation) for one in copies] == [action, action]
+
+
+@pytest.mark.parametrize("kind", ["mlp", "lstm"])
+def test_threads_that_share_a_policy_get_their_own_actions(kind, policy_of):
+    policy = policy_of(kind)
+    batches = [np.random.default_rng(n).normal(size=(32, 4)).astype(np.float32) for n in range(4)]
+    expected, wrong = [policy.predict(batch) for batch in batches], []
+
+    def act(number):
+        for _ in range(REPEATED):
+            actions, state = policy.predict(batches[number])
+            right, right_state = expected[number]
+            if not np.array_equal(actions, right) or not all(map(np.array_equal, state or (), right_state or ())):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=act, args=(number,)) for number in range(4)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    sys.setswitchinterval(before)
+    assert not wrong
+
+
 def test_a_function_has_a_point_and_no_actions(tmp_path):
     policy = make_policy("environment: {id: 'function:sphere', dimension: 3}\n", tmp_path)
     assert policy.parameters.shape == (3,)
@@ -376,7 +414,7 @@ def test_a_function_has_a_point_and_no_actions(tmp_path):
 
 def test_what_is_no_policy_is_refused(tmp_path):
     (tmp_path / "text.h5").write_text("text")
-    for place in (tmp_path / "absent.h5", tmp_path / "text.h5", tmp_path):
+    for place in (tmp_path / "absent.h5", tmp_path / "text.h5", tmp_path, tmp_path / ("long" * 100)):
         with pytest.raises(mpies.RunError) as error:
             mpies.Policy.load(place)
         assert str(place) in str(error.value) and "\n" not in str(error.value)

@@ -67,6 +67,13 @@ def test_the_path_may_be_relative_and_the_working_directory_may_change(path, mon
     assert run.path == path and run.status == "finished" and run.best.generation
 
 
+def test_a_run_opens_although_the_working_directory_was_removed(path, monkeypatch, tmp_path):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert mpies.load(path).generation == 10
+
+
 def test_the_past_comes_from_the_ledger(run, path, tmp_path):
     last = run.policy(generation=10)
     np.testing.assert_array_equal(last.parameters, load_policy(path / "policy.h5").arrays["parameters"])
@@ -184,10 +191,13 @@ def test_what_is_no_run_is_refused_in_one_line(path, tmp_path):
         (tmp_path / "absent", "no such directory"),
         (tmp_path, "contains no run"),
         (path / "best.h5", "open policy files with mpies.Policy.load"),
+        (tmp_path / ("long" * 100), r"cannot be read \(File name too long\); give the directory of a run"),
     ):
         with pytest.raises(mpies.RunError, match=words) as error:
             mpies.load(place)
         assert str(error.value).startswith(str(place)) and "\n" not in str(error.value)
+    with pytest.raises(mpies.RunError, match="there is no such folder"):
+        mpies.runs(tmp_path / ("long" * 100))
 
 
 @pytest.mark.parametrize("generation", [11, -1, 1.5, "3", True])

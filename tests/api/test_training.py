@@ -105,6 +105,22 @@ def test_values_of_numpy_and_paths_are_plain_values_in_the_config():
     assert values["policy"]["hidden"] == (8,)
 
 
+def test_a_config_of_python_takes_numpys_values_and_paths_as_train_does():
+    policy = {"normalize_observations": np.False_, "init_from": Path("x.h5")}
+    given = {"seed": np.int64(2**60 + 1), "policy": policy, "environment": {"id": "a", "kwargs": {"n": np.int64(2)}}}
+    config = mpies.Config(**given)
+    assert (config.seed, config.environment.kwargs) == (2**60 + 1, {"n": 2})
+    assert (config.policy.normalize_observations, config.policy.init_from) == (False, "x.h5")
+
+
+def test_a_mapping_may_have_sections_of_a_config():
+    function = mpies.Config(environment={"id": "function:sphere", "dimension": 3}, stop={"generations": 1})
+    run = train({"environment": function.environment, "stop": function.stop}, "solver.sigma=0.2", "seed=4")
+    assert (run.config.environment.dimension, run.config.policy.kind, run.config.seed) == (3, "none", 4)
+    run = train({**dict(function), "seed": 3}, "stop.generations=2", out="other")
+    assert (run.config.seed, run.generation) == (3, 2)
+
+
 def test_it_trains_in_a_thread(recipe, digests_of):
     runs = []
     before = process_state()
@@ -141,6 +157,13 @@ MISTAKES = [
     ({"comm": "world"}, "comm must be an mpi4py communicator"),
     ({"out": "/proc/nowhere"}, "/proc/nowhere"),
 ]
+
+
+def test_a_rank_outside_of_the_communicator_is_told_so():
+    from mpi4py import MPI
+
+    with pytest.raises(mpies.ConfigError, match=r"comm is MPI.COMM_NULL, so this rank belongs to no communicator"):
+        train(VALUES, comm=MPI.COMM_NULL)
 
 
 def test_a_mistake_in_a_config_of_python_is_one_line_too():

@@ -75,6 +75,11 @@ def test_a_command_is_started_again_while_mpiexec_starts_no_rank(first_good, exp
         assert done.returncode == 1 and mpiexec.never_began(done.stderr)
 
 
+def test_output_need_not_be_text():
+    done = mpiexec.run([sys.executable, "-c", "import os; os.write(1, b'21\\xb0C')"])
+    assert done.stdout == "21\N{REPLACEMENT CHARACTER}C"
+
+
 def test_a_command_has_the_variables_that_it_is_given(monkeypatch):
     monkeypatch.delenv("OMPI_MCA_osc", raising=False)
     program = [sys.executable, "-c", "import os; print(os.environ.get('OMPI_MCA_osc'))"]

@@ -168,6 +168,7 @@ def without(name, *keys):
         ("a.gin", "learner.ESLearner.n_repeats = 2", "a.gin: load_env.env_name is missing; expected a .gin of es_on_"),
         ("a.gin", SHOWN["walker.gin"].replace("CMAS", "S"), "ESLearner.solver must be PEPGSolver or CMASolver, but is"),
         ("a.gin", None, "cannot be read (No such file or directory)"),
+        ("a.json", "[" * 100_000, "a.json: a value in it has another form than in such a file; expected a .json of"),
         ("config.py:a", ESTOOL_WITHOUT_LAYERS, "output_noise must have a value for each layer, such as [False, False,"),
         ("config.py:a", "a = (", "line 1 cannot be read ('(' was never closed); expected config.py:GAME of estool"),
     ],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from mpies.envs import make_env
+from mpies.envs import EnvironmentProblem, make_env
 from mpies.envs.gymnasium_env import GymnasiumEnv
 from tests.envs.episodes import draw_actions, play, step_all
 
@@ -131,6 +131,7 @@ def worn_env(built):
         ({"rebuild": False}, [1, 2, 3, 4, 5, 6, 7]),
         ({"rebuild": False, "rebuild_every": 3}, [1, 2, 3, 1, 2, 3, 1]),
         ({"rebuild": None}, [1, 1, 1, 1, 1, 1, 1]),
+        ({"rebuild": None, "rebuild_every": 3}, [1, 1, 1, 1, 1, 1, 1]),  # the probe plays four episodes
     ],
 )
 def test_an_object_serves_as_many_episodes_as_it_should(options, rewards, worn_env, built):
@@ -147,11 +148,29 @@ def test_an_object_that_carries_no_history_is_used_again(worn_env, built):
     assert len(built) == 1
 
 
+def test_an_object_that_served_the_probe_is_replaced_when_it_is_due(worn_env, built):
+    env = worn_env(carries_history=False, rebuild_every=2)
+    for seed in range(5):
+        play(env, [seed])
+    assert [each.episodes for each in built] == [5, 2, 2]  # four of them in the probe
+
+
 def test_an_unfinished_episode_counts_for_its_object(worn_env, built):
     env = worn_env(rebuild=False, rebuild_every=2)
     for _ in range(4):
         env.open([3]).close()
     assert len(built) == 2 and [each.episodes for each in built] == [2, 2]
+
+
+@pytest.mark.parametrize(("value", "words"), [(None, "None"), ("left", "the text 'left'")])
+def test_a_behaviour_that_is_no_number_is_refused(value, words):
+    class Aimless(Worn):
+        def step(self, action):
+            return *super().step(action)[:4], {"goal": value}
+
+    env = GymnasiumEnv("Aimless", lambda: Aimless(False), rebuild=False)
+    with pytest.raises(EnvironmentProblem, match=rf"environment\.behaviour: info\['goal'\] must hold .* is {words}"):
+        env.measure_behaviour(["goal"])
 
 
 class Numbered(gymnasium.Env):

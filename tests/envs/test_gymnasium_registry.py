@@ -29,6 +29,11 @@ def test_a_missing_package_names_the_extra_that_installs_it(monkeypatch):
         make("LunarLander-v3")
 
 
+def test_frames_that_the_emulator_would_skip_are_refused():
+    with pytest.raises(EnvironmentProblem, match=r"kwargs\.frameskip is not for kwargs: use environment\.frame_skip"):
+        make("ALE/Pong-v5", frameskip=2)
+
+
 def test_an_unknown_id_is_refused_with_the_key_and_what_it_may_be():
     with pytest.raises(EnvironmentProblem) as error:
         make("SlimeVolley-v0")

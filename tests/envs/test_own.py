@@ -1,6 +1,7 @@
 """The user's own environments and functions, named path/to/file.py:name or module:callable."""
 
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.config.schema import EnvironmentSection
 from mpies.envs import EnvironmentProblem, change_task, make_env
-from mpies.envs.own import is_own
+from mpies.envs.own import find, is_own
 from mpies.runs.metrics import read_metrics
 from mpies.training.task import build_task, make_task_env
 from tests.envs.episodes import play
@@ -115,6 +116,18 @@ def test_a_file_that_failed_is_imported_again_once_it_is_mended(tmp_path, monkey
     assert make_env("own.py:Thing").interface.observation_size == 3
 
 
+@pytest.mark.parametrize("environment_id", ["nearby_world:Nearby", "nearby_world:Nearby-v0"])
+def test_a_module_is_found_in_the_folder_of_the_command(environment_id, tmp_path, monkeypatch):
+    """As on ranks, which `python -m mpies` starts."""
+    (tmp_path / "nearby_world.py").write_text(
+        "import gymnasium\nfrom mpies.envs.lqr import LQR as Nearby\ngymnasium.register('Nearby-v0', Nearby)\n"
+    )
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "nearby_world", raising=False)
+    assert make_env(environment_id).interface.observation_size == 3
+
+
 def test_kwargs_and_time_limit_reach_a_module_on_the_path():
     env = make_env("mpies.envs.lqr:LQR", noise=0.0, max_steps=5)
     (episode,) = play(env, [3], action=0)
@@ -137,6 +150,12 @@ def test_gyms_old_interface_is_adapted(tmp_path):
     (tmp_path / "old.py").write_text(OLD)
     (episode,) = play(make_env(f"{tmp_path}/old.py:Old"), [7], action=1)
     assert episode.observations.tolist() == [[7], [1]] and episode.is_over
+
+
+def test_an_old_interface_whose_info_is_no_dict_is_refused(tmp_path):
+    (tmp_path / "own.py").write_text(OLD.replace("{}", "None"))
+    with pytest.raises(EnvironmentProblem, match=r"own.py:Old: the info of step must be a dict, but is None"):
+        make_env(f"{tmp_path}/own.py:Old").try_out()
 
 
 def test_an_environment_without_close_is_closed_without_a_warning(tmp_path, caplog):
@@ -220,3 +239,14 @@ def test_a_run_replaces_an_object_after_a_thousand_episodes(tmp_path):
     env = make_task_env(EnvironmentSection(id=f"{tmp_path}/worn.py:Worn", rebuild="never"))
     rewards = [play(env, [3])[0].rewards[0] for _ in range(1002)]
     assert rewards[997:] == [998, 999, 1000, 1, 2]
+
+
+def test_a_file_that_lacks_the_name_is_read_again(tmp_path, monkeypatch):
+    """As in a notebook, where the file is mended after the error."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "late.py"
+    file.write_text("def other(x):\n    return 0.0\n")
+    with pytest.raises(EnvironmentProblem, match=r"late.py has no bowl; it has other"):
+        find("late.py:bowl")
+    file.write_text(FUNCTION)
+    assert find("late.py:bowl")(np.ones(2)) == -2

@@ -1,5 +1,7 @@
 """Which spaces of gymnasium become which Interface."""
 
+import warnings
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -33,6 +35,14 @@ def test_the_bounds_of_an_action():
     assert isinstance(action, Continuous)
     assert action.low.tolist() == [-1, -2] and action.high.tolist() == [3, np.inf]
     assert action.low.dtype == action.high.dtype == np.float32
+
+
+def test_a_bound_that_is_too_large_for_float32_is_none():
+    most = np.finfo(np.float64).max
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        action = interface_of("Some-v0", BOX, spaces.Box(-most, most, (1,), np.float64)).action
+    assert action == Continuous(np.array([-np.inf], np.float32), np.array([np.inf], np.float32))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tests.policies.examples import BOX, act, draw_members, draw_observations
 WAYS = {
     "clipped": (BOX, {}),
     "scaled": (BOX, {"output": "scale"}),
+    "floored": (BOX, {"output": "floor"}),
     "noisy": (BOX, {"action_noise": 0.1}),
     "gaussian": (BOX, {"sampling": "gaussian"}),
     "softmax of bins": (BOX, {"sampling": "softmax", "bins": "uniform:5"}),

@@ -5,8 +5,10 @@ from mpies.config.loading import validate_config
 from mpies.envs.base import Continuous, Discrete
 from mpies.errors import ConfigError
 from mpies.policies import PolicyProblem
+from mpies.policies.exported import Policy as Exported
 from mpies.policies.options import parse_bins
 from mpies.policies.outputs import _STEPS, Noise
+from mpies.tools.export import policy_arrays
 from tests.policies.examples import BOX, act, draw_members, draw_observations
 
 
@@ -83,6 +85,11 @@ def test_values_of_bins_are_what_is_played_without_noise(build):
         (Continuous(*np.array([[-np.inf], [np.inf]], np.float32)), {"bins": "uniform:3"}, "needs bounded actions"),
         (Continuous(*np.array([[-3e38], [3e38]], np.float32)), {"bins": "uniform:3"}, "needs bounded actions"),
         (Continuous(*np.array([[-3e38], [3e38]], np.float32)), {"output": "scale"}, "needs bounded actions"),
+        (
+            Continuous(*np.array([[-np.inf], [1]], np.float32)),
+            {"output": "floor"},
+            "output floor needs bounded actions",
+        ),
     ],
 )
 def test_options_that_do_not_fit_the_actions_are_refused(action, options, message, build):
@@ -123,6 +130,26 @@ def test_actions_in_bins_are_values_between_the_bounds_or_the_users_own(bins, va
         assert set(actions[:, number].tolist()) == set(values[:, number].tolist())
 
 
+def test_the_tanh_is_rounded_down_to_multiples_of_a_sixth_and_scaled_to_the_bounds(build):
+    policy = build("mlp", output="floor", hidden=[])
+    assert policy.size == 6 * 2 + 2  # one output for each number of the action
+    outputs = [-20, -1, -0.1, -1e-6, 0, 0.1, np.arctanh(0.34), 1, 8, 20]
+    sixths = [-6, -5, -1, -1, 0, 0, 2, 4, 5, 6]
+    stack = silent_members(policy, len(outputs))
+    stack[:, -2:] = np.array(outputs)[:, None]  # biases
+    (actions,) = act(policy, stack, np.zeros((1, len(outputs), 6), np.float32))
+    np.testing.assert_allclose(actions[:, 0], np.array(sixths) / 6, rtol=1e-6)  # bounds -1 and 1
+    np.testing.assert_allclose(actions[:, 1], 0.75 + 1.25 * np.array(sixths) / 6, rtol=1e-5)  # bounds -0.5 and 2
+
+
+def test_an_exported_policy_rounds_as_training_does(build):
+    policy = build("mlp", output="floor", hidden=[4], normalize_observations=False)
+    stack, observations = draw_members(policy, 1), draw_observations(policy, 50, 1)
+    arrays = policy_arrays(policy, {"parameters": stack[0]})
+    alone = Exported(arrays | {"kind": np.array("mlp"), "about": np.array("")})
+    assert alone(observations[:, 0]).tobytes() == act(policy, stack, observations)[:, 0].tobytes()
+
+
 @pytest.mark.parametrize("sampling", ["none", "gaussian", "softmax"])
 def test_a_policy_knows_whether_its_actions_are_random(sampling, build):
     options = {"bins": "uniform:3"} if sampling == "softmax" else {}
@@ -136,7 +163,10 @@ def test_bins_are_a_number_or_values():
     assert isinstance(values, np.ndarray) and values.tolist() == [-1, 0.5, 2] and values.dtype == np.float32
 
 
-@pytest.mark.parametrize("bins", ["uniform", "uniform:1", "uniform:x", "custom:", "custom:1", "custom:1,nan", "3"])
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "bins", ["uniform", "uniform:1", "uniform:x", "custom:", "custom:1", "custom:1,nan", "custom:0,1e39", "3"]
+)
 def test_bins_of_another_form_are_refused(bins):
     with pytest.raises(ConfigError, match=r"policy\.bins must be uniform:N or custom:v1,v2"):
         validate_config({"environment": {"id": "Pendulum-v1"}, "policy": {"bins": bins}}, "x")

@@ -1,5 +1,8 @@
 """Functions of the parameters as rollouts of one step."""
 
+import warnings
+from dataclasses import replace
+
 import numpy as np
 
 from mpies.envs.functions import OwnFunctionEnv
@@ -33,6 +36,23 @@ def test_a_function_that_raises_or_is_not_finite_fails_its_member_alone():
     make_player(function).play([queue])
     assert queue.failures == {2: "ValueError: not today", 5: "value nan", 7: "value -inf", 8: "value inf"}
     np.testing.assert_array_equal(queue.results["total"], [np.nan if n in (2, 5, 7, 8) else 1 for n in range(9)])
+
+
+class Overflowing:
+    """Parameters too large for float32."""
+
+    def write(self, rollout, out):
+        np.multiply(np.float32(3e38), np.float32([1, 2, 3]), out=out)
+        return ()
+
+
+def test_parameters_that_overflow_cause_no_warning_and_those_of_the_function_are_seen():
+    queue = RolloutQueue(replace(make_batch([0, 0]), parameters=Overflowing()))
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        make_player(lambda x: float(np.float32(x[0]) * np.float32(100))).play([queue])
+    assert set(queue.failures.values()) == {"value inf"}
+    assert {str(warning.message) for warning in seen} == {"overflow encountered in scalar multiply"}
 
 
 def test_an_abandoned_queue_stops_at_once():

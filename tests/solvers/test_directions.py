@@ -13,7 +13,7 @@ from mpies.solvers.loop import SolverLoop
 from mpies.solvers.moments import Weights, no_square
 from mpies.solvers.noise import build_table
 from mpies.solvers.openai_es import OpenAIESOptions
-from mpies.solvers.orthogonal import restore_directions
+from mpies.solvers.orthogonal import OrthogonalDirections, restore_directions
 
 TABLE = build_table(1 << 16)
 MATRICES = ((0, 70, 13), (910 + 13, 13, 5), (988 + 5, 5, 1))  # of layers 70 - 13 - 5 - 1, with biases
@@ -64,6 +64,39 @@ def test_the_members_of_a_pair_lie_on_either_side_of_the_mean():
     solver.write(solver.ask(), [160], 1, minus)
     away = 0.5 * direction_of(layout(1), 160)
     np.testing.assert_allclose([plus - mean, mean - minus], [away, away], atol=1e-4)
+
+
+class Bounded(SOLVERS["openai_es"]):
+    """Keeps all parameters of its members between -0.1 and 0.1, and says how many were beyond."""
+
+    payload_size = 1
+
+    def sample(self, proposal, noise, sign, out):
+        super().sample(proposal, noise, sign, out)
+        beyond = np.sum(np.abs(out) > 0.1)
+        np.clip(out, -0.1, 0.1, out=out)
+        return (beyond,)
+
+
+@pytest.mark.parametrize("cut", [layout(1), layout(2), OrthogonalDirections(DIMENSION, population=40), None])
+def test_a_sample_of_ones_own_gets_the_direction(cut):
+    members = []
+    for kind in (SOLVERS["openai_es"], Bounded):
+        solver = kind(OpenAIESOptions(population=80, sigma=0.1), DIMENSION, directions=cut)
+        solver.start(np.zeros(DIMENSION))
+        solver.table, member = TABLE, np.empty(DIMENSION, np.float32)
+        payload = solver.write(solver.ask(), INDICES, 7, member)
+        members.append(member)
+    assert payload[0] == np.sum(np.abs(members[0]) > 0.1) > 100
+    np.testing.assert_allclose(members[1], np.clip(members[0], -0.1, 0.1), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("cut", [layout(1), OrthogonalDirections(DIMENSION, population=40)])
+def test_the_noise_row_of_an_index_is_refused_where_it_is_no_direction(cut):
+    solver = SOLVERS["openai_es"](OpenAIESOptions(), DIMENSION, directions=cut)
+    solver.table = TABLE
+    with pytest.raises(ValueError, match=r"noise\(index\) is a direction with noise.kind full only; sample gets those"):
+        solver.noise(16)
 
 
 def test_a_layer_takes_as_many_normals_as_its_sides_have_units():

@@ -46,6 +46,15 @@ def test_the_mean_is_reported_not_the_best_sample():
     np.testing.assert_allclose(solver.mean, solver.strategy.mean, rtol=1e-6)
 
 
+@pytest.mark.parametrize("covariance", ["full", "vd", "vkd"])
+def test_the_sigma_that_is_reported_is_of_the_size_of_the_members_noise(covariance):
+    solver, loop = begin(sphere, covariance=covariance)
+    for _ in range(150):
+        loop.run_generation()
+    assert solver.report()["sigma"] < 1e-3
+    assert 0.01 < np.std(loop.ask() - solver.mean) / solver.report()["sigma"] < 100
+
+
 def test_weight_decay_pulls_towards_zero():
     """With equal returns, the members of the smallest norm must win (estool's CMA-ES had the sign wrong)."""
     solver, loop = begin(lambda x: 7.0, weight_decay=0.1)

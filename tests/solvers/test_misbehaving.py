@@ -322,6 +322,62 @@ WRONG = {
         """,
         "write and sample must return 2 numbers (payload_size in the class), but returned a tuple of 1",
     ),
+    "a payload of text": (
+        """
+        payload_size = 2
+        def sample(self, proposal, noise, sign, out):
+            super().sample(proposal, noise, sign, out)
+            return 1.0, "x"
+        """,
+        "write and sample must return 2 numbers (payload_size in the class), but returned a str among them",
+    ),
+    "a payload of vectors": (
+        """
+        payload_size = 1
+        def sample(self, proposal, noise, sign, out):
+            super().sample(proposal, noise, sign, out)
+            return [noise * noise]
+        """,
+        "write and sample must return 1 numbers (payload_size in the class), but returned float32 of shape (6,) among "
+        "them",
+    ),
+    "a proposal whose fields are keywords": (
+        """
+        import dataclasses
+        @dataclasses.dataclass(frozen=True, kw_only=True)
+        class Proposal(Gaussian):
+            path: np.ndarray
+        def propose(self):
+            return self.Proposal(self.mean, self.sigma, path=self.sigma)
+        """,
+        "other ranks make a Proposal from its vectors in the order of its fields, but that fails or gives other "
+        "vectors;...",
+    ),
+    "a proposal that changes its vectors": (
+        """
+        import dataclasses
+        @dataclasses.dataclass(frozen=True)
+        class Proposal(Gaussian):
+            def __post_init__(self):
+                object.__setattr__(self, "scale", self.scale / 2)
+        def propose(self):
+            return self.Proposal(self.mean, self.sigma)
+        """,
+        "other ranks make a Proposal from its vectors in the order of its fields, but that fails or gives other "
+        "vectors;...",
+    ),
+    "a vector in the other byte order": (
+        """
+        import dataclasses
+        @dataclasses.dataclass(frozen=True)
+        class Proposal(Gaussian):
+            path: np.ndarray
+        def propose(self):
+            return self.Proposal(self.mean, self.sigma, self.sigma.astype(">f4"))
+        """,
+        "propose must return a Proposal of vectors in the byte order of this machine, but its path has the other one;"
+        "...",
+    ),
     "report returns a number": (
         "def report(self): return 5",
         "report must return a dict of names to numbers, but returned 5",
@@ -333,6 +389,19 @@ WRONG = {
     "report takes a column of every run": (
         'def report(self): return {"steps": 5}',
         "report must name columns of its own, but every run has steps; choose another name",
+    ),
+    "rows that are sent every ten generations only": (
+        """
+        rows = 1
+        def propose(self):
+            rows = self.mean[None] if self.generation % 10 == 0 else None
+            return Gaussian(self.mean, self.sigma, rows=rows)
+        def write(self, proposal, indices, member, out):
+            out[:] = proposal.rows[0] + proposal.scale * self.noise(indices[member])
+            return ()
+        """,
+        "propose returns no rows after begin or restore, but a run that goes on has none of those that were sent "
+        "before; send them in the first proposal after each of these",
     ),
     # exceptions
     "begin raises": (

@@ -32,6 +32,14 @@ def test_weights_blend_the_ranks_of_return_and_novelty(share, expected):
     assert weights.square.shape == (0, 2)
 
 
+@pytest.mark.parametrize("behaviour", [np.inf, -np.inf, np.nan])
+def test_a_behaviour_that_is_not_finite_is_the_least_novel(behaviour):
+    solver = NoveltyES(NoveltyES.Options(population=4), D, dtype=np.float64)
+    proposal = Turn(np.zeros(D), np.ones(1), np.zeros(1, np.float32), np.zeros(1, np.float32))
+    results = Results.of(np.zeros(5), behaviours=[[0], [1], [2], [3], [behaviour]])  # ranks -1/6, 1/6, 1/2, -1/2
+    np.testing.assert_allclose(solver.compute_weights(results, proposal).linear, [[-1 / 3, 1]], atol=1e-7)
+
+
 def run_novelty(variant, generations, value, **options):
     options = {
         "population": 20,

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from mpies.solvers.base import Results
+from mpies.solvers.loop import SolverLoop
 from mpies.solvers.pepg import PEPG
 from tests.solvers.single_generation import tell_once, with_signs
 
@@ -36,6 +37,18 @@ def test_the_step_follows_the_equations_of_estool():
     s = (eps**2 - 0.04) / 0.2
     change = 0.2 * ((plus + minus) / 2 - fitness.mean()) @ s / N
     np.testing.assert_allclose(solver.sigma, (0.2 + np.clip(change, -0.04, 0.04)) * 0.99, rtol=1e-6)
+
+
+@pytest.mark.parametrize("value", [0.1, -1.3, 1 / 3])
+def test_equal_returns_leave_all_sigmas_alike(value):
+    options = PEPG.Options(population=20, rank_fitness=False, weight_decay=0)
+    solver = PEPG(options, D)
+    solver.start(np.zeros(D))
+    loop = SolverLoop(solver, lambda x: value)
+    for _ in range(5):
+        loop.run_generation()
+    np.testing.assert_array_equal(solver.mean, 0)
+    assert np.ptp(solver.sigma) == 0
 
 
 def test_without_an_average_baseline_the_mean_is_played_and_is_the_baseline():

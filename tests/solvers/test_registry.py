@@ -112,9 +112,18 @@ def test_a_file_that_is_no_solver_is_refused_in_one_line(text, message, write_so
     assert "\n" not in str(raised.value)
 
 
-def test_a_file_that_failed_is_read_again(write_solver):
-    kind = write_solver("1 / 0")
-    with pytest.raises(ValueError, match="ZeroDivisionError"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 / 0", "ZeroDivisionError"),
+        ("", "has no Mine"),
+        (MINE.replace("def update", "def step"), "lacks update"),
+        (MINE.replace("    Options = MineOptions\n", ""), "a solver with Options"),
+    ],
+)
+def test_a_file_that_failed_is_read_again(text, message, write_solver):
+    kind = write_solver(text)
+    with pytest.raises(ValueError, match=message):
         find_solver(kind)
     write_solver(MINE)
     assert find_solver(kind).__name__ == "Mine"

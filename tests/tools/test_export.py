@@ -20,6 +20,7 @@ POLICIES = {
     "linear": ("CartPole-v1", {"hidden": [], "normalize_observations": False, "bias": False}),
     "clip": ("Pendulum-v1", {"hidden": [32, 32], "activation": "elu"}),
     "scale": ("Pendulum-v1", {"hidden": [7], "activation": "lrelu", "output": "scale"}),
+    "floor": ("Pendulum-v1", {"hidden": [7], "output": "floor"}),
     "wide": ("HalfCheetah-v5", {"hidden": [64, 64]}),
 }
 

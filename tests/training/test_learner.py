@@ -1,6 +1,8 @@
 """The state of a run: told, saved, restored, copied."""
 
 import math
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -245,3 +247,16 @@ def test_a_generation_whose_members_all_failed_has_no_returns():
     row = learner.snapshot(make_population(failed=range(16))).row
     assert row["failures"] == 16
     assert {row[name] for name in ("return_mean", "return_std", "return_min", "return_max")} == {None}
+
+
+@pytest.mark.parametrize("kind", ["cr_fm_nes", "sep_cma", "snes"])
+def test_numbers_that_overflow_cause_no_warnings(kind):
+    learner = started(kind=kind)
+    learner.speed, learner.idle = 1.0, np.zeros(1)  # of a generation that was played
+    huge = np.full(16, 1e200) * np.arange(16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner.solver.sigma = 1e39 if kind != "snes" else learner.solver.sigma * np.inf
+        assert learner.ask().proposal.scale.max() == np.inf
+        row = learner.row(replace(make_population(), results=Results.of(huge)), None, {})
+    assert row["return_std"] == np.inf and row["return_max"] == huge[-1]

@@ -124,6 +124,38 @@ def test_a_run_whose_members_share_their_noise_is_warned_of(run_mpies, write_con
     assert "members share their noise: it starts in one place of a table of 60 normals" in outcome.stderr
 
 
+UNSEEDED = """
+import gymnasium
+import numpy as np
+
+
+class {name}(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 5
+        return {draw}, {{}}
+
+    def step(self, action):
+        self.left -= 1
+        return {draw}, 1.0, False, self.left == 0, {{}}
+"""
+
+
+@pytest.mark.parametrize("hidden", ["[]", "[1]"])
+def test_an_environment_that_ignores_its_seed_is_warned_of(hidden, run_mpies, write_config, tmp_path):
+    classes = {"Unseeded": "np.random.randn(2)", "Seeded": "self.np_random.standard_normal(2)"}
+    for name, draw in classes.items():
+        (tmp_path / f"{name}.py").write_text(UNSEEDED.format(name=name, draw=draw))
+        settings = f"environment: {{id: '{name}.py:{name}', hide: {hidden}}}\nstop: {{generations: 1}}\n"
+        outcome = run_mpies(0, "train", write_config(settings), "--out", name, "solver.population=4")
+        assert outcome.code == 0, outcome.stderr
+        said = f"{name}.py:{name}: two episodes with the same seed differ" in outcome.stderr
+        assert said == (name == "Unseeded"), outcome.stderr
+
+
 @pytest.mark.parametrize("reason", ["signal", "failures"])
 def test_a_run_that_is_interrupted_is_not_evaluated(reason, tmp_path):
     values = {"environment": {"id": "function:sphere", "dimension": 3}, "solver": {"population": 4}}

@@ -22,7 +22,7 @@ from mpies.runs.ledger import read_newest
 from mpies.runs.metrics import parse_number
 from mpies.runs.reader import Columns, RunView, find_runs, intervals
 from mpies.runs.snapshot import half_interval
-from mpies.views.curves import Curves
+from mpies.views.curves import Curves, has_sections
 from mpies.views.groups import label_settings, look_up, read_settings
 from mpies.views.pictures.stills import VIDEOS
 from mpies.views.web.overlay import overlay, round_numbers
@@ -32,7 +32,7 @@ MAX_POINTS = 400  # of a curve when it is first sent; new points are added to it
 TAIL = 16_000  # bytes that are read from the end of a log or of metrics.csv
 MAX_MEMBERS = 300  # of the newest generation that are shown
 PICTURES = {".png": "image/png", **VIDEOS}  # endings of pictures and videos to their types; an SVG could hold a script
-DOWNLOADS = ("best.h5", "policy.h5", "metrics.csv", "log.txt", "config.yaml", "report.html")
+DOWNLOADS = ("best.h5", "policy.h5", "metrics.csv", "evaluations.csv", "log.txt", "config.yaml", "report.html")
 
 _Stamps = tuple[tuple[int, int, int] | None, ...]
 _OF_CONFIG = ("name", "environment", "solver", "target", "seed")  # of a summary
@@ -92,8 +92,9 @@ class RunIndex:
         reason = view.reason() if stamps[2] else ""
         before, now = old_stamps[1] if old_stamps else None, stamps[1]
         if before and now and before[0] == now[0] and before[1] <= now[1]:  # the file has only grown
-            numbers = {"eval_mean": old["eval_mean"]} if "eval_mean" in old else {}
-            numbers |= read_newest_numbers(view, before[1])
+            numbers = read_newest_numbers(view, before[1])
+            if "eval_mean" not in numbers:
+                numbers |= {name: old[name] for name in ("eval_mean", "eval_interval") if name in old}
         else:
             numbers = read_newest_numbers(view, 0)
         return stamps, {**summary, **({"reason": reason} if reason else {}), **numbers}
@@ -132,7 +133,7 @@ class RunIndex:
         with self._lock:
             metrics, config = view.metrics.refresh(), self._configs.get(view.name, {})
             columns = dict(metrics.columns)
-        if not len(metrics) or not all(isinstance(config.get(key), dict) for key in ("environment", "solver", "stop")):
+        if not len(metrics) or not has_sections(config):
             return None
         return Curves(Path(view.name), config, {}, columns, view.reason())
 

@@ -275,7 +275,8 @@ function showPictures() {
 
 function showDownloads() {
   const list = $("downloads");
-  const names = { "best.h5": "best policy", "policy.h5": "newest policy", "metrics.csv": "metrics", "log.txt": "log",
+  const names = { "best.h5": "best policy", "policy.h5": "newest policy", "metrics.csv": "metrics",
+    "evaluations.csv": "episodes of evaluations", "log.txt": "log",
     "config.yaml": "config", "report.html": "report" };
   const wanted = `${run.name} ${run.files}`;
   if (list.dataset.shown === wanted) return;
