@@ -42,12 +42,14 @@ def evaluate(
     POLICY is a run directory, which stands for its best policy, a policy file, or the name of a recipe, whose trained
     policy comes with mpies.  Held-out episodes are never used in training.  Exit 1 if episodes fail.
     """
-    from mpies.tools.evaluate import describe_evaluation, evaluate_policy, write_episodes
+    from mpies.tools.evaluate import describe_evaluation, evaluate_policy, require_writable, write_episodes
 
+    if csv is not None:
+        require_writable(csv)  # not after all episodes
     result = evaluate_policy(policy, episodes, seed, not stochastic, generation)
-    if csv:
-        write_episodes(result, csv)
     echo(json.dumps(result) if as_json else describe_evaluation(result))
+    if csv is not None:
+        write_episodes(result, csv)
     end(not result["failures"])
 
 

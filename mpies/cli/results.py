@@ -119,10 +119,12 @@ def report(run: str, out: str | None, video: bool, film: bool) -> None:
     from mpies.views.report import write_report
 
     if video or film:
+        from mpies.paths import absolute
         from mpies.views.pictures.video import play_policy
 
         read_curves(run)  # else a policy file would be played first
         play_policy(run, 1, None, Path(run) / "video.mp4")
+        out, run = out or str(Path(run) / "report.html"), str(absolute(run))  # the environment may have left the folder
     echo(write_report(run, out))
 
 

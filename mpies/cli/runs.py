@@ -1,6 +1,7 @@
 """mpies runs: list runs, and remove those that are named."""
 
 import json
+import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -91,9 +92,6 @@ def format_table(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def _format_evaluation(mean: float | None, interval: float | None) -> str:
-    from mpies.runs.metrics import format_return
     from mpies.views.progress import format_mean
 
-    if mean is None:
-        return "-"
-    return format_return(mean) if interval is None else format_mean(mean, interval)
+    return "-" if mean is None else format_mean(mean, math.nan if interval is None else interval)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mpies.errors import NewerFormat, RunError
+from mpies.paths import absolute
 from mpies.runs import hdf5
 from mpies.runs.hdf5 import Arrays, Attributes
 
@@ -18,8 +19,9 @@ def checkpoint_path(run: Path, generation: int) -> Path:
 
 def list_checkpoints(run: str | Path) -> list[Path]:
     """The checkpoint files of the run at `run`, the newest first."""
-    files = [path for path in (Path(run) / "checkpoints").glob("generation-*.h5") if _NAME.fullmatch(path.name)]
-    return sorted(files, reverse=True)
+    found = (absolute(run) / "checkpoints").glob("generation-*.h5")
+    names = sorted((path.name for path in found if _NAME.fullmatch(path.name)), reverse=True)
+    return [Path(run) / "checkpoints" / name for name in names]
 
 
 def newest_checkpoint(

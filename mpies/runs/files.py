@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import secrets
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -37,6 +38,15 @@ def write_atomically(path: str | Path, content: bytes | bytearray, sync: bool = 
             temporary.unlink(missing_ok=True)
     if sync:
         _sync_folder(path.parent)
+
+
+def check_writable(path: str | Path) -> None:
+    """Raise OSError where `write_atomically` could not write this file.  Nothing is changed."""
+    path = absolute(path)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if path.parent != Path("/dev") and not (path.is_char_device() or path.is_fifo()):  # others are replaced
+        tempfile.TemporaryFile(dir=path.parent).close()
 
 
 def _sync_folder(folder: Path) -> None:

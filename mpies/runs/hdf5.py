@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.errors import NewerFormat, RunError
+from mpies.paths import absolute
 
 FORMAT = 1  # raised when an older mpies cannot read what is written
 _HEADER = 512  # bytes
@@ -88,7 +89,7 @@ def read_foreign(path: str | Path) -> tuple[Arrays, Attributes]:
 
 def _read_bytes(path: str | Path) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return absolute(path).read_bytes()
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror})") from None
 

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from mpies.paths import absolute
 from mpies.runs.hdf5 import Arrays
 
 _MAGIC = b"MPL1"
@@ -58,7 +59,7 @@ def read(path: str | Path, after: int = 0) -> Iterator[tuple[Arrays, int]]:
 
 def _read_all(path: str | Path) -> Iterator[tuple[Arrays, int]]:
     """The complete records of consecutive generations at the beginning of the file, whatever the first of them is."""
-    path = Path(path)
+    path = absolute(path)
     if not path.exists():
         return
     size = path.stat().st_size

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import yaml
 
 from mpies.errors import RunError
+from mpies.paths import absolute
 from mpies.runs.lock import is_alive, is_owner
 from mpies.runs.metrics import parse_number
 from mpies.runs.snapshot import CONFIDENCE
@@ -211,7 +212,7 @@ class Metrics:
         self._stamp: tuple[int, int, int] | None = None
 
     def __len__(self) -> int:
-        return len(self.columns["generation"]) if self.columns else 0
+        return len(self.columns.get("generation", ()))  # a file of another program has no such column
 
     def refresh(self) -> "Metrics":
         """Read the lines that were added, or all where the file was replaced.  Returns self."""
@@ -262,10 +263,13 @@ def _as_numbers(cells: Sequence[str]) -> npt.NDArray[np.float64]:
 def intervals(columns: Mapping[str, npt.NDArray[np.float64]], episodes: float = np.nan) -> npt.NDArray[np.float64]:
     """(rows,) half widths of the 95 % confidence interval of each evaluation's mean; NaN where there is none.
 
+    There is none of a single episode either.
+
     episodes: of an evaluation, for a run so old that metrics.csv lacks the column.
     """
+    counts = np.asarray(columns.get("eval_episodes", episodes))
     with np.errstate(all="ignore"):
-        return CONFIDENCE * columns["eval_std"] / np.sqrt(columns.get("eval_episodes", episodes))
+        return CONFIDENCE * columns["eval_std"] / np.sqrt(np.where(counts > 1, counts, np.nan))
 
 
 def read_machines(run: str | Path) -> list[str]:
@@ -283,7 +287,7 @@ def read_config(run: str | Path) -> dict[str, Any]:
     """The resolved config of a run as plain values, without the versions.  Raises RunError where it cannot be read."""
     file = Path(run) / "config.yaml"
     try:
-        values: dict[str, Any] = yaml.safe_load(file.read_text())
+        values: dict[str, Any] = yaml.safe_load(absolute(file).read_text())
         values.pop("versions", None)
     except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
         why = getattr(error, "strerror", None) or " ".join(str(error).split())

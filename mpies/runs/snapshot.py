@@ -14,8 +14,11 @@ CONFIDENCE = 1.96  # standard errors on either side of a mean that make its 95 %
 
 
 def half_interval(deviation: float, episodes: float) -> float:
-    """Half the width of the 95 % confidence interval of the mean of so many returns with this standard deviation."""
-    return CONFIDENCE * deviation / math.sqrt(max(episodes, 1))
+    """Half the width of the 95 % confidence interval of the mean of so many returns with this standard deviation.
+
+    NaN for a single episode, which tells nothing of it.
+    """
+    return CONFIDENCE * deviation / math.sqrt(episodes) if episodes > 1 else math.nan
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,8 @@ class Evaluation:
 
     @property
     def interval(self) -> float:
-        """Half the width of the 95 % confidence interval of the mean; NaN for a single episode, which tells nothing."""
-        count = len(self.returns)
-        return half_interval(self.deviation, count) if count > 1 else math.nan
+        """Half the width of the 95 % confidence interval of the mean, as of `half_interval`."""
+        return half_interval(self.deviation, len(self.returns))
 
     def rank_among(self, returns: npt.NDArray[np.float64]) -> float:
         """The share of a generation's `returns` (n,) below an episode of the mean: 0.5 where noise changes nothing."""

@@ -3,13 +3,14 @@
 The order in which a generation is written: the best policy, the ledger's record, the evaluation's episodes, the row of
 metrics.csv, and when it is due a checkpoint.  A generation is on disk when its row is complete.
 
-What somebody else removes or damages meanwhile is made again, but for the ledger: it is too large to be kept in memory,
-so a new one begins at a checkpoint of the newest generation.
+What somebody else removes or damages meanwhile is made again, but for the ledger and the evaluations, which are too
+large to be kept in memory.  A new ledger begins at a checkpoint of the newest generation.
 """
 
 import contextlib
 import errno
 import logging
+import math
 import os
 import threading
 import time
@@ -77,7 +78,7 @@ class RunWriter:
         self._first: tuple[Path, bytes] | None = None  # a run's first checkpoint that is not on disk
         self._replay_start = 0  # generation of the checkpoint where replays begin
         self._ledger_loss = ""  # what has happened to the ledger, '' while it is intact
-        self._has_warned_of_metrics = False
+        self._has_warned_of_metrics = self._has_warned_of_evaluations = False
         self._is_open = False  # whether the files are ready to be appended to
         self._checkpoint_due = False
         self.again: int | None = None  # generation that was on record and is to be played again
@@ -243,7 +244,8 @@ class RunWriter:
 
     def _repair(self) -> None:
         """Make again what somebody else has removed, shortened or replaced; notice where the ledger is lost."""
-        is_intact = self._metrics.is_intact() and self._ledger.is_intact() and self._trackers.is_intact()
+        files = self._metrics, self._ledger, self._evaluations, self._trackers
+        is_intact = all(file.is_intact() for file in files)
         has_config = (self.path / "config.yaml").exists()
         if is_intact and has_config:
             return
@@ -267,6 +269,12 @@ class RunWriter:
                 self._has_warned_of_metrics = True
                 what = "was removed, shortened or replaced; it is written again, and no row is lost"
                 self.warn(f"{self.name}/metrics.csv: {what}")
+        if not self._evaluations.is_intact():
+            self._evaluations.reopen(int(self._backlog[0][1]["generation"] or 0) - 1 if self._backlog else math.inf)
+            if not (is_removed or self._has_warned_of_evaluations):
+                self._has_warned_of_evaluations = True
+                what = "was removed, shortened or replaced; the evaluations that it has lost are not written again"
+                self.warn(f"{self.name}/evaluations.csv: {what}")
         if not self._trackers.is_intact():
             pending = {str(row["generation"]) for _, row, _ in self._backlog}  # metrics.csv may have the first of them
             self._trackers.resume([row for row in read_metrics(self.path) if row["generation"] not in pending])
@@ -294,7 +302,8 @@ class RunWriter:
             return
         began = time.monotonic()
         (self.path / "checkpoints").mkdir(exist_ok=True)
-        for file in (self._ledger, self._metrics):  # a machine that loses power must not keep the checkpoint alone
+        # A machine that loses power must not keep the checkpoint alone.
+        for file in (self._ledger, self._evaluations, self._metrics):
             file.sync()
         # Not synced: the checkpoint holds the same parameters.
         write_atomically(self.path / "policy.h5", self._policy_of(snapshot), sync=False)

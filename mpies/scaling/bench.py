@@ -2,8 +2,6 @@
 
 import contextlib
 import datetime
-import errno
-import os
 import statistics
 import tempfile
 import time
@@ -20,10 +18,9 @@ from mpies.config.loading import as_yaml, load_config, validate_config
 from mpies.config.schema import Config
 from mpies.envs.base import VectorEnv
 from mpies.errors import ConfigError
-from mpies.paths import absolute
 from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import Player, RolloutQueue, play_alone
-from mpies.runs.files import write_atomically
+from mpies.runs.files import check_writable, write_atomically
 from mpies.runs.machine import find_processor
 from mpies.runs.opening import open_run
 from mpies.runs.versions import versions
@@ -350,12 +347,8 @@ def write_constants(constants: Constants, out: str) -> None:
 
 def require_writable(out: str) -> None:
     """Raise ConfigError where `write_constants` could not write this file.  Nothing is changed."""
-    path = absolute(out)
     try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if path.parent != Path("/dev") and not (path.is_char_device() or path.is_fifo()):  # others are replaced
-            tempfile.TemporaryFile(dir=path.parent).close()
+        check_writable(out)
     except OSError as error:
         raise _unwritable(out, error) from None
 

@@ -20,6 +20,7 @@ from mpies.config.loading import load_config, read_yaml
 from mpies.config.messages import explain
 from mpies.config.schema import Config
 from mpies.errors import ConfigError
+from mpies.paths import absolute
 from mpies.rollouts.batch import rollout_record
 from mpies.scaling.schedule import Schedule, completion_times
 from mpies.solvers.noise import LINE
@@ -375,6 +376,6 @@ def draw_plot(path: str | Path, workload: Workload, pairs: Sequence[tuple[Predic
     axes.grid(alpha=0.3)
     axes.legend()
     try:
-        figure.savefig(Path(path), dpi=120)
+        figure.savefig(absolute(path), dpi=120)
     except (OSError, ValueError) as error:
         raise ConfigError(f"--plot {path}: cannot be written ({error})") from None

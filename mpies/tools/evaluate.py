@@ -11,7 +11,7 @@ import numpy.typing as npt
 from mpies.errors import ConfigError
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import play_alone
-from mpies.runs.files import write_atomically
+from mpies.runs.files import check_writable, write_atomically
 from mpies.runs.metrics import format_return
 from mpies.runs.policy_file import PolicyFile
 from mpies.runs.snapshot import Evaluation
@@ -88,6 +88,14 @@ def evaluate_policy(
     }
 
 
+def require_writable(file: str) -> None:
+    """Raise ConfigError where `write_episodes` could not write this file.  Nothing is changed."""
+    try:
+        check_writable(file)
+    except OSError as error:
+        raise _unwritable(file, error) from None
+
+
 def write_episodes(result: dict[str, Any], file: str) -> None:
     """Write the episodes of `evaluate_policy` as CSV; the return of one that failed is an empty cell.
 
@@ -99,7 +107,11 @@ def write_episodes(result: dict[str, Any], file: str) -> None:
     try:
         write_atomically(file, ("\n".join(lines) + "\n").encode())
     except OSError as error:
-        raise ConfigError(f"--csv {file}: cannot be written ({error.strerror}); give another file") from None
+        raise _unwritable(file, error) from None
+
+
+def _unwritable(file: str, error: OSError) -> ConfigError:
+    return ConfigError(f"--csv {file or repr(file)}: cannot be written ({error.strerror}); give another file")
 
 
 def describe_evaluation(result: dict[str, Any]) -> str:

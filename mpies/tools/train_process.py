@@ -45,6 +45,6 @@ def find_reason(output: str) -> str:
         if message.startswith("mpies: "):
             if message.endswith(":"):  # a traceback follows, and behind it perhaps a report of mpirun
                 traceback = itertools.takewhile(lambda line: not line.startswith("---"), lines[number + 1 :])
-                message += f" {[line for line in traceback if not line.startswith(' ')][-1]}"
+                message = " ".join([message, *[line for line in traceback if not line.startswith(" ")][-1:]])
             return message
     return " ".join(lines[-3:])

@@ -1,6 +1,6 @@
 """The curves of a run: its config and the columns of metrics.csv as arrays.  Only reads."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,11 @@ class Curves:
         return f"{self.config['environment']['id']}, {solver['kind']}, seed {self.config['seed']}"
 
 
+def has_sections(config: Mapping[str, Any], *more: str) -> bool:
+    """Whether a config has the sections of a run, and these; one that is damaged or of another program may not."""
+    return all(isinstance(config.get(key), dict) for key in ("environment", "solver", "stop", *more))
+
+
 def read_curves(run: str | Path | RunView) -> Curves:
     """The Curves of a run directory, or of a RunView, which reads only the lines that are new.
 
@@ -92,10 +97,12 @@ def read_curves(run: str | Path | RunView) -> Curves:
         raise RunError(f"{view.folder}/config.yaml: cannot be read; is {view.folder} a run?")
     if not len(view.metrics):
         raise RunError(f"{view.folder}: has no generation yet; wait until the first one is complete")
-    versions = config.pop("versions", {})
-    machines = tuple(machines_of(versions))
+    if not has_sections(config, "evaluation"):
+        raise RunError(f"{view.folder}/config.yaml: lacks sections that every run has; is {view.folder} a run?")
+    recorded = config.pop("versions", None)
+    versions = {**recorded} if isinstance(recorded, dict) else {}
     versions.pop("machines", None)
-    return Curves(view.folder, config, versions, dict(columns), view.reason(), machines)
+    return Curves(view.folder, config, versions, dict(columns), view.reason(), tuple(machines_of(recorded)))
 
 
 def find_machine(runs: Iterable[Curves]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from mpies.errors import counted
 from mpies.runs.metrics import format_return
 from mpies.views.curves import Curves
 
@@ -33,11 +34,12 @@ def list_facts(curves: Curves) -> Iterator[tuple[str, str]]:
         at = evaluated[-1]
         mean, interval, generation = curves["eval_mean"][at], curves.interval[at], curves["generation"][at]
         episodes = curves["eval_episodes"][at] if "eval_episodes" in last else curves.config["evaluation"]["episodes"]
+        ends = f"95 % confidence {format_return(mean - interval)} to {format_return(mean + interval)}, "
         yield (
             "final evaluation" if curves.reason else "newest evaluation",
-            f"mean return {format_return(mean)}, 95 % confidence {format_return(mean - interval)} to "
-            f"{format_return(mean + interval)}, over "
-            f"{episodes:.0f} held-out episodes of the search distribution's mean, generation {generation:.0f}",
+            f"mean return {format_return(mean)}, {'' if np.isnan(interval) else ends}over "
+            f"{counted(round(episodes), 'held-out episode')} of the search distribution's mean, generation "
+            f"{generation:.0f}",
         )
     if curves.target is not None:
         yield "target", f"{curves.target:g}"

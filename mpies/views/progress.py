@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import sys
 import time
@@ -133,7 +134,8 @@ class JsonProgress(LineProgress):
     """One JSON object a line, for log viewers: the numbers of a generation under their names in metrics.csv."""
 
     def show(self, row: Row) -> None:
-        numbers = {name: value for name, value in row.items() if value is not None and value == value}  # no NaN
+        # JSON has neither NaN nor infinity, to which the deviation of huge returns overflows.
+        numbers = {name: value for name, value in row.items() if isinstance(value, str) or _is_finite(value)}
         self._print_generation(describe_generation(row), numbers)
 
     def _print(self, message: str, values: Mapping[str, Any]) -> None:
@@ -310,6 +312,10 @@ def format_duration(seconds: float) -> str:
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
+def _is_finite(number: float | None) -> bool:
+    return number is not None and math.isfinite(number)
+
+
 def _format_number(value: Cell) -> str:
     if value is None:
         return "-"
@@ -326,5 +332,5 @@ def _format_evaluation(row: Row) -> str:
 
 
 def format_mean(mean: float, interval: float) -> str:
-    """A mean with half the width of its confidence interval."""
-    return f"{_format_number(mean)} +- {_format_number(interval)}"
+    """A mean with half the width of its confidence interval; the mean alone where that is NaN."""
+    return _format_number(mean) + ("" if math.isnan(interval) else f" +- {_format_number(interval)}")

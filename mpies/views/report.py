@@ -51,7 +51,8 @@ def write_report(run: str | Path, out: str | Path | None = None) -> Path:
     """
     path = Path(out) if out else Path(run) / "report.html"
     curves = read_curves(run)
-    write_file(path, make_report(curves, find_seeds(curves), _find_video(curves.path)).encode())
+    text = make_report(curves, find_seeds(curves), _find_video(curves.path))
+    write_file(path, text.encode(errors="backslashreplace"))  # a name in it may not be UTF-8
     return path
 
 

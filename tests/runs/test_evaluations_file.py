@@ -1,6 +1,8 @@
 """evaluations.csv: a row for each held-out episode, once, whatever is cut off or refused."""
 
 import csv
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -57,11 +59,58 @@ def test_another_file_of_that_name_is_replaced(path):
     assert generations(path) == [10, 10]
 
 
-def test_a_file_that_is_removed_begins_again(path):
-    file = write(path, 0, 1)
-    path.unlink()
-    file.append({"generation": 2, "seconds": 1.0}, EVALUATION)
-    assert generations(path) == [2, 2]
+def test_a_damaged_row_costs_no_other_one(path):
+    write(path, 0, 1, 2, 3)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:3], "\0" + lines[3], *lines[4:]]))
+    write(path, 3, 4)
+    assert generations(path) == [1, 1, 2, 3, 3, 4, 4]
+
+
+def test_the_line_ends_of_a_spreadsheet_cost_no_row(path):
+    write(path, 0, 1, 2)
+    before = path.read_bytes()
+    path.write_bytes(before.replace(b"\n", b"\r\n"))
+    write(path, 2)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_removed_or_shortened_begins_again_with_one_warning(run, monkeypatch):  # noqa: F811
+    """What it has lost is in no other file."""
+    warnings = []
+    monkeypatch.setattr(run, "warn", warnings.append)
+    path = run.path / "evaluations.csv"
+    for number, tamper in enumerate((lambda: None, path.unlink, lambda: os.truncate(path, 40), lambda: None), 1):
+        tamper()
+        record(run, make_snapshot(number, evaluation=EVALUATION))
+    assert generations(path) == [3, 3, 4, 4]
+    assert len(warnings) == 1 and "evaluations.csv: was removed, shortened or replaced; the evaluations" in warnings[0]
+
+
+def test_a_run_that_is_created_again_tells_of_it_once(run, monkeypatch):  # noqa: F811
+    warnings = []
+    monkeypatch.setattr(run, "warn", warnings.append)
+    record(run, make_snapshot(1, evaluation=EVALUATION))
+    shutil.rmtree(run.path)
+    record(run, make_snapshot(2, evaluation=EVALUATION))
+    assert generations(run.path / "evaluations.csv") == [2, 2]
+    assert len(warnings) == 1 and "was removed or moved, and is created again" in warnings[0]
+
+
+def test_evaluations_are_on_disk_before_a_checkpoint(run, monkeypatch):  # noqa: F811
+    """Else a machine that loses power would go on behind evaluations that it has lost."""
+    synced, sync = [], os.fsync
+
+    def note(descriptor):
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}").rpartition("/")[2])
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    snapshot = make_snapshot(1, evaluation=EVALUATION)
+    record(run, snapshot)
+    assert run.checkpoint(snapshot)
+    is_checkpoint = [name.startswith(".generation-") for name in synced]
+    assert "evaluations.csv" in synced[: is_checkpoint.index(True)]
 
 
 def test_a_run_has_the_evaluations_of_its_generations(run, refusals):  # noqa: F811

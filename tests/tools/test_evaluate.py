@@ -1,13 +1,16 @@
 """`mpies evaluate`: held-out episodes of a saved policy."""
 
 import csv
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
 
 import mpies
 from mpies.runs.checkpoint import list_checkpoints
+from mpies.tools import evaluate as tools
 from tests.support import CARTPOLE, assert_refused, invoke
 
 NOISY = """
@@ -49,7 +52,24 @@ def test_the_episodes_are_written_as_csv(run, tmp_path):
     assert [float(row["return"]) for row in rows] == result["returns"]
     assert [int(row["length"]) for row in rows] == result["lengths"]
     assert [row["episode"] for row in rows] == [str(number) for number in range(20)]
-    assert_refused(invoke("evaluate", run, "--episodes", 1, "--csv", tmp_path), f"--csv {tmp_path}: cannot be written")
+
+
+@pytest.mark.parametrize(("file", "name"), [("absent/episodes.csv", "absent/episodes.csv"), (".", "."), ("", "''")])
+def test_a_csv_that_cannot_be_written_is_refused_before_an_episode(file, name, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tools, "play_held_out", None)
+    assert_refused(invoke("evaluate", run, "--csv", file), f"--csv {name}: cannot be written (")
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_disk_that_is_full_in_the_end_costs_only_the_csv(run, tmp_path, monkeypatch):
+    def refuse(path, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tools, "write_atomically", refuse)
+    ended = invoke("evaluate", run, "--csv", tmp_path / "episodes.csv")
+    assert ended.code == 2 and "cannot be written (No space left on device)" in ended.stderr
+    assert "mean return" in ended.stdout
 
 
 def test_stochastic_draws_actions_as_in_training_and_always_the_same_ones(run, trained):

@@ -45,6 +45,7 @@ def test_without_mpiexec_one_rank_works_and_several_are_refused(started, monkeyp
         ("noise\nmpies: a.yaml: is empty\nTraceback\n", "mpies: a.yaml: is empty"),
         ("one\ntwo\nthree\nValueError: four\n", "two three ValueError: four"),
         ("mpies: a: one\nmpies: b: two\n", "mpies: b: two"),
+        ("mpies: a: it failed, expected:\n", "mpies: a: it failed, expected:"),
         (
             "mpies: rank 1 on a failed:\nTraceback (most recent call last):\n  File x\nValueError: five\n\n---\nx\n",
             "mpies: rank 1 on a failed: ValueError: five",

@@ -6,7 +6,8 @@ import pytest
 from mpies.errors import RunError
 from mpies.runs.reader import RunView
 from mpies.views.curves import read_curves
-from tests.views.web.served_runs import line
+from mpies.views.facts import list_facts
+from tests.views.web.served_runs import CONFIG, line
 
 
 def test_columns_are_read_with_gaps_where_nothing_was_evaluated(run_folder):
@@ -29,6 +30,42 @@ def test_a_view_reads_the_lines_that_were_added(run_folder):
         file.write(line(4))
     after = read_curves(view)
     assert (len(before), len(after)) == (3, 4)  # and what was read before did not change
+
+
+@pytest.mark.parametrize(
+    "config", ["model: resnet\n", "environment: {id: CartPole-v1}\nversions:\n", "environment: [1]\nsolver: 2\n"]
+)
+def test_a_config_that_is_damaged_or_of_another_program_is_refused(config, run_folder, invoke):
+    run = run_folder / "first"
+    (run / "config.yaml").write_text(config)
+    for command in ("plot", "report", "compare"):
+        ended = invoke(command, run)
+        assert ended.exit_code == 2 and ended.stderr.count("\n") == 1
+        assert "config.yaml: lacks sections that every run has; is " in ended.stderr
+
+
+def test_a_run_without_versions_is_read(run_folder):
+    with open(run_folder / "first/config.yaml", "a") as file:
+        file.write("versions:\n")
+    curves = read_curves(run_folder / "first")
+    assert (len(curves), curves.versions, curves.machines) == (3, {}, ())
+
+
+def test_the_metrics_of_another_program_are_no_generations(run_folder, invoke, tmp_path):
+    (run_folder / "first/metrics.csv").write_text("epoch,loss\n1,0.5\n")
+    with pytest.raises(RunError, match="has no generation yet"):
+        read_curves(run_folder / "first")
+    ended = invoke("compare", run_folder / "first", run_folder / "group", "--out", tmp_path / "out")
+    assert ended.exit_code == 2 and "has no generation yet" in ended.stderr
+
+
+def test_a_single_episode_has_no_interval(run_folder):
+    file = run_folder / "first/metrics.csv"
+    (run_folder / "first/config.yaml").write_text(CONFIG + "seed: 1\n")
+    file.write_text(file.read_text() + line(5).replace(",20,", ",0,").replace(",100,0.1,", ",1,0.1,"))
+    curves = read_curves(run_folder / "first")
+    assert curves["eval_episodes"][-1] == 1 and np.isnan(curves.interval[-1])
+    assert dict(list_facts(curves))["newest evaluation"].startswith("mean return 150.00, over 1 held-out episode of")
 
 
 def test_what_is_no_run_is_refused(run_folder, tmp_path):

@@ -50,15 +50,21 @@ def test_text_has_one_header_and_aligned_columns(capsys):
 
 
 def test_json_has_the_numbers_under_their_names(capsys):
-    JsonProgress().show(EVALUATED)
+    JsonProgress().show(EVALUATED | {"return_std": np.inf})
     entry = json.loads(capsys.readouterr().out)
     assert entry.pop("severity") == "INFO"
     assert entry.pop("message") == "generation 3: return -1.50, evaluation 2.00 +- 1.96"
-    assert entry == {name: value for name, value in EVALUATED.items() if name != "sigma"}  # NaN
+    assert entry == {name: value for name, value in EVALUATED.items() if name != "sigma"}  # nor infinity
 
 
 def test_a_generation_without_evaluation_is_described_without_one():
     assert describe_generation(ROW) == "generation 3: return -1.50"
+
+
+def test_a_single_episode_has_no_interval():
+    assert describe_generation({**ROW, "eval_mean": 2.0, "eval_std": 0.0, "eval_episodes": 1}).endswith(
+        ", evaluation 2.00"
+    )
 
 
 def test_the_bar_shows_evaluations_and_the_target(capsys):

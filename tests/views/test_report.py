@@ -27,6 +27,14 @@ class Links(HTMLParser):
         self.sources += [value for name, value in attributes if name in ("src", "srcset", "href")]
 
 
+def test_a_run_whose_name_is_not_utf8_has_a_report(run, invoke):
+    odd = run.with_name("caf\udce9")
+    run.rename(odd)
+    ended = invoke("report", odd)
+    assert ended.exit_code == 0, ended.stderr
+    assert "<title>caf\\udce9: CartPole-v1" in (odd / "report.html").read_text()
+
+
 def test_a_report_needs_no_other_file(run, invoke):
     ended = invoke("report", run)
     assert ended.exit_code == 0

@@ -45,6 +45,7 @@ class Service(Tracker):
         self._warn = warn
         self._rows: queue.SimpleQueue[TextRow | None] = queue.SimpleQueue()
         self._newest = 0  # generation that was put into the queue last
+        self._has_failed = False
         self._reason = ""
         self._is_closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -71,7 +72,7 @@ class Service(Tracker):
             self.append(row)
 
     def append(self, row: TextRow) -> None:
-        if int(row["generation"] or 0) > self._newest:
+        if int(row["generation"] or 0) > self._newest and not self._has_failed:
             self._newest = int(row["generation"] or 0)
             self._rows.put(dict(row))
 
@@ -102,6 +103,8 @@ class Service(Tracker):
             self.finish(self._reason)
         except Exception as error:
             what = f"{type(error).__name__}: {printable(str(error))}"
+            self._has_failed = True
+            self._rows = queue.SimpleQueue()  # nobody takes its rows any more
             self._warn(f"tracking.{self.name} failed ({what}); training continues without it")
 
     def _read_note(self) -> dict[str, Any]:

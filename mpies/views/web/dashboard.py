@@ -40,6 +40,9 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+# A name that is not UTF-8 has a surrogate for each odd byte, which no page can ask for.  It gets a private character.
+_TO_PAGE = {0xDC00 + byte: 0xF700 + byte for byte in range(128, 256)}
+_FROM_PAGE = {private: surrogate for surrogate, private in _TO_PAGE.items()}
 _CLIENT_HAS_LEFT = (ConnectionError, TimeoutError)
 
 
@@ -114,7 +117,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, url: SplitResult, host: str) -> None:
         """Answer a request.  host: the name that the client has asked for, without the port."""
-        query = {key: values[0] for key, values in parse_qs(url.query).items()}
+        queries = {
+            key: [value.translate(_FROM_PAGE) for value in values] for key, values in parse_qs(url.query).items()
+        }
+        query = {key: values[0] for key, values in queries.items()}
         if self.server.is_local and not _is_local(host):
             # Another site may resolve its own name to this address, and must not read the runs.
             self._refuse(HTTPStatus.FORBIDDEN, "open it as localhost, or start it with --host 0.0.0.0")
@@ -128,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
             update = self.server.runs.read_update(query.get("name", ""), version, after, log)
             self._refuse(HTTPStatus.NOT_FOUND, "no such run") if update is None else self._send_json(update)
         elif url.path == "/api/compare":
-            self._send_json(self._read_overlay(parse_qs(url.query)))
+            self._send_json(self._read_overlay(queries))
         elif url.path == "/api/sweeps":
             self._send_json(find_sweeps(self.server.runs.folder))
         elif url.path == "/api/sweep":
@@ -153,7 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "no such file")
             return
         label = f"{self.server.runs.folder.name if name == '.' else name.replace('/', '-')}-{file}"
-        attachment = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(label)}"}
+        attachment = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(label, errors='replace')}"}
         self._send(content, "application/octet-stream", headers=attachment)
 
     def _send_picture(self, name: str, file: str) -> None:
@@ -184,7 +190,8 @@ class _Handler(BaseHTTPRequestHandler):
             return None
 
     def _send_json(self, values: Any) -> None:
-        self._send(json.dumps(values, separators=(",", ":"), default=str).encode(), "application/json")
+        text = json.dumps(values, separators=(",", ":"), default=str, ensure_ascii=False).translate(_TO_PAGE)
+        self._send(text.encode(errors="backslashreplace"), "application/json")
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         self._send(f"{status} {text}\n".encode(), "text/plain; charset=utf-8", status)

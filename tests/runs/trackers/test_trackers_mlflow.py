@@ -5,8 +5,10 @@ import json
 import pytest
 
 import mpies
+from mpies.config.loading import validate_config
 from mpies.runs.trackers import services
 from tests.runs.trackers.test_trackers_json import CONFIG
+from tests.support import wait_for
 
 mlflow = pytest.importorskip("mlflow", reason="pip install 'mpies[mlflow]'")
 
@@ -76,6 +78,20 @@ def test_a_store_that_cannot_be_used_warns_once_and_training_goes_on(tmp_path, c
     warnings = [message for message in caplog.messages if "tracking.mlflow failed" in message]
     assert len(warnings) == 1 and warnings[0].endswith("training continues without it")
     assert "tracking.mlflow failed" in (run.path / "log.txt").read_text()
+
+
+def test_a_tracker_that_has_failed_keeps_no_rows(tmp_path):
+    """A long run would need more and more memory."""
+    config = validate_config(CONFIG | {"tracking": {"mlflow": {"uri": "nonsense://store", "experiment": "x"}}}, "x")
+    lines = []
+    tracker = services.MLflowRun(tmp_path, config, lines.append)
+    tracker.resume([{"generation": "1"}])
+    wait_for(lambda: lines)
+    for generation in range(2, 9):
+        tracker.append({"generation": generation})
+    assert tracker._rows.qsize() == 0
+    tracker.close("")
+    assert len(lines) == 1
 
 
 def test_an_experiment_that_another_run_makes_at_the_same_moment_is_used(store, tmp_path, monkeypatch):

@@ -111,6 +111,26 @@ def test_an_evaluation_that_is_long_ago_is_found(index, run_folder):
     assert "eval_mean" not in {one["name"]: one for one in index.summaries()}["first"]
 
 
+def test_an_evaluation_keeps_its_interval_while_the_run_goes_on(index, run_folder):
+    file = run_folder / "first/metrics.csv"
+    rows = "".join(line(number) for number in range(6, 400) if number % 5)
+    for new in (line(5), rows, rows):  # more than the end that is read
+        with open(file, "a") as metrics:
+            metrics.write(new)
+        first = index.summaries()[0]
+        assert (first["eval_mean"], first["eval_interval"]) == (150, pytest.approx(1.96 * 20 / 10))
+    with open(file, "a") as metrics:
+        metrics.write(line(400).replace(",100,0.1,", ",1,0.1,"))  # a single episode
+    assert "eval_interval" not in index.summaries()[0]
+
+
+def test_the_files_of_another_program_do_not_disturb(index, run_folder):
+    (run_folder / "first/metrics.csv").write_text("epoch,loss\n1,0.5\n")
+    assert index.read_update("first", -1, -1, -1)["rows"] == 0
+    compared = index.read_overlay(["first", "group/long"], "", "generation", "", "range", False)
+    assert compared["runs"] == 1
+
+
 def test_too_many_new_rows_are_sent_thinned(index):
     version = index.read_update("group/long", -1, -1, -1)["version"]
     assert not index.read_update("group/long", version, 2000 - MAX_POINTS, 0)["again"]
