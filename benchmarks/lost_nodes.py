@@ -68,9 +68,9 @@ class Campaign:
         return time.monotonic() - began
 
     def has_ranks(self, count: int) -> bool:
-        """Whether the newest generation was made by so many ranks."""
+        """Whether the newest generation was made by so many ranks, SLOTS on each node."""
         rows = self.rows()
-        return bool(rows) and int(rows[-1]["ranks"]) == count
+        return bool(rows) and (int(rows[-1]["ranks"]), int(rows[-1]["nodes"])) == (count, count // SLOTS)
 
     def lose(self, name: str, how: str) -> None:
         """Lose a node, and wait for the next generation."""
@@ -174,7 +174,7 @@ def main() -> None:
             try:
                 if given.rank_at_start:
                     nodes.kill_rank(nodes.names[-1])
-                campaign.wait(lambda: len(campaign.rows()) >= 3, "the start")
+                campaign.wait(lambda: campaign.has_ranks(SLOTS * NODES), "the start")
                 began = time.monotonic()
                 if given.every:
                     in_fast_motion(campaign, given.every, given.minutes)

@@ -1,6 +1,6 @@
 """What a way of training costs in samples: evaluations until a task is solved, beside training without it.
 
-    python benchmarks/sample_cost.py [TASK ...] [--ways low_rank orthogonal ...] [--seeds 10] [--json FILE]
+    python benchmarks/sample_cost.py [TASK ...] [--ways low_rank orthogonal ...] [--seeds 10] [--jobs 2] [--json FILE]
 
 For each seed in turn `mpies train` with none of them, with noise of low rank, with orthogonal directions, and with a
 share of overlap.
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -143,17 +144,17 @@ def main() -> None:
     parser.add_argument("tasks", nargs="*", metavar="TASK", help=", ".join(TASKS))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--ways", nargs="+", default=list(WAYS)[1:], choices=[way for way in WAYS if WAYS[way]])
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time, on one core each")
     parser.add_argument("--json")
     options = parser.parse_args()
     rows = json.loads(Path(options.json).read_text()) if options.json and Path(options.json).exists() else []
     for task in options.tasks or TASKS:
-        for seed in range(1, options.seeds + 1):
-            for way in ("plain", *options.ways):
-                if not fits(task, way):
-                    continue
-                if any((row["task"], row["way"], row["seed"]) == (task, way, seed) for row in rows):
-                    continue
-                rows.append(train(task, way, seed))
+        known = {(row["way"], row["seed"]) for row in rows if row["task"] == task}
+        ways = [way for way in ("plain", *options.ways) if fits(task, way)]
+        lacking = [(way, seed) for seed in range(1, options.seeds + 1) for way in ways if (way, seed) not in known]
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for row in pool.map(lambda run, task=task: train(task, *run), lacking):
+                rows.append(row)
                 if options.json:
                     Path(options.json).write_text(json.dumps(rows, indent=1) + "\n")
         print("\n".join(summary(rows, task)), flush=True)

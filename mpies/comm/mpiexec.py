@@ -64,7 +64,8 @@ def environment() -> dict[str, str]:
     added = {
         **COMPONENTS,
         "OMPI_MCA_mpi_yield_when_idle": "1",  # more ranks than cores must not spin
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        # More ranks than cores are fine.  Without "slot", all ranks would be put on the first of several hosts.
+        "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",
         # A host that vanishes without a word ends the job after 5 seconds; by default nobody would ask for it.
         "PRTE_MCA_oob_tcp_keepalive_time": "3",
         "PRTE_MCA_oob_tcp_keepalive_intvl": "1",

@@ -59,7 +59,7 @@ def read_hostfile(path: str | Path) -> tuple[list[str], int]:
     Without such a file there are no hosts and 0 slots.
     """
     try:
-        hosts = parse_hosts(Path(path).read_text())
+        hosts = parse_hosts(Path(path).read_text(errors="replace"))
     except OSError:
         return [], 0
     return list(hosts), next(iter(hosts.values()), 0)

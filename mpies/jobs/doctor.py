@@ -73,7 +73,7 @@ def examine(needed: NodeMemory, folder: str) -> Findings:
     limit, quota = find_limits()
     pinned, total = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     ranks = f", {counted(allocation.ranks, 'rank')} on this node" if allocation.ranks else ""
-    where = f"{allocation.kind} on {socket.gethostname()}, {len(allocation.hosts) or 1} hosts{ranks}"
+    where = f"{allocation.kind} on {socket.gethostname()}, {counted(len(allocation.hosts) or 1, 'host')}{ranks}"
     yield Finding("ok", "place", where)
     yield from check_mpi(allocation)
     yield from check_shared_memory(needed.table)

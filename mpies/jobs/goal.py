@@ -31,6 +31,10 @@ class Goal(ABC):
         hosts_answer: tells whether all hosts of the start are still there.
         """
 
+    def is_reached_since(self, start: Start) -> bool:
+        """Whether all runs have come to their ends since a start began, so that its ranks have nothing left to do."""
+        return self.progress.is_finished_since(start.finished)
+
     def measure(self) -> int:
         """How far the job is.  Ranks that ended unexpectedly are started again where this has grown."""
         return self.progress.generations()
@@ -51,7 +55,7 @@ class RunsFinished(Goal):
         self._stop, self.can_grow = stop, stop is not None
 
     def exit_code(self, start: Start, hosts_answer: Callable[[], bool]) -> int | None:
-        if self.progress.is_finished_since(start.finished):
+        if self.is_reached_since(start):
             return FINISHED
         # A complete run that cannot be written stays as it was.  Of lost ranks mpirun may say FINISHED as well.
         is_sure = start.code == FINISHED and hosts_answer()

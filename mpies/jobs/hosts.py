@@ -70,7 +70,8 @@ class Hostfile(HostSource):
         self.hosts()
 
     def hosts(self) -> list[Host]:
-        text = self._run() if os.access(self._path, os.X_OK) else self._read()
+        is_program = self._path.is_file() and os.access(self._path, os.X_OK)
+        text = self._run() if is_program else self._read()
         return [Host(name, slots) for name, slots in parse_hosts(text, self._slots).items() if slots]
 
     def _read(self) -> str:
@@ -83,7 +84,12 @@ class Hostfile(HostSource):
     def _run(self) -> str:
         try:
             done = subprocess.run(
-                [self._path], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT
+                [self._path],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TIMEOUT,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             if getattr(error, "errno", None) == errno.ENOEXEC:  # a file system on which all files can be executed

@@ -46,7 +46,7 @@ class LogFile(logging.Handler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s rank %(rank)d: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError), open(self._path, "a") as file:
+        with contextlib.suppress(OSError), open(self._path, "a", encoding="utf-8") as file:
             file.write(escape(self.format(record)) + "\n")
 
 
@@ -130,5 +130,5 @@ def report(severity: str, message: str, run: Path | None) -> None:
         print(line, file=sys.stderr, flush=True)
     if run and run.is_dir():
         moment = logging.Formatter().formatTime(logging.makeLogRecord({}))
-        with contextlib.suppress(OSError), open(run / "log.txt", "a") as file:
+        with contextlib.suppress(OSError), open(run / "log.txt", "a", encoding="utf-8") as file:
             file.write(f"{moment} {severity} supervisor: {message}\n")

@@ -135,10 +135,12 @@ class TeardownWatch:
     """Tells when mpirun hangs although its ranks have ended.
 
     Where a host is lost while the ranks end, mpirun waits for it for ever.
+
+    is_reached_since: tells whether the ranks of a start have nothing left to do.
     """
 
-    def __init__(self, progress: RunProgress, start: Start) -> None:
-        self._progress, self._start = progress, start
+    def __init__(self, progress: RunProgress, start: Start, is_reached_since: Callable[[Start], bool]) -> None:
+        self._progress, self._start, self._is_reached_since = progress, start, is_reached_since
         self._next = 0.0
         self._idle_since: float | None = None
 
@@ -152,7 +154,6 @@ class TeardownWatch:
             return False
         self._next = now + (1.0 if is_asked else LOOK)  # a sweep may have a thousand runs, on a network's disk
         self._progress.refresh()
-        may_be_over = is_asked or self._progress.is_finished_since(self._start.finished)
-        is_over = may_be_over and not self._progress.writer()
+        is_over = not self._progress.writer() and (is_asked or self._is_reached_since(self._start))
         self._idle_since = (self._idle_since or now) if is_over else None
         return self._idle_since is not None and now - self._idle_since >= TEARDOWN

@@ -35,6 +35,7 @@ from mpies.jobs.progress import newest_generation
 from mpies.jobs.start import GrowthWatch, Start, StartUpWatch, TeardownWatch
 from mpies.paths import absolute
 from mpies.runs.files import default_out
+from mpies.runs.opening import check_directory
 
 FRUITLESS = 2  # starts in a row, where several hosts are named, that may make no generation although hosts answer
 PATIENCE = 5.0  # seconds that mpirun has to end after SIGTERM
@@ -262,7 +263,7 @@ class Supervisor:
         )
         way = self._placement.way if self._placement else ""
         start_up = StartUpWatch(process.pid, self._looker, start, way, self._goal.job)
-        teardown = TeardownWatch(self._progress, start)
+        teardown = TeardownWatch(self._progress, start, self._goal.is_reached_since)
         is_asked = False
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -342,13 +343,17 @@ def supervise_training(
     words = f"{seeds[0]}..{seeds[-1]}" if seeds else None
     given = {"--out": out, "--resume": resume, "--log-format": log_format, "--seeds": words}
     flags = [word for flag, value in given.items() if value is not None for word in (flag, value)]
-    run = absolute(out or default_out(config, overrides))
-    runs = [Path(f"{run}-seed-{seed}") for seed in seeds] if seeds else [run]
+    base = Path(out or default_out(config, overrides))
+    runs = [Path(f"{base}-seed-{seed}") for seed in seeds] if seeds else [base]
+    if resume == "never":  # all at once: when ranks are started again, a run that is there is taken to be theirs
+        known = load_config(config, overrides)
+        for run in runs:
+            check_directory(run, known, resume)
     placement, launcher = place(where, ranks)
     return Supervisor(
         ["train", *flags, "--", config, *overrides],
         ranks or 1,
-        RunsFinished(runs, lambda: load_config(config, overrides).stop),
+        RunsFinished([absolute(run) for run in runs], lambda: load_config(config, overrides).stop),
         placement,
         launcher,
         where.restarts,

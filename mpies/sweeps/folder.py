@@ -22,7 +22,7 @@ from mpies.config.schema import Config, is_free
 from mpies.errors import ConfigError, RunLocked, escape, printable
 from mpies.paths import absolute
 from mpies.runs.files import write_atomically
-from mpies.runs.lock import LOCK_FILE, Lock, guarded
+from mpies.runs.lock import LOCK_FILE, STALE, Lock, guarded
 from mpies.runs.reader import RunView
 from mpies.sweeps.halving import Halving
 from mpies.sweeps.proposals import Proposals
@@ -33,6 +33,7 @@ from mpies.sweeps.trials import Sweep, Trial, read_sweep
 STATES = ("new", "running", "stopped", "waiting", "dropped", "finished", "failed")
 ENDED = ("dropped", "finished", "failed")
 SWEEP_FILE, FAILURES, GUARD_FILE = "sweep.yaml", "failures", ".sweep.lock"
+LOOK = 0.5  # seconds between two looks for heartbeats
 
 
 class SweepFolder:
@@ -164,7 +165,7 @@ class SweepFolder:
                 lock = Lock(self.path / trial.name, self.job)
                 try:
                     lock.file.parent.mkdir(exist_ok=True)
-                    lock.acquire(beats=False)  # the run takes it over
+                    lock.acquire()  # the run takes it over, after a start-up that may be long
                 except RunLocked:  # another group was faster
                     continue
                 if self.has_failed(trial) or self._has_ended(trial):  # in the meantime
@@ -189,6 +190,24 @@ class SweepFolder:
                 if len(found) == most:
                     break
         return found
+
+    def list_abandoned(self, most: int | None = None) -> list[int]:
+        """What `list_left` returns once it is certain which of the trials under way have lost their job.
+
+        For STALE seconds, the lock of a job that died on another host or in another container looks like that of a
+        live one.  But a live one writes heartbeats.
+        """
+        beats = {trial.name: self._beat(trial) for trial in self.list_trained_by("")}
+        until = time.monotonic() + STALE
+        while beats and time.monotonic() < until:
+            time.sleep(LOOK)
+            running = self.list_trained_by("")
+            beats = {one.name: beats[one.name] for one in running if self._beat(one) == beats.get(one.name)}
+        return self.list_left(most)
+
+    def _beat(self, trial: Trial) -> Any:
+        """The last heartbeat of the job that trains a trial."""
+        return RunView(self.path / trial.name).writer().get("beat")
 
     def list_trained_by(self, job: str) -> list[Trial]:
         """The trials that are being trained by a job whose name begins so."""
@@ -282,7 +301,7 @@ class SweepFolder:
     def failure(self, trial: Trial) -> str:
         """Why a trial has failed, in one line; '' where it has not."""
         try:
-            return self._failure_file(trial).read_text().partition("\n")[0] or "for an unknown reason"
+            return self._failure_file(trial).read_text(encoding="utf-8").partition("\n")[0] or "for an unknown reason"
         except OSError:
             return ""
 

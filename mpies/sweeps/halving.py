@@ -64,7 +64,7 @@ class Halving:
         return self._budgets[self.rung]
 
     def check(self) -> None:
-        """Raise ConfigError where the first budget is no less than a whole run."""
+        """Raise ConfigError where halving has no effect: the first budget is a whole run, or there is one setting."""
         first, unit = self.options.first, self.options.unit
         for label in self._by_label:
             end = self._end(label)
@@ -73,6 +73,11 @@ class Halving:
                     f"halving: first is {first}, but {label or 'the config'} ends after {end} {unit} anyway; lower "
                     f"first, or raise stop.{unit}"
                 )
+        if len(self._by_label) == 1:
+            raise ConfigError(
+                "halving: there is only one setting, so none can be dropped; give a key several values, or leave "
+                "halving out"
+            )
 
     def refresh(self) -> None:
         """Go on to the next rung where all trials of the present one have ended."""
@@ -137,13 +142,13 @@ class Halving:
         return score
 
     def _find_score(self, trial: Trial) -> float | None:
-        if self._has_failed(trial):
-            return math.nan
         rows, clock = self._read(trial)
         if self.budget is not None:
             at_end = next((mean for count, mean in rows if count >= self.budget), None)
             if at_end is not None:
-                return at_end
+                return at_end  # also of one that failed in a later rung: that changes no earlier choice
+        if self._has_failed(trial):
+            return math.nan
         ending = RunView(self._folder / trial.name).finished()
         if not rows or not ending:
             return None

@@ -19,6 +19,7 @@ from mpies.solvers.streams import SETTINGS, stream
 
 DISTRIBUTIONS = ("log_uniform", "uniform", "integer", "choice")
 DIGITS = 4  # of numbers that are drawn: names of trials stay short, and a config says exactly what was trained
+MOST_SEEDS = 100_000  # of a sweep: with more, its trials would fill the memory
 ATTEMPTS = 100  # draws for each trial that is wanted, before there are too few different ones
 
 Settings = dict[str, Any]  # dotted keys of a config to values
@@ -134,9 +135,9 @@ def read_seeds(given: Any) -> list[int]:
         first, dots, last = given.rpartition("..")
         first = first if dots else "1"
         if first.isdecimal() and last.isdecimal() and int(first) <= int(last):
-            return list(range(int(first), int(last) + 1))
+            return _list_seeds(int(first), int(last))
     elif isinstance(given, int) and not isinstance(given, bool) and given > 0:
-        return list(range(1, given + 1))
+        return _list_seeds(1, given)
     elif isinstance(given, Sequence) and given:
         is_valid = all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in given)
         if is_valid and len({*given}) == len(given):
@@ -145,6 +146,17 @@ def read_seeds(given: Any) -> list[int]:
         "seeds must be a number such as 5, a range such as 6..10, or in a file or in Python a list such as [1, 3], "
         f"but is {quoted(given)}"
     )
+
+
+def _list_seeds(first: int, last: int) -> list[int]:
+    """The seeds from first to last.  Raises ConfigError where they are too many."""
+    count = last - first + 1
+    if count > MOST_SEEDS:
+        raise ConfigError(
+            f"seeds: {first}..{last} are {count:,} seeds, but at most {MOST_SEEDS:,} can be trained; lower the number, "
+            f"or for the one seed {last} give {last}..{last}"
+        )
+    return list(range(first, last + 1))
 
 
 def list_settings(vary: Mapping[str, Any], trials: int | None, draw_seed: int) -> list[Settings]:

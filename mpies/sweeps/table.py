@@ -58,7 +58,7 @@ class Result:
     @property
     def is_ranked(self) -> bool:
         """Whether its evaluation counts: that of its end, or, with halving, of a rung."""
-        return self.is_finished or self.state in ("dropped", "waiting") or self.rung > 0
+        return self.is_finished or self.state in ("dropped", "waiting") or (self.rung > 0 and self.state != "failed")
 
 
 class Results:

@@ -26,6 +26,11 @@ def test_hostfiles_of_both_kinds_are_read(text, hosts, slots, tmp_path):
     assert allocation.read_hostfile(tmp_path / "hostfile") == (hosts, slots)
 
 
+def test_a_hostfile_in_another_encoding_is_read(tmp_path):
+    (tmp_path / "hostfile").write_bytes(b"\xe9n1 slots=2\n")
+    assert allocation.read_hostfile(tmp_path / "hostfile") == (["\ufffdn1"], 2)
+
+
 def test_an_allocation_is_known_by_its_environment(tmp_path):
     (tmp_path / "hostfile").write_text("w-0 slots=2\n")
     pod = allocation.find_allocation({"K_MPI_JOB_ROLE": "launcher"}, tmp_path / "hostfile")

@@ -26,6 +26,11 @@ def test_the_command_finds_the_mpi_of_this_machine(run_mpies):
     assert set(lines) >= {"place", "ULFM", "shared memory", "memory", "processors", "threads", "hosts", "clock", "disk"}
 
 
+def test_one_host_is_not_called_hosts(tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor, "find_allocation", lambda: Allocation("shell"))
+    assert next(doctor.examine(SMALL_RUN, str(tmp_path))).text.endswith(", 1 host")
+
+
 def test_the_command_exits_with_1_if_a_config_needs_more_than_there_is(run_mpies, write_config):
     config = write_config("environment: {id: 'function:sphere', dimension: 3}")
     ended = run_mpies(0, "doctor", config, "noise.size=1000000000000000")

@@ -58,6 +58,8 @@ def test_a_program_tells_hosts_and_the_operator_their_slots(tmp_path):
     script.chmod(0o755)
     source = find_source(None, str(script), {"OMPI_MCA_orte_set_default_slots": "3"})
     assert source.hosts() == [Host("w-0.job.ns.svc", 3), Host("w-1.job.ns.svc", 5)]
+    script.write_bytes(b"#!/bin/sh\necho '\xe9n1 slots=2'\n")  # in another encoding: the host will not answer
+    assert source.hosts() == [Host("\ufffdn1", 2)]
     script.write_text("#!/bin/sh\necho no API server >&2\nexit 3\n")
     with pytest.raises(ConfigError, match="ended with code 3: no API server"):
         source.hosts()
@@ -90,6 +92,7 @@ def test_a_slurm_job_tells_its_nodes_but_for_those_that_it_lost(tmp_path, monkey
         ("h1:8,,h2", None, "'' is not a host; write NAME or NAME:SLOTS"),
         ("h1:0", None, "'h1:0' is not a host"),
         (None, "/no/such/file", "/no/such/file: cannot be read"),
+        (None, "/", r"--hostfile /: cannot be read \(Is a directory\); a line is NAME slots=N"),
         ("h1", "hosts.txt", "cannot be used together"),
     ],
 )

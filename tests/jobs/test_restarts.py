@@ -311,7 +311,7 @@ def test_a_sweep_whose_sampler_has_proposed_more_has_not_come_to_its_end(tmp_pat
     first.mkdir()
     progress = RunProgress(lambda: [run for run in (first, second) if run.exists()])
     start = Start([Host("localhost", 2)], 2, time.time(), "", {}, length=0)
-    watch = TeardownWatch(progress, start)
+    watch = TeardownWatch(progress, start, lambda start: progress.is_finished_since(start.finished))
     assert not watch.has_hung(is_asked=False)
     (first / "finished.yaml").write_text("reason: solved\n")
     second.mkdir()

@@ -88,6 +88,31 @@ def test_ties_keep_the_order_and_nan_and_failures_come_last(tmp_path):
     assert alive(folder) == [*VARY["solver.sigma"]] and folder.state(folder.trials[1]) == "new"
 
 
+def test_a_trial_that_fails_in_a_later_rung_changes_no_earlier_choice(tmp_path):
+    folder = make_folder(tmp_path / "out")
+    for trial in folder.trials:
+        end_rung(folder, trial, trial.settings["solver.sigma"], 3)
+    assert alive(folder) == [0.7, 0.8, 0.9]
+    folder.record_failure(folder.trials[8], "it broke")
+    for trial in folder.trials[6:8]:
+        end_rung(folder, trial, trial.settings["solver.sigma"], 9)
+    another_process = SweepFolder(folder.path, folder.sweep)
+    for one in (folder, another_process):
+        assert alive(one) == [0.8] and one.state(one.trials[5]) == "dropped"
+
+
+def test_a_trial_that_failed_is_not_the_best(tmp_path):
+    folder = make_folder(tmp_path / "out", vary={"solver.sigma": [0.1, 0.2, 0.3]})
+    for trial in folder.trials:
+        end_rung(folder, trial, trial.settings["solver.sigma"], 3)
+    assert alive(folder) == [0.3]
+    folder.record_failure(folder.trials[2], "it broke")
+    standings = rank_settings(Results(folder).refresh())
+    assert [(one.rank, one.results[0].trial.settings["solver.sigma"]) for one in standings] == [
+        *[(1, 0.2), (2, 0.1), (0, 0.3)]
+    ]
+
+
 def test_a_run_that_has_ended_by_another_rule_is_not_trained_further(tmp_path):
     folder = make_folder(tmp_path / "out")
     for trial in folder.trials:
@@ -112,6 +137,12 @@ def test_mistakes(halving, words, tmp_path):
     with pytest.raises(ConfigError) as caught:
         make_folder(tmp_path / "out", halving=halving)
     assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_single_setting_is_refused_however_many_seeds_it_has(tmp_path):
+    with pytest.raises(ConfigError, match="halving: there is only one setting, so none can be dropped; "):
+        make_folder(tmp_path / "out", seeds=3, vary={"solver.sigma": [0.1]})
+    assert not (tmp_path / "out").exists()
 
 
 CONFIG = CARTPOLE.replace("generations: 10", "generations: 12")

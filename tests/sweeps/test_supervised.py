@@ -13,8 +13,9 @@ import pytest
 
 from mpies.comm import mpiexec
 from mpies.jobs import start as job_start
-from mpies.jobs.hosts import Where
-from mpies.jobs.sweep.training import SweepRequest, supervise_sweep
+from mpies.jobs.hosts import Host, Where
+from mpies.jobs.sweep.training import SweepFinished, SweepRequest, supervise_sweep
+from mpies.runs import lock as lock_module
 from mpies.runs.metrics import read_digests, read_metrics
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.trials import load_sweep
@@ -142,3 +143,39 @@ def test_locks_of_ranks_that_are_lost_with_their_host_are_removed(tmp_path, writ
     assert [folder.state(trial) for trial in folder.trials] == ["running", "running"] and not folder.has_work()
     folder.remove_locks("mine")
     assert [folder.state(trial) for trial in folder.trials] == ["new", "running"] and folder.has_work()
+
+
+def test_mpirun_is_known_to_hang_although_trials_ended_before_its_start_or_have_failed(
+    tmp_path, write_config, monkeypatch
+):
+    monkeypatch.setattr(job_start, "LOOK", 0.0)
+    monkeypatch.setattr(job_start, "TEARDOWN", 0.0)
+    folder = SweepFolder(tmp_path / "out", load_sweep(write_config(CARTPOLE), {"solver.sigma": [0.1, 0.2, 0.3]}))
+    folder.open(lambda trial: True)
+    earlier, failed, last = folder.trials
+    for trial in (earlier, last):
+        (folder.path / trial.name).mkdir()
+    (folder.path / earlier.name / "finished.yaml").write_text("reason: solved\n")
+    goal = SweepFinished(folder)
+    start = job_start.Start([Host("localhost", 2)], 2, time.time(), "", goal.progress.finished(), length=0)
+    watch = job_start.TeardownWatch(goal.progress, start, goal.is_reached_since)
+    folder.record_failure(failed, "it broke")
+    assert not watch.has_hung(is_asked=False)  # a trial is left
+    (folder.path / last.name / "finished.yaml").write_text("reason: solved\n")
+    assert watch.has_hung(is_asked=False)
+
+
+def test_a_trial_that_takes_long_to_start_counts_as_trained_on_other_hosts(tmp_path, write_config, monkeypatch):
+    monkeypatch.setattr(lock_module, "HEARTBEAT", 0.1)
+    folder = SweepFolder(tmp_path / "out", load_sweep(write_config(CARTPOLE), {"solver.sigma": [0.1]}), "mine.1.0")
+    folder.open(lambda trial: True)
+    _, held = folder.take()
+    owner = json.loads(held.file.read_text())
+    wait_for(lambda: json.loads(held.file.read_text())["beat"] > owner["beat"])
+    of_run = lock_module.Lock(held.file.parent, folder.job)
+    of_run.acquire()
+    wait_for(lambda: not held.is_held)
+    folder.give_back(folder.trials[0], held)
+    of_run.check()
+    of_run.release()
+    assert not held.file.exists()

@@ -1,12 +1,15 @@
 """mpies sweep with real ranks: the bits of lone runs, kills, failures, several jobs, what it leaves behind."""
 
 import csv
+import json
 import os
 import re
 import signal
+import time
 
 import pytest
 
+from mpies.runs.lock import STALE, Lock
 from mpies.runs.metrics import read_digests
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.trials import load_sweep
@@ -212,3 +215,24 @@ def test_the_file_of_a_sweep_is_read_once(run_mpies, write_config, tmp_path):
     outcome = run_mpies(0, "sweep", config, "solver.sigma=0.05,0.3", "--out", "out")
     assert outcome.code == 0, outcome.stderr
     assert config.read_text() == "" and "2 of 2 trials finished" in outcome.stdout
+
+
+def test_a_trial_whose_job_has_just_died_on_another_host_is_told_from_one_that_is_trained(
+    run_mpies, write_config, tmp_path
+):
+    config = write_config(SHORT)
+    folder = SweepFolder(tmp_path / "out", load_sweep(config, {"solver.sigma": [0.1]}))
+    folder.open(lambda trial: True)
+    run = folder.path / folder.trials[0].name
+    run.mkdir()
+    lock = Lock(run, "another job")
+    lock.acquire()
+    try:
+        outcome = run_mpies(0, "sweep", config, "solver.sigma=0.1", "--out", "out")
+    finally:
+        lock.release()
+    assert outcome.code == 0 and "1 trained by other jobs" in outcome.stdout, outcome.stdout
+    owner = {"job": "lost", "token": "t", "host": "elsewhere", "boot": "b", "pid": 7, "start": 1}
+    (run / "writer.json").write_text(json.dumps({**owner, "beat": time.time() - STALE + 5.0}))
+    outcome = run_mpies(0, "sweep", config, "solver.sigma=0.1", "--out", "out")
+    assert outcome.code == 0 and "1 of 1 trials finished" in outcome.stdout, outcome.stdout

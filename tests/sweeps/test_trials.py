@@ -97,6 +97,13 @@ def test_seeds(given, seeds):
     assert read_seeds(given) == seeds
 
 
+@pytest.mark.parametrize(("given", "range_"), [(20240101, "1..20240101"), ("20240101", "1..20240101")])
+def test_a_seed_that_is_taken_for_a_number_of_seeds_is_refused(given, range_):
+    with pytest.raises(ConfigError, match=f"seeds: {range_} are 20,240,101 seeds, .* give 20240101..20240101"):
+        read_seeds(given)
+    assert read_seeds("20240101..20240102") == [20240101, 20240102]
+
+
 @pytest.mark.parametrize("given", [0, -1, True, 1.5, "x", "3..1", "1,3", "", [], [1, 1], [-1], ["1"]])
 def test_seeds_that_are_none_are_refused(given):
     words = "seeds must be a number such as 5, a range such as 6..10, or in a file or in Python a list such as"

@@ -20,6 +20,7 @@ from mpies.errors import ConfigError, counted
 from mpies.jobs.cluster.submit import Echo, Job, describe, predict_run, repository_file, submit, write_file
 from mpies.jobs.cluster.submit_sweep import as_sweep_file
 from mpies.runs.files import default_out
+from mpies.sweeps.settings import Distribution, read_values
 from mpies.sweeps.trials import Sweep
 
 SLACK = 64 * 2**20  # bytes of shared memory beside the noise table, for MPI
@@ -162,7 +163,8 @@ def find_own_files(settings: Mapping[str, Any]) -> dict[str, str]:
 def find_files_of_sweep(sweep: Sweep) -> dict[str, str]:
     """What `find_own_files` returns for the settings that all trials share.  Raises ConfigError where files vary."""
     for key in sweep.varied:
-        values = sweep.vary[key] if isinstance(sweep.vary[key], list) else []
+        given = read_values(key, sweep.vary[key])
+        values = given.values if isinstance(given, Distribution) else given
         if key == "policy.init_from" or (key in OWN_FILES and any(_names_file(str(value)) for value in values)):
             raise ConfigError(f"{key}: files that vary cannot be sent to the pods; launch a sweep for each of them")
     shared = {key: given[0] for key, given in sweep.vary.items() if key not in sweep.varied}
@@ -219,7 +221,7 @@ def launch(
     else:
         own = find_own_files(flatten_settings(resolved(load_config(job.config, job.overrides))))
         file = Path(job.config)
-        text = file.read_text() if file.is_file() else as_yaml(read_config(file))
+        text = file.read_text(encoding="utf-8") if file.is_file() else as_yaml(read_config(file))
         if not file.is_file():  # an environment, such as room.py:Room
             job = replace(job, config=f"{default_out(file, ()).name}.yaml")
     base_folder = Path(base) if base else repository_file("k8s/mpi-operator/base")
@@ -272,7 +274,7 @@ def read_mpijob(folder: str | Path) -> dict[str, Any]:
     """
     folder = Path(folder)
     try:
-        kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+        kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
         for resource in kustomization["resources"]:
             path = folder / resource
             found: Iterable[Any] = ()
@@ -282,7 +284,7 @@ def read_mpijob(folder: str | Path) -> dict[str, Any]:
                 except ConfigError:
                     continue
             elif path.is_file():
-                found = yaml.safe_load_all(path.read_text())
+                found = yaml.safe_load_all(path.read_text(encoding="utf-8"))
             for document in found:
                 if document and document.get("kind") == "MPIJob":
                     mpijob: dict[str, Any] = document

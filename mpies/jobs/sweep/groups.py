@@ -51,7 +51,7 @@ def divide(comm: Communicator, folder: SweepFolder, ranks_per_run: int) -> tuple
     decided = None
     if comm.is_root:
         sizes = equal_groups(np.bincount(nodes).tolist(), ranks_per_run)
-        left = folder.list_left(len(sizes))
+        left = folder.list_left(len(sizes)) or folder.list_abandoned(len(sizes))
         trials = [ANY] * len(sizes)
         if len(left) < len(sizes):
             found = [measure_remaining(folder, folder.trials[number]) for number in left]

@@ -162,8 +162,11 @@ def find_ranks_per_run(folder: SweepFolder, request: SweepRequest, comm: Communi
         return request.ranks_per_run or 1
     constants = read_constants(request.constants) if request.constants else None
     forecast, left = Forecast(folder.sweep, constants), folder.count_left()
+    # A trial whose environment or policy cannot be built will fail, and others may not.  But it may be the constants
+    # that do not fit.
+    problems = (EnvironmentProblem,) if constants else (EnvironmentProblem, ConfigError)
     for trial in folder.list_to_check()[:TRIED]:
-        with contextlib.suppress(EnvironmentProblem):  # the trial will fail, and others may not
+        with contextlib.suppress(*problems):
             return choose_ranks_per_run(forecast, folder.sweep.config(trial), left, comm.size, comm.node_size)
     return 1
 
@@ -226,6 +229,9 @@ class SweepFinished(Goal):
         if self._folder.has_work():
             return None
         return FAILED if any(map(self._folder.has_failed, self._folder.trials)) else FINISHED
+
+    def is_reached_since(self, start: Start) -> bool:
+        return self._folder.count_left() == 0  # trials may have ended before the start, or have no finished.yaml
 
     def measure(self) -> int:
         return self._folder.measure()

@@ -204,8 +204,10 @@ def test_files_of_the_user_are_sent_with_a_sweep(write_config, tmp_path, monkeyp
     outcome, files, arguments = launch_with(tmp_path / "base", "ball.yaml", "--sweep", "--seeds", "2", own)
     assert files == ["ball_sweep.yaml", "other.py"] and arguments[-1] == "environment.id=/configs/other.py:cost"
     both = "environment.id=cost.py:cost,other.py:cost"
-    outcome, *_ = launch_with(tmp_path / "base", "ball.yaml", "--sweep", "--seeds", "2", both)
-    assert_refused(outcome, "environment.id: files that vary cannot be sent to the pods; launch a sweep for each")
+    drawn = "environment.id={choice: ['cost.py:cost', 'other.py:cost']}"
+    for words in ([both], [drawn, "--trials", "2"]):
+        outcome, *_ = launch_with(tmp_path / "base", "ball.yaml", "--sweep", "--seeds", "2", *words)
+        assert_refused(outcome, "environment.id: files that vary cannot be sent to the pods; launch a sweep for each")
 
 
 def test_a_policy_to_begin_with_is_sent_with_the_config(write_config, tmp_path, monkeypatch):
@@ -330,3 +332,13 @@ def test_launch_names_the_base_that_it_takes_where_none_is_given(write_config, t
     monkeypatch.chdir(tmp_path)
     said = invoke("launch", "k8s", "ball.yaml", "--dry-run").stdout
     assert "base: k8s/mpi-operator/base, whose volume many nodes must be able to write (ReadWriteMany); " in said
+
+
+def test_a_config_is_sent_in_utf_8_whatever_the_locale(run_mpies, tmp_path, monkeypatch):
+    for name, value in {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}.items():
+        monkeypatch.setenv(name, value)
+    text = "# Gr\u00f6\u00dfe\nenvironment: {id: 'function:sphere', dimension: 3}\n"
+    (tmp_path / "ball.yaml").write_text(text, encoding="utf-8")
+    ended = run_mpies(0, "launch", "k8s", "ball.yaml", "--dry-run")
+    assert ended.code == 0, ended.stderr
+    assert (tmp_path / "runs" / "ball.k8s" / "ball.yaml").read_text(encoding="utf-8") == text
