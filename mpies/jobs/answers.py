@@ -82,16 +82,19 @@ def has_all_ranks(job: str) -> bool:
     return not found or len({one[LOCAL_RANK] for one in found}) >= int(found[0][LOCAL_SIZE])
 
 
-def find_incomplete(hosts: Sequence[Host], way: str, job: str) -> set[str]:
-    """Names of the other hosts on which ranks of a job have ended.  A host that does not answer is left out."""
+def look_for_ranks(hosts: Sequence[Host], way: str, job: str) -> dict[str, bool | None]:
+    """Whether each of the other hosts has all ranks of a job that were started on it; None where it does not answer.
 
-    def ask(host: Host) -> bool:
-        command = command_on(host.name, [sys.executable, "-c", PRINT_HAS_ALL_RANKS, job], way)
-        return _run(command)[0].strip() == "False"
+    way: ssh or srun.
+    """
+
+    def ask(host: Host) -> bool | None:
+        output = _run(command_on(host.name, [sys.executable, "-c", PRINT_HAS_ALL_RANKS, job], way))[0].strip()
+        return {"True": True, "False": False}.get(output)
 
     others = [host for host in hosts if not is_this_host(host.name)]
     with ThreadPoolExecutor(max(1, min(CROWD, len(others)))) as pool:
-        return {host.name for host, is_incomplete in zip(others, pool.map(ask, others), strict=True) if is_incomplete}
+        return {host.name: answer for host, answer in zip(others, pool.map(ask, others), strict=True)}
 
 
 def is_this_host(name: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mpies.comm.processes import variable_of_children
 from mpies.errors import UserError, counted
-from mpies.jobs.answers import LOCAL_SIZE, find_incomplete
+from mpies.jobs.answers import LOCAL_SIZE, look_for_ranks
 from mpies.jobs.hosts import Host
 from mpies.jobs.placement import Placement, count_ranks
 from mpies.jobs.progress import RunProgress
@@ -87,21 +87,46 @@ class GrowthWatch:
         return []
 
 
+class RanksLook:
+    """Looks at the ranks on the other hosts of a start now and then, in a thread of the executor.
+
+    way: how the hosts are asked, ssh or srun.  job: the name that all ranks of the job share.
+    sought: False finds hosts on which ranks have ended, None hosts that do not answer.  every: seconds.
+    """
+
+    def __init__(self, executor: Executor, start: Start, way: str, job: str, sought: bool | None, every: float) -> None:
+        self._executor, self._start, self._way, self._job = executor, start, way, job
+        self._sought, self._every = sought, every
+        self._next = 0.0
+        self._answers: Future[dict[str, bool | None]] | None = None
+        self._before: set[str] = set()  # hosts that gave the answer at the look before
+
+    def find(self) -> str:
+        """A host that gave the answer in two looks in a row; '' while there is none."""
+        now, hosts = time.monotonic(), self._start.hosts or []
+        if self._answers is None:
+            if hosts and now >= self._next:
+                self._answers = self._executor.submit(look_for_ranks, hosts, self._way, self._job)
+        elif self._answers.done():
+            answers, self._answers, self._next = self._answers.result(), None, now + self._every
+            found = {name for name, answer in answers.items() if answer is self._sought}
+            again, self._before = found & self._before, found
+            return min(again, default="")
+        return ""
+
+
 class StartUpWatch:
     """Tells when a rank has ended before all were connected.
 
     Under ULFM, mpirun leaves it to the other ranks to go on without one, but MPI_Init waits for it for ever.
 
-    mpirun: its process number.  executor: asks the other hosts.  way, job: as for `find_incomplete`.
+    mpirun: its process number.  look: finds hosts on which ranks have ended.
     """
 
-    def __init__(self, mpirun: int, executor: Executor, start: Start, way: str, job: str) -> None:
-        self._mpirun, self._executor, self._start, self._way, self._job = mpirun, executor, start, way, job
+    def __init__(self, mpirun: int, start: Start, look: RanksLook) -> None:
+        self._mpirun, self._start, self._look = mpirun, start, look
         self._next = 0.0
         self._lacking_since: float | None = None
-        self._others_next = time.monotonic() + TEARDOWN
-        self._answer: Future[set[str]] | None = None  # of the other hosts
-        self._incomplete: set[str] = set()  # hosts on which ranks had ended at the look before
 
     def find_incomplete(self) -> str:
         """The host that lacked ranks for TEARDOWN seconds, so that mpirun is to be ended; '' while there is none.
@@ -117,38 +142,37 @@ class StartUpWatch:
         self._lacking_since = (self._lacking_since or now) if is_lacking else None
         if self._lacking_since is not None and now - self._lacking_since >= TEARDOWN:
             return "this host"
-        return self._look_at_others(now)
-
-    def _look_at_others(self, now: float) -> str:
-        hosts = self._start.hosts or []
-        if self._answer is None:
-            if len(hosts) > 1 and now >= self._others_next:
-                self._answer = self._executor.submit(find_incomplete, hosts, self._way, self._job)
-        elif self._answer.done():
-            answer, self._answer, self._others_next = self._answer.result(), None, now + TEARDOWN
-            again, self._incomplete = answer & self._incomplete, answer
-            return min(again, default="")
-        return ""
+        return self._look.find()
 
 
 class TeardownWatch:
-    """Tells when mpirun hangs although its ranks have ended.
+    """Tells when mpirun hangs although its ranks have ended, or can no longer end.
 
-    Where a host is lost while the ranks end, mpirun waits for it for ever.
+    Where a host is lost while the ranks end, mpirun waits for it for ever.  It also notices no loss while the host has
+    not acknowledged what mpirun has sent, such as the signal to stop: then TCP does not ask whether it is there.
 
     is_reached_since: tells whether the ranks of a start have nothing left to do.
+    look: finds hosts that do not answer; None asks none.
     """
 
-    def __init__(self, progress: RunProgress, start: Start, is_reached_since: Callable[[Start], bool]) -> None:
-        self._progress, self._start, self._is_reached_since = progress, start, is_reached_since
+    def __init__(
+        self,
+        progress: RunProgress,
+        start: Start,
+        is_reached_since: Callable[[Start], bool],
+        look: RanksLook | None = None,
+    ) -> None:
+        self._progress, self._start, self._is_reached_since, self._look = progress, start, is_reached_since, look
         self._next = 0.0
         self._idle_since: float | None = None
 
     def has_hung(self, is_asked: bool) -> bool:
         """Whether to end mpirun: no rank has written a run for TEARDOWN seconds, and none is to go on.
 
-        is_asked: whether the ranks have been asked to stop.
+        is_asked: whether the ranks have been asked to stop; then a host that does not answer is a reason, too.
         """
+        if is_asked and self._look and self._look.find():
+            return True
         now = time.monotonic()
         if self._start.hosts is None or self._start.length is None or now < self._next:
             return False

@@ -32,7 +32,7 @@ from mpies.jobs.hosts import RESTARTS, Host, Where, find_source, names_of
 from mpies.jobs.launcher import Launcher, Mpirun, find_slurm_launcher
 from mpies.jobs.placement import Placement, TooFewHosts, count_ranks, missing_in
 from mpies.jobs.progress import newest_generation
-from mpies.jobs.start import GrowthWatch, Start, StartUpWatch, TeardownWatch
+from mpies.jobs.start import TEARDOWN, GrowthWatch, RanksLook, Start, StartUpWatch, TeardownWatch
 from mpies.paths import absolute
 from mpies.runs.files import default_out
 from mpies.runs.opening import check_directory
@@ -261,9 +261,9 @@ class Supervisor:
         growth = GrowthWatch(
             self._placement, self._goal.growth_pays if self._goal.can_grow else None, self._looker, start
         )
-        way = self._placement.way if self._placement else ""
-        start_up = StartUpWatch(process.pid, self._looker, start, way, self._goal.job)
-        teardown = TeardownWatch(self._progress, start, self._goal.is_reached_since)
+        incomplete, silent = self._look(start, sought=False, every=TEARDOWN), self._look(start, sought=None, every=POLL)
+        start_up = StartUpWatch(process.pid, start, incomplete)
+        teardown = TeardownWatch(self._progress, start, self._goal.is_reached_since, silent)
         is_asked = False
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -281,6 +281,10 @@ class Supervisor:
                 return self._end(process, FAILED)
             if teardown.has_hung(is_asked):
                 return self._end(process, REQUEUE if is_asked else FAILED)
+
+    def _look(self, start: Start, sought: bool | None, every: float) -> RanksLook:
+        way = self._placement.way if self._placement else ""
+        return RanksLook(self._looker, start, way, self._goal.job, sought, every)
 
     def _end(self, process: "subprocess.Popen[str]", code: int) -> int:
         """End mpirun, which may wait for ssh to a host that is lost.  Returns `code`."""

@@ -16,8 +16,8 @@ class PolicyOptions(Options):
 
     output: Literal["clip", "scale", "floor"] = Field(
         "clip",
-        description="continuous actions: clip the output to the bounds, or tanh and scale it to them. floor also rounds "
-        "the tanh down to a multiple of 1/6 (GoodAI's discrete). A discrete action is the largest output",
+        description="continuous actions: clip the output to the bounds, or tanh and scale it to them. floor also "
+        "rounds the tanh down to a multiple of 1/6 (GoodAI's discrete). A discrete action is the largest output",
     )
     bins: Text | None = Field(
         None,

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mpies.jobs.answers import JOB, LOCAL_RANK, LOCAL_SIZE, find_incomplete, has_all_ranks
+from mpies.jobs.answers import JOB, LOCAL_RANK, LOCAL_SIZE, has_all_ranks, look_for_ranks
 from mpies.jobs.hosts import Host
 
 
@@ -38,5 +38,6 @@ def test_a_host_has_all_ranks_until_one_has_ended(start):
     assert not has_all_ranks(job)
 
 
-def test_this_host_and_one_that_does_not_answer_are_not_incomplete():
-    assert find_incomplete([Host("localhost", 2), Host("not-there.invalid", 2)], "ssh", "a job") == set()
+def test_a_host_that_does_not_answer_is_known_and_this_one_is_not_asked():
+    hosts = [Host("localhost", 2), Host("not-there.invalid", 2)]
+    assert look_for_ranks(hosts, "ssh", "a job") == {"not-there.invalid": None}
