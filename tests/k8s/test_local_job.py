@@ -92,6 +92,7 @@ def test_workers_train_to_the_target_with_the_workstations_digests(start_job, un
     assert job.attempts == [0]
     assert_complete(job, undisturbed)
     assert "starting 2 ranks on 2 nodes by mpirun" in job.log
+    assert {row["nodes"] for row in read_metrics(job.claim("mpies-runs") / "cartpole")} == {"2"}
     entries = [json.loads(line) for line in job.log.splitlines() if line.startswith('{"severity"')]
     assert [entry["generation"] for entry in entries if "generation" in entry] == list(range(1, len(undisturbed) + 1))
     assert [(entry["severity"], entry["reason"]) for entry in entries if "reason" in entry] == [("INFO", "solved")]
