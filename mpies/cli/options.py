@@ -220,11 +220,16 @@ def end(is_good: bool) -> NoReturn:
 def parse_seeds(text: str) -> range:
     """The seeds of "5", which are 1 to 5, or of "6..10".  Raises ConfigError."""
     from mpies.errors import ConfigError
+    from mpies.sweeps.settings import MOST_SEEDS
 
     first, dots, last = text.rpartition("..")
     first = first if dots else "1"
     if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
         raise ConfigError(f"--seeds must be a number such as 5, or a range such as 6..10, but is {text!r}")
+    if int(last) - int(first) >= MOST_SEEDS:
+        raise ConfigError(
+            f"--seeds {text} is more than {MOST_SEEDS:,} runs; for the one seed {last} give {last}..{last}"
+        )
     return range(int(first), int(last) + 1)
 
 

@@ -50,10 +50,10 @@ class Lock:
         """Identifies this lock in the file while it is held."""
         return str(self._owner["token"])
 
-    def acquire(self, beats: bool = True) -> None:
-        """Take the lock.  Raises RunLocked while another job holds it and is alive.
+    def acquire(self) -> None:
+        """Take the lock, also from another Lock of the same job, which then no longer holds it.
 
-        beats: whether to write heartbeats.  Without them another Lock of the same job may take the file over unnoticed.
+        Raises RunLocked while another job holds it and is alive.
         """
         with guarded(self.file.with_name(GUARD_FILE)):
             owner = self._read()
@@ -66,8 +66,6 @@ class Lock:
             self._write()
         if not self.is_held:
             self.is_held = True
-            if not beats:
-                return
             self._stop = threading.Event()
             self._thread = threading.Thread(target=self._beat, daemon=True)
             self._thread.start()
@@ -93,11 +91,12 @@ class Lock:
 
     def _beat(self) -> None:
         while not self._stop.wait(HEARTBEAT):
-            owner = self._read()
-            if owner and owner["token"] != self.token:
-                self.is_held = False
-                return
-            self._write()
+            with guarded(self.file.with_name(GUARD_FILE)):
+                owner = self._read()
+                if owner and owner["token"] != self.token:
+                    self.is_held = False
+                    return
+                self._write()
 
     def _write(self) -> None:
         """Write a heartbeat; where the disk is full or gone, the next heartbeat tries again."""
