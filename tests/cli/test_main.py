@@ -119,7 +119,10 @@ def test_python_m_mpies_is_the_command_line(run_mpies):
     ("arguments", "message"),
     [
         ("train swimer", "swimer: cannot be read (No such file or directory); the nearest is swimmer"),
-        ("train x.yaml --seeds 20240101", "for the one seed 20240101 give 20240101..20240101"),
+        (
+            "train x.yaml --seeds 20240101",
+            "--seeds 20240101 is more than 100,000 runs; for the one seed 20240101 give 20240101..20240101",
+        ),
         ("train x.yaml --seeds 5..1", "--seeds must be a number such as 5, or a range such as 6..10, but is '5..1'"),
         ("train x.yaml --seeds 2 seed=3", "--seeds and seed= cannot be used together; leave one out"),
         ("verify x.yaml --ranks 1,0", "--ranks must be numbers like 1,2,3, but is '1,0'"),
