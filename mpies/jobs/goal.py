@@ -58,8 +58,8 @@ class RunsFinished(Goal):
         if self.is_reached_since(start):
             return FINISHED
         # A complete run that cannot be written stays as it was.  Of lost ranks mpirun may say FINISHED as well.
-        is_sure = start.code == FINISHED and hosts_answer()
-        return FINISHED if is_sure and self.progress.is_finished_since({}) else None
+        is_complete = start.code == FINISHED and self.progress.is_finished_since({})
+        return FINISHED if is_complete and hosts_answer() else None  # which takes seconds where one does not
 
     def growth_pays(self, start: Start, more: int) -> bool:
         run, stop = self.progress.current(), self._stop() if self._stop else None

@@ -97,7 +97,7 @@ class RanksLook:
     def __init__(self, executor: Executor, start: Start, way: str, job: str, sought: bool | None, every: float) -> None:
         self._executor, self._start, self._way, self._job = executor, start, way, job
         self._sought, self._every = sought, every
-        self._next = 0.0
+        self._next = time.monotonic() + every
         self._answers: Future[dict[str, bool | None]] | None = None
         self._before: set[str] = set()  # hosts that gave the answer at the look before
 
