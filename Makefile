@@ -11,7 +11,7 @@ RANKS ?= $(shell nproc)
 CONFIG ?= configs/lunar_lander.yaml
 
 # Open MPI: allow root where we are root, allow hardware threads as ranks, no noise about absent hardware.
-export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
+export PRTE_MCA_rmaps_default_mapping_policy ?= slot:oversubscribe
 export OMPI_MCA_osc ?= ^ucx
 ifeq ($(shell id -u),0)
 export OMPI_ALLOW_RUN_AS_ROOT := 1

@@ -98,7 +98,7 @@ def train(ranks: int, out: Path, arguments: list[str]) -> list[str]:
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_osc": "^ucx",
         "OMPI_MCA_mpi_yield_when_idle": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",
     }
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, cwd=out.parent)
     if done.returncode:

@@ -138,7 +138,7 @@ def test_every_command_that_a_page_mentions_has_these_options(page):
 @pytest.mark.parametrize("page", [*PAGES, BENCHMARKS], ids=str)
 def test_files_of_the_code_that_a_page_names_exist(page):
     named = re.findall(r"\b((?:mpies|solvers|envs|tests|benchmarks|slurm)/[\w/-]+\.\w+)", page.read_text())
-    assert not [name for name in named if not (HOME / name).exists()]
+    assert not [name for name in named if ".venv" not in name and not (HOME / name).exists()]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
