@@ -57,9 +57,10 @@ class RunsFinished(Goal):
     def exit_code(self, start: Start, hosts_answer: Callable[[], bool]) -> int | None:
         if self.is_reached_since(start):
             return FINISHED
-        # A complete run that cannot be written stays as it was.  Of lost ranks mpirun may say FINISHED as well.
+        # A complete run that cannot be written stays as it was.  Of lost ranks mpirun may say FINISHED as well, so the
+        # hosts are asked.  That is the last condition, because it takes seconds where a host does not answer.
         is_complete = start.code == FINISHED and self.progress.is_finished_since({})
-        return FINISHED if is_complete and hosts_answer() else None  # which takes seconds where one does not
+        return FINISHED if is_complete and hosts_answer() else None
 
     def growth_pays(self, start: Start, more: int) -> bool:
         run, stop = self.progress.current(), self._stop() if self._stop else None

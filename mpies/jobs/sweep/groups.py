@@ -57,9 +57,8 @@ def divide(comm: Communicator, folder: SweepFolder, ranks_per_run: int) -> tuple
             found = [measure_remaining(folder, folder.trials[number]) for number in left]
             works, most = estimate_works(found), [one.most_ranks if one else ranks_per_run for one in found]
             sizes, trials = share_ranks(comm.size, works, most), left
-            if (
-                left and sum(sizes) < comm.size
-            ):  # they wait, and request a new division when more is known of the trials
+            # The ranks that are not needed wait, and request a new division when more is known of the trials.
+            if left and sum(sizes) < comm.size:
                 sizes, trials = [*sizes, comm.size - sum(sizes)], [*left, ANY]
         decided = [np.array([*sizes, *trials], np.int64)]
     both = np.split(comm.broadcast(decided)[0], 2)
