@@ -23,8 +23,8 @@ from urllib.parse import quote
 import numpy as np
 
 from mpies.config.loading import as_yaml, load_config, resolved
+from mpies.runs.contents.metrics import COLUMNS
 from mpies.runs.files import write_atomically
-from mpies.runs.metrics import COLUMNS
 from mpies.runs.versions import versions
 from mpies.views.web.dashboard import serve
 

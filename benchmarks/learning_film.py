@@ -16,7 +16,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 import mpies
-from mpies.runs.policy_file import load_policy
+from mpies.runs.contents.policy_file import load_policy
 from mpies.tools.evaluate import held_out_batch
 from mpies.views.pictures.video import Renderable, show_episodes, visible_task
 

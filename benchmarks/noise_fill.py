@@ -19,7 +19,7 @@ import numpy as np
 from mpies.comm import Communicator, connect
 from mpies.config.loading import validate_config
 from mpies.scaling.bench import barrier, timed
-from mpies.solvers import noise
+from mpies.solvers.sampling import noise
 from mpies.solvers.streams import NOISE_TABLE, stream
 from mpies.training.update import Updater, make_solver
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from mpies.comm import mpiexec
-from mpies.runs.metrics import read_metrics
+from mpies.runs.contents.metrics import read_metrics
 from mpies.views.pictures import live_plots
 
 HOME = Path(__file__).resolve().parent.parent

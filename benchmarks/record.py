@@ -23,8 +23,8 @@ import yaml
 
 from mpies.config.loading import load_config, resolved, validate_config
 from mpies.errors import ConfigError, RunError
-from mpies.runs.metrics import read_digests, read_metrics
-from mpies.runs.policy_file import find_policy
+from mpies.runs.contents.metrics import read_digests, read_metrics
+from mpies.runs.contents.policy_file import find_policy
 from mpies.tools.evaluate import evaluate_policy
 from mpies.tools.records import (
     CUT_SHORT,

@@ -22,7 +22,7 @@ import numpy as np
 
 from mpies.solvers import find_solver
 from mpies.solvers.loop import SolverLoop
-from mpies.solvers.noise import build_table
+from mpies.solvers.sampling.noise import build_table
 
 RESULTS = Path(__file__).parent / "results"
 SIGMA = 2.0

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from mpies.comm import mpiexec
-from mpies.runs.metrics import read_metrics
+from mpies.runs.contents.metrics import read_metrics
 
 IMPORT = re.compile(r"import time: +(\d+) \| +(\d+) \| +(\S+)")
 PHASES = ("mpirun", "imports", "MPI", "config, environment", "noise table", "run directory", "end")

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from mpies.comm import mpiexec
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.contents.metrics import read_digests, read_metrics
 
 HERE = Path(__file__).parent
 SLEEPING = """
@@ -283,7 +283,7 @@ def measure_many(folder: Path, quick: bool) -> Figures:
 
 
 def measure_tables(folder: Path, quick: bool) -> Figures:
-    from mpies.solvers import noise
+    from mpies.solvers.sampling import noise
     from mpies.training.noise_tables import NoiseTables
 
     size = 2_500_000 if quick else 25_000_000

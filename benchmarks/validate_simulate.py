@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mpies.runs.metrics import read_metrics
+from mpies.runs.contents.metrics import read_metrics
 from mpies.scaling import model
 
 sys.path.insert(0, str(Path(__file__).parent))

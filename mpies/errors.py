@@ -6,7 +6,7 @@ Each error's message is one line: where, what was expected, what was found, how 
 from collections.abc import Sequence
 
 from mpies.envs.base import EnvironmentProblem
-from mpies.solvers.problem import SolverProblem
+from mpies.solvers.adapters.problem import SolverProblem
 
 # Exit codes of the process; 75 tells a scheduler to requeue the job.
 FINISHED, FAILED, USER_ERROR, REQUEUE = 0, 1, 2, 75

@@ -21,11 +21,11 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from mpies.solvers.directions import Directions
 from mpies.solvers.moments import Weights
-from mpies.solvers.noise import FloatArray, sample_indices
 from mpies.solvers.options import Population
-from mpies.solvers.orthogonal import restore_directions
+from mpies.solvers.sampling.directions import Directions
+from mpies.solvers.sampling.noise import FloatArray, sample_indices
+from mpies.solvers.sampling.orthogonal import restore_directions
 
 
 @dataclass(frozen=True)

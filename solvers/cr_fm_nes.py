@@ -17,8 +17,8 @@ from pydantic import Field
 
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, dot, fold_pairs, norm, summed
-from mpies.solvers.noise import FloatArray
 from mpies.solvers.options import Count, Pairs, Positive
+from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.snes import utilities
 from mpies.solvers.streams import SOLVER, stream
 

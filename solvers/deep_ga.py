@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 
 from mpies.solvers.base import Proposal, Results, Solver
 from mpies.solvers.moments import norm
-from mpies.solvers.noise import FloatArray
 from mpies.solvers.options import Count, Population, Positive
+from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.shaping import best_first
 from mpies.solvers.streams import SOLVER, stream
 

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.solvers import base
+from mpies.solvers.adapters.problem import SolverProblem
 from mpies.solvers.base import OptionsT, Results, Solver
-from mpies.solvers.noise import FloatArray
-from mpies.solvers.problem import SolverProblem
+from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.streams import SOLVER, stream
 
 # One thread at a time: the global generators are those of the whole process.

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.solvers.base import Results, Solver
-from mpies.solvers.noise import FloatArray, build_table
+from mpies.solvers.sampling.noise import FloatArray, build_table
 from mpies.solvers.update import sum_moments
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mpies.solvers.noise import LINE, FloatArray
+from mpies.solvers.sampling.noise import LINE, FloatArray
 
 TILE = 49152  # most coordinates summed at a time, so that sums and products stay in the second-level cache
 BLOCK = 32768  # coordinates per partial sum of an inner product; the bits of `dot` depend on it

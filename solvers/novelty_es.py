@@ -14,9 +14,9 @@ from pydantic import Field
 
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, fold_pairs, no_square, norm
-from mpies.solvers.noise import FloatArray
 from mpies.solvers.optimizers import AdamOptions, AnyOptimizer, make_optimizer
 from mpies.solvers.options import Count, Fraction, NonNegative, Pairs, Positive
+from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.shaping import best_first, centred_ranks
 from mpies.solvers.streams import SOLVER, stream
 

@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import Field
 
 from mpies.solvers.moments import norm
-from mpies.solvers.noise import FloatArray
 from mpies.solvers.options import SMALL_NETWORK, Fraction, Options, Positive
+from mpies.solvers.sampling.noise import FloatArray
 
 
 class AdamOptions(Options):

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, dot, norm
-from mpies.solvers.noise import FloatArray
 from mpies.solvers.optimizers import Adam, AdamOptions
 from mpies.solvers.options import Count, Flag, Fraction, NonNegative, Pairs, Positive
+from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.shaping import best_first, bounded, centred_ranks
 
 

@@ -8,9 +8,9 @@ from pydantic import Field, model_validator
 
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, fold_pairs, norm
-from mpies.solvers.noise import FloatArray
 from mpies.solvers.optimizers import AnyOptimizer, ClipUpOptions, make_optimizer
 from mpies.solvers.options import Count, Fraction, NonNegative, Pairs, Positive, WholeNumber
+from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.shaping import shape
 
 

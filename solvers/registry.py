@@ -10,20 +10,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+from mpies.solvers.adapters.from_nevergrad import nevergrad_solver
+from mpies.solvers.adapters.from_pycma import CMAES
+from mpies.solvers.adapters.own import OwnSolver
+from mpies.solvers.adapters.own_options import check_options
+from mpies.solvers.adapters.problem import RAISED
 from mpies.solvers.ars import ARS
 from mpies.solvers.base import Solver
 from mpies.solvers.cr_fm_nes import CRFMNES
 from mpies.solvers.deep_ga import DeepGA
-from mpies.solvers.from_nevergrad import nevergrad_solver
-from mpies.solvers.from_pycma import CMAES
 from mpies.solvers.novelty_es import NoveltyES
 from mpies.solvers.openai_es import OpenAIES
 from mpies.solvers.options import Population
-from mpies.solvers.own import OwnSolver
-from mpies.solvers.own_options import check_options
 from mpies.solvers.pepg import PEPG
 from mpies.solvers.pgpe import PGPE
-from mpies.solvers.problem import RAISED
 from mpies.solvers.sep_cma import SepCMA
 from mpies.solvers.snes import SNES
 

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, norm
-from mpies.solvers.noise import FloatArray
 from mpies.solvers.options import Count, Population, Positive
+from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.shaping import best_first
 
 

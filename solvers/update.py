@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from mpies.solvers.base import OptionsT, ProposalT, Results, Solver
 from mpies.solvers.moments import split
-from mpies.solvers.noise import FloatArray
+from mpies.solvers.sampling.noise import FloatArray
 
 
 class BlockGatherer(Protocol):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mpies.paths import absolute, fixed_start_folder, start_folder
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.contents.metrics import read_digests, read_metrics
 from mpies.runs.reader import find_runs
 
 

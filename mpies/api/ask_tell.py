@@ -14,13 +14,13 @@ from mpies.config.loading import as_plain, find_solver_class, validate_config
 from mpies.envs.messages import describe_value
 from mpies.errors import ConfigError, RunError, UserError, explain_os_error
 from mpies.paths import absolute
-from mpies.runs import hdf5
+from mpies.runs.contents import hdf5
+from mpies.runs.contents.policy_file import select
 from mpies.runs.files import write_atomically
-from mpies.runs.policy_file import select
+from mpies.solvers.adapters.own import OwnSolver
 from mpies.solvers.base import Solver
 from mpies.solvers.loop import SolverLoop
-from mpies.solvers.noise import FloatArray, build_table
-from mpies.solvers.own import OwnSolver
+from mpies.solvers.sampling.noise import FloatArray, build_table
 from mpies.training.memory import SOLVER, require_memory
 
 FloatType = type[np.float32] | type[np.float64]

@@ -13,8 +13,8 @@ from mpies.errors import ConfigError, UserError
 from mpies.policies import PolicyProblem, aligned_stack, make_policy
 from mpies.policies.convolutional import ConvolutionalOptions
 from mpies.rollouts.player import normalize
-from mpies.runs.hdf5 import Arrays
-from mpies.runs.policy_file import PolicyFile
+from mpies.runs.contents.hdf5 import Arrays
+from mpies.runs.contents.policy_file import PolicyFile
 from mpies.training.task import Task, make_task_env
 
 SLOTS = 32  # observations of a batch that are computed at a time

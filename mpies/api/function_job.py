@@ -27,7 +27,7 @@ from mpies.api.function_ranks import Evaluated, Function, FunctionRanks
 from mpies.comm import connect, is_launched, mpiexec
 from mpies.envs.messages import describe_error
 from mpies.errors import ConfigError, UserError, counted
-from mpies.solvers.noise import FloatArray
+from mpies.solvers.sampling.noise import FloatArray
 from mpies.training.failures import FailureGroup
 
 LONGEST = 80  # bytes of a folder's path, so that the system accepts the path of a socket in it

@@ -13,7 +13,7 @@ from mpies.envs.functions import OwnFunctionEnv
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.functions import FunctionPlayer
 from mpies.rollouts.queue import RolloutQueue
-from mpies.solvers.noise import FloatArray
+from mpies.solvers.sampling.noise import FloatArray
 from mpies.training.failures import FailureGroup, gather_failures
 
 Function = Callable[[npt.NDArray[np.float64]], Any]

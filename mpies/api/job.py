@@ -17,8 +17,8 @@ from mpies.jobs.goal import RunsFinished
 from mpies.jobs.supervisor import POLL, Supervisor
 from mpies.jobs.training import RunRequest
 from mpies.paths import absolute
+from mpies.runs.contents.metrics import as_numbers
 from mpies.runs.lock import Lock
-from mpies.runs.metrics import as_numbers
 from mpies.runs.reader import Columns, RunView
 from mpies.runs.writer import write_ending
 from mpies.training.control import Signals

@@ -20,7 +20,7 @@ from mpies.comm import Communicator, connect
 from mpies.comm.together import CollectiveError, do_together
 from mpies.envs.messages import describe_error, describe_value
 from mpies.errors import FAILED, USER_ERRORS, ConfigError, UserError, error_of_kind, escape
-from mpies.solvers.noise import FloatArray
+from mpies.solvers.sampling.noise import FloatArray
 from mpies.threads import warn_of_threads
 
 Row = dict[str, float | int]

@@ -14,7 +14,7 @@ from mpies.envs.tasks import shown_numbers
 from mpies.errors import ConfigError, RunError, UserError
 from mpies.paths import absolute
 from mpies.policies import PolicyProblem
-from mpies.runs.policy_file import PolicyFile, find_policy, load_policy
+from mpies.runs.contents.policy_file import PolicyFile, find_policy, load_policy
 from mpies.runs.snapshot import Evaluation
 from mpies.tools.evaluate import play_held_out
 

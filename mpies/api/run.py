@@ -14,9 +14,9 @@ from mpies.config.loading import validate_config
 from mpies.config.schema import Config
 from mpies.errors import ConfigError, RunError
 from mpies.paths import absolute, start_folder
-from mpies.runs import ledger
-from mpies.runs.hdf5 import Arrays
-from mpies.runs.metrics import COLUMNS
+from mpies.runs.contents import ledger
+from mpies.runs.contents.hdf5 import Arrays
+from mpies.runs.contents.metrics import COLUMNS
 from mpies.runs.reader import Columns, RunView, find_runs, read_config
 from mpies.tools.replay import Replay
 from mpies.views.curves import read_curves

@@ -122,7 +122,7 @@ def host_options(command: Callable[..., None]) -> Callable[..., None]:
         **kwargs: Any,
     ) -> None:
         from mpies.errors import ConfigError
-        from mpies.jobs.hosts import Where
+        from mpies.jobs.machines.hosts import Where
 
         for option, value in (("--hosts", hosts), ("--hostfile", hostfile)):
             if value == "":  # as of a variable that is not set; without hosts, one rank would train

@@ -78,7 +78,7 @@ def play(
     one.
     """
     if member is None:
-        from mpies.runs.metrics import format_return
+        from mpies.runs.contents.metrics import format_return
         from mpies.views.pictures.video import play_policy
 
         played, returns = play_policy(policy, episodes, seed, video, not stochastic, generation)

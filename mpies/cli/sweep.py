@@ -10,7 +10,7 @@ from mpies.cli import completion
 from mpies.cli.options import CONFIG, COUNT, LOG_FORMAT, host_options, sweep_options, user_errors
 
 if TYPE_CHECKING:
-    from mpies.jobs.hosts import Where
+    from mpies.jobs.machines.hosts import Where
     from mpies.sweeps.trials import SweepOptions
 
 
@@ -66,7 +66,7 @@ def sweep(
         constants=constants,
     )
     if dry_run:
-        from mpies.jobs.hosts import count_slots
+        from mpies.jobs.machines.hosts import count_slots
         from mpies.jobs.sweep.dry_run import dry_run as dry
 
         sys.exit(dry(request, *count_slots(where.hosts, where.hostfile, ranks, where.min_ranks)))

@@ -11,7 +11,7 @@ from mpies.cli import completion
 from mpies.cli.options import CONFIG, COUNT, LOG_FORMAT, OVERRIDES, host_options, parse_seeds, user_errors
 
 if TYPE_CHECKING:
-    from mpies.jobs.hosts import Where
+    from mpies.jobs.machines.hosts import Where
 
 
 @click.command()
@@ -69,7 +69,7 @@ def train(
     numbers = None if seeds is None else parse_seeds(seeds)
     if dry_run:
         from mpies.jobs import dry_run as dry
-        from mpies.jobs.hosts import count_slots
+        from mpies.jobs.machines.hosts import count_slots
 
         slots, _ = count_slots(where.hosts, where.hostfile, ranks, where.min_ranks)
         sys.exit(dry.dry_run(config, out, resume, overrides, numbers, slots))

@@ -22,8 +22,8 @@ from mpies.comm import is_launched, mpiexec
 from mpies.comm.limits import available_memory, find_limits
 from mpies.config.loading import load_config
 from mpies.errors import ConfigError, counted, name_few
-from mpies.jobs.allocation import Allocation, find_allocation, output_of
 from mpies.jobs.launcher import list_pmi
+from mpies.jobs.machines.allocation import Allocation, find_allocation, output_of
 from mpies.runs.lock import STALE
 from mpies.scaling.cost import SMALL_RUN, NodeMemory, predict_cost
 from mpies.threads import VARIABLES

@@ -17,8 +17,8 @@ from mpies.errors import FINISHED, ConfigError, RunLocked, counted
 from mpies.jobs.finished_run import find_finished_run
 from mpies.jobs.rank import run_on_this_rank
 from mpies.paths import absolute
+from mpies.runs.contents.metrics import read_metrics
 from mpies.runs.files import default_out
-from mpies.runs.metrics import read_metrics
 from mpies.runs.opening import check_directory
 from mpies.runs.reader import RunView
 from mpies.runs.trackers import make_trackers

@@ -10,8 +10,8 @@ from mpies.config.loading import differences, resolved, validate_config
 from mpies.config.schema import Config
 from mpies.errors import ConfigError
 from mpies.paths import absolute
-from mpies.runs.checkpoint import checkpoint_path, list_checkpoints
-from mpies.runs.metrics import read_metrics
+from mpies.runs.contents.checkpoint import checkpoint_path, list_checkpoints
+from mpies.runs.contents.metrics import read_metrics
 from mpies.runs.reader import RunView, read_config
 from mpies.runs.snapshot import half_interval
 from mpies.training.control import rule_that_holds

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from mpies.comm import mpiexec
 from mpies.errors import ConfigError
-from mpies.jobs.hosts import Host
+from mpies.jobs.machines.hosts import Host
 
 OPTIONS = "MPIES_MPIRUN"  # the variable with further options of mpirun
 AGENT = "PRTE_MCA_plm_ssh_agent"  # the variable with what Open MPI 5 takes in place of ssh

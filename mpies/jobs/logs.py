@@ -11,7 +11,7 @@ from typing import Any
 
 from mpies.comm import Communicator
 from mpies.errors import escape
-from mpies.runs.metrics import Row
+from mpies.runs.contents.metrics import Row
 from mpies.runs.trackers.services import THREADS
 from mpies.views.progress import Progress, describe_generation, format_entry, is_json_wanted
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mpies.config.schema import StopSection
+from mpies.runs.contents.metrics import read_metrics
 from mpies.runs.lock import LOCK_FILE
-from mpies.runs.metrics import read_metrics
 
 RECENT = 5  # generations whose mean length counts
 WORTH = 2  # a restart must save this many times what it costs

@@ -25,8 +25,8 @@ from mpies.errors import (
     RunLocked,
     printable,
 )
-from mpies.jobs.answers import JOB
 from mpies.jobs.logs import StandardErrorHandler, is_wanted, print_error, use_json_if_wanted
+from mpies.jobs.machines.answers import JOB
 from mpies.jobs.training import RunRequest, train_run
 from mpies.runs.files import default_out
 from mpies.training.control import Signals

@@ -25,12 +25,12 @@ from mpies.comm.processes import kill_with_variable
 from mpies.config.loading import load_config
 from mpies.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR, ConfigError
 from mpies.jobs import logs
-from mpies.jobs.answers import JOB
 from mpies.jobs.forwarder import Forwarder, write_lines
 from mpies.jobs.goal import Goal, RunsFinished
-from mpies.jobs.hosts import RESTARTS, Host, Where, find_source, names_of
 from mpies.jobs.launcher import Launcher, Mpirun, find_slurm_launcher
-from mpies.jobs.placement import Placement, TooFewHosts, count_ranks, missing_in
+from mpies.jobs.machines.answers import JOB
+from mpies.jobs.machines.hosts import RESTARTS, Host, Where, find_source, names_of
+from mpies.jobs.machines.placement import Placement, TooFewHosts, count_ranks, missing_in
 from mpies.jobs.progress import newest_generation
 from mpies.jobs.start import TEARDOWN, GrowthWatch, RanksLook, Start, StartUpWatch, TeardownWatch
 from mpies.paths import absolute

@@ -17,14 +17,14 @@ from mpies.comm import Communicator
 from mpies.comm.guarded import Guarded
 from mpies.comm.together import do_together
 from mpies.config.schema import Config
-from mpies.jobs.answers import JOB
 from mpies.jobs.finished_run import find_finished_run
 from mpies.jobs.logs import LogFile, LoggedProgress, log_to, output_may_fail
-from mpies.runs.metrics import format_return
+from mpies.jobs.machines.answers import JOB
+from mpies.runs.contents.metrics import format_return
 from mpies.runs.opening import open_run
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter
-from mpies.solvers.problem import SolverProblem
+from mpies.solvers.adapters.problem import SolverProblem
 from mpies.training.control import Signals
 from mpies.training.noise_tables import NoiseTables
 from mpies.training.trainer import Trainer

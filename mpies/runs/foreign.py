@@ -31,8 +31,8 @@ from mpies.envs.base import Continuous
 from mpies.errors import ConfigError, RunError
 from mpies.policies.base import Policy
 from mpies.policies.mlp import MLP
-from mpies.runs import hdf5
-from mpies.runs.hdf5 import Arrays
+from mpies.runs.contents import hdf5
+from mpies.runs.contents.hdf5 import Arrays
 
 OBSERVATIONS = 1e5  # that statistics without a count are taken to be of, as the starter does when it reads its own
 _HDF5 = b"\x89HDF\r\n\x1a\n"  # how a file begins that h5py wrote; mpies' own have a header before it

@@ -35,7 +35,7 @@ from mpies.scaling.model import (
     update_phases,
 )
 from mpies.solvers.moments import Weights, moments, no_square, split
-from mpies.solvers.noise import LINE
+from mpies.solvers.sampling.noise import LINE
 from mpies.training.task import Task, build_task
 from mpies.training.trainer import Trainer
 

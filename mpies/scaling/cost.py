@@ -10,8 +10,8 @@ from mpies.config.schema import Config, NoiseSection
 from mpies.envs.base import VectorEnv
 from mpies.errors import counted
 from mpies.rollouts.batch import observation_record, rollout_record
+from mpies.solvers.adapters.own import OwnSolver
 from mpies.solvers.base import Results
-from mpies.solvers.own import OwnSolver
 from mpies.training.memory import PARAMETERS, SOLVER, require_memory
 from mpies.training.task import Task
 from mpies.training.update import make_solver

@@ -23,8 +23,8 @@ from mpies.errors import ConfigError
 from mpies.paths import absolute
 from mpies.rollouts.batch import rollout_record
 from mpies.scaling.schedule import Schedule, completion_times
-from mpies.solvers.noise import LINE
 from mpies.solvers.options import Count, NonNegative, Options, Positive, Text, WholeNumber
+from mpies.solvers.sampling.noise import LINE
 from mpies.training.task import Task
 from mpies.views.pictures.plots import plain_text
 

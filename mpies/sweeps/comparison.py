@@ -14,8 +14,8 @@ import numpy as np
 from mpies.config.loading import read_yaml
 from mpies.config.schema import is_free
 from mpies.errors import ConfigError, RunError
+from mpies.runs.contents.metrics import round_number
 from mpies.runs.files import write_atomically
-from mpies.runs.metrics import round_number
 from mpies.sweeps.folder import SWEEP_FILE, SweepFolder
 from mpies.sweeps.settings import as_text
 from mpies.sweeps.table import Result, Standing

@@ -13,7 +13,7 @@ from typing import Any
 
 from mpies.config.schema import StopSection
 from mpies.errors import ConfigError
-from mpies.runs.metrics import read_metrics
+from mpies.runs.contents.metrics import read_metrics
 from mpies.runs.reader import RunView
 from mpies.sweeps.trials import HalvingOptions, Sweep, Trial
 from mpies.training.control import rule_that_holds

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mpies.config.loading import as_yaml, read_yaml
+from mpies.runs.contents.metrics import read_metrics
 from mpies.runs.files import write_atomically
-from mpies.runs.metrics import read_metrics
 from mpies.runs.reader import RunView
 from mpies.sweeps.sampler import Batch, Sampler
 from mpies.sweeps.trials import Sweep, Trial

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from mpies.runs.contents.metrics import read_metrics
 from mpies.runs.files import write_atomically
 from mpies.runs.lock import guarded
-from mpies.runs.metrics import read_metrics
 from mpies.runs.reader import RunView
 from mpies.runs.snapshot import half_interval
 from mpies.sweeps.folder import ENDED, GUARD_FILE, SweepFolder

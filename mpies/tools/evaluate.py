@@ -11,9 +11,9 @@ import numpy.typing as npt
 from mpies.errors import ConfigError
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import play_alone
+from mpies.runs.contents.metrics import format_return
+from mpies.runs.contents.policy_file import PolicyFile
 from mpies.runs.files import check_writable, write_atomically
-from mpies.runs.metrics import format_return
-from mpies.runs.policy_file import PolicyFile
 from mpies.runs.snapshot import Evaluation
 from mpies.tools.replay import load_policy_of
 from mpies.training.task import Task

@@ -19,9 +19,9 @@ from mpies.policies.composite import CompositeHead
 from mpies.policies.convolutional import Convolutional
 from mpies.policies.mlp import MLP
 from mpies.policies.outputs import Head
+from mpies.runs.contents.hdf5 import Arrays
+from mpies.runs.contents.policy_file import PolicyFile, load_policy
 from mpies.runs.files import write_atomically
-from mpies.runs.hdf5 import Arrays
-from mpies.runs.policy_file import PolicyFile, load_policy
 from mpies.tools.onnx_graph import as_onnx
 from mpies.training.task import Task
 

@@ -15,7 +15,7 @@ from mpies.policies.exported import (
     Policy,
     RecurrentNetwork,
 )
-from mpies.runs.hdf5 import Arrays
+from mpies.runs.contents.hdf5 import Arrays
 
 # Activations to the operation in ONNX and its attributes.
 _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -13,7 +13,7 @@ import yaml
 
 from mpies.config.recipes import RESULTS, find_recipes, read_heading
 from mpies.errors import ConfigError, counted
-from mpies.runs.metrics import read_rows
+from mpies.runs.contents.metrics import read_rows
 
 TOLERANCE = 0.15  # of the range of a single curve; other package builds give other curves, though similar ones
 LEAST_TOLERANCE = 0.05  # of the range of several curves

@@ -14,10 +14,10 @@ from mpies.config.schema import Config
 from mpies.errors import RunError
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import play_alone
-from mpies.runs import hdf5, ledger
-from mpies.runs.checkpoint import first_checkpoint
-from mpies.runs.hdf5 import Arrays
-from mpies.runs.policy_file import PolicyFile, find_policy, load_policy, select
+from mpies.runs.contents import hdf5, ledger
+from mpies.runs.contents.checkpoint import first_checkpoint
+from mpies.runs.contents.hdf5 import Arrays
+from mpies.runs.contents.policy_file import PolicyFile, find_policy, load_policy, select
 from mpies.runs.reader import is_run, read_config
 from mpies.training.evaluator import training_batch
 from mpies.training.generation import Part

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpies.runs.metrics import read_metrics
+from mpies.runs.contents.metrics import read_metrics
 from mpies.tools.records import Band, Record, curve_of, read_record, read_recorded_metrics, recipe_of
 from mpies.tools.train_process import train
 

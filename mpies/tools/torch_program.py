@@ -13,7 +13,7 @@ from mpies.errors import ConfigError
 from mpies.policies.base import PolicyProblem
 from mpies.policies.from_torch import Torch
 from mpies.policies.to_torch import TorchPolicy
-from mpies.runs.policy_file import PolicyFile
+from mpies.runs.contents.policy_file import PolicyFile
 from mpies.training.task import Task
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mpies.config.loading import load_config
-from mpies.runs.metrics import read_digests
+from mpies.runs.contents.metrics import read_digests
 from mpies.tools.train_process import TrainProcessFailed, require_mpiexec, train
 
 # Training ends after a number of generations, and for no other reason.  No other tool follows it.

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.errors import NotEnoughSharedMemory
-from mpies.solvers import noise
+from mpies.solvers.sampling import noise
 
 ENTRIES = 256  # tables that there can be at the same time
 FIELDS = ("seed", "size", "place", "claimed")  # of an entry; place: where it begins in the file, 0 for no entry

@@ -22,11 +22,11 @@ from mpies.policies.convolutional import ConvolutionalOptions
 from mpies.rollouts.functions import FunctionPlayer
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import Player
+from mpies.runs.contents.policy_file import find_policy, load_policy
 from mpies.runs.foreign import is_foreign, read_first_policy
-from mpies.runs.policy_file import find_policy, load_policy
-from mpies.solvers.directions import Directions
-from mpies.solvers.noise import LINE, count_starts
-from mpies.solvers.orthogonal import MOST_PARAMETERS, OrthogonalDirections
+from mpies.solvers.sampling.directions import Directions
+from mpies.solvers.sampling.noise import LINE, count_starts
+from mpies.solvers.sampling.orthogonal import MOST_PARAMETERS, OrthogonalDirections
 from mpies.solvers.streams import ACTIONS, EPISODES, EVALUATION, HELD_OUT_ACTIONS, REFERENCE, STATISTICS, TASK, stream
 from mpies.training.memory import PARAMETERS, SOLVER, require_memory
 

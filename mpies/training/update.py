@@ -10,10 +10,10 @@ from mpies.comm import Communicator
 from mpies.comm.stopwatch import stopwatch
 from mpies.config.loading import find_solver_class
 from mpies.config.schema import Config
-from mpies.solvers import noise
+from mpies.solvers.adapters.problem import SolverProblem
 from mpies.solvers.base import Results, Solver
-from mpies.solvers.directions import Directions
-from mpies.solvers.problem import SolverProblem
+from mpies.solvers.sampling import noise
+from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.update import sum_moments
 from mpies.training.generation import GenerationSpec, Part, Population
 from mpies.training.learner import Learner

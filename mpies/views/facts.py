@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.errors import counted
-from mpies.runs.metrics import format_return
+from mpies.runs.contents.metrics import format_return
 from mpies.views.curves import Curves
 
 REASONS = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mpies.config.schema import StopSection
-from mpies.runs.metrics import Row
+from mpies.runs.contents.metrics import Row
 from mpies.views.progress import Phase, Progress, describe_generation, describe_time_left
 
 INTERVAL = 0.25  # seconds between two changes at least

@@ -14,7 +14,7 @@ from mpies.comm import Communicator
 from mpies.comm.processes import process_start
 from mpies.config.schema import StopSection
 from mpies.rollouts.queue import RolloutQueue
-from mpies.runs.metrics import Row
+from mpies.runs.contents.metrics import Row
 from mpies.training.evaluator import QueueKey
 from mpies.views.progress import EVALUATIONS, GENERATIONS, PLOTS, START_UP, Phase, Progress
 

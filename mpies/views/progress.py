@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 from mpies.comm import is_launched
 from mpies.config.schema import StopSection
 from mpies.errors import escape
-from mpies.runs.metrics import Cell, Row, format_return
+from mpies.runs.contents.metrics import Cell, Row, format_return
 from mpies.runs.snapshot import half_interval
 
 if TYPE_CHECKING:  # rich takes long to import

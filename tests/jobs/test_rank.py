@@ -11,9 +11,9 @@ import mpies
 from mpies.comm.serial import Serial
 from mpies.errors import NotEnoughSharedMemory
 from mpies.jobs.rank import run_on_this_rank
-from mpies.runs.checkpoint import newest_checkpoint
+from mpies.runs.contents.checkpoint import newest_checkpoint
+from mpies.runs.contents.metrics import read_digests, read_metrics
 from mpies.runs.files import default_out
-from mpies.runs.metrics import read_digests, read_metrics
 from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, assert_refused, read_files, wait_for
 
 MISTAKES = [

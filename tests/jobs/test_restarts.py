@@ -17,13 +17,13 @@ from mpies.config.schema import StopSection
 from mpies.errors import ConfigError
 from mpies.jobs import start as start_module
 from mpies.jobs.goal import RunsFinished
-from mpies.jobs.hosts import GivenHosts, Host
 from mpies.jobs.launcher import Launcher
-from mpies.jobs.placement import Placement
+from mpies.jobs.machines.hosts import GivenHosts, Host
+from mpies.jobs.machines.placement import Placement
 from mpies.jobs.progress import Pace, RunProgress, growth_pays, recent_pace
 from mpies.jobs.start import Start, TeardownWatch
 from mpies.jobs.supervisor import Supervisor, Where, place
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.contents.metrics import read_digests, read_metrics
 
 SLEEPING = """
 import time, gymnasium, numpy as np

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpies.runs.metrics import read_digests
+from mpies.runs.contents.metrics import read_digests
 from mpies.runs.reader import read_config
 from tests.support import assert_refused
 

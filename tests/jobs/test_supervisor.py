@@ -12,8 +12,8 @@ import yaml
 
 from mpies.comm import mpiexec
 from mpies.jobs.supervisor import PATIENCE
-from mpies.runs.checkpoint import list_checkpoints
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.contents.checkpoint import list_checkpoints
+from mpies.runs.contents.metrics import read_digests, read_metrics
 from tests.support import CARTPOLE
 
 SLEEPING = """

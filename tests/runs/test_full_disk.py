@@ -10,9 +10,9 @@ import time
 import pytest
 
 import mpies
-from mpies.runs import hdf5, ledger
-from mpies.runs.checkpoint import list_checkpoints
-from mpies.runs.metrics import read_digests
+from mpies.runs.contents import hdf5, ledger
+from mpies.runs.contents.checkpoint import list_checkpoints
+from mpies.runs.contents.metrics import read_digests
 from tests.support import assert_refused, train, wait_for
 
 CONFIG = """

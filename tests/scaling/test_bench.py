@@ -14,7 +14,7 @@ from mpies.config.loading import validate_config
 from mpies.errors import ConfigError
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
-from mpies.runs.metrics import read_metrics
+from mpies.runs.contents.metrics import read_metrics
 from mpies.scaling import bench
 from mpies.scaling.model import Collective, Constants, Machine, parse_workload, read_constants
 from mpies.training.trainer import Trainer

@@ -5,7 +5,7 @@ import pytest
 
 from mpies.solvers import find_solver
 from mpies.solvers.loop import SolverLoop
-from mpies.solvers.noise import build_table
+from mpies.solvers.sampling.noise import build_table
 
 cocoex = pytest.importorskip("cocoex", reason="coco-experiment is not installed")
 

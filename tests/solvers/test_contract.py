@@ -11,7 +11,7 @@ import pytest
 from mpies.solvers import SOLVERS, find_solver
 from mpies.solvers.base import Results, Solver
 from mpies.solvers.loop import SolverLoop
-from mpies.solvers.noise import build_table
+from mpies.solvers.sampling.noise import build_table
 
 DIMENSION = 24
 TABLE = build_table(1 << 16)

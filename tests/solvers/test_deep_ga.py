@@ -4,7 +4,7 @@ from pydantic import ValidationError
 
 from mpies.solvers.deep_ga import DeepGA
 from mpies.solvers.loop import SolverLoop
-from mpies.solvers.noise import build_table, sample_indices
+from mpies.solvers.sampling.noise import build_table, sample_indices
 from tests.solvers.single_generation import tell_once
 
 D = 6

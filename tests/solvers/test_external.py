@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from mpies.solvers import find_solver
+from mpies.solvers.adapters.problem import SolverProblem
 from mpies.solvers.base import Results
 from mpies.solvers.external import ExternalSolver, seeded_global_generators
 from mpies.solvers.options import WholeCandidates
-from mpies.solvers.problem import SolverProblem
 
 
 class Best(ExternalSolver):

@@ -5,7 +5,7 @@ import pytest
 
 from mpies.solvers import SOLVERS, find_solver
 from mpies.solvers.loop import SolverLoop
-from mpies.solvers.noise import build_table
+from mpies.solvers.sampling.noise import build_table
 
 STATES, INPUTS = 4, 2
 RANDOM = np.random.default_rng(8)

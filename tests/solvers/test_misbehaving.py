@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.contents.metrics import read_digests, read_metrics
 
 # A solver that is right.  The wrong ones below are subclasses in the same file, and each differs in one thing.
 RIGHT = """

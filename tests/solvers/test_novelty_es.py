@@ -3,8 +3,8 @@ import pytest
 
 from mpies.solvers.base import Results
 from mpies.solvers.loop import SolverLoop
-from mpies.solvers.noise import build_table
 from mpies.solvers.novelty_es import NoveltyES, Turn, novelty
+from mpies.solvers.sampling.noise import build_table
 
 D = 6
 

@@ -6,7 +6,7 @@ import pytest
 from mpies.solvers.base import Results
 from mpies.solvers.loop import SolverLoop
 from mpies.solvers.moments import split
-from mpies.solvers.noise import build_table, sample_indices
+from mpies.solvers.sampling.noise import build_table, sample_indices
 from mpies.solvers.snes import SNES
 from mpies.solvers.update import sum_moments
 

@@ -11,7 +11,7 @@ import yaml
 
 import mpies
 from mpies.errors import ConfigError
-from mpies.runs.metrics import read_digests
+from mpies.runs.contents.metrics import read_digests
 from mpies.runs.reader import RunView
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.table import Results, rank_settings, write_table

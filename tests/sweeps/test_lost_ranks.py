@@ -6,7 +6,7 @@ from mpies.comm import RankLost
 from mpies.comm.serial import Serial
 from mpies.jobs.sweep.groups import ANY, DivisionRequest
 from mpies.jobs.sweep.trial_ranks import Group, SweepRanks
-from mpies.runs.metrics import read_digests
+from mpies.runs.contents.metrics import read_digests
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.trials import read_sweep
 from mpies.training.control import Signals

@@ -14,7 +14,7 @@ from mpies.jobs.sweep.groups import (
     is_nearly_done,
     share_ranks,
 )
-from mpies.runs.metrics import read_digests
+from mpies.runs.contents.metrics import read_digests
 from tests.support import train
 
 # Episodes of 3 steps that sleep, so that two cores are enough for any number of ranks.

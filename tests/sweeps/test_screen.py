@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 
-from mpies.runs.metrics import read_digests
+from mpies.runs.contents.metrics import read_digests
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.screen import SweepScreen, open_screen
 from mpies.sweeps.trials import SweepOptions, load_sweep

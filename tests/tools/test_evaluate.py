@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mpies
-from mpies.runs.checkpoint import list_checkpoints
+from mpies.runs.contents.checkpoint import list_checkpoints
 from mpies.tools import evaluate as tools
 from tests.support import CARTPOLE, assert_refused, invoke
 

@@ -11,7 +11,7 @@ import mpies
 from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.policies import aligned_stack
 from mpies.policies.exported import Policy
-from mpies.runs import hdf5
+from mpies.runs.contents import hdf5
 from mpies.training.task import Task
 from tests.support import assert_refused, invoke
 

@@ -18,8 +18,8 @@ from mpies.envs import make_env
 from mpies.policies.exported import Policy, aligned_stack
 from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import play_alone
-from mpies.runs import hdf5
-from mpies.runs.policy_file import load_policy
+from mpies.runs.contents import hdf5
+from mpies.runs.contents.policy_file import load_policy
 from mpies.training.task import Task
 from tests.support import invoke
 

@@ -7,7 +7,7 @@ import yaml
 
 from mpies.config import recipes
 from mpies.errors import ConfigError
-from mpies.runs.metrics import read_digests
+from mpies.runs.contents.metrics import read_digests
 from mpies.tools import records
 from mpies.tools.records import describe_seeds, read_record
 from tests.support import CARTPOLE, load_script, train

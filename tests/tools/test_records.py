@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mpies.config.loading import differences, load_config, resolved
-from mpies.runs.policy_file import load_policy
+from mpies.runs.contents.policy_file import load_policy
 from mpies.tools import records
 from mpies.tools.records import (
     LEAST_TOLERANCE,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from mpies.errors import RunError
-from mpies.runs import hdf5, ledger
-from mpies.runs.checkpoint import first_checkpoint, list_checkpoints
-from mpies.runs.metrics import read_digests
+from mpies.runs.contents import hdf5, ledger
+from mpies.runs.contents.checkpoint import first_checkpoint, list_checkpoints
+from mpies.runs.contents.metrics import read_digests
 from mpies.tools.replay import Replay
 from mpies.training import task
 from mpies.views.pictures.video import show_member

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from mpies.config.loading import load_config, resolved
-from mpies.runs.metrics import read_metrics
+from mpies.runs.contents.metrics import read_metrics
 from mpies.tools import reproduce
 from mpies.tools.records import read_published, read_record, read_recorded_metrics
 from mpies.tools.reproduce import Comparison, Reproduction, compare, compare_with_record, recipe_of

@@ -5,7 +5,7 @@ import pytest
 
 import mpies
 from mpies.config.loading import as_yaml, resolved, validate_config
-from mpies.runs import hdf5
+from mpies.runs.contents import hdf5
 from mpies.training.task import Task
 from tests.support import assert_refused, invoke
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mpies.errors import NotEnoughSharedMemory
-from mpies.solvers import noise
+from mpies.solvers.sampling import noise
 from mpies.training.noise_tables import NoiseTables
 
 SIZE = 3 * noise.BLOCK + 100

@@ -12,9 +12,9 @@ import yaml
 
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
-from mpies.runs import hdf5, ledger
-from mpies.runs.checkpoint import list_checkpoints, newest_checkpoint
-from mpies.runs.metrics import COLUMNS, read_digests, read_metrics
+from mpies.runs.contents import hdf5, ledger
+from mpies.runs.contents.checkpoint import list_checkpoints, newest_checkpoint
+from mpies.runs.contents.metrics import COLUMNS, read_digests, read_metrics
 from mpies.runs.opening import open_run
 from mpies.tools.replay import Replay
 from mpies.training.control import STOP

@@ -8,9 +8,9 @@ import pytest
 from mpies.comm import connect
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
-from mpies.runs import hdf5
-from mpies.solvers import noise
+from mpies.runs.contents import hdf5
 from mpies.solvers.base import Results
+from mpies.solvers.sampling import noise
 from mpies.training.generation import Population, results_to_arrays
 from mpies.training.learner import Learner
 from mpies.training.update import Updater, make_solver

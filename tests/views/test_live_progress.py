@@ -20,7 +20,7 @@ from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
-from mpies.runs.metrics import read_digests
+from mpies.runs.contents.metrics import read_digests
 from mpies.training.evaluator import QueueKey
 from mpies.training.trainer import Trainer
 from mpies.views import phases as phases_module

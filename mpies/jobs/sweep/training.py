@@ -13,11 +13,11 @@ import numpy as np
 from mpies.comm import Communicator, RankLost
 from mpies.comm.together import do_together
 from mpies.errors import FAILED, FINISHED, REQUEUE, ConfigError, EnvironmentProblem, counted
-from mpies.jobs.answers import JOB
 from mpies.jobs.finished_run import find_finished_run
 from mpies.jobs.goal import Goal
-from mpies.jobs.hosts import count_slots
 from mpies.jobs.logs import use_json_if_wanted
+from mpies.jobs.machines.answers import JOB
+from mpies.jobs.machines.hosts import count_slots
 from mpies.jobs.progress import Pace, growth_pays
 from mpies.jobs.rank import run_on_this_rank
 from mpies.jobs.start import Start

@@ -28,8 +28,8 @@ from mpies.jobs.sweep.groups import (
     measure_remaining,
 )
 from mpies.jobs.training import Ending, RunRequest, train_run
+from mpies.runs.contents.metrics import Row
 from mpies.runs.lock import Lock
-from mpies.runs.metrics import Row
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter
 from mpies.sweeps.folder import SweepFolder

@@ -12,7 +12,7 @@ from mpies.config.schema import Config
 from mpies.errors import ConfigError, NoTrajectory, counted
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import play_alone
-from mpies.runs import ledger
+from mpies.runs.contents import ledger
 from mpies.solvers.streams import PICTURES, stream
 from mpies.tools.evaluate import HELD_OUT
 from mpies.tools.replay import Replay

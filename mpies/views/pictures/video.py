@@ -20,7 +20,7 @@ from mpies.errors import ConfigError
 from mpies.paths import absolute
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import play_alone
-from mpies.runs.hdf5 import Arrays
+from mpies.runs.contents.hdf5 import Arrays
 from mpies.tools.evaluate import held_out_batch
 from mpies.tools.replay import load_member, load_policy_of
 from mpies.training.task import Task

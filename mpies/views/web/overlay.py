@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.runs.metrics import round_number
+from mpies.runs.contents.metrics import round_number
 from mpies.views.curves import Curves, Floats
 from mpies.views.groups import Group, changed_keys, format_setting, group_by_task, group_runs, shorten_keys
 

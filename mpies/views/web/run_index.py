@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from mpies.errors import RunError
 from mpies.paths import absolute
-from mpies.runs.ledger import read_newest
-from mpies.runs.metrics import parse_number
+from mpies.runs.contents.ledger import read_newest
+from mpies.runs.contents.metrics import parse_number
 from mpies.runs.reader import Columns, RunView, find_runs, intervals
 from mpies.runs.snapshot import half_interval
 from mpies.views.curves import Curves, has_sections

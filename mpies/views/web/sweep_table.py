@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.config.schema import is_free
-from mpies.runs.metrics import parse_number, round_number
+from mpies.runs.contents.metrics import parse_number, round_number
 from mpies.runs.reader import RunView, is_run
 from mpies.views.groups import average_seeds, shorten_keys
 

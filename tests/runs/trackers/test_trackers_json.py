@@ -6,7 +6,7 @@ import pytest
 
 import mpies
 from mpies.errors import ConfigError
-from mpies.runs.metrics import as_numbers, read_metrics
+from mpies.runs.contents.metrics import as_numbers, read_metrics
 from mpies.runs.trackers import services
 from mpies.runs.trackers.base import Tracker, Trackers
 from mpies.runs.trackers.json_lines import FILE, JsonLines

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mpies.errors import NoTrajectory
-from mpies.runs import hdf5
-from mpies.runs.ledger import read
+from mpies.runs.contents import hdf5
+from mpies.runs.contents.ledger import read
 from mpies.tools.evaluate import evaluate_policy
 from mpies.tools.replay import load_member
 from mpies.views.pictures import landscape

@@ -8,9 +8,9 @@ from PIL import Image, ImageSequence
 from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.envs import EnvironmentProblem
 from mpies.errors import ConfigError
-from mpies.runs import hdf5
+from mpies.runs.contents import hdf5
+from mpies.runs.contents.metrics import read_metrics
 from mpies.runs.files import write_atomically
-from mpies.runs.metrics import read_metrics
 from mpies.training.task import Task
 from mpies.views.pictures.video import Video, play_policy, recording, show_member, visible_task
 

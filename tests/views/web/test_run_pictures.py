@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from mpies.runs.ledger import pack, read_newest
+from mpies.runs.contents.ledger import pack, read_newest
 from mpies.runs.reader import RunView
 from mpies.views.curves import read_curves
 from mpies.views.pictures.plots import STYLE, draw_overview, draw_return, render, write_plots

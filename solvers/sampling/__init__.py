@@ -1,0 +1,1 @@
+"""From the noise table to the directions of a population."""

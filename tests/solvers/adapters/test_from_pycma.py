@@ -1,0 +1,79 @@
+"""pycma behind the interface: restarts, the sign of the weight decay, the memory it takes."""
+
+import numpy as np
+import pytest
+
+from mpies.solvers.adapters.from_pycma import CMAES
+from mpies.solvers.base import Results
+from mpies.solvers.loop import SolverLoop
+
+D = 5
+
+
+def begin(value, **options):
+    solver = CMAES(CMAES.Options(population=8, sigma=0.5, **options), D, seed=4)
+    solver.start(np.ones(D))
+    return solver, SolverLoop(solver, value)
+
+
+def sphere(x):
+    return -float(np.sum(np.square(x, dtype=np.float64)))
+
+
+@pytest.mark.parametrize("restarts", ["ipop", "bipop"])
+def test_restarts_keep_the_best_mean_and_go_on_bit_for_bit(restarts):
+    solver, loop = begin(sphere, restarts=restarts)
+    values = []
+    for _ in range(400 if restarts == "ipop" else 500):
+        loop.run_generation()
+        values.append(sphere(solver.mean))
+    assert solver.report()["restarts"] >= 1
+    assert len(loop.rows) == 8  # twice the population is evaluated in two generations
+    assert min(values[250:]) > -1e-6  # the wide samples of a new run do not replace the result of the last one
+    again = CMAES(solver.options, D, seed=4)
+    again.restore(solver.state())
+    resumed = SolverLoop(again, sphere)
+    for _ in range(40):
+        one, other = loop.run_generation(), resumed.run_generation()
+        assert np.array_equal(one.returns, other.returns)
+        assert np.array_equal(solver.mean, again.mean)
+
+
+def test_the_mean_is_reported_not_the_best_sample():
+    solver, loop = begin(sphere)
+    for _ in range(5):
+        loop.run_generation()
+    np.testing.assert_allclose(solver.mean, solver.strategy.mean, rtol=1e-6)
+
+
+@pytest.mark.parametrize("covariance", ["full", "vd", "vkd"])
+def test_the_sigma_that_is_reported_is_of_the_size_of_the_members_noise(covariance):
+    solver, loop = begin(sphere, covariance=covariance)
+    for _ in range(150):
+        loop.run_generation()
+    assert solver.report()["sigma"] < 1e-3
+    assert 0.01 < np.std(loop.ask() - solver.mean) / solver.report()["sigma"] < 100
+
+
+def test_weight_decay_pulls_towards_zero():
+    """With equal returns, the members of the smallest norm must win (estool's CMA-ES had the sign wrong)."""
+    solver, loop = begin(lambda x: 7.0, weight_decay=0.1)
+    for _ in range(60):
+        loop.run_generation()
+    assert np.linalg.norm(solver.mean) < 0.1 * np.sqrt(D)
+
+
+def test_weight_decay_is_a_cost_per_mean_squared_parameter():
+    solver, _ = begin(sphere, weight_decay=0.5)
+    proposal, costs, returns = solver.ask(), [], np.arange(8.0)
+    solver.strategy.tell = lambda candidates, told: costs.extend(told)
+    solver.tell(proposal, Results.of(returns), np.zeros((0, D), np.float32))
+    np.testing.assert_allclose(costs, -returns + 0.5 * np.mean(proposal.rows**2, axis=1), rtol=1e-6)
+
+
+def test_full_covariance_is_refused_where_it_cannot_fit():
+    refusal = CMAES.Options().refusal(20_000)
+    assert "16.0 GB for 20,000 parameters" in refusal and "diagonal" in refusal and "cr_fm_nes" in refusal
+    assert CMAES.Options().refusal(5_000) == ""
+    assert CMAES.Options(covariance="diagonal").refusal(10**6) == ""
+    assert CMAES.Options(memory_limit=20).refusal(20_000) == ""
