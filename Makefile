@@ -29,7 +29,7 @@ $(VENV)/installed: setup.cfg setup.py pyproject.toml constraints.txt $(wildcard 
 	@if [ -z "$(PYTHON)" ]; then echo "make: no CPython >= 3.11 with venv found;" \
 		"install one (Debian: apt-get install python3 python3-venv) or say make PYTHON=/path/to/python3" >&2; exit 2; fi
 	$(PYTHON) -m venv $(VENV)
-	@echo "installing simulators, MPI and the rest into $(VENV), about 2 GB; this takes some minutes"
+	@echo "installing simulators, MPI and the rest into $(VENV), about 3 GB; this takes some minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev]'
 	touch $@
 

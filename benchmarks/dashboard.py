@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -147,7 +148,10 @@ def largest_update(updates):
 @contextlib.contextmanager
 def open_dashboard(folder):
     """Serve the runs below `folder`.  Yields the address of the page and a headless Chromium."""
-    from playwright.sync_api import sync_playwright
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        sys.exit("playwright is not installed; `make test-page` installs it and a browser")
 
     with serve(folder, "127.0.0.1", 0) as server, sync_playwright() as playwright:
         threading.Thread(target=server.serve_forever, daemon=True).start()

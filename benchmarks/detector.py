@@ -8,12 +8,15 @@ is reported lost is a false alarm.  Prints a row for each setting.
 """
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+import psutil
 
 from mpies.comm import mpiexec
 
@@ -48,8 +51,12 @@ def lost_ranks(period: float, timeout: float) -> int:
         while time.monotonic() < end and process.poll() is None and not (out / "finished.yaml").exists():
             time.sleep(0.2)
         is_complete = (out / "finished.yaml").exists()
-        process.kill()
+        ranks = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        for each in (process, *ranks):  # ranks outlive mpiexec for a moment, and would still write into the folder
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
         process.wait()
+        psutil.wait_procs(ranks, timeout=LIMIT)
         return (out / "log.txt").read_text().count(": lost process") if is_complete else -1
 
 

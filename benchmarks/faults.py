@@ -31,6 +31,7 @@ from mpies.runs.contents.metrics import read_digests, read_metrics
 CONFIG = Path(__file__).with_name("faults.yaml")
 RANKS = 4
 Trials = Iterator[tuple[bool, str]]  # whether each was right, and a line about it
+REPAIRED = r"training continues on \d+ ranks? after ([0-9.]+) s"  # what the log of a run says after a loss
 ULFM = ["--with-ft", "ulfm"]
 DETECTOR = [
     *("--mca", "mpi_ft_detector", "true", "--mca", "mpi_ft_detector_thread", "true"),
@@ -166,7 +167,7 @@ def rank_trials(
             yield False, f"ranks {chosen} at generation {generation}: hung"
             continue
         same = read_digests(out) == reference and (out / "finished.yaml").exists()
-        seconds = [float(s) for s in re.findall(r"(?:go on|continue) after ([0-9.]+) s", output)]
+        seconds = [float(s) for s in re.findall(REPAIRED, output)]
         line = f"ranks {chosen} at generation {generation}: repaired in {seconds} s"
         yield same, line if same else f"{line}\n{output[-2000:]}"
         shutil.rmtree(out)

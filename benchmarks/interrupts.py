@@ -4,6 +4,7 @@
 
 make: `make train` of the lunar lander, from the first second to the eighth.  long: `mpies train --ranks 2` of an
 environment that sleeps, with generations of 5 seconds.  SIGINT goes to the whole process group, as from a terminal.
+Call `make install` first: a trial that had to install would not count.
 A trial is right when the exit code is 75 (make reports it as `Error 75`) and the newest row of metrics.csv has its
 checkpoint.  A run that is interrupted before it has begun has neither.  Where a run ends before the signal, it counts
 as finished.

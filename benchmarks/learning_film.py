@@ -1,7 +1,7 @@
 """A small animated picture of a run that learns: policies of several generations side by side, docs/learning.gif.
 
     mpies train lunar_lander --ranks 2 --out runs/film
-    python benchmarks/learning_film.py runs/film --generations 1,10,30,70 --out docs/learning.gif
+    python benchmarks/learning_film.py runs/film --generations 1,10,25,50 --out docs/learning.gif
 
 Each panel shows held-out episode --episode of the policy after one generation, which is computed again from the ledger.
 The panels share the seed of the episode.  A panel stays on its last frame until all have ended.
@@ -77,7 +77,7 @@ def main() -> None:
     """Write the film and print its size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", help="directory of a finished run")
-    parser.add_argument("--generations", default="1,10,30,70", help="one panel for each")
+    parser.add_argument("--generations", default="1,10,25,50", help="one panel for each")
     parser.add_argument("--episode", type=int, default=0, help="which held-out episode")
     parser.add_argument("--width", type=int, default=210, help="pixels of a panel")
     parser.add_argument("--out", default="learning.gif", help="the film")

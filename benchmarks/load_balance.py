@@ -1,6 +1,6 @@
 """Busy share of 64 ranks whose episodes sleep: a shared work counter beside a division of the work beforehand.
 
-    mpirun -n 64 python -m mpi4py benchmarks/load_balance.py [--members 10] [--generations 5] [--json FILE]
+    mpirun --map-by slot:oversubscribe -n 64 python -m mpi4py benchmarks/load_balance.py [--members 10] [--json FILE]
 
 The loop of `mpies train` as it is, on an environment that sleeps (sleeping.py) instead of computing, so that many
 ranks fit on few cores.  For episodes of coefficient of variation .5 and 1, and with one rank four times slower: in

@@ -76,7 +76,10 @@ def count_words(sentence: str) -> int:
 
 def measure(page: str) -> dict[str, float]:
     """`flesch`, `words`, `sentences`, `long` (sentences of more than MOST_WORDS words) and `longest` of a page."""
-    import textstat
+    try:
+        import textstat
+    except ImportError:
+        sys.exit("textstat is not installed; call pip install --editable '.[readability]'")
 
     prose = [line for line in page.splitlines() if not line.startswith(("|", "#"))]
     sentences = [sentence for sentence in split_sentences("\n".join(prose)) if count_words(sentence) > 4]

@@ -100,7 +100,7 @@ def bare_speeds(comm: Communicator, env: VectorEnv, episodes: list[Episode], gen
     barrier(comm)
     seconds = time.perf_counter() - began
     own = sum(len(actions) for _, actions in episodes)
-    of_all = comm.allgather(np.array([own, own / stepping]))[0]
+    of_all = comm.allgather(np.array([own, own / stepping if own else 0.0]))[0]
     steps, alone = np.reshape(of_all, (-1, 2)).sum(axis=0)
     return float(steps / seconds), float(alone)
 

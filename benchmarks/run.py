@@ -59,6 +59,8 @@ def command_of(name: str) -> list[str]:
     start = [mpiexec.find() or "mpiexec", "-n", ranks] if ranks else []
     if 0 < ranks <= len(os.sched_getaffinity(0)):
         start += ["--bind-to", "core"]
+    elif ranks:
+        start += ["--map-by", "slot:oversubscribe"]  # else mpirun refuses more ranks than cores
     return list(map(str, [*start, *words]))
 
 

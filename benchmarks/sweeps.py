@@ -1,7 +1,7 @@
 """Sweeps: what they cost beside lone runs, merging of groups, halving, kills, and a thousand trials.
 
     python benchmarks/sweeps.py alone       24 trials of the lunar lander on 2 ranks beside the same runs made alone
-    python benchmarks/sweeps.py merging     64 ranks, 40 sleeping trials of unequal length: busy share, with and without
+    python benchmarks/sweeps.py merging     64 ranks, 52 sleeping trials of unequal length: busy share, with and without
     python benchmarks/sweeps.py halving     27 settings of the lunar lander: halving beside the full sweep, 5 times
     python benchmarks/sweeps.py kills       SIGKILL of the whole job at random moments, until the sweep is complete
     python benchmarks/sweeps.py many        1,000 trials of rastrigin: what a trial costs besides its training

@@ -87,7 +87,11 @@ def make_page(name: str) -> str:
     recipes = find_recipes()
     variants = [other for other in recipes if base_of(other) == name and other != name]
     lines = [f"# {name}", "", f"After this page you know what the recipe {name} trains, and what it reached here.", ""]
-    lines += ["With `--ranks N`, a command uses N cores. The [glossary](../glossary.md) explains the terms.", ""]
+    lines += [
+        "With `--ranks N`, `mpies train` and `mpies reproduce` use N cores. The [glossary](../glossary.md) explains",
+        "the terms, and [solvers](../solvers.md) the solvers.",
+        "",
+    ]
     lines += _tell(name, recipes[name])
     for variant in variants:
         lines += [f"## {variant}", "", *_tell(variant, recipes[variant])]

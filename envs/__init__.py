@@ -66,8 +66,9 @@ def make_env(
     if colon and prefix in BACKENDS:
         backend, environment_id = prefix, rest
     is_own = own.is_own(environment_id)
-    if environment_id.endswith(".py"):
-        raise EnvironmentProblem(f"{environment_id}: name the class or function in it, as in {environment_id}:NAME")
+    path = environment_id if environment_id.endswith(".py") else environment_id.rpartition(":")[0]
+    if path.endswith(".py") and not is_own:
+        raise EnvironmentProblem(f"{environment_id}: name the class or function in it, as in {path}:NAME")
     if backend == "auto" and not is_own:
         from mpies.envs.envpool_env import offers
 

@@ -57,14 +57,14 @@ def find(environment_id: str, folder: Path | None = None) -> Callable[..., Any]:
     """
     source, _, name = environment_id.rpartition(":")
     module = _load(environment_id, source, folder or Path.cwd())
+    value = getattr(module, name, None)
+    if callable(value):
+        return value
+    sys.modules.pop(module.__name__ if source.endswith(".py") else "", None)  # it is read again when it is mended
     if not hasattr(module, name):
-        sys.modules.pop(module.__name__ if source.endswith(".py") else "", None)  # it is read again when it is mended
         has = [known for known, value in vars(module).items() if callable(value) and not known.startswith("_")]
         raise EnvironmentProblem(f"{environment_id}: {source} has no {name}; it has {', '.join(has) or 'no callable'}")
-    value = getattr(module, name)
-    if not callable(value):
-        raise EnvironmentProblem(f"{environment_id}: {name} must be a class or function, but is {value!r}")
-    return value
+    raise EnvironmentProblem(f"{environment_id}: {name} must be a class or function, but is {value!r}")
 
 
 def folder_of(environment_id: str, folder: Path | None = None) -> Path | None:

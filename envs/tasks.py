@@ -41,7 +41,7 @@ class TaskEnv(VectorEnv):
 
     name: of the environment, for messages.  hide: indices of the observation's numbers that are left out.
     action_repeat: how many steps an action lasts; their rewards are summed.
-    ignored_rewards: in training, a step's reward that equals one of these counts as 0.
+    ignored_rewards: in training, a step's reward that equals one of these, in float64 or float32, counts as 0.
     reward_shift: in training, subtracted from each step's reward after that.
     Raises EnvironmentProblem if `hide` leaves no observation or does not fit the environment.
     """
@@ -65,7 +65,10 @@ class TaskEnv(VectorEnv):
             )
         self._env, self._action_repeat = env, action_repeat
         self._shown = np.setdiff1d(np.arange(size), hide) if hide else slice(None)
-        self._ignored, self._shift = np.array(ignored_rewards), reward_shift
+        # EnvPool's rewards are float32, and -0.1 in float32 is not -0.1 in float64.
+        ignored = np.array(ignored_rewards, np.float64)
+        self._ignored = np.concatenate([ignored, ignored.astype(np.float32)])
+        self._shift = reward_shift
         self.interface = dataclasses.replace(env.interface, observation_size=size - len(set(hide)))
         self.slots, self.smallest, self.largest = env.slots, env.smallest, env.largest
         self.low_water, self.divisor = env.low_water, env.divisor

@@ -47,11 +47,13 @@ run_of() { # the run directory that mpies gives a config and its overrides, or t
 import sys
 from mpies.runs.files import default_out
 command, config, *words = sys.argv[1:]
+given = [word[6:] for word in words if word.startswith("--out=")]
+given += [word for before, word in zip(words, words[1:]) if before == "--out"]
 if command == "sweep":
     before = dict(zip(words[1:], words))
     values = {word for word in words if before.get(word, "")[:2] == "--" and before[word] not in ("--retry", "--") and "=" not in before[word]}
     words = ["sweep", *(word.partition("=")[0] for word in words if word[0] != "-" and word not in values)]
-print(default_out(config, words))' "$command" "$@"
+print(given[-1] if given else default_out(config, words))' "$command" "$@"
 }
 
 pass_on() { # a signal to the supervisor, which has all ranks finish their generation

@@ -15,7 +15,7 @@ example of 30 lines.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -32,7 +32,7 @@ from mpies.solvers.sampling.orthogonal import restore_directions
 class Proposal:
     """What rank 0 sends of a generation: vectors to every rank, and rows to the shared memory of every node.
 
-    mean: (d,), what is evaluated and saved.
+    mean: (d,), around which members are drawn.  What is evaluated and saved is Solver.mean.
     rows: (r, d); None if the solver has none, or if the rows sent before are still valid.  The first proposal after
     `begin` or `restore` has them, since a process that goes on has none of those sent before.
     Subclasses add vectors of their own.
@@ -78,6 +78,13 @@ class Results:
             shape = getattr(self, entry.name).shape
             if shape[:1] != self.returns.shape or len(shape) != (2 if entry.name in ("payload", "behaviours") else 1):
                 raise ValueError(f"{entry.name} has shape {shape}, but there are {len(self.returns)} returns")
+
+    def read_only(self) -> Self:
+        """The same results, which a method of a user's solver cannot change: they are recorded, and shared by ranks."""
+        views = {entry.name: getattr(self, entry.name).view() for entry in fields(self)}
+        for view in views.values():
+            view.flags.writeable = False
+        return replace(self, **views)
 
     @classmethod
     def of(

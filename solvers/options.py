@@ -1,5 +1,6 @@
 """The base of every section of keys.  Unknown keys, wrong types and non-finite numbers are refused."""
 
+import bisect
 import math
 import re
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -83,6 +84,7 @@ Arguments = Annotated[dict[str, Any], AfterValidator(_arguments)]  # keyword arg
 
 
 SMALL_NETWORK = 20_000  # parameters up to which wide noise and large steps are the defaults
+MOST_POPULATIONS = 1 << 40  # that count_episodes counts: no generation of so many comes to its end
 
 
 class Options(BaseModel):
@@ -163,10 +165,13 @@ class Population(Options):
 
     def count_episodes(self, dimension: int, length: float) -> int:
         """Episodes of all populations that a generation takes; `length`: mean steps of an episode."""
-        count = population = self.members(dimension) * self.episodes
-        while not self.is_complete(count, int(count * max(length, 1))):
-            count += population
-        return count
+        population = self.members(dimension) * self.episodes
+
+        def suffices(populations: int) -> bool:
+            count = populations * population
+            return self.is_complete(count, int(count * max(length, 1)))
+
+        return population * bisect.bisect_left(range(MOST_POPULATIONS), True, lo=1, key=suffices)
 
     def memory(self, dimension: int) -> int:
         """Bytes that the solver's own state takes on rank 0."""

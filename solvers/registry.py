@@ -71,8 +71,8 @@ def _load_solver(kind: str, path: Path, name: str, folder: Path, importing: Impo
     except ValueError:
         sys.modules.pop(module.__name__, None)  # it is read again once the user has mended it
         raise
-    members = {"Options": check_options(solver.Options, kind, str(location)), "_kind": kind, "_file": str(location)}
-    return type(name, (OwnSolver, solver), members)
+    options = check_options(solver.Options, kind, str(location))
+    return type(name, (OwnSolver, solver), {"Options": options, "own_kind": kind, "own_file": str(location)})
 
 
 def _find_class(module: ModuleType, path: Path, name: str) -> SolverClass:
@@ -115,8 +115,10 @@ def _import_file(path: Path, location: Path, importing: Importing) -> ModuleType
     try:
         with importing(location.parent):
             spec.loader.exec_module(module)
-    except RAISED as error:
-        del sys.modules[name]
+    except BaseException as error:
+        sys.modules.pop(name, None)  # a part of a module would be found the next time
+        if not isinstance(error, RAISED):
+            raise
         message = f"raises SyntaxError: {error}" if isinstance(error, SyntaxError) else f"raises {error!r}"
         if isinstance(error, ModuleNotFoundError) and error.name in ("solvers", "envs"):
             message = f"imports {error.name}, which is now called mpies.{error.name}"

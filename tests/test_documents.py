@@ -1,8 +1,10 @@
 """What the documents name exists: keys, commands, files, imports, links.  And they are short sentences."""
 
 import ast
+import csv
 import importlib
 import json
+import math
 import os
 import re
 import shlex
@@ -15,7 +17,9 @@ import pytest
 from mpies.cli.main import main
 from mpies.comm import mpiexec
 from mpies.config.loading import make_config, parse_value
+from mpies.config.recipes import find_recipes, read_heading
 from mpies.config.reference import describe_keys
+from mpies.tools.records import has_record, read_record
 from tests.support import HOME, load_script
 
 SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")
@@ -186,6 +190,114 @@ def test_the_table_of_low_rank_noise_has_the_recorded_figures():
             seconds, (lambda row: row["seconds"]["moments"], lambda row: row["between_seconds"]), strict=True
         ):
             assert cell == f"{1000 * of(full):.0f} ms, low rank {1000 * of(low):.2g} ms"
+
+
+def recorded_steps(name):
+    """The steps of the seeds of a record that reached its mark; of all where there is no mark, or where none did."""
+    record = read_record(name)
+    reached = [seed["steps"] for seed in record["seeds"] if seed["reached"]]
+    return reached or [seed["steps"] for seed in record["seeds"]]
+
+
+@pytest.mark.parametrize("name", [name for name in find_recipes() if has_record(name)])
+def test_the_budget_of_a_recipe_holds_the_steps_that_its_seeds_took(name):
+    budget = read_heading(find_recipes()[name]).budget
+    if not (match := re.match(r"([\d.,]+) to ([\d.,]+) (million )?(?:steps|evaluations)", budget)):
+        pytest.skip("it names no range of steps")
+    low, high = (float(number.replace(",", "")) * (1e6 if match[3] else 1) for number in match.group(1, 2))
+    assert 0.9 * low <= min(recorded_steps(name)) and max(recorded_steps(name)) <= 1.1 * high  # they are rounded
+
+
+def test_the_evaluations_of_lunar_lander_18_by_cma_are_the_recorded_ones():
+    notes = (HOME / "results/lunar_lander_18/notes.md").read_text()
+    for episodes in (5, 1):
+        files = sorted((HOME / "results" / f"lunar_lander_18-cma_{episodes}").glob("metrics*.csv"))
+        runs = [{int(row["generation"]): row["eval_mean"] for row in csv.DictReader(path.open())} for path in files]
+        middle, end = ([float(run[generation]) for run in runs] for generation in (50, 150))
+        words = f"{sum(middle) / 5:.0f} on average at generation 50, and {sum(end) / 5:.0f} at the end"
+        assert f"{words}, from {min(end):.0f} to {max(end):.0f}" in notes
+
+
+def test_the_readme_has_the_recorded_speeds_and_faults():
+    text = README.read_text()
+    folder = HOME / "benchmarks" / "results"
+    speeds = json.loads((folder / "peers_lunar_lander.json").read_text())["environments"]["LunarLander-v3"]["median"]
+    ours, evotorch, pycma = (
+        f"{float(f'{speeds[name]:.3g}'):,.0f}" for name in ("mpies openai_es", "evotorch", "pycma")
+    )
+    assert f"{ours} steps/s; EvoTorch {evotorch}, pycma with a process pool {pycma} |" in text
+    rank, job = (json.loads((folder / f"faults_{campaign}.json").read_text()) for campaign in ("rank", "job"))
+    assert f"{rank['right']} of {rank['trials']} runs continued within {rank['repair_max_s']:.2f} s" in text
+    assert f"{job['right']} of {job['trials']} starts continued" in text
+
+
+def test_the_bytes_on_the_wire_are_the_recorded_ones():
+    rows = json.loads((HOME / "benchmarks/results/wire.json").read_text())["rows"]
+    least, second, *others = sorted(rows, key=lambda row: row["payload"])
+    ratios = sorted(f"{row['wire'] / row['payload']:.2f}" for row in others)
+    words = [f"{row['wire'] / row['payload']:.2f} of {row['payload'] / 1e3:.0f} kB" for row in (least, second)]
+    line = f"{words[0]}, the least, {words[1]}, and {ratios[0]} to {ratios[-1]} of a megabyte and more"
+    assert line in BENCHMARKS.read_text() and others[0]["payload"] >= 1e6
+
+
+def test_the_figures_of_tests_under_stress_are_the_recorded_ones():
+    text, folder = BENCHMARKS.read_text(), HOME / "benchmarks" / "results"
+
+    def read(name):
+        return json.loads((folder / f"{name}.json").read_text())
+
+    faults = {name: read(f"faults_{name}") for name in ("rank", "two", "frozen", "job", "damage")}
+    assert all(found["right"] == found["trials"] for found in faults.values())
+    rank, two, frozen = (f"{faults[name]['repair_max_s']:.2f}" for name in ("rank", "two", "frozen"))
+    assert f"longest repairs took {rank}, {two} and {frozen} s" in text
+    job, damage = faults["job"]["trials"], faults["damage"]["trials"]
+    assert f"right in {job} of {job} and {damage} of {damage} trials" in text
+    seeds, seconds = (
+        read("lunar_lander_seeds"),
+        [row["training_seconds"] for row in read("lunar_lander_seeds")["seeds"]],
+    )
+    assert f"{seeds['counted']} of {len(seconds)}, after {min(seconds):.1f} to {max(seconds):.1f} s" in text
+    assert f"100 million normals | {read('memory')['tables']:.2f} |" in text
+    lost = [count for row in read("detector")["settings"] for count in row["lost"]]
+    assert f"declared dead | {sum(lost)} in {len(lost)} runs" in text
+    kinds = read("interrupts").values()
+    assert f"right in {sum(kind['right'] for kind in kinds)} of {sum(kind['trials'] for kind in kinds)} trials" in text
+    fuzz, soak = read("fuzz"), read("soak")
+    assert f"{fuzz['failed']} of {fuzz['cases']:,} failed" in text
+    assert (
+        f"half an hour | {soak['private_kB_growth']:.2%}, none".replace("%", " %") in text
+        and not soak["open_files_growth"]
+    )
+
+
+def test_the_costs_in_samples_are_the_recorded_ones():
+    """Geometric means over seeds of evaluations over those of the plain way."""
+    rows = json.loads((HOME / "benchmarks/results/sample_cost.json").read_text())
+    found = {(row["task"], row["way"], row["seed"]): row["evaluations"] for row in rows}
+
+    def cost(task, way):
+        ratios = [count / found[task, "plain", seed] for (*case, seed), count in found.items() if case == [task, way]]
+        return f"{math.prod(ratios) ** (1 / len(ratios)):.2f}".removeprefix("0")
+
+    lander, walker = ([cost(task, f"overlap_{share}") for share in shares] for task, shares in
+                      (("lunar_lander", (0.25, 0.5, 1)), ("bipedal_walker", (0.25, 0.5))))  # fmt: skip
+    text = BENCHMARKS.read_text()
+    assert f"{lander[0]} with a share of .25, {lander[1]} with .5, {lander[2]} with 1." in text
+    assert f"{walker[0]} with a share of .25, {walker[1]} with .5;" in text
+    assert f"CartPole {cost('cartpole', 'low_rank')}, LunarLander-v3 {cost('lunar_lander', 'low_rank')} |" in text
+
+
+def test_the_moments_with_noise_of_low_rank_are_the_recorded_ones():
+    *_, full, low = json.loads((HOME / "benchmarks/results/between_rollouts_low_rank.json").read_text())
+    full_ms, low_ms = (f"{1000 * row['seconds']['moments']:.0f} ms" for row in (full, low))
+    task = f"d = {full['dimension']:,} and n = {2 * full['pairs']:,}"
+    assert f"| moments with noise of low rank, {task} | {low_ms}; {full_ms} with full noise |" in BENCHMARKS.read_text()
+
+
+@pytest.mark.parametrize("page", RESULTS, ids=lambda p: p.stem)
+def test_commands_that_are_said_to_use_ranks_have_the_option(page):
+    named = re.findall(r"`mpies (\w+)`", re.search(r"With `--ranks N`, (.*) use N cores", page.read_text())[1])
+    assert named and all(any("--ranks" in option.opts for option in main.commands[name].params) for name in named)
 
 
 def test_the_readme_leads_to_every_page():

@@ -13,14 +13,15 @@ from mpies.api.domain import Bounds, Domain, Vector
 from mpies.config.loading import as_plain, find_solver_class, validate_config
 from mpies.envs.messages import describe_value
 from mpies.errors import ConfigError, RunError, UserError, explain_os_error
-from mpies.paths import absolute
 from mpies.runs.contents import hdf5
 from mpies.runs.contents.policy_file import select
 from mpies.runs.files import write_atomically
 from mpies.solvers.adapters.own import OwnSolver
 from mpies.solvers.base import Solver
 from mpies.solvers.loop import SolverLoop
+from mpies.solvers.registry import SOLVERS, SolverClass
 from mpies.solvers.sampling.noise import FloatArray, build_table
+from mpies.tools.run_files import refuse_run_file
 from mpies.training.memory import SOLVER, require_memory
 
 FloatType = type[np.float32] | type[np.float64]
@@ -73,6 +74,8 @@ class AskTell:
             raise UserError(
                 f"solver must be a text such as 'cma_es', but is {describe_value(kind)}; the step size is sigma="
             )
+        if seed is None:
+            raise UserError("seed must be a whole number, but is None; leave it out for 0")
         self.kind, self.seed, self.maximize = kind, seed, bool(maximize)
         self._x0 = _read_start(x0)
         dimension = self.dimension = len(self._x0)
@@ -107,12 +110,15 @@ class AskTell:
         options = _name_sigma(self.kind, options)
         environment = {"id": "function:sphere", "dimension": max(2, self.dimension)}  # stands for any function
         values = {"seed": self.seed, "environment": environment, "solver": {"kind": self.kind, **options}}
-        config = validate_config(as_plain(values), f"solver {self.kind}")
+        try:
+            config = validate_config(as_plain(values), f"solver {self.kind}")
+        except OSError as error:  # the working directory, where the solver's file is, was removed
+            raise UserError(explain_os_error(error)) from None
         self.seed = config.seed  # a number of Python's, also where it was given as another
         if refusal := config.solver.refusal(self.dimension):
             raise ConfigError(refusal)
         self.options = config.solver
-        solver = find_solver_class(self.kind)
+        solver = _find_class(self.kind)
         default: FloatType = np.float32 if issubclass(solver, OwnSolver) else np.float64
         return solver(config.solver, self.dimension, self.seed, _read_dtype(dtype) or default)
 
@@ -180,7 +186,10 @@ class AskTell:
             self.best_x, self.best_value = members[best].copy(), value
 
     def save(self, path: str | Path) -> None:
-        """Write the state to a file (HDF5), from which `load` goes on bit for bit."""
+        """Write the state to a file (HDF5), from which `load` goes on bit for bit.
+
+        Raises RunError where it cannot be written, and ConfigError for a file of a run's own.
+        """
         settings = {
             "seed": self.seed,
             "maximize": self.maximize,
@@ -198,6 +207,7 @@ class AskTell:
         if self.best_x is not None and self.best_value is not None:
             arrays |= {"best_x": self.best_x, "best_value": self.best_value}
         try:
+            refuse_run_file(path)
             write_atomically(path, hdf5.pack(arrays, {"ask_tell": json.dumps(settings)}))
         except OSError as error:
             raise RunError(explain_os_error(error)) from None
@@ -205,7 +215,7 @@ class AskTell:
     @classmethod
     def load(cls, path: str | Path) -> "AskTell":
         """What `save` wrote, as if there had been no pause.  Raises RunError where the file is absent or damaged."""
-        arrays, attributes = hdf5.read(absolute(path))
+        arrays, attributes = hdf5.read(path)
         if "ask_tell" not in attributes:
             raise RunError(
                 f"{path}: is not a file of AskTell.save; open runs with mpies.load, policies with Policy.load"
@@ -230,10 +240,15 @@ class AskTell:
         return members.copy() if self.domain.is_unbounded else self.domain.from_solver(members)
 
 
+def _find_class(kind: str) -> SolverClass:
+    """The solver class of `kind`.  Those of mpies need no working directory.  Raises ValueError, and OSError."""
+    return SOLVERS.get(kind) or find_solver_class(kind)
+
+
 def _name_sigma(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """The options with `sigma` under the name sigma_init where the solver has that key instead."""
-    with contextlib.suppress(ValueError):  # the config is validated later
-        keys = find_solver_class(kind).Options.model_fields
+    with contextlib.suppress(ValueError, OSError):  # the config is validated later
+        keys = _find_class(kind).Options.model_fields
         if "sigma" in options and "sigma" not in keys and "sigma_init" in keys.keys() - options.keys():
             return {"sigma_init" if name == "sigma" else name: value for name, value in options.items()}
     return options

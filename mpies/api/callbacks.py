@@ -47,7 +47,8 @@ def call_all(callbacks: Iterable[Callback], run: Run, row: Mapping[str, float | 
 class RunInTraining(Run):
     """The run that this process trains, after a generation that may not be on disk yet.
 
-    What is asked for on disk waits until it is there.
+    What is asked for on disk waits until it is there.  When training has ended it is a Run like any other, which reads
+    what is on disk.
     """
 
     def __init__(self, writer: RunWriter) -> None:
@@ -61,8 +62,14 @@ class RunInTraining(Run):
         self._snapshot = snapshot
 
     @property
+    def _newest(self) -> Snapshot | None:
+        """The newest generation while training goes on; else None."""
+        return self._snapshot if self._writer.lock.is_held else None
+
+    @property
     def generation(self) -> int:
-        return self._snapshot.generation if self._snapshot else super().generation
+        snapshot = self._newest
+        return snapshot.generation if snapshot else super().generation
 
     @property
     def metrics(self) -> Columns:
@@ -82,8 +89,12 @@ class RunInTraining(Run):
         self._writer.flush()
         return super().report(out)
 
+    def _repr_html_(self) -> str:
+        self._writer.flush()
+        return super()._repr_html_()
+
     def policy(self, generation: int | None = None) -> Policy:
-        snapshot = self._snapshot
+        snapshot = self._newest
         if snapshot is None or generation not in (None, snapshot.generation):
             self._writer.flush()
             return super().policy(generation)

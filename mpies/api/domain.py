@@ -96,10 +96,11 @@ class Domain:
         """The members (n, d) that the function gets, from those (n, d) that the solver drew."""
         inside = np.array(members, np.float64)
         if self._has_bounds:
-            for row in inside:
-                row[:] = self._transformation(row)
-        wholes = self.integers
-        inside[:, wholes] = np.clip(np.rint(inside[:, wholes]), self.low[wholes], self.high[wholes])
+            with np.errstate(all="ignore"):  # those far away come back with rounding errors, or overflow
+                for row in inside:
+                    row[:] = self._transformation(row)
+            inside.clip(self.low, self.high, inside)
+        inside[:, self.integers] = np.rint(inside[:, self.integers])
         return inside
 
 

@@ -50,7 +50,8 @@ class FunctionJob:
         self.ranks, body = ranks, _pack(function)
         self._connection: Connection | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        head = json.dumps({"dimension": dimension, "path": sys.path}).encode()
+        path = [place for place in sys.path if isinstance(place, str)]  # imports ignore others, such as a Path
+        head = json.dumps({"dimension": dimension, "path": path}).encode()
         command = [program, "-n", str(ranks), sys.executable, "-m", "mpies.api.function_job"]
         for _ in range(mpiexec.ATTEMPTS):
             try:

@@ -2,12 +2,15 @@
 
 import contextlib
 import json
+import math
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+
+import numpy as np
 
 from mpies.api.callbacks import Callback, call_all
 from mpies.api.run import Run, load
@@ -64,18 +67,18 @@ class Messages:
 
 
 class _RunUntil(Run):
-    """The run until a generation, although its ranks may already have made newer ones."""
+    """The run until a generation, although its ranks may already have made newer ones.
 
-    newest = 0
+    newest: that generation; infinite when the ranks have ended, for all that is on record.
+    """
 
-    @property
-    def generation(self) -> int:
-        return self.newest
+    newest = math.inf
 
     @property
     def metrics(self) -> Columns:
         columns = super().metrics
-        return {name: column[columns["generation"] <= self.newest] for name, column in columns.items()}
+        is_newer = columns["generation"] > self.newest
+        return {name: column[~is_newer] for name, column in columns.items()}
 
 
 class _Follower:
@@ -95,7 +98,8 @@ class _Follower:
         self._run: _RunUntil | None = None
 
     def _generation(self, place: int) -> int:
-        return int(self._view.metrics.columns["generation"][place])
+        """The generation of a row; 0 where its cell is damaged."""
+        return int(np.nan_to_num(self._view.metrics.columns["generation"][place]))
 
     def look(self) -> None:
         """Take note of the generations that came on record since the last look."""
@@ -122,6 +126,11 @@ class _Follower:
             self.has_stopped = call_all(self._callbacks, self._run, row)
         except BaseException as error:  # it comes out when the run is on disk
             self.error, self.has_stopped = error, True
+
+    def close(self) -> None:
+        """The ranks have ended: a run that a callback has kept reads all that is on record."""
+        if self._run:
+            self._run.newest = math.inf
 
     def mark_as_stopped(self) -> None:
         """Write down that a callback has ended the run, whose ranks know of a signal alone."""
@@ -152,6 +161,7 @@ def train_as_job(request: RunRequest, ranks: int, callbacks: list[Callback], pro
         signals = Signals(owns_process=False)
         stack.callback(signals.restore)
         stack.callback(progress.close)
+        stack.callback(follower.close)
         progress.set_stop(config.stop)
         code = _follow(supervisor, follower, signals)
     if follower.error:

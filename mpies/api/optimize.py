@@ -99,8 +99,9 @@ def minimize(
     Raises UserError, in one line, for wrong arguments, for a function that cannot be sent to the ranks, and where all
     members of a generation fail.
     """
-    settings: dict[str, Any] = {"seed": seed, "bounds": bounds, "integers": integers, "maximize": False}
+    _check_options(options)
     options |= _given(sigma=sigma, population=population)
+    settings: dict[str, Any] = {"seed": seed, "bounds": bounds, "integers": integers, "maximize": False}
     limits = Limits.of(generations, target, callbacks)
     return _optimize(f, lambda: AskTell(solver, x0, **settings, **options), limits, ranks)
 
@@ -122,10 +123,18 @@ def maximize(
     **options: Any,
 ) -> OptimizeResult:
     """Maximise a function; all else is as in `minimize`."""
-    settings: dict[str, Any] = {"seed": seed, "bounds": bounds, "integers": integers, "maximize": True}
+    _check_options(options)
     options |= _given(sigma=sigma, population=population)
+    settings: dict[str, Any] = {"seed": seed, "bounds": bounds, "integers": integers, "maximize": True}
     limits = Limits.of(generations, target, callbacks)
     return _optimize(f, lambda: AskTell(solver, x0, **settings, **options), limits, ranks)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise ConfigError where one of the options is an argument that AskTell alone has."""
+    for name, cure in (("kind", "give the solver as solver="), ("maximize", "call mpies.minimize or mpies.maximize")):
+        if name in options:
+            raise ConfigError(f"{name} is not an argument of minimize and maximize; {cure}")
 
 
 def _given(**options: Any) -> dict[str, Any]:

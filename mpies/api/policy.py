@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.api.batch_actor import BatchActor, State
+from mpies.config.loading import resolved, validate_config
 from mpies.config.schema import Config
 from mpies.envs.messages import describe_value
 from mpies.envs.tasks import shown_numbers
@@ -17,6 +18,7 @@ from mpies.policies import PolicyProblem
 from mpies.runs.contents.policy_file import PolicyFile, find_policy, load_policy
 from mpies.runs.snapshot import Evaluation
 from mpies.tools.evaluate import play_held_out
+from mpies.tools.run_files import refuse_run_file
 
 if TYPE_CHECKING:  # torch is an extra, and takes seconds to import
     from mpies.policies.to_torch import TorchPolicy
@@ -84,8 +86,18 @@ class Policy:
         return np.array(self._saved.arrays["parameters"])
 
     def __getstate__(self) -> dict[str, Any]:
-        """What copies, and other processes, get: all but the compiled actor, which they build again."""
-        return {**self.__dict__, "_actor": None}
+        """What copies, and other processes, get: the config as plain values, and all else but the compiled actor.
+
+        Pickle would not find the class of a config whose solver is in a file or of Nevergrad's.
+        """
+        saved = self._saved
+        parts = {"config": resolved(self.config), "_saved": (saved.path, saved.arrays, saved.attributes)}
+        return {**self.__dict__, **parts, "_actor": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        path, arrays, attributes = state["_saved"]
+        config = validate_config(state["config"], str(path))
+        self.__dict__.update(state, config=config, _saved=PolicyFile(path, config, arrays, attributes))
 
     def __repr__(self) -> str:
         kind, size = self.config.policy.kind, self._saved.arrays["parameters"].size
@@ -174,9 +186,10 @@ class Policy:
     def save(self, path: str | Path) -> None:
         """Write a policy file, for `Policy.load`, `mpies evaluate`, `mpies export` and policy.init_from.
 
-        Raises RunError where it cannot be written.
+        Raises RunError where it cannot be written, and ConfigError for a file of a run's own, such as its best.h5.
         """
         try:
+            refuse_run_file(path)
             self._saved.save(absolute(path))
         except OSError as error:
             raise RunError(f"{path}: cannot be written ({error.strerror}); give another path") from None

@@ -17,7 +17,7 @@ from mpies.paths import absolute, start_folder
 from mpies.runs.contents import ledger
 from mpies.runs.contents.hdf5 import Arrays
 from mpies.runs.contents.metrics import COLUMNS
-from mpies.runs.reader import Columns, RunView, find_runs, read_config
+from mpies.runs.reader import Columns, RunView, find_runs, is_run, read_config
 from mpies.tools.replay import Replay
 from mpies.views.curves import read_curves
 from mpies.views.pictures.video import show_member
@@ -60,7 +60,7 @@ class Run:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = absolute(path)
+        self.path = _make_absolute(path)
         self._name = str(path)  # for messages
         with contextlib.suppress(FileNotFoundError, ValueError):  # the working directory was removed; it is not above
             self._name = str(self.path.relative_to(start_folder()))
@@ -112,6 +112,7 @@ class Run:
     def generation(self) -> int:
         """The newest generation in metrics.csv; 0 before the first."""
         generations = self.metrics.get("generation", np.zeros(0))
+        generations = generations[np.isfinite(generations)]  # a cell may be damaged
         return int(generations[-1]) if len(generations) else 0
 
     @property
@@ -187,10 +188,18 @@ class Run:
             return f"<div>{html.escape(f'{self!r}: {error}')}</div>"
 
 
+def _make_absolute(path: str | Path) -> Path:
+    """The path as an absolute one.  Raises RunError where it is relative and the working directory was removed."""
+    try:
+        return absolute(path)
+    except FileNotFoundError as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror}); give an absolute path") from None
+
+
 def _find_problem(path: Path) -> str:
     """Why a path leads to no run, and what to give in its place; '' where it leads to one."""
     try:
-        if (path / "config.yaml").is_file():
+        if (path / "config.yaml").is_file() and is_run(path):
             return ""
         if path.is_file():
             return "is a file, not a run; open policy files with mpies.Policy.load"
@@ -215,7 +224,7 @@ def load(path: str | Path) -> Run:
 
 def list_runs(folder: str | Path = "runs") -> list[Run]:
     """The runs below a folder, by name.  Raises RunError where there is no such folder."""
-    place = absolute(folder)
+    place = _make_absolute(folder)
     if not os.path.isdir(place):  # false for a name that no folder can have
         raise RunError(f"{folder}: there is no such folder; give the one that contains your runs")
-    return [Run(place / name) for name in find_runs(place)]
+    return [Run(place / name) for name in find_runs(place) if is_run(place / name)]

@@ -6,6 +6,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,19 +95,16 @@ def _make_request(
 ) -> RunRequest:
     """What to train.  Raises ConfigError where the config is none."""
     if isinstance(config, str | Path):
-        folder = Path(out) if out else default_out(config, overrides)
-        return RunRequest(
-            lambda: load_config(config, overrides), folder, folder, resume, callback_in_training(callbacks)
-        )
-    if not isinstance(config, Mapping | Config):
+        load, name = partial(load_config, config, overrides), str(config)
+    elif isinstance(config, Mapping | Config):
+        values = as_plain(config)
+        environment = values.get("environment")
+        load = partial(make_config, values, overrides, "config")
+        name = str((environment.get("id") if isinstance(environment, dict) else None) or "run")
+    else:
         raise ConfigError(f"config must be a path, a recipe's name, a mapping or a Config, but is {config!r}")
-    values = as_plain(config)
-    environment = values.get("environment")
-    name = environment.get("id") if isinstance(environment, dict) else None
-    folder = Path(out) if out else default_out(str(name or "run"), overrides)
-    return RunRequest(
-        lambda: make_config(values, overrides, "config"), folder, folder, resume, callback_in_training(callbacks)
-    )
+    folder = Path(out) if out else default_out(name, overrides)
+    return RunRequest(load, folder, folder, resume, callback_in_training(callbacks))
 
 
 def _train_here(request: RunRequest, world: Any, progress: Progress) -> Run:

@@ -4,7 +4,7 @@ import json
 
 import click
 
-from mpies.cli.options import COUNT, POLICY, echo, end, parse_member, refuse_given, user_errors
+from mpies.cli.options import COUNT, POLICY, echo, end, end_with_error, parse_member, refuse_given, user_errors
 
 SEED = click.option(
     "--seed", type=click.IntRange(0), help="Seed of the held-out episodes; default the seed of the run."
@@ -75,7 +75,7 @@ def play(
 
     POLICY is a run directory, also of a run in progress, which stands for its best policy, a policy file, or the name
     of a recipe.  With --member, play a recorded member of a run again; exit 1 if its return differs from the recorded
-    one.
+    one, or if episodes fail that --video should show.
     """
     if member is None:
         from mpies.runs.contents.metrics import format_return
@@ -95,6 +95,10 @@ def play(
     )
     for episode, message in failures.items():
         echo(f"episode {episode}: {message}")
+    if video and failures:
+        from mpies.errors import FAILED
+
+        end_with_error(f"{video}: not written, since episodes of this member failed; play another --member", FAILED)
     end(recorded == replayed or (recorded != recorded and replayed != replayed))  # NaN, where episodes failed
 
 

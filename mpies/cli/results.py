@@ -77,6 +77,7 @@ def plot(
     else:
         refuse_given(("umap", "grid", "episodes", "members"), "needs --trajectory; add it, or leave it out")
     found, left_out = {}, []
+    runs = tuple(dict.fromkeys(str(Path(run)) for run in runs))  # none is drawn twice
     for run in runs:
         try:
             found[run] = read_curves(run)

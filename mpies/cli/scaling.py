@@ -72,6 +72,7 @@ def simulate(
     OVERLAY is a folder of Kustomize with an MPIJob, such as k8s/mpi-operator/overlays/gke-minitaur: its config on its
     ranks, and what the run costs there.
     """
+    from mpies.config.loading import load_config
     from mpies.jobs.cluster import kubernetes
     from mpies.scaling import model
 
@@ -81,6 +82,7 @@ def simulate(
     if found:
         task, overrides = found.config, (*found.overrides, *overrides)
         ranks = ranks or str(found.ranks)
+        generations = generations or load_config(task, overrides).stop.generations
         machine = machine.model_copy(update={"cores": found.ranks_per_worker})
     workload = model.find_workload(task, overrides, known)
     pairs = model.predict_pairs(machine, workload, model.parse_ranks(ranks or "1..10000"))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -25,6 +25,13 @@ def _sections_in(annotation: Any) -> Iterator[type[Options]]:
             yield from _sections_in(alternative)
     elif isinstance(annotation, type) and origin is None and issubclass(annotation, Options):
         yield annotation
+
+
+def list_choices(annotation: Any) -> list[str]:
+    """The values of the first Literal in a type, such as Literal["a", "b"] | None, as text; [] without one."""
+    if get_origin(annotation) is Literal:
+        return [str(value) for value in get_args(annotation)]
+    return next((found for inner in get_args(annotation) if (found := list_choices(inner))), [])
 
 
 def with_kinds(values: dict[str, Any], model: type[Options]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from mpies.config.kinds import kinds_of
+from mpies.config.kinds import kinds_of, list_choices
 from mpies.config.schema import Config, walk_sections
 from mpies.solvers.options import Options
 
@@ -27,7 +27,13 @@ _EXPECTED = {
     "float_parsing": "must be a number",
     "int_type": "must be a whole number",
     "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
     "int_parsing_size": "must be a smaller number",
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "tuple_type": "must be a list",
+    "enum": "must be {expected}",
 }
 
 # Values of the keys that have no default.
@@ -114,8 +120,8 @@ def _describe(problem: ErrorDetails, section: type[Options], field: FieldInfo | 
         if name == "solver" and file.endswith(".py"):
             return f"solver.kind must name the class in {file} as well, in the form {file}:Class"
         return _describe_choice(f"{name}.kind", sorted(map(str, kinds)), value.get("kind"))
-    if kind == "literal_error" and field.annotation is not None:
-        return _describe_choice(name, list(field.annotation.__args__), value)
+    if kind == "literal_error" and (choices := list_choices(field.annotation)):
+        return _describe_choice(name, choices, value)
     if problem["loc"][-1] == "[key]":
         return f"{name} has the key {quoted(value)}, which must be text; quote or remove it"
     if kinds:

@@ -1,13 +1,13 @@
-"""The keys of a config, read from the schema: the page docs/keys.md, and a list for shells to complete."""
+"""The keys of a config, from the classes of its sections: docs/keys.md, a JSON schema, and a list for shells."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from mpies.config.kinds import kinds_of
+from mpies.config.kinds import kinds_of, list_choices
 from mpies.config.schema import Config, walk_sections
 from mpies.solvers.options import Options
 
@@ -26,6 +26,32 @@ def describe_keys() -> str:
     for path, models in _group_sections().items():
         lines += _describe_section(path, path, models)
     return "\n".join(lines)
+
+
+def make_schema() -> dict[str, Any]:
+    """The JSON schema of config files, which accepts what mpies accepts.
+
+    A section may leave out its kind.  Then it can match several kinds, which "oneOf" would refuse.  Or it is its kind
+    alone, as in `noise: low_rank`.  solver.kind may name a solver that is not in the registry.
+    """
+    schema = Config.model_json_schema()
+    _accept_kinds(schema)
+    own = {"type": "object", "properties": {"kind": {"type": "string", "pattern": ":"}}, "required": ["kind"]}
+    schema["properties"]["solver"]["anyOf"].append(own)
+    return schema
+
+
+def _accept_kinds(schema: Any) -> None:
+    """Change a schema in place: a section with kinds matches any of them, or is the name of one."""
+    if isinstance(schema, list):
+        for inner in schema:
+            _accept_kinds(inner)
+    elif isinstance(schema, dict):
+        for inner in schema.values():
+            _accept_kinds(inner)
+        if "oneOf" in schema:
+            kinds = list(schema.get("discriminator", {}).get("mapping", ()))
+            schema["anyOf"] = [*schema.pop("oneOf"), {"enum": kinds}]
 
 
 def _group_sections() -> dict[str, dict[str | None, type[Options]]]:
@@ -130,7 +156,4 @@ def list_keys(config: Config | None = None) -> dict[str, list[str]]:
 
 def _choices(field: FieldInfo) -> list[str]:
     """The values that a key may have, where these are few."""
-    annotation = field.annotation
-    if annotation is bool:
-        return ["true", "false"]
-    return [str(value) for value in get_args(annotation)] if get_origin(annotation) is Literal else []
+    return ["true", "false"] if field.annotation is bool else list_choices(field.annotation)

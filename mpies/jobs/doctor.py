@@ -24,6 +24,7 @@ from mpies.config.loading import load_config
 from mpies.errors import ConfigError, counted, name_few
 from mpies.jobs.launcher import list_pmi
 from mpies.jobs.machines.allocation import Allocation, find_allocation, output_of
+from mpies.jobs.machines.answers import is_this_host
 from mpies.runs.lock import STALE
 from mpies.scaling.cost import SMALL_RUN, NodeMemory, predict_cost
 from mpies.threads import VARIABLES
@@ -209,7 +210,7 @@ def check_hosts(allocation: Allocation, folder: str, ask: AskHost) -> Findings:
     an answer.
     """
     here = socket.gethostname().partition(".")[0]
-    others = [host for host in allocation.hosts if host.partition(".")[0] != here]
+    others = [host for host in allocation.hosts if host.partition(".")[0] != here and not is_this_host(host)]
     program = "srun" if allocation.is_slurm else "ssh"
     if not others:
         yield Finding("ok", "hosts", "only this one")

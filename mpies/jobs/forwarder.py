@@ -12,11 +12,11 @@ from mpies.comm import mpiexec
 
 _DASHES = re.compile(r"-{74}\s*")  # how Open MPI begins and ends its reports; a user's line is mostly of other length
 # How mpirun reports an exit code that is not 0, a rank that ended the job, and a lost host, which is reported better
-# here; and what it warns of where ranks may be lost.
+# here; what it warns of where ranks may be lost; and a barrier that some are in while one is lost, which we report.
 _NOISE = (
     *("processes exited with non-zero status", "MPI_ABORT was invoked", '"abort". This may have caused'),
     *("lost communication with a remote daemon", "is not tested for post-failure", "help-mpi-ft.txt"),
-    "plm:ssh: Warning: setpgid",
+    *("plm:ssh: Warning: setpgid", "NBC_Progress: an error"),
 )
 
 
@@ -32,15 +32,18 @@ class Forwarder(threading.Thread):
 
     def run(self) -> None:
         block: list[str] = []  # lines of a report that is not complete yet
+        was_noise = False  # whether the line before was left out; an empty line behind it is, too
         for line in itertools.chain.from_iterable(map(_split, self._stream)):
             self.never_began |= mpiexec.never_began(line)
+            is_noise = any(noise in line for noise in _NOISE)
             if _DASHES.fullmatch(line) or block:
                 block.append(line)
                 if len(block) > 1 and _DASHES.fullmatch(line):
                     self._write([] if any(noise in part for noise in _NOISE for part in block) else block)
                     block = []
-            elif not any(noise in line for noise in _NOISE):
+            elif not is_noise and (line.strip() or not was_noise):
                 self._write([line])
+            was_noise = is_noise
         self._write(block)
 
 

@@ -243,7 +243,7 @@ class Supervisor:
             self._drain(errors, may_have_lost=start.hosts is not None and (is_killed or not has_ended_well))
             if self._signals or start.length is not None or not (errors.never_began or (start.hosts and is_own)):
                 break
-        return code if code >= 0 else FAILED
+        return code if code >= 0 else 128 - code  # of a killed mpirun, as shells have it
 
     def _drain(self, errors: Forwarder, may_have_lost: bool) -> None:
         """Wait until all that was printed is forwarded.  may_have_lost: whether a host may be lost.

@@ -59,11 +59,13 @@ class Convolutional(Policy):
     patches: list[int]
 
     def layout(self) -> list[Block]:
-        if self.interface.shape is None or self.options.time_input:
+        if self.interface.shape is None:
             raise PolicyProblem(
-                "policy.kind conv is for images of shape (channels, height, width) and no time_input, but "
-                f"observations have shape {self.interface.shape or (self.interface.observation_size,)}; use kind: mlp"
+                "policy.kind conv is for images, a Box of uint8 with shape (channels, height, width), but observations "
+                f"are {self.interface.observation_size} numbers of another space; use kind: mlp"
             )
+        if self.options.time_input:
+            raise PolicyProblem("policy.time_input is not for kind: conv, whose inputs are images; leave it out")
         channels, height, width = self.interface.shape
         self.images, self.patches, matrices = [], [], []
         for filters, size, stride in self.options.convolutions:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from mpies.envs.interrupt import is_interrupt
+from mpies.envs.messages import describe_error
 from mpies.paths import start_folder
 from mpies.policies.base import Block, Policy, PolicyProblem
 from mpies.policies.network import Network
@@ -89,7 +90,7 @@ class Torch(Policy):
         except BaseException as error:
             if is_interrupt(error):
                 raise
-            raise PolicyProblem(f"{self.options.module} {what} {type(error).__name__}: {error}") from error
+            raise PolicyProblem(f"{self.options.module} {what} {describe_error(error)}") from error
 
     def copy_module(self, parameters: npt.NDArray[np.float32]) -> "torch.nn.Module":
         """A module of the user's with these parameters (d,), for other uses than acting here."""

@@ -37,11 +37,9 @@ class Head:
         self.options, self.action, self.number = options, action, number
         self.is_choice = not isinstance(action, Continuous) or options.bins is not None
         if options.sampling == ("gaussian" if self.is_choice else "softmax"):
+            what = "continuous actions" if not self.is_choice else "bins" if options.bins else "discrete actions"
             other = "softmax" if self.is_choice else "gaussian, or bins"
-            raise ValueError(
-                f"policy.sampling {options.sampling} is not for {'discrete' if self.is_choice else 'continuous'} "
-                f"actions; use {other}, or none"
-            )
+            raise ValueError(f"policy.sampling {options.sampling} is not for {what}; use {other}, or none")
         if options.action_noise and not isinstance(action, Continuous):
             raise ValueError("policy.action_noise is for continuous actions, but these are discrete; remove it")
         if options.action_noise and options.sampling != "none":

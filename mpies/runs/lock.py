@@ -58,7 +58,7 @@ class Lock:
         with guarded(self.file.with_name(GUARD_FILE)):
             owner = self._read()
             if owner and owner["job"] != self._owner["job"] and is_alive(owner):
-                ago = time.time() - owner["beat"]
+                ago = max(0.0, time.time() - owner["beat"])  # the clock of another host may be ahead
                 raise RunLocked(
                     f"{self.file.parent}: is being written by process {owner['pid']} on {owner['host']}, whose last "
                     f"heartbeat was {ago:.0f} s ago; wait for it, stop it, or choose another --out"

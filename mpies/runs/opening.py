@@ -62,7 +62,7 @@ def check_directory(directory: str | Path, config: Config, resume: str = "auto")
         with contextlib.suppress(ConfigError):  # fills in keys that are newer than the run
             old = resolved(validate_config(old, f"{name}/config.yaml"))
         changed = differences(old, new)
-        if changed:
+        if changed and not is_empty(path):
             listed = "; ".join(f"{key}: {before!r} there, {now!r} now" for key, before, now in changed[:5])
             more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
             raise ConfigError(f"{name}: contains a run of another config ({listed}{more}); choose another --out")
@@ -70,3 +70,12 @@ def check_directory(directory: str | Path, config: Config, resume: str = "auto")
         raise ConfigError(f"{name}: contains no run to resume; use --resume auto, or give the run's directory")
     elif has_others:
         raise ConfigError(f"{name}: is neither empty nor a run; choose another --out")
+
+
+def is_empty(run: Path) -> bool:
+    """Whether a run has ended before its start was on disk, such as one whose policy.init_from cannot be read.
+
+    Nothing is lost if another config takes its place.
+    """
+    names = {entry.name for entry in run.iterdir() if not is_lock_file(entry.name)}
+    return names <= {"config.yaml", "checkpoints", "log.txt"} and not list(run.glob("checkpoints/*"))

@@ -222,7 +222,7 @@ class RunWriter:
         if not self._is_open:
             self._open()
         self._repair()
-        if self._best and not self._is_best_written:
+        if self._best and not (self._is_best_written and self._has_best()):
             write_atomically(self.path / "best.h5", self._best)
             self._is_best_written = True
         while self._backlog:
@@ -255,7 +255,6 @@ class RunWriter:
         self.lock.acquire()  # in case another job has begun a run here
         if not has_config:
             self.write_config()
-            self._is_best_written = False
         is_removed = not has_config and not checkpoint_path(self.path, self._replay_start).exists()
         if is_removed:
             self._ledger_loss = f"{self.name}: was removed or moved, and is created again"
@@ -278,6 +277,13 @@ class RunWriter:
         if not self._trackers.is_intact():
             pending = {str(row["generation"]) for _, row, _ in self._backlog}  # metrics.csv may have the first of them
             self._trackers.resume([row for row in read_metrics(self.path) if row["generation"] not in pending])
+
+    def _has_best(self) -> bool:
+        """Whether best.h5 is as long as it was written: nobody has removed or shortened it."""
+        try:
+            return self._best is not None and (self.path / "best.h5").stat().st_size == len(self._best)
+        except FileNotFoundError:
+            return False
 
     def _is_disk_there(self) -> bool:
         """Whether the run directory, or else what is left above it, is on the disk that the run was begun on."""

@@ -23,7 +23,7 @@ from mpies.errors import ConfigError
 from mpies.paths import absolute
 from mpies.rollouts.batch import rollout_record
 from mpies.scaling.schedule import Schedule, completion_times
-from mpies.solvers.options import Count, NonNegative, Options, Positive, Text, WholeNumber
+from mpies.solvers.options import Count, Flag, NonNegative, Options, Positive, Text, WholeNumber
 from mpies.solvers.sampling.noise import LINE
 from mpies.training.task import Task
 from mpies.views.pictures.plots import plain_text
@@ -73,6 +73,7 @@ class Workload(Options):
     longest: Positive | None = Field(None, description="seconds of the longest episode that there can be")
     step: Positive | None = Field(None, description="seconds of a step")
     players: Count | None = Field(None, description="ranks of a node that play at most; None for all")
+    overlaps: Flag = Field(True, description="whether generations may overlap; not every solver allows it")
     slots: Count = Field(1, description="episodes side by side on a rank")
     smallest: Count = Field(1, description="fewest episodes that a rank takes at a time")
     largest: Count = Field(1, description="most episodes that a rank takes at a time")
@@ -100,7 +101,7 @@ class Workload(Options):
         return self.model_copy(update=size_of_generation(config, self.parameters, length))
 
 
-def size_of_generation(config: Config, dimension: int, length: float) -> dict[str, int | None]:
+def size_of_generation(config: Config, dimension: int, length: float) -> dict[str, Any]:
     """Keys of a Workload that a config decides: a generation has all populations that its solver asks for.
 
     dimension: d.  length: mean steps of an episode.
@@ -112,6 +113,7 @@ def size_of_generation(config: Config, dimension: int, length: float) -> dict[st
         "rows": max(1, solver.noise_rows(dimension) * populations),
         "episodes": episodes,
         "players": environment.instances if environment.instances_per == "node" else None,
+        "overlaps": solver.overlaps,
     }
 
 
@@ -280,11 +282,12 @@ def predict(
 def predict_pairs(machine: Machine, workload: Workload, ranks: Sequence[int]) -> list[tuple[Prediction, Prediction]]:
     """For each number of ranks, the predictions without overlap and with the recommended share of it.
 
-    A smaller share costs fewer samples.  The smallest is recommended that is nearly as efficient as any.
+    A smaller share costs fewer samples.  The smallest is recommended that is nearly as efficient as any; it is 0 where
+    generations must not overlap.
     """
     pairs = []
     for count in ranks:
-        by_share = [predict(machine, workload, count, overlap=share) for share in SHARES]
+        by_share = [predict(machine, workload, count, share) for share in (SHARES if workload.overlaps else (0.0,))]
         enough = NEARLY * max(prediction.efficiency for prediction in by_share)
         recommended = next(prediction for prediction in by_share if prediction.efficiency >= enough)
         pairs.append((predict(machine, workload, count), recommended))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
-DONE = 1e-9  # seconds: an episode with no more than this left is over
+DONE = 1e-9  # seconds: an episode with no more than this left is over; late in a long run, what rounding leaves
 
 
 @dataclass(frozen=True)
@@ -133,11 +133,12 @@ class _Simulation:
     def _advance(self, rank: _Rank, now: float) -> None:
         """Let the episodes in flight on a rank go on until now, and start a generation where that completes one."""
         passed = (now - rank.since) / len(rank.in_flight)
+        done = max(DONE, 2 * math.ulp(now))  # less would never pass
         for episode in rank.in_flight:
             episode.left -= passed
-            if episode.left <= DONE:
+            if episode.left <= done:
                 self.unfinished[episode.part // 2] -= 1
-        rank.in_flight = [episode for episode in rank.in_flight if episode.left > DONE]
+        rank.in_flight = [episode for episode in rank.in_flight if episode.left > done]
         while len(self.ends) < self.generations and not self.unfinished[len(self.ends)]:
             end = max(now, self.ends[-1] if self.ends else 0.0) + self.update
             self.ends.append(end)

@@ -44,7 +44,7 @@ class SweepFolder:
     """
 
     def __init__(self, folder: str | Path, sweep: Sweep, job: str = "") -> None:
-        self.path, self.name, self.sweep, self.job = absolute(folder), str(folder), sweep, job
+        self.path, self.name, self.sweep, self.job = absolute(folder), str(Path(folder)), sweep, job
         self.halving: Halving | None = None
         if sweep.sampler:
             self.check()  # what another sweep has proposed has other keys

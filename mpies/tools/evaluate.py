@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from mpies.errors import ConfigError
+from mpies.errors import ConfigError, counted
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import play_alone
 from mpies.runs.contents.metrics import format_return
@@ -16,6 +16,7 @@ from mpies.runs.contents.policy_file import PolicyFile
 from mpies.runs.files import check_writable, write_atomically
 from mpies.runs.snapshot import Evaluation
 from mpies.tools.replay import load_policy_of
+from mpies.tools.run_files import refuse_run_file
 from mpies.training.task import Task
 
 HELD_OUT = 0  # the generation of these seeds: training evaluates at generations from 1 on
@@ -89,8 +90,9 @@ def evaluate_policy(
 
 
 def require_writable(file: str) -> None:
-    """Raise ConfigError where `write_episodes` could not write this file.  Nothing is changed."""
+    """Raise ConfigError where `write_episodes` could not write this file, or must not.  Nothing is changed."""
     try:
+        refuse_run_file(file)
         check_writable(file)
     except OSError as error:
         raise _unwritable(file, error) from None
@@ -119,7 +121,7 @@ def describe_evaluation(result: dict[str, Any]) -> str:
     failures, episodes, reasons = result["failures"], result["episodes"], result["reasons"]
     subject = f"{result['environment']}, {result['policy']}, generation {result['generation']}"
     if failures:
-        more = f", and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
+        more = f", and {counted(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""
         subject += f": {failures} of {episodes} held-out episodes failed ({reasons[0]}{more})"
         if failures == episodes:
             return subject

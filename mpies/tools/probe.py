@@ -101,7 +101,13 @@ def try_out(section: EnvironmentSection) -> tuple[str, str]:
 def other_process(environment: str, steps: int) -> Iterator["subprocess.Popen[str]"]:
     """A process that prints the traces of a new instance; it ends with the `with` block."""
     command = [sys.executable, "-m", "mpies", "probe", "--fresh", "--steps", str(steps), environment]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=start_folder()) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        errors="replace",  # the environment may print anything
+        cwd=start_folder(),
+    ) as process:
         try:
             yield process
         finally:

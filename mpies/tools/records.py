@@ -210,14 +210,19 @@ def describe_return(record: Record) -> str:
     if over is not None:
         mean, (low, high) = over["interquartile_mean"], over["interval_95"]
         digits = 0 if abs(mean) >= 1000 else 1
-        return f"{mean + 0.0:,.{digits}f} ({low + 0.0:,.{digits}f} to {high + 0.0:,.{digits}f})"
+        return f"{_rounded(mean, digits)} ({_rounded(low, digits)} to {_rounded(high, digits)})"
     evaluation = next((seed["evaluation"] for seed in record["seeds"] if seed["evaluation"]), None)
     return describe_evaluation(evaluation) if evaluation else "no policy"
 
 
 def describe_evaluation(evaluation: RecordedEvaluation) -> str:
     """The mean return over held-out episodes, with its interval."""
-    return f"{round(evaluation['mean'], 1) + 0.0:,.1f} ± {evaluation['interval_95']:.1f}"
+    return f"{_rounded(evaluation['mean'], 1)} ± {evaluation['interval_95']:.1f}"
+
+
+def _rounded(value: float, digits: int) -> str:
+    """So many decimals of a number, never -0.0."""
+    return f"{round(value, digits) + 0.0:,.{digits}f}"
 
 
 def describe_seeds(record: Record) -> str:

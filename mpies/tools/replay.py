@@ -19,6 +19,7 @@ from mpies.runs.contents.checkpoint import first_checkpoint
 from mpies.runs.contents.hdf5 import Arrays
 from mpies.runs.contents.policy_file import PolicyFile, find_policy, load_policy, select
 from mpies.runs.reader import is_run, read_config
+from mpies.tools.run_files import refuse_run_file
 from mpies.training.evaluator import training_batch
 from mpies.training.generation import Part
 from mpies.training.learner import Learner
@@ -101,7 +102,8 @@ class Replay:
         return PolicyFile(self.path, self.config, arrays, attributes)
 
     def save(self, path: str | Path) -> None:
-        """Write the mean as a policy file."""
+        """Write the mean as a policy file.  Raises ConfigError for a file of a run's own, OSError for the system's."""
+        refuse_run_file(path)
         self.policy_file().save(path)
 
     def is_faithful(self) -> bool:

@@ -12,6 +12,7 @@ from mpies.comm.together import do_together
 from mpies.config.schema import Config
 from mpies.errors import counted
 from mpies.runs.contents.hdf5 import Arrays, Attributes
+from mpies.runs.contents.metrics import parse_number
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.trackers.base import TextRow
 from mpies.runs.writer import RunWriter
@@ -116,7 +117,8 @@ class Trainer:
         evaluation, reason = None, self.control.stop_reason(self.learner)
         if self.evaluation_is_due(reason):
             mean, normalization = self.updater.broadcast_mean()
-            evaluation = self.evaluator.evaluate_mean(mean, normalization, self.updater.generation, bool(reason))
+            is_result = reason not in ("", "signal")
+            evaluation = self.evaluator.evaluate_mean(mean, normalization, self.updater.generation, is_result)
             if self.learner and evaluation:
                 self.learner.update_solved(evaluation)
         is_last = bool(self.control.stop_reason(self.learner))
@@ -183,8 +185,10 @@ class Trainer:
         It is so where too many of its members failed, or where the end was set to an earlier generation since.  It is
         played again then, and evaluated.
         """
-        clock = Clock(int(row["generation"] or 0), 0, int(row["steps"] or 0), float(row["seconds"] or 0.0))
-        return not row["eval_mean"] and bool(rule_that_holds(self.config.stop, clock, -math.inf))
+        # Numbers as a spreadsheet may have saved them, such as 1.35E+11; what is damaged ends nothing.
+        steps, seconds = (parse_number(str(row.get(name) or ""), -1.0) for name in ("steps", "seconds"))
+        clock = Clock(int(row["generation"] or 0), 0, int(steps) if math.isfinite(steps) else 0, seconds)
+        return not row.get("eval_mean") and bool(rule_that_holds(self.config.stop, clock, -math.inf))
 
     def plays_again(self) -> bool:
         """Whether the coming generation is one that `ends_unevaluated` has told of."""

@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.errors import RunError
+from mpies.errors import RunError, name_few
 from mpies.runs.reader import Columns, RunView, find_runs, intervals, machines_of
 
 Floats = npt.NDArray[np.float64]
+
+# Columns that every metrics.csv has; of these, the first four have a number in every row.
+COUNTED = ("generation", "seconds", "episodes", "steps")
+NEEDED = (*COUNTED, "return_mean", "return_min", "return_max", "eval_mean", "eval_std", "failures", "ranks")
 
 # How the ranks of a run may change between two generations.
 FEWER, RESTART, MORE = "fewer ranks", "restart", "more ranks"
@@ -23,7 +27,8 @@ class Curves:
 
     config: resolved, as plain values.  versions: package to version, of the process that wrote the config.
     machines: that the run was trained on, in words; () where it does not tell.
-    columns: names to (g,) float64, NaN where a cell of metrics.csv is empty.
+    columns: names to (g,) float64, NaN where a cell of metrics.csv is empty or damaged; all of NEEDED, and of COUNTED
+    only numbers.
     reason: as of RunView, '' while the run has not ended.
     """
 
@@ -86,6 +91,12 @@ def has_sections(config: Mapping[str, Any], *more: str) -> bool:
     return all(isinstance(config.get(key), dict) for key in ("environment", "solver", "stop", *more))
 
 
+def clean_columns(columns: Columns) -> Columns:
+    """The columns without the rows that have a damaged cell in a column of COUNTED.  All of NEEDED must be there."""
+    is_whole = np.all([np.isfinite(columns[name]) for name in COUNTED], axis=0)
+    return {name: values[is_whole] for name, values in columns.items()}
+
+
 def read_curves(run: str | Path | RunView) -> Curves:
     """The Curves of a run directory, or of a RunView, which reads only the lines that are new.
 
@@ -99,10 +110,17 @@ def read_curves(run: str | Path | RunView) -> Curves:
         raise RunError(f"{view.folder}: has no generation yet; wait until the first one is complete")
     if not has_sections(config, "evaluation"):
         raise RunError(f"{view.folder}/config.yaml: lacks sections that every run has; is {view.folder} a run?")
+    if missing := [name for name in NEEDED if name not in columns]:
+        raise RunError(
+            f"{view.folder}/metrics.csv: lacks {name_few(missing)}, which every run has; is {view.folder} a run?"
+        )
+    columns = clean_columns(columns)
+    if not len(columns["generation"]):
+        raise RunError(f"{view.folder}/metrics.csv: each row has a damaged cell; is {view.folder} a run?")
     recorded = config.pop("versions", None)
     versions = {**recorded} if isinstance(recorded, dict) else {}
     versions.pop("machines", None)
-    return Curves(view.folder, config, versions, dict(columns), view.reason(), tuple(machines_of(recorded)))
+    return Curves(view.folder, config, versions, columns, view.reason(), tuple(machines_of(recorded)))
 
 
 def find_machine(runs: Iterable[Curves]) -> str:

@@ -33,7 +33,9 @@ def list_facts(curves: Curves) -> Iterator[tuple[str, str]]:
     if len(evaluated):
         at = evaluated[-1]
         mean, interval, generation = curves["eval_mean"][at], curves.interval[at], curves["generation"][at]
-        episodes = curves["eval_episodes"][at] if "eval_episodes" in last else curves.config["evaluation"]["episodes"]
+        episodes = curves["eval_episodes"][at] if "eval_episodes" in last else np.nan
+        if np.isnan(episodes):  # of a run so old that it has no such column, or the cell is damaged
+            episodes = curves.config["evaluation"]["episodes"]
         ends = f"95 % confidence {format_return(mean - interval)} to {format_return(mean + interval)}, "
         yield (
             "final evaluation" if curves.reason else "newest evaluation",
@@ -46,7 +48,7 @@ def list_facts(curves: Curves) -> Iterator[tuple[str, str]]:
     yield "generations", f"{last['generation']:,.0f}"
     yield "training", f"{last['steps']:,.0f} steps, {last['episodes']:,.0f} episodes, {last['seconds']:,.1f} s"
     yield from list_job_facts(curves)
-    yield "episodes that failed", f"{curves['failures'].sum():,.0f}"
+    yield "members with an episode that failed", f"{np.nansum(curves['failures']):,.0f}"
 
 
 def list_job_facts(curves: Curves) -> Iterator[tuple[str, str]]:

@@ -221,7 +221,8 @@ def make_progress() -> Progress:
 
 def find_terminal() -> str | None:
     """The terminal that something live can be drawn on: a path, or '' for standard output; None where there is none."""
-    if is_json_wanted() or not sys.stdout.isatty():
+    is_plain = os.environ.get("TERM", "").lower() in ("dumb", "unknown")  # rich would draw nothing before the end
+    if is_json_wanted() or is_plain or not sys.stdout.isatty():
         return None
     if not is_launched():
         return ""
@@ -282,7 +283,7 @@ def describe_time_left(row: Row, evaluations: Sequence[tuple[float, float]], sto
     if stop.target is not None and len(evaluations) >= 2:
         (start, first), (end, newest) = evaluations[-min(5, len(evaluations))], evaluations[-1]
         slope = (newest - first) / max(end - start, 1e-9)
-        if slope > 0:
+        if 0 < slope < math.inf:
             return f"{format_duration((stop.target - newest) / slope)} to the target"
     generation, steps, seconds = (_as_float(row[name]) for name in ("generation", "steps", "seconds"))
     limits = [(seconds / generation * (stop.generations - generation), "last generation")]

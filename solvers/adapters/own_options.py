@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ModelWrapValidatorHandler, ValidationError, model_validator
 
-from mpies.solvers.adapters.own import is_count
-from mpies.solvers.adapters.problem import RAISED, SolverProblem, describe, explain_raised
+from mpies.solvers.adapters.problem import RAISED, SolverProblem, describe, explain_raised, is_count
 from mpies.solvers.options import Population, tagged
 
 

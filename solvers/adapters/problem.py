@@ -1,10 +1,11 @@
-"""The error that a user's own solver causes, and what its message says of what the user's code did."""
+"""The error that a user's own solver causes, and what its message says of the user's code and its values."""
 
 import traceback
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 LONGEST = 300  # letters of a user's message in an error
 
@@ -36,6 +37,24 @@ def describe(value: Any) -> str:
     if isinstance(value, tuple | list):
         return f"a {type(value).__name__} of {len(value)}"
     return f"a {type(value).__name__}"
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is a whole number that is not negative."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 0)
+
+
+def count_bad(values: npt.NDArray[Any]) -> str:
+    """How many of the numbers are NaN or infinite, as `3 of 8`."""
+    return f"{int((~np.isfinite(values)).sum())} of {values.size}"
+
+
+def kind_of(value: Any) -> str:
+    """The letter of NumPy for the type of a value: b, i, u and f are numbers, O anything."""
+    try:
+        return np.asarray(value).dtype.kind
+    except ValueError:  # a list of lists of different lengths
+        return "O"
 
 
 def _text_of(error: BaseException) -> str:

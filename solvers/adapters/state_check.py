@@ -19,7 +19,7 @@ from mpies.solvers.sampling.noise import FloatArray
 
 # Attributes of every solver that no user's method computes.
 OURS = {"options", "dimension", "seed", "dtype", "directions", "table", "generation", "_asked"}
-OURS |= {"_steps", "_is_checked", "_has_written", "_predicted"}
+OURS |= {f"_OwnSolver__{name}" for name in ("steps", "is_checked", "has_written", "predicted")}
 
 Bits = dict[str, tuple[Any, ...]]  # names to (dtype, shape, hash): equal only for the same bits
 AnySolver = Solver[Any, Any]
@@ -81,6 +81,8 @@ class StateCheck:
         if is_same([]):
             return ""
         if not is_same(names):
+            if changed := self._changed_by_propose():
+                return f"propose changes {quote(changed)}, which the state has; change it in update, and not in propose"
             return (
                 "the same step taken twice from the same state gives two results; take random numbers from "
                 "mpies.solvers.streams.stream(self.seed, SOLVER, self.generation), and read no clock and no global"
@@ -88,11 +90,23 @@ class StateCheck:
         what = "the step or predict_mean" if self.predicted else "the step"
         return _describe_hidden({name: self.hidden[name] for name in needed(names, is_same)}, what)
 
-    def _repeat(self, given: Sequence[str], after: Bits) -> bool:
-        """Whether a copy takes the same step when it has the state and the attributes `given`."""
+    def _changed_by_propose(self) -> list[str]:
+        """The names in the state that change when a copy is asked."""
+        copied = self._make_restored(self.hidden)
+        before = _bits_of(copied.state())
+        copied.ask()
+        return [name for name, bits in _bits_of(copied.state()).items() if bits != before.get(name)]
+
+    def _make_restored(self, given: Iterable[str]) -> AnySolver:
+        """A copy of the solver before the step, which has the state and the attributes `given`."""
         copied = self.make_copy()
         copied.restore(copy.deepcopy(self.state))
         vars(copied).update(copy.deepcopy({name: self.hidden[name] for name in given}))
+        return copied
+
+    def _repeat(self, given: Sequence[str], after: Bits) -> bool:
+        """Whether a copy takes the same step when it has the state and the attributes `given`."""
+        copied = self._make_restored(given)
         proposal, results, moments = copy.deepcopy(self.told)
         try:
             asked = _bits_of_proposal(copied.ask())

@@ -129,6 +129,13 @@ def test_any_solver_keeps_to_the_domain(case):
         assert (es.mean >= low).all() and (es.mean <= high).all()
 
 
+def test_members_from_far_away_lie_within_the_bounds():
+    """So far away that float64 cannot tell where in its period of the bounds a number is."""
+    for sigma in (1e18, 1e22, 1e200):
+        members = AskTell("snes", [0.5, 0.5], sigma=sigma, bounds=(0, 1), population=50).ask()
+        assert (members >= 0).all() and (members <= 1).all()
+
+
 def test_integers_have_equal_shares_between_their_bounds():
     es = AskTell("openai_es", [2.0, 2.0], bounds=(0.7, 3.9), integers=[0], sigma=20.0, population=3000)
     counts = np.unique(es.ask()[:, 0], return_counts=True)
@@ -282,6 +289,21 @@ def test_wrong_values_and_wrong_order_are_refused():
         loop.tell(np.zeros(8))
     with pytest.raises(TypeError, match="this SolverLoop has no value"):
         loop.run_generation()
+
+
+def test_a_working_directory_that_was_removed_matters_only_to_relative_paths(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    es = AskTell("snes", np.ones(3), sigma=0.1)
+    run(es, 2)
+    es.save(tmp_path / "es.h5")
+    assert same(AskTell.load(tmp_path / "es.h5").solver, es.solver)
+    assert mpies.minimize(lambda x: float(x @ x), np.ones(3), "pepg", sigma=0.1, generations=2).reason == "generations"
+    for call in (lambda: AskTell.load("es.h5"), lambda: es.save("es.h5"), lambda: AskTell("mine.py:Mine", np.ones(3))):
+        with pytest.raises(UserError, match="the working directory was removed") as error:
+            call()
+        assert "\n" not in str(error.value)
 
 
 def test_files_of_another_kind_are_refused(tmp_path):

@@ -150,3 +150,31 @@ def test_a_callback_may_change_the_working_directory(ranks, tmp_path, monkeypatc
     run = train("stop.generations=3", ranks=ranks, callbacks=lambda run, row: monkeypatch.chdir(tmp_path / "elsewhere"))
     assert (run.path, run.status) == (tmp_path / "run", "finished")
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@IN_PROCESS_OR_JOB
+def test_a_run_that_a_callback_has_kept_is_later_what_is_on_disk(ranks):
+    kept = []
+    train(callbacks=lambda run, row: kept.append(run), ranks=ranks)
+    assert (kept[0].generation, kept[0].status) == (10, "finished")
+    further = train("stop.generations=12")
+    assert kept[0].generation == kept[0].policy().generation == further.generation == 12
+    assert len(kept[0].metrics["generation"]) == 12
+
+
+def test_a_notebook_shows_the_newest_generation_in_a_callback():
+    pytest.importorskip("matplotlib", reason="matplotlib is an extra")
+    shown = []
+    train("stop.generations=2", callbacks=lambda run, row: shown.append(run._repr_html_()))
+    assert "data:image/png;base64," in shown[0]
+
+
+@IN_PROCESS_OR_JOB
+def test_a_run_whose_newest_row_is_damaged_goes_on(ranks):
+    metrics = train("stop.generations=4").path / "metrics.csv"
+    *lines, newest = metrics.read_text().splitlines()
+    metrics.write_text("\n".join([*lines, f"x{newest}\n"]))
+    assert mpies.load("run").generation == mpies.load("run").policy().generation == 3
+    rows = []
+    assert train("stop.generations=6", callbacks=lambda run, row: rows.append(row), ranks=ranks).generation == 6
+    assert rows[-1]["generation"] == 6

@@ -232,6 +232,11 @@ def test_functions_that_cannot_be_sent_are_refused(tmp_path, monkeypatch):
     assert "\n" not in str(error.value)
 
 
+def test_entries_of_the_search_path_that_are_no_texts_do_not_matter(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path])  # Python's imports ignore them, too
+    assert mpies.minimize(bowl, np.zeros(4), ranks=1, generations=2).reason == "generations"
+
+
 def test_ranks_that_end_are_an_error(tmp_path, monkeypatch):
     deep = tmp_path / ("folder" * 20)  # too long for the path of a socket
     deep.mkdir()
@@ -320,6 +325,9 @@ def test_a_job_leaves_no_file_open():
         ({"solver": "cmaes"}, "did you mean cma_es"),
         ({"populaton": 5}, "solver.populaton is not a key; did you mean solver.population"),
         ({"population": 2}, "solver.population must be at least 4"),
+        ({"kind": "snes"}, "kind is not an argument of minimize and maximize; give the solver as solver="),
+        ({"maximize": True}, "maximize is not an argument of minimize .*; call mpies.minimize or mpies.maximize"),
+        ({"seed": None}, "seed must be a whole number, but is None; leave it out for 0"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(arguments, line):

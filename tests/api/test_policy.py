@@ -341,6 +341,15 @@ def test_a_saved_policy_is_the_same(policy_of, tmp_path):
         policy.save(tmp_path / "absent" / "copy.h5")
 
 
+def test_a_policy_does_not_replace_a_file_of_a_run(trained):
+    run = mpies.load(trained(CARTPOLE))
+    before = (run.path / "best.h5").read_bytes()
+    for saved in (run.policy(1), mpies.AskTell("snes", np.ones(3))):
+        with pytest.raises(mpies.ConfigError, match=r"best.h5: is a file of the run in .*; give another file"):
+            saved.save(run.path / "best.h5")
+    assert (run.path / "best.h5").read_bytes() == before
+
+
 @pytest.mark.parametrize("shape", [(3,), (2, 5), (2, 2, 4), (), (0, 4)])
 def test_an_observation_of_another_shape_is_refused_in_one_line(shape, policy_of):
     with pytest.raises(mpies.UserError, match="CartPole-v1: ") as error:
@@ -379,6 +388,14 @@ def test_a_policy_that_has_acted_can_be_copied_and_sent_to_other_processes(kind,
     copies = [copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))]
     action = policy(observation)  # the second of its episode, as theirs is
     assert [one(observation) for one in copies] == [action, action]
+
+
+def test_a_policy_of_a_solver_in_a_file_is_sent_to_other_processes(tmp_path):
+    (tmp_path / "mine.py").write_text("from mpies.solvers.snes import SNES\nclass Mine(SNES): pass\n")
+    values = yaml.safe_load(CARTPOLE) | {"solver": {"kind": f"{tmp_path}/mine.py:Mine", "population": 8}}
+    policy = mpies.train(values, "stop.generations=1", out=tmp_path / "run", progress=False).best
+    sent = pickle.loads(pickle.dumps(policy))
+    assert resolved(sent.config) == resolved(policy.config) and sent(np.ones(4)) == policy(np.ones(4))
 
 
 @pytest.mark.parametrize("kind", ["mlp", "lstm"])

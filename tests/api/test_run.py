@@ -72,6 +72,11 @@ def test_a_run_opens_although_the_working_directory_was_removed(path, monkeypatc
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert mpies.load(path).generation == 10
+    for read in (mpies.load, mpies.runs, mpies.Policy.load):
+        with pytest.raises(
+            mpies.RunError, match=r"^run: cannot be read \(the working directory was removed\); give an"
+        ):
+            read("run")
 
 
 def test_the_past_comes_from_the_ledger(run, path, tmp_path):
@@ -198,6 +203,13 @@ def test_what_is_no_run_is_refused_in_one_line(path, tmp_path):
         assert str(error.value).startswith(str(place)) and "\n" not in str(error.value)
     with pytest.raises(mpies.RunError, match="there is no such folder"):
         mpies.runs(tmp_path / ("long" * 100))
+
+
+def test_a_folder_with_a_config_of_the_users_is_no_run(tmp_path):
+    (tmp_path / "config.yaml").write_text(CARTPOLE)
+    with pytest.raises(mpies.RunError, match="contains no run; give the directory of a run"):
+        mpies.load(tmp_path)
+    assert mpies.runs(tmp_path) == []
 
 
 @pytest.mark.parametrize("generation", [11, -1, 1.5, "3", True])

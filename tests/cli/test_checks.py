@@ -44,10 +44,14 @@ def test_the_schema_takes_the_configs_that_mpies_takes(run_mpies):
     noise: {size: 100000}
     stop: {generations: 20}
     """
-    for values in (*recipes, yaml.safe_load(thermostat), {"environment": {"id": "CartPole-v1"}, "solver": {}}):
+    cartpole = {"environment": {"id": "CartPole-v1"}}
+    brief = [{"solver": {}}, {"noise": "low_rank", "policy": "lstm"}, {"solver": {"optimizer": "sgd"}}]
+    own = [{"solver": {"kind": kind, "population": 8}} for kind in ("nevergrad:PSO", "path/to/file.py:Class")]
+    for values in (*recipes, yaml.safe_load(thermostat), *(cartpole | section for section in (*brief, *own))):
         assert [error.message for error in validator.iter_errors(values)] == [], values
-    for wrong in ({"policy": {"hiden": []}}, {"policy": {"kind": "mlp", "units": 3}}, {"solver": {"sigma": "x"}}):
-        assert not validator.is_valid({"environment": {"id": "CartPole-v1"}} | wrong), wrong
+    misspelt = [{"policy": {"hiden": []}}, {"noise": "low_rang"}, {"solver": {"kind": "snez"}}, {"solver": "x.py:X"}]
+    for wrong in (*misspelt, {"policy": {"kind": "mlp", "units": 3}}, {"solver": {"sigma": "x"}}):
+        assert not validator.is_valid(cartpole | wrong), wrong
     assert len(recipes) > 30
 
 

@@ -253,6 +253,8 @@ def test_line_breaks_and_runs_of_spaces_become_single_spaces():
 
 
 OWN = """
+import enum
+from typing import Literal
 from pydantic import Field, model_validator
 from mpies.solvers.openai_es import OpenAIES
 from mpies.solvers.optimizers import AdamOptions, AnyOptimizer, SGDOptions
@@ -268,6 +270,14 @@ class Mine(OpenAIES):
         several: AdamOptions | SGDOptions = SGDOptions()
         rates: list[Rate] = Field(default_factory=list)
         step: Positive = Field(default_factory=lambda: 0.5)
+        mode: Literal["mean", "median"] | None = None
+        order: Literal[1, 2] = 1
+        marks: list[Literal["x", "y"]] = []
+        count: int = 3
+        name: str = "a"
+        is_fast: bool = False
+        pair: tuple[int, int] = (1, 2)
+        hue: enum.Enum("Hue", {"RED": "red", "BLUE": "blue"}) = "red"
 
         @model_validator(mode="after")
         def check(self):
@@ -299,6 +309,17 @@ class Mine(OpenAIES):
         ("rates: 5", "solver.rates must be a list, but is 5; the default is []"),
         ("rates: [{rate: 0}]", "solver.rates[0].rate must be greater than 0, but is 0; the default is []"),
         ("rates: [{rat: 1}]", "solver.rates[0].rat is not a key; remove it"),
+        (
+            "mode: medain",
+            "solver.mode must be one of mean, median, but is the text 'medain'; did you mean median?",
+        ),
+        ("order: 3", "solver.order must be one of 1, 2, but is 3; use 1, for instance"),
+        ("marks: [z]", "solver.marks[0] must be one of x, y, but is the text 'z'; use x, for instance"),
+        ("count: 1.5", "solver.count must be a whole number, but is 1.5; the default is 3"),
+        ("name: 5", "solver.name must be text, but is 5; the default is a"),
+        ("is_fast: 5.5", "solver.is_fast must be true or false, but is 5.5; the default is false"),
+        ("pair: 5", "solver.pair must be a list, but is 5; the default is [1, 2]"),
+        ("hue: green", "solver.hue must be 'red' or 'blue', but is the text 'green'; the default is red"),
         ("step: 0", "solver.step must be greater than 0, but is 0; the default is 0.5"),
         ("step: 2", "solver.step must be less than 2; lower it"),
         ("step: 1", "solver is refused by a validator of its class"),

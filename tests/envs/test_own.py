@@ -95,6 +95,9 @@ def test_a_function_of_the_user_is_maximised_and_its_exceptions_are_reported(tmp
             "Thing() missing 1 required positional argument: 'a'; a function of a vector needs environment.dimension",
         ),
         ("class Thing: pass", "own.py", "name the class or function in it, as in own.py:NAME"),
+        ("class Thing: pass", "own.py:", "name the class or function in it, as in own.py:NAME"),
+        ("class Thing: pass", "own.py:Thing()", "name the class or function in it, as in own.py:NAME"),
+        ("class Thing: pass", "gymnasium:own.py:Thing-v0", "name the class or function in it, as in own.py:NAME"),
         (None, "nowhere.to_be:found", "nowhere.to_be cannot be imported (ModuleNotFoundError"),
     ],
 )
@@ -104,13 +107,17 @@ def test_mistakes_in_a_users_file_are_reported_in_one_line(text, name, message, 
         (tmp_path / "own.py").write_text(text)
     with pytest.raises(EnvironmentProblem) as caught:
         make_env(name)
-    assert name in str(caught.value) and message in str(caught.value) and "\n" not in str(caught.value)
+    line = str(caught.value)
+    assert name.removeprefix("gymnasium:") in line and message in line and "\n" not in line
 
 
-def test_a_file_that_failed_is_imported_again_once_it_is_mended(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("text", "message"), [("1 +", "SyntaxError"), ("Other = 3", "has no Thing"), ("Thing = 3", "but is 3")]
+)
+def test_a_file_that_failed_is_imported_again_once_it_is_mended(text, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "own.py").write_text("1 +")
-    with pytest.raises(EnvironmentProblem, match="SyntaxError"):
+    (tmp_path / "own.py").write_text(text)
+    with pytest.raises(EnvironmentProblem, match=message):
         make_env("own.py:Thing")
     (tmp_path / "own.py").write_text("from mpies.envs.lqr import LQR as Thing")
     assert make_env("own.py:Thing").interface.observation_size == 3

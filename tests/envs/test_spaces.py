@@ -72,3 +72,14 @@ def test_an_action_is_a_copy_within_the_bounds(dtype):
             action = action_maker(space)(numbers)
             inner = action["a"] if isinstance(action, dict) else action
             assert space.contains(action) and not np.shares_memory(inner, numbers)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64])
+def test_a_whole_action_reaches_the_bounds_of_its_dtype(dtype):
+    limits = np.iinfo(dtype)
+    box = spaces.Box(limits.min, limits.max, (3,), dtype)
+    lowest, highest = np.float32(limits.min), np.float32(limits.max)  # which may be above the bound: 2^31
+    for space in (box, spaces.Tuple([box])):
+        action = action_maker(space)(np.array([lowest, 7, highest], np.float32))
+        inner = action[0] if isinstance(action, tuple) else action
+        assert space.contains(action) and inner.tolist() == [limits.min, 7, limits.max]

@@ -65,6 +65,17 @@ def test_rewards_are_changed_in_training_only(backend):
     np.testing.assert_array_equal(changed, np.append(rewards[:-1] - 0.5, -0.5))
 
 
+@every_backend
+def test_ignored_rewards_need_not_be_exact_in_float32(backend):
+    """EnvPool's rewards are float32."""
+    name = "MountainCarContinuous-v0"  # a step costs 0.1 action^2: 0.025
+    env = change_task(make_env(name, backend), name, ignored_rewards=[-0.025])
+    (episode,) = play(env, [3], steps=2, action=0.5)
+    np.testing.assert_allclose(episode.rewards, -0.025, rtol=1e-6)
+    (trained,) = play(env, [3], steps=2, action=0.5, is_training=True)
+    assert trained.rewards.tolist() == [0, 0]
+
+
 def test_nothing_to_change_costs_nothing():
     bare = make_env("CartPole-v1")
     assert change_task(bare, "CartPole-v1") is bare

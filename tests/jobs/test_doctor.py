@@ -1,6 +1,7 @@
 """mpies doctor: each check on good and on bad values, and the whole command on this machine."""
 
 import os
+import socket
 import time
 
 import pytest
@@ -132,6 +133,16 @@ def test_hosts_must_answer_share_files_and_agree_on_the_time():
     good = doctor.check_hosts(Allocation("pod", pod.hosts[:1]), "/runs", ask)
     assert levels(good) == {"hosts": "ok", "shared files": "ok", "clock": "ok"}
     assert levels(doctor.check_hosts(Allocation("shell"), "/runs", ask)) == {"hosts": "ok"}
+
+
+def test_this_host_is_not_asked():
+    """Nor has it to run an sshd: mpirun needs none for it."""
+
+    def ask(_, host, command):
+        raise AssertionError(host)
+
+    for name in ("localhost", "127.0.0.1", socket.gethostname()):
+        assert levels(doctor.check_hosts(Allocation("shell", [name]), "/runs", ask)) == {"hosts": "ok"}
 
 
 def test_a_host_is_asked_by_ssh_or_in_a_slurm_job_by_srun(tmp_path, monkeypatch):

@@ -42,6 +42,19 @@ def test_a_job_gives_up_after_starts_that_made_no_generation(hosts, starts, tmp_
     assert capfd.readouterr().err.count("WARNING supervisor: an unexpected end") == starts - 1
 
 
+class Killed(Launcher):
+    """An mpirun that is killed, as by the kernel where memory runs out."""
+
+    def start_command(self, hosts, ranks):
+        return ["sh", "-c", "kill -KILL $$", "--"]
+
+
+def test_an_mpirun_that_was_killed_is_not_left_unmentioned(tmp_path, capfd):
+    supervisor = Supervisor(["train"], 2, RunsFinished([tmp_path / "run"]), launcher=Killed())
+    assert supervisor.run() == FAILED
+    assert "ERROR supervisor: the ranks ended after generation 0, and the run is not complete" in capfd.readouterr().err
+
+
 def test_a_hostfile_that_cannot_be_read_for_a_moment_does_not_end_the_job(tmp_path, monkeypatch, capfd):
     """Its program fails every second time after the first two, as one that asks a busy server may do."""
     monkeypatch.setattr(placement_module, "AGAIN", 0.05)

@@ -108,6 +108,13 @@ def test_a_report_of_an_abort_behind_an_error_that_has_not_ended_is_left_out():
     assert written == ["mpies: it is wrong\n", "last\n"]
 
 
+def test_what_open_mpi_says_of_a_barrier_is_left_out_with_its_empty_line():
+    noise = "NBC_Progress: an error 75 was found during schedule 0x15767360 at row-offset 0 - aborting the schedule\n"
+    lines, written = ["\n", "one\n", noise, "\n", noise, "\n", "\n", "two\n"], []
+    Forwarder(io.StringIO("".join(lines)), written.extend).run()
+    assert written == ["\n", "one\n", "\n", "two\n"]
+
+
 def test_a_users_line_of_dashes_is_none_of_mpiruns():
     report = ["-" * 74, "prterun detected that one or more processes exited with non-zero status", "-" * 74]
     lines = ["-" * 70, "my simulator", *report, "INFO rank 0: continues", "-" * 80]

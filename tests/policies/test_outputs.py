@@ -81,7 +81,7 @@ def test_values_of_bins_are_what_is_played_without_noise(build):
         (Discrete(3), {"bins": "uniform:3"}, "policy.bins is for continuous actions"),
         (Discrete(3), {"sampling": "gaussian"}, "not for discrete actions; use softmax"),
         (BOX, {"sampling": "softmax"}, "not for continuous actions; use gaussian"),
-        (BOX, {"sampling": "gaussian", "bins": "uniform:3"}, "use softmax"),
+        (BOX, {"sampling": "gaussian", "bins": "uniform:3"}, "gaussian is not for bins; use softmax, or none"),
         (Continuous(*np.array([[-np.inf], [np.inf]], np.float32)), {"bins": "uniform:3"}, "needs bounded actions"),
         (Continuous(*np.array([[-3e38], [3e38]], np.float32)), {"bins": "uniform:3"}, "needs bounded actions"),
         (Continuous(*np.array([[-3e38], [3e38]], np.float32)), {"output": "scale"}, "needs bounded actions"),

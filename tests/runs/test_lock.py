@@ -216,3 +216,9 @@ def test_only_the_content_of_a_lock_file_is_an_owner(tmp_path):
     assert is_owner(owner(tmp_path))
     own.release()
     assert not is_owner({"pid": 1}) and not is_owner([]) and not is_owner(None)
+
+
+def test_a_heartbeat_of_a_clock_that_is_ahead_is_of_this_moment(holder, tmp_path):
+    edit(tmp_path, host="node17", beat=time.time() + 3600)
+    with pytest.raises(RunLocked, match="last heartbeat was 0 s ago; "):
+        Lock(tmp_path).acquire()

@@ -1,5 +1,6 @@
 """Files of a run that somebody else removes, shortens or replaces while it is being trained."""
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -311,3 +312,14 @@ def test_a_file_is_intact_while_it_ends_as_it_was_left(tmp_path):
         assert not file.is_intact()
     path.unlink()
     assert not file.is_intact()
+
+
+@pytest.mark.parametrize("tamper", [lambda file: file.unlink(), lambda file: os.truncate(file, 9)])
+def test_the_best_policy_is_written_again_if_it_alone_is_removed_or_shortened(tamper, run):
+    best = dataclasses.replace(make_snapshot(4), is_best=True)
+    run.record(best, False)
+    run.flush()
+    content = (run.path / "best.h5").read_bytes()
+    tamper(run.path / "best.h5")
+    record(run, 5)
+    assert (run.path / "best.h5").read_bytes() == content

@@ -178,3 +178,13 @@ def test_mistakes_are_one_line(arguments, message, write_config, tmp_path, monke
     write_config("environment: {id: CartPole-v1}\n", "other.yaml")
     monkeypatch.chdir(tmp_path)
     assert_refused(invoke("simulate", *arguments, "--ranks", "1"), message)
+
+
+def test_no_overlap_is_recommended_for_a_solver_that_it_does_not_work_with(write_config):
+    task = model.parse_workload("1,1,0.5,0.5").model_copy(update={"environment": "function:sphere"})
+    text = "environment: {{id: 'function:sphere', dimension: 5}}\nsolver: {{kind: {}, population: 8}}\n"
+    for kind, is_able in (("cma_es", False), ("openai_es", True)):
+        workload = model.find_workload(str(write_config(text.format(kind))), (), model.Constants(task=task))
+        ((alone, recommended),) = model.predict_pairs(model.Machine(), workload, [5])
+        assert (recommended.overlap > 0) == is_able
+        assert (recommended.seconds < alone.seconds) == is_able

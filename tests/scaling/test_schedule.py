@@ -1,5 +1,8 @@
 """Episodes played in virtual time, against schedules worked out by hand."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -98,3 +101,17 @@ def test_no_schedule_beats_the_sum_of_all_episodes_or_the_longest_one(episodes, 
     assert ends[-1] >= sum(map(sum, episodes)) / sum(nodes)
     assert ends[0] >= max(episodes[0]) + 0.25 - 1e-6
     assert ends[-1] <= sum(map(sum, episodes)) + 0.25 * len(episodes) + 1e-6
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_a_run_of_years_comes_to_an_end(slots):
+    """At such times the clock's numbers are further apart than the seconds with which an episode counts as over."""
+    code = f"""
+from mpies.scaling.model import Workload
+from mpies.scaling.schedule import Schedule, completion_times
+workload = Workload(parameters=1, rows=1, episodes=200, seconds=1e6)
+durations = [workload.draw(1, generation).tolist() for generation in range(3)]
+print(completion_times(durations, [1], Schedule(slots={slots}, largest={slots}), 0)[-1] / sum(map(sum, durations)))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert float(ended.stdout) == pytest.approx(1)

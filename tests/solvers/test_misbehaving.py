@@ -145,6 +145,14 @@ WRONG = {
         """,
         f"the same step taken twice from the same state gives two results; {STREAM}, and read no clock and no global",
     ),
+    "propose changes the state": (
+        """
+        def propose(self):
+            self.sigma = self.sigma * np.float32(0.9)
+            return super().propose()
+        """,
+        "propose changes `sigma`, which the state has; change it in update, and not in propose",
+    ),
     "a state that comes back as another type": (
         """
         state_fields = ("mean", "sigma", "rate")

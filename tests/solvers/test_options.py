@@ -101,6 +101,27 @@ def test_the_members_of_a_pair_share_their_seeds_and_the_mean_has_its_own():
     np.testing.assert_array_equal(PairsAndMean(population=4).groups(20), [0, 1, 1, 2, 2])
 
 
+class Batches(Population):
+    """Draws whole populations until there are enough steps."""
+
+    steps: WholeNumber = 0
+
+    def is_complete(self, episodes: int, steps: int) -> bool:
+        return steps >= self.steps
+
+
+@pytest.mark.parametrize(
+    ("steps", "length", "populations"),
+    [(0, 10, 1), (80, 10, 1), (81, 10, 2), (1000, 10, 13), (9, 0, 2), (10**12, 10, 12_500_000_000)],
+)
+def test_the_episodes_of_a_generation_are_whole_populations_that_suffice(steps, length, populations):
+    assert Batches(population=4, episodes=2, steps=steps).count_episodes(20, length) == 8 * populations
+
+
+def test_a_generation_that_never_ends_has_many_episodes():
+    assert Batches(population=4, steps=10**30).count_episodes(20, 10) > 10**12
+
+
 def test_an_odd_population_of_pairs_is_refused_with_its_neighbours():
     with pytest.raises(ValidationError, match=r"population must be even .* but is 101; use 100 or 102"):
         Pairs(population=101)

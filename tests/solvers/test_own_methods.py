@@ -33,6 +33,14 @@ SOLVER = {
         "moments must return float32 of shape (orders, 6), a column for each coordinate, but returned float32 of "
         "shape (1, 3)"
     ),
+    "def start(self, mean): 1 / 0": f"start {RAISED}",
+    "def ask(self): 1 / 0": f"ask {RAISED}",
+    "def tell(self, proposal, results, moments): 1 / 0": f"tell {RAISED}",
+    "def sample(self, proposal, noise, sign, out): raise GeneratorExit": "write raised GeneratorExit (wrong.py, line",
+    "def state(self): return 5": "state must return a dict of names to numbers and arrays of numbers, but returned 5",
+    "def state(self): return {**super().state(), 'phase': 'first'}": (
+        "state must return a dict of names to numbers and arrays of numbers, but phase is a str"
+    ),
 }
 
 FIELDS = ", ".join(f"('v{number}', np.ndarray)" for number in range(12))

@@ -129,6 +129,14 @@ def test_a_file_that_failed_is_read_again(text, message, write_solver):
     assert find_solver(kind).__name__ == "Mine"
 
 
+def test_a_file_whose_import_was_interrupted_is_read_again(write_solver):
+    kind = write_solver("raise KeyboardInterrupt")  # as Ctrl-C does
+    with pytest.raises(KeyboardInterrupt):
+        find_solver(kind)
+    write_solver(MINE)
+    assert find_solver(kind).__name__ == "Mine"
+
+
 def test_a_file_that_is_not_there_is_refused():
     with pytest.raises(ValueError, match=r"must name a file that exists, but there is no nowhere\.py in /"):
         find_solver("nowhere.py:Mine")

@@ -5,6 +5,7 @@ import pytest
 from mpies.comm import RankLost
 from mpies.comm.serial import Serial
 from mpies.jobs.sweep.groups import ANY, DivisionRequest
+from mpies.jobs.sweep.training import _train_in_groups
 from mpies.jobs.sweep.trial_ranks import Group, SweepRanks
 from mpies.runs.contents.metrics import read_digests
 from mpies.sweeps.folder import SweepFolder
@@ -83,3 +84,13 @@ def test_a_rank_may_be_lost_anywhere(tmp_path, signals):
         assert losing.repairs == 1, f"operation {at}"
         assert [read_digests(folder.path / trial.name) for trial in folder.trials] == digests, f"operation {at}"
         assert not [*folder.path.rglob("writer.json")] and not any(map(folder.failure, folder.trials))
+
+
+def test_a_rank_that_is_lost_between_trials_is_reported(tmp_path, signals, caplog):
+    """A group of one rank has nobody who could tell."""
+    folder = SweepFolder(tmp_path / "out", read_sweep({"base": BASE, "vary": {"solver.sigma": [0.1, 0.2]}}, "config"))
+    folder.open(lambda trial: True)
+    ranks = SweepRanks(folder, "job", 1, lambda *_: None, signals)
+    assert _train_in_groups(Losing(2), ranks, 1) == "" and folder.count_left() == 0
+    found = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert found == ["lost process 1 on another host; the sweep continues on 1 rank"]

@@ -5,11 +5,15 @@ import math
 import pytest
 import yaml
 
+from mpies.comm.serial import Serial
 from mpies.config.loading import read_yaml
-from mpies.errors import ConfigError
+from mpies.errors import REQUEUE, ConfigError
+from mpies.jobs.sweep.output import print_ending
+from mpies.jobs.sweep.training import SweepRequest, train_sweep
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.sampler import Sampler
-from mpies.sweeps.trials import read_sweep
+from mpies.sweeps.trials import SweepOptions, read_sweep
+from mpies.training.control import Signals
 from tests.support import assert_refused, invoke, read_files
 
 pytest.importorskip("optuna")
@@ -88,6 +92,28 @@ def test_a_sweep_trains_what_is_proposed(write_config, tmp_path, monkeypatch):
     assert folder.count_left() == 2 and folder.may_grow
     assert invoke("sweep", config, *ARGUMENTS, "--out", "out").code == 0
     assert (tmp_path / "out" / "batches.yaml").read_bytes() == before
+
+
+def test_a_signal_behind_a_batch_leaves_the_settings_that_are_yet_to_be_proposed(
+    write_config, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    options, config = SweepOptions("2", 5, sampler="kind=tpe,batch=2"), write_config(BASE)
+    signals = Signals(owns_process=False)
+
+    def report(result, ended, total, out):
+        assert total == 10
+        if ended == 4:
+            signals.raised = 0.0
+
+    try:
+        request = SweepRequest(lambda: options.load(config, ARGUMENTS[:1]), "out", report=report)
+        ending = train_sweep(Serial(), request, signals)
+    finally:
+        signals.restore()
+    assert ending.code == REQUEUE and len(ending.results) == 4
+    print_ending(ending.results, ending.total, "out", ending.varied)
+    assert "out: 4 of 10 trials finished, 6 left; the same command continues" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,18 @@ def test_a_csv_that_cannot_be_written_is_refused_before_an_episode(file, name, r
     assert not list(tmp_path.glob("*.tmp"))
 
 
+@pytest.mark.parametrize("name", ["metrics.csv", "best.h5", "finished.yaml", "checkpoints/generation-00000000.h5"])
+def test_a_csv_does_not_replace_a_file_of_a_run(name, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(tools, "play_held_out", None)
+    monkeypatch.chdir(run)
+    before = (run / name).read_bytes()
+    for file in (run / name, name):
+        assert_refused(invoke("evaluate", run, "--csv", file), f"{name}: is a file of the run in", "give another file")
+    assert (run / name).read_bytes() == before
+    tools.require_writable(str(run / "episodes.csv"))
+    tools.require_writable(str(tmp_path / name.rpartition("/")[2]))  # of no run
+
+
 def test_a_disk_that_is_full_in_the_end_costs_only_the_csv(run, tmp_path, monkeypatch):
     def refuse(path, content):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -138,3 +150,10 @@ def test_a_file_that_is_no_policy_is_refused(run, tmp_path):
     assert_refused(invoke("evaluate", tmp_path / "empty"), "is a folder, but not a run")
     assert_refused(invoke("evaluate", list_checkpoints(run)[0]), "is not a policy")
     assert_refused(invoke("evaluate", tmp_path / "absent"), "absent: cannot be read")
+
+
+@pytest.mark.parametrize(("count", "more"), [(1, ""), (2, ", and 1 other reason"), (3, ", and 2 other reasons")])
+def test_the_first_reason_of_failed_episodes_is_told(count, more):
+    result = {"environment": "X-v0", "policy": "run", "generation": 3, "failures": 4, "episodes": 4}
+    line = tools.describe_evaluation(result | {"reasons": ["a", "b", "c"][:count]})
+    assert line == f"X-v0, run, generation 3: 4 of 4 held-out episodes failed (a{more})"

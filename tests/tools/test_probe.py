@@ -29,6 +29,9 @@ class Remembering(Forgetful):
 class Random(Forgetful):
     def start(self): return np.random.default_rng().random()
 
+class Loud(Forgetful):
+    def start(self): return os.write(1, b"\\xff\\n")
+
 class Lonely(Forgetful):
     def start(self): return os._exit(9) if "--fresh" in sys.argv else 0
 """
@@ -73,6 +76,10 @@ def test_one_that_is_not_reproducible_decides_the_exit_code(folder):
 def test_a_process_that_dies_while_it_plays_is_told(instances, folder, write_config):
     config = write_config(f"environment: {{id: 'own.py:Lonely'{instances}}}")
     assert_refused(invoke("probe", config, "--episodes", "0"), "another one that played it ended with exit code 9")
+
+
+def test_the_environment_may_print_what_is_no_text(folder):
+    assert invoke("probe", "own.py:Loud", "--episodes", "0").stdout.startswith("own.py:Loud (your own): reproducible;")
 
 
 def test_a_table_has_a_row_for_each(folder, write_config):

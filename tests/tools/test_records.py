@@ -123,6 +123,8 @@ def test_failures_count_among_the_seeds():
     assert describe_return(record) == "1,235 (-2 to 4,000)" and describe_seeds(record) == "1 of 3 reached"
     small = {"interquartile_mean": 999.94, "interval_95": [-2.0, 1000.0]}
     assert describe_return(record_of(*seeds, over=small)) == "999.9 (-2.0 to 1,000.0)"
+    tiny = {"interquartile_mean": -0.04, "interval_95": [-0.06, 0.04]}
+    assert describe_return(record_of(*seeds, over=tiny)) == "0.0 (-0.1 to 0.0)"
     assert is_reached(record) and not is_reached(record | {"mark": 2000.0})
     assert not is_reached(record | {"mark": None}) and describe_seeds(record | {"mark": None}) == "3 seeds"
     unfinished = record_of(seed(1, 6.0, "seconds"), seeds[2])

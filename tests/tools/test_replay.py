@@ -207,3 +207,11 @@ stop: {generations: 1}
     recorded, replayed, failures = show_member(run, 1, 1, tmp_path / "member.mp4")
     assert recorded == replayed and not failures and (tmp_path / "member.mp4").stat().st_size
     assert not drawn
+
+
+def test_a_replayed_policy_does_not_replace_a_file_of_a_run(runs):
+    run = runs["gymnasium"]
+    before = (run / "best.h5").read_bytes()
+    refused = invoke("replay", run, "--generation", 1, "--out", run / "best.h5")
+    assert_refused(refused, "best.h5: is a file of the run in", "give another file")
+    assert (run / "best.h5").read_bytes() == before

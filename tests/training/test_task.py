@@ -102,6 +102,17 @@ def test_a_policy_that_does_not_fit_is_refused(policy, environment, message, tra
         task.first_policy()
 
 
+def test_after_a_wrong_path_the_corrected_config_is_trained_in_the_same_folder(run_mpies, write_config, trained):
+    text = CARTPOLE.replace("hidden: [8]", "hidden: [8], init_from: %s")
+    outcome = run_mpies(0, "train", write_config(text % "nowhere.h5"), "--out", "run")
+    assert outcome.code == 2 and "nowhere.h5: cannot be read" in outcome.stderr
+    config = write_config(text % trained(CARTPOLE))
+    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=1")
+    assert outcome.code == 0, outcome.stderr
+    outcome = run_mpies(0, "train", config, "--out", "run", "seed=2")
+    assert outcome.code == 2 and "contains a run of another config" in outcome.stderr
+
+
 def test_seeds_depend_on_seed_generation_and_batch_and_antithetic_pairs_share_theirs():
     task = make_task(solver={"population": 6, "episodes": 2}, noise={"size": 20000})
     seeds = task.training_seeds(3, 0)

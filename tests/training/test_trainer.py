@@ -318,3 +318,43 @@ def test_a_generation_whose_evaluation_is_abandoned_is_trained_again(tmp_path):
     assert [row["generation"] for row in read_metrics(tmp_path / "run")] == ["1", "2"]
     assert all(row["eval_mean"] for row in read_metrics(tmp_path / "run"))
     assert Replay(tmp_path / "run", 1).generation == 1
+
+
+@pytest.mark.parametrize("steps", ["1.35E+11", "damaged", ""])
+def test_a_run_whose_newest_row_has_other_numbers_goes_on(steps, run_mpies, write_config, tmp_path):
+    """As a spreadsheet writes large ones."""
+    config = write_config("{environment: {id: 'function:sphere', dimension: 4}, noise: {size: 10000}}")
+    assert run_mpies(0, "train", config, "--out", "run", "stop.generations=3").code == 0
+    *lines, newest = (tmp_path / "run" / "metrics.csv").read_text().splitlines(keepends=True)
+    cells = newest.split(",")
+    cells[lines[0].split(",").index("steps")] = steps
+    (tmp_path / "run" / "metrics.csv").write_text("".join([*lines, ",".join(cells)]))
+    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=5")
+    assert outcome.code == 0, outcome.stderr
+    assert "continuing from generation 3" in outcome.stderr
+
+
+def test_a_signal_makes_no_evaluation_the_last_one_in_which_nothing_may_fail(tmp_path):
+    (tmp_path / "hole.py").write_text(
+        "def value(x):\n    return -float(x @ x) if abs(x).max() > 0.001 else float('nan')"
+    )
+    values = {
+        "environment": {"id": f"{tmp_path}/hole.py:value", "dimension": 3},
+        "solver": {"population": 4, "sigma": 1.0, "optimizer": {"kind": "adam", "learning_rate": 1e-6}},
+    }
+    config = validate_config(values | {"noise": {"size": 100}, "evaluation": {"every": 1}}, "x")
+    run = open_run(tmp_path / "run", config)
+    trainer = Trainer(config, Serial(), run, on_generation=lambda snapshot: snapshot.generation == 3)
+    trainer.build_table()
+    evaluate = trainer.evaluator.evaluate
+
+    def evaluate_and_interrupt(parts, generation, prefetch):
+        if generation == 1:
+            trainer.control.agree(np.array([STOP]))
+        return evaluate(parts, generation, prefetch)
+
+    trainer.evaluator.evaluate = evaluate_and_interrupt
+    assert trainer.train() == "signal" and not trainer.failure
+    run.flush()
+    run.close()
+    assert [(row["generation"], row["eval_mean"]) for row in read_metrics(run.path)] == [("1", ""), ("2", "")]

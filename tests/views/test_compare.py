@@ -206,3 +206,19 @@ def test_names_are_printed_as_they_are(make_curves, capsys):
     print_table(group_runs([make_curves([1.0], track=track) for track in (":car:", "[red]:x:")]))
     printed = capsys.readouterr().out
     assert "track :car:" in printed and "track [red]:x:" in printed
+
+
+@pytest.mark.parametrize("name", ["generation", "steps", "seconds", "episodes"])
+def test_a_row_with_a_damaged_count_is_left_out(name, trained, tmp_path, invoke):
+    run = shutil.copytree(trained / "one-seed-1", tmp_path / "run")
+    rows = [line.split(",") for line in (run / "metrics.csv").read_text().splitlines()]
+    rows[-1][rows[0].index(name)] = "1#2"
+    (run / "metrics.csv").write_text("".join(",".join(row) + "\n" for row in rows))
+    ended = invoke("compare", run, "--out", tmp_path / "out")
+    assert ended.exit_code == 0, ended.output
+    (group,) = json.loads((tmp_path / "out/comparison.json").read_text())["groups"]
+    (result,) = group["results"]
+    assert (result["generations"], result["evaluation"]) == (5, read_curves(run)["eval_mean"][3])
+    (run / "metrics.csv").write_text("".join(",".join(row) + "\n" for row in (rows[0], rows[-1])))
+    ended = invoke("compare", run, "--out", tmp_path / "out")
+    assert ended.exit_code == 2 and "metrics.csv: each row has a damaged cell; is " in ended.stderr

@@ -5,7 +5,7 @@ import pytest
 
 from mpies.errors import RunError
 from mpies.runs.reader import RunView
-from mpies.views.curves import read_curves
+from mpies.views.curves import NEEDED, read_curves
 from mpies.views.facts import list_facts
 from tests.views.web.served_runs import CONFIG, line
 
@@ -57,6 +57,25 @@ def test_the_metrics_of_another_program_are_no_generations(run_folder, invoke, t
         read_curves(run_folder / "first")
     ended = invoke("compare", run_folder / "first", run_folder / "group", "--out", tmp_path / "out")
     assert ended.exit_code == 2 and "has no generation yet" in ended.stderr
+
+
+@pytest.mark.parametrize("name", NEEDED[1:])
+def test_metrics_without_a_column_that_every_run_has_are_refused(name, run_folder, invoke):
+    file = run_folder / "first/metrics.csv"
+    file.write_text(file.read_text().replace(f",{name},", f",my_{name},"))
+    for command in ("plot", "report", "compare"):
+        ended = invoke(command, run_folder / "first")
+        assert ended.exit_code == 2 and ended.stderr.count("\n") == 1
+        assert f"metrics.csv: lacks {name}, which every run has; is " in ended.stderr
+
+
+def test_damaged_cells_leave_the_other_facts(run_folder):
+    file = run_folder / "first/metrics.csv"
+    (run_folder / "first/config.yaml").write_text(CONFIG + "seed: 1\n")
+    file.write_text(file.read_text() + line(5).replace(",100,0.1,", ",1x,0.1,") + line(6).replace(",20,0,2,", ",,x,2,"))
+    facts = dict(list_facts(read_curves(run_folder / "first")))
+    assert facts["newest evaluation"].startswith("mean return 150.00, over 100 held-out episodes of")
+    assert facts["members with an episode that failed"] == "0"
 
 
 def test_a_single_episode_has_no_interval(run_folder):

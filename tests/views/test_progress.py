@@ -1,6 +1,7 @@
 """Progress on standard output: text lines, JSON lines, a bar, and the time left."""
 
 import json
+import math
 import os
 from types import SimpleNamespace
 
@@ -85,6 +86,7 @@ def test_the_bar_shows_evaluations_and_the_target(capsys):
         ([(0, 1)], {"target": 50}, "1:06:00 to the last generation"),
         ([(0, -900), (1, 0), (2, 1), (3, 2), (4, 3), (5, 4)], {"target": 10}, "0:00:06 to the target"),  # the last 5
         ([(0, 0), (10, 60)], {"target": 50}, "0:00:00 to the target"),  # reached, and to be confirmed
+        ([(0, 1), (1, math.inf)], {"target": 50}, "1:06:00 to the last generation"),  # the mean of huge returns
         ([], {"seconds": 100, "steps": 50_000}, "0:01:00 to the limit of seconds"),  # the first of the limits
         ([], {"seconds": 100, "steps": 3_000}, "0:00:20 to the limit of steps"),
     ],
@@ -99,9 +101,14 @@ def test_json_is_made_where_it_is_wanted_and_a_bar_on_a_terminal(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     is_terminal = False
     monkeypatch.setattr(progress.sys, "stdout", SimpleNamespace(isatty=lambda: is_terminal, write=len, flush=int))
+    monkeypatch.setenv("TERM", "xterm")
     assert isinstance(make_progress(), TextProgress)
     is_terminal = True
     assert isinstance(make_progress(), ProgressBar)
+    for term in ("dumb", "unknown"):  # such as the shell of Emacs, where no bar can be drawn
+        with monkeypatch.context() as inside:
+            inside.setenv("TERM", term)
+            assert isinstance(make_progress(), TextProgress)
     monkeypatch.setenv("PMIX_RANK", "0")  # now mpirun's standard output decides
     monkeypatch.setattr(progress.os, "readlink", lambda path: "/tmp/log.txt")
     assert isinstance(make_progress(), TextProgress)

@@ -132,6 +132,19 @@ def test_what_is_no_run_is_refused_in_one_line(tmp_path, invoke):
     assert ended.exit_code == 2 and "a run?" in ended.stderr and ended.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("length", [10, 50])
+def test_a_film_that_is_cut_off_has_no_stills(length, run, invoke):
+    import imageio.v3
+    import numpy as np
+
+    frames = np.random.default_rng(0).integers(0, 255, (12, 40, 60, 3), dtype=np.uint8)
+    content = imageio.v3.imwrite("<bytes>", frames, extension=".gif")
+    (run / "film.gif").write_bytes(content[:length])
+    ended = invoke("report", run)
+    assert ended.exit_code == 0, ended.output
+    assert "data:image/gif;base64," in (run / "report.html").read_text()
+
+
 def test_a_film_in_shades_of_grey_has_stills(run, invoke):
     import imageio.v2
     import imageio.v3

@@ -14,9 +14,10 @@ from typing import Any
 
 import yaml
 
-from mpies.config.loading import as_yaml, flatten_settings, load_config, read_config, resolved
+from mpies.config.loading import as_yaml, flatten, flatten_settings, load_config, read_config, resolved
 from mpies.config.recipes import find_recipes
 from mpies.errors import ConfigError, counted
+from mpies.jobs.cluster.images import describe_image, own_images, replace_image, set_images
 from mpies.jobs.cluster.submit import Echo, Job, describe, predict_run, repository_file, submit, write_file
 from mpies.jobs.cluster.submit_sweep import as_sweep_file
 from mpies.runs.files import default_out
@@ -33,6 +34,7 @@ DEFAULT_BASE = (
     "base: k8s/mpi-operator/base, whose volume many nodes must be able to write (ReadWriteMany); on a cluster of one "
     "node add --base k8s/mpi-operator/overlays/workstation, on GKE --base k8s/mpi-operator/overlays/gke-minitaur"
 )
+KUSTOMIZATIONS = "kustomization.yaml", "kustomization.yml", "Kustomization"  # names of the file that kubectl looks for
 NAME_LENGTH = 40  # of an MPIJob at most: pods are called NAME-worker-N, which must be a name of DNS
 
 
@@ -57,7 +59,7 @@ def overlay(
         "generatorOptions": {"disableNameSuffixHash": True},
         "patches": [
             {
-                "target": {"kind": "MPIJob", "name": "mpies"},
+                "target": {"kind": "MPIJob", "name": mpijob["metadata"]["name"]},
                 "patch": _to_yaml(_make_patch(job, base, mpijob, own)),
                 "options": {"allowNameChange": True},
             },
@@ -66,9 +68,7 @@ def overlay(
         ],
     }
     if image:
-        new, _, tag = image.rpartition(":")
-        new_name = {"newName": new, "newTag": tag} if new and "/" not in tag else {"newName": image}
-        kustomization["images"] = [{"name": "mpies", **new_name}]
+        kustomization["images"] = [replace_image(known, image) for known in own_images(mpijob)]
     return _to_yaml(kustomization)
 
 
@@ -162,13 +162,21 @@ def find_own_files(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def find_files_of_sweep(sweep: Sweep) -> dict[str, str]:
     """What `find_own_files` returns for the settings that all trials share.  Raises ConfigError where files vary."""
-    for key in sweep.varied:
+    settings = flatten_settings(sweep.base)
+    for key in sorted(sweep.vary, key=lambda key: key.count(".")):  # a section comes before its own keys
         given = read_values(key, sweep.vary[key])
         values = given.values if isinstance(given, Distribution) else given
-        if key == "policy.init_from" or (key in OWN_FILES and any(_names_file(str(value)) for value in values)):
-            raise ConfigError(f"{key}: files that vary cannot be sent to the pods; launch a sweep for each of them")
-    shared = {key: given[0] for key, given in sweep.vary.items() if key not in sweep.varied}
-    return find_own_files(flatten_settings(sweep.base) | shared)
+        found = [one for value in values for one in flatten({key: value})]
+        settings = {name: value for name, value in settings.items() if not f"{name}.".startswith(f"{key}.")}
+        if key not in sweep.varied:
+            settings |= dict(found)
+            continue
+        for name, value in found:
+            if name == "policy.init_from" or (name in OWN_FILES and _names_file(str(value))):
+                raise ConfigError(
+                    f"{name}: files that vary cannot be sent to the pods; launch a sweep for each of them"
+                )
+    return find_own_files(settings)
 
 
 def _names_file(value: str) -> bool:
@@ -229,6 +237,8 @@ def launch(
         raise ConfigError(
             f"{job.config}: the name of the file must be valid in a ConfigMap; use only letters, digits, - . _"
         )
+    if Path(job.config).name in KUSTOMIZATIONS:
+        raise ConfigError(f"{job.config}: the overlay beside it has a file of this name; rename the config")
     folder = Path(f"{job.out}.k8s")
     path_to_base = os.path.relpath(base_folder.resolve(), folder.resolve())
     mpijob = read_mpijob(base_folder)
@@ -247,24 +257,11 @@ def launch(
     if not base:
         echo(DEFAULT_BASE)
     if not image:
-        echo(describe_image(_containers(mpijob)[0]["image"]))
+        echo(describe_image(own_images(mpijob)[0]))
     delete = ["kubectl", "delete", "mpijob", job_name(job), "--ignore-not-found"]  # its pods cannot be changed in place
     # Without --server-side, kubectl copies each object into an annotation, which holds a quarter of a mebibyte.
     apply = ["kubectl", "apply", "--server-side", "--force-conflicts", "--kustomize", str(folder)]
     return submit([delete, apply], is_wanted, echo)
-
-
-def describe_image(image: str) -> str:
-    """A line that says which image the pods of a job will ask for where no other one is given."""
-    name, _, tag = image.partition("@")[0].rpartition(":")
-    if not name or "/" in tag:  # the colon, if any, is that of a registry's port
-        name, tag = image, ""
-    first, slash, _ = name.partition("/")
-    has_registry = bool(slash) and (first == "localhost" or "." in first or ":" in first)
-    path = "" if has_registry else "docker.io/" if slash else "docker.io/library/"
-    known = f"{path}{image}" if tag or "@" in image else f"{path}{image}:latest"
-    where = "" if has_registry else ", unless they have it already; for your own image add --image REGISTRY/NAME:TAG"
-    return f"image: {image}, which the nodes pull as {known}{where}"
 
 
 def read_mpijob(folder: str | Path) -> dict[str, Any]:
@@ -288,28 +285,11 @@ def read_mpijob(folder: str | Path) -> dict[str, Any]:
             for document in found:
                 if document and document.get("kind") == "MPIJob":
                     mpijob: dict[str, Any] = document
-                    _set_images(mpijob, kustomization.get("images", ()))
+                    set_images(mpijob, kustomization.get("images", ()))
                     return mpijob
     except (OSError, yaml.YAMLError, KeyError, TypeError):
         pass
     raise ConfigError(f"{folder}: contains no MPIJob; give a folder such as k8s/mpi-operator/overlays/workstation")
-
-
-def _containers(mpijob: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The containers of the workers and of the launcher."""
-    replicas = mpijob["spec"]["mpiReplicaSpecs"]
-    return [
-        container for role in ("Worker", "Launcher") for container in replicas[role]["template"]["spec"]["containers"]
-    ]
-
-
-def _set_images(mpijob: Mapping[str, Any], images: Sequence[Mapping[str, str]]) -> None:
-    """Change the names of images as `images` of a kustomization says."""
-    for container in _containers(mpijob):
-        for entry in images:
-            if match := re.fullmatch(re.escape(entry["name"]) + "(:[^/]*)?", container["image"]):
-                tag = f":{entry['newTag']}" if "newTag" in entry else match[1] or ""
-                container["image"] = entry.get("newName", entry["name"]) + tag
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def batch_script(job: Job, library: str, environment: str) -> str:
         "time": f"{days}-{hours:02}:{minutes:02}:{job.seconds % 60:02}",
         "signal": f"B:USR1@{job.warning}",
         "open-mode": "append",
-        "output": f"{job.out}-%j.out",
+        "output": f"{job.out.replace('%', '%%')}-%j.out",
         "account": job.account,
         "partition": job.partition,
     }
@@ -52,8 +52,10 @@ def batch_script(job: Job, library: str, environment: str) -> str:
 
 
 def _quoted(value: str) -> str:
-    """A value as sbatch reads it in a script: quotes are understood, backslashes are not."""
-    return value if re.fullmatch(r"[\w@%+=:,./-]*", value) else f'"{value}"'
+    """A value as sbatch reads it in a script: between quotes, a backslash stands before a quote or a backslash."""
+    if re.fullmatch(r"[\w@%+=:,./-]*", value):
+        return value
+    return '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
 
 
 def launch(job: Job, is_wanted: bool, echo: Echo) -> int:

@@ -98,7 +98,7 @@ def plan(request: Request) -> Job:
     return Job(
         config=str(find_config(path)),
         overrides=tuple(overrides),
-        out=str(request.out or default_out(path, overrides)),
+        out=str(Path(request.out or default_out(path, overrides))),  # without a slash at the end
         nodes=request.nodes,
         ranks_per_node=request.ranks_per_node,
         memory=math.ceil(MARGIN * memory.total(request.ranks_per_node)),
@@ -173,7 +173,8 @@ def write_file(path: Path, content: str | bytes) -> None:
     """Write a file and the folders it is in.  Raises ConfigError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content.encode() if isinstance(content, str) else content)
+        # The name of a file may have bytes that are no text.
+        write_atomically(path, content.encode(errors="surrogateescape") if isinstance(content, str) else content)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another --out") from None
 

@@ -74,7 +74,7 @@ def parse_hosts(text: str, default: int = 0) -> dict[str, int]:
     for line in text.splitlines():
         if words := line.partition("#")[0].split():
             name, _, number = words[0].partition(":")
-            given = re.search(r"(?<![\w-])slots=(\d+)", " ".join(words[1:]))  # not max_slots= or max-slots=
+            given = re.search(r"(?<![\w-])slots ?= ?(\d+)", " ".join(words[1:]))  # not max_slots= or max-slots=
             second = words[1] if words[1:] and words[1].isdecimal() else ""
             slots = given[1] if given else number or second
             hosts[name] = hosts.get(name, 0) + (_leading_number(slots) if slots[:1].isdigit() else default)
@@ -96,7 +96,13 @@ def output_of(command: Sequence[str], environment: Mapping[str, str] | None = No
     """The standard output of a command; None where it fails, takes longer than TIMEOUT or is absent."""
     try:
         done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",  # another host may print anything
+            timeout=TIMEOUT,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

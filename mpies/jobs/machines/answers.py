@@ -1,5 +1,6 @@
 """Which hosts answer, and whether they have the same mpies as this one."""
 
+import contextlib
 import json
 import os
 import shlex
@@ -89,8 +90,9 @@ def look_for_ranks(hosts: Sequence[Host], way: str, job: str) -> dict[str, bool 
     """
 
     def ask(host: Host) -> bool | None:
-        output = _run(command_on(host.name, [sys.executable, "-c", PRINT_HAS_ALL_RANKS, job], way))[0].strip()
-        return {"True": True, "False": False}.get(output)
+        output = _run(command_on(host.name, [sys.executable, "-c", PRINT_HAS_ALL_RANKS, job], way))[0]
+        # Its shell may print something, too.
+        return next((line == "True" for line in output.splitlines() if line in ("True", "False")), None)
 
     others = [host for host in hosts if not is_this_host(host.name)]
     with ThreadPoolExecutor(max(1, min(CROWD, len(others)))) as pool:
@@ -132,9 +134,8 @@ def _run(command: Sequence[str]) -> tuple[str, str]:
 def judge_answer(host: Host, own: Mapping[str, str], output: str, errors: str) -> Answer:
     """What a host said.  own: versions of packages here.  output, errors: of PRINT_VERSIONS on the host."""
     lines = [line for line in errors.strip().splitlines() if line.strip()]
-    try:
-        theirs = json.loads(output.strip().splitlines()[-1])
-    except (ValueError, IndexError):
+    theirs = _find_versions(output)
+    if theirs is None:
         reason = lines[-1].strip() if lines else "there is no answer"
         if "Permission denied" in reason:
             reason = f"ssh asks for a password or key ({reason}); install a key: ssh-copy-id {host.name}"
@@ -146,3 +147,13 @@ def judge_answer(host: Host, own: Mapping[str, str], output: str, errors: str) -
         said = ", ".join(f"{name} {theirs.get(name, 'absent')} (here {own.get(name, 'absent')})" for name in different)
         return Answer(host, f"{host.name} has {said}; install the same versions on all hosts", is_mismatch=True)
     return Answer(host)
+
+
+def _find_versions(output: str) -> dict[str, str] | None:
+    """What PRINT_VERSIONS has printed; None without that.  The host's shell may print something before and after it."""
+    for line in output.splitlines():
+        with contextlib.suppress(ValueError, RecursionError):
+            found = json.loads(line)
+            if isinstance(found, dict):
+                return found
+    return None

@@ -21,14 +21,14 @@ def print_result(result: Result, ended: int, total: int, out: str) -> None:
         print(format_entry(severity, message, {}) if is_json_wanted() else escape(message), flush=True)
 
 
-def print_ending(results: Sequence[Result], out: str, varied: Sequence[str]) -> None:
+def print_ending(results: Sequence[Result], total: int, out: str, varied: Sequence[str]) -> None:
     """Print the table of the settings, and a line that says how the sweep ended.
 
-    out: its folder.  varied: the keys that vary.
+    total: of trials, those that a sampler has yet to propose among them.  out: its folder.  varied: the keys that vary.
     """
     counts = Counter(one.state for one in results)
-    left = sum(counts[state] for state in ("new", "stopped", "waiting"))
-    parts = [f"{counts['finished'] + counts['solved']} of {len(results)} trials finished"]
+    left = total - len(results) + sum(counts[state] for state in ("new", "stopped", "waiting"))
+    parts = [f"{counts['finished'] + counts['solved']} of {total} trials finished"]
     parts += [f"{counts['dropped']} dropped by halving"] if counts["dropped"] else []
     parts += [f"{counts['failed']} failed (--retry tries them again)"] if counts["failed"] else []
     parts += [f"{counts['running']} trained by other jobs"] if counts["running"] else []

@@ -34,6 +34,8 @@ from mpies.sweeps.trials import Sweep, check_trials
 from mpies.training.control import Signals
 from mpies.training.noise_tables import NoiseTables
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class SweepRequest:
@@ -56,11 +58,16 @@ class SweepRequest:
 
 @dataclass(frozen=True)
 class SweepEnding:
-    """How a sweep ended.  code: the exit code.  results: of all trials on rank 0, else [].  varied: keys that vary."""
+    """How a sweep ended.
+
+    code: the exit code.  results: of all trials on rank 0, else [].  varied: keys that vary.
+    total: how many trials there are, those that a sampler has yet to propose among them.
+    """
 
     code: int
     results: list[Result]
     varied: Sequence[str]
+    total: int
 
 
 def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> SweepEnding:
@@ -83,18 +90,18 @@ def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> 
         tables.close()
         if screen:
             screen.close()
-    varied = folder.sweep.varied
+    varied, total = folder.sweep.varied, folder.total
     if not comm.is_root:
-        return SweepEnding(_agree_on_code(comm, FINISHED), [], varied)
+        return SweepEnding(_agree_on_code(comm, FINISHED), [], varied, total)
     results = Results(folder)
     with contextlib.suppress(OSError):  # the disk may be full; the same command writes it
         write_table(results)
-    found = results.refresh()
-    is_left = any(not one.has_ended for one in found)
+    found, total = results.refresh(), folder.total
+    is_left = sum(one.has_ended for one in found) < total
     code = REQUEUE if cause == "signal" and is_left else FINISHED
     if code == FINISHED and (cause == "disk" or any(one.state == "failed" for one in found)):
         code = FAILED
-    return SweepEnding(_agree_on_code(comm, code), found, varied)
+    return SweepEnding(_agree_on_code(comm, code), found, varied, total)
 
 
 def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) -> str:
@@ -118,7 +125,9 @@ def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) 
             group = division.group(place)
             part = comm.split(group)
         except RankLost:
-            comm.repair()
+            lost = comm.repair()
+            if lost and comm.is_root:
+                log.warning("lost %s; the sweep continues on %s", lost, counted(comm.size, "rank"))
             continue
         ranks.size, ranks.folder.job = comm.size, f"{ranks.job}.{number}.{group}"
         trained = Group(part, ranks, DivisionRequest(ranks.folder.path, ranks.job, number), division.trials[group])
@@ -181,7 +190,7 @@ def sweep_on_this_rank(request: SweepRequest) -> int:
             handler.setLevel(logging.WARNING)
         ending = train_sweep(comm, request, signals)
         if comm.is_root:
-            print_ending(ending.results, request.out, ending.varied)
+            print_ending(ending.results, ending.total, str(Path(request.out)), ending.varied)
         signals.close()
         return comm.finalize(ending.code)
 

@@ -220,7 +220,7 @@ class Group:
         ended = sum(one.has_ended for one in results)
         result = next(one for one in results if one.trial.name == trial.name)
         if result.is_finished or result.state == "failed":  # else another job has it
-            self._ranks.report(result, ended, len(results), self._folder.name)
+            self._ranks.report(result, ended, self._folder.total, self._folder.name)
 
 
 def describe_failure(error: Exception, rank: int) -> str:

@@ -1,5 +1,6 @@
 """Weights & Biases and MLflow: a thread hands them the rows of a run, so that training never waits for them."""
 
+import contextlib
 import json
 import logging
 import queue
@@ -115,8 +116,10 @@ class Service(Tracker):
         return note if isinstance(note, dict) else {}
 
     def _write_note(self, identity: str, generation: int) -> None:
+        """Note it; where the disk is full or gone, the next note tries again."""
         note = json.dumps({"id": identity, "generation": generation}) + "\n"
-        write_atomically(self.path / f"tracking-{self.name}.json", note.encode(), sync=False)
+        with contextlib.suppress(OSError):
+            write_atomically(self.path / f"tracking-{self.name}.json", note.encode(), sync=False)
 
 
 class WandbRun(Service):

@@ -1,6 +1,7 @@
 """The path of a search in two dimensions: the means of all generations, and the return around the last one."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ class Trajectory:
 
     replay: of the run, after its last generation.
     means: (p, d) after `generations` (p,).  mean_returns: (p,) of the members that were sampled around each mean; NaN
-    for the last one, around which none was sampled.
+    where all of them failed, and for the last one, around which none was sampled.
     members: (m, d).  returns: (m,) of each.
     """
 
@@ -74,7 +75,8 @@ def read_trajectory(path: str | Path, shown_members: int = MEMBERS) -> Trajector
         generation, record = start + number, records[number]
         replay.run_until(generation)
         means.append(solver.mean.copy())
-        mean_returns.append(float(np.nanmean(record["returns"])))
+        works = np.isfinite(record["returns"])
+        mean_returns.append(float(record["returns"][works].mean()) if works.any() else np.nan)
         candidates = record["returns"][: config.solver.members(solver.dimension)]  # the first population
         parts, indices = replay.next_parts(), solver.population_indices(generation, 0)
         random = stream(config.seed, PICTURES, generation)
@@ -170,17 +172,17 @@ def play_slice(trajectory: Trajectory, axes: Parameters, grid: int, episodes: in
     Returns the coordinates along each axis (2, grid), and the mean returns.
     """
     learner, final = trajectory.replay.learner, trajectory.means[-1]
-    task = Task(trajectory.config, learner.constants)
     reach = np.abs((trajectory.means - final) @ axes.T).max(axis=0)
     steps = np.linspace(-1.1, 1.1, grid)[None] * np.maximum(reach, 1e-6)[:, None]
-    seeds = np.tile(task.evaluation_seeds(HELD_OUT, 0, episodes), grid * grid)
-    batch = RolloutBatch(
-        seeds=seeds,
-        parameters=_GridParameters(final, axes, steps, episodes),
-        sampled=np.zeros(len(seeds), bool),
-        normalization=learner.normalizer.mean_and_deviation() if task.observation_size else None,
-    )
-    rows, _ = play_alone(task.player, batch)
+    with closing(Task(trajectory.config, learner.constants)) as task:
+        seeds = np.tile(task.evaluation_seeds(HELD_OUT, 0, episodes), grid * grid)
+        batch = RolloutBatch(
+            seeds=seeds,
+            parameters=_GridParameters(final, axes, steps, episodes),
+            sampled=np.zeros(len(seeds), bool),
+            normalization=learner.normalizer.mean_and_deviation() if task.observation_size else None,
+        )
+        rows, _ = play_alone(task.player, batch)
     return steps, rows["total"].reshape(grid, grid, episodes).mean(axis=2)
 
 

@@ -23,10 +23,10 @@ def encode_stills(video: Path) -> bytes | None:
             return None
         wanted = set(np.linspace(0, total - 1, min(STILLS, total)).round().astype(int).tolist())
         frames = [frame for number, frame in enumerate(imageio.v3.imiter(video)) if number in wanted]
-    except (ImportError, OSError, ValueError, RuntimeError):
+        # Frames in shades of grey are (height, width).
+        frames = [frame if frame.ndim == 3 else np.stack(3 * [frame], axis=-1) for frame in frames]
+        step = max(1, frames[0].shape[1] // STILL_WIDTH)
+        strip = np.concatenate([frame[::step, ::step, :3] for frame in frames], axis=1)
+        return bytes(imageio.v3.imwrite("<bytes>", strip, extension=".jpg"))
+    except Exception:  # of a file that is cut off, imageio's plugins raise many kinds, also SyntaxError and IndexError
         return None
-    # Frames in shades of grey are (height, width).
-    frames = [frame if frame.ndim == 3 else np.stack(3 * [frame], axis=-1) for frame in frames]
-    step = max(1, frames[0].shape[1] // STILL_WIDTH)
-    strip = np.concatenate([frame[::step, ::step, :3] for frame in frames], axis=1)
-    return bytes(imageio.v3.imwrite("<bytes>", strip, extension=".jpg"))

@@ -1,7 +1,6 @@
 """The runs below a folder as values for JSON: a summary of each, and the curves of one, whole or what is new."""
 
 import contextlib
-import csv
 import hashlib
 import json
 import math
@@ -22,7 +21,7 @@ from mpies.runs.contents.ledger import read_newest
 from mpies.runs.contents.metrics import parse_number
 from mpies.runs.reader import Columns, RunView, find_runs, intervals
 from mpies.runs.snapshot import half_interval
-from mpies.views.curves import Curves, has_sections
+from mpies.views.curves import NEEDED, Curves, clean_columns, has_sections
 from mpies.views.groups import label_settings, look_up, read_settings
 from mpies.views.pictures.stills import VIDEOS
 from mpies.views.web.overlay import overlay, round_numbers
@@ -129,13 +128,17 @@ class RunIndex:
         return {"version": newest, "runs": len(runs), **overlay(runs, axis, drawn, band, with_runs, also)}
 
     def _read_curves(self, view: RunView) -> Curves | None:
-        """The Curves of a run, with its name as its path; None where it has no config or no generation yet."""
+        """The Curves of a run, with its name as its path; None where it has no config or no generation yet.
+
+        None also for the files of another program.
+        """
         with self._lock:
             metrics, config = view.metrics.refresh(), self._configs.get(view.name, {})
             columns = dict(metrics.columns)
-        if not len(metrics) or not has_sections(config):
+        if not has_sections(config) or not columns.keys() >= {*NEEDED}:
             return None
-        return Curves(Path(view.name), config, {}, columns, view.reason())
+        columns = clean_columns(columns)
+        return Curves(Path(view.name), config, {}, columns, view.reason()) if len(columns["generation"]) else None
 
     def read_update(self, name: str, version: int, after: int, log: int) -> dict[str, Any] | None:
         """What a reader lacks who knows the first `after` rows of `version` and the first `log` bytes of log.txt.
@@ -252,7 +255,8 @@ def read_newest_numbers(view: RunView, since: int | None = None) -> dict[str, fl
                 start = file.seek(max(first, end - length))
                 text = file.read().decode(errors="replace")
                 lines = text.split("\n")[start > first : -1]  # both ends may be cut off
-                rows = [row for row in csv.reader(lines) if len(row) == len(header)]
+                cells_of = (line.split(",") for line in lines)  # no cell is quoted
+                rows = [row for row in cells_of if len(row) == len(header)]
                 if start <= earliest or _newest_cell(header, rows, "eval_mean") is not None:
                     break
                 length *= 4

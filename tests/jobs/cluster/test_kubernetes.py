@@ -90,6 +90,50 @@ def test_an_image_may_have_a_tag(image, expected):
     assert kustomization["images"] == [{"name": "mpies", **expected}]
 
 
+@needs_kubectl
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("mine:2", "mine:2"),
+        ("mine", "mine:latest"),
+        (f"us/mine@sha256:{'a' * 64}", f"us/mine@sha256:{'a' * 64}"),
+    ],
+)
+@pytest.mark.parametrize("kept", ["newTag: '7'", f"digest: 'sha256:{'b' * 64}'"])
+def test_an_image_replaces_that_of_the_base(kept, image, expected, write_config, tmp_path, monkeypatch):
+    """Kustomize looks for the name that the base has given to the image."""
+    monkeypatch.chdir(tmp_path)
+    write_config(CONFIG, "ball.yaml")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "mpijob.yaml").write_text(BASE)
+    (tmp_path / "below" / "kustomization.yaml").write_text(KUSTOMIZATION)
+    (tmp_path / "base").mkdir()
+    text = f"resources: [../below]\nimages: [{{name: mpies, newName: registry:5000/us/mpies, {kept}}}]\n"
+    (tmp_path / "base" / "kustomization.yaml").write_text(text)
+    outcome = invoke("launch", "k8s", "ball.yaml", "--base", "base", "--image", image, "--dry-run", "--out", "run")
+    assert outcome.code == 0, outcome.stderr
+    (job,) = (part for part in render("run.k8s") if part["kind"] == "MPIJob")
+    pods = [role["template"]["spec"]["containers"] for role in job["spec"]["mpiReplicaSpecs"].values()]
+    assert [container["image"] for containers in pods for container in containers] == [expected] * 2
+    named = invoke("launch", "k8s", "ball.yaml", "--base", "base", "--dry-run", "--out", "run").stdout
+    known = ":7" if "newTag" in kept else f"@sha256:{'b' * 64}"
+    assert f"image: registry:5000/us/mpies{known}, which the nodes pull as" in named
+
+
+@needs_kubectl
+def test_an_mpijob_may_have_another_name(write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_config(CONFIG, "ball.yaml")
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "mpijob.yaml").write_text(BASE.replace("metadata: {name: mpies}", "metadata: {name: ours}"))
+    (tmp_path / "base" / "kustomization.yaml").write_text(KUSTOMIZATION)
+    outcome = invoke("launch", "k8s", "ball.yaml", "--base", "base", "--dry-run", "--out", "run")
+    assert outcome.code == 0, outcome.stderr
+    (job,) = (part for part in render("run.k8s") if part["kind"] == "MPIJob")
+    launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    assert job["metadata"]["name"] == "mpies-run" and launcher["args"] == ["/configs/ball.yaml", "--out", "/runs/run"]
+
+
 def test_the_mpijob_is_found_through_other_folders(tmp_path):
     for folder in ("base", "empty", "top"):
         (tmp_path / folder).mkdir()
@@ -118,6 +162,9 @@ def test_a_config_needs_a_name_that_a_config_map_takes(write_config, tmp_path, m
     write_config(CONFIG, "my ball.yaml")
     monkeypatch.chdir(tmp_path)
     assert_refused(invoke("launch", "k8s", "my ball.yaml", "--dry-run"), "use only letters, digits, - . _")
+    write_config(CONFIG, "kustomization.yaml")
+    outcome = invoke("launch", "k8s", "kustomization.yaml", "--dry-run")
+    assert_refused(outcome, "kustomization.yaml: the overlay beside it has a file of this name; rename the config")
 
 
 def test_jobs_of_different_runs_have_different_names():
@@ -203,9 +250,13 @@ def test_files_of_the_user_are_sent_with_a_sweep(write_config, tmp_path, monkeyp
     own = "environment.id=other.py:cost"
     outcome, files, arguments = launch_with(tmp_path / "base", "ball.yaml", "--sweep", "--seeds", "2", own)
     assert files == ["ball_sweep.yaml", "other.py"] and arguments[-1] == "environment.id=/configs/other.py:cost"
+    section = 'environment={id: "other.py:cost", dimension: 2}'
+    outcome, files, arguments = launch_with(tmp_path / "base", "ball.yaml", "--sweep", "--seeds", "2", section)
+    assert files == ["ball_sweep.yaml", "other.py"] and arguments[-1] == "environment.id=/configs/other.py:cost"
     both = "environment.id=cost.py:cost,other.py:cost"
     drawn = "environment.id={choice: ['cost.py:cost', 'other.py:cost']}"
-    for words in ([both], [drawn, "--trials", "2"]):
+    sections = f"{section},{{id: 'cost.py:cost', dimension: 3}}"
+    for words in ([both], [drawn, "--trials", "2"], [sections]):
         outcome, *_ = launch_with(tmp_path / "base", "ball.yaml", "--sweep", "--seeds", "2", *words)
         assert_refused(outcome, "environment.id: files that vary cannot be sent to the pods; launch a sweep for each")
 

@@ -36,6 +36,10 @@ def test_a_batch_script_asks_for_what_the_job_needs():
     assert "#SBATCH --time=0-00:00:30\n" in batch_script(replace(JOB, seconds=30), "", "")  # all zeros is no limit
     assert "#SBATCH --time=0-01:30:45\n" in batch_script(replace(JOB, seconds=5445), "", "")
     assert '#SBATCH --job-name="a pole"\n' in batch_script(replace(JOB, out="runs/a pole"), "", "")
+    # sbatch takes a backslash away, and %j for the number of the job.
+    odd = batch_script(replace(JOB, out='runs/5" \\ 50%j'), "", "")
+    assert '#SBATCH --job-name="5\\" \\\\ 50%j"\n' in odd
+    assert '#SBATCH --output="runs/5\\" \\\\ 50%%j-%j.out"\n' in odd
 
 
 def test_a_batch_script_hands_words_on_as_they_are():
@@ -73,16 +77,25 @@ def test_a_time_limit_that_is_over_with_the_warning_is_refused(words, write_conf
     assert invoke("launch", "slurm", "ball.yaml", "--dry-run", *words, "--time", "0:02:41").code == 0
 
 
+def test_a_config_may_have_a_name_that_is_no_text(write_config, tmp_path, monkeypatch):
+    config = os.fsdecode(b"b\xe4ll.yaml")
+    write_config(CONFIG, config)
+    monkeypatch.chdir(tmp_path)
+    assert invoke("launch", "slurm", config, "--out", "ball", "--dry-run").code == 0
+    assert (tmp_path / "ball.sbatch").read_bytes().endswith(b"\ntrain 'b\xe4ll.yaml'\n")
+
+
 def test_the_shell_functions_know_the_default_run_directory(write_config, tmp_path):
     write_config(CONFIG, "ball.yaml")
     text = f"""
     . {HOME}/slurm/train.sh; prepare; run_of ball.yaml solver.population=12 seed=4
     command=sweep; run_of ball.yaml solver.population=12,14 --seeds 2 --halving first=3,eta=3 --retry solver.sigma=1,2
+    run_of ball.yaml solver.population=12,14 --out mine --seeds 2; run_of ball.yaml --out=mine solver.population=12,14
     """
     environment = os.environ | {"SLURM_JOB_ID": "7", "MPIES_VENV": sys.prefix}
     done = subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True)
     expected = ["runs/ball_solver.population=12_seed=4", "runs/ball_sweep_solver.population_solver.sigma"]
-    assert done.stdout.splitlines() == expected, done.stderr
+    assert done.stdout.splitlines() == [*expected, "mine", "mine"], done.stderr
 
 
 def test_a_signal_just_before_the_ranks_are_started_is_not_lost(tmp_path):

@@ -100,6 +100,18 @@ def test_a_job_that_was_not_measured_says_how_to():
     assert "mpies bench 'my ball.yaml' --out FILE" in submit.describe(replace(JOB, config="my ball.yaml"))
 
 
+@pytest.mark.parametrize("words", [[], ["--sweep", "--seeds", "2"]])
+def test_a_slash_behind_the_run_directory_puts_no_file_into_it(words, write_config, tmp_path, monkeypatch):
+    """A run refuses a folder with files that are not its own."""
+    write_config(CONFIG, "ball.yaml")
+    monkeypatch.chdir(tmp_path)
+    for cluster in ("slurm", "k8s"):
+        outcome = invoke("launch", cluster, "ball.yaml", *words, "--out", "runs/first/", "--dry-run")
+        assert outcome.code == 0, outcome.stderr
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"first.sbatch", "first.k8s"}
+    assert "#SBATCH --output=runs/first-%j.out\n" in (tmp_path / "runs" / "first.sbatch").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

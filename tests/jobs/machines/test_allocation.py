@@ -17,6 +17,7 @@ MB = 2**20
     [
         ("w-0.job.ns.svc slots=4\nw-1.job.ns.svc slots=4\n", ["w-0.job.ns.svc", "w-1.job.ns.svc"], 4),
         ("# mine\n\nnode1:16\nnode2:8\n", ["node1", "node2"], 16),
+        ("node1 slots = 4 max-slots=8\nnode2 slots= 2\n", ["node1", "node2"], 4),
         ("node1\n", ["node1"], 0),
         ("", [], 0),
     ],
@@ -96,6 +97,7 @@ def test_a_command_has_an_output_unless_it_fails_hangs_or_is_absent(monkeypatch)
     assert allocation.output_of([sys.executable, "-c", "print(3); raise SystemExit(1)"]) is None
     assert allocation.output_of(["no-such-program-anywhere"]) is None
     assert allocation.output_of([sys.executable, "-c", "import os; print(os.environ['A'])"], {"A": "b"}) == "b\n"
+    assert allocation.output_of(["printf", r"f\374r"]) == "f\ufffdr"  # as of a greeting in Latin-1
     monkeypatch.setattr(allocation, "TIMEOUT", 0.2)
     assert allocation.output_of([sys.executable, "-c", "import time; time.sleep(20)"]) is None
 

@@ -6,7 +6,15 @@ import time
 
 import pytest
 
-from mpies.jobs.machines.answers import JOB, LOCAL_RANK, LOCAL_SIZE, has_all_ranks, look_for_ranks
+from mpies.jobs.machines.answers import (
+    JOB,
+    LOCAL_RANK,
+    LOCAL_SIZE,
+    Answer,
+    ask_hosts,
+    has_all_ranks,
+    look_for_ranks,
+)
 from mpies.jobs.machines.hosts import Host
 
 
@@ -41,3 +49,13 @@ def test_a_host_has_all_ranks_until_one_has_ended(start):
 def test_a_host_that_does_not_answer_is_known_and_this_one_is_not_asked():
     hosts = [Host("localhost", 2), Host("not-there.invalid", 2)]
     assert look_for_ranks(hosts, "ssh", "a job") == {"not-there.invalid": None}
+
+
+def test_a_host_whose_shell_prints_something_answers(tmp_path, monkeypatch):
+    """Another host is this machine's shell here."""
+    (tmp_path / "ssh").write_text('#!/bin/sh\necho Welcome!\nfor word; do :; done\nsh -c "$word"\necho 0\n')
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    host = Host("h1", 2)
+    assert look_for_ranks([host], "ssh", "a job") == {"h1": True}
+    assert ask_hosts([host]) == [Answer(host)]

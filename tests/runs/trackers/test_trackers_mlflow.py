@@ -107,3 +107,16 @@ def test_an_experiment_that_another_run_makes_at_the_same_moment_is_used(store, 
     monkeypatch.undo()
     names = [run.info.run_name for run in tracked_runs(mlflow.MlflowClient(store))]
     assert len(calls) == 2 and {"first", "second"} <= set(names)
+
+
+def test_where_its_note_cannot_be_written_a_run_is_tracked_all_the_same(store, tmp_path):
+    config = validate_config(CONFIG | {"tracking": {"mlflow": {"uri": store, "experiment": "spheres"}}}, "x")
+    lines, run = [], tmp_path / "full"
+    (run / "tracking-mlflow.json").mkdir(parents=True)  # a file of this name cannot be written
+    tracker = services.MLflowRun(run, config, lines.append)
+    tracker.resume([{"generation": "1"}, {"generation": "2"}])
+    tracker.close("generations")
+    assert lines == []
+    client = mlflow.MlflowClient(store)
+    (tracked,) = [one for one in tracked_runs(client) if one.info.run_name == "full"]
+    assert tracked.info.status == "FINISHED" and tracked.data.metrics["generation"] == 2

@@ -12,6 +12,7 @@ from mpies.solvers.adapters.problem import SolverProblem, describe
 from mpies.solvers.base import Results
 from mpies.solvers.external import ExternalSolver
 from mpies.solvers.loop import SolverLoop
+from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.snes import SNES
 from tests.solvers import test_contract as contract
 
@@ -105,6 +106,48 @@ def test_with_overlap_and_low_rank_a_subclass_trains_to_the_digests_of_its_base(
         assert outcome.code == 0, outcome.stderr
         digests.append(read_digests(tmp_path / out))
     assert digests[0] == digests[1] and len(digests[0]) == 20
+
+
+@pytest.mark.parametrize("has_sample", [False, True])
+def test_low_rank_noise_takes_a_scale_for_each_parameter_only_where_the_class_uses_it(has_sample, own):
+    sample = "def sample(self, proposal, noise, sign, out):\n        out[:] = proposal.mean + proposal.scale * noise\n"
+    cls = own(
+        "from mpies.solvers.snes import SNES\n"
+        "class Mine(SNES):\n"
+        "    def compute_weights(self, results, proposal):\n"
+        "        weights = super().compute_weights(results, proposal)\n"
+        "        return type(weights)(weights.linear, weights.square[:0])\n"
+        "    def update(self, proposal, results, moments):\n"
+        "        self.mean += proposal.scale * moments[0]\n" + ("    " + sample if has_sample else "")
+    )
+    solver = cls(cls.Options(), 30, directions=Directions(30, ((0, 5, 5),)))
+    solver.start(np.ones(30, np.float32))
+    loop = SolverLoop(solver, contract.sphere, contract.TABLE)
+    if has_sample:
+        loop.run_generation()
+        return
+    with pytest.raises(SolverProblem, match=r"must return a scale of one number, .*low rank, float32 of shape \(1,\)"):
+        loop.run_generation()
+
+
+def test_names_of_the_checks_are_free_for_the_user(own):
+    cls = own(
+        "from mpies.solvers.snes import SNES\n"
+        "class Mine(SNES):\n"
+        "    _kind = 'mine'\n"
+        "    state_fields = ('mean', 'sigma', '_steps')\n"
+        "    def begin(self):\n"
+        "        super().begin()\n"
+        "        self._steps, self._is_checked = 0, False\n"
+        "    def _problem(self):\n"
+        "        return 1\n"
+        "    def update(self, proposal, results, moments):\n"
+        "        super().update(proposal, results, moments)\n"
+        "        self._steps += self._problem()\n"
+    )
+    solver = cls(cls.Options(), contract.DIMENSION)
+    run(solver, 5)
+    assert solver._steps == 5 and solver._kind == "mine"
 
 
 def test_a_solver_of_ours_is_not_checked():

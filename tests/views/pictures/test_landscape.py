@@ -115,6 +115,36 @@ def test_runs_without_a_trajectory_are_left_out_beside_others(run, tmp_path, inv
     assert "left out" not in ended.stderr
 
 
+def test_a_run_that_is_named_twice_is_one_run(run, invoke):
+    ledger = run / "ledger.bin"
+    ledger.write_bytes(ledger.read_bytes()[: list(read(ledger))[1][1]])
+    ended = invoke("plot", run, f"{run}/", "--trajectory", "--grid", "3", "--episodes", "1")
+    assert ended.exit_code == 2 and ended.stderr.count("at least 3 generations, but the ledger has 2") == 1
+
+
+def test_the_environment_of_a_run_is_closed_before_the_next_one_is_drawn(tmp_path, invoke, monkeypatch):
+    """As each may need the only licence."""
+    monkeypatch.setenv("LICENCES", str(tmp_path / "licences"))
+    licensed = '{id: "tests.envs.licensed:Licensed", kwargs: {licences: 1}, instances: 1}'
+    sections = f"environment: {licensed}\npolicy: {{hidden: []}}\nsolver: {{population: 8}}\nnoise: {{size: 1000}}\n"
+    for name in ("one", "two"):
+        support.train(tmp_path, f"{sections}stop: {{generations: 4}}\n", name)
+    ended = invoke("plot", tmp_path / "one", tmp_path / "two", "--trajectory", "--grid", "3", "--episodes", "1")
+    assert ended.exit_code == 0, ended.output
+    assert (tmp_path / "two/landscape.png").exists()
+
+
+def test_a_generation_in_which_all_members_failed_is_drawn_without_a_warning(tmp_path, invoke, recwarn):
+    (tmp_path / "faulty.py").write_text(support.FAULTY_MODULE)
+    config = support.FAULTY.format(share=0.5).replace('"faulty:Faulty-v0"', f"'{tmp_path}/faulty.py:Faulty'")
+    config = config.replace("kwargs", "seeds: generation, kwargs")  # all members of a generation fail, or none
+    (tmp_path / "faulty.yaml").write_text(config.replace("generations: 3", "generations: 8, max_failures: 1"))
+    invoke("train", tmp_path / "faulty.yaml", "--out", tmp_path / "run")  # its last evaluation fails
+    trajectory = read_trajectory(tmp_path / "run")
+    assert 0 < np.isnan(trajectory.mean_returns[:-1]).sum() < 8
+    assert not [one for one in recwarn.list if issubclass(one.category, RuntimeWarning)]
+
+
 def test_umap_is_drawn_where_it_is_installed_and_else_named(run, invoke):
     ended = invoke("plot", run, "--trajectory", "--umap", "--grid", "3", "--episodes", "1")
     if find_spec("umap"):

@@ -185,3 +185,20 @@ def test_a_video_without_a_folder_is_refused_before_an_episode_begins(tmp_path, 
 def test_no_video_is_made_without_a_path():
     with recording(None) as video:
         assert video is None
+
+
+def test_a_member_whose_episodes_fail_has_no_video_and_this_is_said(tmp_path, invoke):
+    reset, step = "def reset(self, seed=None, options=None):\n", "def step(self, action):\n"
+    fails = ROOM.replace(reset, f"{reset}        self.left = 3\n").replace("1.0, True", "1.0, False")
+    fails = fails.replace(step, f"{step}        self.left -= 1\n        1 / self.left\n")
+    (tmp_path / "room.py").write_text(fails)
+    sections = f"environment: {{id: '{tmp_path}/room.py:Seen'}}\npolicy: {{hidden: []}}\nsolver: {{population: 4}}\n"
+    config = f"{sections}noise: {{size: 1000}}\nevaluation: {{every: 0}}\nstop: {{generations: 2, max_failures: 1}}\n"
+    (tmp_path / "room.yaml").write_text(config)
+    invoke("train", tmp_path / "room.yaml", "--out", tmp_path / "run")  # its last evaluation fails
+    video = tmp_path / "video.gif"
+    ended = invoke("play", tmp_path / "run", "--member", "1,0", "--video", video)
+    assert ended.exit_code == 1 and not video.exists() and "ZeroDivisionError" in ended.stdout
+    cure = "play another --member"
+    assert ended.stderr == f"mpies: {video}: not written, since episodes of this member failed; {cure}\n"
+    assert invoke("play", tmp_path / "run", "--member", "1,0").exit_code == 0  # as recorded

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from mpies.errors import ConfigError
+from mpies.runs.reader import HALVED, STATES
 from mpies.views.web.dashboard import serve
 
 
@@ -65,6 +66,12 @@ def test_the_page_is_part_of_the_package(server):
     for path, words in files.items():
         status, content = get(server, path)
         assert status == 200 and words in content
+
+
+def test_the_list_can_be_filtered_by_every_state(server):
+    page = get(server, "/")[1].decode()
+    for state in (*STATES, "solved", *HALVED):
+        assert f"<option>{state}</option>" in page
 
 
 def test_a_download_is_named_after_its_run(server, run_folder):

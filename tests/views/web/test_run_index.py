@@ -166,3 +166,20 @@ def test_a_long_log_begins_near_its_end_and_each_byte_is_sent_once(run_folder):
     with open(run_folder / "first" / "log.txt", "a") as file:
         file.write("the newest\n")
     assert read_tail(view, "log.txt", tail["end"])["text"] == "the newest\n"
+
+
+def test_a_quotation_mark_in_a_damaged_cell_hides_no_other_row(index, run_folder):
+    metrics = run_folder / "first/metrics.csv"
+    rows = [line(number) for number in range(6, 2000) if number % 5]
+    for count in (4, len(rows)):  # few, and more than a cell of CSV may have
+        metrics.write_text(HEADER + line(4).replace("4,", '4,"', 1) + "".join(rows[:count]))
+        first = index.summaries()[0]
+        assert first["generation"] == int(rows[count - 1].split(",")[0])
+
+
+def test_the_metrics_of_another_program_are_not_compared(index, run_folder):
+    for name in ("seconds", "eval_mean"):
+        metrics = run_folder / "first/metrics.csv"
+        metrics.write_text((HEADER + line(5)).replace(f",{name},", f",my_{name},"))
+        found = index.read_overlay(["first", "group/long"], "", "seconds", "eval_mean", "range", True)
+        assert found["runs"] == 1

@@ -1,0 +1,90 @@
+"""The scripts in benchmarks/ fit the program: their imports exist, and they understand what it writes."""
+
+import ast
+import importlib
+import json
+import re
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from mpies.comm import mpiexec
+from mpies.comm.serial import Serial
+from mpies.tools.records import read_record
+from tests.support import HOME, load_script
+
+SCRIPTS = sorted((HOME / "benchmarks").glob("*.py"))
+FILM = HOME / "benchmarks" / "learning_film.py"
+
+
+def has_ulfm():
+    """Whether there is an mpirun that continues without a rank that was lost."""
+    program = mpiexec.find()
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout if program else ""
+    return re.search(r"Open MPI\)? 5", said) is not None
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_what_a_benchmark_imports_from_mpies_exists(script):
+    """Also what it imports within a function, which its start does not show."""
+    for node in ast.walk(ast.parse(script.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "mpies":
+            module = importlib.import_module(node.module)
+            for name in (alias.name for alias in node.names):
+                if not hasattr(module, name):
+                    importlib.import_module(f"{node.module}.{name}")
+
+
+def test_the_film_shows_generations_that_its_run_has():
+    shown = re.search(r"--generations ([\d,]+)", FILM.read_text())[1]
+    assert f'default="{shown}"' in FILM.read_text()
+    *first, last = shown.split(",")
+    assert f"after {', '.join(first)} and {last} generations" in (HOME / "README.md").read_text()
+    seed = read_record("lunar_lander")["seeds"][0]
+    assert int(last) == seed["generation"]
+    assert f"solved in {seed['seconds']:.1f} seconds of training" in (HOME / "README.md").read_text()
+
+
+def test_faults_reads_from_the_log_how_long_a_repair_took(tmp_path):
+    if not has_ulfm():
+        pytest.skip("this mpirun has no ULFM")
+    file = tmp_path / "faults.json"
+    command = [sys.executable, HOME / "benchmarks" / "faults.py", "rank", "--trials", "1", "--json", file]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(file.read_text())["repair_max_s"] > 0
+
+
+def test_a_rank_without_episodes_has_no_speed():
+    """So it is where another rank has taken all members of a small population."""
+    assert load_script("benchmarks/rollouts.py").bare_speeds(Serial(), None, [], 1) == (0.0, 0.0)
+
+
+def test_no_rank_is_left_after_a_trial_of_the_detector():
+    if not has_ulfm():
+        pytest.skip("this mpirun has no ULFM")
+    assert load_script("benchmarks/detector.py").lost_ranks(1.0, 10.0) == 0
+    alive = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+    assert not [words for words in alive if "mpies-detector-" in words]
+
+
+@pytest.mark.parametrize(
+    "script, package, call",
+    [("readability", "textstat", lambda module: module.measure("A page.")),
+     ("dashboard", "playwright", lambda module: module.open_dashboard("runs").__enter__())],
+)  # fmt: skip
+def test_a_benchmark_says_how_to_install_what_it_lacks(script, package, call, monkeypatch):
+    module = load_script(f"benchmarks/{script}.py")
+    for name in (package, f"{package}.sync_api"):
+        monkeypatch.setitem(sys.modules, name, None)  # an import of it fails
+    with pytest.raises(SystemExit, match=f"{package} is not installed; .*(install|make test-page)"):
+        call(module)
+
+
+def test_more_ranks_than_cores_are_allowed_in_the_commands_that_are_listed(monkeypatch):
+    run = load_script("benchmarks/run.py")
+    monkeypatch.setattr(run.os, "sched_getaffinity", lambda _: set(range(4)))
+    assert run.command_of("noise-fill")[3:5] == ["--bind-to", "core"]
+    assert run.command_of("load-balance")[3:5] == ["--map-by", "slot:oversubscribe"]
