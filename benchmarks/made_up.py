@@ -1,6 +1,5 @@
 """Stand-ins for what a benchmark leaves out: returns that are made up, and work that is divided beforehand."""
 
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -9,46 +8,28 @@ import numpy.typing as npt
 from mpies.comm import Communicator
 from mpies.comm.work_counter import WorkCounter, count_alone
 from mpies.rollouts.batch import RolloutBatch
-from mpies.rollouts.queue import RolloutQueue
+from mpies.rollouts.queue import ALONE, PlayingRanks, RolloutQueue
+from mpies.scaling.bench import IdlePlayer
 
-NAP = 0.05  # seconds that a MadeUpPlayer sleeps; in this time rank 0 writes the generation before
 
-
-class MadeUpPlayer:
-    """A Player that plays nothing: each rank writes the parameters of an equal share of the rollouts.
-
-    The return of a rollout is a function of its number.
-    """
+class MadeUpPlayer(IdlePlayer):
+    """An IdlePlayer that writes the parameters of the rollouts whose returns it makes up."""
 
     def __init__(self, comm: Communicator, dimension: int) -> None:
-        self.comm = comm
+        super().__init__(comm)
         self.parameters = np.empty(dimension, np.float32)
 
     def play(
-        self,
-        queues: Sequence[RolloutQueue],
-        ranks: int = 1,
-        prefetch: RolloutQueue | None = None,
-        others_are_done: Callable[[], bool] = lambda: True,
-        must_abandon: Callable[[], bool] = lambda: False,
+        self, queues: Sequence[RolloutQueue], prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE
     ) -> None:
-        time.sleep(NAP)
-        self.comm.node_barrier()  # a rank that slept longer must not make the others wait in what is measured
+        super().play(queues, prefetch, ranks)
         for queue in queues:
-            rollouts = queue.pending[self.comm.rank :: self.comm.size]
-            # Multiplication by an odd number is a permutation modulo 2**32, so no two returns are equal.
-            queue.results["total"][rollouts] = -(rollouts * 2654435761 % 2**32).astype(np.float64)
-            queue.results["steps"][rollouts] = 1
-            queue.is_finished[rollouts] = True
-            self.write_members(queue.batch, rollouts)
+            self.write_members(queue.batch, queue.pending[self.comm.rank :: self.comm.size])
 
     def write_members(self, batch: RolloutBatch, rollouts: npt.NDArray[np.int64]) -> None:
         """Write the parameters of each rollout's member, as it must be done before it can be played."""
         for rollout in rollouts.tolist():
             batch.parameters.write(rollout, self.parameters)
-
-    def drop(self) -> None:
-        """Nothing is ever unfinished."""
 
 
 def equal_shares(comm: Communicator) -> Callable[[int], WorkCounter]:

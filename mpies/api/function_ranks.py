@@ -12,7 +12,7 @@ from mpies.comm import Communicator
 from mpies.envs.functions import OwnFunctionEnv
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.functions import FunctionPlayer
-from mpies.rollouts.queue import RolloutQueue
+from mpies.rollouts.queue import PlayingRanks, RolloutQueue
 from mpies.solvers.sampling.noise import FloatArray
 from mpies.training.failures import FailureGroup, gather_failures
 
@@ -80,7 +80,7 @@ class FunctionRanks:
         queue = RolloutQueue(batch, counter=comm.work_counter(count))
         is_interrupted = False
         try:
-            self._player.play([queue], comm.size)
+            self._player.play([queue], ranks=PlayingRanks(comm.size))
         except KeyboardInterrupt:
             is_interrupted = True
         records, numbers = comm.allgather(queue.finished(), (len(queue.failures), is_interrupted))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from mpies.envs.functions import FunctionEnv
 from mpies.envs.interrupt import is_interrupt
 from mpies.envs.messages import describe_error
-from mpies.rollouts.queue import RolloutQueue
+from mpies.rollouts.queue import ALONE, PlayingRanks, RolloutQueue
 
 
 class FunctionPlayer:
@@ -20,18 +20,13 @@ class FunctionPlayer:
         self._parameters: npt.NDArray[Any] = np.empty(env.dimension, dtype)
 
     def play(
-        self,
-        queues: Sequence[RolloutQueue],
-        ranks: int = 1,
-        prefetch: RolloutQueue | None = None,
-        others_are_done: Callable[[], bool] = lambda: True,
-        must_abandon: Callable[[], bool] = lambda: False,
+        self, queues: Sequence[RolloutQueue], prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE
     ) -> None:
         for queue in queues:
-            while not queue.is_exhausted and not must_abandon():
-                self._play_some(queue, queue.counter.left // (4 * ranks), must_abandon)
-        while prefetch and not prefetch.is_exhausted and not must_abandon() and not others_are_done():
-            self._play_some(prefetch, 1, must_abandon)
+            while not queue.is_exhausted and not ranks.must_abandon():
+                self._play_some(queue, queue.counter.left // (4 * ranks.count), ranks.must_abandon)
+        while prefetch and not prefetch.is_exhausted and not ranks.must_abandon() and not ranks.are_done():
+            self._play_some(prefetch, 1, ranks.must_abandon)
 
     def drop(self) -> None:
         """Nothing is ever unfinished."""

@@ -17,7 +17,7 @@ from mpies.envs.base import EpisodeBatch, VectorEnv
 from mpies.policies import aligned_stack
 from mpies.policies.base import Policy
 from mpies.rollouts.batch import NEVER
-from mpies.rollouts.queue import RolloutQueue
+from mpies.rollouts.queue import ALONE, PlayingRanks, RolloutQueue
 
 if TYPE_CHECKING:
     from mpies.kernels.compiled import StepLoop
@@ -113,12 +113,7 @@ class EpisodePlayer:
                 self._loop = kernels.compiled.StepLoop(observation_pass, self.actor.compiled, reward_pass)
 
     def play(
-        self,
-        queues: Sequence[RolloutQueue],
-        ranks: int = 1,
-        prefetch: RolloutQueue | None = None,
-        others_are_done: Callable[[], bool] = lambda: True,
-        must_abandon: Callable[[], bool] = lambda: False,
+        self, queues: Sequence[RolloutQueue], prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE
     ) -> None:
         self._own = own = queues
         queues = [*queues, prefetch] if prefetch else queues
@@ -127,16 +122,16 @@ class EpisodePlayer:
         with np.errstate(all="ignore"):  # a member may overflow; its return shows it
             while True:
                 before = self.active
-                while self.active < self.env.slots and (source := self._waiting_batch(queues, ranks)):
+                while self.active < self.env.slots and (source := self._waiting_batch(queues, ranks.count)):
                     self._begin(self.active, source)
                     self.active += 1
                 if self.active > before:
                     self._assign_slots()
-                if must_abandon():
+                if ranks.must_abandon():
                     self.drop()
                     break
                 if (is_done := all(queue.is_exhausted for queue in own)) and (
-                    not prefetch or not self.active or others_are_done()
+                    not prefetch or not self.active or ranks.are_done()
                 ):
                     break
                 if over := self._step(normalizes, 1 if is_done else COMPILED_STEPS):

@@ -1,6 +1,7 @@
 """Rollouts that ranks share out, and the results of those that were played on this rank."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,22 +70,31 @@ class RolloutQueue:
         return sums
 
 
+@dataclass(frozen=True)
+class PlayingRanks:
+    """What a Player knows of the ranks that play the same queues.
+
+    count: how many draw from the same counters, this one included.  are_done: whether all have played the queues.
+    must_abandon: whether to stop at once.
+    """
+
+    count: int = 1
+    are_done: Callable[[], bool] = lambda: True
+    must_abandon: Callable[[], bool] = lambda: False
+
+
+ALONE = PlayingRanks()
+
+
 class Player(Protocol):
     """Plays rollouts on one rank: EpisodePlayer those of an environment, FunctionPlayer those of a function."""
 
     def play(
-        self,
-        queues: Sequence[RolloutQueue],
-        ranks: int = 1,
-        prefetch: RolloutQueue | None = None,
-        others_are_done: Callable[[], bool] = lambda: True,
-        must_abandon: Callable[[], bool] = lambda: False,
+        self, queues: Sequence[RolloutQueue], prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE
     ) -> None:
         """Play rollouts of the queues, in turn, until they have none left for this rank.
 
-        ranks: how many draw from the same counters.
-        prefetch: the queue to go on with until `others_are_done` is true; its unfinished episodes wait for the next
-        call.  must_abandon: whether to stop at once.
+        prefetch: the queue to go on with until all ranks are done; its unfinished episodes wait for the next call.
         """
 
     def drop(self) -> None:

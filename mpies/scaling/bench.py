@@ -19,7 +19,7 @@ from mpies.config.schema import Config
 from mpies.envs.base import VectorEnv
 from mpies.errors import ConfigError
 from mpies.rollouts.batch import evaluation_batch
-from mpies.rollouts.queue import Player, RolloutQueue, play_alone
+from mpies.rollouts.queue import ALONE, Player, PlayingRanks, RolloutQueue, play_alone
 from mpies.runs.files import check_writable, write_atomically
 from mpies.runs.machine import find_processor
 from mpies.runs.opening import open_run
@@ -60,12 +60,7 @@ class IdlePlayer:
         self.comm = comm
 
     def play(
-        self,
-        queues: Sequence[RolloutQueue],
-        ranks: int = 1,
-        prefetch: RolloutQueue | None = None,
-        others_are_done: Callable[[], bool] = lambda: True,
-        must_abandon: Callable[[], bool] = lambda: False,
+        self, queues: Sequence[RolloutQueue], prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE
     ) -> None:
         time.sleep(NAP)
         self.comm.node_barrier()  # a rank that slept longer must not make the others wait in what is measured
@@ -92,15 +87,10 @@ class TimedPlayer:
         self.lengths: list[npt.NDArray[np.int64]] = []
 
     def play(
-        self,
-        queues: Sequence[RolloutQueue],
-        ranks: int = 1,
-        prefetch: RolloutQueue | None = None,
-        others_are_done: Callable[[], bool] = lambda: True,
-        must_abandon: Callable[[], bool] = lambda: False,
+        self, queues: Sequence[RolloutQueue], prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE
     ) -> None:
         began = time.perf_counter()
-        self.player.play(queues, ranks, prefetch, others_are_done, must_abandon)
+        self.player.play(queues, prefetch, ranks)
         self.seconds += time.perf_counter() - began
         self.lengths.append(np.concatenate([queue.finished()["steps"] for queue in queues]))
 

@@ -14,7 +14,7 @@ from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import Config
 from mpies.envs.base import SEED_BITS
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
-from mpies.rollouts.queue import RolloutQueue
+from mpies.rollouts.queue import PlayingRanks, RolloutQueue
 from mpies.runs.snapshot import Evaluation
 from mpies.solvers.base import Proposal, Results, Solver
 from mpies.training.control import Control
@@ -226,7 +226,7 @@ class Evaluator:
         began = stopwatch.now()
         players = self.task.count_players(self.comm.node_size)
         if self.comm.node_rank < players:
-            self.task.player.play(queues, players, prefetch, barrier.is_over, self.control.must_abandon)
+            self.task.player.play(queues, prefetch, PlayingRanks(players, barrier.is_over, self.control.must_abandon))
         busy = int((stopwatch.now() - began) * 1e9)
         barrier.wait()
         failures = {queue.batch.first + number: why for queue in queues for number, why in queue.failures.items()}

@@ -7,7 +7,7 @@ import numpy as np
 
 from mpies.envs.functions import OwnFunctionEnv
 from mpies.rollouts.functions import FunctionPlayer
-from mpies.rollouts.queue import RolloutQueue
+from mpies.rollouts.queue import PlayingRanks, RolloutQueue
 from tests.rollouts.fakes import Calls, make_batch
 
 
@@ -17,7 +17,7 @@ def make_player(function):
 
 def test_every_value_is_that_of_its_members_parameters():
     queue = RolloutQueue(make_batch([0] * 20, payload_size=1, behaviour_size=3))
-    make_player(lambda x: 1 - x.sum()).play([queue], ranks=2)
+    make_player(lambda x: 1 - x.sum()).play([queue], ranks=PlayingRanks(2))
     assert queue.is_exhausted and not queue.failures
     numbers = np.arange(20.0)
     assert queue.results["total"].tolist() == (1 - 3 * numbers).tolist()
@@ -57,7 +57,7 @@ def test_parameters_that_overflow_cause_no_warning_and_those_of_the_function_are
 
 def test_an_abandoned_queue_stops_at_once():
     queue = RolloutQueue(make_batch([0] * 100))
-    make_player(lambda x: 0.0).play([queue], ranks=5, must_abandon=Calls(2))
+    make_player(lambda x: 0.0).play([queue], ranks=PlayingRanks(5, must_abandon=Calls(2)))
     assert queue.is_finished.sum() == 1 and queue.in_flight == 0
     taken = 100 // 20
     assert queue.counter.left == 100 - taken  # and nothing more was taken
@@ -65,11 +65,13 @@ def test_an_abandoned_queue_stops_at_once():
 
 def test_the_grace_is_asked_before_each_evaluation():
     calls, queue, other = [], RolloutQueue(make_batch([0] * 100)), RolloutQueue(make_batch([0] * 100))
-    make_player(lambda x: calls.append(x) or 0.0).play([queue, other], must_abandon=lambda: len(calls) == 12)
+    make_player(lambda x: calls.append(x) or 0.0).play(
+        [queue, other], ranks=PlayingRanks(must_abandon=lambda: len(calls) == 12)
+    )
     assert len(calls) == queue.is_finished.sum() == 12 and not other.is_finished.any()
 
 
 def test_a_rank_that_runs_dry_goes_on_with_the_next_queue_until_the_others_are_done():
     first, second = RolloutQueue(make_batch([0] * 4)), RolloutQueue(make_batch([0] * 100))
-    make_player(lambda x: 0.0).play([first], prefetch=second, others_are_done=Calls(3))
+    make_player(lambda x: 0.0).play([first], second, PlayingRanks(2, Calls(3)))
     assert first.is_exhausted and second.is_finished.sum() == 3

@@ -6,7 +6,7 @@ import pytest
 from mpies.comm.stopwatch import stopwatch
 from mpies.comm.work_counter import WorkCounter, count_alone
 from mpies.rollouts.player import EpisodePlayer
-from mpies.rollouts.queue import RolloutQueue
+from mpies.rollouts.queue import PlayingRanks, RolloutQueue
 from tests.rollouts.fakes import POLICY, Calls, CountingEnv, make_batch, total_of
 
 LENGTHS = [3, 9, 1, 4, 2, 30, 5, 1, 1, 8, 6, 2]
@@ -67,7 +67,7 @@ def test_sampled_rollouts_sum_what_was_seen_before_each_step():
 def test_batches_are_a_part_of_the_fair_share_between_the_bounds():
     env = CountingEnv(slots=100, smallest=2, largest=10, low_water=0, divisor=2)
     queue = RolloutQueue(make_batch([1] * 40))
-    make_player(env).play([queue], ranks=3)
+    make_player(env).play([queue], ranks=PlayingRanks(3))
     # 40 left: ceil(40 / 6) = 7; then 33: 6, 27: 5, 22: 4, 18: 3, 15: 3, 12: 2 and no fewer than `smallest`.
     assert [len(batch.seeds) for batch in env.batches] == [7, 6, 5, 4, 3, 3, 2, 2, 2, 2, 2, 2]
 
@@ -75,7 +75,7 @@ def test_batches_are_a_part_of_the_fair_share_between_the_bounds():
 def test_no_more_is_taken_while_enough_is_in_flight():
     env = CountingEnv(slots=8, largest=2, low_water=3)
     queue = RolloutQueue(make_batch([5] * 20))
-    make_player(env).play([queue], must_abandon=Calls(1))
+    make_player(env).play([queue], ranks=PlayingRanks(must_abandon=Calls(1)))
     assert [len(batch.seeds) for batch in env.batches] == [2, 2]  # four are in flight, more than low_water
 
 
@@ -84,7 +84,9 @@ def test_two_ranks_share_the_rollouts_of_one_counter():
     for _ in range(2):  # the second finds what the first has left
         queue = RolloutQueue(make_batch(LENGTHS), counter=WorkCounter(0, len(LENGTHS), add))
         queues.append(queue)
-    make_player(CountingEnv(slots=2, largest=1, low_water=0)).play([queues[0]], must_abandon=Calls(6))
+    make_player(CountingEnv(slots=2, largest=1, low_water=0)).play(
+        [queues[0]], ranks=PlayingRanks(must_abandon=Calls(6))
+    )
     taken = len(LENGTHS) - queues[0].counter.left
     assert 0 < taken < len(LENGTHS)
     make_player().play([queues[1]])
@@ -96,7 +98,7 @@ def test_a_rank_that_runs_dry_goes_on_with_the_next_queue_until_the_others_are_d
     player = make_player(env)
     first, second = RolloutQueue(make_batch([2, 2])), RolloutQueue(make_batch([50, 7, 3, 4]))
     others_are_done = Calls(9)
-    player.play([first], prefetch=second, others_are_done=others_are_done)
+    player.play([first], second, PlayingRanks(2, others_are_done))
     assert first.is_exhausted and others_are_done()
     assert not second.is_exhausted and second.in_flight == 2  # its unfinished episodes wait
     steps = env.steps_played
@@ -116,7 +118,7 @@ def test_without_others_to_wait_for_the_next_queue_is_not_begun():
 def test_an_abandoned_queue_has_nothing_in_flight_and_can_be_played_again():
     env = CountingEnv(slots=3, largest=3)
     player, queue = make_player(env), RolloutQueue(make_batch([40] * 6))
-    player.play([queue], must_abandon=Calls(5))
+    player.play([queue], ranks=PlayingRanks(must_abandon=Calls(5)))
     assert queue.in_flight == 0 and not queue.is_finished.any() and player.active == 0
     assert all(batch.is_closed for batch in env.batches)
     other = RolloutQueue(make_batch(LENGTHS))
@@ -129,10 +131,10 @@ def test_time_between_two_calls_does_not_count_towards_the_timeout(monkeypatch):
     monkeypatch.setattr(stopwatch, "now", lambda: now[0])
     player = make_player(timeout=10.0)
     first, second = RolloutQueue(make_batch([1])), RolloutQueue(make_batch([30, 30]))
-    player.play([first], prefetch=second, others_are_done=Calls(8))
+    player.play([first], second, PlayingRanks(2, Calls(8)))
     assert second.in_flight == 2
     now[0] += 60  # the update
-    player.play([second], must_abandon=lambda: now.__setitem__(0, now[0] + 0.1))
+    player.play([second], ranks=PlayingRanks(must_abandon=lambda: now.__setitem__(0, now[0] + 0.1)))
     assert not second.failures and second.is_finished.all()
 
 
@@ -140,7 +142,7 @@ def test_an_episode_that_ends_with_the_step_that_took_too_long_says_so(monkeypat
     now = [0.0]
     monkeypatch.setattr(stopwatch, "now", lambda: now[0])
     queue = RolloutQueue(make_batch([1]))
-    make_player(timeout=10.0).play([queue], must_abandon=lambda: now.__setitem__(0, now[0] + 11))
+    make_player(timeout=10.0).play([queue], ranks=PlayingRanks(must_abandon=lambda: now.__setitem__(0, now[0] + 11)))
     assert queue.failures == {0: "it took more than 10 s"}
 
 
@@ -148,7 +150,7 @@ def test_an_episode_that_outlasts_its_timeout_fails_alone(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(stopwatch, "now", lambda: now[0])
     queue = RolloutQueue(make_batch([5, 500, 7]))
-    make_player(timeout=10.0).play([queue], must_abandon=lambda: now.__setitem__(0, now[0] + 0.1))
+    make_player(timeout=10.0).play([queue], ranks=PlayingRanks(must_abandon=lambda: now.__setitem__(0, now[0] + 0.1)))
     assert queue.failures == {1: "it took more than 10 s"}
     assert np.isnan(queue.results["total"]).tolist() == [False, True, False]
     assert 90 < queue.results["steps"][1] < 110
