@@ -1,11 +1,11 @@
-"""Whole generations per second beside the peers that one would take instead, on the same cores.
+"""Steps per second of whole generations, beside the libraries that one would use instead, on the same cores.
 
     make benchmark-peers                                   (builds their environment first)
     python benchmarks/against_peers.py LunarLander-v3 BipedalWalker-v3 [--repeats 3] [--json FILE]
 
 In turn, several times: `mpirun -n 2 mpies train`, then each peer of peers/contestant.py, with the same environment,
-40-40 tanh network, population, number of generations and of processes.  Prints environment steps per second, the
-median over the repeats of whole generations after the first, and how many times a peer's figure ours is.
+40-40 tanh network, population, number of generations and of processes.  Prints steps of the environment per second, as
+the median over the repeats, without the first generation.  Beside it: ours divided by the peer's.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What the Python API costs: callbacks, and a job of its own against mpirun.
+"""What the Python API costs: callbacks, and `mpies.train(ranks=N)` beside `mpirun -n N mpies train`.
 
     python benchmarks/api_overhead.py [--repeats 5] [--ranks 2] [--json FILE] [CONFIG] [KEY=VALUE ...]
 

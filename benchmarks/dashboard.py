@@ -4,7 +4,7 @@
 
 The runs have the files that training writes, with made-up numbers: a sweep with five seeds of each setting.  One of
 them gains a generation a second.  The page is opened several times in a headless Chromium, each time with an empty
-cache; then 20 runs are compared, and all of them.  The first time, the server has read none of the runs that are
+cache.  Then 20 runs are compared, and then all.  At the first time, the server has not yet read the runs that are
 compared.  `make test-page` installs what it needs.
 """
 

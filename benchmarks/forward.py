@@ -1,6 +1,6 @@
 """What acting costs: microseconds per member and step of each kind of policy, and what an episode's beginning costs.
 
-OMP_NUM_THREADS=1 python benchmarks/forward.py [--json FILE]
+    OMP_NUM_THREADS=1 python benchmarks/forward.py [--json FILE]
 
 They are microseconds of processor time, which other programs on the machine disturb less than the clock.
 """

@@ -3,11 +3,12 @@
     mpirun --map-by slot:oversubscribe -n 64 python -m mpi4py benchmarks/load_balance.py [--members 10] [--json FILE]
 
 The loop of `mpies train` as it is, on an environment that sleeps (sleeping.py) instead of computing, so that many
-ranks fit on few cores.  For episodes of coefficient of variation .5 and 1, and with one rank four times slower: in
-turn, generations whose members are taken from the counter and generations in which each rank has its own equal share;
-then as many generations in a row for each share of overlap.  The busy share is the time slept by all ranks over ranks x
-wall time of the generations; beside it what `mpies simulate` predicts, and how much of the sleep came from waking too
-late, which tells whether the cores were free.
+ranks fit on few cores.  There are three cases: episodes with a coefficient of variation of .5, of 1, and one rank that
+is four times slower.  In each case, generations whose members are taken from the counter and generations in which each
+rank has an equal share take turns.  Then as many generations in a row are played for each share of overlap.
+
+The busy share is the time slept by all ranks over ranks x wall time of the generations.  Beside it is what `mpies
+simulate` predicts, and how much of the sleep came from waking too late, which tells whether the cores were free.
 """
 
 import argparse

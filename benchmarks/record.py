@@ -4,12 +4,12 @@
     python benchmarks/record.py runs/cartpole-seed-* cartpole      # or a folder with runs, such as that of a sweep
     make docs
 
-All seeds are recorded, also those that failed: it is refused to leave out a run with another seed that lies beside
-those that are named.  Runs are refused as well whose config is not the recipe's; only the seed, trackers and
-`stop.seconds` may differ.  Seeds that results/NAME has already stay as they are, unless they come with other bits.
+All seeds must be recorded, also those that failed.  So a run with another seed beside the named ones must be named too.
+The config of each run must be the recipe's; only the seed, trackers and `stop.seconds` may differ.  Seeds that
+results/NAME has already stay as they are, unless they come with other bits.
 
---mark is the mean return that counts as reached; by default as recorded before, else the target.  A target may hold a
-margin.
+--mark is the mean return that counts as reached.  The default is the recorded mark, otherwise the target, which may be
+higher than the mark as a margin.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Runs the benchmarks one after the other and keeps what each finds in results/NAME.json.
+"""Run the benchmarks one after the other and keep what each finds in results/NAME.json.
 
     python benchmarks/run.py [NAME ...] [--list]
 

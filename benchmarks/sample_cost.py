@@ -2,8 +2,8 @@
 
     python benchmarks/sample_cost.py [TASK ...] [--ways low_rank orthogonal ...] [--seeds 10] [--jobs 2] [--json FILE]
 
-For each seed in turn `mpies train` with none of them, with noise of low rank, with orthogonal directions, and with a
-share of overlap.
+Each seed is trained in turn by plain `mpies train`, with noise of low rank, with orthogonal directions, and with shares
+of overlap.
 Solved is a mean return over 100 held-out episodes at the task's target, and again over 100 fresh ones, evaluated after
 every second generation, or every tenth of the walker.  Evaluations are episodes of members; those of the mean do not
 count.  Time does not matter here: run it on a machine that does other things, at low priority.  With a file of figures

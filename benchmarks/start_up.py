@@ -2,11 +2,12 @@
 
     python benchmarks/start_up.py [--ranks 2,8,16] [--repeats 5] [--json FILE] [CONFIG] [KEY=VALUE ...]
 
-Real `mpies train` runs of one generation; the time is that from the start of the command until metrics.csv has its
-row, less the seconds of the generation in that row.  Then the phases of a start: ranks that do the same one after the
-other and take the time; of each phase the median of the repeats, which ends when the last rank has ended it.  Last one
-rank's imports by package, by `python -X importtime`: a package's own modules, without those of other packages that they
-import.
+1. Real `mpies train` runs of one generation: the time from the start of the command until metrics.csv has its row, less
+   the seconds of the generation in that row.
+2. The phases of a start, which ranks go through together and measure.  A phase ends when the last rank has ended it.
+   The medians of the repeats are printed.
+3. The imports of one rank by package (`python -X importtime`): a package's own modules, without those of other packages
+   that they import.
 """
 
 import argparse

@@ -7,9 +7,9 @@
     python benchmarks/sweeps.py many        1,000 trials of rastrigin: what a trial costs besides its training
     python benchmarks/sweeps.py tables      memory and start-up of groups that share a noise table
 
---quick makes them small; --json FILE keeps the figures; --folder FOLDER keeps the sweeps, and the same command goes on
-with what they lack.  `busy` is the time that episodes slept, which follows from
-their steps, over ranks x wall time from the first trial's beginning to the last one's end.
+--quick makes them small.  --json FILE keeps the figures.  --folder FOLDER keeps the sweeps, and the same command
+continues them.  `busy` is the time that episodes slept, which follows from their steps, over ranks x wall time from the
+beginning of the first trial to the end of the last one.
 """
 
 import argparse

@@ -7,7 +7,7 @@
 For each task and seed in turn: `mpirun -n 2 mpies train` with a recipe, the same with a config of one line, and
 each peer of peers/learner.py on as many processes, with the settings of peers/learner_settings.py.  The score is
 reached when the mean return over 100 held-out episodes is at the target, and again over 100 fresh ones.  Seconds are
-those of training: start-up and evaluations do not count, for nobody.  A trainer that has not reached the score when
+those of training: for no trainer do start-up and evaluations count.  A trainer that has not reached the score when
 the limit or its schedule is over counts as unsolved, and as slower than all others in median and quartiles.
 With a file of figures that is there already, only what it lacks is run.  --json keeps each run as it ends.  A trainer
 that fails is not in the table; the others go on, and the same command tries it again.

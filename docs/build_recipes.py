@@ -142,7 +142,7 @@ def _tell_results(name: str, record: Record) -> list[str]:
     packages = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
     lines += [
         f"`mpies reproduce {name}` accepts a learning curve whose mean distance from the recorded ones is at most "
-        f"{record['tolerance']:.0%} of their range. "
+        f"{100 * record['tolerance']:.0f} % of their range. "
         f"Trained with {packages}.",
         "",
     ]

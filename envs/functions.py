@@ -80,6 +80,7 @@ class FunctionEnv(ABC):
 class BenchmarkFunctionEnv(FunctionEnv):
     """A test function, to be minimised: the return is minus its value.  name: a key of FUNCTIONS."""
 
+    @np.errstate(all="ignore")  # parameters may be huge; the value shows it
     def value(self, parameters: npt.NDArray[np.float32]) -> float:
         return -FUNCTIONS[self.name](parameters.astype(np.float64) - self.offset)
 

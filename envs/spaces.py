@@ -41,10 +41,15 @@ def interface_of(environment_id: str, observation_space: Space, action_space: Sp
     from gymnasium import spaces
 
     for space, name in ((observation_space, "observation"), (action_space, "action")):
+        if not isinstance(space, spaces.Space) and not _is_of_gym(space):
+            raise EnvironmentProblem(
+                f"{environment_id}: {name}_space must be a space of gymnasium.spaces, such as Box(-1, 1, (3,)), "
+                f"but is {describe_value(space)}"
+            )
         for kind, where in _refused(space, name):
             place = f" ({where})" if where != name else ""
             cure = f"{_NEEDED}: wrap it in a factory of your own"
-            if kind.startswith("gym."):  # its classes have the names of gymnasium's
+            if kind.startswith("gym."):
                 cure = "take it from gymnasium.spaces"
             raise EnvironmentProblem(f"{environment_id} has {name}s of kind {kind}{place}; {cure}")
         if not spaces.flatdim(space):
@@ -67,8 +72,12 @@ def _refused(space: Space, name: str) -> Iterator[tuple[str, str]]:
         for key, part in named_parts(space):
             yield from _refused(part, f"{name}[{key!r}]")
     elif not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        is_of_gym = type(space).__module__.partition(".")[0] == "gym"
-        yield f"{'gym.spaces.' if is_of_gym else ''}{type(space).__name__}", name
+        yield f"{'gym.spaces.' if _is_of_gym(space) else ''}{type(space).__name__}", name
+
+
+def _is_of_gym(space: Any) -> bool:
+    """Whether a space is one of gym, whose classes have the names of gymnasium's."""
+    return type(space).__module__.partition(".")[0] == "gym"
 
 
 def named_parts(space: Space) -> list[tuple[str | int, Space]]:

@@ -32,7 +32,10 @@ def change_task(
 
 
 def shown_numbers(seen: int, hide: Sequence[int]) -> npt.NDArray[np.intp] | None:
-    """Indices of an observation's numbers that are not hidden; None if none is.  seen: how many these are."""
+    """Indices of an observation's numbers that are not hidden; None if no number is hidden.
+
+    seen: how many numbers are not hidden.
+    """
     return np.setdiff1d(np.arange(seen + len(set(hide))), hide) if hide else None
 
 

@@ -62,7 +62,12 @@ pass_on() { # a signal to the supervisor, which has all ranks finish their gener
 }
 
 requeue() { # back into the queue, unless someone has ended the job meanwhile
-    if [ "$(squeue --noheader --jobs="$job" --format=%T)" = RUNNING ]; then
+    local state=
+    for _ in 1 2 3 4 5; do # Slurm's controller may be restarting
+        state=$(squeue --noheader --jobs="$job" --format=%T) && break
+        sleep 5
+    done
+    if [ "$state" = RUNNING ]; then
         say "$1; back into the queue"
         trap - TERM
         scontrol requeue "$job" && sleep 300 # Slurm ends this script
@@ -118,6 +123,7 @@ train() { # returns when $run is complete; else ends the job, or puts it back in
     [ -n "$stopped" ] && requeue "stopped before it began" # a signal that comes later finds the child
     start "$config" --out "$run" "$@" &
     child=$!
+    [ -n "$stopped" ] && pass_on "$stopped" # it came before the child had a number
     while :; do # a signal to this script ends the waiting, not the child
         wait "$child"
         code=$?

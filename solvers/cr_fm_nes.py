@@ -74,9 +74,9 @@ class CRFMNES(Solver[CRFMNESOptions, Tilted]):
     def begin(self) -> None:
         d = self.dimension
         self.sigma = self.options.sigma
-        self.deviation: FloatArray = np.ones(d, self.dtype)  # D
+        self.deviation: FloatArray = np.ones(d, self.dtype)  # (d,), the diagonal of D
         self.v: FloatArray = (stream(self.seed, SOLVER).standard_normal(d) / math.sqrt(d)).astype(self.dtype)
-        self.path_sigma: FloatArray = np.zeros(d, self.dtype)
+        self.path_sigma: FloatArray = np.zeros(d, self.dtype)  # (d,), evolution paths
         self.path_c: FloatArray = np.zeros(d, self.dtype)
 
     def propose(self) -> Tilted:

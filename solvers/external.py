@@ -76,9 +76,9 @@ class ExternalSolver(Solver[OptionsT, base.Proposal]):
     def update(self, proposal: base.Proposal, results: Results, moments: FloatArray) -> None:
         fitness = results.returns
         failed = np.isnan(fitness)
-        if failed.any():  # as far below the worst as that is below the best, and one more
+        if failed.any():  # the worst return, less the range of all returns, less 1
             finite = fitness[np.isfinite(fitness)]
-            # Of a generation without returns no member may ever count as the best: the package would keep it.
+            # Where all members failed, none may ever count as the best: the package would remember it.
             worst = 2 * finite.min() - finite.max() - 1 if len(finite) else -np.inf
             fitness = np.where(failed, worst, fitness)
         self.history.append(results.returns)

@@ -29,7 +29,7 @@ class AdamOptions(Options):
     epsilon: Positive = Field(1e-8, description="added to the root of the mean squared gradient")
 
     def first_rate(self, dimension: int) -> float:
-        """The step size that d parameters begin with."""
+        """The learning rate that d parameters begin with."""
         return self.learning_rate or (0.03 if dimension <= SMALL_NETWORK else 0.01)
 
     def computed_defaults(self, dimension: int) -> dict[str, float]:
@@ -44,7 +44,7 @@ class SGDOptions(Options):
     momentum: Annotated[Fraction, Field(lt=1)] = Field(0.9, description="decay of the velocity, per generation")
 
     def first_rate(self, dimension: int) -> float:
-        """The step size that d parameters begin with."""
+        """The learning rate that d parameters begin with."""
         return self.learning_rate
 
 
@@ -59,7 +59,7 @@ class ClipUpOptions(Options):
     max_speed: Positive = Field(0.15, description="longest step of a generation, in units of the parameters")
 
     def first_rate(self, dimension: int) -> float:
-        """What d parameters begin with."""
+        """The learning rate that d parameters begin with."""
         return self.learning_rate
 
 

@@ -84,7 +84,7 @@ Arguments = Annotated[dict[str, Any], AfterValidator(_arguments)]  # keyword arg
 
 
 SMALL_NETWORK = 20_000  # parameters up to which wide noise and large steps are the defaults
-MOST_POPULATIONS = 1 << 40  # that count_episodes counts: no generation of so many comes to its end
+MOST_POPULATIONS = 1 << 40  # where count_episodes stops counting; no generation ever draws so many
 
 
 class Options(BaseModel):
@@ -102,7 +102,7 @@ class Options(BaseModel):
 
 
 class Population(Options):
-    """The keys of every solver, and how its members belong together."""
+    """The keys of every solver.  It says how many members a population has, and which of them belong together."""
 
     population: Count | None = Field(None, description="members per generation; default 4 + 3 ln(parameters)")
     episodes: Count = Field(1, description="episodes per member; its return is their mean")
@@ -152,7 +152,7 @@ class Population(Options):
             return self.members(dimension)
         size = 2 if self.antithetic else 1
         groups = int(share * self.noise_rows(dimension))
-        return groups and groups * size + self.plays_mean
+        return groups * size + self.plays_mean if groups else 0
 
     def groups(self, dimension: int) -> npt.NDArray[np.int64]:
         """The group (n,) of each member; members of a group share their environment seeds."""

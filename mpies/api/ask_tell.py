@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter, ValidationError
 
+from mpies.api.arguments import read_path, read_whole_number
 from mpies.api.domain import Bounds, Domain, Vector
 from mpies.config.loading import as_plain, find_solver_class, validate_config
 from mpies.envs.messages import describe_value
@@ -19,6 +21,7 @@ from mpies.runs.files import write_atomically
 from mpies.solvers.adapters.own import OwnSolver
 from mpies.solvers.base import Solver
 from mpies.solvers.loop import SolverLoop
+from mpies.solvers.options import WholeNumber
 from mpies.solvers.registry import SOLVERS, SolverClass
 from mpies.solvers.sampling.noise import FloatArray, build_table
 from mpies.tools.run_files import refuse_run_file
@@ -74,9 +77,7 @@ class AskTell:
             raise UserError(
                 f"solver must be a text such as 'cma_es', but is {describe_value(kind)}; the step size is sigma="
             )
-        if seed is None:
-            raise UserError("seed must be a whole number, but is None; leave it out for 0")
-        self.kind, self.seed, self.maximize = kind, seed, bool(maximize)
+        self.kind, self.seed, self.maximize = kind, _read_seed(seed), bool(maximize)
         self._x0 = _read_start(x0)
         dimension = self.dimension = len(self._x0)
         self.domain = Domain.of(dimension, bounds, integers)
@@ -85,14 +86,10 @@ class AskTell:
         self.solver = solver = self._make_solver(options, dtype)
         self.noise_size = 0
         if solver.options.noise_rows(dimension):
-            if noise_size is None:
-                noise_size = max(TABLE, 10 * dimension)
-            if not isinstance(noise_size, int | np.integer) or isinstance(noise_size, bool) or noise_size < dimension:
-                raise ConfigError(
-                    f"noise_size must be a whole number of at least {dimension}, the length of x0, but is "
-                    f"{noise_size!r}"
-                )
-            self.noise_size = int(noise_size)
+            noise_size = max(TABLE, 10 * dimension) if noise_size is None else noise_size
+            self.noise_size = read_whole_number(
+                "noise_size", noise_size, dimension
+            )  # a member takes d of these numbers
         size, members = np.dtype(solver.dtype).itemsize, solver.options.members(dimension)
         needs = {"noise_size": size * self.noise_size, SOLVER: size // 4 * solver.options.memory(dimension)}
         require_memory({**needs, "the population": 3 * size * members * dimension})
@@ -114,7 +111,6 @@ class AskTell:
             config = validate_config(as_plain(values), f"solver {self.kind}")
         except OSError as error:  # the working directory, where the solver's file is, was removed
             raise UserError(explain_os_error(error)) from None
-        self.seed = config.seed  # a number of Python's, also where it was given as another
         if refusal := config.solver.refusal(self.dimension):
             raise ConfigError(refusal)
         self.options = config.solver
@@ -190,6 +186,7 @@ class AskTell:
 
         Raises RunError where it cannot be written, and ConfigError for a file of a run's own.
         """
+        path = read_path("path", path, RunError)
         settings = {
             "seed": self.seed,
             "maximize": self.maximize,
@@ -215,7 +212,7 @@ class AskTell:
     @classmethod
     def load(cls, path: str | Path) -> "AskTell":
         """What `save` wrote, as if there had been no pause.  Raises RunError where the file is absent or damaged."""
-        arrays, attributes = hdf5.read(path)
+        arrays, attributes = hdf5.read(read_path("path", path, RunError))
         if "ask_tell" not in attributes:
             raise RunError(
                 f"{path}: is not a file of AskTell.save; open runs with mpies.load, policies with Policy.load"
@@ -252,6 +249,14 @@ def _name_sigma(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
         if "sigma" in options and "sigma" not in keys and "sigma_init" in keys.keys() - options.keys():
             return {"sigma_init" if name == "sigma" else name: value for name, value in options.items()}
     return options
+
+
+def _read_seed(seed: object) -> int:
+    """The seed, read as a config's is, which may also be a number such as 3.0."""
+    try:
+        return TypeAdapter(WholeNumber).validate_python(as_plain(seed))
+    except ValidationError:
+        raise UserError(f"seed must be a whole number from 0 on, but is {as_plain(seed)!r}; the default is 0") from None
 
 
 def _read_dtype(dtype: npt.DTypeLike | None) -> FloatType | None:

@@ -73,6 +73,10 @@ class BatchActor:
         Raises UserError for an observation of another form.
         """
         space = self._interface.observation_space
+        if _is_of_reset(space, observation):
+            raise UserError(
+                f"{self._name}: this is (observation, info), as reset returns it; give the observation alone"
+            )
         try:
             size = _find_batch_size(space, observation)
             if size is not None:
@@ -153,6 +157,14 @@ def _count_numbers(space: Any) -> int:
     return int(spaces.flatdim(space))
 
 
+def _is_of_reset(space: Any, observation: Any) -> bool:
+    """Whether this is what an environment's `reset` returns, rather than an observation."""
+    from gymnasium import spaces
+
+    is_pair = isinstance(observation, tuple) and len(observation) == 2
+    return is_pair and isinstance(observation[1], dict) and not isinstance(space, spaces.Tuple)
+
+
 def _find_batch_size(space: Any, observation: Any) -> int | None:
     """How many observations these are; None for a single one.  Raises ValueError where the shape is another."""
     from gymnasium import spaces
@@ -164,7 +176,11 @@ def _find_batch_size(space: Any, observation: Any) -> int | None:
         except (KeyError, IndexError, TypeError):
             first = None
         return None if first is None else _find_batch_size(part, first)  # the writer says what is wrong
-    found, shape = np.shape(observation), tuple(space.shape)
+    shape = tuple(space.shape)
+    try:
+        found = np.shape(observation)
+    except ValueError:  # its parts have different shapes
+        raise ValueError(f"an observation has shape {shape}, but this is {describe_value(observation)}") from None
     flat = () if shape == () else (int(np.prod(shape)),)
     for one in (shape, flat):
         if found == one:

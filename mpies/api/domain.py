@@ -55,7 +55,11 @@ class Domain:
         if len(wrong):
             first = wrong[0]
             what = "hold no whole number" if is_whole[first] else "must be low < high"
-            raise UserError(f"bounds of coordinate {first} {what}, but are {low[first]:g} and {high[first]:g}")
+            is_pairs = dimension == 2 and all(
+                np.array(bound, object).shape == (2,) for bound in given
+            )  # might be meant for pairs
+            hint = "; they are (low, high), and not a pair for each coordinate" if is_pairs else ""
+            raise UserError(f"bounds of coordinate {first} {what}, but are {low[first]:g} and {high[first]:g}{hint}")
         return cls(low, high, wholes)
 
     @functools.cached_property

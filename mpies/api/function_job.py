@@ -23,6 +23,7 @@ from typing import IO
 
 import numpy as np
 
+from mpies.api.arguments import read_whole_number
 from mpies.api.function_ranks import Evaluated, Function, FunctionRanks
 from mpies.comm import connect, is_launched, mpiexec
 from mpies.envs.messages import describe_error
@@ -42,8 +43,7 @@ class FunctionJob:
     """
 
     def __init__(self, function: Function, dimension: int, ranks: int) -> None:
-        if not isinstance(ranks, int | np.integer) or isinstance(ranks, bool) or ranks < 1:
-            raise ConfigError(f"ranks must be a whole number from 1 on, or None for this process, but is {ranks!r}")
+        ranks = read_whole_number("ranks", ranks, 1)
         if is_launched():
             raise ConfigError("ranks starts ranks of its own, but this process is a rank already; leave it out")
         program = mpiexec.require("ranks")

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from mpies.api.arguments import read_whole_number
 from mpies.api.ask_tell import AskTell
 from mpies.api.callbacks import any_true, check_callbacks
 from mpies.api.domain import Bounds
@@ -99,11 +100,9 @@ def minimize(
     Raises UserError, in one line, for wrong arguments, for a function that cannot be sent to the ranks, and where all
     members of a generation fail.
     """
-    _check_options(options)
-    options |= _given(sigma=sigma, population=population)
-    settings: dict[str, Any] = {"seed": seed, "bounds": bounds, "integers": integers, "maximize": False}
-    limits = Limits.of(generations, target, callbacks)
-    return _optimize(f, lambda: AskTell(solver, x0, **settings, **options), limits, ranks)
+    settings = {"sigma": sigma, "population": population, "bounds": bounds, "integers": integers}
+    make = _search_maker(solver, x0, seed, settings, options, maximize=False)
+    return _optimize(f, make, Limits.of(generations, target, callbacks), ranks)
 
 
 def maximize(
@@ -123,23 +122,23 @@ def maximize(
     **options: Any,
 ) -> OptimizeResult:
     """Maximise a function; all else is as in `minimize`."""
-    _check_options(options)
-    options |= _given(sigma=sigma, population=population)
-    settings: dict[str, Any] = {"seed": seed, "bounds": bounds, "integers": integers, "maximize": True}
-    limits = Limits.of(generations, target, callbacks)
-    return _optimize(f, lambda: AskTell(solver, x0, **settings, **options), limits, ranks)
+    settings = {"sigma": sigma, "population": population, "bounds": bounds, "integers": integers}
+    make = _search_maker(solver, x0, seed, settings, options, maximize=True)
+    return _optimize(f, make, Limits.of(generations, target, callbacks), ranks)
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
-    """Raise ConfigError where one of the options is an argument that AskTell alone has."""
+def _search_maker(
+    solver: str, x0: npt.ArrayLike, seed: int, settings: Mapping[str, Any], options: Mapping[str, Any], maximize: bool
+) -> Callable[[], AskTell]:
+    """A function that makes the search.  settings: further arguments of AskTell; those that are None are left out.
+
+    Raises ConfigError where one of the options is an argument that AskTell alone has.
+    """
     for name, cure in (("kind", "give the solver as solver="), ("maximize", "call mpies.minimize or mpies.maximize")):
         if name in options:
             raise ConfigError(f"{name} is not an argument of minimize and maximize; {cure}")
-
-
-def _given(**options: Any) -> dict[str, Any]:
-    """The options that are not None."""
-    return {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in settings.items() if value is not None}
+    return lambda: AskTell(solver, x0, seed=seed, maximize=maximize, **given, **options)
 
 
 @dataclass(frozen=True)
@@ -153,11 +152,10 @@ class Limits:
     @classmethod
     def of(cls, generations: int, target: float | None, callbacks: Iterable[Callback] | Callback) -> "Limits":
         """Raises ConfigError where an argument is wrong."""
-        if not isinstance(generations, int | np.integer) or generations < 1:
-            raise ConfigError(f"generations must be a whole number from 1 on, but is {generations!r}")
+        generations = read_whole_number("generations", generations, 1)
         if target is not None and not (isinstance(target, int | float | np.number) and np.isfinite(target)):
             raise ConfigError(f"target must be a finite number, or None for no target, but is {target!r}")
-        return cls(int(generations), target, check_callbacks(callbacks, "c(es, row)"))
+        return cls(generations, target, check_callbacks(callbacks, "c(es, row)"))
 
     def reason(self, es: AskTell, has_callback_stopped: bool) -> str:
         """Why to stop now; '' to go on."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from mpies.api.arguments import read_path, read_whole_number
 from mpies.api.batch_actor import BatchActor, State
 from mpies.config.loading import resolved, validate_config
 from mpies.config.schema import Config
@@ -24,12 +25,6 @@ if TYPE_CHECKING:  # torch is an extra, and takes seconds to import
     from mpies.policies.to_torch import TorchPolicy
 
 log = logging.getLogger(__name__)
-
-
-def check_whole(name: str, value: object, least: int) -> None:
-    """Raise UserError where an argument is no whole number, or less than `least`."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise UserError(f"{name} must be a whole number of at least {least}, but is {value!r}")
 
 
 def _copy_state(state: object, initial: State, count: int) -> State:
@@ -76,7 +71,7 @@ class Policy:
         Raises RunError or ConfigError.
         """
         try:
-            return cls(load_policy(absolute(find_policy(path))))
+            return cls(load_policy(absolute(find_policy(read_path("the path of a policy", path, RunError)))))
         except OSError as error:  # such as another user's folder
             raise RunError(f"{path}: cannot be read ({error.strerror}); give another path") from None
 
@@ -119,8 +114,7 @@ class Policy:
         Raises UserError for a seed that is no whole number, or negative.
         """
         if seed is not None:
-            check_whole("seed", seed, 0)
-            self._random = np.random.default_rng(seed)
+            self._random = np.random.default_rng(read_whole_number("seed", seed, 0))
         self._state = None
 
     def predict(
@@ -170,9 +164,8 @@ class Policy:
         of a single episode is NaN.
         Raises UserError where all of them fail, and for numbers that are wrong.
         """
-        check_whole("episodes", episodes, 1)
-        if seed is not None:
-            check_whole("seed", seed, 0)
+        episodes = read_whole_number("episodes", episodes, 1)
+        seed = None if seed is None else read_whole_number("seed", seed, 0)
         records, failures = play_held_out(self._saved, episodes, seed, deterministic)
         evaluation = Evaluation.of(records["total"], records["steps"])
         if failures:
@@ -188,6 +181,7 @@ class Policy:
 
         Raises RunError where it cannot be written, and ConfigError for a file of a run's own, such as its best.h5.
         """
+        path = read_path("path", path, RunError)
         try:
             refuse_run_file(path)
             self._saved.save(absolute(path))

@@ -4,11 +4,12 @@ import contextlib
 import html
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from mpies.api.arguments import read_path, read_whole_number
 from mpies.api.policy import Policy
 from mpies.config.loading import validate_config
 from mpies.config.schema import Config
@@ -19,7 +20,7 @@ from mpies.runs.contents.hdf5 import Arrays
 from mpies.runs.contents.metrics import COLUMNS
 from mpies.runs.reader import Columns, RunView, find_runs, is_run, read_config
 from mpies.tools.replay import Replay
-from mpies.views.curves import read_curves
+from mpies.views.curves import name_run_below, read_curves
 from mpies.views.pictures.video import show_member
 from mpies.views.report import summarize, write_report
 
@@ -60,7 +61,7 @@ class Run:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = _make_absolute(path)
+        self.path = _make_absolute("the path of a run", path)
         self._name = str(path)  # for messages
         with contextlib.suppress(FileNotFoundError, ValueError):  # the working directory was removed; it is not above
             self._name = str(self.path.relative_to(start_folder()))
@@ -130,7 +131,7 @@ class Run:
         Going through generations in ascending order replays each of them once.
         Raises RunError where the ledger does not hold the generation.
         """
-        generation = self.generation if generation is None else _check_number("generation", generation, 0)
+        generation = self.generation if generation is None else read_whole_number("generation", generation, 0, RunError)
         stamp = self._view.stamp("config.yaml")  # written anew at each start, also of another run in this directory
         if self._replay is None or self._replay.generation > generation or self._replay_stamp != stamp:
             self._replay, self._replay_stamp = Replay(self.path), stamp
@@ -152,7 +153,7 @@ class Run:
 
     def _read_record(self, generation: int) -> Arrays:
         """The ledger's record of a generation.  Raises RunError where there is none."""
-        generation = _check_number("generation", generation, 1)
+        generation = read_whole_number("generation", generation, 1, RunError)
         record = next((record for record, _ in ledger.read(self.path / "ledger.bin", after=generation - 1)), None)
         if record is None:
             raise RunError(
@@ -168,14 +169,16 @@ class Run:
         Raises RunError where there is no such member.
         """
         self._read_record(generation)  # says what is wrong with the generation
-        return PlayedMember(*show_member(self.path, generation, _check_number("member", member, 0), video))
+        member = read_whole_number("member", member, 0, RunError)
+        file = None if video is None else read_path("video", video, RunError)
+        return PlayedMember(*show_member(self.path, generation, member, file))
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write a report as one HTML file, by default report.html in the run.  Returns its path.
 
         Raises RunError where the run has no generation yet, ConfigError without matplotlib.
         """
-        return write_report(self.path, absolute(out) if out else None)
+        return write_report(self.path, absolute(read_path("out", out, RunError)) if out else None)
 
     def __repr__(self) -> str:
         return f"Run({self._name!r}: {self.status}, generation {self.generation})"
@@ -188,10 +191,13 @@ class Run:
             return f"<div>{html.escape(f'{self!r}: {error}')}</div>"
 
 
-def _make_absolute(path: str | Path) -> Path:
-    """The path as an absolute one.  Raises RunError where it is relative and the working directory was removed."""
+def _make_absolute(name: str, path: str | Path) -> Path:
+    """The path as an absolute one.  name: of the argument.
+
+    Raises RunError where it is no path, or is relative and the working directory was removed.
+    """
     try:
-        return absolute(path)
+        return absolute(read_path(name, path, RunError))
     except FileNotFoundError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror}); give an absolute path") from None
 
@@ -203,18 +209,12 @@ def _find_problem(path: Path) -> str:
             return ""
         if path.is_file():
             return "is a file, not a run; open policy files with mpies.Policy.load"
+        if below := name_run_below(path):
+            return f"is a folder with runs; give the directory of a run{below}"
         problem = "contains no run" if path.is_dir() else "there is no such directory"
     except OSError as error:  # such as another user's folder
         problem = f"cannot be read ({error.strerror})"
     return f"{problem}; give the directory of a run"
-
-
-def _check_number(name: str, value: Any, smallest: int) -> int:
-    """The value as an int.  Raises RunError where it is none or too small."""
-    is_number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not is_number or value < smallest:
-        raise RunError(f"{name} must be a whole number from {smallest} on, but is {value!r}")
-    return int(value)
 
 
 def load(path: str | Path) -> Run:
@@ -224,7 +224,7 @@ def load(path: str | Path) -> Run:
 
 def list_runs(folder: str | Path = "runs") -> list[Run]:
     """The runs below a folder, by name.  Raises RunError where there is no such folder."""
-    place = _make_absolute(folder)
+    place = _make_absolute("the folder of runs", folder)
     if not os.path.isdir(place):  # false for a name that no folder can have
         raise RunError(f"{folder}: there is no such folder; give the one that contains your runs")
     return [Run(place / name) for name in find_runs(place) if is_run(place / name)]

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mpies.api.arguments import read_path, read_whole_number
 from mpies.api.job import Messages
 from mpies.api.run import Run, load
 from mpies.api.training import ranks_of_this_job
@@ -122,7 +123,7 @@ def sweep(
         environment = described.base.get("environment")
         named = environment.get("id", "run") if isinstance(environment, dict) else "run"
         name = str(config if isinstance(config, str | Path) else named)
-        folder = str(out or default_out(name, ["sweep", *described.vary]))
+        folder = str(read_path("out", out) if out else default_out(name, ["sweep", *described.vary]))
         report = print_result if progress else SweepRequest.report
         request = SweepRequest(lambda: described, folder, ranks_per_run, retry, report)
         if ranks is None:
@@ -135,12 +136,7 @@ def sweep(
 
 def _read_number(name: str, given: Any, least: int = 1) -> int | None:
     """An argument as a number of Python's; None where it is left out.  Raises ConfigError."""
-    number = as_plain(given)
-    if number is None:
-        return None
-    if not isinstance(number, int) or isinstance(number, bool) or number < least:
-        raise ConfigError(f"{name} must be a whole number from {least} on, but is {number!r}")
-    return number
+    return None if given is None else read_whole_number(name, given, least)
 
 
 def _describe(config: Any, vary: dict[str, Any], options: SweepOptions) -> Sweep:

@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from mpies.api.arguments import read_path, read_whole_number
 from mpies.api.callbacks import Callback, callback_in_training, check_callbacks
 from mpies.api.job import train_as_job
 from mpies.api.run import Run, load
@@ -81,9 +80,7 @@ def train(
             return _train_here(request, comm, _make_progress(progress))
         if comm is not None:
             raise ConfigError("ranks starts a job of its own, and comm trains in this one; leave one of them out")
-        if not isinstance(ranks, int | np.integer) or isinstance(ranks, bool) or ranks < 1:
-            raise ConfigError(f"ranks must be a whole number from 1 on, but is {ranks!r}")
-        return train_as_job(request, int(ranks), called, _make_progress(progress))
+        return train_as_job(request, read_whole_number("ranks", ranks, 1), called, _make_progress(progress))
 
 
 def _make_request(
@@ -103,7 +100,7 @@ def _make_request(
         name = str((environment.get("id") if isinstance(environment, dict) else None) or "run")
     else:
         raise ConfigError(f"config must be a path, a recipe's name, a mapping or a Config, but is {config!r}")
-    folder = Path(out) if out else default_out(name, overrides)
+    folder = read_path("out", out) if out else default_out(name, overrides)
     return RunRequest(load, folder, folder, resume, callback_in_training(callbacks))
 
 

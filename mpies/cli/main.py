@@ -53,10 +53,14 @@ class Commands(click.Group):
         except click.ClickException as error:
             context = getattr(error, "ctx", None)
             name = context.command_path if context else "mpies"
-            message = error.format_message().rstrip(".")
+            message = error.format_message().rstrip(".").replace(". Did you mean", "; did you mean")
             message = message.replace("is not a valid integer range", "is not a whole number")  # click's words
             message = message.replace("is not a valid float range", "is not a number")
-            end_with_error(f"{message[:1].lower()}{message[1:]}; see {name} --help", error.exit_code)
+            parameters = context.command.params if context else []
+            if isinstance(error, click.NoSuchOption) and any(one.name == "overrides" for one in parameters):
+                message += "; settings are KEY=VALUE, such as solver.sigma=0.05"
+            text = f"{message[:1].lower()}{message[1:]}; see {name} --help"
+            end_with_error(text.replace("?; s", "? S"), error.exit_code)
         except click.Abort:  # Ctrl-C
             click.echo("Aborted!", err=True)
             sys.exit(1)

@@ -1,5 +1,6 @@
 """What several commands share: arguments, values of options, how a command ends."""
 
+import contextlib
 import errno
 import functools
 import math
@@ -68,6 +69,7 @@ HOST_OPTIONS: list[Decorator] = [
         "--launcher",
         type=click.Choice(LAUNCHERS),
         default="auto",
+        show_default=True,
         help="With --hosts slurm: what starts the ranks of a Slurm job.",
     ),
 ]
@@ -162,8 +164,10 @@ LOG_FORMAT = click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     envvar="MPIES_LOG",
+    show_envvar=True,
     default="text",
-    help="json: one JSON object per line, with its severity, for log viewers.  [env: MPIES_LOG]",
+    show_default=True,
+    help="json: one JSON object per line, with its severity, for log viewers.",
 )
 
 
@@ -206,7 +210,8 @@ def end_with_error(message: str, code: int) -> NoReturn:
     """End the process with this exit code and a line on standard error."""
     from mpies.errors import printable
 
-    click.echo(f"mpies: {printable(message)}", err=True)
+    with contextlib.suppress(OSError):  # standard error may be full or closed
+        click.echo(f"mpies: {printable(message)}", err=True)
     sys.exit(code)
 
 

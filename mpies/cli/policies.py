@@ -55,7 +55,7 @@ def evaluate(
 
 @click.command()
 @POLICY
-@click.option("--video", help="Record to this .mp4 or .gif; without it, a window shows the episodes.")
+@click.option("--video", metavar="FILE", help="Record to this .mp4 or .gif; without it, a window shows the episodes.")
 @click.option("--episodes", default=1, show_default=True, type=COUNT, help="Number of episodes to show.")
 @SEED
 @STOCHASTIC
@@ -106,6 +106,7 @@ def play(
 @POLICY
 @click.option(
     "--to",
+    metavar="FILE",
     required=True,
     help="File to write; its ending says the format: .npz, .onnx, .pt2 (PyTorch), or .py, which needs only NumPy.",
 )

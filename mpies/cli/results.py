@@ -195,7 +195,7 @@ def rank_sweep(path: str, out: str) -> "list[Group]":
 
 
 @click.command()
-@click.argument("folder", metavar="DIR")
+@click.argument("folder", metavar="[DIR]", default="runs")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 for all.")
 @click.option(
     "--port",
@@ -206,7 +206,7 @@ def rank_sweep(path: str, out: str) -> "list[Group]":
 )
 @user_errors
 def dashboard(folder: str, host: str, port: int) -> None:
-    """Serve a live web page of the runs below DIR.
+    """Serve a live web page of the runs below DIR (default: runs).
 
     It prints the address of the page, which follows training.  It only reads.  Ctrl-C ends it.
     """
@@ -236,7 +236,7 @@ def replay(run: str, generation: int, out: str | None) -> None:
         replayed.save(out)
     same = replayed.is_faithful()
     verdict = "the recorded one" if same else "NOT the recorded one: other package builds or processor?"
-    echo(f"{run}: generation {generation}, {replayed.dimension} parameters, digest {replayed.digest[:16]}: {verdict}")
+    echo(f"{run}: generation {generation}, {replayed.dimension:,} parameters, digest {replayed.digest[:16]}: {verdict}")
     end(same)
 
 

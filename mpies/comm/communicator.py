@@ -49,7 +49,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def broadcast(self, arrays: Sequence[Array] | None) -> list[Array]:
-        """Rank 0's vectors (at most 15) on every rank; the argument of other ranks is ignored."""
+        """Rank 0's vectors (1 to 15) on every rank; the argument of other ranks is ignored."""
 
     def broadcast_int(self, number: int | None) -> int:
         """Rank 0's whole number on every rank; None counts as 0."""
@@ -79,10 +79,10 @@ class Communicator(ABC):
         """
 
     @abstractmethod
-    def allocate_shared(self, count: int, dtype: npt.DTypeLike) -> Array:
+    def allocate_shared(self, count: int, dtype: npt.DTypeLike, key: str = "noise.size") -> Array:
         """A vector (count,) in memory that all ranks of a node share; its content is undefined.
 
-        Raises NotEnoughSharedMemory.
+        key: of the config, to be lowered where the memory does not suffice.  Raises NotEnoughSharedMemory.
         """
 
     @abstractmethod
@@ -100,8 +100,8 @@ class Communicator(ABC):
     def work_counter(self, total: int) -> WorkCounter:
         """A counter that hands out 0 .. total-1 among the ranks.
 
-        Counters are recycled: a collective operation must separate this call from the use of the counter that was
-        made three calls ago.
+        Counters are recycled.  No rank may still use a counter that was made SLOTS / 2 calls ago (of
+        mpies.comm.work_counter), so a collective operation must separate the two.
         """
 
     @abstractmethod
@@ -127,11 +127,18 @@ class Communicator(ABC):
 
     @abstractmethod
     def split(self, group: int) -> "Communicator":
-        """A communicator of those ranks that give the same number, in their order; its loss of a rank is its own."""
+        """A communicator of those ranks that give the same number, in their order.
+
+        When it loses a rank, the other communicators of the split do not notice.
+        """
 
     @abstractmethod
     def repair(self) -> str:
-        """After RankLost: go on with the ranks that are left, renumbered.  Returns who was lost, in words."""
+        """After RankLost: go on with the ranks that are left, renumbered.
+
+        Returns who was lost, in words; '' where all ranks are alive.  Raises RuntimeError the third time in a row that
+        nobody was lost.
+        """
 
     @abstractmethod
     def abort(self, code: int) -> None:

@@ -87,8 +87,8 @@ class Guarded(Communicator):
     def gather_blocks(self, block: Array, bounds: npt.NDArray[np.int64]) -> Array | None:
         return self._check().gather_blocks(block, bounds)
 
-    def allocate_shared(self, count: int, dtype: npt.DTypeLike) -> Array:
-        return self._check().allocate_shared(count, dtype)
+    def allocate_shared(self, count: int, dtype: npt.DTypeLike, key: str = "noise.size") -> Array:
+        return self._check().allocate_shared(count, dtype, key)
 
     def open_node_file(self) -> int:
         return self._check().open_node_file()

@@ -25,10 +25,11 @@ def find_limits(
                 if not folder.is_relative_to(base):
                     break
                 memory += _read_numbers(folder / "memory.max") + _read_numbers(folder / "memory.limit_in_bytes")
-                quota = _read_numbers(folder / "cpu.max")  # microseconds in each period, and its length
-                quota = quota or _read_numbers(folder / "cpu.cfs_quota_us") + _read_numbers(
-                    folder / "cpu.cfs_period_us"
-                )
+                # Microseconds in each period, and its length.
+                quota = _read_numbers(folder / "cpu.max") or [
+                    *_read_numbers(folder / "cpu.cfs_quota_us"),
+                    *_read_numbers(folder / "cpu.cfs_period_us"),
+                ]
                 if len(quota) == 2 and quota[0] > 0:
                     processors.append(quota[0] / quota[1])
     memory = [bound for bound in memory if bound < 2**60]  # version 1 writes "no limit" as a huge number

@@ -192,13 +192,13 @@ class MPICommunicator(Communicator):
             self._world.Gatherv(_bytes(part), receive, ROOT)
         return whole
 
-    def allocate_shared(self, count: int, dtype: npt.DTypeLike) -> Array:
-        window, vector = self._allocate(count, dtype)
+    def allocate_shared(self, count: int, dtype: npt.DTypeLike, key: str = "noise.size") -> Array:
+        window, vector = self._allocate(count, dtype, key)
         self._windows.append(window)  # kept: the memory lives as long as the window
         return vector
 
     @_survivable
-    def _allocate(self, count: int, dtype: npt.DTypeLike) -> tuple[Any, Array]:
+    def _allocate(self, count: int, dtype: npt.DTypeLike, key: str) -> tuple[Any, Array]:
         size = int(count) * np.dtype(dtype).itemsize
         if not size:
             return None, np.zeros(0, dtype)
@@ -206,7 +206,7 @@ class MPICommunicator(Communicator):
         if short:
             raise NotEnoughSharedMemory(
                 f"/dev/shm of a node is too small for {size / 2**20:.0f} MB of shared memory, by {short / 2**20:.0f} "
-                "MB: lower noise.size, or give the container a larger /dev/shm (a memory volume, --shm-size)"
+                f"MB: lower {key}, or give the container a larger /dev/shm (a memory volume, --shm-size)"
             )
         window = self._mpi.Win.Allocate_shared(size if self.node_rank == 0 else 0, 1, comm=self._node)
         memory, _ = window.Shared_query(0)

@@ -11,11 +11,10 @@ def kill_with_variable(name: str, value: str) -> list[int]:
 
     Returns their process numbers.
     """
-    wanted, killed = f"{name}={value}".encode(), []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        pid = int(path.parent.name)
-        with contextlib.suppress(OSError):
-            if pid != os.getpid() and wanted in path.read_bytes().split(b"\0"):
+    killed = []
+    for pid in _processes():
+        if pid != os.getpid() and f"{name}={value}" in _variables(pid):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
     return killed
@@ -27,23 +26,27 @@ def variable_of_children(pid: int, name: str) -> list[str]:
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             children += path.read_text().split()
-    found = []
-    for child in children:
-        with contextlib.suppress(OSError):  # it has ended meanwhile, or is another program, such as ssh
-            words = Path(f"/proc/{child}/environ").read_bytes().decode(errors="replace").split("\0")
-            found += [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
-    return found
+    words = [word for child in children for word in _variables(int(child))]
+    return [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
 
 
 def variables_with(name: str, value: str) -> list[dict[str, str]]:
     """The environments, each as names to values, of this user's processes that have a variable of this value."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            words = path.read_bytes().decode(errors="replace").split("\0")
-            if f"{name}={value}" in words:
-                found.append(dict(word.split("=", 1) for word in words if "=" in word))
-    return found
+    environments = (words for pid in _processes() if f"{name}={value}" in (words := _variables(pid)))
+    return [dict(word.split("=", 1) for word in words if "=" in word) for words in environments]
+
+
+def _processes() -> list[int]:
+    """The numbers of all processes of this host."""
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+
+
+def _variables(pid: int) -> list[str]:
+    """The environment of a process as NAME=VALUE; [] where it has ended or belongs to another user."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
 
 
 def process_start(pid: int) -> int | None:

@@ -38,11 +38,11 @@ class Serial(Communicator):
     def gather_blocks(self, block: Array, bounds: npt.NDArray[np.int64]) -> Array:
         return block
 
-    def allocate_shared(self, count: int, dtype: npt.DTypeLike) -> Array:
+    def allocate_shared(self, count: int, dtype: npt.DTypeLike, key: str = "noise.size") -> Array:
         try:
             return np.empty(count, dtype)
         except MemoryError:
-            raise NotEnoughSharedMemory(f"{count:,} numbers do not fit into memory: lower noise.size") from None
+            raise NotEnoughSharedMemory(f"{count:,} numbers do not fit into memory: lower {key}") from None
 
     def open_node_file(self) -> int:
         return os.memfd_create("mpies")

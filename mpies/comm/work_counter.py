@@ -30,7 +30,8 @@ class WorkCounter:
     def left(self) -> int:
         """How many numbers are free now.
 
-        Before the first `take` of this rank it is all of them, so that a rank that comes late begins with as many.
+        Before this rank's first `take` all count as free, so that a rank that comes late begins with as many rollouts
+        as the others did.
         """
         if self._left and self._has_taken:
             self.take(0)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from mpies.errors import ConfigError
 from mpies.solvers.options import Options
 
 
@@ -11,6 +12,11 @@ class ConfigType(type(Options)):  # type: ignore[misc]  # the metaclass of pydan
 
     read: Callable[[dict[str, Any]], Any]
 
-    def __call__(cls, **values: Any) -> Any:
+    def __call__(cls, *unnamed: Any, **values: Any) -> Any:
         """The Config of these sections and keys.  Raises ConfigError, in one line."""
+        if unnamed:
+            raise ConfigError(
+                'mpies.Config takes sections by their names, such as environment={"id": "CartPole-v1"}; for a mapping, '
+                "use mpies.Config(**mapping)"
+            )
         return ConfigType.read(values)

@@ -247,9 +247,12 @@ def parse_value(text: str, where: str) -> Any:
     try:
         return yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
+        problem = one_line(error.problem or error.context)
+        # A key without its colon is noticed in the line below it.
+        mark = error.context_mark if error.context == "while scanning a simple key" else error.problem_mark
         line = f" line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{where}:{line} is not valid YAML ({one_line(error.problem or error.context)})") from None
+        cure = "; indent with spaces, not with tabs" if r"'\t'" in problem else ""
+        raise ConfigError(f"{where}:{line} is not valid YAML ({problem}){cure}") from None
     except yaml.reader.ReaderError as error:
         raise ConfigError(
             f"{where}: is not valid YAML (character number {error.position + 1}: {error.reason})"

@@ -41,6 +41,8 @@ _EXAMPLES = {
     "environment": "{id: CartPole-v1}",
     "environment.id": "CartPole-v1",
     "environment.adaptive.start": "100",
+    "tracking.wandb.project": "my-project",
+    "first": "100000",  # of a sweep's halving
     "policy.module": "path/to/file.py:make_policy",
 }
 
@@ -64,6 +66,10 @@ def explain(error: ValidationError, where: str, overridden: Sequence[str], model
     subject = text.split(" ", 1)[0]
     if any(f"{key}.".startswith(f"{subject}.") or subject.startswith((f"{key}.", f"{key}[")) for key in overridden):
         where = "the command line"
+    elif problem["type"] == "extra_forbidden":
+        owner = ".".join(map(str, path[:-1]))
+        if f"{owner}.kind" in overridden:  # the rest of the file's section is for another kind
+            text += f"; write {owner}=KIND in place of {owner}.kind=KIND to drop the section's other keys"
     return f"{where}: {one_line(text)}"
 
 
@@ -142,8 +148,10 @@ def _describe_choice(name: str, choices: list[str], value: Any) -> str:
 
 
 def _nearest_key(model: type[Options], name: str) -> str:
-    """A hint for an unknown key: its longer form, else the same key of other kinds or of another section, else the
-    nearest, else all there are.
+    """A hint for an unknown key.
+
+    The first of these that exists: its longer form, the same key of other kinds or of another section, the only key
+    that begins like it, the nearest, all keys of the section.
     """
     section, _, key = name.rpartition(".")
     start = f"{section}." if section else ""
@@ -162,7 +170,8 @@ def _nearest_key(model: type[Options], name: str) -> str:
     if having:
         path = having[0][0]
         return f"did you mean {path}.{key}?" if path else f"did you mean {key}?"
-    close = difflib.get_close_matches(key, model.model_fields, n=1)
+    begun = [known for known in model.model_fields if known.startswith(key)] if len(key) > 2 else []
+    close = begun if len(begun) == 1 else difflib.get_close_matches(key, model.model_fields, n=1)
     if close:
         return f"did you mean {start}{close[0]}?"
     return f"{section or 'the top level'} has {', '.join(model.model_fields)}"

@@ -8,7 +8,7 @@ this environment and nothing else.
 import difflib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,11 @@ def find_nearest(name: str, known: Iterable[str]) -> list[str]:
     matches = difflib.get_close_matches(name, list(known))
     matches = [one for one in matches if one == matches[0] or base_of(one) not in matches or base_of(one) == one]
     return [one for one in matches if len(name) <= 2 * len(one) - 1]  # "absent" does not mean "ant"
+
+
+def tell_nearest(near: Sequence[str]) -> str:
+    """What an error says of the names that `find_nearest` has found; '' without any."""
+    return f"the nearest are {', '.join(near)}" if len(near) > 1 else f"the nearest is {near[0]}" if near else ""
 
 
 def base_of(name: str) -> str:
@@ -109,6 +114,8 @@ def find_config(name_or_path: str | Path) -> Path:
     beside = {file.stem: str(path.with_name(file.name)) for file in sorted(absolute(path).parent.glob("*.y*ml"))}
     known = {name: name for name in recipes} | beside
     near = [known[name] for name in find_nearest(path.stem, known)]
-    cure = f"the nearest are {', '.join(near)}" if len(near) > 1 else f"the nearest is {near[0]}" if near else ""
-    cure = cure or f"give the path of a YAML file, an environment's id, or a recipe's name: {', '.join(recipes)}"
+    cure = (
+        tell_nearest(near)
+        or f"give the path of a YAML file, an environment's id, or a recipe's name: {', '.join(recipes)}"
+    )
     raise ConfigError(f"{path}: cannot be read (No such file or directory); {cure}")

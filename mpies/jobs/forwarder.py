@@ -11,6 +11,7 @@ from typing import IO
 from mpies.comm import mpiexec
 
 _DASHES = re.compile(r"-{74}\s*")  # how Open MPI begins and ends its reports; a user's line is mostly of other length
+_LONGEST = 100  # lines of such a report; longer ones begin with a user's line of dashes, and are not held back
 # How mpirun reports an exit code that is not 0, a rank that ended the job, and a lost host, which is reported better
 # here; what it warns of where ranks may be lost; and a barrier that some are in while one is lost, which we report.
 _NOISE = (
@@ -38,8 +39,10 @@ class Forwarder(threading.Thread):
             is_noise = any(noise in line for noise in _NOISE)
             if _DASHES.fullmatch(line) or block:
                 block.append(line)
-                if len(block) > 1 and _DASHES.fullmatch(line):
-                    self._write([] if any(noise in part for noise in _NOISE for part in block) else block)
+                is_over = len(block) > 1 and _DASHES.fullmatch(line)
+                if is_over or len(block) > _LONGEST:
+                    is_left_out = is_over and any(noise in part for noise in _NOISE for part in block)
+                    self._write([] if is_left_out else block)
                     block = []
             elif not is_noise and (line.strip() or not was_noise):
                 self._write([line])

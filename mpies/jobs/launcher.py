@@ -1,12 +1,16 @@
 """What starts the ranks of a job: mpirun on this host or on others, or srun in a Slurm job."""
 
+import contextlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 
 from mpies.comm import mpiexec
 from mpies.errors import ConfigError
@@ -117,6 +121,29 @@ def find_version(program: str) -> tuple[int, ...]:
         return ()
     found = re.search(r"Open MPI\D*(\d+)\.(\d+)\.(\d+)", done.stdout)
     return tuple(map(int, found.groups())) if found else ()
+
+
+def explain_no_start() -> str:
+    """Why mpirun may have started no rank, in one line; '' where that is not known."""
+    folder = os.environ.get("TMPDIR", "/tmp")
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(4096))
+    except OSError as error:
+        return (
+            f"mpirun cannot write its temporary files to {folder} ({error.strerror}); make room there, or name another "
+            "folder with TMPDIR"
+        )
+    return ""
+
+
+def remove_folder_of(mpirun: int) -> None:
+    """Remove the folder that a killed mpirun of Open MPI has left: one with the same process number would be refused.
+
+    mpirun: its process number.
+    """
+    with contextlib.suppress(OSError):  # there may be no folder for temporary files that can be written
+        shutil.rmtree(Path(tempfile.gettempdir(), f"ompi.{mpirun}"), ignore_errors=True)
 
 
 def find_slurm_launcher(hosts: Sequence[Host], wanted: str = "auto") -> Launcher:

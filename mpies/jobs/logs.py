@@ -119,7 +119,8 @@ def print_error(message: str, error: Exception | None = None) -> None:
     """Print on standard error why this process ends.  error: a user's mistake; a line of JSON names its class."""
     message, values = escape(message), {"error": type(error).__name__} if error else {}
     line = format_entry("ERROR", message, values) if is_json_wanted() else f"mpies: {message}"
-    print(line + "\n", end="", file=sys.stderr, flush=True)  # in one piece: what mpirun prints must not follow it
+    with contextlib.suppress(OSError):  # its disk may be full, and the caller still has all ranks to end
+        print(line + "\n", end="", file=sys.stderr, flush=True)  # in one piece: what mpirun prints must not follow it
 
 
 def report(severity: str, message: str, run: Path | None) -> None:

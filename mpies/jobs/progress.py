@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mpies.config.schema import StopSection
-from mpies.runs.contents.metrics import read_metrics
+from mpies.runs.contents.metrics import parse_count, read_metrics
 from mpies.runs.lock import LOCK_FILE
 
 RECENT = 5  # generations whose mean length counts
@@ -34,7 +34,7 @@ class RunProgress:
 
     def length(self) -> int:
         """Bytes of all metrics.csv; it grows with each generation."""
-        return sum(_size(run / "metrics.csv") for run in self.runs)
+        return sum(_size_and_time(run / "metrics.csv")[0] for run in self.runs)
 
     def generations(self) -> int:
         """Generations on record, of all runs: they may follow one another."""
@@ -68,22 +68,29 @@ class RunProgress:
 
     def current(self) -> Path | None:
         """The run that is being written, or was last; None before the first generation."""
-        begun = [run for run in self.runs if _size(run / "metrics.csv")]
-        return max(begun, key=lambda run: (run / "metrics.csv").stat().st_mtime, default=None)
+        return self._newest()[1]
 
     def written_at(self) -> float:
         """When the newest generation came on record, as time.time(); 0 before the first."""
-        run = self.current()
-        with contextlib.suppress(OSError):
-            return (run / "metrics.csv").stat().st_mtime if run else 0.0
-        return 0.0
+        return self._newest()[0]
+
+    def _newest(self) -> tuple[float, Path | None]:
+        """When the newest generation came on record, and of which run; 0 and None before the first."""
+        newest: tuple[float, Path | None] = 0.0, None
+        for run in self.runs:
+            size, moment = _size_and_time(run / "metrics.csv")
+            if size and (newest[1] is None or moment > newest[0]):
+                newest = moment, run
+        return newest
 
 
-def _size(path: Path) -> int:
+def _size_and_time(path: Path) -> tuple[int, float]:
+    """Bytes of a file, and the time.time() at which it was written; 0 and 0 where there is none."""
     try:
-        return os.stat(path).st_size
+        status = os.stat(path)
     except OSError:
-        return 0
+        return 0, 0.0
+    return status.st_size, status.st_mtime
 
 
 @dataclass(frozen=True)
@@ -105,23 +112,26 @@ def recent_pace(run: Path, stop: StopSection) -> tuple[Pace, int] | None:
     """The Pace of a run, and on how many ranks; None before two generations since a rank 0 last began to write it."""
     rows = recent_rows(run)
     pace = pace_of(rows, stop)
-    return None if pace is None else (pace, int(rows[-1]["ranks"]))
+    return None if pace is None else (pace, max(1, parse_count(rows[-1]["ranks"])))
 
 
 def pace_of(rows: Sequence[Mapping[str, Any]], stop: StopSection) -> Pace | None:
-    """The Pace of rows of metrics.csv; None of fewer than two."""
+    """The Pace of rows of metrics.csv; None of fewer than two, and where a cell is damaged."""
     rows = rows[-RECENT - 1 :]
     if len(rows) < 2:
         return None
     first, last = rows[0], rows[-1]
-    count = int(last["generation"]) - int(first["generation"])
-    seconds = (float(last["seconds"]) - float(first["seconds"])) / count
-    steps = (int(last["steps"]) - int(first["steps"])) / count
+    try:
+        count = int(last["generation"]) - int(first["generation"])
+        seconds = (float(last["seconds"]) - float(first["seconds"])) / count
+        steps = (float(last["steps"]) - float(first["steps"])) / count
+    except (ValueError, ZeroDivisionError):
+        return None
     left = [float(stop.generations - int(last["generation"]))]
     if stop.seconds is not None:
         left.append((stop.seconds - float(last["seconds"])) / max(seconds, 1e-9))
     if stop.steps is not None:
-        left.append((stop.steps - int(last["steps"])) / max(steps, 1))
+        left.append((stop.steps - float(last["steps"])) / max(steps, 1))
     return Pace(int(last["generation"]), seconds, max(0.0, min(left)))
 
 

@@ -22,11 +22,13 @@ TEARDOWN = 10.0  # seconds that mpirun may take to end when no rank writes any m
 class Start:
     """One start of the ranks.
 
-    hosts: None for this host alone.  began: time.time().  writer, finished: of the runs before it.
-    measured: by Goal.measure before it.
-    cause: why there is a start after the first one, '' for the first.  stopped_at: time.time() of the last generation
-    before it.  length: of the runs when its rank 0 began to write; None before.  first_row: time.time() of its first
-    generation; 0 before.  code: that the ranks ended with; None before.
+    hosts: None for this host alone.  ranks: their number.  began: time.time() when it began.
+    writer, finished, measured: what RunProgress.writer, RunProgress.finished and Goal.measure returned before it.
+    cause: why there is a start after the first one; '' for the first.
+    stopped_at: time.time() of the last generation before it.
+    length: RunProgress.length when its rank 0 began to write; None before.
+    first_row: time.time() of its first generation; 0 before.
+    code: the exit code that the ranks ended with; None before.
     """
 
     hosts: list[Host] | None

@@ -27,7 +27,7 @@ from mpies.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR,
 from mpies.jobs import logs
 from mpies.jobs.forwarder import Forwarder, write_lines
 from mpies.jobs.goal import Goal, RunsFinished
-from mpies.jobs.launcher import Launcher, Mpirun, find_slurm_launcher
+from mpies.jobs.launcher import Launcher, Mpirun, explain_no_start, find_slurm_launcher, remove_folder_of
 from mpies.jobs.machines.answers import JOB
 from mpies.jobs.machines.hosts import RESTARTS, Host, Where, find_source, names_of
 from mpies.jobs.machines.placement import Placement, TooFewHosts, count_ranks, missing_in
@@ -37,14 +37,12 @@ from mpies.paths import absolute
 from mpies.runs.files import default_out
 from mpies.runs.opening import check_directory
 
+LOCAL = Where()
 FRUITLESS = 2  # starts in a row, where several hosts are named, that may make no generation although hosts answer
 PATIENCE = 5.0  # seconds that mpirun has to end after SIGTERM
 DRAIN = 0.5  # seconds that its last lines have to come through the pipe
 PAUSE = 2.0  # seconds before mpirun is tried again where it started no rank, and twice as many before the third time
 POLL = 0.1  # seconds between two looks at signals and at the run
-
-
-LOCAL = Where()
 
 
 class Supervisor:
@@ -82,6 +80,7 @@ class Supervisor:
         self.output: int | None = None
         self.write: Callable[[Iterable[str]], object] = write_lines
         self._process: subprocess.Popen[str] | None = None
+        self._wanted: list[Host] = []  # hosts of a larger start, for which the ranks have been asked to stop
         self._signals = 0  # that have arrived, and calls of `stop`
         self.received: list[int] = []
         self._looker = ThreadPoolExecutor(1)  # asks hosts while ranks run
@@ -175,6 +174,8 @@ class Supervisor:
         except TooFewHosts as error:
             self._report("ERROR", f"{error}; nothing is lost, the same command continues from generation {newest}")
             return REQUEUE
+        if self._signals:  # they came while hosts were asked
+            return REQUEUE
         if code == REQUEUE:
             return self._start(hosts, f"the return of {names_of(missing_in(start.hosts, larger))}", stopped_at)
         lost = missing_in(hosts, start.hosts)
@@ -201,7 +202,7 @@ class Supervisor:
         ranks = count_ranks(hosts) if hosts else self._ranks
         now = Start(hosts, ranks, time.time(), self._progress.writer(), self._progress.finished())
         now.cause, now.stopped_at, now.measured = cause, stopped_at, self._goal.measure()
-        if hosts or cause:
+        if (hosts or cause) and not self._signals:
             after = f" after {cause}" if cause else ""
             self._report("INFO", f"starting {now.describe()} by {self._launcher.name}{after}")
         if cause:  # the run is there now, and is meant to go on
@@ -219,7 +220,7 @@ class Supervisor:
             time.sleep(attempt * PAUSE)
             if attempt and self._placement and start.hosts and not self._placement.all_answer(start.hosts):
                 break  # a host is lost; the next start is without it
-            self._wanted: list[Host] = []  # hosts of a larger start that the ranks make room for
+            self._wanted = []
             start.began = time.time()
             self._process = process = subprocess.Popen(
                 self._launcher.command(start.hosts, start.ranks, self._arguments),
@@ -235,14 +236,23 @@ class Supervisor:
             assert process.stderr
             errors = Forwarder(process.stderr, self.write)
             errors.start()
-            code = start.code = self._wait(process, start)
+            try:
+                code = start.code = self._wait(process, start)
+            except BaseException:
+                self._end(process, FAILED)  # nobody would look after the ranks any more
+                raise
+            finally:
+                remove_folder_of(process.pid)
             is_final = code in (USER_ERROR, FAILED_FOR_GOOD, REQUEUE)
-            is_own = not is_final and code not in (FINISHED, FAILED)  # code of mpirun, not of a rank
+            is_of_mpirun = not is_final and code not in (FINISHED, FAILED)  # and not of a rank
             has_ended_well = is_final or self._exit_code(start) is not None
             is_killed = process.returncode < 0
             self._drain(errors, may_have_lost=start.hosts is not None and (is_killed or not has_ended_well))
-            if self._signals or start.length is not None or not (errors.never_began or (start.hosts and is_own)):
+            has_begun = start.length is not None or not (errors.never_began or (start.hosts and is_of_mpirun))
+            if self._signals or has_begun:
                 break
+        if errors.never_began and (why := explain_no_start()):
+            self._report("ERROR", why)
         return code if code >= 0 else 128 - code  # of a killed mpirun, as shells have it
 
     def _drain(self, errors: Forwarder, may_have_lost: bool) -> None:

@@ -25,11 +25,11 @@ class CompositeHead:
     def __init__(self, options: PolicyOptions, action: Composite) -> None:
         self.options, self.action = options, action
         self.heads = [Head(_options_of(part, options), part, number) for number, part in enumerate(action.parts)]
-        for name, cure in (("bins", ""), ("action_noise", ""), ("sampling", "another, or ")):
+        for name, cure in (("bins", "remove it"), ("action_noise", "remove it"), ("sampling", "use another, or none")):
             given = getattr(options, name)
             if given and given != "none" and all(getattr(head.options, name) != given for head in self.heads):
                 raise ValueError(
-                    f"policy.{name} {given} fits none of the {len(self.heads)} parts of the action; use {cure}none"
+                    f"policy.{name} {given} fits none of the {len(self.heads)} parts of the action; {cure}"
                 )
         self.width = sum(head.width for head in self.heads)
         self.deviations = tuple(count for head in self.heads for count in head.deviations)

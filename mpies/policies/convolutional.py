@@ -18,7 +18,7 @@ from mpies import kernels
 from mpies.policies.base import Block, Policy, PolicyProblem
 from mpies.policies.exported import ACTIVATIONS, ImageNetwork, dense
 from mpies.policies.network import Network
-from mpies.policies.options import PolicyOptions
+from mpies.policies.options import Activation, PolicyOptions
 from mpies.solvers.options import Count, Flag
 
 _FRAMES = 16  # reference images that are computed at a time
@@ -37,9 +37,7 @@ class ConvolutionalOptions(PolicyOptions):
         [[16, 8, 4], [32, 4, 2]], description="each layer: number of filters, their size and their stride in pixels"
     )
     hidden: list[Count] = Field([256], description="units of each dense hidden layer")
-    activation: Literal["tanh", "relu", "lrelu", "elu", "linear"] = Field(
-        "relu", description="activation of the hidden layers"
-    )
+    activation: Activation = Field("relu", description="activation of the hidden layers")
     batch_normalization: Flag = Field(True, description="virtual batch normalisation of the hidden layers")
     reference: Count = Field(64, description="number of images in the reference batch")
     normalize_observations: Flag = Field(

@@ -12,7 +12,7 @@ from mpies import kernels
 from mpies.policies.base import Block, Policy
 from mpies.policies.exported import ACTIVATIONS, PerceptronNetwork
 from mpies.policies.network import Network
-from mpies.policies.options import PolicyOptions
+from mpies.policies.options import Activation, PolicyOptions
 from mpies.solvers.options import Count, Flag
 
 
@@ -21,9 +21,7 @@ class MLPOptions(PolicyOptions):
 
     kind: Literal["mlp"] = "mlp"
     hidden: list[Count] = Field([64, 64], description="units of each hidden layer")
-    activation: Literal["tanh", "relu", "lrelu", "elu", "linear"] = Field(
-        "tanh", description="activation of the hidden layers"
-    )
+    activation: Activation = Field("tanh", description="activation of the hidden layers")
     bias: Flag = Field(True, description="whether layers have a bias")
 
 

@@ -10,6 +10,8 @@ from mpies.solvers.options import Flag, Fraction, NonNegative, Options, Positive
 
 MOST_BINS = 1_000_000
 
+Activation = Literal["tanh", "relu", "lrelu", "elu", "linear"]
+
 
 class PolicyOptions(Options):
     """Keys of every policy."""

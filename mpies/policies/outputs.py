@@ -24,9 +24,10 @@ Part = Discrete | Continuous | Binary
 class Head:
     """The last part of a policy, which turns outputs into actions, or into a part of composite actions.
 
-    width: number of outputs.  deviations: (a,) if it has so many log deviations as parameters of its own, else ().
+    width: number of outputs.
+    deviations: (a,) if each of the a numbers of an action has a log deviation that is trained, else ().
     is_choice: whether an action is chosen among values, each with an output of its own, or 0 or 1 by an output's sign.
-    values: (a, k) of bins, that each number of an action may take where nothing is left to chance.
+    values: with bins, (a, k) the values that each number of an action may take in an evaluation.
     is_random: whether actions are drawn in training.
 
     number: of the part; each draws other random numbers.

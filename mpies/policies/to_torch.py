@@ -57,10 +57,11 @@ class TorchPolicy(nn.Module):
                 f"policy.kind {kind} with {actions} actions cannot become a torch module; supported: mlp, lstm, gru, "
                 "elman or torch, with Discrete or Box actions"
             )
+        other = "" if isinstance(policy, Torch) else ", or export it as .py or .npz"
         for name in ("bins", "time_input"):
             if getattr(options, name) is not None:
                 raise PolicyProblem(
-                    f"a policy with policy.{name} cannot become a torch module; remove the key or call mpies'"
+                    f"a policy with policy.{name} cannot become a torch module; train without this key{other}"
                 )
         if normalization is None:
             normalization = np.stack([np.zeros(policy.inputs), np.ones(policy.inputs)])

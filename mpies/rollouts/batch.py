@@ -14,7 +14,7 @@ class Parameters(Protocol):
     """Where the player takes the parameters of a rollout's policy from."""
 
     def write(self, rollout: int, out: npt.NDArray[np.float32]) -> Sequence[float]:
-        """Write the parameters of a rollout's member into `out` (d,); returns what the solver wants to know of it."""
+        """Write the parameters of a rollout's member into `out` (d,).  Returns its payload, as Solver.write does."""
 
 
 @dataclass(frozen=True)

@@ -80,25 +80,29 @@ class EpisodePlayer:
         self.clip = np.float32(clip)
         self.observations = np.zeros((slots, size), np.float32)
         self.inputs = np.zeros((slots, size), np.float32)  # normalised observations
+        # Mean and standard deviation of observations.
         self.centres, self.scales = np.zeros((slots, size), np.float32), np.ones((slots, size), np.float32)
         self.sums = np.zeros((slots, 2, size))  # of observations and of their squares
         self.rewards, self.over = np.zeros(slots), np.zeros(slots, bool)  # of the newest step
-        self.totals, self.signs = np.zeros(slots), np.zeros(slots)
-        self.begun, self.rollouts, self.limits = (np.zeros(slots, np.int64) for _ in range(3))
+        self.totals, self.signs = np.zeros(slots), np.zeros(slots)  # sums of rewards, and of their signs
+        self.begun = np.zeros(slots, np.int64)  # what `step` was when each episode began
         self.since = np.zeros(slots)  # time at which each episode began
-        self.sampled = np.zeros(slots, bool)
-        self.open_batches = np.empty(slots, object)
-        self.places = np.zeros(slots, np.int32)
+        self.limits = np.zeros(slots, np.int64)  # steps after which each episode ends
+        self.rollouts = np.zeros(slots, np.int64)  # the number of each episode in its RolloutBatch
+        self.sampled = np.zeros(slots, bool)  # whether its observations are summed
+        self.open_batches = np.empty(slots, object)  # the _OpenBatch of each episode
+        self.places = np.zeros(slots, np.int32)  # the place of each episode in that
         self.per_slot: tuple[npt.NDArray[Any], ...] = (
             *(self.stack, self.observations, self.centres, self.scales, self.sums, self.totals, self.signs),
             *(self.begun, self.rollouts, self.limits, self.since, self.sampled, self.open_batches, self.places),
             *self.actor.states,
         )
-        self.active, self.step, self.paused = 0, 0, 0.0
+        self.active, self.step = 0, 0  # step: how many steps this player has made
+        self.left_at = 0.0  # time at which the last call of `play` ended
         self.opened: list[_OpenBatch] = []
         self._own: Sequence[RolloutQueue] = []  # the queues that are played, without the one that is prefetched
         self.stepped: list[_OpenBatch] = []  # those of `opened` that have episodes in slots
-        self._look: Callable[[int, bool], None] = self._look_by_numpy
+        self._observe: Callable[[int, bool], None] = self._observe_by_numpy
         self._score: Callable[[int, int], int] = self._score_by_numpy
         self._loop: StepLoop | None = None
         if kernels.compiled:
@@ -108,7 +112,7 @@ class EpisodePlayer:
             reward_pass = kernels.compiled.RewardPass(
                 self.rewards, self.totals, signs, self.begun, self.limits, self.over
             )
-            self._look, self._score = observation_pass, reward_pass
+            self._observe, self._score = observation_pass, reward_pass
             if self.actor.compiled:
                 self._loop = kernels.compiled.StepLoop(observation_pass, self.actor.compiled, reward_pass)
 
@@ -118,7 +122,7 @@ class EpisodePlayer:
         self._own = own = queues
         queues = [*queues, prefetch] if prefetch else queues
         normalizes = own[0].batch.normalization is not None
-        self.since[: self.active] += stopwatch.now() - self.paused
+        self.since[: self.active] += stopwatch.now() - self.left_at
         with np.errstate(all="ignore"):  # a member may overflow; its return shows it
             while True:
                 before = self.active
@@ -145,7 +149,7 @@ class EpisodePlayer:
                                 for values in self.per_slot:
                                     values[slot] = values[self.active]
                     self._assign_slots()
-        self.paused = stopwatch.now()
+        self.left_at = stopwatch.now()
 
     def drop(self) -> None:
         """Forget the episodes in flight."""
@@ -217,7 +221,7 @@ class EpisodePlayer:
         self._samples = True in self.sampled[: self.active].tolist()
         self._is_compiled = self._loop is not None and self._loop.prepare(self.stepped)
 
-    def _look_by_numpy(self, slots: int, normalizes: bool) -> None:
+    def _observe_by_numpy(self, slots: int, normalizes: bool) -> None:
         """Sum the observations of the first `slots` slots where they are sampled; normalise and clip them all."""
         sampled = np.flatnonzero(self.sampled[:slots])
         values = self.observations[sampled].astype(np.float64)
@@ -243,7 +247,7 @@ class EpisodePlayer:
             any_over = True
         else:
             if normalizes or self._samples:
-                self._look(active, normalizes)
+                self._observe(active, normalizes)
             inputs = (self.inputs if normalizes else self.observations)[:active]
             actions = self.actor(inputs, self.step - self.begun[:active] if self.actor.wants_steps else None)
             for opened in self.stepped:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from mpies.paths import absolute
 
+FULL = (errno.ENOSPC, errno.EDQUOT)  # numbers of the errors that tell of a full disk, or of a quota that is used up
+
 
 def write_atomically(path: str | Path, content: bytes | bytearray, sync: bool = True) -> None:
     """Write a file under another name and rename it when it is complete.  sync: also wait until it is on disk.
@@ -38,6 +40,12 @@ def write_atomically(path: str | Path, content: bytes | bytearray, sync: bool = 
             temporary.unlink(missing_ok=True)
     if sync:
         _sync_folder(path.parent)
+
+
+def explain_refusal(name: str | Path, error: OSError) -> str:
+    """Why a run or a file beside it cannot be written, and the cure, in one line.  name: its path as it was given."""
+    cure = "make room, or choose another --out" if error.errno in FULL else "choose another --out"
+    return f"{name}: cannot be written ({error.strerror}); {cure}"
 
 
 def check_writable(path: str | Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from mpies.comm.processes import process_start
 from mpies.errors import RunLocked
+from mpies.runs.files import write_atomically
 
 LOCK_FILE = "writer.json"  # in the run directory
 GUARD_FILE = ".writer.lock"  # in the run directory, while a job takes or releases the lock
@@ -95,15 +96,14 @@ class Lock:
                 owner = self._read()
                 if owner and owner["token"] != self.token:
                     self.is_held = False
+                if not self.is_held:  # another job has taken the lock, or it was released while this waited
                     return
                 self._write()
 
     def _write(self) -> None:
         """Write a heartbeat; where the disk is full or gone, the next heartbeat tries again."""
-        temporary = self.file.with_name(f".{self.file.name}.{self.token}.tmp")
         with contextlib.suppress(OSError):
-            temporary.write_text(json.dumps({**self._owner, "beat": time.time()}))
-            os.replace(temporary, self.file)
+            write_atomically(self.file, json.dumps({**self._owner, "beat": time.time()}).encode(), sync=False)
 
     def _read(self) -> dict[str, Any] | None:
         """The content of the file; None where it is absent or damaged."""
@@ -173,7 +173,8 @@ def is_lock_file(name: str) -> bool:
 
 def is_owner(values: Any) -> bool:
     """Whether this is the content of a lock file."""
-    return isinstance(values, dict) and {"job", "token", "host", "pid", "start", "boot", "beat"} <= values.keys()
+    names = {"job", "token", "host", "pid", "start", "boot", "beat"}
+    return isinstance(values, dict) and names <= values.keys() and isinstance(values["beat"], (int, float))
 
 
 def is_alive(owner: dict[str, Any]) -> bool:

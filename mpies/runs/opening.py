@@ -7,6 +7,7 @@ from mpies.config.loading import differences, resolved, validate_config
 from mpies.config.schema import Config
 from mpies.errors import ConfigError
 from mpies.paths import absolute
+from mpies.runs.files import explain_refusal
 from mpies.runs.lock import is_lock_file
 from mpies.runs.machine import describe_machine
 from mpies.runs.reader import is_run, read_config, read_machines
@@ -34,7 +35,7 @@ def open_run(
         (run.path / "finished.yaml").unlink(missing_ok=True)
     except OSError as error:
         run.close()
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another --out") from None
+        raise ConfigError(explain_refusal(path, error)) from None
     except BaseException:
         run.close()
         raise

@@ -1,10 +1,11 @@
 """Remove a run directory, unless a process is writing it."""
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
 
-from mpies.errors import RunError, RunLocked, explain_os_error
+from mpies.errors import RunError, RunLocked
 from mpies.paths import absolute
 from mpies.runs.lock import LOCK_FILE, Lock
 from mpies.runs.reader import RunView
@@ -36,8 +37,12 @@ def remove_run(path: str | Path) -> None:
     lock.acquire()
     try:
         folder.rename(hidden)
-        shutil.rmtree(hidden)
+        try:
+            shutil.rmtree(hidden)
+        finally:  # what is left where that fails, or is interrupted, must not stay hidden
+            with contextlib.suppress(OSError):
+                hidden.rename(folder)
     except OSError as error:
-        raise RunError(explain_os_error(error)) from None
+        raise RunError(f"{path}: cannot be removed completely ({error.strerror}); remove the rest by hand") from None
     finally:
         lock.release()

@@ -330,10 +330,12 @@ class RunWriter:
         return not self._is_failing
 
     def close(self) -> None:
-        """End the thread, release the lock, and leave the trackers."""
+        """End the thread, leave the trackers and, last, release the lock: the next job may use the same trackers."""
         self._thread.shutdown()
-        self.lock.release()
-        self._trackers.close(self._reason)
+        try:
+            self._trackers.close(self._reason)
+        finally:
+            self.lock.release()
 
     @contextlib.contextmanager
     def _retrying(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from mpies.comm.together import do_together
 from mpies.config.loading import as_yaml, load_config, validate_config
 from mpies.config.schema import Config
 from mpies.envs.base import VectorEnv
-from mpies.errors import ConfigError
+from mpies.errors import ConfigError, counted
 from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import ALONE, Player, PlayingRanks, RolloutQueue, play_alone
 from mpies.runs.files import check_writable, write_atomically
@@ -350,7 +350,7 @@ def _unwritable(out: str, error: OSError) -> ConfigError:
 def describe(constants: Constants) -> str:
     """The Constants as a table for people."""
     machine, workload, measured = constants.machine, constants.task, constants.measured
-    ranks, nodes = (f"{measured[name]} {name[: None if measured[name] > 1 else -1]}" for name in ("ranks", "nodes"))
+    ranks, nodes = counted(measured["ranks"], "rank"), counted(measured["nodes"], "node")
     lines = [
         f"{ranks} on {nodes}, {measured['processor']}",
         f"{'noise summed by one core':<28} {machine.core_streaming / 1e9:10.2f} GB/s",

@@ -28,7 +28,7 @@ from mpies.solvers.sampling.noise import LINE
 from mpies.training.task import Task
 from mpies.views.pictures.plots import plain_text
 
-MOST_RANKS = 1_000_000  # that a prediction takes; the time that it needs grows with them
+MOST_RANKS = MOST_EPISODES = 1_000_000  # that a prediction takes; the time that it needs grows with them
 FEWEST, MOST = 4, 32  # bounds on the number of generations that a prediction averages
 EPISODES = 20_000  # within these bounds, as many generations as have this many episodes
 SHARES, NEARLY = (0.25, 0.5, 1.0), 0.98  # of overlap that are tried; a share is enough with this part of the best
@@ -152,7 +152,7 @@ def parse_workload(text: str) -> Workload:
         d, n, seconds, variation, *longest = [float(part) for part in text.split(",")]
         if len(longest) > 1:
             raise ValueError
-        return Workload(
+        workload = Workload(
             name=text,
             parameters=d,
             rows=max(1, n // 2),
@@ -166,6 +166,9 @@ def parse_workload(text: str) -> Workload:
             f"{text!r} is not a task: give the path of a config, or PARAMETERS,EPISODES,SECONDS,VARIATION[,LONGEST] "
             "such as 166673,10000,1,0.5,2"
         ) from None
+    if workload.episodes > MOST_EPISODES:
+        raise ConfigError(f"{text!r}: a generation may have at most {MOST_EPISODES:,} episodes here; give fewer")
+    return workload
 
 
 def find_workload(task: str, overrides: Sequence[str], constants: Constants) -> Workload:
@@ -368,7 +371,7 @@ def draw_plot(path: str | Path, workload: Workload, pairs: Sequence[tuple[Predic
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigError("--plot needs a package that is not installed; pip install matplotlib") from None
+        raise ConfigError('--plot needs a package that is not installed: pip install "mpies[plots]"') from None
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     ranks = [pair[0].ranks for pair in pairs]
@@ -380,5 +383,6 @@ def draw_plot(path: str | Path, workload: Workload, pairs: Sequence[tuple[Predic
     axes.legend()
     try:
         figure.savefig(absolute(path), dpi=120)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--plot {path}: cannot be written ({error})") from None
+    except (OSError, ValueError) as error:  # ValueError: a format that matplotlib does not write
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"--plot {path}: cannot be written ({reason}); give another file") from None

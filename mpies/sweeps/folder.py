@@ -21,7 +21,7 @@ from mpies.config.loading import as_yaml, differences, read_yaml
 from mpies.config.schema import Config, is_free
 from mpies.errors import ConfigError, RunLocked, escape, printable
 from mpies.paths import absolute
-from mpies.runs.files import write_atomically
+from mpies.runs.files import explain_refusal, write_atomically
 from mpies.runs.lock import LOCK_FILE, STALE, Lock, guarded
 from mpies.runs.reader import RunView
 from mpies.sweeps.halving import Halving
@@ -33,13 +33,14 @@ from mpies.sweeps.trials import Sweep, Trial, read_sweep
 STATES = ("new", "running", "stopped", "waiting", "dropped", "finished", "failed")
 ENDED = ("dropped", "finished", "failed")
 SWEEP_FILE, FAILURES, GUARD_FILE = "sweep.yaml", "failures", ".sweep.lock"
+DIVISION = ".division-"  # how the names of files begin by which a job requests that its ranks are divided anew
 LOOK = 0.5  # seconds between two looks for heartbeats
 
 
 class SweepFolder:
     """The folder of a sweep.
 
-    path: as an absolute path.  name: the same as it was given.  job: what the locks of its trials' runs are held by.
+    path: as an absolute path.  name: the same as it was given.  job: the name under which trials are locked.
     With a sampler, raises ConfigError where the folder holds something else than this sweep.
     """
 
@@ -117,7 +118,7 @@ class SweepFolder:
                     self.proposals.write()
             (self.path / FAILURES).mkdir(exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"{self.name}: cannot be written ({error.strerror}); choose another --out") from None
+            raise ConfigError(explain_refusal(self.name, error)) from None
         if retries:
             self.forget_failures()
 
@@ -192,7 +193,7 @@ class SweepFolder:
         return found
 
     def list_abandoned(self, most: int | None = None) -> list[int]:
-        """What `list_left` returns once it is certain which of the trials under way have lost their job.
+        """What `list_left` returns, after a wait in which the jobs of all trials under way show whether they live.
 
         For STALE seconds, the lock of a job that died on another host or in another container looks like that of a
         live one.  But a live one writes heartbeats.
@@ -228,15 +229,16 @@ class SweepFolder:
         """Whether the trials that are being trained may bring new work when they end."""
         return bool((self.halving and self.halving.budget is not None) or (self.proposals and self.proposals.left))
 
-    def remove_locks(self, job: str) -> None:
-        """Remove the locks that a job has left which has ended, wherever its ranks were.  job: how its name begins.
+    def remove_leftovers(self, job: str) -> None:
+        """Remove what a job has left that has ended: locks and requests for a division.  job: how its name begins.
 
-        On another host a lock without an owner would count as held for a while.
+        A lock that a rank has left on another host would count as held for a while.
         """
-        for trial in self.trials:
-            view = RunView(self.path / trial.name)
-            if str(view.writer().get("job", "")).startswith(job):
-                (view.folder / LOCK_FILE).unlink(missing_ok=True)
+        views = (RunView(self.path / trial.name) for trial in self.trials)
+        locks = [view.folder / LOCK_FILE for view in views if str(view.writer().get("job", "")).startswith(job)]
+        for file in (*locks, *self.path.glob(f"{DIVISION}{job}*")):
+            with contextlib.suppress(OSError):  # the disk may be read-only
+                file.unlink()
 
     def find(self, number: int) -> Trial:
         """The trial of a number that a rank of this job has taken."""
@@ -255,7 +257,7 @@ class SweepFolder:
                     self.trials = self.sweep.list_proposed(self.proposals.batches)
 
     def has_work(self) -> bool:
-        """Whether there is a trial that nobody trains, or will be without another job's help."""
+        """Whether something is left that no job trains: a trial, or what comes when the trials so far have ended."""
         self.refresh()
         states = {self.state(trial) for trial in self.trials}
         return bool(states & {"new", "stopped"}) or (self.may_grow and "running" not in states)

@@ -13,7 +13,7 @@ from typing import Any
 
 from mpies.config.schema import StopSection
 from mpies.errors import ConfigError
-from mpies.runs.contents.metrics import read_metrics
+from mpies.runs.contents.metrics import parse_count, parse_number, read_metrics
 from mpies.runs.reader import RunView
 from mpies.sweeps.trials import HalvingOptions, Sweep, Trial
 from mpies.training.control import rule_that_holds
@@ -109,7 +109,7 @@ class Halving:
         return self._score(trial) is not None
 
     def is_complete(self, trial: Trial) -> bool:
-        """Whether a trial that has ended asks for no more, but of later rungs: a stop rule may have been changed."""
+        """Whether a trial that has ended is complete, apart from later rungs: a stop rule may have been changed."""
         reason = RunView(self._folder / trial.name).finished().get("reason")
         rows, clock = self._read(trial)
         if reason == self.options.unit or not rows:  # `_find_score` knows whether it goes on
@@ -165,7 +165,7 @@ class Halving:
             column = "generation" if self.options.unit == "generations" else "steps"
             texts, clock = read_metrics(view.folder), Clock()
             for row in texts[-1:]:
-                clock = Clock(int(row["generation"]), 0, int(row["steps"]), float(row["seconds"]))
-            rows = [(int(row[column]), float(row["eval_mean"] or math.nan)) for row in texts]
+                clock = Clock(int(row["generation"]), 0, parse_count(row["steps"]), parse_number(row["seconds"], 0.0))
+            rows = [(parse_count(row[column]), parse_number(row["eval_mean"])) for row in texts]
             self._rows[trial.name] = stamp, rows, clock
         return self._rows[trial.name][1:]

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mpies.config.loading import as_yaml, read_yaml
-from mpies.runs.contents.metrics import read_metrics
+from mpies.errors import ConfigError
+from mpies.runs.contents.metrics import parse_number, read_metrics
 from mpies.runs.files import write_atomically
 from mpies.runs.reader import RunView
 from mpies.sweeps.sampler import Batch, Sampler
@@ -44,12 +45,19 @@ class Proposals:
         return max(0, (self._sweep.trials or 0) - sum(map(len, self.batches)))
 
     def read(self) -> bool:
-        """Read what is on record.  Returns whether that is new."""
+        """Read what is on record.  Returns whether that is new.  Raises ConfigError where it is no such file."""
         stamp = RunView(self._folder).stamp(FILE)
         if stamp is None or stamp == self._stamp:
             return False
-        content = read_yaml(self._folder / FILE)
-        self.batches = [self.sampler.with_fixed(batch) for batch in content["batches"]]
+        file = self._folder / FILE
+        try:
+            content = read_yaml(file)
+            self.batches = [self.sampler.with_fixed(batch) for batch in content["batches"]]
+        except (ConfigError, KeyError, TypeError):
+            raise ConfigError(
+                f"{file}: does not hold settings of this sweep; remove it, and the sampler proposes them again from "
+                "the evaluations of the trials"
+            ) from None
         self.values, self._stamp = content.get("values", []), stamp
         return True
 
@@ -80,4 +88,4 @@ class Proposals:
             return math.nan
         view = RunView(self._folder / trial.name)
         rows = read_metrics(view.folder) if view.finished() else []
-        return float(rows[-1]["eval_mean"] or math.nan) if rows else None
+        return parse_number(rows[-1]["eval_mean"]) if rows else None

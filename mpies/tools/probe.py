@@ -18,7 +18,7 @@ from mpies.config.recipes import find_recipes
 from mpies.config.schema import EnvironmentSection
 from mpies.envs.base import EnvironmentProblem, VectorEnv
 from mpies.envs.probe import SEED, memory_growth, trace, trace_used
-from mpies.errors import ConfigError
+from mpies.errors import ConfigError, counted
 from mpies.paths import start_folder
 from mpies.training.task import make_task_env
 
@@ -164,14 +164,13 @@ def print_probes(environments: Sequence[str], steps: int, episodes: int, markdow
             continue
         result = probe(environment, steps, episodes)
         are_reproducible = are_reproducible and result.verdict not in (NOT_REPRODUCIBLE, FAILING)
-        growth = "not measured" if result.growth is None else f"{result.growth / 2**20:+.1f} MB"
+        growth = None if result.growth is None else f"{result.growth / 2**20:+.1f} MB"
         if markdown:
-            click.echo(f"| `{environment}` | {result.backend} | {result.verdict} | {growth} |")
+            click.echo(f"| `{environment}` | {result.backend} | {result.verdict} | {growth or 'not measured'} |")
         elif result.problem:
             click.echo(f"{environment} ({result.backend}): {result.verdict}: {result.problem}")
         else:
             some = f"; {len(result.failures)} of its episodes fail: {result.failures[0]}" if result.failures else ""
-            click.echo(
-                f"{environment} ({result.backend}): {result.verdict}; memory over {episodes:,} episodes {growth}{some}"
-            )
+            memory = f"memory over {counted(episodes, 'episode')} {growth}" if growth else "memory not measured"
+            click.echo(f"{environment} ({result.backend}): {result.verdict}; {memory}{some}")
     return are_reproducible

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from mpies.config.recipes import RESULTS, find_recipes, read_heading
+from mpies.config.recipes import RESULTS, find_nearest, find_recipes, read_heading, tell_nearest
 from mpies.errors import ConfigError, counted
 from mpies.runs.contents.metrics import read_rows
 
@@ -84,9 +84,8 @@ def read_record(name: str) -> Record:
         record: Record = yaml.safe_load(file.read_text())
     except (OSError, yaml.YAMLError):
         known = sorted(path.parent.name for path in RESULTS.glob("*/record.yaml"))
-        raise ConfigError(
-            f"{name} has no record; recorded recipes: {', '.join(known) or 'none in this installation'}"
-        ) from None
+        listed = f"recorded recipes: {', '.join(known) or 'none in this installation'}"
+        raise ConfigError(f"{name} has no record; {tell_nearest(find_nearest(name, known)) or listed}") from None
     return record
 
 

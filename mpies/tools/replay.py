@@ -86,7 +86,7 @@ class Replay:
             if record is None:
                 raise RunError(
                     f"{self.path}: generation {wanted or generation} is not in its ledger, which ends at "
-                    f"{self.generation}"
+                    f"{self.generation}; give that or an earlier one"
                 )
             self._updater.replay(record[0])
             self.digest = str(record[0]["digest"])
@@ -156,7 +156,10 @@ def load_member(path: str | Path, generation: int, member: int) -> RecordedMembe
     before.run_until(generation - 1, wanted=generation)
     record = next((record for record, _ in ledger.read(before.path / "ledger.bin", after=generation - 1)), None)
     if record is None:
-        raise RunError(f"{path}: generation {generation} is not in its ledger, which ends at {generation - 1}")
+        raise RunError(
+            f"{path}: generation {generation} is not in its ledger, which ends at {generation - 1}; give that or an "
+            "earlier one"
+        )
     if member >= (members := len(record["returns"])):
         raise RunError(f"{path}: generation {generation} has no member {member}; its members are 0 to {members - 1}")
     config, task = before.config, Task(before.config, before.learner.constants)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mpies.errors import counted
 from mpies.runs.contents.metrics import read_metrics
 from mpies.tools.records import Band, Record, curve_of, read_record, read_recorded_metrics, recipe_of
 from mpies.tools.train_process import train
@@ -45,7 +46,7 @@ class Reproduction:
         bits = "a seed that was not recorded" if same is None else f"{how_many} with the same bits"
         apart = f"is outside the band of {seeds} seeds by" if seeds > 1 else "differs from the recorded one by"
         return (
-            f"{self.recipe}, seed {self.seed}: {generations} generations, {bits}; the curve {apart} "
+            f"{self.recipe}, seed {self.seed}: {counted(generations, 'generation')}, {bits}; the curve {apart} "
             f"{self.comparison.difference:.1%} of {'its' if seeds > 1 else 'the'} range, {self.tolerance:.0%} allowed: "
             f"{'reproduced' if self.is_reproduced else 'NOT reproduced'}"
         )

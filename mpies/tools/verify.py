@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from mpies.config.loading import load_config
+from mpies.errors import counted
 from mpies.runs.contents.metrics import read_digests
 from mpies.tools.train_process import TrainProcessFailed, require_mpiexec, train
 
@@ -28,7 +29,7 @@ def verify_ranks(path: str | Path, counts: Sequence[int], generations: int, over
     config = load_config(path, overrides)
     if max(counts) > 1:
         require_mpiexec()
-    click.echo(f"{path}: {config.environment.id}, {generations} generations")
+    click.echo(f"{path}: {config.environment.id}, {counted(generations, 'generation')}")
     with tempfile.TemporaryDirectory(prefix="mpies-verify-") as folder:
 
         def train_until(generation: int, ranks: int, out: str) -> list[str]:
@@ -43,7 +44,7 @@ def verify_ranks(path: str | Path, counts: Sequence[int], generations: int, over
             try:
                 digests = train_until(generations, ranks, f"ranks-{ranks}")
             except TrainProcessFailed as error:
-                click.echo(f"{ranks:>4} ranks  failed with code {error.code}: {error.reason}")
+                click.echo(f"{_name_row(ranks)}  failed with code {error.code}: {error.reason}")
                 failed.append(ranks)
                 continue
             print_row(ranks, digests, compare_digests(expected, digests))
@@ -64,14 +65,18 @@ def verify_ranks(path: str | Path, counts: Sequence[int], generations: int, over
             "contain?"
         )
     elif failed:
-        problem = f"NOT proven: training failed on {' and on '.join(map(str, failed))} ranks"
+        problem = f"NOT proven: training failed on {' and on '.join(counted(ranks, 'rank') for ranks in failed)}"
     click.echo(problem or "the same bits on all")
     return not problem
 
 
 def print_row(ranks: int, digests: Sequence[str], verdict: str) -> None:
     """Print the line of a number of ranks."""
-    click.echo(f"{ranks:>4} ranks  {digests[-1][:16]}  {verdict}")
+    click.echo(f"{_name_row(ranks)}  {digests[-1][:16]}  {verdict}")
+
+
+def _name_row(ranks: int) -> str:
+    return f"{ranks:>4} {'rank ' if ranks == 1 else 'ranks'}"
 
 
 def compare_digests(first: Sequence[str], second: Sequence[str]) -> str:

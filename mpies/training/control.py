@@ -120,13 +120,15 @@ class Control:
         """Why to stop now, '' to go on; the same on all ranks.  learner: on rank 0."""
         reason = ""
         if learner:
-            reason = rule = rule_that_holds(self.stop, learner.clock, learner.solved)
-            if self.has_callback_stopped:
-                reason = reason or "callback"
-            if self.failed_share > self.stop.max_failures:
-                reason = "failures"
-            if self._request != CONTINUE and (not rule or reason != rule):  # a run that is complete has ended
+            reason = rule_that_holds(self.stop, learner.clock, learner.solved)
+            has_failed = self.failed_share > self.stop.max_failures
+            is_complete = bool(reason) and not has_failed
+            if self._request != CONTINUE and not is_complete:
                 reason = "signal"
+            elif has_failed:
+                reason = "failures"
+            elif self.has_callback_stopped:
+                reason = reason or "callback"
         return STOP_REASONS[self.comm.broadcast_int(STOP_REASONS.index(reason))]
 
 

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 MOST_LINES = 5  # for the failures of a generation
 CONFIRMING = 100  # fresh episodes at least whose mean return must be at the target, too, for a run to be solved
-HOPELESS = 16  # batches: where all episodes of so many fail, more would not get a generation to its steps
+HOPELESS = 16  # batches: a generation ends where all episodes of so many fail, since more would fail as well
 
 
 class EvaluationFailed(Exception):
@@ -35,12 +35,16 @@ class EvaluationFailed(Exception):
 
 
 class QueueKey(NamedTuple):
-    """Names a queue on every rank: the generations made before it, what is played, and the number of the batch."""
+    """Identifies a queue, the same on every rank.
+
+    generation: how many generations were complete before it.  kind: training or evaluation.
+    batch: number of the batch of members, or of the attempt to evaluate.  first: the first member of the part.
+    """
 
     generation: int
-    kind: str  # training or evaluation
+    kind: str
     batch: int
-    first: int = 0  # of the members in it
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,10 +104,10 @@ class Evaluator:
             busy.append(seconds)
             if sums is not None:
                 observations.append(sums)
-            episodes, steps = sum(map(len, records)), sum(int(part["steps"].sum()) for part in records)
+            episodes, steps = sum(map(len, records)), sum(int(done["steps"].sum()) for done in records)
             if solver.is_complete(episodes, steps):
                 break
-            if len(records) == HOPELESS and all(np.isnan(part["total"]).all() for part in records):
+            if len(records) == HOPELESS and all(np.isnan(done["total"]).all() for done in records):
                 break
             batch += 1
             whole = Part(parts[-1].spec, 0, solver.members(self.task.dimension))
@@ -117,18 +121,18 @@ class Evaluator:
         mean: npt.NDArray[np.float32],
         normalization: npt.NDArray[np.float32] | None,
         generation: int,
-        is_last: bool = False,
+        is_result: bool = False,
     ) -> Evaluation | None:
         """Play held-out episodes of the mean, and at least CONFIRMING fresh ones when they reach the target.
 
-        is_last: whether this is the result of the run.
+        is_result: whether this evaluation is the result of the run.
         Returns None when no episode worked, and that is tolerated.
-        Raises EvaluationFailed when more than stop.max_failures of the episodes fail, or any of the last evaluation.
+        Raises EvaluationFailed when more than stop.max_failures of the episodes fail; when any fails, if is_result.
         """
         target, tolerated = self.config.stop.target, self.config.stop.max_failures
         if self.task.policy is None:  # a function may be undefined here and there, and has one value only
             tolerated = 1.0
-        if is_last:
+        if is_result:
             tolerated = 0.0
         episodes = self.config.evaluation.episodes
         first = self._play_mean(mean, normalization, generation, 0, episodes, tolerated)
@@ -161,7 +165,7 @@ class Evaluator:
         self.queues = {}
 
     def forget_recovered(self) -> None:
-        """End of a recovery: the generation is recorded, and what was kept and not needed is played anew."""
+        """End a recovery: the generation is recorded.  Results that were kept for later generations are dropped."""
         self.is_recovering, self.recovered = False, {}
 
     def _play_mean(
@@ -274,7 +278,10 @@ class Evaluator:
 
 
 def training_batch(task: Task, solver: Solver[Any, Any], part: Part, generation: int, batch: int) -> RolloutBatch:
-    """The rollouts of a part of a batch of a generation's members.  generation: how many were made before it."""
+    """The rollouts of a part's members.
+
+    generation: how many generations were complete before it.  batch: number of the batch of members in it.
+    """
     indices, episodes, spec = solver.population_indices(generation, batch), task.config.solver.episodes, part.spec
     own = slice(part.start * episodes, part.stop * episodes)
     action_seeds = task.action_seeds(generation, batch)

@@ -48,7 +48,11 @@ class GenerationSpec:
 
 @dataclass(frozen=True)
 class Part:
-    """The members [start, stop) of a generation's first population, which are sampled from one spec."""
+    """Members [start, stop) of a generation's first population that are sampled from the same spec.
+
+    Without overlap all members are one part.  With overlap the early members are a part of their own, whose spec was
+    fixed before the results of the previous generation.
+    """
 
     spec: GenerationSpec
     start: int

@@ -42,7 +42,10 @@ class Learner:
     limit: steps of a training episode, None for no limit.
     early_spec: where generations overlap, the spec of the coming generation's early members, which was fixed before the
     newest results; None where there are none.
-    best: the highest mean of an evaluation so far.  solved: the mean of the newest one, if it was confirmed.
+    best: the highest mean of an evaluation so far.
+    solved: the mean of the newest evaluation if it was confirmed, else -inf.
+    speed: environment steps per second of the newest generation that was played.
+    idle: (ranks,) share of its time in which each rank played nothing.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class Learner:
         adaptive = config.environment.adaptive
         self.limit = adaptive.start if adaptive else None
         self.early_spec: GenerationSpec | None = None
-        self._coming: GenerationSpec | None = None
+        self._coming: GenerationSpec | None = None  # the early spec of the generation after the coming one
         self.best = self.solved = -math.inf
         self._mean_before: npt.NDArray[np.float32] | None = None  # (d,) what the newest step started from
 
@@ -89,7 +92,7 @@ class Learner:
         self._mean_before = self.solver.mean.copy()
         self.solver.tell(spec.proposal, population.results, moments)
         early, self.early_spec, self._coming = self.early_spec, self._coming, None
-        if population.record is not None:  # the ledger records what the rest came to
+        if population.record is not None:  # the ledger has the statistics and the clock after this step
             self._load_progress(population.record)
         else:
             self._count(population, early, seconds)
@@ -179,7 +182,11 @@ class Learner:
 
     @np.errstate(all="ignore")  # parameters and returns may be huge
     def row(self, population: Population, evaluation: Evaluation | None, job: Row) -> Row:
-        """The newest generation's row of metrics.csv, without the digest.  job: its columns that tell of the job."""
+        """The newest generation's row of metrics.csv, without the digest.
+
+        job: the columns about ranks, nodes, starts and pauses.
+        Raises SolverProblem where the solver reports a column that every run has.
+        """
         results = population.results
         report = {**self.solver.report()}
         if "update_ratio" not in report and self._mean_before is not None:
@@ -226,7 +233,7 @@ class Learner:
         starts: int = 1,
         paused: float = 0.0,
     ) -> Snapshot:
-        """The state after a generation, to be written while training goes on: `state` has made the copies.
+        """The state after a generation, copied, so that it can be written while training goes on.
 
         population: of the newest generation; None where nothing is to be recorded but the state.
         ranks, nodes: that made it.  starts: how often a rank 0 has begun to write the run.
@@ -235,12 +242,11 @@ class Learner:
         job: Row = {"ranks": ranks, "nodes": nodes, "starts": starts, "paused": paused}
         state = {name: np.asarray(value) for name, value in self.state().items()}
         progress = {name: np.asarray(value) for name, value in self.progress().items()}
-        statistics = {name: value for name, value in progress.items() if name.startswith("normalizer/")}
         return Snapshot(
             generation=self.clock.generation,
             state=state,
             progress=progress,
-            policy=self.policy() | statistics | {"parameters": state["solver/mean"]},
+            policy=self.policy() | {"parameters": state["solver/mean"]},
             results=results_to_arrays(population.results) if population else {},
             row=self.row(population, evaluation, job) if population else {},
             evaluation=evaluation,

@@ -12,7 +12,7 @@ PARAMETERS, SOLVER = "the parameters", "the state of the solver"
 def require_memory(needs: Mapping[str, int]) -> None:
     """Raise ConfigError where the needs together exceed what this process may use.
 
-    needs: what needs the memory, and bytes.
+    needs: names of what needs the memory, to bytes.
     """
     usable, total = usable_memory(), sum(needs.values())
     if total > usable:

@@ -24,7 +24,9 @@ from mpies.errors import NotEnoughSharedMemory
 from mpies.solvers.sampling import noise
 
 ENTRIES = 256  # tables that there can be at the same time
-FIELDS = ("seed", "size", "place", "claimed")  # of an entry; place: where it begins in the file, 0 for no entry
+# Of an entry.  place: where its table begins in the file, 0 for a free entry.  claimed: how many of its blocks are
+# filled, or are being filled by a process.
+FIELDS = ("seed", "size", "place", "claimed")
 PATIENCE = 5.0  # seconds without a new block after which a process fills those that others had claimed
 _PAGE = mmap.ALLOCATIONGRANULARITY
 _HEAD = -(-ENTRIES * len(FIELDS) * 8 // _PAGE) * _PAGE  # bytes before the first table
@@ -43,8 +45,8 @@ def _as_entry(seed: int) -> int:
 class NoiseTables:
     """The noise tables of a node, seen from one process.
 
-    file: the descriptor of a file that all processes of the node have opened and no other, empty at first; of
-    Communicator.open_node_file.
+    file: the descriptor that Communicator.open_node_file returns.  All processes of the node have opened this file, and
+    no others; it is empty at first.
     """
 
     def __init__(self, file: int) -> None:
@@ -97,7 +99,7 @@ class NoiseTables:
         return int(found[0]) if len(found) else None
 
     def _make(self, seed: int, size: int, blocks: int, length: int) -> int:
-        """Make an entry for a table, in the place of one of the same size that nobody uses where there is one."""
+        """Make an entry for a table.  It takes over an unused table of the same size if there is one."""
         unused = [number for number in range(ENTRIES) if self._entries[number, 2] and not self._is_used(number)]
         same = [number for number in unused if self._entries[number, 1] == size]
         if same:

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 Seeds = npt.NDArray[np.int64]
 
 REUSES = 64  # numbered episodes of an environment with one seed: after so many resets a new one costs less
-BATCHES = 16  # of them in a generation whose batches are not known beforehand
+BATCHES = 16  # how many of these numbers a generation gets if nobody knows how many batches it will have
 
 # Keys of a policy that decide what its parameters mean.
 FUNCTION_KEYS = {
@@ -124,7 +124,7 @@ def build_task(config: Config, comm: Communicator) -> "Task":
     task, error = None, None
     players = config.environment.instances if config.environment.instances_per == "node" else None
     turns = 1
-    if players:  # as many on all nodes
+    if players:  # the same number on all nodes, since every rank must call node_barrier as often
         sizes, _ = comm.allgather(np.array([comm.node_size]))
         turns = -(-int(sizes.max()) // players)
     for turn in reversed(range(turns)):
@@ -183,10 +183,12 @@ class Task:
             self.directions = Directions(self.dimension, tuple(self.policy.matrices), config.noise.rank)
         if config.solver.noise_rows(self.dimension) and config.noise.size < self.directions.length:
             default = type(config.noise)().size
-            is_enough = default >= self.directions.length
+            cure = f"set it to {self._long_enough} or more, or use fewer parameters"
+            if default >= self.directions.length:
+                cure = f"leave it out for {default}"
             raise ConfigError(
                 f"noise.size must be at least {self.directions.length}, the noise of one member, but is "
-                f"{config.noise.size}; {f'leave it out for {default}' if is_enough else 'make the policy smaller'}"
+                f"{config.noise.size}; {cure}"
             )
 
     def _make_orthogonal(self) -> OrthogonalDirections:
@@ -255,11 +257,16 @@ class Task:
         places = "one place" if starts == 1 else f"{starts} places"
         return (
             f"members share their noise: it starts in {places} of a table of {noise.size} normals, "
-            f"but {rows} different directions are drawn a generation; set noise.size to at least {length + LINE * rows}"
+            f"but {rows} different directions are drawn a generation; set noise.size to at least {self._long_enough}"
         )
 
+    @property
+    def _long_enough(self) -> int:
+        """Normals of a noise table in which as many directions begin as a generation draws."""
+        return self.directions.length + LINE * self.config.solver.noise_rows(self.dimension)
+
     def training_needs(self) -> dict[str, int]:
-        """What a single rank cannot do without to train this task: what needs the memory, and bytes."""
+        """The least memory that a rank needs to train this task: names of what needs it, to bytes."""
         config, dimension = self.config, self.dimension
         solver = config.solver
         members = solver.members(dimension)
@@ -331,18 +338,20 @@ class Task:
     def training_seeds(self, generation: int, batch: int) -> Seeds:
         """Environment seeds (members * episodes,) of a batch of members; antithetic pairs share theirs.
 
-        Members that all share theirs play numbered episodes, where the environment has them: the environments of
-        earlier batches are used again.  Only (seed, generation, batch) decide which episode of which seed it is.
+        With environment.seeds: generation, all members share theirs.  If the environment then numbers its episodes
+        (VectorEnv.numbers_episodes), up to REUSES batches in a row have the seeds of the first of them, and the next
+        episode number each: a reset costs less than a new environment.  Seeds and numbers are functions of (run seed,
+        generation, batch).
         """
         solver, number = self.config.solver, 0
         groups = solver.groups(self.dimension)
         if self.config.environment.seeds == "generation":
             groups = np.zeros_like(groups)
             if isinstance(self.env, VectorEnv) and self.env.numbers_episodes:
-                # Later generations follow earlier ones, and later batches of a generation its earlier ones.
                 batches = 1 if solver.is_complete(self._rollouts, 0) else BATCHES
-                later, after = generation % (REUSES // batches), batch % batches
-                generation, batch, number = generation - later, batch - after, later * batches + after + 1
+                generations_later, batches_later = generation % (REUSES // batches), batch % batches
+                generation, batch = generation - generations_later, batch - batches_later  # the first with these seeds
+                number = generations_later * batches + batches_later + 1
         random = stream(self.config.seed, EPISODES, generation, batch)
         seeds = random.integers(2**31, size=(int(groups.max()) + 1, solver.episodes))[groups].reshape(-1)
         return seeds + (number << SEED_BITS)

@@ -32,11 +32,12 @@ Callback = Callable[[Snapshot], Any]
 
 
 class Trainer:
-    """One rank's part of a run.
+    """One rank's part of a run.  `build_table` comes before `train`; all ranks call both.
 
     run: the run directory; only the rank that is 0 at the time writes it.
     on_generation: called on rank 0 with the snapshot of each generation when it is recorded; True stops the run.
     signals: None where no signal is waited for.
+    Raises EnvironmentProblem, ConfigError or SolverProblem where the config cannot be trained on this rank.
     """
 
     def __init__(
@@ -56,8 +57,9 @@ class Trainer:
         self.evaluator = Evaluator(config, self.task, self.solver, comm, self.control)
         self.has_learner = False  # whether this rank is rank 0 and has read the run
         self.failure = ""  # on rank 0: why the run stops, in one line, where the reason is "failures"
-        self.pauses = stopwatch.paused  # seconds, as far as they are recorded
-        self.unrecorded: Population | None = None  # on rank 0: of a generation that is applied and not recorded
+        self.pauses = stopwatch.paused  # seconds of all pauses that are recorded already
+        # On rank 0: the population of a generation whose step is taken, until it is recorded.
+        self.unrecorded: Population | None = None
 
     @property
     def learner(self) -> Learner | None:
@@ -65,9 +67,10 @@ class Trainer:
         return self.updater.learner
 
     def build_table(self, tables: NoiseTables | None = None) -> None:
-        """Make the noise table in the shared memory of each node.  Raises NotEnoughSharedMemory.
+        """Make the noise table in the shared memory of each node, after warnings about the noise and the environment.
 
-        tables: those of the node, where other runs of this job share it.
+        tables: the noise tables of the node, where this run shares them with other runs of the job.
+        Raises NotEnoughSharedMemory.
         """
         size, table = self.updater.table_size, None
         if self.comm.is_root:
@@ -78,7 +81,10 @@ class Trainer:
         self.updater.build_table(table)
 
     def train(self) -> str:
-        """Run generations until a stop rule holds; returns its name, one of control.STOP_REASONS."""
+        """Run generations until there is a reason to stop; returns it, one of control.STOP_REASONS.
+
+        Raises SolverProblem for a mistake of the user's solver; the complete generations are on disk by then.
+        """
         while True:
             try:
                 self.restore()
@@ -124,8 +130,15 @@ class Trainer:
         is_last = bool(self.control.stop_reason(self.learner))
         if self.learner and self.run:  # no communication from here on: no loss of a rank can interrupt it
             is_best = evaluation is not None and self.learner.update_best(evaluation)
-            job = self.comm.size, self.comm.nodes, self.run.starts, self.take_pause()
-            snapshot = self.learner.snapshot(self.unrecorded, evaluation, is_best, *job)
+            snapshot = self.learner.snapshot(
+                self.unrecorded,
+                evaluation,
+                is_best,
+                ranks=self.comm.size,
+                nodes=self.comm.nodes,
+                starts=self.run.starts,
+                paused=self.take_pause(),
+            )
             self.run.record(snapshot, is_last)
             self.control.has_callback_stopped |= bool(self.on_generation(snapshot))
         self.unrecorded = None
@@ -151,7 +164,7 @@ class Trainer:
         return pause
 
     def restore(self) -> None:
-        """Bring all ranks to the same generation.  A rank 0 that is new reads the run first."""
+        """Bring all ranks to the same generation.  Rank 0 reads the run first, unless it already has."""
         if not self.comm.broadcast_int(self.has_learner):
             self.read_run()
             self.has_learner = self.comm.is_root
@@ -180,10 +193,12 @@ class Trainer:
             run.begin(learner.snapshot())
 
     def ends_unevaluated(self, row: TextRow) -> bool:
-        """Whether the run is over with the generation of this row, and it was not evaluated.
+        """Whether the generation of this row is the run's last one, but was not evaluated.
 
-        It is so where too many of its members failed, or where the end was set to an earlier generation since.  It is
-        played again then, and evaluated.
+        That is so if too many of its members failed, or if the config now ends the run at an earlier generation than
+        before.  Such a generation is played again, and then evaluated.
+
+        row: of metrics.csv.
         """
         # Numbers as a spreadsheet may have saved them, such as 1.35E+11; what is damaged ends nothing.
         steps, seconds = (parse_number(str(row.get(name) or ""), -1.0) for name in ("steps", "seconds"))
@@ -191,7 +206,7 @@ class Trainer:
         return not row.get("eval_mean") and bool(rule_that_holds(self.config.stop, clock, -math.inf))
 
     def plays_again(self) -> bool:
-        """Whether the coming generation is one that `ends_unevaluated` has told of."""
+        """Whether the coming generation was recorded before, and `ends_unevaluated` holds for it."""
         run, learner = self.run, self.learner
         return bool(self.comm.broadcast_int(bool(learner and run and run.again == learner.clock.generation + 1)))
 
@@ -213,4 +228,5 @@ class Trainer:
         if self.comm.is_root:
             seconds = time.perf_counter() - began
             left = counted(self.comm.size, "rank")
-            log.warning("lost %s; training continues on %s after %.3f s", lost, left, seconds)
+            what = f"lost {lost}" if lost else "MPI reported a failure, but no rank was lost"
+            log.warning("%s; training continues on %s after %.3f s", what, left, seconds)

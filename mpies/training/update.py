@@ -1,6 +1,7 @@
 """The update of a generation on all ranks; the same live, resumed and replayed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from mpies.solvers.update import sum_moments
 from mpies.training.generation import GenerationSpec, Part, Population
 from mpies.training.learner import Learner
 
+ROWS_KEY = "solver.population (solver.parents of deep_ga)"  # decides how many rows a proposal has
 FIRST_EARLY = 2  # the first generation, counted from 0, that may have an early part
 
 
@@ -31,16 +33,17 @@ class Updater:
 
     learner: the state of the run, on rank 0; None elsewhere.
     generation: how many generations have been applied.
-    early: how many members of a generation may begin before the one before it is complete.
+    early: how many members of a generation may begin before the previous generation is complete.
     early_spec: what those of the coming generation are sampled from, once it has been broadcast.
-    Raises SolverProblem for a solver of the user's that has rows, and early members.
+    rows: (r, d) of whole candidates, in the shared memory of the node.
+    Raises SolverProblem where generations overlap and the user's solver has rows.
     """
 
     def __init__(self, config: Config, solver: Solver[Any, Any], comm: Communicator) -> None:
         self.config, self.solver, self.comm = config, solver, comm
         self.learner: Learner | None = None
         self.generation = 0
-        self._began: float | None = None  # when the coming generation did, on the stopwatch; None before it
+        self._began: float | None = None  # when the coming generation began, on the stopwatch; None before
         self.early = config.solver.early_members(config.overlap, solver.dimension)
         if self.early and solver.rows:  # early members would need the rows of two generations
             raise SolverProblem(
@@ -48,7 +51,7 @@ class Updater:
                 "members need as vectors of the proposal"
             )
         self.early_spec: GenerationSpec | None = None
-        self._upcoming: Part | None = None  # the early part of the generation after it
+        self._upcoming: Part | None = None  # the early part of the generation after the coming one
 
     @property
     def table_size(self) -> int:
@@ -68,11 +71,12 @@ class Updater:
             for block in range(comm.node_rank, noise.blocks(size), comm.node_size):
                 noise.fill(table, self.config.seed, block)
         self.solver.table = table
-        self.rows = comm.allocate_shared(self.solver.rows * dimension, np.float32).reshape(-1, dimension)
+        rows = comm.allocate_shared(self.solver.rows * dimension, np.float32, ROWS_KEY)
+        self.rows = rows.reshape(-1, dimension)
         comm.node_barrier()
 
     def begin(self, learner: Learner | None) -> None:
-        """Go on from a learner.  learner: on rank 0."""
+        """Go on from this learner, on all ranks.  learner: on rank 0; None elsewhere."""
         self.learner, self.early_spec, self._upcoming = learner, None, None
         before = self.generation
         self.generation = self.comm.broadcast_int(learner.clock.generation if learner else None)
@@ -134,7 +138,7 @@ class Updater:
 
     def _recorded_population(self, record: Mapping[str, Any] | None) -> Population:
         """The population of a ledger record, on every rank."""
-        names = list(Results.__dataclass_fields__)
+        names = [entry.name for entry in fields(Results)]
         shapes = self.comm.broadcast([np.array(record[name].shape) for name in names] if record else None)
         arrays = self.comm.broadcast([record[name].ravel() for name in names] if record else None)
         results = Results(*(array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)))

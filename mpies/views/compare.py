@@ -118,7 +118,7 @@ def write_comparison(
     try:
         Path(out).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--out {out}: cannot be created ({error.strerror})") from None
+        raise ConfigError(f"--out {out}: cannot be created ({error.strerror}); give another folder") from None
     yield from write_tables(groups, Path(out), machine)
     for axis in ("steps", "iteration", "time"):
         if axis != "time" or machine:

@@ -17,6 +17,8 @@ Floats = npt.NDArray[np.float64]
 COUNTED = ("generation", "seconds", "episodes", "steps")
 NEEDED = (*COUNTED, "return_mean", "return_min", "return_max", "eval_mean", "eval_std", "failures", "ranks")
 
+_CURE = "give the directory of a run"
+
 # How the ranks of a run may change between two generations.
 FEWER, RESTART, MORE = "fewer ranks", "restart", "more ranks"
 
@@ -97,6 +99,12 @@ def clean_columns(columns: Columns) -> Columns:
     return {name: values[is_whole] for name, values in columns.items()}
 
 
+def name_run_below(folder: Path) -> str:
+    """`, such as PATH` with the first of the runs in a folder that is no run itself; '' where there is none."""
+    names = [name for name in find_runs(folder, depth=2) if name != "."]
+    return f", such as {folder / names[0]}" if names else ""
+
+
 def read_curves(run: str | Path | RunView) -> Curves:
     """The Curves of a run directory, or of a RunView, which reads only the lines that are new.
 
@@ -104,19 +112,19 @@ def read_curves(run: str | Path | RunView) -> Curves:
     """
     view = run if isinstance(run, RunView) else RunView(run)
     config, columns = view.config(), view.metrics.refresh().columns
+    if view.folder.is_file():
+        raise RunError(f"{view.folder}: is a file, not a run; {_CURE}")
     if not config:
-        raise RunError(f"{view.folder}/config.yaml: cannot be read; is {view.folder} a run?")
+        raise RunError(f"{view.folder}/config.yaml: is absent or damaged; {_CURE}{name_run_below(view.folder)}")
     if not len(view.metrics):
         raise RunError(f"{view.folder}: has no generation yet; wait until the first one is complete")
     if not has_sections(config, "evaluation"):
-        raise RunError(f"{view.folder}/config.yaml: lacks sections that every run has; is {view.folder} a run?")
+        raise RunError(f"{view.folder}/config.yaml: lacks sections that every run has; {_CURE}")
     if missing := [name for name in NEEDED if name not in columns]:
-        raise RunError(
-            f"{view.folder}/metrics.csv: lacks {name_few(missing)}, which every run has; is {view.folder} a run?"
-        )
+        raise RunError(f"{view.folder}/metrics.csv: lacks {name_few(missing)}, which every run has; {_CURE}")
     columns = clean_columns(columns)
     if not len(columns["generation"]):
-        raise RunError(f"{view.folder}/metrics.csv: each row has a damaged cell; is {view.folder} a run?")
+        raise RunError(f"{view.folder}/metrics.csv: each row has a damaged cell; give another run")
     recorded = config.pop("versions", None)
     versions = {**recorded} if isinstance(recorded, dict) else {}
     versions.pop("machines", None)
@@ -143,7 +151,7 @@ def read_all_curves(paths: Iterable[str | Path]) -> tuple[list[Curves], list[str
             found[path] = read_curves(path)
             continue
         if not names:
-            raise RunError(f"{path}: is neither a run nor a folder with runs")
+            raise RunError(f"{path}: is neither a run nor a folder with runs; give one that mpies runs lists")
         for name in names:
             try:
                 found[path / name] = read_curves(path / name)

@@ -15,6 +15,7 @@ REASONS = {
     "generations": "all generations done",
     "steps": "all steps done",
     "seconds": "all seconds used",
+    "callback": "ended by a callback",
     "dropped": "dropped by halving, as other settings of the sweep were better",
     "waiting": "end of a rung of halving, of which other trials have not ended",
 }

@@ -106,8 +106,8 @@ episodes with the mean itself; bars are 95 % confidence intervals over episodes.
 <h2>How to reproduce it</h2>
 <p>Save this as <code>repeat.yaml</code>; everything else has its default. Then, on any number of ranks,</p>
 <pre class="command">mpies train repeat.yaml --ranks 2 --out {html.escape(shlex.quote(curves.name))}</pre>
-<p>gives the same bits with the same builds of the packages on the same type of processor.
-<code>mpies verify</code> tells whether it did. Computed with {packages}.</p>
+<p>gives the same bits with the same builds of the packages on the same type of processor: the same column
+<code>digest</code> in <code>metrics.csv</code>. Computed with {packages}.</p>
 <pre>{html.escape(as_yaml(config))}</pre>
 <details><summary>All settings</summary><pre>{html.escape(as_yaml(curves.config))}</pre></details>
 </body></html>

@@ -52,5 +52,5 @@ def sample_indices(
 
 
 def count_starts(table_size: int, dimension: int) -> int:
-    """In how many places of the table the noise of a member may begin: so many different directions there are."""
+    """At how many places of the table the noise of a member may begin; as many different directions exist."""
     return max(0, table_size - dimension) // LINE + 1

@@ -313,6 +313,9 @@ def test_a_job_leaves_no_file_open():
         ({"f": 3}, "f must be a function of a vector, but is 3"),
         ({"generations": 0}, "generations must be a whole number from 1 on, but is 0"),
         ({"generations": 1.5}, "generations must be a whole number"),
+        ({"generations": True}, "generations must be a whole number from 1 on, but is True"),
+        ({"seed": -1}, "^seed must be a whole number from 0 on, but is -1; the default is 0$"),  # of a config it is 1
+        ({"x0": [0, 0], "bounds": [(-5, 5), (-5, 5)]}, "are -5 and -5; they are .low, high., and not a pair for each"),
         ({"target": np.nan}, "target must be a finite number"),
         ({"callbacks": 3}, r"callbacks must be a function c\(es, row\), or a list of such, but is 3"),
         ({"callbacks": [3]}, r"callbacks must be functions c\(es, row\), but one of them is 3"),
@@ -327,7 +330,7 @@ def test_a_job_leaves_no_file_open():
         ({"population": 2}, "solver.population must be at least 4"),
         ({"kind": "snes"}, "kind is not an argument of minimize and maximize; give the solver as solver="),
         ({"maximize": True}, "maximize is not an argument of minimize .*; call mpies.minimize or mpies.maximize"),
-        ({"seed": None}, "seed must be a whole number, but is None; leave it out for 0"),
+        ({"seed": None}, "^seed must be a whole number from 0 on, but is None; the default is 0$"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(arguments, line):

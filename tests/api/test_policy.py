@@ -302,7 +302,7 @@ def test_evaluate_gives_the_numbers_of_the_command(trained):
     assert (evaluation.mean, evaluation.interval) == (result["mean"], result["interval"])
     assert policy.evaluate(episodes=20).returns.tolist() != result["returns"]
     assert np.isnan(policy.evaluate(episodes=1).interval)
-    with pytest.raises(mpies.UserError, match="at least 1"):
+    with pytest.raises(mpies.UserError, match="from 1 on"):
         policy.evaluate(episodes=0)
 
 
@@ -311,12 +311,12 @@ def test_numbers_that_are_wrong_are_refused_in_one_line(policy_of):
     for episodes in (2.5, "3", True, None):
         with pytest.raises(mpies.UserError) as caught:
             policy.evaluate(episodes=episodes)
-        assert str(caught.value) == f"episodes must be a whole number of at least 1, but is {episodes!r}"
+        assert str(caught.value) == f"episodes must be a whole number from 1 on, but is {episodes!r}"
     for seed in (-1, 1.5, "a"):
         for call in (policy.reset, lambda seed: policy.evaluate(1, seed)):
             with pytest.raises(mpies.UserError) as caught:
                 call(seed)
-            assert str(caught.value) == f"seed must be a whole number of at least 0, but is {seed!r}"
+            assert str(caught.value) == f"seed must be a whole number from 0 on, but is {seed!r}"
     assert len(policy.evaluate(np.int64(2), np.int64(3)).returns) == 2
 
 
@@ -348,6 +348,16 @@ def test_a_policy_does_not_replace_a_file_of_a_run(trained):
         with pytest.raises(mpies.ConfigError, match=r"best.h5: is a file of the run in .*; give another file"):
             saved.save(run.path / "best.h5")
     assert (run.path / "best.h5").read_bytes() == before
+
+
+def test_what_reset_and_step_return_is_told_from_an_observation(policy_of):
+    policy, env = policy_of("mlp"), make_env("mlp")
+    with pytest.raises(
+        mpies.UserError, match=r"this is \(observation, info\), as reset returns it; give the observation"
+    ):
+        policy(env.reset(seed=1))
+    with pytest.raises(mpies.UserError, match=r"an observation has shape \(4,\), but this is a tuple of 5"):
+        policy(env.step(0))
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 5), (2, 2, 4), (), (0, 4)])
@@ -480,5 +490,6 @@ def test_the_parameters_of_a_torch_module_can_be_trained_and_saved(policy_of):
 @pytest.mark.parametrize("kind", ["time", "bins"])
 def test_a_policy_without_a_torch_module_is_refused_in_one_line(kind, policy_of):
     pytest.importorskip("torch", reason="PyTorch is an extra")
-    with pytest.raises(mpies.ConfigError, match="cannot become a torch module"):
+    cure = "train without this key, or export it as .py or .npz$"
+    with pytest.raises(mpies.ConfigError, match=f"cannot become a torch module; {cure}"):
         policy_of(kind).to_torch()

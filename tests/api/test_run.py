@@ -195,6 +195,7 @@ def test_what_is_no_run_is_refused_in_one_line(path, tmp_path):
     for place, words in (
         (tmp_path / "absent", "no such directory"),
         (tmp_path, "contains no run"),
+        (path.parent, f"is a folder with runs; give the directory of a run, such as {path.parent}/"),
         (path / "best.h5", "open policy files with mpies.Policy.load"),
         (tmp_path / ("long" * 100), r"cannot be read \(File name too long\); give the directory of a run"),
     ):
@@ -203,6 +204,29 @@ def test_what_is_no_run_is_refused_in_one_line(path, tmp_path):
         assert str(error.value).startswith(str(place)) and "\n" not in str(error.value)
     with pytest.raises(mpies.RunError, match="there is no such folder"):
         mpies.runs(tmp_path / ("long" * 100))
+
+
+def test_an_argument_that_is_no_path_is_named_in_one_line(run, path, tmp_path):
+    policy, search = run.best, mpies.AskTell("snes", [1.0, 2.0])
+    calls = {
+        "the path of a run": mpies.load,
+        "the folder of runs": mpies.runs,
+        "the path of a policy": mpies.Policy.load,
+        "path": policy.save,
+        "path ": search.save,
+        "path  ": mpies.AskTell.load,
+        "out": run.report,
+        "video": lambda file: run.play(1, 0, video=file),
+        "out ": lambda folder: mpies.train("cartpole", out=folder),
+        "out  ": lambda folder: mpies.sweep("cartpole", {"solver.sigma": [0.1]}, out=folder),
+    }
+    for name, call in calls.items():
+        for value, shown in ((5, "5"), ([path], "a list of 1"), (b"x", "a bytes")):
+            with pytest.raises(mpies.UserError) as caught:
+                call(value)
+            assert str(caught.value) == f"{name.strip()} must be text or a pathlib.Path, but is {shown}"
+    with pytest.raises(mpies.RunError, match=f"but is a Run; give its .path, '{path}'"):
+        mpies.Policy.load(run)
 
 
 def test_a_folder_with_a_config_of_the_users_is_no_run(tmp_path):

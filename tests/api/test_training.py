@@ -176,6 +176,10 @@ def test_a_mistake_in_a_config_of_python_is_one_line_too():
         with pytest.raises(mpies.ConfigError) as caught:
             mpies.Config(environment=environment, **given)
         assert str(caught.value).startswith(words) and "\n" not in str(caught.value)
+    with pytest.raises(
+        mpies.ConfigError, match=r"takes sections by their names, .*; for a mapping, use mpies.Config\(\*\*"
+    ):
+        mpies.Config({"environment": environment})
     config = mpies.Config(environment=environment, seed=3)
     assert config == validate_config({"environment": environment, "seed": 3}, "config")
     assert config.model_copy(update={"seed": 4}).seed == 4 and isinstance(config, mpies.Config)

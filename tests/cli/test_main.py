@@ -128,6 +128,7 @@ def test_python_m_mpies_is_the_command_line(run_mpies):
         ("verify x.yaml --ranks 1,0", "--ranks must be numbers like 1,2,3, but is '1,0'"),
         ("play run --member 3", "--member must be GENERATION,NUMBER such as 12,3, but is '3'"),
         ("reproduce", "reproduce needs the name of a recipe, or --list, which shows them"),
+        ("dashboard", "runs: is not a folder; give the one that contains your runs"),
         ("doctor --out absent", "--out absent: is not a folder; give an existing one, such as a shared volume"),
     ],
 )

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import time
 
 import pytest
@@ -107,6 +108,21 @@ def test_a_run_that_is_being_written_is_never_removed(folder, start_mpies, write
     assert invoke("runs", "--prune", "--yes", "runs/live").code == 0
     time.sleep(HEARTBEAT / 10)
     assert not live.exists()
+
+
+def test_what_cannot_be_removed_of_a_run_stays_in_its_place(folder):
+    mounted = folder / "runs/old/mounted"
+    mounted.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "none", mounted]).returncode:
+        pytest.skip("only root can mount a disk")
+    try:
+        refused = invoke("runs", "--prune", "--yes", "runs/old")
+    finally:
+        place = next(folder.glob("runs/*old*/mounted"))
+        subprocess.run(["umount", "--lazy", place], check=True)
+    words = "runs/old: cannot be removed completely (Device or resource busy); remove the rest by hand"
+    assert_refused(refused, words)
+    assert sorted(path.name for path in (folder / "runs").iterdir()) == ["newest", "old", "sweep"]
 
 
 def test_a_job_that_takes_the_lock_meanwhile_keeps_its_run(folder, monkeypatch):

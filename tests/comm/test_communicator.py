@@ -137,6 +137,8 @@ def test_all_ranks_of_a_node_share_one_vector(comm, ranks):
 def test_too_little_shared_memory_is_an_error_and_does_not_hang(comm, ranks):
     with pytest.raises(NotEnoughSharedMemory, match=r"lower noise.size"):
         comm.allocate_shared(2**50, np.float32)
+    with pytest.raises(NotEnoughSharedMemory, match=r"lower solver\.population"):
+        comm.allocate_shared(2**50, np.float32, "solver.population")
 
 
 @on_one_and_three_ranks

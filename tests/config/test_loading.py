@@ -21,6 +21,11 @@ NO_CONFIG = [
     ("hello", "must hold sections such as environment: {id: CartPole-v1}, but is the text 'hello'"),
     (CARTPOLE + "seed: 1\nseed: 2", "line 3 is not valid YAML (key 'seed' appears twice; remove one)"),
     (CARTPOLE + "solver: {sigma: 1, sigma: 2}", "line 2 is not valid YAML (key 'sigma' appears twice; remove one)"),
+    (CARTPOLE + "solver:\n  population: 4\n  sigma 0.1\n", "line 4 is not valid YAML (could not find expected ':')"),
+    (
+        CARTPOLE + "solver:\n\tsigma: 0.1\n",
+        "line 3 is not valid YAML (found character '\\t' that cannot start any token); indent",
+    ),
     (CARTPOLE + "a: [", "line 2 is not valid YAML (expected the node content, but found '<stream end>')"),
 ]
 

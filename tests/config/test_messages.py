@@ -15,6 +15,10 @@ WRONG = [
     ("seed: 1", "environment is missing; add environment: {id: CartPole-v1}"),
     ("environment: {}", "environment.id is missing; add id: CartPole-v1"),
     ("enviroment: {id: x}", "enviroment is not a key; did you mean environment?"),
+    ("env: CartPole-v1", "env is not a key; did you mean environment?"),
+    (CARTPOLE + "eval: {every: 5}", "eval is not a key; did you mean evaluation?"),
+    (CARTPOLE + "solver: {pop: 40}", "solver.pop is not a key; did you mean solver.population?"),
+    (CARTPOLE + "solver: {e: 40}", "solver.e is not a key; solver has population, episodes, "),
     ("environment: {id: 5}", "environment.id must be text, but is 5; for instance environment.id: CartPole-v1"),
     (
         CARTPOLE + "solver: [1]",
@@ -75,6 +79,10 @@ WRONG = [
     (
         CARTPOLE + "solver: {kind: snes, weight_decay: 1}",
         "solver.weight_decay is not a key; it belongs to the kinds openai_es, ",
+    ),
+    (
+        CARTPOLE + "tracking: {wandb: {entity: me}}",
+        "tracking.wandb.project is missing; add project: my-project",
     ),
     (CARTPOLE + "noise: {rank: 2}", "noise.rank is not a key; it belongs to kind: low_rank"),
     (
@@ -229,6 +237,20 @@ def test_an_error_of_the_file_stays_one_of_the_file_where_another_key_is_overrid
     with pytest.raises(ConfigError) as caught:
         load_config(path, ["solver.sigma=1"])  # the beginning of the unknown key's name
     assert str(caught.value).startswith(f"{path}: solver.sigma_x is not a key")
+
+
+def test_keys_of_a_kind_that_the_command_line_replaces_are_explained(write_config):
+    path = write_config(CARTPOLE + "solver: {weight_decay: 0.1, optimizer: {kind: adam, beta1: 0.8}}")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, ["solver.kind=cma_es"])
+    cure = "write solver=KIND in place of solver.kind=KIND to drop the section's other keys"
+    assert str(caught.value).startswith(f"{path}: solver.optimizer is not a key") and str(caught.value).endswith(cure)
+    assert load_config(path, ["solver=cma_es"]).solver.kind == "cma_es"
+    with pytest.raises(ConfigError, match=r"solver\.optimizer=KIND in place of solver\.optimizer\.kind=KIND to drop"):
+        load_config(path, ["solver.optimizer.kind=sgd"])
+    with pytest.raises(ConfigError) as caught:
+        load_config(write_config(CARTPOLE + "solver: {kind: cma_es, optimizer: {}}"))
+    assert "in place of" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

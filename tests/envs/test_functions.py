@@ -1,4 +1,5 @@
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -31,6 +32,14 @@ def test_a_test_function_is_negated_and_moved_by_its_offset():
     env = BenchmarkFunctionEnv("sphere", 2, np.array([1.0, 2.0]))
     assert env.value(np.array([1, 2], np.float32)) == 0
     assert env.value(np.array([4, 6], np.float32)) == -25
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_parameters_that_are_not_finite_give_no_number_and_no_warning(name):
+    env = BenchmarkFunctionEnv(name, 3, np.zeros(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not np.isfinite(env.value(np.array([np.inf, -np.inf, 1], np.float32)))
 
 
 def test_the_users_function_is_moved_and_sees_float64():

@@ -63,6 +63,16 @@ def test_spaces_that_no_policy_serves_are_refused_in_one_line(observation, actio
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("observation", "action", "name", "found"), [(None, TWO, "observation", "None"), (BOX, 4, "action", "4")]
+)
+def test_what_is_no_space_is_refused_in_one_line(observation, action, name, found):
+    with pytest.raises(EnvironmentProblem) as caught:
+        interface_of("Some-v0", observation, action)
+    wanted = f"Some-v0: {name}_space must be a space of gymnasium.spaces, such as Box(-1, 1, (3,)), but is {found}"
+    assert str(caught.value) == wanted
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_an_action_is_a_copy_within_the_bounds(dtype):
     for bound in (0.1, 0.4, 0.8):

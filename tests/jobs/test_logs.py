@@ -1,8 +1,10 @@
 """Logs of ranks: standard error as text or JSON, and the run's log.txt."""
 
+import contextlib
 import io
 import json
 import logging
+import sys
 from types import SimpleNamespace
 
 from mpies.jobs.forwarder import Forwarder
@@ -98,6 +100,22 @@ def test_an_error_is_one_line_on_standard_error(capsys, monkeypatch):
     text, entry = capsys.readouterr().err.splitlines()
     assert text == "mpies: no such file"
     assert json.loads(entry) == {"severity": "ERROR", "message": "no such file"}
+
+
+def test_an_error_that_cannot_be_printed_raises_nothing(monkeypatch):
+    """The caller still has to end all ranks."""
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        print_error("no such file")
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()
+
+
+def test_what_follows_a_users_line_that_looks_like_the_beginning_of_a_report_is_not_held_back():
+    lines, written = ["-" * 74 + "\n", *(f"line {number}\n" for number in range(1000))], []
+    Forwarder(io.StringIO("".join(lines)), written.append).run()
+    assert [line for part in written for line in part] == lines and len(written) > 800
 
 
 def test_a_report_of_an_abort_behind_an_error_that_has_not_ended_is_left_out():

@@ -223,6 +223,8 @@ def test_the_pace_is_that_of_the_newest_generations(tmp_path):
     assert recent_pace(tmp_path, StopSection(generations=100, steps=60)) == (Pace(4, 2.0, 2.0), 3)
     file.write_text("\n".join(lines[:3]) + "\n")
     assert recent_pace(tmp_path, StopSection()) is None
+    file.write_text("\n".join([*lines[:-1], "4,x,40,3,2"]) + "\n")
+    assert recent_pace(tmp_path, StopSection()) is None
 
 
 class Growing(GivenHosts):

@@ -178,7 +178,7 @@ def test_the_observation_pass_gives_the_bits_of_numpy(normalizes):
             player.observations[:] = 3 * random.standard_normal(player.observations.shape)
             player.observations[1, :8] = EXTREMES
             with np.errstate(all="ignore"):
-                player._look(player.env.slots - 1, normalizes)
+                player._observe(player.env.slots - 1, normalizes)
         results.append((player.sums.copy(), player.inputs.copy()))
     for fast, plain in zip(*results, strict=True):
         np.testing.assert_array_equal(fast, plain)

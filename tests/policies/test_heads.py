@@ -166,8 +166,8 @@ def test_numbers_of_boxes_take_the_values_of_bins(build):
 @pytest.mark.parametrize(
     ("action", "options", "message"),
     [
-        (CHOICES, {"bins": "uniform:3"}, "policy.bins uniform:3 fits none of the 3 parts of the action; use none"),
-        (CHOICES, {"action_noise": 0.1}, "policy.action_noise 0.1 fits none of the 3 parts"),
+        (CHOICES, {"bins": "uniform:3"}, "policy.bins uniform:3 fits none of the 3 parts of the action; remove it"),
+        (CHOICES, {"action_noise": 0.1}, "policy.action_noise 0.1 fits none of the 3 parts of the action; remove it"),
         (
             CHOICES,
             {"sampling": "gaussian"},

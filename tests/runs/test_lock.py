@@ -25,6 +25,8 @@ print("held", flush=True)
 sys.stdin.read()
 """
 
+NO_BEAT = json.dumps(dict.fromkeys(["job", "token", "host", "pid", "start", "boot", "beat"], "x"))
+
 
 @pytest.fixture
 def holder(tmp_path):
@@ -125,7 +127,7 @@ def test_a_rank_of_the_same_job_takes_over_from_one_that_was_lost_on_another_hos
         Lock(tmp_path, job).acquire()
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"token": "x"', "\0\0"])
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"token": "x"', "\0\0", NO_BEAT])
 def test_a_damaged_lock_file_locks_nothing(content, tmp_path):
     (tmp_path / "writer.json").write_text(content)
     Lock(tmp_path).acquire()
@@ -176,6 +178,31 @@ def test_a_heartbeat_that_is_being_written_does_not_bring_a_released_lock_back(m
     own.release()
     time.sleep(0.4)
     assert not own.file.exists()
+
+
+def test_a_heartbeat_that_waits_for_the_guard_does_not_bring_a_released_lock_back(monkeypatch, tmp_path):
+    monkeypatch.setattr(lock, "HEARTBEAT", 0.02)
+    own = Lock(tmp_path)
+    own.acquire()
+    with lock.guarded(tmp_path / lock.GUARD_FILE):
+        time.sleep(0.2)  # by now a heartbeat waits for the guard
+        monkeypatch.setattr(lock, "GUARD_PATIENCE", 0.0)
+        own.release()
+        assert not own.file.exists()
+    time.sleep(0.2)
+    assert not own.file.exists()
+
+
+def test_a_writer_that_was_taken_over_does_not_take_the_lock_back_when_it_is_free(monkeypatch, tmp_path):
+    monkeypatch.setattr(lock, "HEARTBEAT", 0.3)
+    first, second = Lock(tmp_path), Lock(tmp_path)
+    first.acquire()
+    second._write()
+    with pytest.raises(RunLocked):
+        first.check()
+    second.file.unlink()
+    time.sleep(0.6)
+    assert not first.file.exists()
 
 
 def test_heartbeats_go_on_when_a_vanished_directory_is_back(monkeypatch, tmp_path):

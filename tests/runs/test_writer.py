@@ -20,6 +20,8 @@ from mpies.runs.lock import Lock
 from mpies.runs.opening import open_run
 from mpies.runs.reader import RunView, is_run
 from mpies.runs.snapshot import Evaluation, Snapshot
+from mpies.runs.trackers.base import Trackers
+from mpies.runs.trackers.json_lines import JsonLines
 from mpies.runs.versions import versions
 from mpies.runs.writer import RunWriter
 from tests.support import CARTPOLE, read_files
@@ -243,6 +245,22 @@ def test_the_idle_shares_are_means_over_the_generations_since_they_were_written(
         record(run, make_snapshot(generation, idle=np.array(idle)), is_last=generation == 3)
     values = json.loads((run.path / "ranks.json").read_text())
     assert values == {"first": 2, "last": 3, "idle": [0.25, 0.5]}
+
+
+def test_trackers_are_left_while_the_lock_is_held_so_that_the_next_job_has_them_for_itself(run):
+    class Slow(JsonLines):
+        """Notes whether the lock is held when it is left."""
+
+        def close(self, reason):
+            held.append(run.lock.file.exists())
+            raise OSError("the disk is gone")
+
+    held = []
+    run._trackers = Trackers([Slow(run.path)], run.warn)
+    with pytest.raises(OSError, match="the disk is gone"):
+        run.close()
+    assert held == [True] and not run.lock.file.exists()
+    run._trackers = Trackers([], run.warn)
 
 
 def test_a_writer_that_was_taken_over_writes_no_more(run):

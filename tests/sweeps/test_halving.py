@@ -88,6 +88,17 @@ def test_ties_keep_the_order_and_nan_and_failures_come_last(tmp_path):
     assert alive(folder) == [*VARY["solver.sigma"]] and folder.state(folder.trials[1]) == "new"
 
 
+def test_damaged_cells_of_a_trial_end_no_sweep(tmp_path):
+    """As a spreadsheet, or a fault of the disk, may leave them."""
+    folder = make_folder(tmp_path / "out", halving={"first": 200, "unit": "steps"})
+    for trial in folder.trials:
+        end_rung(folder, trial, 100 * trial.settings["solver.sigma"], 3)
+    names = [folder.path / trial.name / "metrics.csv" for trial in folder.trials]
+    names[0].write_text(names[0].read_text().replace(",300,3,", ",3.0E+02,?,"))
+    names[8].write_text(names[8].read_text().replace("90.0", "9o.0"))
+    assert alive(folder) == [0.8]  # the evaluation of 0.9 is not known
+
+
 def test_a_trial_that_fails_in_a_later_rung_changes_no_earlier_choice(tmp_path):
     folder = make_folder(tmp_path / "out")
     for trial in folder.trials:

@@ -94,6 +94,22 @@ def test_a_sweep_trains_what_is_proposed(write_config, tmp_path, monkeypatch):
     assert (tmp_path / "out" / "batches.yaml").read_bytes() == before
 
 
+@pytest.mark.parametrize("content", ["", "batches: 3", "values: []", "batches: [[{solver.population: 4}]]"])
+def test_a_damaged_record_of_the_settings_is_refused_and_made_again_where_it_is_removed(
+    content, write_config, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    config, record = write_config(BASE), tmp_path / "out" / "batches.yaml"
+    assert invoke("sweep", config, *ARGUMENTS, "--out", "out").code == 0
+    before = record.read_bytes()
+    record.write_text(content)
+    refused = invoke("sweep", config, *ARGUMENTS, "--out", "out")
+    assert_refused(refused, "batches.yaml: does not hold settings of this sweep; remove it")
+    record.unlink()
+    assert invoke("sweep", config, *ARGUMENTS, "--out", "out").code == 0
+    assert record.read_bytes() == before
+
+
 def test_a_signal_behind_a_batch_leaves_the_settings_that_are_yet_to_be_proposed(
     write_config, tmp_path, monkeypatch, capsys
 ):

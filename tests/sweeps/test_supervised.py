@@ -14,6 +14,7 @@ import pytest
 from mpies.comm import mpiexec
 from mpies.jobs import start as job_start
 from mpies.jobs.machines.hosts import Host, Where
+from mpies.jobs.sweep.groups import DivisionRequest
 from mpies.jobs.sweep.training import SweepFinished, SweepRequest, supervise_sweep
 from mpies.runs import lock as lock_module
 from mpies.runs.contents.metrics import read_digests, read_metrics
@@ -132,7 +133,7 @@ def test_a_host_that_comes_back_is_taken_in(mortal, monkeypatch, capfd):
     assert folder.count_left() == 0 and not [*(mortal / "out").rglob("writer.json")]
 
 
-def test_locks_of_ranks_that_are_lost_with_their_host_are_removed(tmp_path, write_config):
+def test_locks_and_requests_of_ranks_that_are_lost_with_their_host_are_removed(tmp_path, write_config):
     folder = SweepFolder(tmp_path / "out", load_sweep(write_config(CARTPOLE), {"solver.sigma": [0.1, 0.2]}))
     folder.open(lambda trial: True)
     for trial, job in zip(folder.trials, ("mine.1.0", "others.1.0"), strict=True):
@@ -141,7 +142,11 @@ def test_locks_of_ranks_that_are_lost_with_their_host_are_removed(tmp_path, writ
         owner = {"job": job, "token": "t", "host": "elsewhere", "boot": "b", "pid": 7, "start": 1, "beat": time.time()}
         (run / "writer.json").write_text(json.dumps(owner))
     assert [folder.state(trial) for trial in folder.trials] == ["running", "running"] and not folder.has_work()
-    folder.remove_locks("mine")
+    mine, others = DivisionRequest(folder.path, "mine.1", 1), DivisionRequest(folder.path, "others.1", 1)
+    for request in (mine, others):
+        request.make()
+    folder.remove_leftovers("mine")
+    assert not mine.is_made and others.is_made
     assert [folder.state(trial) for trial in folder.trials] == ["new", "running"] and folder.has_work()
 
 

@@ -56,5 +56,10 @@ def test_a_row_of_each_trial(tmp_path):
         *("2", "250", "7.000", "7.5", "1.96")
     ]
     assert rows[3]["reason"] == "it broke" and {row["rank"] for row in rows} == {""}
+    # As a spreadsheet, or a fault of the disk, may leave it.
+    (run / "metrics.csv").write_text(f"{HEADER}\n1,2.0,100,2,x,2.0,4\n2,?,150,2,,,\n3,5.0,1.2E+12,1,,,\n")
+    damaged = results.refresh()[0]
+    assert (damaged.generations, damaged.steps, damaged.core_seconds) == (3, 1_200_000_000_000, 7.0)
+    assert math.isnan(damaged.eval_mean)
     (run / "finished.yaml").write_text("{reason: solved, generation: 2, steps: 250}\n")
     assert results.refresh()[0].state == "solved"  # what has changed is read again

@@ -149,4 +149,5 @@ def test_the_list_has_every_recipe_on_a_line_of_a_terminal():
 
 def test_a_recipe_that_nobody_recorded_is_a_users_mistake():
     assert_refused(invoke("reproduce", "tetris"), "tetris has no record; recorded recipes: ", " cartpole, ")
-    assert_refused(invoke("reproduce", "humanoid"), "humanoid has no record; ")
+    assert_refused(invoke("reproduce", "humanoid"), "humanoid has no record; the nearest is humanoid_linear")
+    assert_refused(invoke("reproduce", "cartpol"), "cartpol has no record; the nearest are cartpole, cartpole_swingup")

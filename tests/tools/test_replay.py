@@ -101,8 +101,9 @@ def test_a_replay_goes_on_where_the_ledger_has_grown(runs, tmp_path):
 
 def test_what_is_not_on_record_is_refused_in_one_line(runs, tmp_path):
     run = runs["cma_es"]
-    assert_refused(invoke("replay", run, "--generation", 11), "generation 11 is not in its ledger, which ends at 10")
-    assert_refused(invoke("play", run, "--member", "11,0"), "generation 11 is not in its ledger, which ends at 10")
+    words = "generation 11 is not in its ledger, which ends at 10; give that or an earlier one"
+    assert_refused(invoke("replay", run, "--generation", 11), words)
+    assert_refused(invoke("play", run, "--member", "11,0"), words)
     assert_refused(invoke("play", run, "--member", "30,0"), "generation 30 is not in its ledger, which ends at 10")
     assert_refused(invoke("play", run, "--member", "3,8"), "has no member 8; its members are 0 to 7")
     assert_refused(invoke("play", run, "--member", "0,1"), "GENERATION,NUMBER")

@@ -107,6 +107,7 @@ def test_a_curve_within_the_tolerance_is_reproduced():
         "of the range, 15% allowed: reproduced"
     )
     assert str(bad).endswith("by 15.1% of the range, 15% allowed: NOT reproduced")
+    assert "1 generation, all with" in str(Reproduction("pole", 1, Comparison(1, 1, 1, 0.0), 0.15))
     assert "9 generations, all with" in str(Reproduction("pole", 1, Comparison(9, 9, 1, 0.0), 0.15))
     assert str(Reproduction("pole", 17, Comparison(9, None, 5, 0.04), 0.06)) == (
         "pole, seed 17: 9 generations, a seed that was not recorded; the curve is outside the band of 5 seeds by 4.0% "

@@ -38,7 +38,7 @@ def test_equal_bits_are_confirmed(write_config):
     assert outcome.code == 0, outcome.stderr
     first, one, two, resumed, last = outcome.stdout.splitlines()
     assert first == f"{config}: function:sphere, 2 generations" and last == "the same bits on all"
-    assert one.split()[:2] == ["1", "ranks"] and two.split()[:2] == ["2", "ranks"]
+    assert one.split()[:2] == ["1", "rank"] and two.split()[:2] == ["2", "ranks"]
     assert one.split()[2:] == two.split()[2:] and one.split()[3] == "same"
     assert resumed == f"{one}, stopped after generation 1 and resumed"
     other = invoke("verify", config, "--ranks", "1", "--generations", "2", "solver.sigma=0.4").stdout.splitlines()[1]

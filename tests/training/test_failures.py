@@ -84,15 +84,17 @@ def test_an_evaluation_with_failed_episodes_is_neither_the_best_nor_solves(caplo
     assert [message.split(" failed: ")[1] for message in caplog.messages] == ["no licence; it is left out of the mean"]
 
 
-@pytest.mark.parametrize(("share", "max_failures", "is_last"), [(0.6, 0.5, False), (0.1, 0.5, True), (1.0, 0.9, False)])
-def test_too_many_failed_episodes_are_a_failure_of_the_run(share, max_failures, is_last):
+@pytest.mark.parametrize(
+    ("share", "max_failures", "is_result"), [(0.6, 0.5, False), (0.1, 0.5, True), (1.0, 0.9, False)]
+)
+def test_too_many_failed_episodes_are_a_failure_of_the_run(share, max_failures, is_result):
     rig = rig_of(max_failures)
     fail(rig, share)
     mean = rig.updater.broadcast_mean()
     with pytest.raises(
         EvaluationFailed, match=rf"^{share * 10:.0f} of the 10 episodes .* failed \(no licence\), so the"
     ):
-        rig.evaluator.evaluate_mean(*mean, 1, is_last)
+        rig.evaluator.evaluate_mean(*mean, 1, is_result)
 
 
 def test_an_evaluation_that_all_fail_and_that_may_fail_has_no_mean():

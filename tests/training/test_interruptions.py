@@ -30,7 +30,9 @@ class Death(Exception):
 
 
 class InterruptedSerial(Serial):
-    """One rank; its collective operations of these numbers raise an error."""
+    """One rank; its collective operations of these numbers raise an error.  lost: what `repair` returns."""
+
+    lost = "process 1 on another host"
 
     def __init__(self, *numbers, error=RankLost):
         super().__init__()
@@ -62,7 +64,7 @@ class InterruptedSerial(Serial):
         return super().gather_blocks(block, bounds)
 
     def repair(self):
-        return "process 1 on another host"
+        return self.lost
 
 
 def train(name, folder, comm):
@@ -109,6 +111,17 @@ def test_a_rank_that_is_lost_anywhere_costs_no_rollout_and_changes_no_bit(undist
         assert_complete(run, digests)
         assert played == expected, f"operation {at}"
         assert shown == [1, 2, 3, 4], f"operation {at}"
+
+
+@pytest.mark.parametrize(
+    ("lost", "what"), [("process 7 on b", "lost process 7 on b"), ("", "MPI reported a failure, but no rank was lost")]
+)
+def test_the_log_says_who_was_lost(lost, what, tmp_path, caplog):
+    comm = InterruptedSerial(9)
+    comm.lost = lost
+    train("plain", tmp_path / "run", comm)
+    (message,) = [message for message in caplog.messages if "training continues" in message]
+    assert message.startswith(f"{what}; training continues on 1 rank after 0.")
 
 
 @pytest.mark.parametrize("undisturbed", ["batches"], indirect=True)

@@ -209,6 +209,13 @@ def test_too_small_a_noise_table_is_refused():
     make_task(noise={"size": 4610})
 
 
+def test_a_default_table_that_is_too_small_can_be_made_larger():
+    environment, policy = {"id": "gymnasium:CartPole-v1"}, {"hidden": [5000, 5000]}
+    expected = r"at least 25040002, .* but is 25000000; set it to 25040066 or more, or use fewer parameters$"
+    with pytest.raises(ConfigError, match=expected):
+        Task(validate_config({"environment": environment, "policy": policy, "solver": {"population": 8}}, "x"))
+
+
 def test_a_table_that_is_too_short_for_noise_of_their_own_is_named():
     assert make_task().find_shared_noise() == ""
     longest = 4610 + 16 * 4  # a row of each of the four pairs, and 16 normals between their beginnings

@@ -8,6 +8,7 @@ import pytest
 from mpies.comm import connect
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
+from mpies.errors import NotEnoughSharedMemory
 from mpies.runs.contents import hdf5
 from mpies.solvers.base import Results
 from mpies.solvers.sampling import noise
@@ -41,6 +42,13 @@ def make_updater(comm, **values):
         learner.start({"parameters": np.zeros(DIMENSION)})
     updater.begin(learner)
     return updater
+
+
+def test_rows_that_do_not_fit_into_memory_name_the_key_that_decides_it():
+    sections = {"environment": {"id": "function:sphere", "dimension": 20}}
+    config = validate_config(sections | {"solver": {"kind": "cma_es", "population": 2**45}}, "x")
+    with pytest.raises(NotEnoughSharedMemory, match=r"do not fit into memory: lower solver\.population"):
+        Updater(config, make_solver(config, 20), Serial()).build_table()
 
 
 def play(updater, batches=1):

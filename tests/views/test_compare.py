@@ -35,7 +35,7 @@ def test_the_command_compares_trained_runs(trained, tmp_path, invoke):
     ]
     (tmp_path / "file").touch()
     ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path / "file")
-    assert ended.exit_code == 2 and "cannot be created (File exists)" in ended.output
+    assert ended.exit_code == 2 and "cannot be created (File exists); give another folder" in ended.output
 
 
 def test_seconds_are_compared_only_on_the_machine_that_all_runs_recorded(trained, tmp_path, invoke):
@@ -73,7 +73,7 @@ def test_folders_are_searched_and_seconds_name_their_machine(trained, tmp_path, 
     assert (tmp_path / "comparison_vs_time.pdf").read_bytes() == content
     (tmp_path / "nothing").mkdir()
     ended = invoke("compare", tmp_path / "nothing")
-    assert ended.exit_code == 2 and "is neither a run nor a folder with runs" in ended.stderr
+    assert ended.exit_code == 2 and "is neither a run nor a folder with runs; give one that" in ended.stderr
 
 
 def test_solved_runs_are_counted_with_their_steps_and_seconds(make_curves):
@@ -221,4 +221,4 @@ def test_a_row_with_a_damaged_count_is_left_out(name, trained, tmp_path, invoke)
     assert (result["generations"], result["evaluation"]) == (5, read_curves(run)["eval_mean"][3])
     (run / "metrics.csv").write_text("".join(",".join(row) + "\n" for row in (rows[0], rows[-1])))
     ended = invoke("compare", run, "--out", tmp_path / "out")
-    assert ended.exit_code == 2 and "metrics.csv: each row has a damaged cell; is " in ended.stderr
+    assert ended.exit_code == 2 and "metrics.csv: each row has a damaged cell; give another run" in ended.stderr

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from mpies.errors import RunError
-from mpies.runs.reader import RunView
+from mpies.runs.reader import HALVED, RunView
+from mpies.training.control import STOP_REASONS
 from mpies.views.curves import NEEDED, read_curves
-from mpies.views.facts import list_facts
+from mpies.views.facts import REASONS, list_facts
 from tests.views.web.served_runs import CONFIG, line
 
 
@@ -41,7 +42,7 @@ def test_a_config_that_is_damaged_or_of_another_program_is_refused(config, run_f
     for command in ("plot", "report", "compare"):
         ended = invoke(command, run)
         assert ended.exit_code == 2 and ended.stderr.count("\n") == 1
-        assert "config.yaml: lacks sections that every run has; is " in ended.stderr
+        assert "config.yaml: lacks sections that every run has; give the directory of a run" in ended.stderr
 
 
 def test_a_run_without_versions_is_read(run_folder):
@@ -66,7 +67,7 @@ def test_metrics_without_a_column_that_every_run_has_are_refused(name, run_folde
     for command in ("plot", "report", "compare"):
         ended = invoke(command, run_folder / "first")
         assert ended.exit_code == 2 and ended.stderr.count("\n") == 1
-        assert f"metrics.csv: lacks {name}, which every run has; is " in ended.stderr
+        assert f"metrics.csv: lacks {name}, which every run has; give the directory of a run" in ended.stderr
 
 
 def test_damaged_cells_leave_the_other_facts(run_folder):
@@ -87,9 +88,21 @@ def test_a_single_episode_has_no_interval(run_folder):
     assert dict(list_facts(curves))["newest evaluation"].startswith("mean return 150.00, over 1 held-out episode of")
 
 
+def test_every_way_in_which_a_run_ends_is_told_in_words(make_curves):
+    assert {*STOP_REASONS} - {"signal", "failures"} | {*HALVED} == {*REASONS}  # after those two, a run is not complete
+    assert dict(list_facts(make_curves([1.0], reason="callback")))["end"] == "ended by a callback"
+
+
 def test_what_is_no_run_is_refused(run_folder, tmp_path):
-    with pytest.raises(RunError, match=r"config\.yaml: cannot be read; is .* a run\?"):
-        read_curves(tmp_path)
+    with pytest.raises(
+        RunError, match=r"config\.yaml: is absent or damaged; give the directory of a run, such as /.*/"
+    ):
+        read_curves(run_folder)
+    with pytest.raises(RunError, match=r"first/config\.yaml: is a file, not a run; give the directory of a run$"):
+        read_curves(run_folder / "first/config.yaml")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunError, match=r"config\.yaml: is absent or damaged; give the directory of a run$"):
+        read_curves(tmp_path / "empty")
     (run_folder / "first" / "metrics.csv").unlink()
     with pytest.raises(RunError, match="has no generation yet"):
         read_curves(run_folder / "first")

@@ -120,6 +120,11 @@ def test_a_name_with_html_in_it_is_shown_as_text(make_curves):
     assert "<i>" not in text and "<h1>&lt;i&gt;run: " in text and "--out &#x27;&lt;i&gt;run&#x27;<" in text
 
 
+def test_it_says_where_to_see_that_a_repetition_has_the_same_bits(make_curves):
+    text = " ".join(make_report(make_curves([1.0])).split())
+    assert "the same column <code>digest</code> in <code>metrics.csv</code>" in text and "mpies verify" not in text
+
+
 def test_its_commands_can_be_copied(make_curves):
     text = make_report(make_curves([1.0], path="runs/my run"))
     commands = [shlex.split(html.unescape(found)) for found in re.findall(">(mpies [^<]+ --[^<]+)<", text)]
@@ -129,7 +134,7 @@ def test_its_commands_can_be_copied(make_curves):
 
 def test_what_is_no_run_is_refused_in_one_line(tmp_path, invoke):
     ended = invoke("report", tmp_path)
-    assert ended.exit_code == 2 and "a run?" in ended.stderr and ended.stderr.count("\n") == 1
+    assert ended.exit_code == 2 and "give the directory of a run" in ended.stderr and ended.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("length", [10, 50])

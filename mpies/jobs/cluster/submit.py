@@ -13,7 +13,7 @@ from mpies.config.loading import load_config
 from mpies.config.recipes import find_config
 from mpies.config.schema import StopSection
 from mpies.errors import ConfigError, counted
-from mpies.runs.files import default_out, write_atomically
+from mpies.runs.files import default_out, explain_refusal, write_atomically
 from mpies.scaling.cost import predict_cost
 from mpies.scaling.model import find_workload, predict, read_constants
 
@@ -176,7 +176,7 @@ def write_file(path: Path, content: str | bytes) -> None:
         # The name of a file may have bytes that are no text.
         write_atomically(path, content.encode(errors="surrogateescape") if isinstance(content, str) else content)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another --out") from None
+        raise ConfigError(explain_refusal(path, error)) from None
 
 
 def submit(commands: Sequence[Sequence[str]], is_wanted: bool, echo: Echo) -> int:

@@ -41,8 +41,8 @@ def find_allocation(
     if number := environment.get("SLURM_JOB_ID"):
         names = expand_names(environment.get("SLURM_JOB_NODELIST", ""))
         cpus = _leading_number(environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
-        megabytes = int(environment.get("SLURM_MEM_PER_NODE", 0))
-        megabytes = megabytes or int(environment.get("SLURM_MEM_PER_CPU", 0)) * cpus
+        megabytes = _leading_number(environment.get("SLURM_MEM_PER_NODE", ""))
+        megabytes = megabytes or _leading_number(environment.get("SLURM_MEM_PER_CPU", "")) * cpus
         ranks = _leading_number(environment.get("SLURM_TASKS_PER_NODE", ""))
         return Allocation(f"Slurm job {number}", names, ranks, megabytes * 2**20 or None)
     given = next((environment[name] for name in mpiexec.HOSTFILES if name in environment), hostfile)

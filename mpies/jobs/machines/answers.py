@@ -74,7 +74,8 @@ def end_leftovers(job: str) -> None:
     """
     if job:
         kill_with_variable(JOB, job)
-    mpiexec.remove_leftovers()
+    with contextlib.suppress(OSError):  # there may be no folder for temporary files that can be written
+        mpiexec.remove_leftovers()
 
 
 def has_all_ranks(job: str) -> bool:

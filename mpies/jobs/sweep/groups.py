@@ -16,7 +16,7 @@ import numpy as np
 
 from mpies.comm import Communicator
 from mpies.jobs.progress import WORTH, Pace, recent_pace
-from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.folder import DIVISION, SweepFolder
 from mpies.sweeps.trials import Trial
 
 ANY = -1  # in place of a trial's number: the next one of the queue
@@ -153,7 +153,7 @@ class DivisionRequest:
     """
 
     def __init__(self, folder: Path, job: str, number: int) -> None:
-        self._file = folder / f".division-{job}-{number}"
+        self._file = folder / f"{DIVISION}{job}-{number}"
         self._looked_at, self._is_made = -LOOK, False
 
     def make(self) -> None:

@@ -234,7 +234,7 @@ class SweepFinished(Goal):
         return [self._folder.path / trial.name for trial in self._folder.trials]
 
     def exit_code(self, start: Start, hosts_answer: Callable[[], bool]) -> int | None:
-        self._folder.remove_locks(self.job)
+        self._folder.remove_leftovers(self.job)
         if self._folder.has_work():
             return None
         return FAILED if any(map(self._folder.has_failed, self._folder.trials)) else FINISHED

@@ -1,7 +1,6 @@
 """Ranks that train the trials of a sweep: each group takes one after the other, until none is left for it."""
 
 import contextlib
-import errno
 import logging
 import os
 import socket
@@ -29,6 +28,7 @@ from mpies.jobs.sweep.groups import (
 )
 from mpies.jobs.training import Ending, RunRequest, train_run
 from mpies.runs.contents.metrics import Row
+from mpies.runs.files import FULL
 from mpies.runs.lock import Lock
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter
@@ -168,7 +168,7 @@ class Group:
         is_unwritten: whether it was trained to its end, which could not be written.
         """
         reason, _, details = failure.partition("\n")
-        if is_unwritten or any(os.strerror(number) in reason for number in (errno.ENOSPC, errno.EDQUOT)):
+        if is_unwritten or any(os.strerror(number) in reason for number in FULL):
             self._note_full_disk(reason)
             return
         try:

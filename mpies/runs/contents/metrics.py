@@ -58,6 +58,12 @@ def parse_number(cell: str | None, default: float = math.nan) -> float:
         return default
 
 
+def parse_count(cell: str | None) -> int:
+    """The whole number in a cell as text, which a spreadsheet may have saved as 1.35E+11; 0 where it is damaged."""
+    number = parse_number(cell)
+    return int(number) if math.isfinite(number) else 0
+
+
 def round_number(number: float, digits: int = 9) -> float | None:
     """So many digits of the number, as metrics.csv has nine; None where it is not finite, which JSON lacks."""
     return float(f"{number:.{digits}g}") if math.isfinite(number) else None
@@ -79,9 +85,10 @@ def read_metrics(run: str | Path) -> list[dict[str, str]]:
 
 def read_rows(path: Path) -> list[dict[str, str]]:
     """The rows of a file such as metrics.csv, as `read_metrics` has them."""
-    if not path.exists():
+    try:
+        lines = path.read_text(errors="replace").split("\n")
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    lines = path.read_text(errors="replace").split("\n")
     rows = list(csv.DictReader(lines[:-1]))  # what follows the last newline is cut off or empty
     return [row for row in rows if None not in [*row, *row.values()] and row.get("generation", "").isdecimal()]
 

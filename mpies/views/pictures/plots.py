@@ -285,4 +285,5 @@ def write_file(path: Path, content: bytes) -> None:
     try:
         write_atomically(path, content, sync=False)
     except OSError as error:
-        raise RunError(f"{path}: cannot be written ({error.strerror})") from None
+        cure = "it must be a file in a folder that you may write to"
+        raise RunError(f"{path}: cannot be written ({error.strerror}); {cure}") from None

@@ -49,7 +49,7 @@ _CLIENT_HAS_LEFT = (ConnectionError, TimeoutError)
 def serve(folder: str | Path, host: str, port: int) -> "Server":
     """A server of the runs below `folder`, bound to its port but not yet serving.  Raises ConfigError."""
     if not Path(folder).is_dir():
-        raise ConfigError(f"{folder}: is not a folder; give one that contains run directories, such as runs")
+        raise ConfigError(f"{folder}: is not a folder; give the one that contains your runs")
     try:
         return Server((host, port), RunIndex(Path(folder).resolve()))
     except (OSError, OverflowError) as error:

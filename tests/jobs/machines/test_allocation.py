@@ -41,8 +41,9 @@ def test_an_allocation_is_known_by_its_environment(tmp_path):
     values = {"SLURM_TASKS_PER_NODE": "4(x3),2", "SLURM_MEM_PER_CPU": "512", "SLURM_JOB_CPUS_PER_NODE": "8(x3)"}
     job = allocation.find_allocation({"SLURM_JOB_ID": "7", **values})
     assert (job.kind, job.ranks, job.memory, job.is_slurm) == ("Slurm job 7", 4, 4096 * MB, True)
-    values["SLURM_MEM_PER_NODE"] = "1000"
-    assert allocation.find_allocation({"SLURM_JOB_ID": "7", **values}).memory == 1000 * MB
+    for given, megabytes in (("1000", 1000), ("", 4096)):  # some empty it, as srun refuses both together
+        values["SLURM_MEM_PER_NODE"] = given
+        assert allocation.find_allocation({"SLURM_JOB_ID": "7", **values}).memory == megabytes * MB
 
 
 @pytest.mark.parametrize(

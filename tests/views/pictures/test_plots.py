@@ -23,7 +23,9 @@ def test_the_command_draws_in_the_width_that_was_asked_for(run, invoke):
 def test_what_is_no_run_is_refused_in_one_line(tmp_path, invoke):
     for flags in ([], ["--trajectory"]):
         ended = invoke("plot", tmp_path, *flags)
-        assert ended.exit_code == 2 and f"is {tmp_path} a run?" in ended.stderr and ended.stderr.count("\n") == 1
+        assert (
+            ended.exit_code == 2 and "; give the directory of a run" in ended.stderr and ended.stderr.count("\n") == 1
+        )
 
 
 def test_a_run_without_a_generation_is_left_out(run, tmp_path, invoke):
@@ -32,7 +34,7 @@ def test_a_run_without_a_generation_is_left_out(run, tmp_path, invoke):
     (fresh / "config.yaml").write_text((run / "config.yaml").read_text())
     ended = invoke("plot", fresh, run, lacking)
     assert ended.exit_code == 0 and [line.rpartition("/")[2] for line in ended.stdout.split()] == FILES
-    words = [f"left out: {fresh}: has no generation yet; ", f"left out: {lacking}/config.yaml: cannot be read; "]
+    words = [f"left out: {fresh}: has no generation yet; ", f"left out: {lacking}/config.yaml: is absent or damaged; "]
     assert all(line.startswith(word) for line, word in zip(ended.stderr.splitlines(), words, strict=True))
     ended = invoke("plot", fresh, lacking)
     assert ended.exit_code == 2 and ended.stderr.count("\n") == 1 and str(fresh) in ended.stderr
@@ -130,7 +132,10 @@ def test_no_file_is_written_when_that_is_not_allowed_any_more(make_curves, tmp_p
 
 
 def test_a_file_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
-    with pytest.raises(RunError, match=r"absent/x\.png: cannot be written \(No such file or directory"):
+    words = (
+        r"absent/x\.png: cannot be written \(No such file or directory\); it must be a file in a folder that you may"
+    )
+    with pytest.raises(RunError, match=words):
         write_file(tmp_path / "absent" / "x.png", b"")
 
 

@@ -155,7 +155,7 @@ def test_an_update_is_small_and_compressed(server):
 
 
 def test_errors_are_one_line(tmp_path, server):
-    with pytest.raises(ConfigError, match="is not a folder"):
+    with pytest.raises(ConfigError, match="is not a folder; give the one that contains your runs"):
         serve(tmp_path / "absent", "127.0.0.1", 0)
     with pytest.raises(ConfigError, match="cannot be listened on"):
         serve(tmp_path, "127.0.0.1", server.server_address[1])

@@ -1,0 +1,27 @@
+"""Checks of the arguments that functions of the API share: whole numbers and paths."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from mpies.envs.messages import describe_value
+from mpies.errors import ConfigError, UserError
+
+
+def read_whole_number(name: str, value: object, least: int, kind: type[UserError] = ConfigError) -> int:
+    """An argument as a number of Python's.  Raises `kind` where it is no whole number, or less than `least`."""
+    plain = value.item() if isinstance(value, np.ndarray | np.generic) and not value.ndim else value
+    if not isinstance(plain, int) or isinstance(plain, bool) or plain < least:
+        raise kind(f"{name} must be a whole number from {least} on, but is {plain!r}")
+    return plain
+
+
+def read_path(name: str, value: object, kind: type[UserError] = ConfigError) -> Path:
+    """An argument as a path.  Raises `kind` where it is neither text nor a pathlib.Path."""
+    if isinstance(value, str | os.PathLike):
+        path = os.fspath(value)
+        if isinstance(path, str):
+            return Path(path)
+    cure = f"; give its .path, {str(value.path)!r}" if hasattr(value, "path") else ""
+    raise kind(f"{name} must be text or a pathlib.Path, but is {describe_value(value)}{cure}")

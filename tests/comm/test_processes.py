@@ -1,0 +1,36 @@
+"""Processes that are found by a variable of their environment."""
+
+import os
+import signal
+import subprocess
+
+from mpies.comm.processes import kill_with_variable, process_start, variable_of_children, variables_with
+
+NAME = f"MPIES_TEST_{os.getpid()}"
+
+
+def start(value):
+    return subprocess.Popen(["sleep", "60"], env={"PATH": os.environ["PATH"], NAME: value})
+
+
+def test_processes_are_found_and_killed_by_a_variable_of_their_environment():
+    mine, other = start("a=1"), start("a=12")
+    try:
+        assert sorted(variable_of_children(os.getpid(), NAME)) == ["a=1", "a=12"]
+        assert variables_with(NAME, "a=1") == [{"PATH": os.environ["PATH"], NAME: "a=1"}]
+        assert kill_with_variable(NAME, "a=1") == [mine.pid]
+        assert mine.wait(10) == -signal.SIGKILL and other.poll() is None
+        assert variable_of_children(os.getpid(), NAME) == ["a=12"] and variables_with(NAME, "a=1") == []
+        assert kill_with_variable(NAME, "a") == []
+    finally:
+        for process in (mine, other):
+            process.kill()
+            process.wait()
+
+
+def test_a_process_that_has_ended_has_no_start_and_no_children():
+    process = start("b")
+    assert process_start(process.pid) is not None
+    process.kill()
+    process.wait()
+    assert process_start(process.pid) is None and variable_of_children(process.pid, NAME) == []
