@@ -124,12 +124,12 @@ def config_map_name(job: Job) -> str:
 def job_name(job: Job) -> str:
     """The MPIJob's name, from its run directory: jobs of different runs go on beside each other.
 
-    A name that is too long, or has letters that become others, ends with a hash of the whole name.
+    A name that is too long, or has characters other than a-z, 0-9 and _, ends with a hash of the whole name.
     """
     whole = Path(job.out).name
     name = re.sub("[^a-z0-9]", "-", whole.lower()).strip("-")
     plain = f"mpies-{name}"
-    if name == re.sub("[_=]", "-", whole) and len(plain) <= NAME_LENGTH:
+    if re.fullmatch("[a-z0-9]+(_[a-z0-9]+)*", whole) and len(plain) <= NAME_LENGTH:
         return plain
     ending = hashlib.sha256(whole.encode()).hexdigest()[:8]
     return f"{plain[: NAME_LENGTH - len(ending) - 1].rstrip('-')}-{ending}"

@@ -168,9 +168,10 @@ def test_a_config_needs_a_name_that_a_config_map_takes(write_config, tmp_path, m
 
 
 def test_jobs_of_different_runs_have_different_names():
-    assert job_name(replace(JOB, out="runs/ball_seed=4")) == "mpies-ball-seed-4"
+    assert job_name(replace(JOB, out="runs/ball_seed=4")) == "mpies-ball-seed-4-767e52fc"
     long = "runs/bipedal_walker_hardcore_solver.sigma=0.1_seed="
     outs = [f"{long}{seed}" for seed in range(20)] + ["a_shift=-1", "a_shift=1", "a_shift=0.1", "a_shift=01", "A", "a"]
+    outs += ["a_b", "a-b", "a=b", "a__b"]
     names = [job_name(replace(JOB, out=out)) for out in outs]
     assert len(set(names)) == len(outs)
     assert all(re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name) and len(name) <= 40 for name in names)
@@ -319,13 +320,13 @@ def test_an_overlay_renders_to_the_job(run_mpies, write_config, tmp_path):
     launcher = specs["Launcher"]["template"]["spec"]["containers"][0]
     assert launcher["args"] == ["/configs/ball.yaml", "--out", "/runs/ball_seed=4", "seed=4"]
     assert launcher["image"] == worker["containers"][0]["image"] == "registry:5000/us/mpies:2"
-    assert parts["MPIJob"]["metadata"]["name"] == "mpies-ball-seed-4"
-    assert "kubectl delete mpijob mpies-ball-seed-4 " in ended.stdout
-    assert parts["ConfigMap"]["metadata"]["name"] == "mpies-ball-seed-4-configs"
+    assert parts["MPIJob"]["metadata"]["name"] == "mpies-ball-seed-4-767e52fc"
+    assert "kubectl delete mpijob mpies-ball-seed-4-767e52fc " in ended.stdout
+    assert parts["ConfigMap"]["metadata"]["name"] == "mpies-ball-seed-4-767e52fc-configs"
     assert parts["ConfigMap"]["data"] == {"ball.yaml": CONFIG}
     for role in ("Launcher", "Worker"):
         mounted = [volume for volume in specs[role]["template"]["spec"]["volumes"] if volume["name"] == "configs"]
-        assert mounted == [{"name": "configs", "configMap": {"name": "mpies-ball-seed-4-configs"}}]
+        assert mounted == [{"name": "configs", "configMap": {"name": "mpies-ball-seed-4-767e52fc-configs"}}]
     assert specs["Launcher"]["template"]["spec"]["terminationGracePeriodSeconds"] == expected.warning
 
 
