@@ -22,6 +22,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True)
+def signal_handlers():
+    """Put back the handlers of signals that a command has changed in this process: children inherit ignored signals."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    yield
+    for number, handler in before.items():
+        if handler is not None:  # not Python's own; it could not be put back
+            signal.signal(number, handler)
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "mpi(n): run this one test on n ranks of a real mpiexec")
     config.addinivalue_line("markers", "k8s: run the manifests or check them against Kubernetes; see make test-k8s")

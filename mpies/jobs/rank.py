@@ -95,6 +95,8 @@ def run_on_this_rank(work: Callable[[Communicator], int]) -> int:
     except ConfigError as error:  # no rank knows of the others; the first one speaks
         if all(os.environ.get(name, "0") == "0" for name in RANKS):
             print_error(printable(str(error)), error)
+        else:
+            time.sleep(ROOT_FIRST)  # mpirun ends all ranks as soon as one ends, the first one too
         return USER_ERROR
     if comm.size > 1:
         end_with_parent()
