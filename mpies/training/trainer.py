@@ -12,7 +12,7 @@ from mpies.comm.together import do_together
 from mpies.config.schema import Config
 from mpies.errors import counted
 from mpies.runs.contents.hdf5 import Arrays, Attributes
-from mpies.runs.contents.metrics import parse_number
+from mpies.runs.contents.metrics import parse_count, parse_number
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.trackers.base import TextRow
 from mpies.runs.writer import RunWriter
@@ -200,9 +200,8 @@ class Trainer:
 
         row: of metrics.csv.
         """
-        # Numbers as a spreadsheet may have saved them, such as 1.35E+11; what is damaged ends nothing.
-        steps, seconds = (parse_number(str(row.get(name) or ""), -1.0) for name in ("steps", "seconds"))
-        clock = Clock(int(row["generation"] or 0), 0, int(steps) if math.isfinite(steps) else 0, seconds)
+        steps, seconds = parse_count(row.get("steps")), parse_number(row.get("seconds"), 0.0)
+        clock = Clock(int(row["generation"] or 0), 0, steps, seconds)
         return not row.get("eval_mean") and bool(rule_that_holds(self.config.stop, clock, -math.inf))
 
     def plays_again(self) -> bool:

@@ -50,7 +50,7 @@ def as_numbers(row: Mapping[str, Any]) -> Numbers:
     return numbers
 
 
-def parse_number(cell: str | None, default: float = math.nan) -> float:
+def parse_number(cell: str | float | None, default: float = math.nan) -> float:
     """The number in a cell as text; `default` where the cell is empty or damaged."""
     try:
         return float(cell or "")
@@ -58,7 +58,7 @@ def parse_number(cell: str | None, default: float = math.nan) -> float:
         return default
 
 
-def parse_count(cell: str | None) -> int:
+def parse_count(cell: str | float | None) -> int:
     """The whole number in a cell as text, which a spreadsheet may have saved as 1.35E+11; 0 where it is damaged."""
     number = parse_number(cell)
     return int(number) if math.isfinite(number) else 0
