@@ -24,6 +24,8 @@ from mpies.comm.processes import process_start
 from mpies.comm.work_counter import SLOTS, NodeCounters, WorkCounter, open_node_file
 from mpies.errors import FAILED, ConfigError, NotEnoughSharedMemory, printable
 
+FALSE_ALARMS_WITHIN = 60  # seconds; three false alarms within them end the job
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -65,7 +67,7 @@ class MPICommunicator(Communicator):
             ) from None
 
         self._mpi: Any = MPI
-        self._false_alarms = 0  # repairs in a row that found every rank alive
+        self._false_alarms: list[float] = []  # times of repairs that found every rank alive, one after the other
         self._repaired = False
         self._windows: list[Any] = []
         self._orphans: list[Any] = []  # windows of ranks that are lost, which freeing would wait for
@@ -119,9 +121,11 @@ class MPICommunicator(Communicator):
                 continue
         self._orphans, self._windows = self._orphans + self._windows, []
         lost = [process for process in before if process not in self._processes]
-        self._false_alarms = 0 if lost else self._false_alarms + 1
-        if self._false_alarms == 3:
-            raise RuntimeError("MPI failed three times in a row, and no rank was lost")
+        now = time.monotonic()
+        recent = [alarm for alarm in self._false_alarms if now - alarm < FALSE_ALARMS_WITHIN]
+        self._false_alarms = [] if lost else [*recent, now]
+        if len(self._false_alarms) == 3:
+            raise RuntimeError(f"MPI failed three times within {FALSE_ALARMS_WITHIN} s, and no rank was lost")
         for host, pid, start in lost:
             # A frozen process counts as lost; if it woke up it would go on with a revoked communicator.
             if self.node_rank == 0 and host == socket.gethostname() and start and process_start(pid) == start:

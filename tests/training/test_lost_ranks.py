@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 
 import psutil
 import pytest
@@ -58,6 +59,22 @@ checkpoint: {every: 5}
 stop: {generations: 150}
 """,
 }
+
+FALSE_ALARMS = """
+import mpies.comm.mpi as mpi
+
+comm = mpi.MPICommunicator()
+mpi.FALSE_ALARMS_WITHIN = 0
+for _ in range(4):
+    assert comm.repair() == "" and comm.size == 3
+mpi.FALSE_ALARMS_WITHIN = 60
+assert comm.repair() == ""
+try:
+    comm.repair()
+except RuntimeError as error:
+    print(error)
+comm.node_barrier()
+"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -159,3 +176,10 @@ def test_ranks_whose_mpirun_was_killed_end_within_seconds_and_write_no_more(star
     assert not alive
     assert not (run / "finished.yaml").exists()
     assert newest_checkpoint(run, print)
+
+
+def test_false_alarms_of_the_failure_detector_end_a_job_only_if_three_come_within_a_minute():
+    command = [mpiexec.find(), *ULFM, "-n", "3", sys.executable, "-m", "mpi4py", "-c", FALSE_ALARMS]
+    job = subprocess.run(command, env=mpiexec.environment(), capture_output=True, text=True, timeout=60)
+    assert job.returncode == 0, job.stderr
+    assert job.stdout == 3 * "MPI failed three times within 60 s, and no rank was lost\n"
