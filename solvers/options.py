@@ -92,6 +92,12 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(
+            f"{name} cannot be set: a config does not change; name the key and its new value where the config is used, "
+            'such as mpies.train(config, "solver.sigma=0.05")'
+        )
+
     def computed_defaults(self, dimension: int) -> dict[str, float]:
         """The values of keys that the config leaves out and that d parameters decide; by dotted keys of the solver."""
         return {}

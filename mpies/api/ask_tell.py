@@ -18,13 +18,13 @@ from mpies.errors import ConfigError, RunError, UserError, explain_os_error
 from mpies.runs.contents import hdf5
 from mpies.runs.contents.policy_file import select
 from mpies.runs.files import write_atomically
+from mpies.runs.own_files import refuse_run_file
 from mpies.solvers.adapters.own import OwnSolver
 from mpies.solvers.base import Solver
 from mpies.solvers.loop import SolverLoop
 from mpies.solvers.options import WholeNumber
 from mpies.solvers.registry import SOLVERS, SolverClass
 from mpies.solvers.sampling.noise import FloatArray, build_table
-from mpies.tools.run_files import refuse_run_file
 from mpies.training.memory import SOLVER, require_memory
 
 FloatType = type[np.float32] | type[np.float64]

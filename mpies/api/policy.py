@@ -17,9 +17,9 @@ from mpies.errors import ConfigError, RunError, UserError
 from mpies.paths import absolute
 from mpies.policies import PolicyProblem
 from mpies.runs.contents.policy_file import PolicyFile, find_policy, load_policy
+from mpies.runs.own_files import refuse_run_file
 from mpies.runs.snapshot import Evaluation
 from mpies.tools.evaluate import play_held_out
-from mpies.tools.run_files import refuse_run_file
 
 if TYPE_CHECKING:  # torch is an extra, and takes seconds to import
     from mpies.policies.to_torch import TorchPolicy

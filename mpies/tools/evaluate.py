@@ -14,9 +14,9 @@ from mpies.rollouts.queue import play_alone
 from mpies.runs.contents.metrics import format_return
 from mpies.runs.contents.policy_file import PolicyFile
 from mpies.runs.files import check_writable, write_atomically
+from mpies.runs.own_files import refuse_run_file
 from mpies.runs.snapshot import Evaluation
 from mpies.tools.replay import load_policy_of
-from mpies.tools.run_files import refuse_run_file
 from mpies.training.task import Task
 
 HELD_OUT = 0  # the generation of these seeds: training evaluates at generations from 1 on

@@ -18,8 +18,8 @@ from mpies.runs.contents import hdf5, ledger
 from mpies.runs.contents.checkpoint import first_checkpoint
 from mpies.runs.contents.hdf5 import Arrays
 from mpies.runs.contents.policy_file import PolicyFile, find_policy, load_policy, select
+from mpies.runs.own_files import refuse_run_file
 from mpies.runs.reader import is_run, read_config
-from mpies.tools.run_files import refuse_run_file
 from mpies.training.evaluator import training_batch
 from mpies.training.generation import Part
 from mpies.training.learner import Learner

@@ -183,6 +183,12 @@ def test_a_mistake_in_a_config_of_python_is_one_line_too():
     config = mpies.Config(environment=environment, seed=3)
     assert config == validate_config({"environment": environment, "seed": 3}, "config")
     assert config.model_copy(update={"seed": 4}).seed == 4 and isinstance(config, mpies.Config)
+    for section, key in [(config, "seed"), (config.solver, "sigma"), (config.solver, "sgima")]:
+        with pytest.raises(
+            AttributeError, match=f"{key} cannot be set: a config does not change; .* mpies.train"
+        ) as caught:
+            setattr(section, key, 3)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_config_of_python_takes_solvers_of_other_packages():
