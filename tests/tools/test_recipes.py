@@ -20,6 +20,10 @@ RECIPES = find_recipes()
 ADAM = "weight_decay: 0.005, optimizer: {learning_rate: 0.01}"
 LINEAR = ["environment.adaptive=null", "policy={hidden: [], initial: zeros, statistics_fraction: 1}"]
 TENS = ["evaluation.every=10", "checkpoint.every=10"]
+GOODAI = [
+    *("environment={id: AntBulletEnv-v0, max_steps: 500}", "stop.generations=1000", "stop.target=900"),
+    'policy={hidden: [64, 64], activation: relu, bins: "uniform:11", normalize_observations: false}',
+]
 HIDDEN = ["policy.normalize_observations=false", *TENS, "stop.generations=600", "stop.target=-335"]
 HIDDEN_BY_CMA = [*HIDDEN, "solver={kind: cma_es, population: 50, sigma: 0.5}"]
 OVERRIDES = {
@@ -28,7 +32,11 @@ OVERRIDES = {
         "solver={kind: ars, population: 120, top: 20, sigma: 0.025, learning_rate: 0.015, alive_bonus: 1}",
         *("stop.generations=1000", "stop.target=2334", "evaluation.episodes=100"),
     ],
-    "ant_bullet-cma": ["solver={kind: cma_es, population: 100, episodes: 5, sigma: 0.1, covariance: diagonal}"],
+    "ant_bullet-cma": [
+        *GOODAI,
+        "solver={kind: cma_es, population: 100, episodes: 5, sigma: 0.1, covariance: diagonal}",
+    ],
+    "ant_bullet-published": [*GOODAI, f"solver={{population: 100, sigma: 0.1, {ADAM}}}"],
     "bipedal_walker-pepg": [
         *("environment={id: BipedalWalker-v3, ignored_rewards: [-100]}", "policy={hidden: [40, 40]}"),
         "solver={kind: pepg, population: 96, sigma_init: 0.1}",
@@ -44,6 +52,12 @@ OVERRIDES = {
         "environment={id: BipedalWalkerHardcore-v3, ignored_rewards: [-100]}",
         "policy={hidden: [40, 40], init_from: bipedal_walker-steady}",
         "solver={population: 256, sigma: 0.05, weight_decay: 0.0, optimizer: {learning_rate: 0.01}}",
+        *("evaluation.every=50", "stop.generations=20000"),
+    ],
+    "bipedal_walker_hardcore-steady": [
+        "environment={id: BipedalWalkerHardcore-v3, ignored_rewards: [-100]}",
+        "policy={hidden: [40, 40], init_from: bipedal_walker_hardcore-openai}",
+        "solver={population: 256, sigma: 0.05, weight_decay: 0.0, optimizer: {learning_rate: 0.003}}",
         *("evaluation.every=50", "stop.generations=20000"),
     ],
     "cartpole_swingup-published": ["solver.population=32", "solver.sigma=1"],
