@@ -55,10 +55,10 @@ OVERRIDES = {
         *("evaluation.every=50", "stop.generations=20000"),
     ],
     "bipedal_walker_hardcore-steady": [
-        "environment={id: BipedalWalkerHardcore-v3, ignored_rewards: [-100]}",
+        "environment={id: BipedalWalkerHardcore-v3}",
         "policy={hidden: [40, 40], init_from: bipedal_walker_hardcore-openai}",
-        "solver={population: 256, sigma: 0.05, weight_decay: 0.0, optimizer: {learning_rate: 0.003}}",
-        *("evaluation.every=50", "stop.generations=20000"),
+        "solver={population: 256, sigma: 0.05, weight_decay: 0.0, optimizer: {learning_rate: 0.01}}",
+        "stop.generations=20000",
     ],
     "cartpole_swingup-published": ["solver.population=32", "solver.sigma=1"],
     "half_cheetah-ars": [
