@@ -65,6 +65,10 @@ OVERRIDES = {
         *(*LINEAR, "evaluation.every=20"),
         "solver={kind: ars, population: 64, top: 4, sigma: 0.03, learning_rate: 0.02}",
     ],
+    "humanoid_linear-ars": [
+        *("environment.adaptive=null", "policy.statistics_fraction=1"),
+        "solver={kind: ars, population: 460, sigma: 0.0075, learning_rate: 0.02}",
+    ],
     "humanoid_linear-evotorch": [
         *("environment.adaptive=null", "policy.statistics_fraction=1", "evaluation.every=5", "checkpoint.every=10"),
         "solver={kind: pgpe, population: 200, interactions: 150000, population_max: 3200, sigma: 0.0035}",
