@@ -113,7 +113,8 @@ def evaluate(run: Path, episodes: int) -> RecordedEvaluation | None:
 
 def describe_run(run: Curves, episodes: int) -> RecordedSeed:
     """The entry of a run; `reached` is not yet known."""
-    last = read_metrics(run.path)[-1]
+    rows = read_metrics(run.path)
+    last = rows[-1]
     return {
         "seed": run.config["seed"],
         "ended": run.reason or CUT_SHORT,
@@ -122,8 +123,15 @@ def describe_run(run: Curves, episodes: int) -> RecordedSeed:
         "steps": int(last["steps"]),
         "seconds": round(float(last["seconds"]), 1),
         "ranks": int(last["ranks"]),
+        "core_seconds": round(count_core_seconds(rows), 1),
         "evaluation": evaluate(run.path, episodes),
     }
+
+
+def count_core_seconds(rows: Sequence[Mapping[str, str]]) -> float:
+    """Seconds of training of all ranks, whose number may differ between generations.  rows: of metrics.csv."""
+    seconds = np.array([float(row["seconds"]) for row in rows])
+    return float(np.diff(seconds, prepend=0) @ [int(row["ranks"]) for row in rows])
 
 
 def summarize(seeds: Sequence[RecordedSeed]) -> OverSeeds | None:

@@ -38,7 +38,8 @@ class RecordedSeed(TypedDict):
     """One recorded run.
 
     ended: the stop rule that held.  reached: whether the evaluation reached the mark.
-    generation, steps, seconds, ranks: of training, in the end.  evaluation: None where the run left no policy.
+    generation, steps, seconds, ranks: of training, in the end.  core_seconds: of all ranks, whose number may change.
+    evaluation: None where the run left no policy.
     """
 
     seed: int
@@ -48,6 +49,7 @@ class RecordedSeed(TypedDict):
     steps: int
     seconds: float
     ranks: int
+    core_seconds: float
     evaluation: RecordedEvaluation | None
 
 
@@ -193,8 +195,8 @@ def is_finished(record: Record) -> bool:
 
 
 def describe_core_hours(record: Record) -> str:
-    """Hours of training times ranks, the median of the seeds."""
-    hours = float(np.median([seed["seconds"] * seed["ranks"] / 3600 for seed in record["seeds"]]))
+    """Hours of training of all ranks, the median of the seeds."""
+    hours = float(np.median([seed["core_seconds"] / 3600 for seed in record["seeds"]]))
     return f"{hours:.2g}" if hours >= 0.01 else "< 0.01"
 
 

@@ -65,15 +65,15 @@ OVERRIDES = {
         *(*LINEAR, "evaluation.every=20"),
         "solver={kind: ars, population: 64, top: 4, sigma: 0.03, learning_rate: 0.02}",
     ],
-    "humanoid_linear-ars": [
-        *("environment.adaptive=null", "policy.statistics_fraction=1"),
-        "solver={kind: ars, population: 460, sigma: 0.0075, learning_rate: 0.02}",
-    ],
     "humanoid_linear-evotorch": [
-        *("environment.adaptive=null", "policy.statistics_fraction=1", "evaluation.every=5", "checkpoint.every=10"),
+        *("evaluation.every=5", "checkpoint.every=10"),
         "solver={kind: pgpe, population: 200, interactions: 150000, population_max: 3200, sigma: 0.0035}",
         "solver.optimizer={kind: clipup, max_speed: 0.015, learning_rate: 0.01125}",
         *("stop.generations=500", "stop.target=6000"),
+    ],
+    "humanoid_linear-openai": [
+        *("environment.adaptive={start: 200, ratio: 1.1}", "policy.statistics_fraction=0.1"),
+        "solver={population: 200, sigma: 0.0075, weight_decay: 0.0, optimizer: {learning_rate: 0.003}}",
     ],
     "hopper-openai": ["policy={}", f"solver={{population: 256, sigma: 0.02, {ADAM}}}"],
     "lunar_lander_18-cma_1": ["stop.target=null", "solver={kind: cma_es, population: 20, sigma: 1}"],

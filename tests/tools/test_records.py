@@ -28,7 +28,7 @@ from mpies.tools.records import (
     shorten,
 )
 from mpies.views.groups import bootstrap_interval, interquartile_mean
-from tests.support import HOME, assert_refused, invoke
+from tests.support import HOME, assert_refused, invoke, load_script
 
 NAMES = sorted(path.parent.name for path in (HOME / "results").glob("*/record.yaml"))
 
@@ -36,7 +36,7 @@ NAMES = sorted(path.parent.name for path in (HOME / "results").glob("*/record.ya
 def seed(number, mean, ended="solved", reached=True, seconds=7200.0):
     evaluation = mean if mean is None else {"policy_of_generation": 3, "episodes": 9, "mean": mean, "interval_95": 0.25}
     entry = {"seed": number, "ended": ended, "reached": reached, "generation": 4, "steps": 40}
-    return entry | {"seconds": seconds, "ranks": 2, "evaluation": evaluation}
+    return entry | {"seconds": seconds, "ranks": 2, "core_seconds": 2 * seconds, "evaluation": evaluation}
 
 
 def record_of(*seeds, mark=5.0, over=None):
@@ -56,9 +56,12 @@ def test_a_record_agrees_with_its_files(name):
     files = [metrics_file(name, record, number) for number in numbers]
     assert files[0] == RESULTS / name / "metrics.csv" and {*files} == {*(RESULTS / name).glob("metrics*.csv")}
     for one in record["seeds"]:
-        last = read_recorded_metrics(name, record, one["seed"])[-1]
+        rows = read_recorded_metrics(name, record, one["seed"])
+        last = rows[-1]
         assert (int(last["generation"]), int(last["steps"])) == (one["generation"], one["steps"])
         assert float(last["seconds"]) == pytest.approx(one["seconds"], abs=0.051) and int(last["ranks"]) == one["ranks"]
+        core_seconds = load_script("benchmarks/record.py").count_core_seconds(rows)
+        assert one["core_seconds"] == pytest.approx(core_seconds, abs=0.1)
         mark, evaluation = record["mark"], one["evaluation"]
         assert one["reached"] == (mark is not None and evaluation is not None and evaluation["mean"] >= mark)
     band = Band.of(read_recorded_metrics(name, record, number) for number in numbers)
