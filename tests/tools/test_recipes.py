@@ -190,7 +190,7 @@ def test_the_table_has_a_row_for_each_recipe_that_leads_to_its_page(script):
 
 def test_a_page_has_every_seed_also_those_that_failed(script, tmp_path, monkeypatch):
     record = read_record("swimmer")
-    good = {**record["seeds"][0], "generation": 20, "seconds": 73.8, "ranks": 1}
+    good = {**record["seeds"][0], "generation": 20, "seconds": 73.8, "ranks": 1, "core_seconds": 73.8}
     bad = {**good, "seed": 77, "ended": "generations", "reached": False, "steps": 1234567}
     dead = {**bad, "seed": 78, "ended": "not run to its end", "evaluation": None}
     over = {"interquartile_mean": 330.0, "interval_95": [20.0, 335.0]}
