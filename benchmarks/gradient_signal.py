@@ -2,9 +2,9 @@
 
     python benchmarks/gradient_signal.py CONFIG [KEY=VALUE ...] [--sigma 0.01 0.03 ...] [--generations 12]
 
-CONFIG is trained by OpenAI-ES with steps so small that the policy stays where it is; policy.init_from=FILE.h5 says
-where.  Two estimates of the same gradient, each the sum of the gradient and of noise, have a cosine of s / (s + n) on
-average, where s and n are the squared norms of both.  Noise of the sampling alone, for a smooth fitness, leaves
+The solver of CONFIG is openai_es.  Its steps are made so small that the policy stays where it is; policy.init_from=FILE
+says where.  Two estimates of the same gradient, each the sum of the gradient and of noise, have a cosine of s / (s + n)
+on average, where s and n are the squared norms of both.  Noise of the sampling alone, for a smooth fitness, leaves
 m / (m + d) for m antithetic pairs and d parameters, which is printed beside it.  Where the measured cosine is no
 larger than its error, steps are a random walk: try another sigma, fewer parameters or more members.
 """

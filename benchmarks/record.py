@@ -23,7 +23,7 @@ import yaml
 
 from mpies.config.loading import load_config, resolved, validate_config
 from mpies.errors import ConfigError, RunError
-from mpies.runs.contents.metrics import read_digests, read_metrics
+from mpies.runs.contents.metrics import count_core_seconds, read_digests, read_metrics
 from mpies.runs.contents.policy_file import find_policy
 from mpies.tools.evaluate import evaluate_policy
 from mpies.tools.records import (
@@ -126,12 +126,6 @@ def describe_run(run: Curves, episodes: int) -> RecordedSeed:
         "core_seconds": round(count_core_seconds(rows), 1),
         "evaluation": evaluate(run.path, episodes),
     }
-
-
-def count_core_seconds(rows: Sequence[Mapping[str, str]]) -> float:
-    """Seconds of training of all ranks, whose number may differ between generations.  rows: of metrics.csv."""
-    seconds = np.array([float(row["seconds"]) for row in rows])
-    return float(np.diff(seconds, prepend=0) @ [int(row["ranks"]) for row in rows])
 
 
 def summarize(seeds: Sequence[RecordedSeed]) -> OverSeeds | None:

@@ -2,11 +2,13 @@
 
 import ast
 import importlib
+import itertools
 import json
 import re
 import subprocess
 import sys
 
+import numpy as np
 import psutil
 import pytest
 
@@ -60,6 +62,20 @@ def test_faults_reads_from_the_log_how_long_a_repair_took(tmp_path):
 def test_a_rank_without_episodes_has_no_speed():
     """So it is where another rank has taken all members of a small population."""
     assert load_script("benchmarks/rollouts.py").bare_speeds(Serial(), None, [], 1) == (0.0, 0.0)
+
+
+def test_the_cosine_of_gradients_and_its_error_are_those_of_all_pairs_and_of_the_jackknife():
+    mean_cosine = load_script("benchmarks/gradient_signal.py").mean_cosine
+    steps = np.random.default_rng(5).normal(size=(6, 9)) + 0.7
+
+    def of_pairs(rows):
+        pairs = itertools.combinations(rows, 2)
+        return np.mean([a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in pairs])
+
+    without = np.array([of_pairs(np.delete(steps, i, 0)) for i in range(6)])
+    error = np.sqrt(5 / 6 * ((without - without.mean()) ** 2).sum())
+    assert mean_cosine(steps) == pytest.approx((of_pairs(steps), error))
+    assert mean_cosine(np.ones((4, 3))) == pytest.approx((1, 0), abs=1e-7)
 
 
 def test_no_rank_is_left_after_a_trial_of_the_detector():

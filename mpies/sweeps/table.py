@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from mpies.runs.contents.metrics import parse_count, parse_number, read_metrics
+from mpies.runs.contents.metrics import count_core_seconds, parse_count, parse_number, read_metrics
 from mpies.runs.files import write_atomically
 from mpies.runs.lock import guarded
 from mpies.runs.reader import RunView
@@ -96,9 +94,6 @@ class Results:
         rows = read_metrics(view.folder)
         if not rows:
             return Result(trial, state, reason=reason)
-        times = np.array([[parse_number(row["seconds"]), parse_number(row["ranks"])] for row in rows])
-        seconds, ranks = times[np.isfinite(times).all(1)].T  # without damaged cells
-        core_seconds = float(np.diff(seconds, prepend=0.0) @ ranks)
         mean, interval = math.nan, math.nan
         evaluated = [row for row in rows if row["eval_mean"]]
         if evaluated:
@@ -108,7 +103,8 @@ class Results:
             interval = half_interval(deviation, episodes)
         newest = rows[-1]
         return Result(
-            trial, state, int(newest["generation"]), parse_count(newest["steps"]), core_seconds, mean, interval, reason
+            *(trial, state, int(newest["generation"]), parse_count(newest["steps"]), count_core_seconds(rows)),
+            *(mean, interval, reason),
         )
 
 

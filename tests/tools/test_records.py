@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mpies.config.loading import differences, load_config, resolved
+from mpies.runs.contents.metrics import count_core_seconds
 from mpies.runs.contents.policy_file import load_policy
 from mpies.tools import records
 from mpies.tools.records import (
@@ -28,7 +29,7 @@ from mpies.tools.records import (
     shorten,
 )
 from mpies.views.groups import bootstrap_interval, interquartile_mean
-from tests.support import HOME, assert_refused, invoke, load_script
+from tests.support import HOME, assert_refused, invoke
 
 NAMES = sorted(path.parent.name for path in (HOME / "results").glob("*/record.yaml"))
 
@@ -60,8 +61,7 @@ def test_a_record_agrees_with_its_files(name):
         last = rows[-1]
         assert (int(last["generation"]), int(last["steps"])) == (one["generation"], one["steps"])
         assert float(last["seconds"]) == pytest.approx(one["seconds"], abs=0.051) and int(last["ranks"]) == one["ranks"]
-        core_seconds = load_script("benchmarks/record.py").count_core_seconds(rows)
-        assert one["core_seconds"] == pytest.approx(core_seconds, abs=0.1)
+        assert one["core_seconds"] == pytest.approx(count_core_seconds(rows), abs=0.1)
         mark, evaluation = record["mark"], one["evaluation"]
         assert one["reached"] == (mark is not None and evaluation is not None and evaluation["mean"] >= mark)
     band = Band.of(read_recorded_metrics(name, record, number) for number in numbers)

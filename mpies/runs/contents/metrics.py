@@ -93,6 +93,16 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     return [row for row in rows if None not in [*row, *row.values()] and row.get("generation", "").isdecimal()]
 
 
+def count_core_seconds(rows: Sequence[Mapping[str, str]]) -> float:
+    """Seconds of training, summed over the ranks, whose number may change.
+
+    rows: of metrics.csv, one at least; those with a damaged cell are left out.
+    """
+    times = np.array([[parse_number(row["seconds"]), parse_number(row["ranks"])] for row in rows])
+    seconds, ranks = times[np.isfinite(times).all(1)].T
+    return float(np.diff(seconds, prepend=0.0) @ ranks)
+
+
 def read_digests(run: str | Path) -> list[str]:
     """The digest of each generation on record."""
     return [row["digest"] for row in read_metrics(run)]
