@@ -5,6 +5,7 @@ import functools
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from mpies.errors import escape
 from mpies.runs.contents.metrics import Row
 from mpies.runs.trackers.services import THREADS
 from mpies.views.progress import Progress, describe_generation, format_entry, is_json_wanted
+
+_run_of_thread: dict[int, Path] = {}  # the log.txt of the run that a thread trains
 
 
 class StandardErrorHandler(logging.Handler):
@@ -42,11 +45,11 @@ class LogFile(logging.Handler):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._path = path
+        self.path = path
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s rank %(rank)d: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError), open(self._path, "a", encoding="utf-8") as file:
+        with contextlib.suppress(OSError), open(self.path, "a", encoding="utf-8") as file:
             file.write(escape(self.format(record)) + "\n")
 
 
@@ -59,6 +62,23 @@ def log_to(comm: Communicator, handler: logging.Handler) -> Iterator[None]:
         yield
     finally:
         logging.getLogger().removeHandler(handler)
+
+
+@contextlib.contextmanager
+def log_run_to(comm: Communicator, log_file: LogFile) -> Iterator[None]:
+    """`log_to` for the run that this thread trains.  What threads log that train other runs is left out."""
+    this, path = threading.get_ident(), log_file.path
+    before = _run_of_thread.get(this)
+    _run_of_thread[this] = path
+    log_file.addFilter(lambda record: _run_of_thread.get(record.thread or this, path) == path)
+    try:
+        with log_to(comm, log_file):
+            yield
+    finally:
+        if before:
+            _run_of_thread[this] = before
+        else:
+            del _run_of_thread[this]
 
 
 @contextlib.contextmanager

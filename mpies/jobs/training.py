@@ -18,7 +18,7 @@ from mpies.comm.guarded import Guarded
 from mpies.comm.together import do_together
 from mpies.config.schema import Config
 from mpies.jobs.finished_run import find_finished_run
-from mpies.jobs.logs import LogFile, LoggedProgress, log_to, output_may_fail
+from mpies.jobs.logs import LogFile, LoggedProgress, log_run_to, output_may_fail
 from mpies.jobs.machines.answers import JOB
 from mpies.runs.contents.metrics import format_return
 from mpies.runs.opening import open_run
@@ -122,7 +122,7 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
         trainer.run = run = do_together(comm, make_writer)
         stack.enter_context(_short_switch_interval())
         log_file = LogFile(run.path / "log.txt")
-        stack.enter_context(log_to(comm, log_file))
+        stack.enter_context(log_run_to(comm, log_file))
         try:
             return _train(trainer, request, run, LoggedProgress(phases, log_file), phases, log_file)
         except BaseException:
