@@ -116,6 +116,24 @@ def test_a_new_run_and_a_removed_one_change_the_list(open_page, run_folder):
     ]
 
 
+def test_another_run_is_shown_when_the_shown_one_is_removed(open_page, run_folder):
+    page = open_page()
+    shown = page.locator("#name").inner_text()
+    shutil.rmtree(run_folder / shown)
+    page.wait_for_function("name => document.getElementById('name').textContent != name", arg=shown)
+    assert not page.locator("#trouble").is_visible()
+
+
+def test_a_chosen_run_that_is_removed_is_named(open_page, run_folder):
+    page = open_page("first")
+    shutil.rmtree(run_folder / "first")
+    page.wait_for_selector("#trouble:visible")
+    assert page.locator("#trouble").inner_text() == "first is not there; it may have been removed. Choose another run."
+    page.goto(page.url.replace("first", "group/long"))
+    wait_for_text(page, "#name", "group/long")
+    assert not page.locator("#trouble").is_visible()
+
+
 def test_a_download_arrives(open_page, run_folder):
     page = open_page("first")
     with page.expect_download() as waiting:

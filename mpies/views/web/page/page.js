@@ -154,7 +154,10 @@ async function refreshRuns() {
 // ---------------------------------------------------------------- one run
 
 async function refreshRun() {
-  const name = chosen() || (run ? run.name : runs.length && (runs.find((one) => one.state === "running") || runs[0]).name);
+  const isThere = (name) => runs.some((one) => one.name === name);
+  if (chosen() && !isThere(chosen())) throw new Error(`${chosen()} is not there; it may have been removed. Choose another run.`);
+  const shown = run && isThere(run.name) ? run : runs.find((one) => one.state === "running") || runs[0];
+  const name = chosen() || shown?.name;
   if (!name) return;
   const same = run && run.name === name && (run.columns.generation || []).length < MOST;
   const since = same ? `&version=${run.version}&after=${run.rows}&log=${run.logged}` : "";
