@@ -48,6 +48,13 @@ OVERRIDES = {
         *("solver.learning_rate=0.003", "solver.learning_rate_limit=0.003"),
         *("evaluation.every=5", "stop.target=null", "stop.generations=20"),
     ],
+    "bipedal_walker_hardcore-annealed": [
+        "environment={id: BipedalWalkerHardcore-v3}",
+        "policy={hidden: [40, 40], init_from: bipedal_walker_hardcore-steady}",
+        "solver={population: 256, sigma: 0.05, weight_decay: 0.0, optimizer: {learning_rate: 0.01}}",
+        *("solver.learning_rate_decay=0.985", "solver.learning_rate_limit=0.001"),
+        "stop.generations=20000",
+    ],
     "bipedal_walker_hardcore-openai": [
         "environment={id: BipedalWalkerHardcore-v3, ignored_rewards: [-100]}",
         "policy={hidden: [40, 40], init_from: bipedal_walker-steady}",
