@@ -39,7 +39,7 @@ train: install ## train CONFIG (default: the lunar lander) on all cores until it
 	$(BIN)/mpies train $(CONFIG) --ranks $(RANKS)
 
 test: install ## run the tests
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations 40 --durations-min 5 $(PYTEST_FLAGS) -m 'not browser' tests
+	$(BIN)/python -m pytest -q -n 4 --dist worksteal --durations 40 --durations-min 5 $(PYTEST_FLAGS) -m 'not browser' tests
 
 test-page: install ## run the tests of the live page in a headless Chromium, installing one if need be
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev,page]'

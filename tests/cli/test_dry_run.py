@@ -63,13 +63,15 @@ def test_all_ranks_of_a_job_describe_it_once(dry_run, write_config):
 
 def test_a_generation_takes_all_its_populations_on_the_ranks_that_play(write_config, tmp_path):
     environment = {"id": "gymnasium:CartPole-v1", "max_steps": 5}
-    seconds = []
-    for changes in ({}, {"interactions": 20_000}):
+
+    def pace(changes):
         solver = {"kind": "pgpe", "population": 20, **changes}
         config = validate_config({"environment": environment, "solver": solver}, "x")
         text = describe_pace(config, Task(config), True, tmp_path, 2)
         amount, unit = text.removeprefix("about ").split()[:2]
-        seconds.append(float(amount) / {"ms": 1000, "s": 1}[unit])
+        return float(amount) / {"ms": 1000, "s": 1}[unit]
+
+    seconds = [min(pace(changes) for _ in range(5)) for changes in ({}, {"interactions": 20_000})]  # other work delays
     assert seconds[1] > 50 * seconds[0]  # 200 populations
 
 

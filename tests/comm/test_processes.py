@@ -5,6 +5,7 @@ import signal
 import subprocess
 
 from mpies.comm.processes import kill_with_variable, process_start, variable_of_children, variables_with
+from tests.support import wait_for
 
 NAME = f"MPIES_TEST_{os.getpid()}"
 
@@ -16,7 +17,8 @@ def start(value):
 def test_processes_are_found_and_killed_by_a_variable_of_their_environment():
     mine, other = start("a=1"), start("a=12")
     try:
-        assert sorted(variable_of_children(os.getpid(), NAME)) == ["a=1", "a=12"]
+        # The kernel shows the environment of a new process a moment after it has begun.
+        wait_for(lambda: sorted(variable_of_children(os.getpid(), NAME)) == ["a=1", "a=12"], seconds=10)
         assert variables_with(NAME, "a=1") == [{"PATH": os.environ["PATH"], NAME: "a=1"}]
         assert kill_with_variable(NAME, "a=1") == [mine.pid]
         assert mine.wait(10) == -signal.SIGKILL and other.poll() is None
