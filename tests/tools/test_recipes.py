@@ -72,6 +72,12 @@ OVERRIDES = {
         *(*LINEAR, "evaluation.every=20"),
         "solver={kind: ars, population: 64, top: 4, sigma: 0.03, learning_rate: 0.02}",
     ],
+    "humanoid_linear-clipup": [
+        "policy.init_from=humanoid_linear",
+        "evaluation.every=5",
+        "solver={kind: pgpe, population: 200, interactions: 150000, population_max: 3200, sigma: 0.0035}",
+        "solver.optimizer={kind: clipup, max_speed: 0.015, learning_rate: 0.01125}",
+    ],
     "humanoid_linear-evotorch": [
         *("evaluation.every=5", "checkpoint.every=10"),
         "solver={kind: pgpe, population: 200, interactions: 150000, population_max: 3200, sigma: 0.0035}",
