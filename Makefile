@@ -38,6 +38,7 @@ install: $(VENV)/installed ## build .venv with everything, the MPI included
 train: install ## train CONFIG (default: the lunar lander) on all cores until it is solved
 	$(BIN)/mpies train $(CONFIG) --ranks $(RANKS)
 
+# Four workers on two cores, since many tests wait for processes.  One that has no tests left takes some from another.
 test: install ## run the tests
 	$(BIN)/python -m pytest -q -n 4 --dist worksteal --durations 40 --durations-min 5 $(PYTEST_FLAGS) -m 'not browser' tests
 

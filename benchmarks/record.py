@@ -6,7 +6,7 @@
 
 All seeds must be recorded, also those that failed.  So a run with another seed beside the named ones must be named too.
 The config of each run must be the recipe's; only the seed, trackers and `stop.seconds` may differ.  Seeds that
-results/NAME has already stay as they are, unless they come with other bits.
+results/NAME has already stay as they are, unless they have gone on or come with other bits.
 
 --mark is the mean return that counts as reached.  The default is the recorded mark, otherwise the target, which may be
 higher than the mark as a margin.
@@ -138,15 +138,18 @@ def summarize(seeds: Sequence[RecordedSeed]) -> OverSeeds | None:
 
 
 def is_recorded(name: str, old: Record | None, run: Curves) -> bool:
-    """Whether a record has a run of this seed with the same bits.  Says so where it has other bits."""
+    """Whether a record has this run of its seed.  Says so where the run has gone on since, or has other bits."""
     seed = run.config["seed"]
     if old is None or seed not in [one["seed"] for one in old["seeds"]]:
         return False
-    digests = [row["digest"] for row in read_recorded_metrics(name, old, seed)]
-    is_same = digests == read_digests(run.path)
-    if not is_same:
-        print(f"{name}: seed {seed} has other bits than the recorded run, which is replaced")
-    return is_same
+    recorded = [row["digest"] for row in read_recorded_metrics(name, old, seed)]
+    digests = read_digests(run.path)
+    if digests == recorded:
+        return True
+    has_gone_on = digests[: len(recorded)] == recorded
+    change = "has gone on since it was recorded" if has_gone_on else "has other bits than the recorded run"
+    print(f"{name}: seed {seed} {change}; the record is replaced")
+    return False
 
 
 def merge(

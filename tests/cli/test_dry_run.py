@@ -65,14 +65,15 @@ def test_a_generation_takes_all_its_populations_on_the_ranks_that_play(write_con
     environment = {"id": "gymnasium:CartPole-v1", "max_steps": 5}
 
     def pace(changes):
-        solver = {"kind": "pgpe", "population": 20, **changes}
+        solver = {"kind": "pgpe", "population": 200, **changes}
         config = validate_config({"environment": environment, "solver": solver}, "x")
         text = describe_pace(config, Task(config), True, tmp_path, 2)
         amount, unit = text.removeprefix("about ").split()[:2]
         return float(amount) / {"ms": 1000, "s": 1}[unit]
 
-    seconds = [min(pace(changes) for _ in range(5)) for changes in ({}, {"interactions": 20_000})]  # other work delays
-    assert seconds[1] > 50 * seconds[0]  # 200 populations
+    # The fastest of five, since other work on the machine slows some of them.
+    seconds = [min(pace(changes) for _ in range(5)) for changes in ({}, {"interactions": 200_000})]
+    assert seconds[1] > 50 * seconds[0] > 0  # 200 populations
 
 
 @pytest.fixture
