@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mpies.comm import mpiexec
 from mpies.errors import ConfigError
-from mpies.jobs.machines.hosts import Host
+from mpies.jobs.machines.hosts import Host, count_ranks
 
 OPTIONS = "MPIES_MPIRUN"  # the variable with further options of mpirun
 AGENT = "PRTE_MCA_plm_ssh_agent"  # the variable with what Open MPI 5 takes in place of ssh
@@ -36,6 +36,9 @@ class Launcher(ABC):
 
     def __init__(self) -> None:
         self.added: dict[str, str] = {}
+
+    def prepare(self, hosts: Sequence[Host] | None) -> None:  # noqa: B027 (most have nothing to do)
+        """Called before the first start with its hosts.  Raises ConfigError where no ranks can be started on them."""
 
     @abstractmethod
     def start_command(self, hosts: Sequence[Host] | None, ranks: int) -> list[str]:
@@ -111,6 +114,42 @@ class Srun(Launcher):
         return {**super().environment(), **native}
 
 
+class SlurmLauncher(Launcher):
+    """The first way that starts connected ranks on the nodes of a Slurm job: srun with PMIx or PMI2, or mpirun.
+
+    wanted: auto, srun, srun:pmix, srun:pmi2 or mpirun.
+    """
+
+    way = "srun"
+
+    def __init__(self, wanted: str = "auto") -> None:
+        super().__init__()
+        self._wanted = wanted
+        self._found: Launcher | None = None
+
+    def prepare(self, hosts: Sequence[Host] | None) -> None:
+        """Try the ways in turn.  Raises ConfigError with what each said where none works."""
+        trouble = []
+        for launcher in _slurm_launchers(self._wanted):
+            ranks = count_ranks(hosts or ())
+            command = [*launcher.start_command(hosts, ranks), sys.executable, "-c", COUNT_RANKS, str(ranks)]
+            problem = _try(command, launcher.environment())
+            if not problem:
+                self._found, self.name = launcher, launcher.name
+                return
+            trouble.append(f"{' '.join(command[:2])}: {problem}")
+        what = "; ".join(trouble) or "it must be auto, srun, srun:pmix, srun:pmi2 or mpirun, and be installed here"
+        raise ConfigError(f"no way to start connected ranks (--launcher {self._wanted}): {what}")
+
+    def start_command(self, hosts: Sequence[Host] | None, ranks: int) -> list[str]:
+        assert self._found, "prepare comes first"
+        return self._found.start_command(hosts, ranks)
+
+    def environment(self) -> dict[str, str]:
+        assert self._found, "prepare comes first"
+        return self._found.environment() | self.added
+
+
 def find_version(program: str) -> tuple[int, ...]:
     """(5, 0, 11) of Open MPI's mpirun; () of another's."""
     try:
@@ -144,23 +183,6 @@ def remove_folder_of(mpirun: int) -> None:
     """
     with contextlib.suppress(OSError):  # there may be no folder for temporary files that can be written
         shutil.rmtree(Path(tempfile.gettempdir(), f"ompi.{mpirun}"), ignore_errors=True)
-
-
-def find_slurm_launcher(hosts: Sequence[Host], wanted: str = "auto") -> Launcher:
-    """The first way of starting connected ranks on these nodes of a Slurm job: srun with PMIx or PMI2, or mpirun.
-
-    wanted: auto, srun, srun:pmix, srun:pmi2 or mpirun.  Raises ConfigError with what each said where none works.
-    """
-    trouble = []
-    for launcher in _slurm_launchers(wanted):
-        ranks = sum(host.slots for host in hosts)
-        command = [*launcher.start_command(hosts, ranks), sys.executable, "-c", COUNT_RANKS, str(ranks)]
-        problem = _try(command, launcher.environment())
-        if not problem:
-            return launcher
-        trouble.append(f"{' '.join(command[:2])}: {problem}")
-    what = "; ".join(trouble) or "it must be auto, srun, srun:pmix, srun:pmi2 or mpirun, and be installed here"
-    raise ConfigError(f"no way to start connected ranks (--launcher {wanted}): {what}")
 
 
 def list_pmi() -> list[str]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from mpies.comm.processes import variable_of_children
 from mpies.errors import UserError, counted
 from mpies.jobs.machines.answers import LOCAL_SIZE, look_for_ranks
-from mpies.jobs.machines.hosts import Host
-from mpies.jobs.machines.placement import Placement, count_ranks
+from mpies.jobs.machines.hosts import Host, count_ranks
+from mpies.jobs.machines.placement import Placement
 from mpies.jobs.progress import RunProgress
 
 LOOK = 5.0  # seconds between two looks for hosts that have come back, and at runs that are finished

@@ -27,10 +27,10 @@ from mpies.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR,
 from mpies.jobs import logs
 from mpies.jobs.forwarder import Forwarder, write_lines
 from mpies.jobs.goal import Goal, RunsFinished
-from mpies.jobs.launcher import Launcher, Mpirun, explain_no_start, find_slurm_launcher, remove_folder_of
+from mpies.jobs.launcher import Launcher, Mpirun, SlurmLauncher, explain_no_start, remove_folder_of
 from mpies.jobs.machines.answers import JOB
-from mpies.jobs.machines.hosts import RESTARTS, Host, Where, find_source, names_of
-from mpies.jobs.machines.placement import Placement, TooFewHosts, count_ranks, missing_in
+from mpies.jobs.machines.hosts import RESTARTS, Host, Where, count_ranks, find_source, names_of
+from mpies.jobs.machines.placement import Placement, TooFewHosts, missing_in
 from mpies.jobs.progress import newest_generation
 from mpies.jobs.start import TEARDOWN, GrowthWatch, RanksLook, Start, StartUpWatch, TeardownWatch
 from mpies.paths import absolute
@@ -132,11 +132,15 @@ class Supervisor:
 
     def _supervise(self) -> int:
         try:
-            start = self._start(self._choose_hosts(is_first=True))
-        except TooFewHosts:
-            if self._signals:  # nobody waits for the hosts any more
+            start = self._start(self._choose_first_hosts())
+        except ConfigError as error:
+            if self._signals:  # nobody waits for the ranks any more
                 return REQUEUE
-            raise
+            # Slurm gave the job enough nodes, so it has lost some since; in the queue it waits for others.
+            if not (isinstance(error, TooFewHosts) and self._launcher.way == "srun" and error.answering):
+                raise
+            self._report("ERROR", f"{error}; nothing is lost, the same command continues")
+            return REQUEUE
         code = REQUEUE  # of a signal before the ranks are started, or between two starts: nothing is lost
         while not self._signals:
             code = self._run_once(start)
@@ -155,6 +159,17 @@ class Supervisor:
 
     def _choose_hosts(self, is_first: bool) -> list[Host] | None:
         return self._placement.choose(self._report, is_first) if self._placement else None
+
+    def _choose_first_hosts(self) -> list[Host] | None:
+        """The hosts of the first start, on which ranks can be started.  Raises ConfigError where there are none."""
+        while True:
+            hosts = self._choose_hosts(is_first=True)
+            try:
+                self._launcher.prepare(hosts)
+                return hosts
+            except ConfigError:  # a host may have been lost meanwhile
+                if self._signals or not self._placement or self._placement.all_answer(hosts or []):
+                    raise
 
     def _exit_code(self, start: Start) -> int | None:
         """The exit code of the job where the ranks have nothing left to do, else None."""
@@ -381,7 +396,5 @@ def place(where: Where, ranks: int | None) -> tuple[Placement | None, Launcher]:
         if where.min_ranks > 1:
             raise ConfigError("--min-ranks needs several hosts: --hosts or --hostfile")
         return None, Mpirun()
-    if where.hosts == "slurm":
-        placement = Placement(source, ranks, where.min_ranks, where.wait, way="srun")
-        return placement, find_slurm_launcher(placement.limit(source.hosts()), where.launcher)
-    return Placement(source, ranks, where.min_ranks, where.wait), Mpirun()
+    launcher = SlurmLauncher(where.launcher) if where.hosts == "slurm" else Mpirun()
+    return Placement(source, ranks, where.min_ranks, where.wait, launcher.way), launcher

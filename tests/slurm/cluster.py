@@ -172,6 +172,8 @@ class Cluster:
         """Remove the network, as far as there is one."""
         for node in self.nodes:
             subprocess.run(["ip", "netns", "del", f"mpies-{node}"], stderr=subprocess.DEVNULL)
+            # With its namespace it would go only later.
+            subprocess.run(["ip", "link", "del", f"mpies-{node}"], stderr=subprocess.DEVNULL)
         subprocess.run(["ip", "link", "del", BRIDGE], stderr=subprocess.DEVNULL)
 
     def run(self, *command, **more):

@@ -189,6 +189,36 @@ def test_too_few_nodes_send_the_job_back_into_the_queue(start_endless, undisturb
         cluster.boot("n3")
 
 
+def test_a_node_that_is_lost_before_the_first_start_is_left_out(submit, undisturbed, cluster):
+    (submit.folder / "pole.yaml").write_text(TO_TARGET)
+    cluster.kill("n3")  # Slurm notices it after SlurmdTimeout, and gives the node to a job until then
+    try:
+        job = submit("train.sbatch", "pole.yaml")
+        assert job.finish() == "COMPLETED", job.log()
+    finally:
+        cluster.boot("n3")
+    run = submit.folder / "runs" / "pole"
+    assert {row["ranks"] for row in read_metrics(run)} == {"4"}
+    found = read_digests(run)
+    assert found == undisturbed(TO_TARGET, len(found))
+
+
+def test_too_few_nodes_at_the_first_start_send_the_job_back_into_the_queue(submit, undisturbed, cluster):
+    (submit.folder / "pole.yaml").write_text(TO_TARGET)
+    cluster.kill("n3")
+    try:
+        job = submit("train.sbatch", "pole.yaml", environment={"MPIES_MIN_RANKS": "6"})
+        job.wait_for(job.is_back_in_the_queue)
+        assert "but --min-ranks is 6" in job.log() and "back into the queue" in job.log()
+    finally:
+        cluster.boot("n3")
+    job.wait_for(cluster.is_idle)
+    job.start_again()
+    assert job.finish() == "COMPLETED", job.log()
+    found = read_digests(submit.folder / "runs" / "pole")
+    assert found == undisturbed(TO_TARGET, len(found))
+
+
 def test_a_cancelled_job_stays_ended_and_loses_nothing(start_endless, undisturbed, cluster):
     job, run = start_endless()
     cluster.run("scancel", job.number)

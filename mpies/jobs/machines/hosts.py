@@ -44,6 +44,10 @@ class HostSource(ABC):
     def hosts(self) -> list[Host]:
         """The hosts that there are now; whether they answer is another question.  Raises ConfigError."""
 
+    def given(self) -> list[Host]:
+        """The hosts that the job was given, those that it has lost included.  Raises ConfigError."""
+        return self.hosts()
+
 
 class GivenHosts(HostSource):
     """Hosts as the command line has them: h1:8,h2:8, or h1,h2 with one rank each."""
@@ -119,7 +123,10 @@ class SlurmHosts(HostSource):
     def hosts(self) -> list[Host]:
         listed = output_of(["squeue", "--noheader", f"--jobs={self._job}", "--format=%N"])
         names = expand_names(listed.strip()) if listed and listed.strip() else self._names
-        return [Host(name, self._slots[name]) for name in self._names if name in names]
+        return [host for host in self.given() if host.name in names]
+
+    def given(self) -> list[Host]:
+        return [Host(name, self._slots[name]) for name in self._names]
 
 
 def expand_counts(text: str) -> list[int]:
@@ -144,6 +151,11 @@ def find_source(
     return GivenHosts(hosts) if hosts else None
 
 
+def count_ranks(hosts: Iterable[Host]) -> int:
+    """The number of ranks on hosts with so many slots."""
+    return sum(host.slots for host in hosts)
+
+
 def names_of(hosts: Iterable[Host]) -> str:
     """Hosts for a line of the log: a few names, and how many more."""
     return name_few([host.name for host in hosts])
@@ -151,7 +163,7 @@ def names_of(hosts: Iterable[Host]) -> str:
 
 def check_slots(hosts: Sequence[Host], ranks: int | None, min_ranks: int) -> None:
     """Raise ConfigError where the hosts have too few slots for a job.  ranks, min_ranks: as for Placement."""
-    needed, slots = max(ranks or 1, min_ranks), sum(host.slots for host in hosts)
+    needed, slots = max(ranks or 1, min_ranks), count_ranks(hosts)
     if not hosts:
         raise ConfigError("no hosts are named; give --hosts h1:8,h2:8 or a --hostfile with lines NAME slots=N")
     if ranks is not None and min_ranks > ranks:
@@ -173,7 +185,7 @@ def count_slots(
     source = find_source(hosts, hostfile)
     if source is None:
         return ranks, ranks
-    listed = source.hosts()
+    listed = source.given()
     check_slots(listed, ranks, min_ranks)
     slots = [host.slots for host in listed]
     return ranks or sum(slots), max(slots)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from mpies.errors import ConfigError
 from mpies.jobs.machines.answers import ask_hosts, end_leftovers
-from mpies.jobs.machines.hosts import Host, HostSource, check_slots
+from mpies.jobs.machines.hosts import Host, HostSource, check_slots, count_ranks
 
 AGAIN = 2.0  # seconds between two questions to hosts that are waited for
 
@@ -13,7 +13,11 @@ Report = Callable[[str, str], object]  # called with a severity and a line
 
 
 class TooFewHosts(ConfigError):
-    """Fewer hosts answer than the job needs."""
+    """Fewer hosts answer than the job needs.  answering: how many do."""
+
+    def __init__(self, message: str, answering: int) -> None:
+        super().__init__(message)
+        self.answering = answering
 
 
 class Placement:
@@ -40,7 +44,7 @@ class Placement:
         self.job = ""
         self.count_listed = 0  # how many hosts there were when they were last looked for
         self._silent: set[str] = set()  # hosts whose silence has been reported
-        check_slots(source.hosts(), ranks, min_ranks)
+        check_slots(source.given(), ranks, min_ranks)
 
     def choose(self, report: Report, is_first: bool) -> list[Host]:
         """The hosts to start on, each with as many slots as are to be used.  Ends what is left of an earlier start.
@@ -65,7 +69,7 @@ class Placement:
             if is_over and slots < self.min_ranks:
                 few = f"{len(fit)} of {len(listed)} hosts answer, with {slots} slots" if fit else "no host answers"
                 why = "; ".join(news[:3] or [answer.problem for answer in problems[:1]] or [unlisted])
-                raise TooFewHosts(f"{few}, but --min-ranks is {self.min_ranks}; {why}")
+                raise TooFewHosts(f"{few}, but --min-ranks is {self.min_ranks}; {why}", len(fit))
             for problem in news:
                 report("WARNING", f"no ranks on {problem}")
             if fit and slots >= self.min_ranks and (not is_first or len(fit) == len(listed) or is_over):
@@ -115,8 +119,3 @@ def missing_in(hosts: Sequence[Host] | None, others: Sequence[Host] | None) -> l
     """Those of `others` that are not among `hosts`."""
     names = {host.name for host in hosts or ()}
     return [host for host in others or () if host.name not in names]
-
-
-def count_ranks(hosts: Sequence[Host]) -> int:
-    """The number of ranks on hosts with so many slots."""
-    return sum(host.slots for host in hosts)
