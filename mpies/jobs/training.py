@@ -20,7 +20,6 @@ from mpies.config.schema import Config
 from mpies.jobs.finished_run import find_finished_run
 from mpies.jobs.logs import LogFile, LoggedProgress, log_run_to, output_may_fail
 from mpies.jobs.machines.answers import JOB
-from mpies.runs.contents.metrics import format_return
 from mpies.runs.opening import open_run
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter
@@ -30,7 +29,7 @@ from mpies.training.noise_tables import NoiseTables
 from mpies.training.trainer import Trainer
 from mpies.views.phases import Phases
 from mpies.views.pictures.live_plots import LivePlots
-from mpies.views.progress import PLOTS, Phase, Progress
+from mpies.views.progress import PLOTS, Phase, Progress, format_mean
 
 log = logging.getLogger(__name__)
 
@@ -203,7 +202,8 @@ def finish_run(trainer: Trainer, reason: str, progress: LoggedProgress, phases: 
     elif is_finished:
         outcome = {"callback": "stopped by a callback"}.get(reason, f"all {reason} done")
         if reason == "solved":
-            outcome = f"solved: {format_return(learner.solved)}, target {learner.config.stop.target:g}"
+            mean = format_mean(learner.solved, learner.solved_interval)
+            outcome = f"solved: {mean}, target {learner.config.stop.target:g}"
         progress.show_outcome(
             f"{run.name}: {outcome}; generation {clock.generation}, {clock.steps:,} steps, {clock.seconds:.1f} s of "
             f"training ({run.seconds / max(clock.seconds, 1e-9):.1%} more for writing files; a checkpoint takes "

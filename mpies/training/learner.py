@@ -44,6 +44,7 @@ class Learner:
     newest results; None where there are none.
     best: the highest mean of an evaluation so far.
     solved: the mean of the newest evaluation if it was confirmed, else -inf.
+    solved_interval: half the width of its 95 % confidence interval; NaN where that is not known.
     speed: environment steps per second of the newest generation that was played.
     idle: (ranks,) share of its time in which each rank played nothing.
     """
@@ -63,6 +64,7 @@ class Learner:
         self.early_spec: GenerationSpec | None = None
         self._coming: GenerationSpec | None = None  # the early spec of the generation after the coming one
         self.best = self.solved = -math.inf
+        self.solved_interval = math.nan
         self._mean_before: npt.NDArray[np.float32] | None = None  # (d,) what the newest step started from
 
     def start(self, policy: Mapping[str, Any]) -> None:
@@ -121,6 +123,7 @@ class Learner:
     def update_solved(self, evaluation: Evaluation) -> None:
         """Remember the mean of an evaluation if it is confirmed, for the stop rule."""
         self.solved = evaluation.mean if evaluation.confirmed else -math.inf
+        self.solved_interval = evaluation.interval
 
     def update_best(self, evaluation: Evaluation) -> bool:
         """Remember the best evaluation.  Returns whether it is this one."""

@@ -134,6 +134,6 @@ def test_small_returns_are_shown_while_training_at_the_end_and_by_evaluate(run_m
     outcome = run_mpies(0, "train", config, "--out", "run")
     assert outcome.code == 0, outcome.stderr
     assert "-0.00" not in outcome.stdout.replace("-0.000", "")
-    solved = outcome.stdout.split("solved: ")[1].split(", target")[0]
-    assert -1e-10 <= float(solved) < 0
+    solved, interval = outcome.stdout.split("solved: ")[1].split(", target")[0].split(" +- ")
+    assert -1e-10 <= float(solved) < 0 == float(interval)
     assert f"mean return {solved} over 3 held-out" in run_mpies(0, "evaluate", "run", "--episodes", "3").stdout
