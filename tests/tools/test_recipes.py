@@ -88,10 +88,16 @@ OVERRIDES = {
         *("environment.adaptive={start: 200, ratio: 1.1}", "policy.statistics_fraction=0.1"),
         "solver={population: 200, sigma: 0.0075, weight_decay: 0.0, optimizer: {learning_rate: 0.003}}",
     ],
+    "humanoid_linear-refined": [
+        *("environment.reward_shift=0", "policy.init_from=humanoid_linear-robust"),
+        "evaluation={every: 5, episodes: 100}",
+        "solver={kind: pgpe, population: 200, interactions: 150000, population_max: 3200, sigma: 0.0075}",
+        "solver.optimizer={kind: clipup, max_speed: 0.025, learning_rate: 0.01875}",
+    ],
     "humanoid_linear-robust": [
         *("environment.reward_shift=0", "policy.init_from=humanoid_linear-clipup", "evaluation.every=5"),
-        "solver={kind: pgpe, population: 200, interactions: 150000, population_max: 3200, sigma: 0.03}",
-        "solver.optimizer={kind: clipup, max_speed: 0.154, learning_rate: 0.116}",
+        "solver={kind: pgpe, population: 200, interactions: 150000, population_max: 3200, sigma: 0.015}",
+        "solver.optimizer={kind: clipup, max_speed: 0.077, learning_rate: 0.058}",
     ],
     "hopper-openai": ["policy={}", f"solver={{population: 256, sigma: 0.02, {ADAM}}}"],
     "lunar_lander_18-cma_1": ["stop.target=null", "solver={kind: cma_es, population: 20, sigma: 1}"],
