@@ -298,13 +298,13 @@ def test_a_mistake_in_a_solver_is_an_exception_on_all_ranks_of_mpirun(tmp_path):
 
 def test_a_job_leaves_no_file_open():
     gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    before = set(os.listdir("/proc/self/fd"))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
         mpies.minimize(bowl, np.zeros(4), sigma=0.3, generations=1, ranks=1)
         gc.collect()
     assert [str(each.message) for each in caught if each.category is ResourceWarning] == []
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before  # what earlier tests left may be closed meanwhile
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ class Cluster:
             self._call("ip", "-n", space, "link", "set", "eth0", "up")
             self._call("ip", "-n", space, "link", "set", "lo", "up")
             self._boot(node)
-        self._wait(self.is_idle, "the nodes do not come up")
+        self.wait_until_idle()
 
     def boot(self, node):
         """Start a node's slurmd again, in new namespaces, where it does not run."""
@@ -192,6 +192,9 @@ class Cluster:
     def state_of(self, node):
         """What Slurm thinks of a node, such as IDLE or DOWN*."""
         return self.run("sinfo", "--noheader", "--Node", f"--nodes={node}", "--partition=batch", "--format=%T").upper()
+
+    def wait_until_idle(self):
+        self._wait(self.is_idle, "the nodes do not come up")
 
     def is_idle(self):
         done = subprocess.run(

@@ -191,6 +191,7 @@ def test_too_few_nodes_send_the_job_back_into_the_queue(start_endless, undisturb
 
 def test_a_node_that_is_lost_before_the_first_start_is_left_out(submit, undisturbed, cluster):
     (submit.folder / "pole.yaml").write_text(TO_TARGET)
+    cluster.wait_until_idle()
     cluster.kill("n3")  # Slurm notices it after SlurmdTimeout, and gives the node to a job until then
     try:
         job = submit("train.sbatch", "pole.yaml")
@@ -205,11 +206,12 @@ def test_a_node_that_is_lost_before_the_first_start_is_left_out(submit, undistur
 
 def test_too_few_nodes_at_the_first_start_send_the_job_back_into_the_queue(submit, undisturbed, cluster):
     (submit.folder / "pole.yaml").write_text(TO_TARGET)
+    cluster.wait_until_idle()
     cluster.kill("n3")
     try:
         job = submit("train.sbatch", "pole.yaml", environment={"MPIES_MIN_RANKS": "6"})
-        job.wait_for(job.is_back_in_the_queue)
-        assert "but --min-ranks is 6" in job.log() and "back into the queue" in job.log()
+        job.wait_for(lambda: "back into the queue" in job.log() and job.is_back_in_the_queue())
+        assert "but --min-ranks is 6" in job.log()
     finally:
         cluster.boot("n3")
     job.wait_for(cluster.is_idle)
