@@ -59,9 +59,9 @@ class Mpirun(Launcher):
     Raises ConfigError where there is none, or where its options in the environment cannot be read.
     """
 
-    def __init__(self, binding: Sequence[str] = (), way: str = "ssh") -> None:
+    def __init__(self, binding: Sequence[str] = ()) -> None:
         super().__init__()
-        self._program, self._binding, self.way = mpiexec.require("--ranks"), binding, way
+        self._program, self._binding = mpiexec.require("--ranks"), binding
         try:
             self._options = shlex.split(os.environ.get(OPTIONS, ""))
         except ValueError:
@@ -95,8 +95,6 @@ class Srun(Launcher):
     is_native: whether PMIx is told to authenticate natively: where the PMIx of Slurm and the one of the MPI share no
     other way.
     """
-
-    way = "srun"
 
     def __init__(self, kind: str, is_native: bool = False) -> None:
         super().__init__()
@@ -136,6 +134,7 @@ class SlurmLauncher(Launcher):
             problem = _try(command, launcher.environment())
             if not problem:
                 self._found, self.name = launcher, launcher.name
+                launcher.added = self.added  # mpirun's command line names the variables for other hosts
                 return
             trouble.append(f"{' '.join(command[:2])}: {problem}")
         what = "; ".join(trouble) or "it must be auto, srun, srun:pmix, srun:pmi2 or mpirun, and be installed here"
@@ -147,7 +146,7 @@ class SlurmLauncher(Launcher):
 
     def environment(self) -> dict[str, str]:
         assert self._found, "prepare comes first"
-        return self._found.environment() | self.added
+        return self._found.environment()
 
 
 def find_version(program: str) -> tuple[int, ...]:
@@ -203,7 +202,7 @@ def _slurm_launchers(wanted: str) -> list[Launcher]:
     if wanted in ("auto", "mpirun") and mpiexec.find():
         # Open MPI 4 and MPICH know no qualifiers.
         bindings = (["--bind-to", "core:overload-allowed:if-supported"], ["--bind-to", "core"])
-        launchers += [Mpirun(binding, way="srun") for binding in bindings]
+        launchers += [Mpirun(binding) for binding in bindings]
     return launchers
 
 
