@@ -78,6 +78,21 @@ def test_the_cosine_of_gradients_and_its_error_are_those_of_all_pairs_and_of_the
     assert mean_cosine(np.ones((4, 3))) == pytest.approx((1, 0), abs=1e-7)
 
 
+def test_shares_of_inputs_find_those_that_the_gradient_reads(capsys):
+    """Of three inputs and two outputs, only the weights of the last input have a gradient; all have noise."""
+    steps = np.random.default_rng(5).normal(size=(40, 8))
+    steps[:, 4:6] += 3
+    print_shares = load_script("benchmarks/gradient_signal.py").print_shares
+    print_shares(steps, [2, 1])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [row[:3] for row in rows] == [["0", "to", "1"], ["2", "to", "2"]]
+    (first, first_error, _), (last, last_error, noisy) = (map(float, row[3:]) for row in rows)
+    assert abs(first) < 3 * first_error < 0.1 and abs(last - 1) < 3 * last_error < 0.1
+    assert noisy == pytest.approx((9 + 1) * 2 / ((9 + 1) * 2 + 6), abs=0.03)
+    with pytest.raises(SystemExit, match="4 inputs and a bias do not divide 8 parameters"):
+        print_shares(steps, [4])
+
+
 def test_no_rank_is_left_after_a_trial_of_the_detector():
     if not has_ulfm():
         pytest.skip("this mpirun has no ULFM")

@@ -99,6 +99,12 @@ OVERRIDES = {
         "solver={kind: pgpe, population: 200, interactions: 150000, population_max: 3200, sigma: 0.015}",
         "solver.optimizer={kind: clipup, max_speed: 0.077, learning_rate: 0.058}",
     ],
+    "humanoid_linear-wide": [
+        *("environment.reward_shift=0", "policy.init_from=humanoid_linear-refined"),
+        "evaluation={every: 5, episodes: 100}",
+        "solver={kind: pgpe, population: 200, interactions: 100000, population_max: 3200, sigma: 0.03}",
+        "solver.optimizer={kind: clipup, max_speed: 0.154, learning_rate: 0.116}",
+    ],
     "hopper-openai": ["policy={}", f"solver={{population: 256, sigma: 0.02, {ADAM}}}"],
     "lunar_lander_18-cma_1": ["stop.target=null", "solver={kind: cma_es, population: 20, sigma: 1}"],
     "lunar_lander_18-cma_5": ["stop.target=null", "solver={kind: cma_es, population: 20, episodes: 5, sigma: 1}"],
