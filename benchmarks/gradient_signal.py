@@ -87,7 +87,7 @@ def mean_cosine(steps: npt.NDArray[np.float64]) -> tuple[float, float]:
 
 
 def print_shares(steps: npt.NDArray[np.float64], sizes: list[int]) -> None:
-    """The table of --inputs.  Rows of `steps` (generations, d) are the weights (inputs, outputs) and then the biases."""
+    """The table of --inputs.  A row of `steps` (generations, d): the weights (inputs, outputs), then the biases."""
     outputs, rest = divmod(steps.shape[1], sum(sizes) + 1)
     if rest:
         raise SystemExit(f"--inputs: {sum(sizes)} inputs and a bias do not divide {steps.shape[1]} parameters")
@@ -98,7 +98,7 @@ def print_shares(steps: npt.NDArray[np.float64], sizes: list[int]) -> None:
         shares = [signal(np.delete(part, row, 0)) / signal(np.delete(steps, row, 0)) for row in range(len(steps))]
         error = np.sqrt((len(steps) - 1) * np.var(shares))  # by the jackknife over rows
         share = signal(part) / gradient
-        print(f"{end - size:>5} to {end - 1:>3}  {share:8.3f}  {error:7.3f}  {energy(part) / estimates:.3f}", flush=True)
+        print(f"{end - size:>5} to {end - 1:>3}  {share:8.3f}  {error:7.3f}  {energy(part) / estimates:.3f}")
 
 
 def signal(steps: npt.NDArray[np.float64]) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 import pytest
 
+import mpies
 from mpies.comm import mpiexec
 from mpies.comm.serial import Serial
 from mpies.tools.records import read_record
@@ -91,6 +92,26 @@ def test_shares_of_inputs_find_those_that_the_gradient_reads(capsys):
     assert noisy == pytest.approx((9 + 1) * 2 / ((9 + 1) * 2 + 6), abs=0.03)
     with pytest.raises(SystemExit, match="4 inputs and a bias do not divide 8 parameters"):
         print_shares(steps, [4])
+
+
+def test_gradients_estimated_from_the_ledger_are_the_steps_of_the_run(tmp_path):
+    """With raw fitness and plain gradient steps, a step has the direction of the return's estimated gradient."""
+    run = mpies.train(
+        "cartpole",
+        "solver={kind: openai_es, population: 16, timesteps_per_batch: 400, fitness: raw, weight_decay: 0}",
+        "solver.optimizer={kind: sgd, momentum: 0, learning_rate: 0.01}",
+        "stop={generations: 4}",
+        out=tmp_path / "run",
+        progress=False,
+    )
+    script = load_script("benchmarks/fitness_signal.py")
+    estimates = script.estimate_gradients(tmp_path / "run", 1, 4)
+    means = np.stack([run.policy(generation).parameters.astype(np.float64) for generation in range(5)])
+    assert run.metrics["episodes"][0] > 16  # several batches of members
+    for step, estimate, lengths in zip(np.diff(means, axis=0), estimates["return"], estimates["length"], strict=True):
+        assert step @ estimate == pytest.approx(np.linalg.norm(step) * np.linalg.norm(estimate), rel=1e-4)
+        assert lengths == pytest.approx(estimate)  # a step of the pole earns 1
+    assert script.nearby_cosine(np.eye(3), 2) == (0, 0)
 
 
 def test_no_rank_is_left_after_a_trial_of_the_detector():
