@@ -8,7 +8,7 @@ Estimates of different generations that are at most --apart generations apart ha
 their standard error.  It takes them as independent, and the policy between them as nearly the same.  A cosine within
 its error is noise: such a fitness does not lead the run anywhere.  See also gradient_signal.py.
 
-The solver samples antithetic pairs, and noise.kind is full.
+The solver samples antithetic pairs, noise.kind is full, and generations do not overlap.
 """
 
 import argparse
@@ -31,6 +31,8 @@ def main() -> None:
     parser.add_argument("--apart", type=int, default=10, help="most generations between two estimates")
     arguments = parser.parse_args()
     first, last = arguments.generations
+    if not 1 <= first < last or arguments.apart < 1:
+        parser.error("expected --generations FIRST LAST with 1 <= FIRST < LAST, and --apart of 1 at least")
     print(f"{'fitness':16}  {'cosine':>8}  error")
     for name, estimates in estimate_gradients(arguments.run, first, last).items():
         cosine, error = nearby_cosine(estimates, arguments.apart)
@@ -51,6 +53,8 @@ def estimate_gradients(path: Path, first: int, last: int) -> dict[str, Vector]:
     """Name of a fitness to estimates (generations, d) of its gradient, of generations `first` to `last`."""
     run = mpies.Run(path)
     config, dimension = run.config, run.policy(first).parameters.size
+    if not config.solver.antithetic or config.noise.kind != "full" or config.overlap:
+        raise SystemExit(f"{path}: expected antithetic pairs, noise.kind full and no overlap; take another run")
     rows, size = config.solver.noise_rows(dimension), config.noise.size
     table = build_table(size, config.seed)
     estimates: dict[str, list[Vector]] = {}
@@ -60,9 +64,10 @@ def estimate_gradients(path: Path, first: int, last: int) -> dict[str, Vector]:
         indices = [
             sample_indices(config.seed, generation - 1, batch, rows, size, dimension) for batch in range(batches)
         ]
+        has_failed = np.isnan(members.returns).reshape(-1, 2).any(axis=1)  # pairs
         directions = np.stack([table[index : index + dimension] for index in np.concatenate(indices)])
         for name, fitness in fitnesses(members.returns, members.lengths).items():
-            weights = np.nan_to_num(fitness[0::2] - fitness[1::2])  # a pair with a failed member has none
+            weights = np.where(has_failed, 0, fitness[0::2] - fitness[1::2])
             estimates.setdefault(name, []).append(weights @ directions.astype(np.float64))
     return {name: np.stack(vectors) for name, vectors in estimates.items()}
 

@@ -112,6 +112,9 @@ def test_gradients_estimated_from_the_ledger_are_the_steps_of_the_run(tmp_path):
         assert step @ estimate == pytest.approx(np.linalg.norm(step) * np.linalg.norm(estimate), rel=1e-4)
         assert lengths == pytest.approx(estimate)  # a step of the pole earns 1
     assert script.nearby_cosine(np.eye(3), 2) == (0, 0)
+    mpies.train("cartpole", "noise=orthogonal", "stop={generations: 1}", out=tmp_path / "other", progress=False)
+    with pytest.raises(SystemExit, match=r"expected antithetic pairs, noise\.kind full and no overlap"):
+        script.estimate_gradients(tmp_path / "other", 1, 1)
 
 
 def test_no_rank_is_left_after_a_trial_of_the_detector():
