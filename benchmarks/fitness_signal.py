@@ -6,7 +6,8 @@ The ledger of RUN has the return and the length of each member, and the noise ta
 can be estimated again with another fitness: the return, its rank, the length of the episode, or the return per step.
 Estimates of different generations that are at most --apart generations apart have the cosines that are printed, with
 their standard error.  It takes them as independent, and the policy between them as nearly the same.  A cosine within
-its error is noise: such a fitness does not lead the run anywhere.  See also gradient_signal.py.
+its error is mostly noise.  A run may rise all the same: most of a step can be a random walk along parameters that
+hardly matter.  See also gradient_signal.py.
 
 The solver samples antithetic pairs, noise.kind is full, and generations do not overlap.
 """
@@ -33,8 +34,12 @@ def main() -> None:
     first, last = arguments.generations
     if not 1 <= first < last or arguments.apart < 1:
         parser.error("expected --generations FIRST LAST with 1 <= FIRST < LAST, and --apart of 1 at least")
+    try:
+        gradients = estimate_gradients(arguments.run, first, last)
+    except mpies.UserError as error:
+        raise SystemExit(f"fitness_signal.py: {error}") from None
     print(f"{'fitness':16}  {'cosine':>8}  error")
-    for name, estimates in estimate_gradients(arguments.run, first, last).items():
+    for name, estimates in gradients.items():
         cosine, error = nearby_cosine(estimates, arguments.apart)
         print(f"{name:16}  {cosine:8.4f}  {error:.4f}")
 

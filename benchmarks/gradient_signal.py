@@ -7,7 +7,7 @@ The solver of CONFIG is openai_es.  Its steps are made so small that the policy 
 says where.  Two estimates of the same gradient, each the sum of the gradient and of noise, have a cosine of s / (s + n)
 on average, where s and n are the squared norms of both.  Noise of the sampling alone, for a smooth fitness, leaves
 m / (m + d) for m antithetic pairs and d parameters, which is printed beside it.  Where the measured cosine is no
-larger than its error, steps are a random walk: try another sigma, fewer parameters or more members.
+larger than its error, steps are mostly a random walk: try another sigma, fewer parameters or more members.
 
 With --inputs, the numbers of inputs of a linear policy that belong together, a second table follows for each sigma: the
 share of each group in the squared norm of the gradient, and in that of the estimates, which are mostly noise.

@@ -94,7 +94,7 @@ def test_shares_of_inputs_find_those_that_the_gradient_reads(capsys):
         print_shares(steps, [4])
 
 
-def test_gradients_estimated_from_the_ledger_are_the_steps_of_the_run(tmp_path):
+def test_gradients_estimated_from_the_ledger_are_the_steps_of_the_run(tmp_path, monkeypatch):
     """With raw fitness and plain gradient steps, a step has the direction of the return's estimated gradient."""
     run = mpies.train(
         "cartpole",
@@ -115,6 +115,9 @@ def test_gradients_estimated_from_the_ledger_are_the_steps_of_the_run(tmp_path):
     mpies.train("cartpole", "noise=orthogonal", "stop={generations: 1}", out=tmp_path / "other", progress=False)
     with pytest.raises(SystemExit, match=r"expected antithetic pairs, noise\.kind full and no overlap"):
         script.estimate_gradients(tmp_path / "other", 1, 1)
+    monkeypatch.setattr(sys, "argv", ["fitness_signal.py", str(tmp_path / "run"), "--generations", "1", "9"])
+    with pytest.raises(SystemExit, match=r"generation 5 is not in its ledger; give one from 1 to 4"):
+        script.main()
 
 
 def test_no_rank_is_left_after_a_trial_of_the_detector():
