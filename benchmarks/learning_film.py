@@ -4,7 +4,8 @@
     python benchmarks/learning_film.py runs/film --generations 1,10,25,50 --out docs/learning.gif
 
 Each panel shows held-out episode --episode of the policy after one generation, which is computed again from the ledger.
-The panels share the seed of the episode.  A panel stays on its last frame until all have ended.
+The panels share the seed of the episode.  A panel stays on its last frame until all have ended.  The film of
+results/humanoid_linear has --generations 20,100,150,180 --steps 300 --width 180.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 import mpies
 from mpies.runs.contents.policy_file import load_policy
 from mpies.tools.evaluate import held_out_batch
-from mpies.views.pictures.video import Renderable, show_episodes, visible_task
+from mpies.views.pictures.video import Renderable, follow, show_episodes, visible_task
 
 STRIDE = 3  # one frame of so many is kept
 FRAMES_PER_SECOND = 15
@@ -37,6 +38,8 @@ class Recorder:
 
     def add_frame(self, environment: Renderable) -> None:
         """Keep what the environment looks like now, if it is its turn."""
+        if self._seen == 0:
+            follow(environment)
         if self._seen % STRIDE == 0:
             self.frames.append(np.asarray(environment.render())[..., :3])
         self._seen += 1
@@ -79,16 +82,18 @@ def main() -> None:
     parser.add_argument("run", help="directory of a finished run")
     parser.add_argument("--generations", default="1,10,25,50", help="one panel for each")
     parser.add_argument("--episode", type=int, default=0, help="which held-out episode")
+    parser.add_argument("--steps", type=int, help="show only the first so many of an episode; default all")
     parser.add_argument("--width", type=int, default=210, help="pixels of a panel")
     parser.add_argument("--out", default="learning.gif", help="the film")
     arguments = parser.parse_args()
     run = mpies.load(arguments.run)
     seconds = run.metrics["seconds"]
-    panels = []
+    panels, digits = [], 0 if seconds[-1] > 100 else 1  # of the seconds
     for generation in map(int, arguments.generations.split(",")):
         frames, total = record(run, generation, arguments.episode)
-        title = f"generation {generation} ({seconds[generation - 1]:.1f} s)"
-        panels.append((title, f"return {total:.0f}", frames))
+        title = f"generation {generation} ({seconds[generation - 1]:,.{digits}f} s)"
+        shown = frames if arguments.steps is None else frames[: max(arguments.steps // STRIDE, 1)]
+        panels.append((title, f"return {total:,.0f}", shown))
         print(f"{title}: return {total:.1f}, {len(frames)} frames")
     films = draw(panels, arguments.width)
     palette = films[-1].quantize(COLOURS)  # one for all, so that still parts stay still

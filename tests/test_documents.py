@@ -21,7 +21,7 @@ from mpies.comm import mpiexec
 from mpies.config.loading import make_config, parse_value
 from mpies.config.recipes import find_recipes, read_heading
 from mpies.config.reference import describe_keys
-from mpies.tools.records import count_reached, describe_return, has_record, read_record
+from mpies.tools.records import count_reached, describe_evaluation, describe_return, has_record, read_record
 from tests.support import HOME, load_script
 
 SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")
@@ -253,6 +253,10 @@ def test_the_results_in_the_readme_are_the_recorded_ones():
         assert mark == f"{record['mark']:,g}" and all(seed["ranks"] == 1 for seed in record["seeds"])
         seconds = statistics.median(seed["seconds"] for seed in record["seeds"])
         assert time == f"{seconds / (60 if unit == 'minutes' else 1):.0f}"
+    walker = read_record("humanoid_linear")["seeds"][0]
+    assert walker["seed"] == 2 and walker["evaluation"]
+    words = f"{walker['core_seconds'] / 3600:.2f} core hours ({describe_evaluation(walker['evaluation'])})"
+    assert f"With seed 2, humanoid_linear walks after {words}" in README.read_text()
 
 
 def test_the_bytes_on_the_wire_are_the_recorded_ones():

@@ -70,6 +70,8 @@ class Video:
 
     def add_frame(self, environment: Renderable) -> None:
         """Add what the environment looks like now.  Raises EnvironmentProblem where it renders no image."""
+        if self._writer is None:
+            follow(environment)
         try:
             frame = np.asarray(environment.render())
         except NotImplementedError:  # gymnasium.Env's own
@@ -113,6 +115,14 @@ def recording(path: str | Path | None) -> Iterator[Video | None]:
         raise
     if video:
         video.close(is_complete=True)
+
+
+def follow(environment: Renderable) -> None:
+    """Take the camera `track` of a MuJoCo model, which follows the robot.  The default of gymnasium stands still."""
+    renderer = getattr(getattr(environment, "unwrapped", None), "mujoco_renderer", None)
+    if renderer is not None and renderer.camera_id in (None, -1):  # -1: the default
+        cameras = [renderer.model.camera(index).name for index in range(renderer.model.ncam)]
+        renderer.camera_id = cameras.index("track") if "track" in cameras else renderer.camera_id
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Episodes to look at: how long a video lasts, what is in it, and what cannot be shown."""
 
+import gymnasium
 import imageio.v3
 import numpy as np
 import pytest
@@ -35,6 +36,22 @@ def test_a_video_lasts_as_long_as_the_episode(suffix, run, tmp_path, invoke):
         with Image.open(video) as image:
             durations = [one.info["duration"] for one in ImageSequence.Iterator(image)]
         assert sum(durations) == 40 * (-(-(length + 1) // 2)) and len(durations) > 3
+
+
+def test_the_camera_follows_a_robot(tmp_path, monkeypatch):
+    """The humanoid stays in the picture, wherever it has walked to."""
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    env, video = gymnasium.make("Humanoid-v5", render_mode="rgb_array").unwrapped, Video(tmp_path / "video.mp4")
+    env.reset(seed=1)
+    video.add_frame(env)
+    shown = []
+    for metres in (0, 8):
+        env.set_state(env.init_qpos + metres * np.eye(env.model.nq)[0], env.init_qvel)
+        shown.append(env.render())
+    video.close(is_complete=False)
+    env.close()
+    brown = [(frame[..., 0].astype(int) - frame[..., 2] > 40) for frame in shown]  # the humanoid
+    assert brown[0].sum() > 500 and brown[1].sum() == pytest.approx(brown[0].sum(), rel=0.1)
 
 
 def test_a_member_is_replayed_and_recorded(run, tmp_path, invoke):
