@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 ATARI_STEPS = 27_000  # time limit of a game, EnvPool's own
+LARGEST_BLOCK = 160  # pixels: the width of a frame
 
 
 @functools.cache
@@ -68,11 +69,13 @@ def _make_atari(
     max_steps: int | None,
     frame_skip: int = 4,
     repeat_action_probability: float = 0.0,
+    blocks: int | None = None,
     **kwargs: Any,
 ) -> gymnasium.Env[Any, Any]:
     """A game of ale-py, preprocessed as EnvPool does it.
 
-    Observations are 4 grey frames of 84 x 84 pixels.  An episode begins with up to 30 no-ops and lasts all lives.
+    Observations are 4 grey frames of 84 x 84 pixels, or with `blocks` the means of blocks of so many pixels squared.
+    An episode begins with up to 30 no-ops and lasts all lives.
     """
     if "frameskip" in kwargs:  # the preprocessing skips frames in place of the emulator
         raise EnvironmentProblem(
@@ -82,9 +85,29 @@ def _make_atari(
     import gymnasium
     from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TimeLimit
 
+    from mpies.envs.atari_blocks import AtariBlocks
+
     gymnasium.register_envs(ale_py)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    kwargs |= {"frameskip": 1, "repeat_action_probability": repeat_action_probability}
-    bare = gymnasium.make(environment_id, disable_env_checker=True, **kwargs)
-    environment = FrameStackObservation(AtariPreprocessing(bare, frame_skip=frame_skip), 4)
+    kwargs["repeat_action_probability"] = repeat_action_probability
+    if blocks is None:
+        bare = gymnasium.make(environment_id, disable_env_checker=True, frameskip=1, **kwargs)
+        environment: gymnasium.Env[Any, Any] = FrameStackObservation(AtariPreprocessing(bare, frame_skip=frame_skip), 4)
+    else:
+        _check_blocks(environment_id, blocks, repeat_action_probability)
+        kwargs |= {"frameskip": frame_skip, "obs_type": "grayscale"}
+        environment = AtariBlocks(gymnasium.make(environment_id, disable_env_checker=True, **kwargs), blocks)
     return TimeLimit(environment, max_steps or ATARI_STEPS)
+
+
+def _check_blocks(environment_id: str, blocks: Any, repeat_action_probability: float) -> None:
+    if isinstance(blocks, bool) or not isinstance(blocks, int) or not 1 <= blocks <= LARGEST_BLOCK:
+        raise EnvironmentProblem(
+            f"{environment_id}: kwargs.blocks must be a whole number from 1 to {LARGEST_BLOCK}, the height and width "
+            f"of a block in pixels, but is {blocks!r}"
+        )
+    if repeat_action_probability:
+        raise EnvironmentProblem(
+            f"{environment_id}: with kwargs.blocks, the emulator cannot repeat actions at random; leave "
+            "kwargs.repeat_action_probability out"
+        )

@@ -1,0 +1,55 @@
+"""An Atari game as few numbers: how bright each block of pixels is, in the newest frame and in the one before.
+
+A linear policy of them has thousands of parameters, where one of all pixels would have 100,000.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+NO_OPS = 30  # an episode begins with 1 to so many of them, as in Mnih et al. (2015)
+
+
+class AtariBlocks(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Observations (2 r c,) float32: the mean of each block of the frame before, and then of the newest one.
+
+    env: a game of ale-py with grey observations (height, width) and without sticky actions.
+    size: height and width of a block in pixels.  Pixels at the bottom and on the right that fill no block are left
+    out, so the r rows of c blocks are those of 210 x 160 pixels, 26 x 20 for a size of 8.
+
+    The game is loaded once, not for each seed, which would take 80 ms: a seed decides the number of no-ops alone.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], size: int) -> None:
+        super().__init__(env)
+        height, width = env.observation_space.shape  # type: ignore[misc]  # an image has a shape
+        self._rows, self._columns, self._size = height // size, width // size, size
+        self._random = np.random.default_rng()
+        self.observation_space = gymnasium.spaces.Box(0.0, 255.0, (2 * self._rows * self._columns,), np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+        if seed is not None:
+            self._random = np.random.default_rng(seed)
+        image, info = self.env.reset(options=options)
+        for _ in range(self._random.integers(1, NO_OPS, endpoint=True)):
+            image, _, ended, cut, info = self.env.step(0)
+            if ended or cut:
+                image, info = self.env.reset(options=options)
+        self._before = self._newest = self._take_means(image)
+        return np.concatenate([self._before, self._newest]), info
+
+    def step(self, action: Any) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        image, reward, ended, cut, info = self.env.step(action)
+        self._before, self._newest = self._newest, self._take_means(image)
+        return np.concatenate([self._before, self._newest]), float(reward), ended, cut, info
+
+    def _take_means(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        """The mean (r c,) of each block of an image."""
+        rows, columns, size = self._rows, self._columns, self._size
+        blocks = image[: rows * size, : columns * size].reshape(rows, size, columns, size)
+        sums = blocks.sum((1, 3), dtype=np.int64).ravel()  # whole numbers: their sum has no order
+        return (sums / size**2).astype(np.float32)

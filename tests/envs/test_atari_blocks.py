@@ -1,0 +1,65 @@
+"""Atari games as the means of blocks of pixels."""
+
+import numpy as np
+import pytest
+
+from mpies.envs import EnvironmentProblem, make_env
+from mpies.envs.gymnasium_registry import make
+from tests.envs.episodes import play
+
+pytest.importorskip("ale_py")
+
+
+def test_an_observation_has_the_means_of_the_frame_before_and_of_the_newest_one():
+    game = make("ALE/Pong-v5", blocks=16)
+    first, _ = game.reset(seed=3)
+    np.testing.assert_array_equal(first[:130], first[130:])  # 13 x 10 blocks
+    newest = first[130:]
+    for action in (2, 2, 2, 3):
+        observation, *_ = game.step(action)
+        np.testing.assert_array_equal(observation[:130], newest)
+        image = np.zeros((210, 160), np.uint8)
+        game.unwrapped.ale.getScreenGrayscale(image)
+        newest = observation[130:]
+        assert newest[0] == pytest.approx(image[:16, :16].mean()) and newest[47] == pytest.approx(
+            image[64:80, 112:128].mean()
+        )
+    assert len(np.unique(newest)) > 10
+
+
+def test_an_episode_is_a_function_of_its_seed_and_its_actions():
+    fresh, used = make_env("ALE/Pong-v5", blocks=8), make_env("ALE/Pong-v5", blocks=8)
+    assert used.interface.observation_size == 2 * 26 * 20 and used.interface.shape is None
+    play(used, [1, 2], steps=70, action=3)
+    (expected,) = play(fresh, [5], steps=50, action=2)
+    (found,) = play(used, [5], steps=50, action=2)
+    np.testing.assert_array_equal(found.observations, expected.observations)
+    (other,) = play(used, [6], steps=50, action=2)
+    assert (other.observations != expected.observations).any()
+    fresh.close()
+    used.close()
+
+
+def test_frame_skip_and_the_time_limit_hold():
+    quick, slow = make("ALE/Pong-v5", 7, blocks=8, frame_skip=2), make("ALE/Pong-v5", blocks=8, frame_skip=6)
+    assert quick.spec.max_episode_steps is not None
+    observations = []
+    for game in (quick, slow):
+        game.reset(seed=1)
+        for _ in range(6):
+            observation, _, _, cut, _ = game.step(2)
+            assert not cut
+        observations.append(observation)
+    assert (observations[0] != observations[1]).any()
+    assert quick.step(2)[3]
+
+
+@pytest.mark.parametrize("blocks", [0, 161, 2.5, "8", True])
+def test_another_size_of_blocks_is_refused(blocks):
+    with pytest.raises(EnvironmentProblem, match=r"kwargs\.blocks must be a whole number from 1 to 160.* but is"):
+        make("ALE/Pong-v5", blocks=blocks)
+
+
+def test_blocks_do_not_go_with_actions_that_the_emulator_repeats_at_random():
+    with pytest.raises(EnvironmentProblem, match=r"leave kwargs\.repeat_action_probability out"):
+        make("ALE/Pong-v5", blocks=8, repeat_action_probability=0.25)
