@@ -253,9 +253,11 @@ def test_the_results_in_the_readme_are_the_recorded_ones():
         assert mark == f"{record['mark']:,g}" and all(seed["ranks"] == 1 for seed in record["seeds"])
         seconds = statistics.median(seed["seconds"] for seed in record["seeds"])
         assert time == f"{seconds / (60 if unit == 'minutes' else 1):.0f}"
-    walker = read_record("humanoid_linear")["seeds"][0]
+    record = read_record("humanoid_linear")
+    walker = record["seeds"][0]
     assert walker["seed"] == 2 and walker["evaluation"]
     words = f"{walker['core_seconds'] / 3600:.2f} core hours ({describe_evaluation(walker['evaluation'])})"
+    words += f"; {count_reached(record)} of {len(record['seeds'])} seeds walk"
     assert f"With seed 2, humanoid_linear walks after {words}" in README.read_text()
 
 
