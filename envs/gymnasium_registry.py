@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpies.envs import envpool_env
@@ -70,12 +71,14 @@ def _make_atari(
     frame_skip: int = 4,
     repeat_action_probability: float = 0.0,
     blocks: int | None = None,
+    actions: Sequence[int] | None = None,
     **kwargs: Any,
 ) -> gymnasium.Env[Any, Any]:
     """A game of ale-py, preprocessed as EnvPool does it.
 
     Observations are 4 grey frames of 84 x 84 pixels, or with `blocks` the means of blocks of so many pixels squared.
-    An episode begins with up to 30 no-ops and lasts all lives.
+    An episode begins with up to 30 no-ops and lasts all lives.  actions: the game's actions that a policy may choose;
+    None for all.
     """
     if "frameskip" in kwargs:  # the preprocessing skips frames in place of the emulator
         raise EnvironmentProblem(
@@ -83,7 +86,7 @@ def _make_atari(
         )
     import ale_py
     import gymnasium
-    from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TimeLimit
+    from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TimeLimit, TransformAction
 
     from mpies.envs.atari_blocks import AtariBlocks
 
@@ -97,6 +100,10 @@ def _make_atari(
         _check_blocks(environment_id, blocks, repeat_action_probability)
         kwargs |= {"frameskip": frame_skip, "obs_type": "grayscale"}
         environment = AtariBlocks(gymnasium.make(environment_id, disable_env_checker=True, **kwargs), blocks)
+    if actions is not None:
+        _check_actions(environment_id, actions, int(environment.action_space.n))  # type: ignore[attr-defined]
+        space = gymnasium.spaces.Discrete(len(actions))
+        environment = TransformAction(environment, lambda action: actions[int(action)], space)
     return TimeLimit(environment, max_steps or ATARI_STEPS)
 
 
@@ -110,4 +117,13 @@ def _check_blocks(environment_id: str, blocks: Any, repeat_action_probability: f
         raise EnvironmentProblem(
             f"{environment_id}: with kwargs.blocks, the emulator cannot repeat actions at random; leave "
             "kwargs.repeat_action_probability out"
+        )
+
+
+def _check_actions(environment_id: str, actions: Any, count: int) -> None:
+    """count: of the game's own actions."""
+    if not isinstance(actions, list) or not actions or any(action not in range(count) for action in actions):
+        raise EnvironmentProblem(
+            f"{environment_id}: kwargs.actions must be a list of the game's actions, 0 to {count - 1}, such as "
+            f"[0, 2, 3], but is {actions!r}"
         )

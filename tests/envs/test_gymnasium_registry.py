@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from mpies.envs import EnvironmentProblem, make_env
+from mpies.envs.base import Discrete
 from mpies.envs.gymnasium_registry import make, offers
 from tests.envs.episodes import play
 
@@ -68,3 +69,21 @@ def test_an_atari_game_shows_four_grey_frames(name):
     (slower,) = play(make_env(name, frame_skip=2), [3], steps=20, action=2)
     assert (slower.observations[-1] != episode.observations[-1]).any()
     env.close()
+
+
+def test_an_atari_game_may_be_played_with_some_of_its_actions():
+    pytest.importorskip("ale_py")
+    few, all_of_them = make_env("ALE/Pong-v5", blocks=16, actions=[0, 2, 3]), make_env("ALE/Pong-v5", blocks=16)
+    assert few.interface.action == Discrete(3) and all_of_them.interface.action == Discrete(6)
+    (chosen,), (expected,) = play(few, [3], steps=20, action=1), play(all_of_them, [3], steps=20, action=2)
+    np.testing.assert_array_equal(chosen.observations, expected.observations)
+    assert make("ALE/Pong-v5", actions=[2, 3]).action_space.n == 2
+    few.close()
+    all_of_them.close()
+
+
+@pytest.mark.parametrize("actions", [[], [6], [-1], 2, ["up"]])
+def test_other_actions_than_the_games_are_refused(actions):
+    pytest.importorskip("ale_py")
+    with pytest.raises(EnvironmentProblem, match=r"kwargs\.actions must be a list of the game's actions, 0 to 5, such"):
+        make("ALE/Pong-v5", actions=actions)
