@@ -3,6 +3,7 @@
 A linear policy of them has thousands of parameters, where one of all pixels would have 100,000.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -16,16 +17,19 @@ class AtariBlocks(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Observations (2 r c,) float32: the mean of each block of the frame before, and then of the newest one.
 
     env: a game of ale-py with grey observations (height, width) and without sticky actions.
-    size: height and width of a block in pixels.  Pixels at the bottom and on the right that fill no block are left
-    out, so the r rows of c blocks are those of 210 x 160 pixels, 26 x 20 for a size of 8.
+    size: height and width of a block in pixels.
+    rows: the first row of pixels that counts, and the first one after them; None for all, which are 210 x 160 pixels.
+    Pixels at their bottom and on their right that fill no block are left out, so the r rows of c blocks are 26 x 20 for
+    a size of 8.
 
     The game is loaded once, not for each seed, which would take 80 ms: a seed decides the number of no-ops alone.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], size: int) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], size: int, rows: Sequence[int] | None = None) -> None:
         super().__init__(env)
         height, width = env.observation_space.shape  # type: ignore[misc]  # an image has a shape
-        self._rows, self._columns, self._size = height // size, width // size, size
+        self._first, last = rows or (0, height)
+        self._rows, self._columns, self._size = (last - self._first) // size, width // size, size
         self._random = np.random.default_rng()
         self.observation_space = gymnasium.spaces.Box(0.0, 255.0, (2 * self._rows * self._columns,), np.float32)
 
@@ -50,6 +54,7 @@ class AtariBlocks(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _take_means(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """The mean (r c,) of each block of an image."""
         rows, columns, size = self._rows, self._columns, self._size
-        blocks = image[: rows * size, : columns * size].reshape(rows, size, columns, size)
+        shown = image[self._first : self._first + rows * size, : columns * size]
+        blocks = shown.reshape(rows, size, columns, size)
         sums = blocks.sum((1, 3), dtype=np.int64).ravel()  # whole numbers: their sum has no order
         return (sums / size**2).astype(np.float32)

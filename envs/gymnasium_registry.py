@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 ATARI_STEPS = 27_000  # time limit of a game, EnvPool's own
-LARGEST_BLOCK = 160  # pixels: the width of a frame
+HEIGHT, LARGEST_BLOCK = 210, 160  # pixels: of a frame, and its width
 
 
 @functools.cache
@@ -71,14 +71,17 @@ def _make_atari(
     frame_skip: int = 4,
     repeat_action_probability: float = 0.0,
     blocks: int | None = None,
+    rows: Sequence[int] | None = None,
     actions: Sequence[int] | None = None,
     **kwargs: Any,
 ) -> gymnasium.Env[Any, Any]:
     """A game of ale-py, preprocessed as EnvPool does it.
 
-    Observations are 4 grey frames of 84 x 84 pixels, or with `blocks` the means of blocks of so many pixels squared.
-    An episode begins with up to 30 no-ops and lasts all lives.  actions: the game's actions that a policy may choose;
-    None for all.
+    Observations are 4 grey frames of 84 x 84 pixels, or those of AtariBlocks.  An episode begins with up to 30 no-ops
+    and lasts all lives.
+
+    blocks, rows: the size and the rows of AtariBlocks.
+    actions: the game's actions that a policy may choose; None for all.
     """
     if "frameskip" in kwargs:  # the preprocessing skips frames in place of the emulator
         raise EnvironmentProblem(
@@ -94,12 +97,14 @@ def _make_atari(
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     kwargs["repeat_action_probability"] = repeat_action_probability
     if blocks is None:
+        if rows is not None:
+            raise EnvironmentProblem(f"{environment_id}: kwargs.rows is for kwargs.blocks alone; leave it out")
         bare = gymnasium.make(environment_id, disable_env_checker=True, frameskip=1, **kwargs)
         environment: gymnasium.Env[Any, Any] = FrameStackObservation(AtariPreprocessing(bare, frame_skip=frame_skip), 4)
     else:
-        _check_blocks(environment_id, blocks, repeat_action_probability)
+        _check_blocks(environment_id, blocks, rows, repeat_action_probability)
         kwargs |= {"frameskip": frame_skip, "obs_type": "grayscale"}
-        environment = AtariBlocks(gymnasium.make(environment_id, disable_env_checker=True, **kwargs), blocks)
+        environment = AtariBlocks(gymnasium.make(environment_id, disable_env_checker=True, **kwargs), blocks, rows)
     if actions is not None:
         _check_actions(environment_id, actions, int(environment.action_space.n))  # type: ignore[attr-defined]
         space = gymnasium.spaces.Discrete(len(actions))
@@ -107,11 +112,17 @@ def _make_atari(
     return TimeLimit(environment, max_steps or ATARI_STEPS)
 
 
-def _check_blocks(environment_id: str, blocks: Any, repeat_action_probability: float) -> None:
+def _check_blocks(environment_id: str, blocks: Any, rows: Any, repeat_action_probability: float) -> None:
     if isinstance(blocks, bool) or not isinstance(blocks, int) or not 1 <= blocks <= LARGEST_BLOCK:
         raise EnvironmentProblem(
             f"{environment_id}: kwargs.blocks must be a whole number from 1 to {LARGEST_BLOCK}, the height and width "
             f"of a block in pixels, but is {blocks!r}"
+        )
+    is_range = isinstance(rows, list) and len(rows) == 2 and all(type(row) is int for row in rows)
+    if rows is not None and not (is_range and 0 <= rows[0] and rows[0] + blocks <= rows[1] <= HEIGHT):
+        raise EnvironmentProblem(
+            f"{environment_id}: kwargs.rows must be the first row of pixels that counts and the first one after them, "
+            f"such as [34, 194] of {HEIGHT}, with room for a block between them, but is {rows!r}"
         )
     if repeat_action_probability:
         raise EnvironmentProblem(
