@@ -54,6 +54,25 @@ def test_frame_skip_and_the_time_limit_hold():
     assert quick.step(2)[3]
 
 
+def test_rows_are_those_that_count():
+    field, whole = make("ALE/Pong-v5", blocks=2, rows=[34, 195]), make("ALE/Pong-v5", blocks=2)
+    seen, _ = field.reset(seed=3)
+    expected, _ = whole.reset(seed=3)
+    assert seen.shape == (2 * 80 * 80,)  # the last row fills no block
+    np.testing.assert_array_equal(seen.reshape(2, 80, 80), expected.reshape(2, 105, 80)[:, 17:97])
+
+
+@pytest.mark.parametrize("rows", [[34], [-1, 100], [0, 211], [100, 107], [0.0, 210.0], 34, "0:210"])
+def test_other_rows_are_refused(rows):
+    with pytest.raises(EnvironmentProblem, match=r"kwargs\.rows must be the first row .*34, 194.* but is"):
+        make("ALE/Pong-v5", blocks=8, rows=rows)
+
+
+def test_rows_of_images_are_refused():
+    with pytest.raises(EnvironmentProblem, match=r"kwargs\.rows is for kwargs\.blocks alone; leave it out"):
+        make("ALE/Pong-v5", rows=[34, 194])
+
+
 @pytest.mark.parametrize("blocks", [0, 161, 2.5, "8", True])
 def test_another_size_of_blocks_is_refused(blocks):
     with pytest.raises(EnvironmentProblem, match=r"kwargs\.blocks must be a whole number from 1 to 160.* but is"):
