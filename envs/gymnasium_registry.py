@@ -119,7 +119,7 @@ def _check_blocks(environment_id: str, blocks: Any, rows: Any, repeat_action_pro
             f"of a block in pixels, but is {blocks!r}"
         )
     is_range = isinstance(rows, list) and len(rows) == 2 and all(type(row) is int for row in rows)
-    if rows is not None and not (is_range and 0 <= rows[0] and rows[0] + blocks <= rows[1] <= HEIGHT):
+    if rows is not None and not (is_range and rows[0] >= 0 and rows[0] + blocks <= rows[1] <= HEIGHT):
         raise EnvironmentProblem(
             f"{environment_id}: kwargs.rows must be the first row of pixels that counts and the first one after them, "
             f"such as [34, 194] of {HEIGHT}, with room for a block between them, but is {rows!r}"
