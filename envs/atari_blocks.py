@@ -1,6 +1,6 @@
 """An Atari game as few numbers: how bright each block of pixels is, in the newest frame and in the one before.
 
-A linear policy of them has thousands of parameters, where one of all pixels would have 100,000.
+A linear policy of them has hundreds or thousands of parameters, where one of all pixels would have 100,000.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,13 @@ class AtariBlocks(gymnasium.Wrapper[Any, Any, Any, Any]):
     Pixels at their bottom and on their right that fill no block are left out, so the r rows of c blocks are 26 x 20 for
     a size of 8.
 
-    The game is loaded once, not for each seed, which would take 80 ms: a seed decides the number of no-ops alone.
+    The game is loaded once, not for each seed, which would take 80 ms.  A seed decides the number of no-ops alone: the
+    emulator has always the same seed, and draws no random numbers without sticky actions.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], size: int, rows: Sequence[int] | None = None) -> None:
         super().__init__(env)
+        env.reset(seed=0)
         height, width = env.observation_space.shape  # type: ignore[misc]  # an image has a shape
         self._first, last = rows or (0, height)
         self._rows, self._columns, self._size = (last - self._first) // size, width // size, size
@@ -43,13 +45,13 @@ class AtariBlocks(gymnasium.Wrapper[Any, Any, Any, Any]):
             image, _, ended, cut, info = self.env.step(0)
             if ended or cut:
                 image, info = self.env.reset(options=options)
-        self._before = self._newest = self._take_means(image)
-        return np.concatenate([self._before, self._newest]), info
+        self._newest = self._take_means(image)
+        return np.concatenate([self._newest, self._newest]), info
 
     def step(self, action: Any) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         image, reward, ended, cut, info = self.env.step(action)
-        self._before, self._newest = self._newest, self._take_means(image)
-        return np.concatenate([self._before, self._newest]), float(reward), ended, cut, info
+        before, self._newest = self._newest, self._take_means(image)
+        return np.concatenate([before, self._newest]), float(reward), ended, cut, info
 
     def _take_means(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """The mean (r c,) of each block of an image."""

@@ -57,6 +57,8 @@ def make(environment_id: str, max_steps: int | None = None, **kwargs: Any) -> gy
             raise missing_package(environment_id, error) from error
         except gymnasium.error.Error as error:
             hint = suggest_ids(environment_id, known) + suggest_pybullet(environment_id)
+            if (name := name_in_gymnasium(environment_id)) != environment_id:
+                hint = f"; its name in gymnasium is {name}"
             hint = hint or "; name a known id, my_package:ID to import what registers it, or path/to/file.py:name"
             if not envpool_env.is_installed():
                 hint += '; EnvPool, which has more environments, is not installed: pip install "mpies[envpool]"'
@@ -103,8 +105,10 @@ def _make_atari(
         environment: gymnasium.Env[Any, Any] = FrameStackObservation(AtariPreprocessing(bare, frame_skip=frame_skip), 4)
     else:
         _check_blocks(environment_id, blocks, rows, repeat_action_probability)
-        kwargs |= {"frameskip": frame_skip, "obs_type": "grayscale"}
-        environment = AtariBlocks(gymnasium.make(environment_id, disable_env_checker=True, **kwargs), blocks, rows)
+        bare = gymnasium.make(
+            environment_id, disable_env_checker=True, frameskip=frame_skip, obs_type="grayscale", **kwargs
+        )
+        environment = AtariBlocks(bare, blocks, rows)
     if actions is not None:
         _check_actions(environment_id, actions, int(environment.action_space.n))  # type: ignore[attr-defined]
         space = gymnasium.spaces.Discrete(len(actions))
@@ -118,7 +122,7 @@ def _check_blocks(environment_id: str, blocks: Any, rows: Any, repeat_action_pro
             f"{environment_id}: kwargs.blocks must be a whole number from 1 to {LARGEST_BLOCK}, the height and width "
             f"of a block in pixels, but is {blocks!r}"
         )
-    is_range = isinstance(rows, list) and len(rows) == 2 and all(type(row) is int for row in rows)
+    is_range = _has_whole_numbers(rows) and len(rows) == 2
     if rows is not None and not (is_range and rows[0] >= 0 and rows[0] + blocks <= rows[1] <= HEIGHT):
         raise EnvironmentProblem(
             f"{environment_id}: kwargs.rows must be the first row of pixels that counts and the first one after them, "
@@ -133,8 +137,13 @@ def _check_blocks(environment_id: str, blocks: Any, rows: Any, repeat_action_pro
 
 def _check_actions(environment_id: str, actions: Any, count: int) -> None:
     """count: of the game's own actions."""
-    if not isinstance(actions, list) or not actions or any(action not in range(count) for action in actions):
+    if not _has_whole_numbers(actions) or not actions or any(action not in range(count) for action in actions):
         raise EnvironmentProblem(
             f"{environment_id}: kwargs.actions must be a list of the game's actions, 0 to {count - 1}, such as "
             f"[0, 2, 3], but is {actions!r}"
         )
+
+
+def _has_whole_numbers(value: Any) -> bool:
+    """Whether a value is a list or tuple of nothing but whole numbers."""
+    return isinstance(value, (list, tuple)) and all(type(number) is int for number in value)

@@ -82,3 +82,12 @@ def test_another_size_of_blocks_is_refused(blocks):
 def test_blocks_do_not_go_with_actions_that_the_emulator_repeats_at_random():
     with pytest.raises(EnvironmentProblem, match=r"leave kwargs\.repeat_action_probability out"):
         make("ALE/Pong-v5", blocks=8, repeat_action_probability=0.25)
+
+
+def test_a_tuple_of_rows_is_as_good_as_a_list():
+    assert make("ALE/Pong-v5", blocks=16, rows=(34, 194)).observation_space.shape == (2 * 10 * 10,)
+
+
+def test_another_form_of_observations_does_not_go_with_blocks():
+    with pytest.raises(EnvironmentProblem, match=r"cannot be built: TypeError: .*obs_type"):
+        make("ALE/Pong-v5", blocks=8, obs_type="rgb")

@@ -82,8 +82,14 @@ def test_an_atari_game_may_be_played_with_some_of_its_actions():
     all_of_them.close()
 
 
-@pytest.mark.parametrize("actions", [[], [6], [-1], 2, ["up"]])
+@pytest.mark.parametrize("actions", [[], [6], [-1], 2, ["up"], [0.0, 1.0], [True]])
 def test_other_actions_than_the_games_are_refused(actions):
     pytest.importorskip("ale_py")
     with pytest.raises(EnvironmentProblem, match=r"kwargs\.actions must be a list of the game's actions, 0 to 5, such"):
         make("ALE/Pong-v5", actions=actions)
+
+
+def test_an_atari_game_of_envpool_with_kwargs_is_refused_with_the_name_that_takes_them():
+    pytest.importorskip("envpool")
+    with pytest.raises(EnvironmentProblem, match=r"'Pong-v5' is not known .*; its name in gymnasium is ALE/Pong-v5"):
+        make_env("Pong-v5", blocks=16)
