@@ -10,6 +10,7 @@ import ctypes
 import functools
 import importlib
 import inspect
+import math
 import os
 import random
 import sys
@@ -22,6 +23,10 @@ import numpy as np
 from mpies.envs.base import EnvironmentProblem
 from mpies.envs.legacy_imports import provide_pkg_resources
 from mpies.envs.messages import describe_value, explain_build_errors, suggest_ids, suggest_pybullet
+
+
+# What the environments of pybullet's walkers multiply the parts of their reward with.
+REWARD_WEIGHTS = {"electricity_cost", "stall_torque_cost", "joints_at_limit_cost"}
 
 
 @contextlib.contextmanager
@@ -78,8 +83,9 @@ def make(
     """Build an environment of gym's registry, with gymnasium's interface.
 
     max_steps: time limit, None for the environment's own.  render_mode: None, rgb_array or human, as in gymnasium.
-    kwargs: for its constructor.
-    Raises EnvironmentProblem if gym is not installed, the id is unknown or the environment cannot be built.
+    kwargs: for its constructor.  Of pybullet's walkers, also the weights of their rewards, such as electricity_cost.
+    Raises EnvironmentProblem if gym is not installed, the id is unknown, the environment cannot be built or a weight is
+    not a finite number.
     """
     known = load_registry()
     if not known:
@@ -91,12 +97,25 @@ def make(
     with explain_build_errors(environment_id), silence(), provide_pkg_resources():
         module, _, name = spec.entry_point.partition(":")
         constructor = getattr(importlib.import_module(module), name)
+        weights = {name: kwargs.pop(name) for name in REWARD_WEIGHTS & kwargs.keys() if hasattr(constructor, name)}
         arguments = render_arguments(constructor, render_mode) | spec.kwargs | kwargs
         # Minitaur and Kuka are among those in this package that draw from the global generators.
         uses_global_random = module.startswith("pybullet_envs.bullet")
-        environment = GymAdapter(constructor(**arguments), uses_global_random)
+        bare = constructor(**arguments)
+        for name, weight in weights.items():
+            setattr(bare, name, _check_weight(environment_id, name, weight))
+        environment = GymAdapter(bare, uses_global_random)
     limit = max_steps or spec.max_episode_steps
     return gymnasium.wrappers.TimeLimit(environment, limit) if limit else environment
+
+
+def _check_weight(environment_id: str, name: str, weight: Any) -> float:
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
+        raise EnvironmentProblem(
+            f"{environment_id}: kwargs.{name} must be a finite number, the weight of a part of the reward, "
+            f"but is {weight!r}"
+        )
+    return float(weight)
 
 
 def render_arguments(constructor: Callable[..., Any], render_mode: str | None) -> dict[str, Any]:
