@@ -36,7 +36,17 @@ OVERRIDES = {
         *GOODAI,
         "solver={kind: cma_es, population: 100, episodes: 5, sigma: 0.1, covariance: diagonal}",
     ],
+    "ant_bullet-light": [
+        "environment={id: AntBulletEnv-v0, max_steps: 500, seeds: generation, adaptive: {start: 200, ratio: 1.01}}",
+        "environment.kwargs={electricity_cost: -0.5, stall_torque_cost: -0.025, joints_at_limit_cost: -0.025}",
+        *("checkpoint.every=20", "stop.target=null", "stop.generations=200"),
+    ],
     "ant_bullet-published": [*GOODAI, f"solver={{population: 100, sigma: 0.1, {ADAM}}}"],
+    "ant_bullet-walking": [
+        "environment={id: AntBulletEnv-v0, max_steps: 500, seeds: generation}",
+        "policy={hidden: [64, 64], activation: relu, output: floor, init_from: ant_bullet-light}",
+        "checkpoint.every=20",
+    ],
     "bipedal_walker-pepg": [
         *("environment={id: BipedalWalker-v3, ignored_rewards: [-100]}", "policy={hidden: [40, 40]}"),
         "solver={kind: pepg, population: 96, sigma_init: 0.1}",
