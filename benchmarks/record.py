@@ -146,8 +146,12 @@ def is_recorded(name: str, old: Record | None, run: Curves) -> bool:
     digests = read_digests(run.path)
     if digests == recorded:
         return True
-    has_gone_on = digests[: len(recorded)] == recorded
-    change = "has gone on since it was recorded" if has_gone_on else "has other bits than the recorded run"
+    if digests[: len(recorded)] == recorded:
+        change = "has gone on since it was recorded"
+    elif recorded[: len(digests)] == digests:
+        change = "is shorter than the recorded run, with the same bits"
+    else:
+        change = "has other bits than the recorded run"
     print(f"{name}: seed {seed} {change}; the record is replaced")
     return False
 

@@ -24,7 +24,6 @@ from mpies.envs.base import EnvironmentProblem
 from mpies.envs.legacy_imports import provide_pkg_resources
 from mpies.envs.messages import describe_value, explain_build_errors, suggest_ids, suggest_pybullet
 
-
 # What the environments of pybullet's walkers multiply the parts of their reward with.
 REWARD_WEIGHTS = {"electricity_cost", "stall_torque_cost", "joints_at_limit_cost"}
 

@@ -76,7 +76,7 @@ def test_a_weight_that_is_no_finite_number_is_refused(weight):
 
 
 def test_unknown_kwargs_and_ids_are_refused():
-    with pytest.raises(EnvironmentProblem, match="CartPoleBulletEnv-v1 does not accept .*electricity_cost"):
+    with pytest.raises(EnvironmentProblem, match=r"CartPoleBulletEnv-v1 does not accept .*electricity_cost"):
         make_env("CartPoleBulletEnv-v1", electricity_cost=0.0)
     with pytest.raises(EnvironmentProblem, match="CartPoleBulletEnv-v1 does not accept these kwargs"):
         make_env("CartPoleBulletEnv-v1", colour="red")
