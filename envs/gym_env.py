@@ -24,8 +24,8 @@ from mpies.envs.base import EnvironmentProblem
 from mpies.envs.legacy_imports import provide_pkg_resources
 from mpies.envs.messages import describe_value, explain_build_errors, suggest_ids, suggest_pybullet
 
-# What the environments of pybullet's walkers multiply the parts of their reward with.
-REWARD_WEIGHTS = {"electricity_cost", "stall_torque_cost", "joints_at_limit_cost"}
+# Attributes of pybullet's walking robots: the weights of the parts of their reward.
+REWARD_WEIGHTS = ("electricity_cost", "stall_torque_cost", "joints_at_limit_cost")
 
 
 @contextlib.contextmanager
@@ -82,7 +82,7 @@ def make(
     """Build an environment of gym's registry, with gymnasium's interface.
 
     max_steps: time limit, None for the environment's own.  render_mode: None, rgb_array or human, as in gymnasium.
-    kwargs: for its constructor.  Of pybullet's walkers, also the weights of their rewards, such as electricity_cost.
+    kwargs: for its constructor.  Those of pybullet's walking robots may also be REWARD_WEIGHTS.
     Raises EnvironmentProblem if gym is not installed, the id is unknown, the environment cannot be built or a weight is
     not a finite number.
     """
@@ -96,13 +96,14 @@ def make(
     with explain_build_errors(environment_id), silence(), provide_pkg_resources():
         module, _, name = spec.entry_point.partition(":")
         constructor = getattr(importlib.import_module(module), name)
-        weights = {name: kwargs.pop(name) for name in REWARD_WEIGHTS & kwargs.keys() if hasattr(constructor, name)}
+        known_weights = [name for name in REWARD_WEIGHTS if name in kwargs and hasattr(constructor, name)]
+        weights = {name: _check_weight(environment_id, name, kwargs.pop(name)) for name in known_weights}
         arguments = render_arguments(constructor, render_mode) | spec.kwargs | kwargs
         # Minitaur and Kuka are among those in this package that draw from the global generators.
         uses_global_random = module.startswith("pybullet_envs.bullet")
         bare = constructor(**arguments)
         for name, weight in weights.items():
-            setattr(bare, name, _check_weight(environment_id, name, weight))
+            setattr(bare, name, weight)
         environment = GymAdapter(bare, uses_global_random)
     limit = max_steps or spec.max_episode_steps
     return gymnasium.wrappers.TimeLimit(environment, limit) if limit else environment
