@@ -13,18 +13,19 @@ from mpies.config.recipes import Heading, base_of, find_recipes, find_recorded_p
 from mpies.tools.records import (
     CUT_SHORT,
     NOT_RUN,
-    NOT_RUN_TO_THE_END,
     RESULTS,
     Record,
     RecordedSeed,
     count_reached,
     describe_core_hours,
     describe_evaluation,
+    describe_result,
     describe_return,
     describe_seeds,
     has_record,
     is_finished,
     is_reached,
+    measure_cost,
     read_record,
     shorten,
 )
@@ -51,35 +52,46 @@ def make_table() -> str:
         "",
         "*Published* is what others reached. *Ours* is the mean return of 100 held-out episodes with its 95 %",
         "interval. For several seeds, it is the interquartile mean with its bootstrap interval. It is bold if it",
-        "reached the mark, the return that counts as success. Steps and core hours are medians over the seeds.",
+        "reached the mark, the return that counts as success. Where it did not, the variants that did come next,",
+        "for the same task.",
+        "",
+        "Steps and core hours are medians over the seeds. They include those of the policies that training",
+        "starts from.",
         "",
         _row(COLUMNS),
         _row(["---"] * len(COLUMNS)),
     ]
-    for name, path in find_recipes().items():
-        if base_of(name) == name:
-            lines.append(_row(_list_cells(name, read_heading(path))))
+    lines += [_row(_list_cells(name, read_heading(find_recipes()[name]))) for name in list_shown()]
     return "\n".join(lines) + "\n"
+
+
+def list_shown() -> list[str]:
+    """The names in the table: of each recipe, and of the variants that reached the mark where the recipe did not."""
+    reached = {name for name in find_recipes() if has_record(name) and is_reached(read_record(name))}
+    return [
+        name for name in find_recipes() if base_of(name) == name or (name in reached and base_of(name) not in reached)
+    ]
 
 
 def _list_cells(name: str, heading: Heading) -> list[str]:
     """The cells of a recipe's row."""
     policy = heading.policy.partition(".")[0].removesuffix(" parameters")
     published = re.sub(r"(\d) million", r"\1 M", shorten(heading.published))
-    cells = [f"[{name}](recipes/{name}.md)", shorten(heading.task), policy, shorten(heading.solver), published]
+    if base_of(name) == name:
+        cells = [f"[{name}](recipes/{name}.md)", shorten(heading.task), policy, shorten(heading.solver), published]
+    else:  # below the row of its recipe, which says the rest
+        cells = [f"[{name}](recipes/{base_of(name)}.md#{name})", "", policy, shorten(heading.solver), ""]
     if not has_record(name):
         return [*cells, NOT_RUN, "", "", ""]
     record = read_record(name)
-    ours = describe_return(record) if is_finished(record) else NOT_RUN_TO_THE_END
-    ours = f"**{ours}**" if is_reached(record) else ours
-    return [*cells, ours, _median_steps(record), describe_core_hours(record), describe_seeds(record)]
+    ours = f"**{describe_result(record)}**" if is_reached(record) else describe_result(record)
+    steps, core_hours = measure_cost(name, record)
+    return [*cells, ours, _describe_steps(steps), describe_core_hours(core_hours), describe_seeds(record)]
 
 
-def _median_steps(record: Record) -> str:
-    """The median of the seeds' steps, in millions or thousands."""
-    steps = sorted(seed["steps"] for seed in record["seeds"])
-    median = (steps[(len(steps) - 1) // 2] + steps[len(steps) // 2]) / 2
-    return f"{median / 1e6:.3g} M" if median >= 1e6 else f"{median / 1e3:.3g} k"
+def _describe_steps(steps: float) -> str:
+    """Steps in millions or thousands."""
+    return f"{steps / 1e6:.3g} M" if steps >= 1e6 else f"{steps / 1e3:.3g} k"
 
 
 def make_page(name: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
+from mpies.config.loading import load_config
 from mpies.config.recipes import RESULTS, find_nearest, find_recipes, read_heading, tell_nearest
 from mpies.errors import ConfigError, counted
 from mpies.runs.contents.metrics import read_rows
@@ -194,15 +195,38 @@ def is_finished(record: Record) -> bool:
     return any(seed["ended"] not in UNFINISHED for seed in record["seeds"])
 
 
-def describe_core_hours(record: Record) -> str:
-    """Hours of training of all ranks, the median of the seeds."""
-    hours = float(np.median([seed["core_seconds"] / 3600 for seed in record["seeds"]]))
+def trace_starts(name: str) -> list[str]:
+    """The recipes whose trained policies a recipe starts from, and those that these start from, and so on."""
+    starts, recipes = [], find_recipes()
+    while (name := getattr(load_config(recipes[name]).policy, "init_from", None) or "") in recipes:
+        starts.append(name)
+    return starts
+
+
+def measure_cost(name: str, record: Record) -> tuple[float, float]:
+    """Steps and core hours of training: medians of the seeds, plus those of the policies that training starts from.
+
+    A recipe's trained policy, from which others start, is that of its first seed.
+    """
+    seeds, starts = record["seeds"], [read_record(start)["seeds"][0] for start in trace_starts(name)]
+    steps = np.median([seed["steps"] for seed in seeds]) + sum(seed["steps"] for seed in starts)
+    seconds = np.median([seed["core_seconds"] for seed in seeds]) + sum(seed["core_seconds"] for seed in starts)
+    return float(steps), float(seconds) / 3600
+
+
+def describe_core_hours(hours: float) -> str:
+    """Hours of training of all ranks, with two digits."""
     return f"{hours:.2g}" if hours >= 0.01 else "< 0.01"
 
 
 def shorten(text: str) -> str:
     """The beginning of a part of a heading, up to its first pause."""
     return re.split(r"[.,;:](?: |$)| \(", text)[0]
+
+
+def describe_result(record: Record) -> str:
+    """The mean return with its interval, unless all runs were cut short before the mark was reached."""
+    return describe_return(record) if is_finished(record) or is_reached(record) else NOT_RUN_TO_THE_END
 
 
 def describe_return(record: Record) -> str:
@@ -227,9 +251,9 @@ def _rounded(value: float, digits: int) -> str:
 
 
 def describe_seeds(record: Record) -> str:
-    """How many seeds reached the mark; where there is no mark, or no run was finished, how many seeds there are."""
+    """How many seeds reached the mark; without a mark, or where all were cut short before it, how many there are."""
     count = len(record["seeds"])
-    if not is_finished(record):
+    if not is_finished(record) and not is_reached(record):
         return f"{count} cut short"
     if record["mark"] is None:
         return counted(count, "seed")
@@ -245,8 +269,8 @@ def list_recipes() -> str:
             rows.append((name, task, NOT_RUN, "", ""))
             continue
         record = read_record(name)
-        ours = describe_return(record) if is_finished(record) else NOT_RUN_TO_THE_END
-        rows.append((name, task, ours, describe_seeds(record), describe_core_hours(record)))
+        core_hours = describe_core_hours(measure_cost(name, record)[1])
+        rows.append((name, task, describe_result(record), describe_seeds(record), core_hours))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)

@@ -9,7 +9,17 @@ from mpies.config.loading import differences, load_config, resolved
 from mpies.config.recipes import base_of, find_recipes, read_heading
 from mpies.scaling.bench import temporary_run
 from mpies.scaling.cost import describe_cost
-from mpies.tools.records import RESULTS, describe_return, has_record, is_finished, read_record, recipe_of
+from mpies.tools.records import (
+    RESULTS,
+    describe_return,
+    has_record,
+    is_finished,
+    is_reached,
+    measure_cost,
+    read_record,
+    recipe_of,
+    trace_starts,
+)
 from mpies.training.trainer import Trainer
 from tests.support import HOME, load_script
 
@@ -193,18 +203,56 @@ def test_the_pages_of_recipes_are_the_generated_ones(script):
         assert path.read_text() == text, f"{path.name} is out of date: make docs"
 
 
+def rows_of_the_table(script):
+    """Name to row of the table of recipes, without the targets of links, and the targets of those names."""
+    lines = [line for line in script.make_table().splitlines() if line.startswith("| [")]
+    links = dict(re.match(r"\| \[([^]]+)\]\(([^)]+)\)", line).groups() for line in lines)
+    return dict(zip(links, (re.sub(r"\]\([^)]*\)", "]", line) for line in lines), strict=True)), links
+
+
 def test_the_table_has_a_row_for_each_recipe_that_leads_to_its_page(script):
-    rows = [line.strip("| ").split(" | ") for line in script.make_table().splitlines() if line.startswith("| [")]
+    rows, links = rows_of_the_table(script)
     names = [name for name in RECIPES if base_of(name) == name]
-    assert [row[0] for row in rows] == [f"[{name}](recipes/{name}.md)" for name in names]
-    for name, line in zip(names, (line for line in script.make_table().splitlines() if "| [" in line), strict=True):
-        shown = re.sub(r"\]\([^)]*\)", "]", line)
-        assert len(shown) <= 180, shown  # a screen
-        if has_record(name) and is_finished(read_record(name)):
-            assert describe_return(read_record(name)) in line
+    assert [name for name in rows if base_of(name) == name] == names
+    assert all(links[name] == f"recipes/{name}.md" for name in names)
+    for name, row in rows.items():
+        assert len(row) <= 180, row  # a screen
+        record = read_record(name) if has_record(name) else None
+        if record is None:
+            assert f"| {script.NOT_RUN} |" in row and "**" not in row
+        elif is_finished(record) or is_reached(record):
+            assert describe_return(record) in row and ("**" in row) == is_reached(record)
         else:
-            cell = script.NOT_RUN_TO_THE_END if has_record(name) else script.NOT_RUN
-            assert f"| {cell} |" in line and "**" not in line
+            assert "| not run to the end |" in row and "**" not in row
+
+
+def test_variants_that_reached_the_mark_are_in_the_table_where_their_recipe_did_not(script, monkeypatch):
+    rows, links = rows_of_the_table(script)
+    assert [name for name in rows if base_of(name) != name] == [
+        "ant_bullet-walking",
+        "bipedal_walker_hardcore-annealed",
+    ]
+    assert links["ant_bullet-walking"] == "recipes/ant_bullet.md#ant_bullet-walking"
+    assert list(rows).index("ant_bullet-walking") == list(rows).index("ant_bullet") + 1
+    monkeypatch.setattr(script, "is_reached", lambda record: False)
+    assert not any("-" in name for name in script.list_shown())
+
+
+def test_steps_and_core_hours_of_the_table_include_those_of_the_policies_that_training_starts_from(script):
+    assert trace_starts("ant_bullet-walking") == ["ant_bullet-light"] and trace_starts("rastrigin") == []
+    names = "annealed", "steady", "openai"
+    *later, last = [f"bipedal_walker_hardcore-{name}" for name in names] + [
+        "bipedal_walker-steady",
+        "bipedal_walker-pepg",
+    ]
+    assert trace_starts(later[0]) == [*later[1:], last]
+    seeds = [read_record(name)["seeds"][0] for name in (*later, last)]
+    steps, hours = measure_cost(later[0], read_record(later[0]))
+    assert steps == sum(seed["steps"] for seed in seeds)
+    assert hours == pytest.approx(sum(seed["core_seconds"] for seed in seeds) / 3600)
+    assert f"| {steps / 1e6:.3g} M | {hours:.2g} |" in rows_of_the_table(script)[0][later[0]]
+    swimmer = read_record("swimmer")
+    assert measure_cost("swimmer", swimmer)[0] == sorted(seed["steps"] for seed in swimmer["seeds"])[2]
 
 
 def test_a_page_has_every_seed_also_those_that_failed(script, tmp_path, monkeypatch):

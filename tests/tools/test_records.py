@@ -17,6 +17,7 @@ from mpies.tools.records import (
     choose_tolerance,
     curve_of,
     describe_core_hours,
+    describe_result,
     describe_return,
     describe_seeds,
     is_finished,
@@ -116,9 +117,9 @@ def test_the_tolerance_of_several_curves_is_how_far_one_is_from_the_others():
 def test_a_record_of_one_seed_is_described_by_its_episodes():
     record = record_of(seed(1, 6.04))
     assert describe_return(record) == "6.0 ± 0.2" and describe_seeds(record) == "1 of 1 reached"
-    assert is_reached(record) and is_finished(record) and describe_core_hours(record) == "4"
+    assert is_reached(record) and is_finished(record) and describe_core_hours(4.04) == "4"
     assert describe_return(record_of(seed(1, -0.001))).startswith("0.0 ")
-    assert describe_core_hours(record_of(seed(1, 6.0, seconds=3.0))) == "< 0.01"
+    assert describe_core_hours(0.009) == "< 0.01" and describe_core_hours(0.0106) == "0.011"
 
 
 def test_failures_count_among_the_seeds():
@@ -132,8 +133,12 @@ def test_failures_count_among_the_seeds():
     assert describe_return(record_of(*seeds, over=tiny)) == "0.0 (-0.1 to 0.0)"
     assert is_reached(record) and not is_reached(record | {"mark": 2000.0})
     assert not is_reached(record | {"mark": None}) and describe_seeds(record | {"mark": None}) == "3 seeds"
-    unfinished = record_of(seed(1, 6.0, "seconds"), seeds[2])
+    unfinished = record_of(seed(1, 1.0, "seconds", False), seeds[2])
     assert not is_finished(unfinished) and describe_seeds(unfinished) == "2 cut short"
+    assert describe_result(unfinished) == "not run to the end"
+    reached = record_of(seed(1, 6.0, records.CUT_SHORT))
+    assert not is_finished(reached) and describe_seeds(reached) == "1 of 1 reached"
+    assert describe_result(reached) == "6.0 ± 0.2"
     assert describe_return(record_of(seeds[2])) == "no policy"
 
 
