@@ -1,15 +1,17 @@
-"""A small animated picture of a run that learns: policies of several generations side by side, docs/learning.gif.
+"""A small animated picture of a run that learns, such as docs/learning.gif, or of the trained policy of a recipe.
 
     mpies train lunar_lander --ranks 2 --out runs/film
     python benchmarks/learning_film.py runs/film --generations 1,10,25,50 --out docs/learning.gif
+    python benchmarks/learning_film.py walker2d --steps 240 --width 160 --out results/walker2d/film.gif
 
-Each panel shows held-out episode --episode of the policy after one generation, which is computed again from the ledger.
-The panels share the seed of the episode.  A panel stays on its last frame until all have ended.  The film of
-results/humanoid_linear has --generations 20,100,150,180 --steps 300 --width 180.
+Of a run, policies of several generations are side by side: each panel shows held-out episode --episode of the policy
+after one generation, which is computed again from the ledger.  The panels share the seed of the episode.  A panel stays
+on its last frame until all have ended.  results/humanoid_linear/learning.gif has --generations 20,100,150,180
+--steps 300 --width 180.  Of a recipe, there is one panel; results/NAME/film.gif has --steps 240 --width 160.
 """
 
 import argparse
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +19,10 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 import mpies
-from mpies.runs.contents.policy_file import load_policy
+from mpies.config.recipes import find_recorded_policies
+from mpies.runs.contents.policy_file import PolicyFile, load_policy
 from mpies.tools.evaluate import held_out_batch
+from mpies.tools.replay import load_policy_of
 from mpies.views.pictures.video import Renderable, follow, show_episodes, visible_task
 
 STRIDE = 3  # one frame of so many is kept
@@ -45,17 +49,25 @@ class Recorder:
         self._seen += 1
 
 
-def record(run: mpies.Run, generation: int, episode: int) -> tuple[Frames, float]:
-    """The frames (height, width, 3) of a held-out episode of a past policy, and its return."""
+def record(policy: PolicyFile, episode: int) -> tuple[Frames, float]:
+    """The frames (height, width, 3) of a held-out episode of a policy, and its return."""
     recorder = Recorder()
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "policy.h5")
-        run.policy(generation).save(file)
-        policy = load_policy(file)
     with visible_task(policy.config, recorder, policy.constants) as task:  # type: ignore[arg-type]
         batch = held_out_batch(policy, task, episode + 1)
         returns = show_episodes(task, batch, range(episode, episode + 1))
     return recorder.frames, float(returns[0])
+
+
+def list_policies(shown: str, generations: str) -> Iterator[tuple[str, PolicyFile]]:
+    """Title and policy of each panel.  shown: a run or a recipe.  generations: of a run, such as 1,10."""
+    if shown in find_recorded_policies():
+        yield shown, load_policy(find_recorded_policies()[shown])
+        return
+    run = mpies.load(shown)
+    seconds = run.metrics["seconds"]
+    digits = 0 if seconds[-1] > 100 else 1
+    for generation in map(int, generations.split(",")):
+        yield f"generation {generation} ({seconds[generation - 1]:,.{digits}f} s)", load_policy_of(shown, generation)
 
 
 def draw(panels: list[tuple[str, str, Frames]], width: int) -> list[Image.Image]:
@@ -79,19 +91,16 @@ def draw(panels: list[tuple[str, str, Frames]], width: int) -> list[Image.Image]
 def main() -> None:
     """Write the film and print its size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", help="directory of a finished run")
-    parser.add_argument("--generations", default="1,10,25,50", help="one panel for each")
+    parser.add_argument("run", help="directory of a finished run, or the name of a recipe")
+    parser.add_argument("--generations", default="1,10,25,50", help="one panel for each; of a run")
     parser.add_argument("--episode", type=int, default=0, help="which held-out episode")
     parser.add_argument("--steps", type=int, help="show only the first so many of an episode; default all")
     parser.add_argument("--width", type=int, default=210, help="pixels of a panel")
     parser.add_argument("--out", default="learning.gif", help="the film")
     arguments = parser.parse_args()
-    run = mpies.load(arguments.run)
-    seconds = run.metrics["seconds"]
-    panels, digits = [], 0 if seconds[-1] > 100 else 1  # of the seconds
-    for generation in map(int, arguments.generations.split(",")):
-        frames, total = record(run, generation, arguments.episode)
-        title = f"generation {generation} ({seconds[generation - 1]:,.{digits}f} s)"
+    panels = []
+    for title, policy in list_policies(arguments.run, arguments.generations):
+        frames, total = record(policy, arguments.episode)
         shown = frames if arguments.steps is None else frames[: max(arguments.steps // STRIDE, 1)]
         panels.append((title, f"return {total:,.0f}", shown))
         print(f"{title}: return {total:.1f}, {len(frames)} frames")

@@ -147,6 +147,8 @@ def _tell_results(name: str, record: Record) -> list[str]:
     lines += ["", _row(columns), _row(["---"] * len(columns))]
     lines += [_row(_list_seed(seed, mark)) for seed in seeds]
     lines += ["", f"![Return of {name} against steps]({folder}/return.png)", ""]
+    if (RESULTS / name / "film.gif").exists():  # benchmarks/learning_film.py made it
+        lines += [f"![The trained policy of {name}]({folder}/film.gif)", ""]
     if (RESULTS / name / "published.yaml").exists():
         lines += [f"The picture also shows what others published ([sources]({folder}/published.yaml)).", ""]
     notes = RESULTS / name / "notes.md"

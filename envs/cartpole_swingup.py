@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 GRAVITY, CART, POLE, LENGTH, FRICTION = 9.82, 0.5, 0.5, 0.6, 0.1  # m/s2, kg, kg, m, N s/m
 MAX_FORCE, TIME_STEP, TRACK = 10.0, 0.01, 2.4  # N at action 1, s, m from the centre to either end
+WIDTH, HEIGHT, SCALE = 600, 200, 100  # of a frame: pixels, pixels, pixels per metre
+TRACK_COLOUR, CART_COLOUR, POLE_COLOUR = (128, 128, 128), (40, 40, 40), (202, 152, 101)  # red, green, blue
 
 
 class CartPoleSwingUp(gymnasium.Env[Any, Any]):
@@ -22,8 +24,12 @@ class CartPoleSwingUp(gymnasium.Env[Any, Any]):
     leaves the track.
     """
 
+    metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / TIME_STEP)}
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (5,), np.float32)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -53,3 +59,16 @@ class CartPoleSwingUp(gymnasium.Env[Any, Any]):
     def _observe(self) -> npt.NDArray[np.float32]:
         x, velocity, angle, spin = self._state
         return np.array([x, velocity, math.cos(angle), math.sin(angle), spin], np.float32)
+
+    def render(self) -> npt.NDArray[np.uint8]:
+        """The track, the cart and the pole: a frame (HEIGHT, WIDTH, 3), whose centre is that of the track."""
+        position, _, angle, _ = self._state
+        rows, columns = np.indices((HEIGHT, WIDTH))
+        x, y = (columns - WIDTH / 2) / SCALE - position, (HEIGHT / 2 - rows) / SCALE  # m from the cart, upwards
+        share = np.clip((x * math.sin(angle) + y * math.cos(angle)) / LENGTH, 0, 1)  # of the pole, its nearest point
+        distance = np.hypot(x - share * LENGTH * math.sin(angle), y - share * LENGTH * math.cos(angle))
+        frame = np.full((HEIGHT, WIDTH, 3), 255, np.uint8)
+        frame[(abs(y) < 0.01) & (abs(x + position) < TRACK)] = TRACK_COLOUR
+        frame[(abs(x) < 0.2) & (abs(y) < 0.1)] = CART_COLOUR
+        frame[distance < 0.04] = POLE_COLOUR
+        return frame

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from mpies.envs import make_env
+from mpies.envs.cartpole_swingup import CART_COLOUR, HEIGHT, POLE_COLOUR, TRACK_COLOUR, WIDTH, CartPoleSwingUp
 from tests.envs.episodes import play
 
 
@@ -19,3 +20,23 @@ def test_a_constant_force_ends_the_episode_at_the_end_of_the_track():
     positions = np.abs(episode.observations[:, 0])
     assert len(episode.rewards) < 200 and episode.is_over
     assert positions[-1] > 2.4 >= positions[-2]
+
+
+def test_a_frame_shows_the_pole_above_or_below_the_cart_and_both_where_they_are():
+    env = CartPoleSwingUp(render_mode="rgb_array")
+
+    def centre(frame, colour):
+        """The mean of the rows and columns that have a colour, from the middle; m, to the right and upwards."""
+        rows, columns = np.nonzero((frame == colour).all(axis=-1))
+        return (columns.mean() - WIDTH / 2) / 100, (HEIGHT / 2 - rows.mean()) / 100
+
+    env._state = 1.0, 0.0, 0.0, 0.0
+    upright = env.render()
+    assert upright.shape == (HEIGHT, WIDTH, 3) and upright.dtype == np.uint8
+    assert centre(upright, CART_COLOUR)[0] == pytest.approx(1, abs=0.02)
+    assert centre(upright, POLE_COLOUR) == pytest.approx((1, 0.3), abs=0.02)
+    assert centre(upright, TRACK_COLOUR)[0] < 0  # the cart covers a part of its right half
+    env._state = -1.0, 0.0, np.pi / 2, 0.0
+    assert centre(env.render(), POLE_COLOUR) == pytest.approx((-0.7, 0), abs=0.02)  # clockwise
+    env._state = 0.0, 0.0, np.pi, 0.0
+    assert centre(env.render(), POLE_COLOUR) == pytest.approx((0, -0.3), abs=0.02)

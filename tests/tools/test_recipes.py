@@ -279,6 +279,15 @@ def test_a_page_has_the_variants_notes_and_pictures(script):
     assert "No run of it is recorded." in script.make_page("walker2d")
 
 
+def test_each_recipe_in_the_table_with_a_policy_that_can_be_shown_has_a_small_film(script):
+    filmed = {path.parent.name for path in RESULTS.glob("*/*.gif")}
+    shown = [name for name in script.list_shown() if (RESULTS / name / "policy.h5").exists()]
+    functions = [name for name in shown if load_config(name).environment.function]
+    assert set(shown) - set(functions) - filmed == {"ant_bullet"}  # it stands still
+    assert all(path.stat().st_size < 300_000 for path in RESULTS.glob("*/film.gif"))
+    assert "![The trained policy of walker2d](../../results/walker2d/film.gif)" in script.make_page("walker2d")
+
+
 def test_a_page_shows_once_how_to_use_each_trained_policy(script):
     page = script.make_page("pong") + script.make_page("swimmer") + script.make_page("rastrigin")
     used = re.findall(r"^    mpies (?:play|evaluate) .*$", page, re.M)

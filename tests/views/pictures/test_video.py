@@ -100,10 +100,14 @@ def write_policy(path, section):
 
 
 @pytest.mark.parametrize(
-    ("environment", "package"), [("AntBulletEnv-v0", "pybullet"), ("ALE/Pong-v5", "ale_py"), ("Hopper-v5", "mujoco")]
+    ("environment", "package"),
+    [
+        *(("AntBulletEnv-v0", "pybullet"), ("ALE/Pong-v5", "ale_py"), ("Hopper-v5", "mujoco")),
+        ("CartPoleSwingUp-v0", "gymnasium"),
+    ],
 )
 def test_an_environment_is_recorded_without_a_screen(environment, package, tmp_path, invoke):
-    """Of pybullet by its own renderer, of Atari by its emulator, of MuJoCo in software."""
+    """Of pybullet by its own renderer, of Atari by its emulator, of MuJoCo in software, of one of mpies by NumPy."""
     pytest.importorskip(package)
     backend = "auto" if package == "pybullet" else "gymnasium"
     write_policy(tmp_path / "policy.h5", {"id": environment, "backend": backend, "max_steps": 3})
