@@ -161,14 +161,15 @@ def merge(
 ) -> Record:
     """The Record of the seeds that were recorded before and of the new ones.
 
-    given: all runs of this call; of those that are not new, a run with the same bits is recorded.  Raises ConfigError
-    where versions differ.
+    given: all runs of this call; of those that are not new, a run with the same bits is recorded.  The versions are
+    of the packages that all runs name.  Raises ConfigError where they differ.
     """
     entries = {run.config["seed"]: describe_run(run, episodes) for run in new}
     before = {seed["seed"]: seed for seed in old["seeds"]} if old else {}
     kept = before.keys() - {run.config["seed"] for run in given}
     versions = [run.versions for run in given] + ([old["versions"]] if old and kept else [])
-    if any(one != versions[0] for one in versions):
+    common = {package: versions[0][package] for package in versions[0] if all(package in one for one in versions)}
+    if any(one[package] != version for package, version in common.items() for one in versions):
         raise ConfigError(f"{name}: the runs were trained with different versions of packages; train all with the same")
     seeds = [*(before | entries).values()]
     if mark is None:
@@ -181,7 +182,7 @@ def merge(
         "tolerance": 0.0,
         "over_seeds": summarize(seeds),
         "seeds": seeds,
-        "versions": versions[0],
+        "versions": common,
     }
 
 

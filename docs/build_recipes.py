@@ -147,10 +147,10 @@ def _tell_results(name: str, record: Record) -> list[str]:
     lines += ["", _row(columns), _row(["---"] * len(columns))]
     lines += [_row(_list_seed(seed, mark)) for seed in seeds]
     lines += ["", f"![Return of {name} against steps]({folder}/return.png)", ""]
-    if (RESULTS / name / "film.gif").exists():  # benchmarks/learning_film.py made it
-        lines += [f"![The trained policy of {name}]({folder}/film.gif)", ""]
     if (RESULTS / name / "published.yaml").exists():
         lines += [f"The picture also shows what others published ([sources]({folder}/published.yaml)).", ""]
+    if (RESULTS / name / "film.gif").exists():  # benchmarks/learning_film.py made it
+        lines += [f"![The trained policy of {name}]({folder}/film.gif)", ""]
     notes = RESULTS / name / "notes.md"
     lines += [notes.read_text(encoding="utf-8").rstrip(), ""] if notes.exists() else []
     packages = ", ".join(f"{package} {version}" for package, version in record["versions"].items())

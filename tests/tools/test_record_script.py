@@ -133,6 +133,17 @@ def test_runs_of_another_config_are_refused(script, runs, tmp_path):
         assert script.find_differences(script.read_all_curves([cut])[0][0].config, "pole") == wanted
 
 
+def test_the_versions_are_those_of_packages_that_all_runs_name(script, runs, tmp_path):
+    shutil.copytree(runs[0], tmp_path / "some")
+    file = tmp_path / "some/pole-seed-2/config.yaml"
+    config = yaml.safe_load(file.read_text())
+    del config["versions"]["gymnasium"]
+    file.write_text(yaml.safe_dump(config | {"versions": config["versions"] | {"another": "1.0"}}))
+    script.record_runs([tmp_path / "some"], "pole", episodes=2)
+    versions = read_record("pole")["versions"]
+    assert "gymnasium" not in versions and "another" not in versions and versions["numpy"] == config["versions"]["numpy"]
+
+
 def test_two_runs_of_a_seed_and_other_versions_are_refused(script, runs, tmp_path):
     shutil.copytree(runs[0], tmp_path / "twice")
     with pytest.raises(ConfigError, match="two have the same seed"):
