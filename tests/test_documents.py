@@ -234,9 +234,9 @@ def test_the_readme_has_the_recorded_speeds_and_faults():
     folder = HOME / "benchmarks" / "results"
     speeds = json.loads((folder / "peers_lunar_lander.json").read_text())["environments"]["LunarLander-v3"]["median"]
     ours, evotorch, pycma = (
-        f"{float(f'{speeds[name]:.3g}'):,.0f}" for name in ("mpies openai_es", "evotorch", "pycma")
+        f"{float(f'{speeds[name]:.3g}'):,.0f}" for name in ("mpies openai_es", "evotorch", "pycma-diagonal")
     )
-    assert f"{ours} steps/s; EvoTorch {evotorch}, pycma with a process pool {pycma} |" in text
+    assert f"{ours} steps/s; pycma (diagonal) with a process pool {pycma}, EvoTorch {evotorch} |" in text
     rank, job = (json.loads((folder / f"faults_{campaign}.json").read_text()) for campaign in ("rank", "job"))
     assert f"{rank['right']} of {rank['trials']} runs continued within {rank['repair_max_s']:.2f} s" in text
     assert f"{job['right']} of {job['trials']} starts continued" in text

@@ -356,9 +356,11 @@ def describe(constants: Constants) -> str:
         f"{'noise summed by one core':<28} {machine.core_streaming / 1e9:10.2f} GB/s",
         f"{'by all ranks of a node':<28} {machine.node_streaming / 1e9:10.2f} GB/s",
     ]
+    source = ", assumed: one rank sends nothing" * (measured["ranks"] == 1)
     for name in ("broadcast", "allgather", "gather"):
         operation: Collective = getattr(machine, name)
-        lines.append(f"{name:<28} {1e6 * operation.latency:10.1f} us per level {operation.bandwidth / 1e9:10.2f} GB/s")
+        latency, bandwidth = 1e6 * operation.latency, operation.bandwidth / 1e9
+        lines.append(f"{name:<28} {latency:10.1f} us per level {bandwidth:10.2f} GB/s{source}")
     lines.append(f"{'fixed cost of a generation':<28} {1e3 * machine.generation:10.2f} ms")
     lines.append(f"{'fixed cost of an episode':<28} {1e6 * machine.episode:10.2f} us")
     lines.append(f"{'fixed cost of a parameter':<28} {1e9 * machine.parameter:10.2f} ns")
