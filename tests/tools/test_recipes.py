@@ -57,6 +57,12 @@ OVERRIDES = {
         "policy={hidden: [64, 64], activation: relu, output: floor, init_from: ant_bullet-light}",
         "checkpoint.every=20",
     ],
+    "ant_bullet-walking_cma": [
+        "environment={id: AntBulletEnv-v0, max_steps: 500, seeds: generation}",
+        "policy={hidden: [64, 64], activation: relu, output: floor, init_from: ant_bullet-light}",
+        "solver={kind: cma_es, population: 32, episodes: 5, sigma: 0.05, covariance: diagonal}",
+        *("evaluation.every=10", "checkpoint.every=10"),
+    ],
     "bipedal_walker-pepg": [
         *("environment={id: BipedalWalker-v3, ignored_rewards: [-100]}", "policy={hidden: [40, 40]}"),
         "solver={kind: pepg, population: 96, sigma_init: 0.1}",
