@@ -110,13 +110,16 @@ class EnvPoolEnv(VectorEnv):
             warnings.simplefilter("ignore")  # gymnasium warns of bounds that lose precision
             self.interface = interface_of(environment_id, pool.observation_space, pool.action_space)
         self._counts = dict(_find_counts(pool.observation_space, "obs"))
-        has_model = envpool.registration.registry.specs[environment_id][0] == "envpool.mujoco.gym"
+        family = envpool.registration.registry.specs[environment_id][0]
+        has_model = family == "envpool.mujoco.gym"
         self.numbers_episodes = has_model
         self._store = PoolStore(self._make_pool, 2 * self.largest)
         if has_model and "xml_file" in pool.config and not _LOOKS & kwargs.keys():
             self._models = plain_models(pool.config["base_path"], pool.config["xml_file"])
         if self.interface.shape:  # an emulator takes much memory, and a step much longer than a call
             self.slots, self.smallest, self.largest, self.low_water = 8, 1, 8, 6
+        elif family == "envpool.classic_control":  # a step takes less time than a call
+            self.slots = 128
 
     def _make_pool(self, seeds: Sequence[int]) -> Any:
         """A new pool with an environment for each seed."""
