@@ -119,7 +119,7 @@ class EnvPoolEnv(VectorEnv):
         if self.interface.shape:  # an emulator takes much memory, and a step much longer than a call
             self.slots, self.smallest, self.largest, self.low_water = 8, 1, 8, 6
         elif family == "envpool.classic_control":  # a step takes less time than a call
-            self.slots = 128
+            self.slots = self.largest = 160
 
     def _make_pool(self, seeds: Sequence[int]) -> Any:
         """A new pool with an environment for each seed."""
