@@ -11,6 +11,8 @@ from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBuffer_Release, 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport strchr
 
+from itertools import pairwise
+
 import numpy as np
 
 
@@ -48,6 +50,7 @@ cdef extern from "kernels.h":
         float *image
         float *buffers[2]
         double *moments
+        int32_t *nonzero
         long hidden, stride, channels, pixels, last_inputs, outputs_per_member, activation, has_factors
         long factors_per_member, reference_count
 

@@ -16,11 +16,12 @@
 
 #define MOST_UNITS 1024
 #define MOST_GATES 4
-#define ACCUMULATORS 10
+#define AHEAD 1536 /* floats of weights that are prefetched */
 #define TILE 8 /* patches of an image that are computed side by side */
 
 #define NAME any_processor
 #define WIDTH 4
+#define ACCUMULATORS 10
 #include "networks.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -34,6 +35,8 @@
 #pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw")
 #define NAME with_avx512
 #define WIDTH 16
+#undef ACCUMULATORS
+#define ACCUMULATORS 16 /* as there are twice as many registers */
 #include "networks.h"
 #pragma GCC pop_options
 #define HAS(feature) __builtin_cpu_supports(feature)

@@ -57,8 +57,8 @@ struct layer {
  * factors: (members, factors_per_member), for each hidden layer factors (patches, units), then offsets of this shape,
  *     with which it is normalised.  Without has_factors the shifts are added instead.
  * reference: (reference_count, channels, pixels), images on which the units of a layer are normalised.
- * image, buffers, moments: memory to work in: for an image, for two layers' units on all images of the reference, with
- *     room for one more vector, and for two numbers of each unit of a layer. */
+ * image, buffers, moments, nonzero: memory to work in: for an image, for two layers' units on all images of the
+ *     reference, with room for one more vector, for two numbers of each unit of a layer, and for one of each. */
 struct convolutions {
     const struct layer *layers;
     const float *stack, *inputs;
@@ -66,6 +66,7 @@ struct convolutions {
     const uint8_t *reference;
     float *image, *buffers[2];
     double *moments;
+    int32_t *nonzero;
     long hidden, stride, channels, pixels, last_inputs, outputs_per_member, activation, has_factors;
     long factors_per_member, reference_count;
 };

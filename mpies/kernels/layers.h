@@ -4,24 +4,32 @@ typedef float LOCAL(vector) __attribute__((vector_size(4 * WIDTH)));
 typedef int LOCAL(mask) __attribute__((vector_size(4 * WIDTH)));
 
 /* Compute columns first .. first + width - 1 of a layer in `count` vectors of LANES floats.  Where `width` is no multiple
- * of LANES, the last vector overlaps the one before. */
+ * of LANES, the last vector overlaps the one before.
+ * listed: null for all rows, or the indices (rows) of those that are added up.  These are prefetched, as the processor
+ *     does not foresee them. */
 #define COLUMNS(LANES)                                                                                                 \
-    INLINE void LOCAL(JOIN(columns, LANES))(const float *x, const float *weights, const float *biases, float *y,       \
-                                            long rows, long columns, long first, long width, const int count)          \
+    INLINE void LOCAL(JOIN(columns, LANES))(const float *x, const int32_t *listed, const float *weights,               \
+                                            const float *biases, float *y, long rows, long columns, long first,        \
+                                            long width, const int count)                                               \
     {                                                                                                                  \
         LOCAL(JOIN(vector, LANES)) sums[ACCUMULATORS], w;                                                              \
-        long at[ACCUMULATORS];                                                                                         \
+        long at[ACCUMULATORS], ahead = AHEAD / width;                                                                  \
         for (int k = 0; k < count; k++) {                                                                              \
             at[k] = first + (k < count - 1 ? k * LANES : width - LANES);                                               \
             sums[k] = (LOCAL(JOIN(vector, LANES))){0};                                                                 \
             if (biases)                                                                                                \
                 memcpy(&sums[k], biases + at[k], sizeof w);                                                            \
         }                                                                                                              \
-        for (long row = 0; row < rows; row++, weights += columns)                                                      \
+        for (long i = 0; i < rows; i++) {                                                                              \
+            long row = listed ? listed[i] : i;                                                                         \
+            if (listed)                                                                                                \
+                for (int k = 0; k < count; k++)                                                                        \
+                    __builtin_prefetch(weights + listed[i + ahead < rows ? i + ahead : i] * columns + at[k]);          \
             for (int k = 0; k < count; k++) {                                                                          \
-                memcpy(&w, weights + at[k], sizeof w);                                                                 \
+                memcpy(&w, weights + row * columns + at[k], sizeof w);                                                 \
                 sums[k] += x[row] * w;                                                                                 \
             }                                                                                                          \
+        }                                                                                                              \
         for (int k = 0; k < count; k++)                                                                                \
             memcpy(y + at[k], &sums[k], sizeof w);                                                                     \
     }
@@ -38,12 +46,13 @@ typedef float LOCAL(vector16) __attribute__((vector_size(64)));
 COLUMNS(16)
 #endif
 
-/* y = x @ weights + biases, for one member. */
-INLINE void LOCAL(dense)(const float *x, const float *weights, const float *biases, float *y, long rows, long columns)
+/* y = x @ weights + biases, for one member.  listed: as of COLUMNS. */
+INLINE void LOCAL(dense_listed)(const float *x, const int32_t *listed, const float *weights, const float *biases, float *y,
+                                long rows, long columns)
 {
 #define DO(LANES, COUNT)                                                                                               \
     case COUNT:                                                                                                        \
-        LOCAL(JOIN(columns, LANES))(x, weights, biases, y, rows, columns, first, width, COUNT);                        \
+        LOCAL(JOIN(columns, LANES))(x, listed, weights, biases, y, rows, columns, first, width, COUNT);                \
         break
     for (long first = 0, width; first < columns; first += width) {
         width = columns - first < ACCUMULATORS * WIDTH ? columns - first : ACCUMULATORS * WIDTH;
@@ -59,6 +68,14 @@ INLINE void LOCAL(dense)(const float *x, const float *weights, const float *bias
                 DO(WIDTH, 8);
                 DO(WIDTH, 9);
                 DO(WIDTH, 10);
+#if WIDTH >= 16
+                DO(WIDTH, 11);
+                DO(WIDTH, 12);
+                DO(WIDTH, 13);
+                DO(WIDTH, 14);
+                DO(WIDTH, 15);
+                DO(WIDTH, 16);
+#endif
             }
 #if WIDTH >= 16
         else if (width >= 8)
@@ -80,6 +97,12 @@ INLINE void LOCAL(dense)(const float *x, const float *weights, const float *bias
             }
     }
 #undef DO
+}
+
+/* y = x @ weights + biases, for one member. */
+INLINE void LOCAL(dense)(const float *x, const float *weights, const float *biases, float *y, long rows, long columns)
+{
+    LOCAL(dense_listed)(x, 0, weights, biases, y, rows, columns);
 }
 
 /* `one` where the mask is set, `other` elsewhere. */

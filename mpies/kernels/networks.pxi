@@ -7,6 +7,11 @@ def _is_in_rows(first_weights):
     return first_weights.dtype == np.float32 and strides[1:] == (4 * first_weights.shape[2], 4) and not strides[0] % 4
 
 
+def _stride(first_weights, long parameters):
+    """Floats from one member to the next; of a single one, which has no next, its `parameters`."""
+    return first_weights.strides[0] // sizeof(float) if first_weights.shape[0] > 1 else parameters
+
+
 cdef class CompiledNetwork:
     """A Network (mpies.policies.base) whose calls can also make the actions.
 
@@ -97,7 +102,8 @@ cdef class Perceptrons(CompiledNetwork):
         self._widths = np.array(widths, np.int64)
         self._net.widths = &self._widths[0]
         self._net.stack, self._net.outputs = &first_weights[0, 0, 0], &self._outputs[0, 0]
-        self._net.layers, self._net.stride = len(widths) - 1, first_weights.strides[0] // sizeof(float)
+        self._net.layers = len(widths) - 1
+        self._net.stride = _stride(first_weights, sum(rows * columns for rows, columns in pairwise(widths)))
         self._net.has_biases, self._net.activation = has_biases, ACTIVATIONS.index(activation)
 
     @staticmethod
@@ -161,6 +167,7 @@ cdef class Convolutions(CompiledNetwork):
     cdef float[::1] _factors, _image
     cdef float[:, ::1] _buffers
     cdef double[::1] _moments
+    cdef int32_t[::1] _nonzero
     cdef const uint8_t[:, ::1] _reference
 
     def __init__(self, const float[:, :, :] first_weights, images, convolutions, dense, long outputs, str activation,
@@ -170,10 +177,12 @@ cdef class Convolutions(CompiledNetwork):
         CompiledNetwork.__init__(self, first_weights, channels * pixels, outputs)
         self._layers = layers = _tabulate_layers(images, convolutions, dense)
         sizes = [int(down * across * units) for down, across, *_, units, _ in layers]
+        rows = layers[:, 4] * layers[:, 5]
         most, frames = max(sizes), len(reference) if has_factors else 1
         self._image = np.empty(channels * pixels, np.float32)
         self._buffers = np.zeros((2, frames * most + MOST_LANES), np.float32)
         self._moments = np.empty(2 * most)
+        self._nonzero = np.empty(rows.max(), np.int32)
         factors = np.zeros((members, 2 * sum(sizes)), np.float32)
         self._factors = factors.reshape(-1)
         if has_factors:
@@ -188,8 +197,9 @@ cdef class Convolutions(CompiledNetwork):
         self._net.stack, self._net.outputs = &first_weights[0, 0, 0], &self._outputs[0, 0]
         self._net.factors, self._net.factors_per_member = &self._factors[0], factors.shape[1]
         self._net.image, self._net.moments = &self._image[0], &self._moments[0]
+        self._net.nonzero = &self._nonzero[0]
         self._net.buffers[0], self._net.buffers[1] = &self._buffers[0, 0], &self._buffers[1, 0]
-        self._net.stride = first_weights.strides[0] // sizeof(float)
+        self._net.stride = _stride(first_weights, int(rows @ layers[:, 7]))
         self._net.channels, self._net.pixels, self._net.last_inputs = channels, pixels, sizes[-1]
         self._net.outputs_per_member, self._net.has_factors = outputs, has_factors
         self._net.activation = ACTIVATIONS.index(activation)

@@ -120,8 +120,9 @@ def test_any_activation_of_images_gives_the_bits_of_numpy(activation, vectors):
         ((1, 9, 9), {"convolutions": [[3, 9, 1]], "hidden": []}),
         ((2, 8, 30), {"convolutions": [[5, 3, 2]], "hidden": []}),
         ((4, 10, 10), {"convolutions": [[5, 1, 3]], "hidden": [4, 3]}),
+        ((90, 1, 1), {"convolutions": [[5, 1, 1]], "hidden": [300, 170]}),
     ],
-    ids=["four channels", "one patch", "no dense layer", "patches of a pixel"],
+    ids=["four channels", "one patch", "no dense layer", "patches of a pixel", "images of a pixel"],
 )
 def test_any_shape_of_images_gives_the_bits_of_numpy(shape, options, vectors):
     compare(*build_networks(image_policy(shape=shape, **options), 2, 0.3)[:2], draw_images(2, shape))
