@@ -1,6 +1,7 @@
 """Episodes to look at, in a window or recorded to a file."""
 
 import errno
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -25,8 +26,9 @@ from mpies.tools.evaluate import held_out_batch
 from mpies.tools.replay import load_member, load_policy_of
 from mpies.training.task import Task
 
-SUFFIXES = (".mp4", ".gif")
-MAX_GIF_FRAMES = 25  # a second: viewers slow faster ones down
+# Frames of a second of video: viewers slow faster GIFs down, and drawing takes most of the time.
+MAX_FRAMES = {".mp4": 60, ".gif": 25}
+SUFFIXES = tuple(MAX_FRAMES)
 _NEEDS = "its constructor must accept render_mode, and with render_mode rgb_array render must return an image"
 
 
@@ -58,8 +60,8 @@ class Video:
         self._imageio = imageio.v2
         self._writer: Any = None
         self._unfinished = self.path.with_name(f".{self.path.stem}.{os.getpid()}.tmp{self.path.suffix}")
-        self._frames = 0  # that were rendered
-        self._stride = 1  # every so many frames one is written
+        self._steps = 0  # so far
+        self._stride = 1  # every so many steps one is rendered
         try:
             if self.path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -69,9 +71,15 @@ class Video:
             raise ConfigError(f"{self.name}: cannot be written ({error.strerror}); {cure}") from None
 
     def add_frame(self, environment: Renderable) -> None:
-        """Add what the environment looks like now.  Raises EnvironmentProblem where it renders no image."""
+        """Add what the environment looks like now, unless the video has enough frames.
+
+        Raises EnvironmentProblem where it renders no image.
+        """
         if self._writer is None:
             follow(environment)
+        self._steps += 1
+        if (self._steps - 1) % self._stride:
+            return
         try:
             frame = np.asarray(environment.render())
         except NotImplementedError:  # gymnasium.Env's own
@@ -80,16 +88,15 @@ class Video:
             raise EnvironmentProblem(f"it draws no pictures; {_NEEDS}")
         if self._writer is None:
             self._open(environment.metadata.get("render_fps") or 30)
-        if self._frames % self._stride == 0:
-            height, width = (size - size % 2 for size in frame.shape[:2])  # H.264 wants even sizes
-            self._writer.append_data(frame[:height, :width, :3])
-        self._frames += 1
+        height, width = (size - size % 2 for size in frame.shape[:2])  # H.264 wants even sizes
+        self._writer.append_data(frame[:height, :width, :3])
 
-    def _open(self, frames_per_second: int) -> None:
+    def _open(self, steps_per_second: int) -> None:
+        self._stride = math.ceil(steps_per_second / MAX_FRAMES[self.path.suffix])
+        frames_per_second = steps_per_second / self._stride
         options: dict[str, Any] = {"fps": frames_per_second, "macro_block_size": 2}
         if self.path.suffix == ".gif":
-            self._stride = -(-frames_per_second // MAX_GIF_FRAMES)
-            options = {"duration": 1000 * self._stride / frames_per_second, "loop": 0}
+            options = {"duration": 1000 / frames_per_second, "loop": 0}
         self._writer = self._imageio.get_writer(self._unfinished, mode="I", **options)
 
     def close(self, is_complete: bool) -> None:

@@ -100,14 +100,17 @@ def write_policy(path, section):
 
 
 @pytest.mark.parametrize(
-    ("environment", "package"),
+    ("environment", "package", "stride"),
     [
-        *(("AntBulletEnv-v0", "pybullet"), ("ALE/Pong-v5", "ale_py"), ("Hopper-v5", "mujoco")),
-        ("CartPoleSwingUp-v0", "gymnasium"),
+        *(("AntBulletEnv-v0", "pybullet", 1), ("ALE/Pong-v5", "ale_py", 1), ("Hopper-v5", "mujoco", 3)),
+        ("CartPoleSwingUp-v0", "gymnasium", 2),
     ],
 )
-def test_an_environment_is_recorded_without_a_screen(environment, package, tmp_path, invoke):
-    """Of pybullet by its own renderer, of Atari by its emulator, of MuJoCo in software, of one of mpies by NumPy."""
+def test_an_environment_is_recorded_without_a_screen(environment, package, stride, tmp_path, invoke):
+    """Of pybullet by its own renderer, of Atari by its emulator, of MuJoCo in software, of one of mpies by NumPy.
+
+    stride: every so many steps are a frame, since 125 steps of the hopper take a second.
+    """
     pytest.importorskip(package)
     backend = "auto" if package == "pybullet" else "gymnasium"
     write_policy(tmp_path / "policy.h5", {"id": environment, "backend": backend, "max_steps": 3})
@@ -116,7 +119,8 @@ def test_an_environment_is_recorded_without_a_screen(environment, package, tmp_p
         pytest.skip("MuJoCo finds no EGL here: apt-get install libegl1 libgl1-mesa-dri")
     assert ended.exit_code == 0, ended.output
     frames = imageio.v3.imread(tmp_path / "video.mp4").astype(int)
-    assert len(frames) == 4 and frames[0].std() > 5  # not of one colour
+    assert len(frames) == len(range(0, 4, stride))
+    assert frames[0].std() > 5  # not of one colour
     assert np.abs(frames[-1] - frames[0]).max() > 0  # something moves
 
 
@@ -127,12 +131,13 @@ def test_a_function_has_nothing_to_see():
 
 
 class Screen:
-    """An environment that renders the same frame for ever."""
+    """An environment that renders the same frame for ever, and counts how often."""
 
     def __init__(self, frame, frames_per_second=30):
-        self.frame, self.metadata = frame, {"render_fps": frames_per_second}
+        self.frame, self.metadata, self.rendered = frame, {"render_fps": frames_per_second}, 0
 
     def render(self):
+        self.rendered += 1
         return self.frame
 
 
@@ -141,6 +146,15 @@ def test_a_video_that_was_cut_off_leaves_no_file(tmp_path):
         video.add_frame(Screen(np.zeros((16, 16, 3), np.uint8)))
         raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("suffix", "rendered"), [("mp4", 60), ("gif", 24)])
+def test_only_the_frames_of_the_video_are_rendered(suffix, rendered, tmp_path):
+    screen = Screen(np.zeros((16, 16, 3), np.uint8), frames_per_second=120)
+    with recording(tmp_path / f"video.{suffix}") as video:
+        for _ in range(120):
+            video.add_frame(screen)
+    assert screen.rendered == rendered
 
 
 def test_odd_sizes_are_cut_to_even_ones(tmp_path):
