@@ -57,7 +57,7 @@ class AtariBlocks(gymnasium.Wrapper[Any, Any, Any, Any]):
         """The mean (r c,) of each block of an image."""
         rows, columns, size = self._rows, self._columns, self._size
         shown = image[self._first : self._first + rows * size, : columns * size]
-        # Rows first, which are contiguous: 160 pixels of 255 fit in 16 bits.  Whole numbers, so the order changes nothing.
+        # Rows first, which are contiguous; 160 pixels of 255 fit in 16 bits.  Sums of whole numbers have no order.
         strips = shown.reshape(rows, size, columns * size).sum(1, dtype=np.uint16)
         sums = strips.reshape(rows, columns, size).sum(2, dtype=np.int64).ravel()
         return (sums / size**2).astype(np.float32)
