@@ -16,18 +16,29 @@ NO_OPS = 30  # an episode begins with 1 to so many of them, as in Mnih et al. (2
 class AtariBlocks(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Observations (2 r c,) float32: the mean of each block of the frame before, and then of the newest one.
 
-    env: a game of ale-py with grey observations (height, width) and without sticky actions.
+    env: a game of ale-py with grey observations (height, width) and without sticky actions of its own.
     size: height and width of a block in pixels.
     rows: the first row of pixels that counts, and the first one after them; None for all, which are 210 x 160 pixels.
     Pixels at their bottom and on their right that fill no block are left out, so the r rows of c blocks are 26 x 20 for
     a size of 8.
+    frames: steps of `env` in a step.
+    repeat_probability: that such a step repeats the action of the one before it: sticky actions, as in Machado et al.
+    (2018), section 5.2.
 
-    The game is loaded once, not for each seed, which would take 80 ms.  A seed decides the number of no-ops alone: the
-    emulator has always the same seed, and draws no random numbers without sticky actions.
+    The game is loaded once, not for each seed, which would take 80 ms.  So the emulator has always the same seed and
+    must draw no random numbers.  The seed of an episode decides the number of no-ops, and which actions are repeated.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], size: int, rows: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        size: int,
+        rows: Sequence[int] | None = None,
+        frames: int = 1,
+        repeat_probability: float = 0.0,
+    ) -> None:
         super().__init__(env)
+        self._frames, self._repeat_probability = frames, repeat_probability
         env.reset(seed=0)
         height, width = env.observation_space.shape  # type: ignore[misc]  # an image has a shape
         self._first, last = rows or (0, height)
@@ -45,13 +56,19 @@ class AtariBlocks(gymnasium.Wrapper[Any, Any, Any, Any]):
             image, _, ended, cut, info = self.env.step(0)
             if ended or cut:
                 image, info = self.env.reset(options=options)
-        self._newest = self._take_means(image)
+        self._newest, self._action = self._take_means(image), 0
         return np.concatenate([self._newest, self._newest]), info
 
     def step(self, action: Any) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        image, reward, ended, cut, info = self.env.step(action)
+        total = 0.0
+        for draw in self._random.random(self._frames):
+            self._action = action if draw >= self._repeat_probability else self._action
+            image, reward, ended, cut, info = self.env.step(self._action)
+            total += float(reward)
+            if ended or cut:
+                break
         before, self._newest = self._newest, self._take_means(image)
-        return np.concatenate([before, self._newest]), float(reward), ended, cut, info
+        return np.concatenate([before, self._newest]), total, ended, cut, info
 
     def _take_means(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """The mean (r c,) of each block of an image."""

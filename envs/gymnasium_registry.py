@@ -105,10 +105,12 @@ def _make_atari(
         environment: gymnasium.Env[Any, Any] = FrameStackObservation(AtariPreprocessing(bare, frame_skip=frame_skip), 4)
     else:
         _check_blocks(environment_id, blocks, rows, repeat_action_probability)
+        kwargs["repeat_action_probability"] = 0.0  # AtariBlocks does it, by the seed of the episode
+        frames, skipped = (frame_skip, 1) if repeat_action_probability else (1, frame_skip)
         bare = gymnasium.make(
-            environment_id, disable_env_checker=True, frameskip=frame_skip, obs_type="grayscale", **kwargs
+            environment_id, disable_env_checker=True, frameskip=skipped, obs_type="grayscale", **kwargs
         )
-        environment = AtariBlocks(bare, blocks, rows)
+        environment = AtariBlocks(bare, blocks, rows, frames, repeat_action_probability)
     if actions is not None:
         _check_actions(environment_id, actions, int(environment.action_space.n))  # type: ignore[attr-defined]
         space = gymnasium.spaces.Discrete(len(actions))
@@ -116,7 +118,7 @@ def _make_atari(
     return TimeLimit(environment, max_steps or ATARI_STEPS)
 
 
-def _check_blocks(environment_id: str, blocks: Any, rows: Any, repeat_action_probability: float) -> None:
+def _check_blocks(environment_id: str, blocks: Any, rows: Any, repeat_action_probability: Any) -> None:
     if isinstance(blocks, bool) or not isinstance(blocks, int) or not 1 <= blocks <= LARGEST_BLOCK:
         raise EnvironmentProblem(
             f"{environment_id}: kwargs.blocks must be a whole number from 1 to {LARGEST_BLOCK}, the height and width "
@@ -128,10 +130,11 @@ def _check_blocks(environment_id: str, blocks: Any, rows: Any, repeat_action_pro
             f"{environment_id}: kwargs.rows must be the first row of pixels that counts and the first one after them, "
             f"such as [34, 194] of {HEIGHT}, with room for a block between them, but is {rows!r}"
         )
-    if repeat_action_probability:
+    is_number = type(repeat_action_probability) in (int, float)
+    if not is_number or not 0 <= repeat_action_probability < 1:
         raise EnvironmentProblem(
-            f"{environment_id}: with kwargs.blocks, the emulator cannot repeat actions at random; leave "
-            "kwargs.repeat_action_probability out"
+            f"{environment_id}: kwargs.repeat_action_probability must be a number from 0 to less than 1, such as 0.25, "
+            f"but is {repeat_action_probability!r}"
         )
 
 

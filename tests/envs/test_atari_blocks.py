@@ -1,13 +1,15 @@
 """Atari games as the means of blocks of pixels."""
 
+import gymnasium
 import numpy as np
 import pytest
 
 from mpies.envs import EnvironmentProblem, make_env
+from mpies.envs.atari_blocks import AtariBlocks
 from mpies.envs.gymnasium_registry import make
 from tests.envs.episodes import play
 
-pytest.importorskip("ale_py")
+gymnasium.register_envs(pytest.importorskip("ale_py"))
 
 
 def test_an_observation_has_the_means_of_the_frame_before_and_of_the_newest_one():
@@ -79,9 +81,48 @@ def test_another_size_of_blocks_is_refused(blocks):
         make("ALE/Pong-v5", blocks=blocks)
 
 
-def test_blocks_do_not_go_with_actions_that_the_emulator_repeats_at_random():
-    with pytest.raises(EnvironmentProblem, match=r"leave kwargs\.repeat_action_probability out"):
-        make("ALE/Pong-v5", blocks=8, repeat_action_probability=0.25)
+class Listener(gymnasium.Wrapper):
+    """Notes the actions that reach the game."""
+
+    actions = ()
+
+    def step(self, action):
+        self.actions += (action,)
+        return super().step(action)
+
+
+def test_sticky_actions_repeat_the_action_of_the_frame_before():
+    """At a probability of 0.25, an action that alternates between steps takes over after 1 / 0.75 frames on average."""
+    game = Listener(gymnasium.make("ALE/Pong-v5", frameskip=1, repeat_action_probability=0, obs_type="grayscale"))
+    blocks = AtariBlocks(game, 8, frames=4, repeat_probability=0.25)
+    blocks.reset(seed=3)
+    game.actions = ()
+    for step in range(150):
+        blocks.step(2 + step % 2)
+    wanted = np.repeat(2 + np.arange(150) % 2, 4)
+    found = np.array(game.actions)
+    late = found[4:] != wanted[4:]
+    assert late.mean() == pytest.approx((0.25 + 0.25**2 + 0.25**3 + 0.25**4) / 4, abs=0.03)
+    before = found[3:-1]
+    np.testing.assert_array_equal(found[4:][late], before[late])
+
+
+def test_sticky_actions_are_a_function_of_the_seed():
+    kwargs = {"blocks": 8, "repeat_action_probability": 0.25}
+    fresh, used, plain = (make_env("ALE/Pong-v5", **one) for one in (kwargs, kwargs, {"blocks": 8}))
+    play(used, [1, 2], steps=70, action=3)
+    (expected,), (found,) = play(fresh, [5], steps=50, action=2), play(used, [5], steps=50, action=2)
+    np.testing.assert_array_equal(found.observations, expected.observations)
+    (other,) = play(plain, [5], steps=50, action=2)
+    assert (other.observations != expected.observations).any()
+    for env in (fresh, used, plain):
+        env.close()
+
+
+@pytest.mark.parametrize("probability", [-0.1, 1, True, "0.25", float("nan")])
+def test_another_probability_of_sticky_actions_is_refused(probability):
+    with pytest.raises(EnvironmentProblem, match=r"kwargs\.repeat_action_probability must be a number from 0 to less"):
+        make("ALE/Pong-v5", blocks=8, repeat_action_probability=probability)
 
 
 def test_a_tuple_of_rows_is_as_good_as_a_list():
