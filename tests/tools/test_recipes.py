@@ -130,6 +130,13 @@ OVERRIDES = {
             "stop.seconds=4560",
         ),
     ],
+    "pong_linear-deterministic": [
+        *("seed=3", "environment.adaptive={start: 1000, ratio: 1.01}", "policy.init_from=pong_linear-sticky"),
+        "evaluation.every=5",
+    ],
+    "pong_linear-sticky": [
+        *("seed=3", "environment.kwargs.repeat_action_probability=0.25", "stop.generations=40"),
+    ],
     "swimmer-ars": [
         *("policy={hidden: [], initial: zeros, statistics_fraction: 1}", "evaluation.every=10"),
         "solver={kind: ars, population: 32, top: 8, sigma: 0.03, learning_rate: 0.02}",
@@ -237,6 +244,7 @@ def test_variants_that_reached_the_mark_are_in_the_table_where_their_recipe_did_
     assert [name for name in rows if base_of(name) != name] == [
         "ant_bullet-walking",
         "bipedal_walker_hardcore-annealed",
+        "pong_linear-deterministic",
     ]
     assert links["ant_bullet-walking"] == "recipes/ant_bullet.md#ant_bullet-walking"
     assert list(rows).index("ant_bullet-walking") == list(rows).index("ant_bullet") + 1
