@@ -62,7 +62,8 @@ class AtariBlocks(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         total = 0.0
         for draw in self._random.random(self._frames):
-            self._action = action if draw >= self._repeat_probability else self._action
+            if draw >= self._repeat_probability:
+                self._action = action
             image, reward, ended, cut, info = self.env.step(self._action)
             total += float(reward)
             if ended or cut:

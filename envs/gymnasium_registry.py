@@ -97,15 +97,17 @@ def _make_atari(
 
     gymnasium.register_envs(ale_py)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    kwargs["repeat_action_probability"] = repeat_action_probability
+    _check_probability(environment_id, repeat_action_probability)
     if blocks is None:
         if rows is not None:
             raise EnvironmentProblem(f"{environment_id}: kwargs.rows is for kwargs.blocks alone; leave it out")
+        kwargs["repeat_action_probability"] = repeat_action_probability
         bare = gymnasium.make(environment_id, disable_env_checker=True, frameskip=1, **kwargs)
         environment: gymnasium.Env[Any, Any] = FrameStackObservation(AtariPreprocessing(bare, frame_skip=frame_skip), 4)
     else:
-        _check_blocks(environment_id, blocks, rows, repeat_action_probability)
+        _check_blocks(environment_id, blocks, rows)
         kwargs["repeat_action_probability"] = 0.0  # AtariBlocks does it, by the seed of the episode
+        # Without sticky actions the emulator skips the frames itself, which is faster.
         frames, skipped = (frame_skip, 1) if repeat_action_probability else (1, frame_skip)
         bare = gymnasium.make(
             environment_id, disable_env_checker=True, frameskip=skipped, obs_type="grayscale", **kwargs
@@ -118,7 +120,7 @@ def _make_atari(
     return TimeLimit(environment, max_steps or ATARI_STEPS)
 
 
-def _check_blocks(environment_id: str, blocks: Any, rows: Any, repeat_action_probability: Any) -> None:
+def _check_blocks(environment_id: str, blocks: Any, rows: Any) -> None:
     if isinstance(blocks, bool) or not isinstance(blocks, int) or not 1 <= blocks <= LARGEST_BLOCK:
         raise EnvironmentProblem(
             f"{environment_id}: kwargs.blocks must be a whole number from 1 to {LARGEST_BLOCK}, the height and width "
@@ -130,11 +132,14 @@ def _check_blocks(environment_id: str, blocks: Any, rows: Any, repeat_action_pro
             f"{environment_id}: kwargs.rows must be the first row of pixels that counts and the first one after them, "
             f"such as [34, 194] of {HEIGHT}, with room for a block between them, but is {rows!r}"
         )
-    is_number = type(repeat_action_probability) in (int, float)
-    if not is_number or not 0 <= repeat_action_probability < 1:
+
+
+def _check_probability(environment_id: str, value: Any) -> None:
+    """value: of sticky actions."""
+    if type(value) not in (int, float) or not 0 <= value < 1:
         raise EnvironmentProblem(
             f"{environment_id}: kwargs.repeat_action_probability must be a number from 0 to less than 1, such as 0.25, "
-            f"but is {repeat_action_probability!r}"
+            f"but is {value!r}"
         )
 
 

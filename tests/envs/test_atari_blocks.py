@@ -119,10 +119,11 @@ def test_sticky_actions_are_a_function_of_the_seed():
         env.close()
 
 
+@pytest.mark.parametrize("kwargs", [{}, {"blocks": 8}])
 @pytest.mark.parametrize("probability", [-0.1, 1, True, "0.25", float("nan")])
-def test_another_probability_of_sticky_actions_is_refused(probability):
+def test_another_probability_of_sticky_actions_is_refused(probability, kwargs):
     with pytest.raises(EnvironmentProblem, match=r"kwargs\.repeat_action_probability must be a number from 0 to less"):
-        make("ALE/Pong-v5", blocks=8, repeat_action_probability=probability)
+        make("ALE/Pong-v5", repeat_action_probability=probability, **kwargs)
 
 
 def test_a_tuple_of_rows_is_as_good_as_a_list():

@@ -71,7 +71,7 @@ class Video:
             raise ConfigError(f"{self.name}: cannot be written ({error.strerror}); {cure}") from None
 
     def add_frame(self, environment: Renderable) -> None:
-        """Add what the environment looks like now, unless the video has enough frames.
+        """Add what the environment looks like now, unless this step is between two frames of the video.
 
         Raises EnvironmentProblem where it renders no image.
         """
