@@ -25,7 +25,7 @@ from pathlib import Path
 
 import mpies
 from mpies.comm import mpiexec
-from mpies.runs.contents.metrics import read_metrics
+from mpies.runs.metrics import read_metrics
 
 # No evaluation and no plots: they have their own times.
 FIXED = ["evaluation.every=0", "evaluation.episodes=1", "stop.target=null"]

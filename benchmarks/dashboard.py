@@ -24,10 +24,10 @@ from urllib.parse import quote
 import numpy as np
 
 from mpies.config.loading import as_yaml, load_config, resolved
-from mpies.runs.contents.metrics import COLUMNS
+from mpies.report.web.dashboard import serve
 from mpies.runs.files import write_atomically
+from mpies.runs.metrics import COLUMNS
 from mpies.runs.versions import versions
-from mpies.views.web.dashboard import serve
 
 SOLVER_COLUMNS = ["sigma", "parameter_norm", "gradient_norm", "update_ratio"]
 SEEDS = 5  # of each setting

@@ -10,8 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mpies.errors import ConfigError
-from mpies.tools.verify import verify_ranks
+from mpies.core.errors import ConfigError
+from mpies.launch.verify import verify_ranks
 
 IDS = [
     *("CartPole-v1", "Pendulum-v1", "LunarLander-v3", "LunarLanderContinuous-v3"),

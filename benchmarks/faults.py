@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mpies.comm import mpiexec
-from mpies.runs.contents.metrics import read_digests, read_metrics
+from mpies.runs.metrics import read_digests, read_metrics
 
 CONFIG = Path(__file__).with_name("faults.yaml")
 RANKS = 4

@@ -38,7 +38,7 @@ from pydantic.fields import FieldInfo
 
 from mpies.cli.main import main as mpies
 from mpies.config.schema import walk_sections
-from mpies.threads import limit_threads
+from mpies.core.threads import limit_threads
 
 BATCH = 500  # cases of a worker process
 LIMIT = 0.4  # seconds after which training is stopped

@@ -22,8 +22,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from mpies.runs.contents.checkpoint import list_checkpoints
-from mpies.runs.contents.metrics import read_metrics
+from mpies.runs.checkpoint import list_checkpoints
+from mpies.runs.metrics import read_metrics
 
 HOME = Path(__file__).resolve().parent.parent
 SLEEPING = """

@@ -20,10 +20,10 @@ from PIL import Image, ImageDraw, ImageFont
 
 import mpies
 from mpies.config.recipes import find_recorded_policies
-from mpies.runs.contents.policy_file import PolicyFile, load_policy
-from mpies.tools.evaluate import held_out_batch
-from mpies.tools.replay import load_policy_of
-from mpies.views.pictures.video import Renderable, follow, show_episodes, visible_task
+from mpies.report.evaluate import held_out_batch
+from mpies.report.video import Renderable, follow, show_episodes, visible_task
+from mpies.runs.policy_file import PolicyFile, load_policy
+from mpies.training.replay import load_policy_of
 
 STRIDE = 3  # one frame of so many is kept
 FRAMES_PER_SECOND = 15

@@ -26,8 +26,8 @@ from mpies.comm import Communicator, connect
 from mpies.config.loading import validate_config
 from mpies.envs.base import VectorEnv
 from mpies.envs.gymnasium_env import GymnasiumEnv
-from mpies.scaling.bench import barrier, play_generation
-from mpies.scaling.model import Machine, Workload, predict
+from mpies.launch.bench import barrier, play_generation
+from mpies.launch.simulate import Machine, Workload, predict
 from mpies.training.trainer import Trainer
 from mpies.training.update import FIRST_EARLY
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mpies.comm import mpiexec
-from mpies.runs.contents.metrics import read_metrics
+from mpies.runs.metrics import read_metrics
 
 TARGET, SECONDS, EPISODES = 200.0, 60.0, 100
 

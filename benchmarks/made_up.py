@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from mpies.comm import Communicator
 from mpies.comm.work_counter import WorkCounter, count_alone
+from mpies.launch.bench import IdlePlayer
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import ALONE, PlayingRanks, RolloutQueue
-from mpies.scaling.bench import IdlePlayer
 
 
 class MadeUpPlayer(IdlePlayer):

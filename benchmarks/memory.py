@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mpies.comm import mpiexec
-from mpies.runs.contents.metrics import read_metrics
+from mpies.runs.metrics import read_metrics
 
 MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ (\S+) \S+ (\S+) (\d+) *(.*)")  # flags, device, inode, name
 

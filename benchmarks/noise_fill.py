@@ -18,9 +18,9 @@ import numpy as np
 
 from mpies.comm import Communicator, connect
 from mpies.config.loading import validate_config
-from mpies.scaling.bench import barrier, timed
+from mpies.core.streams import NOISE_TABLE, stream
+from mpies.launch.bench import barrier, timed
 from mpies.solvers.sampling import noise
-from mpies.solvers.streams import NOISE_TABLE, stream
 from mpies.training.update import Updater, make_solver
 
 BUFFER = 1 << 14  # normals: 64 kB, stays in a core's own cache

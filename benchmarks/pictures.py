@@ -18,8 +18,8 @@ from pathlib import Path
 import psutil
 
 from mpies.comm import mpiexec
-from mpies.runs.contents.metrics import read_metrics
-from mpies.views.pictures import live_plots
+from mpies.report import live_plots
+from mpies.runs.metrics import read_metrics
 
 HOME = Path(__file__).resolve().parent.parent
 PLOT = "reward_vs_iteration.png"

@@ -22,11 +22,12 @@ import numpy as np
 import yaml
 
 from mpies.config.loading import load_config, resolved, validate_config
-from mpies.errors import ConfigError, RunError
-from mpies.runs.contents.metrics import count_core_seconds, read_digests, read_metrics
-from mpies.runs.contents.policy_file import find_policy
-from mpies.tools.evaluate import evaluate_policy
-from mpies.tools.records import (
+from mpies.core.errors import ConfigError, RunError
+from mpies.report.curves import Curves, read_all_curves
+from mpies.report.document import find_seeds
+from mpies.report.evaluate import evaluate_policy
+from mpies.report.figures import BLUE, GREEN, MARKERS, draw_return, format_ticks, new_figure, paper_style, render
+from mpies.report.records import (
     CUT_SHORT,
     RESULTS,
     Band,
@@ -45,10 +46,9 @@ from mpies.tools.records import (
     read_recorded_metrics,
     recipe_of,
 )
-from mpies.views.curves import Curves, read_all_curves
-from mpies.views.groups import bootstrap_interval, interquartile_mean
-from mpies.views.pictures.plots import BLUE, GREEN, MARKERS, draw_return, format_ticks, new_figure, paper_style, render
-from mpies.views.report import find_seeds
+from mpies.report.run_groups import bootstrap_interval, interquartile_mean
+from mpies.runs.metrics import count_core_seconds, read_digests, read_metrics
+from mpies.runs.policy_file import find_policy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

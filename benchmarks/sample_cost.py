@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 
 from mpies.comm import mpiexec
-from mpies.runs.contents.metrics import read_metrics
+from mpies.runs.metrics import read_metrics
 
 WAYS: dict[str, dict[str, Any]] = {"plain": {}, "low_rank": {"noise": {"kind": "low_rank", "rank": 1}}}
 WAYS |= {"orthogonal": {"noise": {"kind": "orthogonal"}}}

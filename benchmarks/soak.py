@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from mpies.comm import mpiexec
-from mpies.runs.contents.metrics import read_metrics
+from mpies.runs.metrics import read_metrics
 
 CONFIG = Path(__file__).with_name("faults.yaml")
 RANKS = 4

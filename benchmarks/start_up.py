@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from mpies.comm import mpiexec
-from mpies.runs.contents.metrics import read_metrics
+from mpies.runs.metrics import read_metrics
 
 IMPORT = re.compile(r"import time: +(\d+) \| +(\d+) \| +(\S+)")
 PHASES = ("mpirun", "imports", "MPI", "config, environment", "noise table", "run directory", "end")
@@ -58,10 +58,10 @@ def take_times(config: str, overrides: list[str], out: str) -> None:
     """One rank that starts as `mpies train` does.  Rank 0 prints when each phase but the last was over on all ranks."""
     from mpies.comm import connect
     from mpies.config.loading import load_config
-    from mpies.jobs import rank as imported  # all that a rank imports
+    from mpies.launch import rank as imported
+    from mpies.report.phases import process_age
     from mpies.runs.opening import open_run
     from mpies.training.trainer import Trainer
-    from mpies.views.phases import process_age
 
     assert imported
     times = [time.time() - process_age(), time.time()]

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from mpies.comm import mpiexec
-from mpies.runs.contents.metrics import read_digests, read_metrics
+from mpies.runs.metrics import read_digests, read_metrics
 
 HERE = Path(__file__).parent
 SLEEPING = """
@@ -322,7 +322,7 @@ WAYS = {
 def train_as_rank(way: str, arguments: Sequence[str]) -> None:
     """One rank of a sweep, whose groups never merge where way is "without"."""
     from mpies.cli.main import main
-    from mpies.jobs.sweep import trial_ranks
+    from mpies.sweeps import trial_ranks
 
     if way == "without":
         trial_ranks.division_pays = lambda *_: False  # type: ignore[assignment]

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpies.comm import mpiexec
-from mpies.runs.contents.metrics import read_metrics
+from mpies.runs.metrics import read_metrics
 
 WAYS = {"without": (), "with": ("--with-ft", "ulfm")}
 

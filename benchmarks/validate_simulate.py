@@ -14,8 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mpies.runs.contents.metrics import read_metrics
-from mpies.scaling import model
+from mpies.launch import simulate as model
+from mpies.runs.metrics import read_metrics
 
 sys.path.insert(0, str(Path(__file__).parent))
 from namespaces import Nodes

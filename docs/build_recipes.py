@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mpies.config.loading import load_config
 from mpies.config.recipes import Heading, base_of, find_recipes, find_recorded_policies, read_heading
-from mpies.tools.records import (
+from mpies.report.records import (
     CUT_SHORT,
     NOT_RUN,
     RESULTS,

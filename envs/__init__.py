@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.envs.base import EnvironmentProblem, VectorEnv
+from mpies.core.errors import EnvironmentProblem
+from mpies.envs.base import VectorEnv
 from mpies.envs.functions import FUNCTIONS, BenchmarkFunctionEnv, FunctionEnv, OwnFunctionEnv
 from mpies.envs.tasks import change_task
 

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mpies.core.errors import EnvironmentProblem
+
 SEED_BITS = 32  # of a number in VectorEnv.open, above them the number of an episode
-
-
-class EnvironmentProblem(ValueError):
-    """The user's environment cannot be used; the message is one line that says why and how to mend it."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.envs.base import SEED_BITS, Calls, EnvironmentProblem, EpisodeBatch, VectorEnv
+from mpies.core.errors import EnvironmentProblem
+from mpies.envs.base import SEED_BITS, Calls, EpisodeBatch, VectorEnv
 from mpies.envs.envpool_models import plain_models
 from mpies.envs.envpool_reuse import PoolStore, SeededPool
 from mpies.envs.messages import one_line, suggest_ids

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.envs.base import EnvironmentProblem
-from mpies.envs.interrupt import is_interrupt
+from mpies.core.errors import EnvironmentProblem
+from mpies.core.interrupt import is_interrupt
 from mpies.envs.messages import check_signature, describe_error, describe_value
 
 ATTEMPTS = 5  # a function is refused when all of these calls fail

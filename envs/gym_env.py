@@ -20,7 +20,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from mpies.envs.base import EnvironmentProblem
+from mpies.core.errors import EnvironmentProblem
 from mpies.envs.legacy_imports import provide_pkg_resources
 from mpies.envs.messages import describe_value, explain_build_errors, suggest_ids, suggest_pybullet
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.envs.base import EnvironmentProblem, EpisodeBatch, VectorEnv
-from mpies.envs.interrupt import is_interrupt
+from mpies.core.errors import EnvironmentProblem
+from mpies.core.interrupt import is_interrupt
+from mpies.envs.base import EpisodeBatch, VectorEnv
 from mpies.envs.messages import describe_error, describe_value, explain_build_errors
 from mpies.envs.probe import carries_history, ignores_seed
 from mpies.envs.spaces import action_maker, interface_of, observation_writer

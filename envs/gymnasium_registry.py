@@ -6,8 +6,8 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mpies.core.errors import EnvironmentProblem
 from mpies.envs import envpool_env
-from mpies.envs.base import EnvironmentProblem
 from mpies.envs.messages import explain_build_errors, missing_package, one_line, suggest_ids, suggest_pybullet
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mpies.envs.base import EnvironmentProblem
-from mpies.envs.interrupt import is_interrupt
+from mpies.core.errors import EnvironmentProblem
+from mpies.core.interrupt import is_interrupt
 
 # What Python and compiled constructors say of arguments that they do not take.
 _ARGUMENTS = re.compile("unexpected (keyword )?argument|positional argument|takes no (keyword )?arguments")

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from mpies.envs.base import EnvironmentProblem
-from mpies.envs.interrupt import is_interrupt
+from mpies.core.errors import EnvironmentProblem
+from mpies.core.interrupt import is_interrupt
 from mpies.envs.messages import describe_error, explain_build_errors
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.envs.base import Action, Binary, Composite, Continuous, Discrete, EnvironmentProblem, Interface
+from mpies.core.errors import EnvironmentProblem
+from mpies.envs.base import Action, Binary, Composite, Continuous, Discrete, Interface
 from mpies.envs.messages import describe_value
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.envs.base import EnvironmentProblem, EpisodeBatch, VectorEnv
+from mpies.core.errors import EnvironmentProblem
+from mpies.envs.base import EpisodeBatch, VectorEnv
 
 ChangeRewards = Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.envs.base import EnvironmentProblem, Interface
+from mpies.core.errors import EnvironmentProblem
+from mpies.envs.base import Interface
 from mpies.envs.messages import check_signature, describe_value
 from mpies.envs.probe import SEED, ProbePolicy
 from mpies.envs.spaces import flatten_observation, make_action, named_parts

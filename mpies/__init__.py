@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from mpies.api.run import Run, load
     from mpies.api.run import list_runs as runs
     from mpies.api.sweep import SweepResult, sweep
-    from mpies.api.training import train
+    from mpies.api.train import train
     from mpies.config.schema import Config
-    from mpies.errors import (
+    from mpies.core.errors import (
         ConfigError,
         EnvironmentProblem,
         RunError,
@@ -39,16 +39,16 @@ _MODULES = {
     "load": "mpies.api.run",
     "runs": "mpies.runs",  # the package itself can be called
     "Config": "mpies.config.loading",  # which has Config(...) read own solvers, too
-    "ConfigError": "mpies.errors",
-    "RunError": "mpies.errors",
-    "RunLocked": "mpies.errors",
-    "EnvironmentProblem": "mpies.errors",
-    "SolverProblem": "mpies.errors",
-    "TrainingFailed": "mpies.errors",
-    "UserError": "mpies.errors",
+    "ConfigError": "mpies.core.errors",
+    "RunError": "mpies.core.errors",
+    "RunLocked": "mpies.core.errors",
+    "EnvironmentProblem": "mpies.core.errors",
+    "SolverProblem": "mpies.core.errors",
+    "TrainingFailed": "mpies.core.errors",
+    "UserError": "mpies.core.errors",
     "SweepResult": "mpies.api.sweep",
     "sweep": "mpies.api.sweep",
-    "train": "mpies.api.training",
+    "train": "mpies.api.train",
 }
 
 __all__ = [

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-REQUEUE = 75  # as in mpies.errors, which imports NumPy
+from mpies.core.errors import REQUEUE
 
 
 def main() -> None:

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from mpies.core.streams import SOLVER, stream
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, dot, fold_pairs, norm, summed
 from mpies.solvers.options import Count, Pairs, Positive
 from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.snes import utilities
-from mpies.solvers.streams import SOLVER, stream
 
 
 class CRFMNESOptions(Pairs):

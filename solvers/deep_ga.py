@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from mpies.core.streams import SOLVER, stream
 from mpies.solvers.base import Proposal, Results, Solver
 from mpies.solvers.moments import norm
 from mpies.solvers.options import Count, Population, Positive
 from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.shaping import best_first
-from mpies.solvers.streams import SOLVER, stream
 
 
 class DeepGAOptions(Population):

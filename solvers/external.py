@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mpies.core.errors import SolverProblem
+from mpies.core.streams import SOLVER, stream
 from mpies.solvers import base
-from mpies.solvers.adapters.problem import SolverProblem
 from mpies.solvers.base import OptionsT, Results, Solver
 from mpies.solvers.sampling.noise import FloatArray
-from mpies.solvers.streams import SOLVER, stream
 
 # One thread at a time: the global generators are those of the whole process.
 _global_generators = threading.RLock()

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from mpies.core.streams import SOLVER, stream
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, fold_pairs, no_square, norm
 from mpies.solvers.optimizers import AdamOptions, AnyOptimizer, make_optimizer
 from mpies.solvers.options import Count, Fraction, NonNegative, Pairs, Positive
 from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.shaping import best_first, centred_ranks
-from mpies.solvers.streams import SOLVER, stream
 
 
 class NoveltyESOptions(Pairs):

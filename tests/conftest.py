@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from mpies.comm import mpiexec
-from mpies.runs.contents.metrics import read_digests
+from mpies.runs.metrics import read_digests
 from tests.support import HOME, Outcome, train
 
 INSIDE = "MPIES_TEST_INSIDE_MPI"  # set in the ranks that a test marked mpi is run on

@@ -15,7 +15,7 @@ import pytest
 import mpies
 from mpies.comm import mpiexec
 from mpies.comm.serial import Serial
-from mpies.tools.records import read_record
+from mpies.report.records import read_record
 from tests.support import HOME, load_script
 
 SCRIPTS = sorted((HOME / "benchmarks").glob("*.py"))

@@ -21,7 +21,7 @@ from mpies.comm import mpiexec
 from mpies.config.loading import make_config, parse_value
 from mpies.config.recipes import find_recipes, read_heading
 from mpies.config.reference import describe_keys
-from mpies.tools.records import count_reached, describe_evaluation, describe_return, has_record, read_record
+from mpies.report.records import count_reached, describe_evaluation, describe_return, has_record, read_record
 from tests.support import HOME, load_script
 
 SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")

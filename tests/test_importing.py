@@ -28,7 +28,7 @@ print(json.dumps({"changed": changed, "files": {name: sys.modules[name].__file__
 """
 IMPORTS = [
     *("mpies", "mpies.solvers", "mpies.envs", "mpies.training.trainer", "mpies.cli.main", "mpies.comm.mpi"),
-    "mpies.api.training",
+    "mpies.api.train",
 ]
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from mpies.core.errors import ConfigError, UserError
 from mpies.envs.messages import describe_value
-from mpies.errors import ConfigError, UserError
 
 
 def read_whole_number(name: str, value: object, least: int, kind: type[UserError] = ConfigError) -> int:

@@ -13,12 +13,12 @@ from pydantic import TypeAdapter, ValidationError
 from mpies.api.arguments import read_path, read_whole_number
 from mpies.api.domain import Bounds, Domain, Vector
 from mpies.config.loading import as_plain, find_solver_class, validate_config
+from mpies.core.errors import ConfigError, RunError, UserError, explain_os_error
 from mpies.envs.messages import describe_value
-from mpies.errors import ConfigError, RunError, UserError, explain_os_error
-from mpies.runs.contents import hdf5
-from mpies.runs.contents.policy_file import select
+from mpies.runs import hdf5
 from mpies.runs.files import write_atomically
 from mpies.runs.own_files import refuse_run_file
+from mpies.runs.policy_file import select
 from mpies.solvers.adapters.own import OwnSolver
 from mpies.solvers.base import Solver
 from mpies.solvers.loop import SolverLoop

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mpies.core.errors import ConfigError, UserError
 from mpies.envs.messages import describe_value
 from mpies.envs.spaces import action_maker, named_parts, observation_writer
-from mpies.errors import ConfigError, UserError
 from mpies.policies import PolicyProblem, aligned_stack, make_policy
 from mpies.policies.convolutional import ConvolutionalOptions
 from mpies.rollouts.player import normalize
-from mpies.runs.contents.hdf5 import Arrays
-from mpies.runs.contents.policy_file import PolicyFile
+from mpies.runs.hdf5 import Arrays
+from mpies.runs.policy_file import PolicyFile
 from mpies.training.task import Task, make_task_env
 
 SLOTS = 32  # observations of a batch that are computed at a time

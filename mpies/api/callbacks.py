@@ -9,10 +9,10 @@ import numpy as np
 from mpies.api.policy import Policy
 from mpies.api.run import Run
 from mpies.config.loading import as_yaml, resolved
-from mpies.errors import ConfigError
-from mpies.runs.contents.hdf5 import Arrays
-from mpies.runs.contents.metrics import Numbers, as_numbers
-from mpies.runs.contents.policy_file import PolicyFile
+from mpies.core.errors import ConfigError
+from mpies.runs.hdf5 import Arrays
+from mpies.runs.metrics import Numbers, as_numbers
+from mpies.runs.policy_file import PolicyFile
 from mpies.runs.reader import Columns
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter, evaluation_attributes

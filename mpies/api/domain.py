@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mpies.core.errors import UserError
 from mpies.envs.messages import describe_value
-from mpies.errors import UserError
 
 Vector = npt.NDArray[np.float64]
 Bounds = tuple[npt.ArrayLike | None, npt.ArrayLike | None] | Sequence[npt.ArrayLike | None]

@@ -15,17 +15,17 @@ import numpy as np
 from mpies.api.callbacks import Callback, call_all
 from mpies.api.run import Run, load
 from mpies.config.loading import as_yaml, resolved
-from mpies.errors import FINISHED, REQUEUE, TrainingFailed, error_of_kind
-from mpies.jobs.goal import RunsFinished
-from mpies.jobs.supervisor import POLL, Supervisor
-from mpies.jobs.training import RunRequest
-from mpies.paths import absolute
-from mpies.runs.contents.metrics import as_numbers
+from mpies.core.errors import FINISHED, REQUEUE, TrainingFailed, error_of_kind
+from mpies.core.paths import absolute
+from mpies.launch.goal import RunsFinished
+from mpies.launch.supervisor import POLL, Supervisor
+from mpies.report.progress import Phase, Progress
 from mpies.runs.lock import Lock
+from mpies.runs.metrics import as_numbers
 from mpies.runs.reader import Columns, RunView
 from mpies.runs.writer import write_ending
 from mpies.training.control import Signals
-from mpies.views.progress import Phase, Progress
+from mpies.training.session import RunRequest
 
 
 class Messages:

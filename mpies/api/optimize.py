@@ -19,16 +19,17 @@ from mpies.api.function_job import FunctionJob
 from mpies.api.function_ranks import Evaluated, Function, FunctionRanks
 from mpies.comm import Communicator, connect
 from mpies.comm.together import CollectiveError, do_together
+from mpies.core.errors import FAILED, ConfigError, UserError, error_of_kind
+from mpies.core.text import escape
+from mpies.core.threads import warn_of_threads
 from mpies.envs.messages import describe_error, describe_value
-from mpies.errors import FAILED, USER_ERRORS, ConfigError, UserError, error_of_kind, escape
 from mpies.solvers.sampling.noise import FloatArray
-from mpies.threads import warn_of_threads
 
 Row = dict[str, float | int]
 Callback = Callable[[AskTell, Row], object]
 
 # What all ranks raise together, so that none has to end the others.
-OF_ALL_RANKS: tuple[type[BaseException], ...] = (*USER_ERRORS, KeyboardInterrupt)
+OF_ALL_RANKS: tuple[type[BaseException], ...] = (UserError, KeyboardInterrupt)
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from mpies.api.arguments import read_path, read_whole_number
 from mpies.api.batch_actor import BatchActor, State
 from mpies.config.loading import resolved, validate_config
 from mpies.config.schema import Config
+from mpies.core.errors import ConfigError, RunError, UserError
+from mpies.core.paths import absolute
 from mpies.envs.messages import describe_value
 from mpies.envs.tasks import shown_numbers
-from mpies.errors import ConfigError, RunError, UserError
-from mpies.paths import absolute
 from mpies.policies import PolicyProblem
-from mpies.runs.contents.policy_file import PolicyFile, find_policy, load_policy
+from mpies.report.evaluate import play_held_out
 from mpies.runs.own_files import refuse_run_file
+from mpies.runs.policy_file import PolicyFile, find_policy, load_policy
 from mpies.runs.snapshot import Evaluation
-from mpies.tools.evaluate import play_held_out
 
 if TYPE_CHECKING:  # torch is an extra, and takes seconds to import
     from mpies.policies.to_torch import TorchPolicy

@@ -13,16 +13,16 @@ from mpies.api.arguments import read_path, read_whole_number
 from mpies.api.policy import Policy
 from mpies.config.loading import validate_config
 from mpies.config.schema import Config
-from mpies.errors import ConfigError, RunError
-from mpies.paths import absolute, start_folder
-from mpies.runs.contents import ledger
-from mpies.runs.contents.hdf5 import Arrays
-from mpies.runs.contents.metrics import COLUMNS
+from mpies.core.errors import ConfigError, RunError
+from mpies.core.paths import absolute, start_folder
+from mpies.report.curves import name_run_below, read_curves
+from mpies.report.document import summarize, write_report
+from mpies.report.video import show_member
+from mpies.runs import ledger
+from mpies.runs.hdf5 import Arrays
+from mpies.runs.metrics import COLUMNS
 from mpies.runs.reader import Columns, RunView, find_runs, is_run, read_config
-from mpies.tools.replay import Replay
-from mpies.views.curves import name_run_below, read_curves
-from mpies.views.pictures.video import show_member
-from mpies.views.report import summarize, write_report
+from mpies.training.replay import Replay
 
 if TYPE_CHECKING:  # pandas is an extra, and takes long to import
     import pandas

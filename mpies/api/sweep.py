@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 from mpies.api.arguments import read_path, read_whole_number
 from mpies.api.job import Messages
 from mpies.api.run import Run, load
-from mpies.api.training import ranks_of_this_job
+from mpies.api.train import ranks_of_this_job
 from mpies.config.loading import as_plain, as_yaml
 from mpies.config.messages import quoted
 from mpies.config.schema import Config
-from mpies.errors import FINISHED, REQUEUE, ConfigError
-from mpies.jobs.sweep.output import print_result
-from mpies.jobs.sweep.training import SweepRequest, supervise_sweep, train_sweep
-from mpies.paths import absolute, fixed_start_folder
+from mpies.core.errors import FINISHED, REQUEUE, ConfigError
+from mpies.core.paths import absolute, fixed_start_folder
+from mpies.launch.sweep import SweepRequest, supervise_sweep, train_sweep
 from mpies.runs.files import default_out
 from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.output import print_result
 from mpies.sweeps.table import Results, Standing, rank_settings
 from mpies.sweeps.trials import Sweep, SweepOptions, load_sweep, read_sweep
 

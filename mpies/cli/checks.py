@@ -22,7 +22,7 @@ def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: t
     """
     from mpies.config.loading import as_yaml, load_config, resolved
     from mpies.config.reference import describe_keys, make_schema
-    from mpies.errors import ConfigError
+    from mpies.core.errors import ConfigError
 
     if schema:
         click.echo(json.dumps(make_schema(), indent=2))
@@ -31,7 +31,7 @@ def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: t
     elif config is None:
         raise ConfigError("check needs a config, such as the path of a file or cartpole, or --schema or --keys")
     else:
-        from mpies.scaling.cost import describe_cost
+        from mpies.launch.cost import describe_cost
 
         loaded = load_config(config, overrides)
         cost = describe_cost(loaded, ranks)  # before anything is printed: it refuses what cannot run
@@ -51,8 +51,8 @@ def import_(file: str, out: str | None) -> None:
     """
     from mpies.config.foreign import import_config
     from mpies.config.loading import as_yaml
-    from mpies.errors import ConfigError
-    from mpies.paths import absolute
+    from mpies.core.errors import ConfigError
+    from mpies.core.paths import absolute
 
     values, notes = import_config(file)
     text = as_yaml(values)
@@ -79,7 +79,7 @@ def doctor(config: str | None, out: str, overrides: tuple[str, ...]) -> None:
     Exit 1 if something would break a run.  The memory is checked against what CONFIG needs, or without CONFIG
     against what a small policy needs.
     """
-    from mpies.jobs.doctor import examine_config
+    from mpies.launch.doctor import examine_config
 
     findings = []
     for finding in examine_config(config, overrides, out):
@@ -113,7 +113,7 @@ def probe(environments: tuple[str, ...], steps: int, episodes: int, markdown: bo
     ENVIRONMENT is an environment's id or a config.  It also measures whether memory grows.  Exit 1 if one is not
     reproducible, or if every episode fails.
     """
-    from mpies.tools.probe import print_probes
+    from mpies.report.probe import print_probes
 
     end(print_probes(environments, steps, episodes, markdown, fresh))
 
@@ -129,6 +129,6 @@ def verify(config: str, ranks: str, generations: int, overrides: tuple[str, ...]
 
     It trains a few generations on each number of ranks, and once more with a stop in between.  Exit 1 if a bit differs.
     """
-    from mpies.tools.verify import verify_ranks
+    from mpies.launch.verify import verify_ranks
 
     end(verify_ranks(config, parse_counts(ranks), generations, overrides))

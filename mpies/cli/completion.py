@@ -40,12 +40,12 @@ def complete_override(context: click.Context, _argument: click.Parameter, incomp
     """The keys of the config that was typed, or after KEY= the values that the key may have."""
     from mpies.config.loading import load_config
     from mpies.config.reference import list_keys
-    from mpies.errors import USER_ERRORS
+    from mpies.core.errors import UserError
 
     config, values = context.params.get("config") or context.params.get("task"), context.params.get("overrides") or ()
     try:
         keys = list_keys(load_config(config, values) if config else None)
-    except USER_ERRORS:  # what was typed so far is no config
+    except UserError:  # what was typed so far is no config
         keys = list_keys()
     key, equals, _ = incomplete.partition("=")
     offered = [f"{key}={value}" for value in keys.get(key, ())] if equals else [f"{name}=" for name in keys]

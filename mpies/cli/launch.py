@@ -41,7 +41,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def check_no_sweep(options: "SweepOptions", ranks_per_run: int | None) -> None:
     """Raise ConfigError where an option is given that only a sweep has."""
-    from mpies.errors import ConfigError
+    from mpies.core.errors import ConfigError
 
     if given := [*options.words(), *(["--ranks-per-run"] if ranks_per_run else [])]:
         raise ConfigError(f"{given[0]} is for a sweep; add --sweep, or leave it out")
@@ -72,9 +72,9 @@ def slurm(
     It writes the script OUT.sbatch and submits it.  The job continues by itself after its time limit or the loss of a
     node.
     """
-    from mpies.jobs.cluster import slurm
-    from mpies.jobs.cluster.submit import Request, plan
-    from mpies.jobs.cluster.submit_sweep import plan_sweep
+    from mpies.launch import slurm
+    from mpies.launch.submit import Request, plan
+    from mpies.launch.submit_sweep import plan_sweep
 
     request = Request(config, overrides, out, nodes, ranks_per_node, constants, time, account, partition)
     if sweep:
@@ -105,9 +105,9 @@ def k8s(
 
     It writes the folder OUT.k8s with the manifests, and applies it by kubectl.
     """
-    from mpies.jobs.cluster import kubernetes
-    from mpies.jobs.cluster.submit import Request, plan
-    from mpies.jobs.cluster.submit_sweep import plan_sweep
+    from mpies.launch import kubernetes
+    from mpies.launch.submit import Request, plan
+    from mpies.launch.submit_sweep import plan_sweep
 
     request = Request(config, overrides, out, nodes, ranks_per_node, constants)
     if sweep:

@@ -15,8 +15,8 @@ import click
 
 from mpies.cli import checks, completion, launch, policies, results, runs, scaling, sweep, train
 from mpies.cli.options import end_with_error
-from mpies.paths import fixed_start_folder
-from mpies.threads import limit_threads
+from mpies.core.paths import fixed_start_folder
+from mpies.core.threads import limit_threads
 
 
 class Commands(click.Group):

@@ -100,7 +100,7 @@ def refuse_given(names: Iterable[str], reason: str) -> None:
     """
     from click.core import ParameterSource
 
-    from mpies.errors import ConfigError
+    from mpies.core.errors import ConfigError
 
     context = click.get_current_context()
     for parameter in context.command.params:
@@ -123,8 +123,8 @@ def host_options(command: Callable[..., None]) -> Callable[..., None]:
         launcher: str,
         **kwargs: Any,
     ) -> None:
-        from mpies.errors import ConfigError
-        from mpies.jobs.machines.hosts import Where
+        from mpies.core.errors import ConfigError
+        from mpies.launch.hosts import Where
 
         for option, value in (("--hosts", hosts), ("--hostfile", hostfile)):
             if value == "":  # as of a variable that is not set; without hosts, one rank would train
@@ -179,13 +179,13 @@ def user_errors(command: Callable[Arguments, None]) -> Callable[Arguments, None]
 
     @functools.wraps(command)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
-        from mpies.envs.interrupt import interruptible
-        from mpies.errors import FAILED, USER_ERROR, USER_ERRORS, explain_os_error
+        from mpies.core.errors import FAILED, USER_ERROR, UserError, explain_os_error
+        from mpies.core.interrupt import interruptible
 
         try:
             with interruptible():
                 command(*args, **kwargs)
-        except USER_ERRORS as error:
+        except UserError as error:
             end_with_error(str(error), USER_ERROR)
         except MemoryError as error:
             end_with_error(f"there is not enough memory ({error}); see mpies check for what a run needs", FAILED)
@@ -201,14 +201,14 @@ def user_errors(command: Callable[Arguments, None]) -> Callable[Arguments, None]
 
 def echo(text: object) -> None:
     """Print a text on standard output, with escapes for control characters, which the name of a file may hold."""
-    from mpies.errors import escape
+    from mpies.core.text import escape
 
     click.echo(escape(str(text)))
 
 
 def end_with_error(message: str, code: int) -> NoReturn:
     """End the process with this exit code and a line on standard error."""
-    from mpies.errors import printable
+    from mpies.core.text import printable
 
     with contextlib.suppress(OSError):  # standard error may be full or closed
         click.echo(f"mpies: {printable(message)}", err=True)
@@ -217,14 +217,14 @@ def end_with_error(message: str, code: int) -> NoReturn:
 
 def end(is_good: bool) -> NoReturn:
     """End the process with exit code 0 where the answer of a command is good, else 1."""
-    from mpies.errors import FAILED, FINISHED
+    from mpies.core.errors import FAILED, FINISHED
 
     sys.exit(FINISHED if is_good else FAILED)
 
 
 def parse_seeds(text: str) -> range:
     """The seeds of "5", which are 1 to 5, or of "6..10".  Raises ConfigError."""
-    from mpies.errors import ConfigError
+    from mpies.core.errors import ConfigError
     from mpies.sweeps.settings import MOST_SEEDS
 
     first, dots, last = text.rpartition("..")
@@ -240,7 +240,7 @@ def parse_seeds(text: str) -> range:
 
 def parse_counts(text: str) -> list[int]:
     """The numbers of ranks of "1,2,3".  Raises ConfigError."""
-    from mpies.errors import ConfigError
+    from mpies.core.errors import ConfigError
 
     parts = text.split(",")
     if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
@@ -250,7 +250,7 @@ def parse_counts(text: str) -> list[int]:
 
 def parse_member(text: str) -> tuple[int, int]:
     """The generation and the member's number of "12,3".  Raises ConfigError."""
-    from mpies.errors import ConfigError
+    from mpies.core.errors import ConfigError
 
     generation, comma, number = text.partition(",")
     if not (comma and generation.isdecimal() and number.isdecimal() and int(generation) > 0):

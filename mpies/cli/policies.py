@@ -42,7 +42,7 @@ def evaluate(
     POLICY is a run directory, which stands for its best policy, a policy file, or the name of a recipe, whose trained
     policy comes with mpies.  Held-out episodes are never used in training.  Exit 1 if episodes fail.
     """
-    from mpies.tools.evaluate import describe_evaluation, evaluate_policy, require_writable, write_episodes
+    from mpies.report.evaluate import describe_evaluation, evaluate_policy, require_writable, write_episodes
 
     if csv is not None:
         require_writable(csv)  # not after all episodes
@@ -78,8 +78,8 @@ def play(
     one, or if episodes fail that --video should show.
     """
     if member is None:
-        from mpies.runs.contents.metrics import format_return
-        from mpies.views.pictures.video import play_policy
+        from mpies.report.video import play_policy
+        from mpies.runs.metrics import format_return
 
         played, returns = play_policy(policy, episodes, seed, video, not stochastic, generation)
         listed = ", ".join(map(format_return, returns))
@@ -87,7 +87,7 @@ def play(
         return
     refuse_given(("episodes", "seed", "stochastic", "generation"), "has no effect with --member; leave it out")
     of_generation, number = parse_member(member)
-    from mpies.views.pictures.video import show_member
+    from mpies.report.video import show_member
 
     recorded, replayed, failures = show_member(policy, of_generation, number, video)
     echo(
@@ -96,7 +96,7 @@ def play(
     for episode, message in failures.items():
         echo(f"episode {episode}: {message}")
     if video and failures:
-        from mpies.errors import FAILED
+        from mpies.core.errors import FAILED
 
         end_with_error(f"{video}: not written, since episodes of this member failed; play another --member", FAILED)
     end(recorded == replayed or (recorded != recorded and replayed != replayed))  # NaN, where episodes failed
@@ -116,6 +116,6 @@ def export(policy: str, to: str) -> None:
 
     POLICY is a run directory, which stands for its best policy, a policy file, or the name of a recipe.
     """
-    from mpies.tools.export import export_policy
+    from mpies.policies.export import export_policy
 
     echo(f"{to}: {export_policy(policy, to)}")

@@ -10,7 +10,7 @@ import click
 from mpies.cli.options import COUNT, RUN, RUNS, NumberRange, echo, end, refuse_given, user_errors
 
 if TYPE_CHECKING:
-    from mpies.views.groups import Group
+    from mpies.report.run_groups import Group
 
 WIDTH = click.option(
     "--width", default=8.0, show_default=True, type=NumberRange(3, 40), help="Width of a plot in inches."
@@ -68,9 +68,9 @@ def plot(
     The pictures are reward_vs_*.png in the directory of each RUN.  A RUN without a generation is left out.  With
     --trajectory, a RUN of fewer than three generations is left out too, and one whose mean never moved.
     """
-    from mpies.errors import NoTrajectory, RunError
-    from mpies.views.curves import read_curves
-    from mpies.views.pictures.plots import write_plots
+    from mpies.core.errors import NoTrajectory, RunError
+    from mpies.report.curves import read_curves
+    from mpies.report.figures import write_plots
 
     if trajectory:
         refuse_given(("scale",), "has no effect with --trajectory; leave it out")
@@ -90,7 +90,7 @@ def plot(
     for run, curves in found.items():
         paths: Iterable[Path]
         if trajectory:
-            from mpies.views.pictures.landscape import write_landscape
+            from mpies.report.trajectory import write_landscape
 
             paths = write_landscape(run, umap, grid, episodes, width, formats, members)
         else:
@@ -116,12 +116,12 @@ def report(run: str, out: str | None, video: bool, film: bool) -> None:
 
     It shows what was trained and on what, the curves, the evaluation, the seeds, a video, and how to reproduce it.
     """
-    from mpies.views.curves import read_curves
-    from mpies.views.report import write_report
+    from mpies.report.curves import read_curves
+    from mpies.report.document import write_report
 
     if video or film:
-        from mpies.paths import absolute
-        from mpies.views.pictures.video import play_policy
+        from mpies.core.paths import absolute
+        from mpies.report.video import play_policy
 
         read_curves(run)  # else a policy file would be played first
         play_policy(run, 1, None, Path(run) / "video.mp4")
@@ -153,11 +153,11 @@ def compare(
     sweep, all settings are ranked in ranking.csv and ranking.json, and the best ten are compared.  Seconds are compared
     only if all runs were trained on the same machine.
     """
+    from mpies.report.compare import write_comparison
+    from mpies.report.comparison_table import print_table
+    from mpies.report.curves import find_machine, read_all_curves
+    from mpies.report.run_groups import group_runs
     from mpies.sweeps.comparison import is_sweep
-    from mpies.views.compare import write_comparison
-    from mpies.views.comparison_table import print_table
-    from mpies.views.curves import find_machine, read_all_curves
-    from mpies.views.groups import group_runs
 
     is_whole = len(runs) == 1 and is_sweep(runs[0])
     if is_whole:
@@ -179,8 +179,8 @@ def compare(
 
 def rank_sweep(path: str, out: str) -> "list[Group]":
     """Print the settings of a sweep, the best first, and write them to files.  Returns the groups of the best."""
-    from mpies.jobs.sweep.output import print_standings
     from mpies.sweeps.comparison import describe_importance, group_best, read_folder, write_ranking
+    from mpies.sweeps.output import print_standings
     from mpies.sweeps.table import Results, rank_settings
 
     folder = read_folder(path)
@@ -210,7 +210,7 @@ def dashboard(folder: str, host: str, port: int) -> None:
 
     It prints the address of the page, which follows training.  It only reads.  Ctrl-C ends it.
     """
-    from mpies.views.web.dashboard import serve
+    from mpies.report.web.dashboard import serve
 
     with serve(folder, host, port) as server:
         echo(f"the runs of {folder} are on {server.url}")
@@ -229,7 +229,7 @@ def replay(run: str, generation: int, out: str | None) -> None:
 
     It plays no episode and needs no environment.  Exit 1 if a bit differs from the recorded state.
     """
-    from mpies.tools.replay import Replay
+    from mpies.training.replay import Replay
 
     replayed = Replay(run, generation)
     if out:
@@ -259,9 +259,9 @@ def reproduce(
     RECIPE is a name that --list shows with a result.  Exit 1 if the learning curve is outside the band of the recorded
     ones by more than the recorded tolerance.
     """
-    from mpies.errors import ConfigError
-    from mpies.tools.records import list_recipes
-    from mpies.tools.reproduce import reproduce_recipe
+    from mpies.core.errors import ConfigError
+    from mpies.launch.reproduce import reproduce_recipe
+    from mpies.report.records import list_recipes
 
     if listed:
         echo(list_recipes())

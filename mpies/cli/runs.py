@@ -24,8 +24,8 @@ def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
     The newest is first.  With --prune, remove the runs that are named instead.  If one of them is still being written,
     nothing is removed.
     """
-    from mpies.errors import ConfigError
-    from mpies.views.web.run_index import summarize_runs
+    from mpies.core.errors import ConfigError
+    from mpies.report.web.run_index import summarize_runs
 
     if prune:
         refuse_given(("as_json",), "has no effect with --prune; leave it out")
@@ -46,10 +46,10 @@ def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
 
 def remove(paths: Sequence[str], yes: bool) -> None:
     """Remove the runs at these paths, after asking unless `yes`; where one must be kept, raise UserError instead."""
-    from mpies.errors import ConfigError
-    from mpies.paths import absolute
+    from mpies.core.errors import ConfigError
+    from mpies.core.paths import absolute
+    from mpies.report.web.run_index import summarize_runs
     from mpies.runs.removal import check_removable, remove_run
-    from mpies.views.web.run_index import summarize_runs
 
     if not paths:
         raise ConfigError("--prune needs the runs to remove: mpies runs --prune RUN ...")
@@ -66,7 +66,7 @@ def remove(paths: Sequence[str], yes: bool) -> None:
 
 def format_table(rows: Iterable[dict[str, Any]]) -> str:
     """Rows of `summarize_runs` as text."""
-    from mpies.views.progress import format_duration
+    from mpies.report.progress import format_duration
 
     table = [("run", "status", "generation", "evaluation", "time", "size", "changed")]
     for row in rows:
@@ -92,6 +92,6 @@ def format_table(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def _format_evaluation(mean: float | None, interval: float | None) -> str:
-    from mpies.views.progress import format_mean
+    from mpies.report.progress import format_mean
 
     return "-" if mean is None else format_mean(mean, math.nan if interval is None else interval)

@@ -26,10 +26,10 @@ def bench(config: str | None, out: str | None, repeats: int, generations: int, o
 
     Under mpirun or srun it measures the allocation, otherwise one rank.
     """
-    from mpies.jobs.rank import run_on_this_rank
+    from mpies.launch.rank import run_on_this_rank
 
     def measure(comm: "Communicator") -> int:
-        from mpies.scaling.bench import bench
+        from mpies.launch.bench import bench
 
         return bench(comm, config, overrides, out, repeats, generations)
 
@@ -73,8 +73,8 @@ def simulate(
     ranks, and what the run costs there.
     """
     from mpies.config.loading import load_config
-    from mpies.jobs.cluster import kubernetes
-    from mpies.scaling import model
+    from mpies.launch import kubernetes
+    from mpies.launch import simulate as model
 
     known = model.read_constants(constants) if constants else model.Constants()
     machine = known.machine

@@ -10,7 +10,7 @@ from mpies.cli import completion
 from mpies.cli.options import CONFIG, COUNT, LOG_FORMAT, host_options, sweep_options, user_errors
 
 if TYPE_CHECKING:
-    from mpies.jobs.machines.hosts import Where
+    from mpies.launch.hosts import Where
     from mpies.sweeps.trials import SweepOptions
 
 
@@ -50,10 +50,10 @@ def sweep(
     vary, trials and seeds (docs/sweeps.md).
     """
     os.environ["MPIES_LOG"] = log_format  # where progress.py reads it
-    from mpies.jobs.sweep import training as jobs
-    from mpies.jobs.sweep.output import print_result
+    from mpies.launch import sweep as jobs
     from mpies.runs.files import default_out
     from mpies.sweeps.folder import SweepFolder
+    from mpies.sweeps.output import print_result
 
     out = out or str(default_out(config, ["sweep", *(override.partition("=")[0] for override in overrides)]))
     request = jobs.SweepRequest(
@@ -66,8 +66,8 @@ def sweep(
         constants=constants,
     )
     if dry_run:
-        from mpies.jobs.machines.hosts import count_slots
-        from mpies.jobs.sweep.dry_run import dry_run as dry
+        from mpies.launch.hosts import count_slots
+        from mpies.launch.sweep_plan import dry_run as dry
 
         sys.exit(dry(request, *count_slots(where.hosts, where.hostfile, ranks, where.min_ranks)))
     if ranks is None and not where.hosts and not where.hostfile:

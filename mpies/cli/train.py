@@ -11,7 +11,7 @@ from mpies.cli import completion
 from mpies.cli.options import CONFIG, COUNT, LOG_FORMAT, OVERRIDES, host_options, parse_seeds, user_errors
 
 if TYPE_CHECKING:
-    from mpies.jobs.machines.hosts import Where
+    from mpies.launch.hosts import Where
 
 
 @click.command()
@@ -62,23 +62,23 @@ def train(
     Ctrl-C stops it after the current generation, and the same command continues the run.
     """
     os.environ["MPIES_LOG"] = log_format  # where progress.py reads it
-    from mpies.errors import ConfigError
+    from mpies.core.errors import ConfigError
 
     if seeds is not None and any(override.startswith("seed=") for override in overrides):
         raise ConfigError("--seeds and seed= cannot be used together; leave one out")
     numbers = None if seeds is None else parse_seeds(seeds)
     if dry_run:
-        from mpies.jobs import dry_run as dry
-        from mpies.jobs.machines.hosts import count_slots
+        from mpies.launch import plan as dry
+        from mpies.launch.hosts import count_slots
 
         slots, _ = count_slots(where.hosts, where.hostfile, ranks, where.min_ranks)
         sys.exit(dry.dry_run(config, out, resume, overrides, numbers, slots))
     if ranks is not None or where.hosts or where.hostfile:
-        from mpies.jobs.supervisor import supervise_training
+        from mpies.launch.supervisor import supervise_training
 
         sys.exit(supervise_training(config, out, resume, overrides, numbers, ranks, log_format, where))
     gc.disable()  # what imports make is no garbage, and looking for some takes a tenth of their time
-    from mpies.jobs.rank import train_on_this_rank
+    from mpies.launch.rank import train_on_this_rank
 
     gc.enable()
     sys.exit(train_on_this_rank(config, out, resume, overrides, numbers))

@@ -3,7 +3,7 @@
 import os
 
 from mpies.comm.communicator import LAUNCHED, ROOT, Communicator, RankLost, is_launched
-from mpies.errors import ConfigError
+from mpies.core.errors import ConfigError
 
 __all__ = ["LAUNCHED", "ROOT", "Communicator", "RankLost", "connect", "is_launched"]
 

@@ -22,7 +22,8 @@ from mpies.comm.communicator import ROOT, Array, Communicator, RankLost
 from mpies.comm.mpiexec import COMPONENTS
 from mpies.comm.processes import process_start
 from mpies.comm.work_counter import SLOTS, NodeCounters, WorkCounter, open_node_file
-from mpies.errors import FAILED, ConfigError, NotEnoughSharedMemory, printable
+from mpies.core.errors import FAILED, ConfigError, NotEnoughSharedMemory
+from mpies.core.text import printable
 
 FALSE_ALARMS_WITHIN = 60  # seconds; three false alarms within them end the job
 

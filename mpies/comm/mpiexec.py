@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mpies.errors import ConfigError
-from mpies.threads import VARIABLES, limit_threads
+from mpies.core.errors import ConfigError
+from mpies.core.threads import VARIABLES, limit_threads
 
 SSH_ARGUMENTS = "PRTE_MCA_plm_ssh_args"  # the variable with Open MPI 5's arguments for ssh
 # Parts of Open MPI that are left out.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from mpies.comm.barrier import NonblockingBarrier, SerialBarrier
 from mpies.comm.communicator import Array, Communicator
 from mpies.comm.work_counter import WorkCounter, count_alone
-from mpies.errors import NotEnoughSharedMemory
+from mpies.core.errors import NotEnoughSharedMemory
 
 
 class Serial(Communicator):

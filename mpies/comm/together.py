@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from mpies.comm.communicator import Communicator
-from mpies.errors import USER_ERRORS, ConfigError, error_of_kind, explain_os_error
+from mpies.core.errors import ConfigError, UserError, error_of_kind, explain_os_error
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ def do_together(comm: Communicator, step: Callable[[], T]) -> T:
     mistake, result = None, None
     try:
         result = step()
-    except USER_ERRORS as error:
+    except UserError as error:
         mistake = error
     except OSError as error:
         if error.filename is None:

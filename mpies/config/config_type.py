@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from mpies.errors import ConfigError
+from mpies.core.errors import ConfigError
 from mpies.solvers.options import Options
 
 

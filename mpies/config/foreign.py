@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from mpies.config.loading import Values, make_config
+from mpies.core.errors import ConfigError
+from mpies.core.paths import absolute
 from mpies.envs import envpool_env, gym_env
 from mpies.envs.gymnasium_registry import load_registry
-from mpies.errors import ConfigError
-from mpies.paths import absolute
 
 # Values of OpenAI's return_proc_mode to those of solver.fitness.
 _FITNESS = {"centered_rank": "centred_rank", "sign": "sign", "centered_sign_rank": "centred_sign_rank"}

@@ -19,9 +19,9 @@ from mpies.config.kinds import kinds_of
 from mpies.config.messages import explain, one_line, quoted
 from mpies.config.recipes import find_config, is_environment_id
 from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, any_solver
+from mpies.core.errors import ConfigError
+from mpies.core.paths import absolute, start_folder
 from mpies.envs.own import importing_from, list_definitions
-from mpies.errors import ConfigError
-from mpies.paths import absolute, start_folder
 from mpies.solvers.options import Options
 from mpies.solvers.registry import SolverClass, find_solver
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mpies.core.errors import ConfigError
+from mpies.core.paths import absolute
 from mpies.envs.own import is_own
-from mpies.errors import ConfigError
-from mpies.paths import absolute
 
 RECIPES = Path(__file__).resolve().parents[1] / "configs"  # in a checkout, a link to its configs/
 RESULTS = RECIPES.with_name("results")  # likewise

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from mpies.core.streams import INITIAL_MEAN, stream
 from mpies.envs.base import Composite, Interface
 from mpies.policies.composite import CompositeHead
 from mpies.policies.exported import aligned_stack
 from mpies.policies.network import Network
 from mpies.policies.options import PolicyOptions
 from mpies.policies.outputs import Head
-from mpies.solvers.streams import INITIAL_MEAN, stream
 
 if TYPE_CHECKING:
     from mpies.kernels.compiled import CompiledNetwork

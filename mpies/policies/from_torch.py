@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from mpies.envs.interrupt import is_interrupt
+from mpies.core.interrupt import is_interrupt
+from mpies.core.paths import start_folder
 from mpies.envs.messages import describe_error
-from mpies.paths import start_folder
 from mpies.policies.base import Block, Policy, PolicyProblem
 from mpies.policies.network import Network
 from mpies.policies.options import PolicyOptions

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mpies.core.interrupt import is_interrupt
 from mpies.envs.functions import FunctionEnv
-from mpies.envs.interrupt import is_interrupt
 from mpies.envs.messages import describe_error
 from mpies.rollouts.queue import ALONE, PlayingRanks, RolloutQueue
 

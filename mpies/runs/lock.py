@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mpies.comm.processes import process_start
-from mpies.errors import RunLocked
+from mpies.core.errors import RunLocked
 from mpies.runs.files import write_atomically
 
 LOCK_FILE = "writer.json"  # in the run directory

@@ -5,7 +5,7 @@ import platform
 import re
 from pathlib import Path
 
-from mpies.errors import counted
+from mpies.core.text import counted
 
 
 def describe_machine(hosts: int = 1) -> str:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from mpies.config.loading import differences, resolved, validate_config
 from mpies.config.schema import Config
-from mpies.errors import ConfigError
-from mpies.paths import absolute
+from mpies.core.errors import ConfigError
+from mpies.core.paths import absolute
 from mpies.runs.files import explain_refusal
 from mpies.runs.lock import is_lock_file
 from mpies.runs.machine import describe_machine

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from mpies.errors import ConfigError
-from mpies.paths import absolute
+from mpies.core.errors import ConfigError
+from mpies.core.paths import absolute
 from mpies.runs.lock import is_lock_file
 from mpies.runs.reader import is_run
 

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from mpies.errors import RunError
-from mpies.paths import absolute
-from mpies.runs.contents.metrics import parse_number
+from mpies.core.errors import RunError
+from mpies.core.paths import absolute
 from mpies.runs.lock import is_alive, is_owner
+from mpies.runs.metrics import parse_number
 from mpies.runs.snapshot import CONFIDENCE
 
 # stale: the process that wrote the run died without shutting down; stopped: it shut down before the end of the run.

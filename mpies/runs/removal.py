@@ -5,8 +5,8 @@ import os
 import shutil
 from pathlib import Path
 
-from mpies.errors import RunError, RunLocked
-from mpies.paths import absolute
+from mpies.core.errors import RunError, RunLocked
+from mpies.core.paths import absolute
 from mpies.runs.lock import LOCK_FILE, Lock
 from mpies.runs.reader import RunView
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.runs.contents.metrics import Row
+from mpies.runs.metrics import Row
 
 CONFIDENCE = 1.96  # standard errors on either side of a mean that make its 95 % confidence interval
 

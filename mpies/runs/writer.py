@@ -20,16 +20,16 @@ from pathlib import Path
 
 from mpies.config.loading import as_yaml, resolved
 from mpies.config.schema import Config
-from mpies.paths import absolute
-from mpies.runs.contents import hdf5, ledger
-from mpies.runs.contents.checkpoint import checkpoint_path, list_checkpoints, newest_checkpoint, remove_old_checkpoints
-from mpies.runs.contents.evaluations_file import EvaluationsFile
-from mpies.runs.contents.hdf5 import Arrays, Attributes
-from mpies.runs.contents.metrics import Row, read_metrics
-from mpies.runs.contents.metrics_file import MetricsFile
-from mpies.runs.contents.ranks_file import RanksFile
+from mpies.core.paths import absolute
+from mpies.runs import hdf5, ledger
+from mpies.runs.checkpoint import checkpoint_path, list_checkpoints, newest_checkpoint, remove_old_checkpoints
+from mpies.runs.evaluations_file import EvaluationsFile
 from mpies.runs.files import AppendOnlyFile, write_atomically
+from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.lock import Lock
+from mpies.runs.metrics import Row, read_metrics
+from mpies.runs.metrics_file import MetricsFile
+from mpies.runs.ranks_file import RanksFile
 from mpies.runs.snapshot import Evaluation, Snapshot, evaluation_attributes
 from mpies.runs.trackers import make_trackers
 from mpies.runs.trackers.base import TextRow

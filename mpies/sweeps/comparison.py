@@ -13,16 +13,16 @@ import numpy as np
 
 from mpies.config.loading import read_yaml
 from mpies.config.schema import is_free
-from mpies.errors import ConfigError, RunError
-from mpies.runs.contents.metrics import round_number
+from mpies.core.errors import ConfigError, RunError
+from mpies.report.curves import read_curves
+from mpies.report.run_groups import Group, group_runs, label_settings
+from mpies.report.web.sweep_table import measure_importance
 from mpies.runs.files import write_atomically
+from mpies.runs.metrics import round_number
 from mpies.sweeps.folder import SWEEP_FILE, SweepFolder
 from mpies.sweeps.settings import as_text
 from mpies.sweeps.table import Result, Standing
 from mpies.sweeps.trials import read_sweep
-from mpies.views.curves import read_curves
-from mpies.views.groups import Group, group_runs, label_settings
-from mpies.views.web.sweep_table import measure_importance
 
 NUMBERS = ("mean", "interval", "seeds", "finished", "solved", "failed", "steps", "core_seconds")  # of a standing
 COMPARED = 10  # settings in pictures; the table and the ranking have all

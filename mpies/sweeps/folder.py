@@ -19,8 +19,9 @@ from typing import Any
 
 from mpies.config.loading import as_yaml, differences, read_yaml
 from mpies.config.schema import Config, is_free
-from mpies.errors import ConfigError, RunLocked, escape, printable
-from mpies.paths import absolute
+from mpies.core.errors import ConfigError, RunLocked
+from mpies.core.paths import absolute
+from mpies.core.text import escape, printable
 from mpies.runs.files import explain_refusal, write_atomically
 from mpies.runs.lock import LOCK_FILE, STALE, Lock, guarded
 from mpies.runs.reader import RunView

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from mpies.config.schema import StopSection
-from mpies.errors import ConfigError
-from mpies.runs.contents.metrics import parse_count, parse_number, read_metrics
+from mpies.core.errors import ConfigError
+from mpies.runs.metrics import parse_count, parse_number, read_metrics
 from mpies.runs.reader import RunView
 from mpies.sweeps.trials import HalvingOptions, Sweep, Trial
 from mpies.training.control import rule_that_holds

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from mpies.config.loading import as_yaml, read_yaml
-from mpies.errors import ConfigError
-from mpies.runs.contents.metrics import parse_number, read_metrics
+from mpies.core.errors import ConfigError
 from mpies.runs.files import write_atomically
+from mpies.runs.metrics import parse_number, read_metrics
 from mpies.runs.reader import RunView
 from mpies.sweeps.sampler import Batch, Sampler
 from mpies.sweeps.trials import Sweep, Trial

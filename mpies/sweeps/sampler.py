@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mpies.errors import ConfigError
+from mpies.core.errors import ConfigError
 from mpies.sweeps.settings import DIGITS, Distribution, Settings, read_values
 
 Batch = list[Settings]

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mpies.runs.contents.metrics import count_core_seconds, parse_count, parse_number, read_metrics
+from mpies.report.progress import format_mean
+from mpies.report.run_groups import average_seeds
 from mpies.runs.files import write_atomically
 from mpies.runs.lock import guarded
+from mpies.runs.metrics import count_core_seconds, parse_count, parse_number, read_metrics
 from mpies.runs.reader import RunView
 from mpies.runs.snapshot import half_interval
 from mpies.sweeps.folder import ENDED, GUARD_FILE, SweepFolder
 from mpies.sweeps.settings import as_text
 from mpies.sweeps.trials import Trial
-from mpies.views.groups import average_seeds
-from mpies.views.progress import format_mean
 
 COLUMNS = (
     *("seed", "state", "rung", "generations", "steps", "core_seconds", "eval_mean", "eval_interval", "rank"),

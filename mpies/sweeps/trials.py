@@ -13,10 +13,11 @@ from mpies.config.loading import Values, make_config, parse_value, read_config
 from mpies.config.messages import explain, quoted
 from mpies.config.recipes import find_config
 from mpies.config.schema import Config
-from mpies.errors import USER_ERRORS, ConfigError, name_few
+from mpies.core.errors import ConfigError, UserError
+from mpies.core.text import name_few
+from mpies.report.run_groups import shorten_keys
 from mpies.solvers.options import Count, Integer, Options, WholeNumber
 from mpies.sweeps.settings import Settings, as_overrides, as_text, list_settings, read_override, read_seeds
-from mpies.views.groups import shorten_keys
 
 LONGEST = 100  # letters of what a name says of the settings
 Section = TypeVar("Section", bound=Options)
@@ -243,7 +244,7 @@ def find_mistakes(sweep: Sweep, trials: Sequence[Trial]) -> dict[str, str]:
     for trial in {trial.label: trial for trial in reversed(trials)}.values():
         try:
             sweep.config(trial)
-        except USER_ERRORS as error:
+        except UserError as error:
             mistakes[trial.label] = str(error).removeprefix("the command line: ")
     return mistakes
 

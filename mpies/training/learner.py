@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.config.schema import Config
+from mpies.core.errors import SolverProblem
 from mpies.rollouts.batch import NEVER
-from mpies.runs.contents import hdf5
-from mpies.runs.contents.hdf5 import Arrays
-from mpies.runs.contents.metrics import COLUMNS, Row
-from mpies.runs.contents.policy_file import select
+from mpies.runs import hdf5
+from mpies.runs.hdf5 import Arrays
+from mpies.runs.metrics import COLUMNS, Row
+from mpies.runs.policy_file import select
 from mpies.runs.snapshot import Evaluation, Snapshot
-from mpies.solvers.adapters.problem import SolverProblem
 from mpies.solvers.base import Solver
 from mpies.solvers.moments import norm
 from mpies.training.generation import GenerationSpec, Population, results_to_arrays

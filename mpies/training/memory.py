@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from mpies.comm.limits import usable_memory
-from mpies.errors import ConfigError
+from mpies.core.errors import ConfigError
 
 # What needs memory, in the words of the message.
 PARAMETERS, SOLVER = "the parameters", "the state of the solver"

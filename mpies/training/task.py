@@ -11,23 +11,23 @@ import numpy.typing as npt
 from mpies.comm import Communicator
 from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import Config, EnvironmentSection
+from mpies.core.errors import ConfigError, RunError, UserError
+from mpies.core.paths import absolute, start_folder
+from mpies.core.streams import ACTIONS, EPISODES, EVALUATION, HELD_OUT_ACTIONS, REFERENCE, STATISTICS, TASK, stream
 from mpies.envs import change_task, make_env, make_function_env
 from mpies.envs.base import SEED_BITS, VectorEnv, draw_actions
 from mpies.envs.functions import FunctionEnv
-from mpies.errors import USER_ERRORS, ConfigError, RunError
-from mpies.paths import absolute, start_folder
 from mpies.policies import PolicyProblem, make_policy
 from mpies.policies.base import Policy
 from mpies.policies.convolutional import ConvolutionalOptions
+from mpies.policies.imported import is_foreign, read_first_policy
 from mpies.rollouts.functions import FunctionPlayer
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import Player
-from mpies.runs.contents.policy_file import find_policy, load_policy
-from mpies.runs.foreign import is_foreign, read_first_policy
+from mpies.runs.policy_file import find_policy, load_policy
 from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.sampling.noise import LINE, count_starts
 from mpies.solvers.sampling.orthogonal import MOST_PARAMETERS, OrthogonalDirections
-from mpies.solvers.streams import ACTIONS, EPISODES, EVALUATION, HELD_OUT_ACTIONS, REFERENCE, STATISTICS, TASK, stream
 from mpies.training.memory import PARAMETERS, SOLVER, require_memory
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ def build_task(config: Config, comm: Communicator) -> "Task":
                     task.close()
                 elif isinstance(task.env, VectorEnv):
                     task.env.try_second()
-            except USER_ERRORS as problem:
+            except UserError as problem:
                 error = problem
         if turns > 1:
             comm.node_barrier()

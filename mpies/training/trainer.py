@@ -10,13 +10,13 @@ from mpies.comm import Communicator, RankLost
 from mpies.comm.stopwatch import stopwatch
 from mpies.comm.together import do_together
 from mpies.config.schema import Config
-from mpies.errors import counted
-from mpies.runs.contents.hdf5 import Arrays, Attributes
-from mpies.runs.contents.metrics import parse_count, parse_number
+from mpies.core.errors import SolverProblem
+from mpies.core.text import counted
+from mpies.runs.hdf5 import Arrays, Attributes
+from mpies.runs.metrics import parse_count, parse_number
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.trackers.base import TextRow
 from mpies.runs.writer import RunWriter
-from mpies.solvers.adapters.problem import SolverProblem
 from mpies.training.control import Control, GenerationAbandoned, Signals, rule_that_holds
 from mpies.training.evaluator import EvaluationFailed, Evaluator
 from mpies.training.generation import Population

@@ -11,7 +11,7 @@ from mpies.comm import Communicator
 from mpies.comm.stopwatch import stopwatch
 from mpies.config.loading import find_solver_class
 from mpies.config.schema import Config
-from mpies.solvers.adapters.problem import SolverProblem
+from mpies.core.errors import SolverProblem
 from mpies.solvers.base import Results, Solver
 from mpies.solvers.sampling import noise
 from mpies.solvers.sampling.directions import Directions

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from mpies.solvers.adapters.problem import SolverProblem
+from mpies.core.errors import SolverProblem
 from mpies.solvers.external import Candidates, ExternalSolver
 from mpies.solvers.options import Count, Positive, WholeCandidates, tagged
 

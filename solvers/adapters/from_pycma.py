@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from mpies.core.streams import SOLVER, stream
 from mpies.solvers.external import Candidates, ExternalSolver
 from mpies.solvers.options import Count, NonNegative, Positive, WholeCandidates, WholeNumber
-from mpies.solvers.streams import SOLVER, stream
 
 
 class CMAESOptions(WholeCandidates):

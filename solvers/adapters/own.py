@@ -8,15 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mpies.solvers.adapters.problem import (
-    RAISED,
-    SolverProblem,
-    count_bad,
-    describe,
-    explain_raised,
-    is_count,
-    kind_of,
-)
+from mpies.core.errors import SolverProblem
+from mpies.solvers.adapters.problem import RAISED, count_bad, describe, explain_raised, is_count, kind_of
 from mpies.solvers.adapters.state_check import ONLY_RANK_0, StateCheck, explain_weights
 from mpies.solvers.base import Gaussian, Proposal, Results, Solver
 from mpies.solvers.external import ExternalSolver

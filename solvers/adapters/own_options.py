@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ModelWrapValidatorHandler, ValidationError, model_validator
 
-from mpies.solvers.adapters.problem import RAISED, SolverProblem, describe, explain_raised, is_count
+from mpies.core.errors import SolverProblem
+from mpies.solvers.adapters.problem import RAISED, describe, explain_raised, is_count
 from mpies.solvers.options import Population, tagged
 
 

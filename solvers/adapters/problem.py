@@ -13,10 +13,6 @@ LONGEST = 300  # letters of a user's message in an error
 RAISED = (Exception, SystemExit, GeneratorExit)
 
 
-class SolverProblem(ValueError):
-    """A solver of the user's own or of another package cannot go on; one line says why and how to mend it."""
-
-
 def explain_raised(method: str, error: BaseException, file: str) -> str:
     """What a method raised, on one line, and where.  file: absolute path of the user's file."""
     frames = traceback.extract_tb(error.__traceback__)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mpies.solvers.adapters.problem import SolverProblem
+from mpies.core.errors import SolverProblem
 from mpies.solvers.base import Proposal, Results, Solver
 from mpies.solvers.moments import Weights
 from mpies.solvers.sampling.noise import FloatArray
@@ -85,7 +85,7 @@ class StateCheck:
                 return f"propose changes {quote(changed)}, which the state has; change it in update, and not in propose"
             return (
                 "the same step taken twice from the same state gives two results; take random numbers from "
-                "mpies.solvers.streams.stream(self.seed, SOLVER, self.generation), and read no clock and no global"
+                "mpies.core.streams.stream(self.seed, SOLVER, self.generation), and read no clock and no global"
             )
         what = "the step or predict_mean" if self.predicted else "the step"
         return _describe_hidden({name: self.hidden[name] for name in needed(names, is_same)}, what)
@@ -168,7 +168,7 @@ def _describe_hidden(hidden: Mapping[str, Any], what: str) -> str:
     if any(isinstance(value, np.random.Generator | np.random.RandomState) for value in hidden.values()):
         return (
             f"{named}cannot be saved; take random numbers from "
-            "mpies.solvers.streams.stream(self.seed, SOLVER, self.generation)"
+            "mpies.core.streams.stream(self.seed, SOLVER, self.generation)"
         )
     named += f"{'is' if one else 'are'} not in state_fields; add {'it' if one else 'them'}"
     if all(_is_savable(value) for value in hidden.values()):

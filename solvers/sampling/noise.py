@@ -7,7 +7,7 @@ The noise of a member is table[index : index + d], so one integer is enough to i
 import numpy as np
 import numpy.typing as npt
 
-from mpies.solvers.streams import MEMBERS, NOISE_TABLE, stream
+from mpies.core.streams import MEMBERS, NOISE_TABLE, stream
 
 BLOCK = 1 << 18  # normals per stream; saved runs depend on it
 LINE = 16  # float32 per cache line; indices are multiples of it, because aligned rows are read a fifth faster

@@ -5,8 +5,8 @@ import pytest
 import yaml
 
 import mpies
-from mpies.runs.contents.checkpoint import newest_checkpoint
-from mpies.runs.contents.metrics import COLUMNS, as_numbers, read_digests, read_metrics
+from mpies.runs.checkpoint import newest_checkpoint
+from mpies.runs.metrics import COLUMNS, as_numbers, read_digests, read_metrics
 from tests.support import CARTPOLE
 
 VALUES = yaml.safe_load(CARTPOLE)

@@ -14,8 +14,8 @@ import yaml
 
 import mpies
 from mpies.config.loading import as_yaml, resolved, validate_config
-from mpies.runs.contents.policy_file import PolicyFile
-from mpies.tools.evaluate import evaluate_policy
+from mpies.report.evaluate import evaluate_policy
+from mpies.runs.policy_file import PolicyFile
 from mpies.training.task import Task
 from tests.policies.examples import MODULE
 from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, train

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mpies
-from mpies.runs.contents.policy_file import load_policy
+from mpies.runs.policy_file import load_policy
 from tests.support import CARTPOLE, ENDLESS, HOME, invoke, wait_for
 
 
@@ -185,7 +185,7 @@ print(callable(runs), load.__name__, Policy.__name__)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
         "nowhere: there is no such folder; give the one that contains your runs",
-        "mpies.runs RunView True mpies.runs.contents.metrics",
+        "mpies.runs RunView True mpies.runs.metrics",
         "True True []",
         "True load Policy",
     ]

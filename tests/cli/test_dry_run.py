@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from mpies.config.loading import validate_config
-from mpies.errors import ConfigError, UserError
-from mpies.jobs.dry_run import describe_pace, describe_training
-from mpies.runs.contents.metrics import read_metrics
+from mpies.core.errors import ConfigError, UserError
+from mpies.launch.plan import describe_pace, describe_training
 from mpies.runs.lock import Lock
+from mpies.runs.metrics import read_metrics
 from mpies.training.task import Task
 from tests.support import CARTPOLE, assert_refused, invoke, read_files
 

@@ -4,8 +4,8 @@ import pytest
 
 from mpies.config.loading import load_config
 from mpies.config.recipes import find_config
-from mpies.errors import ConfigError
-from mpies.runs.contents.metrics import read_metrics
+from mpies.core.errors import ConfigError
+from mpies.runs.metrics import read_metrics
 from tests.support import assert_refused, invoke
 
 

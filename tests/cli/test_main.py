@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from mpies.cli.main import main
-from mpies.threads import VARIABLES
+from mpies.core.threads import VARIABLES
 from tests.support import CARTPOLE, assert_refused, invoke, wait_for
 
 COMMANDS = [

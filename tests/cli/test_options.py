@@ -5,8 +5,8 @@ import pytest
 from click.testing import CliRunner
 
 from mpies.cli.options import end, parse_counts, parse_member, parse_seeds, user_errors
+from mpies.core.errors import ConfigError, RunError
 from mpies.envs import EnvironmentProblem
-from mpies.errors import ConfigError, RunError
 from tests.support import assert_refused, invoke
 
 

@@ -9,8 +9,8 @@ import tarfile
 import pytest
 
 from mpies.config.recipes import RECIPES, find_config, find_recipes, find_recorded_policies
-from mpies.errors import ConfigError
-from mpies.runs.contents.metrics import read_metrics
+from mpies.core.errors import ConfigError
+from mpies.runs.metrics import read_metrics
 from tests.support import HOME, assert_refused, invoke
 
 

@@ -8,7 +8,7 @@ import pytest
 from mpies.comm import Communicator, connect
 from mpies.comm.mpi import MPICommunicator
 from mpies.comm.serial import Serial
-from mpies.errors import NotEnoughSharedMemory
+from mpies.core.errors import NotEnoughSharedMemory
 from tests.support import on_one_and_three_ranks
 
 ROW = np.dtype([("number", "i8"), ("value", "f8")])

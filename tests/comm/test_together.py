@@ -4,7 +4,7 @@ import pytest
 
 from mpies.comm import connect
 from mpies.comm.together import CollectiveError, do_together
-from mpies.errors import ConfigError
+from mpies.core.errors import ConfigError
 from tests.support import on_one_and_three_ranks
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from mpies.config.foreign import import_config
 from mpies.config.loading import load_config, make_config, parse_value
-from mpies.errors import ConfigError
+from mpies.core.errors import ConfigError
 from mpies.training.task import Task
 from tests.support import HOME
 

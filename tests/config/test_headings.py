@@ -3,7 +3,7 @@
 import pytest
 
 from mpies.config.recipes import Heading, base_of, find_recipes, read_heading
-from mpies.errors import ConfigError
+from mpies.core.errors import ConfigError
 
 PARTS = {
     "task": "A ball on",

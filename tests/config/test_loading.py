@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from mpies.config.loading import as_yaml, differences, load_config, make_config, resolved, validate_config
-from mpies.errors import ConfigError
+from mpies.core.errors import ConfigError
 from mpies.training.update import make_solver
 from tests.config.examples import CARTPOLE, SPHERE
 

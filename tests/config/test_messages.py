@@ -4,7 +4,7 @@ import pytest
 
 from mpies.config.loading import load_config
 from mpies.config.messages import one_line, quoted
-from mpies.errors import ConfigError
+from mpies.core.errors import ConfigError
 from tests.config.examples import CARTPOLE, SPHERE
 
 SIGMA = "leave it out for the default, 0.1 for up to 20,000 parameters, and 0.02 (OpenAI's) for more"

@@ -6,7 +6,7 @@ import pytest
 
 from mpies.envs import EnvironmentProblem, make_env
 from mpies.envs.own import find
-from mpies.runs.contents.metrics import read_digests
+from mpies.runs.metrics import read_digests
 from tests.envs.episodes import play
 
 WORLD = """

@@ -3,8 +3,8 @@
 import pytest
 
 import mpies
-from mpies.runs.contents.metrics import read_digests
-from mpies.tools.verify import verify_ranks
+from mpies.launch.verify import verify_ranks
+from mpies.runs.metrics import read_digests
 
 CONFIG = """
 environment: {{id: {}, max_steps: 30}}

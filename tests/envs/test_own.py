@@ -11,7 +11,7 @@ from mpies.config.loading import validate_config
 from mpies.config.schema import EnvironmentSection
 from mpies.envs import EnvironmentProblem, change_task, make_env
 from mpies.envs.own import find, is_own
-from mpies.runs.contents.metrics import read_metrics
+from mpies.runs.metrics import read_metrics
 from mpies.training.task import build_task, make_task_env
 from tests.envs.episodes import play
 from tests.support import HOME

@@ -11,7 +11,7 @@ from mpies.envs import EnvironmentProblem, change_task, make_env
 from mpies.envs.base import Binary, Composite, Continuous, Discrete, draw_actions
 from mpies.envs.probe import ProbePolicy
 from mpies.envs.spaces import action_maker, flatten_observation, interface_of, make_action
-from mpies.runs.contents.metrics import read_digests
+from mpies.runs.metrics import read_digests
 from tests.envs.episodes import Episode
 from tests.envs.rover import ACTIONS, OBSERVATION, Rover
 from tests.support import assert_refused, invoke

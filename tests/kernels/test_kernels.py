@@ -20,7 +20,7 @@ from mpies.policies import ACTIVATIONS, MLPOptions, aligned_stack, make_policy
 from mpies.rollouts.batch import NEVER, RolloutBatch
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import RolloutQueue
-from mpies.runs.contents.metrics import read_digests, read_metrics
+from mpies.runs.metrics import read_digests, read_metrics
 from tests.support import HOME
 
 compiled = pytest.mark.skipif(not kernels.compiled, reason="the kernels could not be built when mpies was installed")
@@ -418,7 +418,7 @@ def test_our_solvers_give_the_same_bits_on_other_processors(tmp_path):
 
 RUN_ALL = f"""
 import numpy as np
-from mpies.runs.contents.hdf5 import digest
+from mpies.runs.hdf5 import digest
 from mpies.solvers import SOLVERS
 from mpies.solvers.loop import SolverLoop
 for kind in {SOLVERS}:

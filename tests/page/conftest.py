@@ -3,7 +3,7 @@
 import pytest
 
 from tests.page.browser import NoBrowser, open_browser
-from tests.views.web.served_runs import run_folder, server  # noqa: F401 (fixtures)
+from tests.report.web.served_runs import run_folder, server  # noqa: F401 (fixtures)
 
 
 @pytest.fixture(scope="module")

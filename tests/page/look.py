@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from urllib.parse import quote
 
-from mpies.views.web.dashboard import serve
+from mpies.report.web.dashboard import serve
 from tests.page.browser import open_browser
 
 WIDTHS = {"phone": 390, "tablet": 820, "desktop": 1440}  # CSS pixels

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.page.test_page import INK, open_page, wait_for_text, zoom  # noqa: F401 (a fixture)
-from tests.views.web.served_runs import HEADER, line
+from tests.report.web.served_runs import HEADER, line
 
 pytestmark = pytest.mark.browser
 

@@ -7,8 +7,8 @@ import imageio.v3
 import numpy as np
 import pytest
 
-from mpies.runs.contents.ledger import pack
-from tests.views.web.served_runs import HEADER, line
+from mpies.runs.ledger import pack
+from tests.report.web.served_runs import HEADER, line
 
 pytestmark = pytest.mark.browser
 

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from mpies.views.web.dashboard import serve
-from tests.views.web.served_runs import CONFIG, HEADER, line
+from mpies.report.web.dashboard import serve
+from tests.report.web.served_runs import CONFIG, HEADER, line
 
 pytestmark = pytest.mark.browser
 

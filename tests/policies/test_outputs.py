@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 
 from mpies.config.loading import validate_config
+from mpies.core.errors import ConfigError
 from mpies.envs.base import Continuous, Discrete
-from mpies.errors import ConfigError
 from mpies.policies import PolicyProblem
+from mpies.policies.export import policy_arrays
 from mpies.policies.exported import Policy as Exported
 from mpies.policies.options import parse_bins
 from mpies.policies.outputs import _STEPS, Noise
-from mpies.tools.export import policy_arrays
 from tests.policies.examples import BOX, act, draw_members, draw_observations
 
 

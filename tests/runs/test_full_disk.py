@@ -13,15 +13,15 @@ import pytest
 
 import mpies
 from mpies.comm import mpiexec
-from mpies.errors import FAILED
-from mpies.jobs import supervisor
-from mpies.jobs.goal import RunsFinished
-from mpies.jobs.machines.hosts import GivenHosts
-from mpies.jobs.machines.placement import Placement
-from mpies.runs.contents import hdf5, ledger
-from mpies.runs.contents.checkpoint import list_checkpoints
-from mpies.runs.contents.metrics import read_digests
+from mpies.core.errors import FAILED
+from mpies.launch import supervisor
+from mpies.launch.goal import RunsFinished
+from mpies.launch.hosts import GivenHosts
+from mpies.launch.placement import Placement
+from mpies.runs import hdf5, ledger
+from mpies.runs.checkpoint import list_checkpoints
 from mpies.runs.lock import Lock
+from mpies.runs.metrics import read_digests
 from tests.support import assert_refused, train, wait_for
 
 CONFIG = """

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from mpies.errors import RunLocked
+from mpies.core.errors import RunLocked
 from mpies.runs import lock
 from mpies.runs.lock import HEARTBEAT, STALE, Lock, is_owner
 from tests.support import assert_refused, wait_for

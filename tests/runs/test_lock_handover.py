@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpies.errors import RunLocked
+from mpies.core.errors import RunLocked
 from mpies.runs.lock import Lock
 
 

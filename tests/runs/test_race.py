@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from mpies.runs.contents.metrics import read_digests
 from mpies.runs.lock import Lock
+from mpies.runs.metrics import read_digests
 from tests.support import ENDLESS, wait_for
 
 JOBS, ROUNDS = 3, 40
@@ -19,7 +19,7 @@ import random
 import sys
 import time
 from mpies.config.loading import validate_config
-from mpies.errors import UserError
+from mpies.core.errors import UserError
 from mpies.runs.opening import open_run
 
 config = validate_config({"environment": {"id": "function:sphere", "dimension": 2}}, "x")

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from mpies.errors import RunError
+from mpies.core.errors import RunError
 from mpies.runs.lock import Lock
 from mpies.runs.reader import RunView, find_runs, intervals, is_run, open_inside, read_config
 from tests.support import CARTPOLE

@@ -10,18 +10,18 @@ import psutil
 import pytest
 
 from mpies.config.loading import validate_config
-from mpies.errors import RunError, RunLocked
-from mpies.runs.contents import hdf5, ledger
-from mpies.runs.contents.checkpoint import checkpoint_path, list_checkpoints
-from mpies.runs.contents.metrics import read_digests, read_metrics
+from mpies.core.errors import RunError, RunLocked
+from mpies.report.trajectory import read_trajectory
+from mpies.runs import hdf5, ledger
+from mpies.runs.checkpoint import checkpoint_path, list_checkpoints
 from mpies.runs.files import AppendOnlyFile
 from mpies.runs.lock import Lock
+from mpies.runs.metrics import read_digests, read_metrics
 from mpies.runs.opening import open_run
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.trackers.tensorboard import TensorBoardEvents
 from mpies.runs.writer import RunWriter
-from mpies.tools.replay import Replay
-from mpies.views.pictures.landscape import read_trajectory
+from mpies.training.replay import Replay
 from tests.support import assert_refused, wait_for
 
 CONFIG = """

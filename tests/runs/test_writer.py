@@ -10,13 +10,12 @@ import pytest
 import yaml
 
 from mpies.config.loading import validate_config
-from mpies.errors import ConfigError, RunError, RunLocked
-from mpies.runs import writer
-from mpies.runs.contents import hdf5, ledger
-from mpies.runs.contents.checkpoint import list_checkpoints
-from mpies.runs.contents.metrics import COLUMNS, read_digests, read_metrics
+from mpies.core.errors import ConfigError, RunError, RunLocked
+from mpies.runs import hdf5, ledger, writer
+from mpies.runs.checkpoint import list_checkpoints
 from mpies.runs.files import AppendOnlyFile, write_atomically
 from mpies.runs.lock import Lock
+from mpies.runs.metrics import COLUMNS, read_digests, read_metrics
 from mpies.runs.opening import open_run
 from mpies.runs.reader import RunView, is_run
 from mpies.runs.snapshot import Evaluation, Snapshot

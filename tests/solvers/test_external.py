@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from mpies.core.errors import SolverProblem
 from mpies.solvers import find_solver
-from mpies.solvers.adapters.problem import SolverProblem
 from mpies.solvers.base import Results
 from mpies.solvers.external import ExternalSolver, seeded_global_generators
 from mpies.solvers.options import WholeCandidates

@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from mpies.runs.contents.metrics import read_digests, read_metrics
+from mpies.runs.metrics import read_digests, read_metrics
 
 # A solver that is right.  The wrong ones below are subclasses in the same file, and each differs in one thing.
 RIGHT = """
@@ -18,7 +18,7 @@ from mpies.solvers.external import ExternalSolver
 from mpies.solvers.moments import Weights, no_square
 from mpies.solvers.options import Population, WholeCandidates
 from mpies.solvers.shaping import centred_ranks
-from mpies.solvers.streams import SOLVER, stream
+from mpies.core.streams import SOLVER, stream
 
 
 class RightOptions(Population):
@@ -74,7 +74,7 @@ evaluation: {{every: 0}}
 stop: {{generations: 20}}
 """
 ONLY_RANK_0 = ", which rank 0 alone has; put what it needs into the proposal, which every rank gets"
-STREAM = "take random numbers from mpies.solvers.streams.stream(self.seed, SOLVER, self.generation)"
+STREAM = "take random numbers from mpies.core.streams.stream(self.seed, SOLVER, self.generation)"
 
 # What is wrong: (body of the class, what the line says).  `...` stands for anything.
 WRONG = {

@@ -6,8 +6,8 @@ import textwrap
 import pytest
 
 from mpies.config.loading import load_config
-from mpies.errors import USER_ERRORS
-from mpies.scaling.cost import predict_cost
+from mpies.core.errors import UserError
+from mpies.launch.cost import predict_cost
 from mpies.solvers.loop import SolverLoop
 from mpies.training.task import Task
 from mpies.training.update import make_solver
@@ -113,7 +113,7 @@ def use(path):
 )
 def test_a_wrong_method_is_one_line_that_names_it(solver, options, line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(USER_ERRORS) as raised:
+    with pytest.raises(UserError) as raised:
         use(write_solver(tmp_path, solver, options))
     assert f"solver.kind wrong.py:Wrong: {line}" in str(raised.value) and "\n" not in str(raised.value)
 

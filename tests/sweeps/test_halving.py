@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 import mpies
-from mpies.errors import ConfigError
-from mpies.runs.contents.metrics import read_digests
+from mpies.core.errors import ConfigError
+from mpies.report.web.run_index import RunIndex
+from mpies.runs.metrics import read_digests
 from mpies.runs.reader import RunView
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.table import Results, rank_settings, write_table
 from mpies.sweeps.trials import read_sweep
-from mpies.views.web.run_index import RunIndex
 from tests.support import CARTPOLE, assert_refused, invoke, ranks_of, wait_for
 
 BASE = {"environment": {"id": "CartPole-v1"}, "stop": {"generations": 27}}

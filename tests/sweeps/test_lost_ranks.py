@@ -4,11 +4,11 @@ import pytest
 
 from mpies.comm import RankLost
 from mpies.comm.serial import Serial
-from mpies.jobs.sweep.groups import ANY, DivisionRequest
-from mpies.jobs.sweep.training import _train_in_groups
-from mpies.jobs.sweep.trial_ranks import Group, SweepRanks
-from mpies.runs.contents.metrics import read_digests
+from mpies.launch.sweep import _train_in_groups
+from mpies.runs.metrics import read_digests
 from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.rank_groups import ANY, DivisionRequest
+from mpies.sweeps.trial_ranks import Group, SweepRanks
 from mpies.sweeps.trials import read_sweep
 from mpies.training.control import Signals
 

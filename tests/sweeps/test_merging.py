@@ -4,8 +4,9 @@ import csv
 
 import pytest
 
-from mpies.jobs.progress import Pace
-from mpies.jobs.sweep.groups import (
+from mpies.launch.run_progress import Pace
+from mpies.runs.metrics import read_digests
+from mpies.sweeps.rank_groups import (
     Division,
     DivisionRequest,
     Remaining,
@@ -14,7 +15,6 @@ from mpies.jobs.sweep.groups import (
     is_nearly_done,
     share_ranks,
 )
-from mpies.runs.contents.metrics import read_digests
 from tests.support import train
 
 # Episodes of 3 steps that sleep, so that two cores are enough for any number of ranks.

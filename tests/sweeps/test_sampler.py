@@ -7,10 +7,10 @@ import yaml
 
 from mpies.comm.serial import Serial
 from mpies.config.loading import read_yaml
-from mpies.errors import REQUEUE, ConfigError
-from mpies.jobs.sweep.output import print_ending
-from mpies.jobs.sweep.training import SweepRequest, train_sweep
+from mpies.core.errors import REQUEUE, ConfigError
+from mpies.launch.sweep import SweepRequest, train_sweep
 from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.output import print_ending
 from mpies.sweeps.sampler import Sampler
 from mpies.sweeps.trials import SweepOptions, read_sweep
 from mpies.training.control import Signals

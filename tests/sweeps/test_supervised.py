@@ -12,13 +12,13 @@ import psutil
 import pytest
 
 from mpies.comm import mpiexec
-from mpies.jobs import start as job_start
-from mpies.jobs.machines.hosts import Host, Where
-from mpies.jobs.sweep.groups import DivisionRequest
-from mpies.jobs.sweep.training import SweepFinished, SweepRequest, supervise_sweep
+from mpies.launch import start as job_start
+from mpies.launch.hosts import Host, Where
+from mpies.launch.sweep import SweepFinished, SweepRequest, supervise_sweep
 from mpies.runs import lock as lock_module
-from mpies.runs.contents.metrics import read_digests, read_metrics
+from mpies.runs.metrics import read_digests, read_metrics
 from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.rank_groups import DivisionRequest
 from mpies.sweeps.trials import load_sweep
 from tests.support import CARTPOLE, ENDLESS, ranks_of, wait_for
 

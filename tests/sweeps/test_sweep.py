@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from mpies.runs.contents.metrics import read_digests
 from mpies.runs.lock import STALE, Lock
+from mpies.runs.metrics import read_digests
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.trials import load_sweep
 from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, assert_refused, ranks_of, read_files, wait_for

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from mpies.config.loading import load_config, parse_value
-from mpies.errors import ConfigError
+from mpies.core.errors import ConfigError
 from mpies.sweeps.settings import Distribution, as_text, list_settings, read_override, read_seeds, read_values
 from mpies.sweeps.trials import SweepOptions, check_trials, load_sweep, read_sweep
 from tests.support import CARTPOLE

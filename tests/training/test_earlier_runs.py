@@ -5,11 +5,11 @@ import shutil
 import pytest
 
 from mpies.config.loading import as_yaml
-from mpies.runs.contents import hdf5
-from mpies.runs.contents.checkpoint import newest_checkpoint
-from mpies.runs.contents.metrics import read_digests, read_metrics
+from mpies.runs import hdf5
+from mpies.runs.checkpoint import newest_checkpoint
+from mpies.runs.metrics import read_digests, read_metrics
 from mpies.runs.reader import RunView, read_config
-from mpies.tools.replay import Replay
+from mpies.training.replay import Replay
 from tests.support import HOME, invoke
 
 RUNS = HOME / "tests" / "data"

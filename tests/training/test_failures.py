@@ -8,7 +8,7 @@ import pytest
 
 from mpies.comm import connect
 from mpies.comm.serial import Serial
-from mpies.runs.contents.metrics import read_metrics
+from mpies.runs.metrics import read_metrics
 from mpies.runs.snapshot import Evaluation
 from mpies.training.evaluator import MOST_LINES, EvaluationFailed, QueueKey
 from mpies.training.failures import FailureGroup, gather_failures

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from mpies.config.loading import load_config
-from mpies.jobs.finished_run import find_finished_run
-from mpies.runs.contents.metrics import read_digests, read_metrics
+from mpies.runs.metrics import read_digests, read_metrics
+from mpies.training.finished_run import find_finished_run
 from tests.support import assert_refused, read_files
 
 # Environments that are built once and for all when the run is trained: without box.py there is none to build.

@@ -5,8 +5,8 @@ import pytest
 from mpies.comm import RankLost
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
-from mpies.runs.contents import ledger
-from mpies.runs.contents.metrics import read_digests, read_metrics
+from mpies.runs import ledger
+from mpies.runs.metrics import read_digests, read_metrics
 from mpies.runs.opening import open_run
 from mpies.training.trainer import Trainer
 

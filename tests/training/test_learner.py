@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpies.config.loading import validate_config
-from mpies.runs.contents import hdf5
+from mpies.runs import hdf5
 from mpies.runs.snapshot import Evaluation
 from mpies.solvers.base import Results
 from mpies.training.generation import Population

@@ -5,7 +5,7 @@ import pytest
 from mpies.comm.limits import usable_memory
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
-from mpies.errors import ConfigError
+from mpies.core.errors import ConfigError
 from mpies.training import memory
 from mpies.training.memory import describe_size, require_memory
 from mpies.training.task import Task
@@ -101,7 +101,7 @@ def test_a_command_that_runs_out_of_memory_says_so_in_one_line(monkeypatch, tmp_
     def fail(*_):
         raise MemoryError("Unable to allocate 9. TiB")
 
-    monkeypatch.setattr("mpies.scaling.cost.describe_cost", fail)
+    monkeypatch.setattr("mpies.launch.cost.describe_cost", fail)
     (tmp_path / "c.yaml").write_text("environment: {id: CartPole-v1}")
     outcome = invoke("check", tmp_path / "c.yaml")
     assert outcome.code == 1

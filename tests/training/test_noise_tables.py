@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from mpies.errors import NotEnoughSharedMemory
+from mpies.core.errors import NotEnoughSharedMemory
 from mpies.solvers.sampling import noise
 from mpies.training.noise_tables import NoiseTables
 

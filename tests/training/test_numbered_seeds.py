@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mpies.envs.base import SEED_BITS
-from mpies.runs.contents.metrics import read_digests
+from mpies.runs.metrics import read_digests
 from tests.training.test_task import make_task
 
 pytest.importorskip("envpool", reason="EnvPool is not installed")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpies.runs.contents.metrics import read_digests, read_metrics
+from mpies.runs.metrics import read_digests, read_metrics
 
 CONFIGS = {
     "cartpole-envpool": """

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from mpies.runs.contents.metrics import read_metrics
+from mpies.runs.metrics import read_metrics
 from mpies.solvers import SOLVERS
 from tests.support import HOME, assert_refused
 

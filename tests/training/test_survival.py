@@ -6,8 +6,8 @@ import signal
 import psutil
 import pytest
 
-from mpies.runs.contents.checkpoint import newest_checkpoint
-from mpies.runs.contents.metrics import read_digests
+from mpies.runs.checkpoint import newest_checkpoint
+from mpies.runs.metrics import read_digests
 from tests.support import ENDLESS, ranks_of, wait_for
 
 

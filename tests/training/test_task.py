@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from mpies.config.loading import as_yaml, resolved, validate_config
+from mpies.core.errors import ConfigError
+from mpies.core.streams import REFERENCE, stream
 from mpies.envs.gymnasium_env import GymnasiumEnv
-from mpies.errors import ConfigError
-from mpies.runs.contents import hdf5
-from mpies.runs.contents.checkpoint import first_checkpoint
-from mpies.runs.contents.metrics import read_digests, read_metrics
-from mpies.runs.contents.policy_file import PolicyFile
-from mpies.solvers.streams import REFERENCE, stream
+from mpies.runs import hdf5
+from mpies.runs.checkpoint import first_checkpoint
+from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.policy_file import PolicyFile
 from mpies.training.task import Task, draw_reference
 from tests.support import CARTPOLE, train
 

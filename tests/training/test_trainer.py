@@ -12,12 +12,12 @@ import yaml
 
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
-from mpies.runs.contents import hdf5, ledger
-from mpies.runs.contents.checkpoint import list_checkpoints, newest_checkpoint
-from mpies.runs.contents.metrics import COLUMNS, read_digests, read_metrics
+from mpies.runs import hdf5, ledger
+from mpies.runs.checkpoint import list_checkpoints, newest_checkpoint
+from mpies.runs.metrics import COLUMNS, read_digests, read_metrics
 from mpies.runs.opening import open_run
-from mpies.tools.replay import Replay
 from mpies.training.control import STOP
+from mpies.training.replay import Replay
 from mpies.training.trainer import Trainer
 from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, assert_refused, read_files
 

@@ -8,8 +8,8 @@ import pytest
 from mpies.comm import connect
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
-from mpies.errors import NotEnoughSharedMemory
-from mpies.runs.contents import hdf5
+from mpies.core.errors import NotEnoughSharedMemory
+from mpies.runs import hdf5
 from mpies.solvers.base import Results
 from mpies.solvers.sampling import noise
 from mpies.training.generation import Population, results_to_arrays

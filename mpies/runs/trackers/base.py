@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from mpies.errors import printable
-from mpies.runs.contents.metrics import Cell
+from mpies.core.text import printable
+from mpies.runs.metrics import Cell
 
 TextRow = Mapping[str, Cell]
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpies.runs.contents.metrics import COLUMNS, as_numbers, round_number
 from mpies.runs.files import AppendOnlyFile, write_atomically
+from mpies.runs.metrics import COLUMNS, as_numbers, round_number
 from mpies.runs.trackers.base import TextRow, Tracker
 
 FILE = "metrics.jsonl"

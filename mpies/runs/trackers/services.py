@@ -15,9 +15,10 @@ from typing import Any
 
 from mpies.config.loading import flatten, resolved
 from mpies.config.schema import Config, MLflowSection, WandbSection
-from mpies.errors import ConfigError, printable
-from mpies.runs.contents.metrics import as_numbers
+from mpies.core.errors import ConfigError
+from mpies.core.text import printable
 from mpies.runs.files import write_atomically
+from mpies.runs.metrics import as_numbers
 from mpies.runs.trackers.base import TextRow, Tracker
 
 INTERVAL = 1.0  # seconds between two deliveries at least

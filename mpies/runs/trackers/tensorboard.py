@@ -11,9 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from mpies.errors import ConfigError
-from mpies.runs.contents.metrics import Cell
+from mpies.core.errors import ConfigError
 from mpies.runs.files import AppendOnlyFile
+from mpies.runs.metrics import Cell
 from mpies.runs.trackers.base import Tracker
 
 FILE = "events.out.tfevents.mpies"

@@ -3,8 +3,8 @@ import sys
 import numpy as np
 import pytest
 
+from mpies.core.errors import SolverProblem
 from mpies.solvers import find_solver
-from mpies.solvers.adapters.problem import SolverProblem
 from mpies.solvers.loop import SolverLoop
 
 

@@ -5,10 +5,11 @@ import sys
 import numpy as np
 import pytest
 
-from mpies.runs.contents.metrics import read_digests
+from mpies.core.errors import SolverProblem
+from mpies.runs.metrics import read_digests
 from mpies.solvers import find_solver
 from mpies.solvers.adapters.own import CHECKED, OwnSolver
-from mpies.solvers.adapters.problem import SolverProblem, describe
+from mpies.solvers.adapters.problem import describe
 from mpies.solvers.base import Results
 from mpies.solvers.external import ExternalSolver
 from mpies.solvers.loop import SolverLoop

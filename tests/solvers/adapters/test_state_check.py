@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mpies.solvers.adapters.problem import SolverProblem
+from mpies.core.errors import SolverProblem
 from mpies.solvers.adapters.state_check import StateCheck, needed, quote
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.options import Population

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mpies.config.loading import make_config
-from mpies.errors import ConfigError
+from mpies.core.errors import ConfigError
 from mpies.solvers import SOLVERS
 from mpies.solvers.loop import SolverLoop
 from mpies.solvers.moments import Weights, no_square

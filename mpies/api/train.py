@@ -1,0 +1,176 @@
+"""`mpies.train`: train a run in this process, on all ranks of mpirun, or as a job of its own."""
+
+import contextlib
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mpies.api.arguments import read_path, read_whole_number
+from mpies.api.callbacks import Callback, callback_in_training, check_callbacks
+from mpies.api.job import train_as_job
+from mpies.api.run import Run, load
+from mpies.comm import Communicator, connect
+from mpies.comm.together import CollectiveError
+from mpies.config.loading import as_plain, load_config, make_config
+from mpies.config.schema import Config
+from mpies.core.errors import FAILED, ConfigError, TrainingFailed
+from mpies.core.paths import fixed_start_folder
+from mpies.core.text import escape
+from mpies.core.threads import warn_of_threads
+from mpies.launch.logs import StandardErrorHandler, log_to
+from mpies.report.notebook import NotebookProgress, is_notebook
+from mpies.report.progress import NoProgress, Progress, make_progress
+from mpies.runs.files import default_out
+from mpies.training.control import Signals
+from mpies.training.session import Ending, RunRequest, train_run
+
+RESUME = ("auto", "never", "must")
+
+
+def train(
+    config: str | Path | Mapping[str, Any] | Config,
+    *overrides: str,
+    out: str | Path | None = None,
+    ranks: int | None = None,
+    resume: str = "auto",
+    callbacks: Iterable[Callback] | Callback = (),
+    comm: Any = None,
+    progress: bool = True,
+) -> Run:
+    """Train a policy, or continue a run that exists.  Returns the run when a stop rule holds.
+
+    It trains in this process, in any thread; under mpirun on all ranks, which all call it and all get the run.  In the
+    main thread Ctrl-C, SIGTERM and SIGUSR1 stop the run after the current generation.  After Ctrl-C the run is
+    returned.  The other two signals then have their usual effect.
+
+    config: the path of a YAML file, a recipe's name, an environment's id, a mapping with the same keys, or a
+    Config.
+    overrides: such as "solver.sigma=0.05".
+    out: the run directory; by default runs/NAME, with the name of the config and the overrides.
+    ranks: start a job of this many ranks with mpirun, and wait for its end; by default, train in this process.
+    resume: "auto" continues a run that exists, "never" refuses to, "must" refuses to begin a new one.
+    callbacks: functions f(run, row), called in turn after each generation, on rank 0.  row: the columns of metrics.csv
+    but digest to numbers, None where a cell is empty; run.policy() is the policy of this generation.  Where one returns
+    True, the run stops with the reason "callback".  Where one raises, the run stops and is saved, and `train` raises
+    the same.
+    comm: an mpi4py communicator; by default, under mpirun, MPI_COMM_WORLD.
+    progress: whether to show progress: a bar on a terminal and in a notebook, elsewhere a line a generation.
+
+    Raises ConfigError for a mistake in the arguments or the config, RunError where the run directory is damaged,
+    RunLocked where another process writes it, EnvironmentProblem or SolverProblem where the user's code is wrong, and
+    TrainingFailed where too many episodes fail or the run cannot be written.  On several ranks, an error on one rank
+    alone is printed there and ends all of them.
+
+    >>> run = mpies.train("cartpole", "stop.generations=50", out="runs/x")                        # doctest: +SKIP
+    >>> run.best(observation)                                                                     # doctest: +SKIP
+    """
+    called = check_callbacks(callbacks)
+    if resume not in RESUME:
+        raise ConfigError(f"resume must be one of {', '.join(RESUME)}, but is {resume!r}")
+    for override in overrides:
+        if not isinstance(override, str):
+            raise ConfigError(f'overrides must be texts such as "solver.sigma=0.05", but one of them is {override!r}')
+    with fixed_start_folder():
+        request = _make_request(config, overrides, out, resume, called)
+        if ranks is None:
+            return _train_here(request, comm, _make_progress(progress))
+        if comm is not None:
+            raise ConfigError("ranks starts a job of its own, and comm trains in this one; leave one of them out")
+        return train_as_job(request, read_whole_number("ranks", ranks, 1), called, _make_progress(progress))
+
+
+def _make_request(
+    config: str | Path | Mapping[str, Any] | Config,
+    overrides: tuple[str, ...],
+    out: str | Path | None,
+    resume: str,
+    callbacks: list[Callback],
+) -> RunRequest:
+    """What to train.  Raises ConfigError where the config is none."""
+    if isinstance(config, str | Path):
+        load, name = partial(load_config, config, overrides), str(config)
+    elif isinstance(config, Mapping | Config):
+        values = as_plain(config)
+        environment = values.get("environment")
+        load = partial(make_config, values, overrides, "config")
+        name = str((environment.get("id") if isinstance(environment, dict) else None) or "run")
+    else:
+        raise ConfigError(f"config must be a path, a recipe's name, a mapping or a Config, but is {config!r}")
+    folder = read_path("out", out) if out else default_out(name, overrides)
+    return RunRequest(load, folder, folder, resume, callback_in_training(callbacks))
+
+
+def _train_here(request: RunRequest, world: Any, progress: Progress) -> Run:
+    """Train on this rank, and leave the process as it was.  world: an mpi4py communicator, or None."""
+    with ranks_of_this_job(world) as (comm, signals):
+        ending = train_run(comm, request, signals, progress, time.monotonic())
+        problem = comm.first_error(_describe(ending))
+    if ending.error:
+        raise ending.error
+    if problem:
+        raise TrainingFailed(problem)
+    return load(request.folder)
+
+
+@contextlib.contextmanager
+def ranks_of_this_job(world: Any) -> Iterator[tuple[Communicator, Signals]]:
+    """The ranks that this process is one of, and its signals; leaves the process as it was.
+
+    world: an mpi4py communicator, or None.  An exception of one rank alone ends all of them; the others would wait.
+    """
+    with contextlib.ExitStack() as stack:
+        signals = Signals(owns_process=False)
+        stack.callback(signals.restore)
+        comm = _connect_ranks(world)
+        stack.callback(comm.close)
+        if not logging.getLogger().handlers:
+            stack.enter_context(log_to(comm, _warnings_handler()))
+        if comm.node_rank == 0:
+            warn_of_threads(comm.node_size)
+        try:
+            yield comm, signals
+        except CollectiveError as error:
+            raise error.mistake from None
+        except BaseException:
+            if comm.size > 1:
+                print(escape(f"mpies: rank {comm.rank} failed:\n{traceback.format_exc()}"), file=sys.stderr, flush=True)
+                comm.abort(FAILED)
+            raise
+
+
+def _make_progress(is_wanted: bool) -> Progress:
+    if not is_wanted:
+        return NoProgress()
+    return NotebookProgress() if is_notebook() else make_progress()
+
+
+def _connect_ranks(world: Any) -> Communicator:
+    """The ranks of an mpi4py communicator; of None, all ranks of this job.  Raises ConfigError."""
+    if world is None:
+        return connect()
+    if not hasattr(world, "Dup"):
+        raise ConfigError(f"comm must be an mpi4py communicator such as MPI.COMM_WORLD, but is {world!r}")
+    if not world:
+        raise ConfigError("comm is MPI.COMM_NULL, so this rank belongs to no communicator; call this on its ranks only")
+    from mpies.comm.mpi import MPICommunicator
+
+    return MPICommunicator(world)
+
+
+def _warnings_handler() -> logging.Handler:
+    """Shows warnings on standard error, for a process that has not set up logging."""
+    handler = StandardErrorHandler(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(levelname)s rank %(rank)d: %(message)s"))
+    return handler
+
+
+def _describe(ending: Ending) -> str:
+    """Why all ranks raise an exception; '' where none does."""
+    if ending.error:
+        return f"a callback raised {type(ending.error).__name__}: {ending.error}"
+    return ending.problem

@@ -1,0 +1,375 @@
+"""Measure the constants of the machine that `model` predicts from, on one rank or on all ranks of an allocation."""
+
+import contextlib
+import datetime
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.comm import Communicator
+from mpies.comm.together import do_together
+from mpies.config.loading import as_yaml, load_config, validate_config
+from mpies.config.schema import Config
+from mpies.core.errors import ConfigError
+from mpies.core.text import counted
+from mpies.envs.base import VectorEnv
+from mpies.launch.simulate import (
+    Collective,
+    Constants,
+    Machine,
+    Workload,
+    longest_episode,
+    size_of_generation,
+    update_phases,
+)
+from mpies.rollouts.batch import evaluation_batch
+from mpies.rollouts.queue import ALONE, Player, PlayingRanks, RolloutQueue, play_alone
+from mpies.runs.files import check_writable, write_atomically
+from mpies.runs.machine import find_processor
+from mpies.runs.opening import open_run
+from mpies.runs.versions import versions
+from mpies.runs.writer import RunWriter
+from mpies.solvers.moments import Weights, moments, no_square, split
+from mpies.solvers.sampling.noise import LINE
+from mpies.training.task import Task, build_task
+from mpies.training.trainer import Trainer
+
+STREAM = (1 << 18, 64)  # coordinates and rows of the streaming measurement: 64 MB, more than most caches
+SMALL, LARGE = 8, 1 << 22  # bytes of a collective operation
+FEW, MANY = 64, 4096  # episodes of a generation in which nothing is played
+SHORT, LONG = 16, 1 << 20  # parameters of such a generation
+NAP = 0.05  # seconds that an IdlePlayer sleeps; in this time rank 0 writes the generation before
+UNLIMITED = 10**6  # generations
+
+Step = Callable[[], object]
+
+
+class IdlePlayer:
+    """The Player with which `mpies bench` measures what a generation takes besides playing.
+
+    It sleeps for NAP seconds and plays nothing.  Then each rank reports an equal share of the rollouts as finished;
+    the return of a rollout is a function of its number.  comm: of this rank.
+    """
+
+    def __init__(self, comm: Communicator) -> None:
+        self.comm = comm
+
+    def play(
+        self, queues: Sequence[RolloutQueue], prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE
+    ) -> None:
+        time.sleep(NAP)
+        self.comm.node_barrier()  # a rank that slept longer must not make the others wait in what is measured
+        for queue in queues:
+            rollouts = queue.pending[self.comm.rank :: self.comm.size]
+            # Multiplication by an odd number is a permutation modulo 2**32, so no two returns are equal.
+            queue.results["total"][rollouts] = -(rollouts * 2654435761 % 2**32).astype(np.float64)
+            queue.results["steps"][rollouts] = 1
+            queue.is_finished[rollouts] = True
+
+    def drop(self) -> None:
+        """Nothing is ever unfinished."""
+
+
+class TimedPlayer:
+    """A Player that measures another one.
+
+    seconds: that it has played on this rank.  lengths: for each call, the steps (k,) of the episodes it finished.
+    """
+
+    def __init__(self, player: Player) -> None:
+        self.player = player
+        self.seconds = 0.0
+        self.lengths: list[npt.NDArray[np.int64]] = []
+
+    def play(
+        self, queues: Sequence[RolloutQueue], prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE
+    ) -> None:
+        began = time.perf_counter()
+        self.player.play(queues, prefetch, ranks)
+        self.seconds += time.perf_counter() - began
+        self.lengths.append(np.concatenate([queue.finished()["steps"] for queue in queues]))
+
+    def drop(self) -> None:
+        self.player.drop()
+
+
+def barrier(comm: Communicator) -> None:
+    """Wait for all ranks."""
+    comm.allgather(np.zeros(0, np.int64))
+
+
+def timed(comm: Communicator, step: Step) -> float:
+    """Seconds from a common start until the slowest rank has done `step`."""
+    barrier(comm)
+    began = time.perf_counter()
+    step()
+    seconds = np.array([time.perf_counter() - began])
+    return float(comm.allgather(seconds)[0].max())
+
+
+def median_of(repeats: int, measure: Callable[[], float]) -> float:
+    """The median of this many measurements; one before them fills pages and caches."""
+    measure()
+    return statistics.median(measure() for _ in range(repeats))
+
+
+def measure_streaming(comm: Communicator, ranks: int, repeats: int) -> float:
+    """Bytes of noise per second that the first `ranks` ranks of a node sum together while the others wait."""
+    dimension, rows = STREAM
+    bounds = split(dimension, ranks)
+    width = int(np.diff(bounds)[comm.node_rank]) if comm.node_rank < ranks else 0  # coordinates of this rank
+    table = np.ones(rows * width, np.float32)
+    indices = np.arange(rows) * width
+    weights = Weights(np.ones((1, rows), np.float32), no_square(rows))
+
+    def step() -> None:
+        if width:
+            moments(table, indices, weights, 0, width)
+
+    return 4 * dimension * rows / median_of(repeats, lambda: timed(comm, step))
+
+
+def measure_collective(comm: Communicator, operation: Callable[[int], object], repeats: int) -> Collective:
+    """The Collective of operation(bytes), which has taken its time when all ranks have done it."""
+    if comm.size == 1:
+        return Collective()
+
+    def seconds(size: int) -> float:
+        def operation_and_barrier() -> None:
+            operation(size)
+            barrier(comm)
+
+        both = median_of(repeats, lambda: timed(comm, operation_and_barrier))
+        return both - median_of(repeats, lambda: timed(comm, lambda: barrier(comm)))
+
+    small, large = seconds(SMALL), seconds(LARGE)
+    levels = (comm.size - 1).bit_length()
+    slope = max(large - small, 1e-9) / (LARGE - SMALL)
+    return Collective(latency=max(small, 1e-9) / levels, bandwidth=1 / slope)
+
+
+def measure_collectives(comm: Communicator, repeats: int) -> dict[str, Collective]:
+    """The Collectives of a generation, by their names in Machine."""
+
+    def broadcast(size: int) -> None:
+        comm.broadcast([np.zeros(size, np.uint8)])
+
+    def allgather(size: int) -> None:
+        comm.allgather(np.zeros(size // 8 // comm.size, np.int64))
+
+    def gather(size: int) -> None:
+        bounds = split(size // 4, comm.size)
+        comm.gather_blocks(np.zeros((1, np.diff(bounds)[comm.rank]), np.float32), bounds)
+
+    operations = {"broadcast": broadcast, "allgather": allgather, "gather": gather}
+    return {name: measure_collective(comm, operation, repeats) for name, operation in operations.items()}
+
+
+@contextlib.contextmanager
+def temporary_run(trainer: Trainer) -> Iterator[RunWriter]:
+    """Let a trainer begin a run in a temporary directory, which is deleted afterwards.  Collective."""
+    is_root, config = trainer.comm.is_root, trainer.config
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run"
+        run = trainer.run = open_run(path, config) if is_root else RunWriter(path, config)
+        trainer.restore()
+        yield run
+        if is_root:
+            run.flush()
+            run.close()
+
+
+def loop_seconds(comm: Communicator, dimension: int, episodes: int, repeats: int) -> float:
+    """Seconds of a generation of the training loop in which nothing is played."""
+    values = {
+        "environment": {"id": "function:sphere", "dimension": dimension},
+        "solver": {"population": episodes},
+        "noise": {"size": 2 * dimension + LINE * episodes},
+        "evaluation": {"every": 0},
+        "checkpoint": {"every": UNLIMITED},
+        "stop": {"generations": UNLIMITED},
+    }
+    trainer = Trainer(validate_config(values, "bench"), comm)
+    trainer.build_table()
+    trainer.task.player = IdlePlayer(comm)
+    with temporary_run(trainer):
+        return median_of(repeats, lambda: timed(comm, trainer.run_generation)) - NAP
+
+
+def measure_machine(comm: Communicator, repeats: int) -> Machine:
+    """The Machine that these ranks run on."""
+    machine = Machine(
+        cores=comm.node_size,
+        core_streaming=measure_streaming(comm, 1, repeats),
+        node_streaming=measure_streaming(comm, comm.node_size, repeats),
+        **measure_collectives(comm, repeats),
+    )
+
+    def unexplained(dimension: int, episodes: int) -> float:
+        """Seconds of a generation that are not among the phases that the model knows so far."""
+        workload = Workload(parameters=dimension, rows=episodes // 2, episodes=episodes, seconds=1)
+        explained = sum(update_phases(machine, workload, comm.size).values())
+        return loop_seconds(comm, dimension, episodes, repeats) - explained
+
+    least, many, large = unexplained(SHORT, FEW), unexplained(SHORT, MANY), unexplained(LONG, FEW)
+    episode = max(0.0, many - least) / (MANY - FEW)
+    return machine.model_copy(
+        update={
+            "episode": episode,
+            "parameter": max(0.0, large - least) / (LONG - SHORT),
+            "generation": max(0.0, least - episode * FEW),
+        }
+    )
+
+
+def measure_task(comm: Communicator, config: Config, name: str, generations: int) -> Workload:
+    """The Workload of a config, from its first generations.  name: of the config, for people."""
+    trainer = Trainer(config, comm)
+    trainer.build_table()
+    trainer.updater.begin(trainer.make_learner(None) if comm.is_root else None)
+    player = trainer.task.player = TimedPlayer(trainer.task.player)
+    with contextlib.closing(trainer.task):
+        for _ in range(generations):
+            play_generation(trainer)
+    steps = comm.allgather(np.concatenate([np.zeros(0, np.int64), *player.lengths]))[0]  # some ranks may play nothing
+    step = float(comm.allgather(np.array([player.seconds]))[0].sum() / steps.sum())
+    return make_workload(config, trainer.task, name, step, steps)
+
+
+def make_workload(config: Config, task: Task, name: str, step: float, lengths: npt.NDArray[np.int64]) -> Workload:
+    """The Workload of a config.
+
+    name: of the config, for people.  step: seconds of a step.  lengths: (k,) steps of the episodes that were played.
+    """
+    env, slots = task.env, {}
+    if isinstance(env, VectorEnv):
+        slots = {key: getattr(env, key) for key in ("slots", "smallest", "largest", "low_water", "divisor")}
+    limit, dimension = longest_episode(config), task.dimension
+    return Workload(
+        name=f"{name} ({config.environment.id})",
+        environment=config.environment.id,
+        parameters=dimension,
+        seconds=step * float(lengths.mean()),
+        variation=float(lengths.std() / lengths.mean()),
+        longest=limit and limit * step,
+        step=step,
+        **size_of_generation(config, dimension, float(lengths.mean())),
+        **slots,
+    )
+
+
+def play_sample(config: Config, task: Task, rollouts: int, patience: float) -> tuple[float, npt.NDArray[np.int64]]:
+    """Play episodes of the first policy on this rank for a moment.
+
+    rollouts: episodes at most.  patience: seconds that are about to be spent at most.
+    Returns the seconds of the last ones that were played side by side, and their steps (k,).
+    """
+    first = task.first_policy()
+    normalization = None
+    if task.observation_size:
+        size = task.observation_size
+        normalization = first.get("normalization", np.stack([np.zeros(size), np.ones(size)]).astype(np.float32))
+    count = 1
+    while True:  # more at a time are faster: as many as are played at once, unless that takes long
+        batch = evaluation_batch(first["parameters"], task.evaluation_seeds(0, 0, count), normalization)
+        began = time.perf_counter()
+        records, _ = play_alone(task.player, batch)
+        took = time.perf_counter() - began
+        if count == rollouts or took * min(4, rollouts / count) > patience:
+            return took, records["steps"]
+        count = min(4 * count, rollouts)
+
+
+def play_generation(trainer: Trainer) -> None:
+    """Play a generation and take its step; nothing is evaluated or recorded."""
+    parts, upcoming = trainer.updater.next_parts()
+    population = trainer.evaluator.evaluate(parts, trainer.updater.generation, prefetch=upcoming)
+    trainer.updater.apply(parts, population)
+
+
+def bench(
+    comm: Communicator,
+    path: str | None,
+    overrides: Sequence[str],
+    out: str | None,
+    repeats: int,
+    generations: int,
+) -> int:
+    """Measure the Constants, print them and write them to a file.  Every rank calls this.  Returns the exit code.
+
+    path: of a config whose episodes are measured too, or None.  out: the file, or None for none.
+    repeats: of each measurement.  generations: of the config that are played.
+    Raises CollectiveError where the config or the file cannot be used.
+    """
+    config = do_together(comm, lambda: load_config(path, overrides) if path else None)
+    if config:
+        do_together(comm, lambda: build_task(config, comm).close())  # refuses at once what cannot run
+    do_together(comm, lambda: require_writable(out) if out and comm.is_root else None)  # not after all measurements
+    machine = measure_machine(comm, repeats)
+    workload = measure_task(comm, config, Path(path).stem, generations) if config and path else None
+    measured: dict[str, Any] = {
+        "ranks": comm.size,
+        "nodes": comm.nodes,
+        "processor": find_processor(),
+        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **versions(),
+    }
+    constants = Constants(machine=machine, task=workload, measured=measured)
+    if comm.is_root:
+        print(describe(constants), flush=True)
+    do_together(comm, lambda: write_constants(constants, out) if out and comm.is_root else None)
+    return comm.finalize(0)
+
+
+def write_constants(constants: Constants, out: str) -> None:
+    """Write a file that `read_constants` reads.  Raises ConfigError where it cannot be written."""
+    text = as_yaml(constants.model_dump(mode="json", exclude_none=True))
+    try:
+        write_atomically(out, text.encode())
+    except OSError as error:
+        raise _unwritable(out, error) from None
+
+
+def require_writable(out: str) -> None:
+    """Raise ConfigError where `write_constants` could not write this file.  Nothing is changed."""
+    try:
+        check_writable(out)
+    except OSError as error:
+        raise _unwritable(out, error) from None
+
+
+def _unwritable(out: str, error: OSError) -> ConfigError:
+    return ConfigError(f"--out {out}: cannot be written ({error.strerror}); give another file")
+
+
+def describe(constants: Constants) -> str:
+    """The Constants as a table for people."""
+    machine, workload, measured = constants.machine, constants.task, constants.measured
+    ranks, nodes = counted(measured["ranks"], "rank"), counted(measured["nodes"], "node")
+    lines = [
+        f"{ranks} on {nodes}, {measured['processor']}",
+        f"{'noise summed by one core':<28} {machine.core_streaming / 1e9:10.2f} GB/s",
+        f"{'by all ranks of a node':<28} {machine.node_streaming / 1e9:10.2f} GB/s",
+    ]
+    source = ", assumed: one rank sends nothing" * (measured["ranks"] == 1)
+    for name in ("broadcast", "allgather", "gather"):
+        operation: Collective = getattr(machine, name)
+        latency, bandwidth = 1e6 * operation.latency, operation.bandwidth / 1e9
+        lines.append(f"{name:<28} {latency:10.1f} us per level {bandwidth:10.2f} GB/s{source}")
+    lines.append(f"{'fixed cost of a generation':<28} {1e3 * machine.generation:10.2f} ms")
+    lines.append(f"{'fixed cost of an episode':<28} {1e6 * machine.episode:10.2f} us")
+    lines.append(f"{'fixed cost of a parameter':<28} {1e9 * machine.parameter:10.2f} ns")
+    if workload:
+        lines.append(
+            f"{workload.name}: {workload.parameters:,} parameters, {workload.episodes:,} episodes per generation"
+        )
+        lines.append(f"{'a step of one rank':<28} {1e6 * (workload.step or 0):10.1f} us")
+        lines.append(f"{'an episode':<28} {1e3 * workload.seconds:10.2f} ms")
+        lines.append(f"{'its coefficient of variation':<28} {workload.variation:10.2f}")
+    return "\n".join(lines)

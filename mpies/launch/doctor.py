@@ -1,0 +1,304 @@
+"""What `mpies doctor` checks before a run in a shell, a Slurm job or a pod: one finding a line, with its cure.
+
+Each check yields Findings from the values it is given; `examine` runs all checks.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+from mpies import kernels
+from mpies.comm import is_launched, mpiexec
+from mpies.comm.limits import available_memory, find_limits
+from mpies.config.loading import load_config
+from mpies.core.errors import ConfigError
+from mpies.core.text import counted, name_few
+from mpies.core.threads import VARIABLES
+from mpies.launch.allocation import Allocation, find_allocation, output_of
+from mpies.launch.answers import is_this_host
+from mpies.launch.cost import SMALL_RUN, NodeMemory, predict_cost
+from mpies.launch.launcher import list_pmi
+from mpies.runs.lock import STALE
+
+FULL = 100 * 2**20  # bytes of free disk below which the first checkpoints may not fit
+
+# A program for two ranks; each prints its number.
+PRINT_RANK = "from mpi4py import MPI; print('rank', MPI.COMM_WORLD.rank, 'of', MPI.COMM_WORLD.size)"
+# Prints the version without starting MPI, which would join a job that this process is in.
+PRINT_VERSION = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+
+Findings = Iterator["Finding"]
+AskHost = Callable[[Allocation, str, str], str | None]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of a check.
+
+    level: ok; note if a run works but not at its best; BAD if it does not.  cure: what to do, '' if ok.
+    """
+
+    level: str
+    subject: str
+    text: str
+    cure: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.level:<4}  {self.subject:<14}  {self.text}" + (f"; {self.cure}" if self.cure else "")
+
+
+def examine_config(config: str | None, overrides: Sequence[str], folder: str) -> Findings:
+    """All Findings about the run of a config, as they are made.
+
+    config: its path; None stands for a run with a small policy.  folder: where runs are to be written.
+    Raises ConfigError where the config or the folder cannot be used.
+    """
+    if not Path(folder).is_dir():
+        raise ConfigError(f"--out {folder}: is not a folder; give an existing one, such as a shared volume")
+    needed = predict_cost(load_config(config, overrides), ranks=1).memory if config else SMALL_RUN
+    yield from examine(needed, folder)
+
+
+def examine(needed: NodeMemory, folder: str) -> Findings:
+    """All Findings about this allocation, as they are made.  needed: by a run."""
+    allocation, folder = find_allocation(), str(Path(folder).resolve())
+    limit, quota = find_limits()
+    pinned, total = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    ranks = f", {counted(allocation.ranks, 'rank')} on this node" if allocation.ranks else ""
+    where = f"{allocation.kind} on {socket.gethostname()}, {counted(len(allocation.hosts) or 1, 'host')}{ranks}"
+    yield Finding("ok", "place", where)
+    yield from check_mpi(allocation)
+    yield from check_shared_memory(needed.table)
+    yield from check_memory(needed.total(allocation.ranks or pinned), limit, allocation.memory, available_memory())
+    yield from check_processors(allocation.ranks, pinned, total, quota)
+    yield from check_threads()
+    yield from check_kernels()
+    yield from check_pybullet()
+    yield from check_hosts(allocation, folder, ask_host)
+    yield from check_clock(folder)
+    yield from check_disk(folder)
+    yield from check_leftovers(tempfile.gettempdir())
+
+
+def check_mpi(allocation: Allocation) -> Findings:
+    """The MPI library that mpi4py uses, and whether ranks that mpiexec starts are connected.
+
+    In a Slurm job the ranks are not tried: the batch script finds out what can start them.
+    """
+    library = output_of([sys.executable, "-c", PRINT_VERSION])
+    if not library:
+        cure = 'pip install "mpies[mpi]", or load an MPI and: pip install --no-binary mpi4py mpi4py'
+        yield Finding("BAD", "MPI", "mpi4py finds no MPI library", cure)
+        return
+    name = library.strip().splitlines()[0].split(", package")[0].rstrip(",")
+    yield Finding("ok", "MPI", f"{name} behind mpi4py")
+    program = mpiexec.find()
+    if allocation.is_slurm:
+        kinds = " and ".join(list_pmi()) or "no PMI"
+        yield Finding("ok", "starting ranks", f"srun has {kinds}, mpirun is {program}")
+        return
+    if program is None:
+        yield Finding("BAD", "mpiexec", "none beside this Python or on the path", 'pip install "mpies[mpi]"')
+        return
+    if is_launched():
+        yield Finding("ok", "mpiexec", "this process is one of its ranks")
+        return
+    trial = [program, "-n", "2", sys.executable, "-c", PRINT_RANK]
+    printed = sorted((output_of(trial, mpiexec.environment()) or "").split("\n"))
+    if printed[-2:] == ["rank 0 of 2", "rank 1 of 2"]:
+        yield Finding("ok", "mpiexec", f"2 ranks of {program} find each other")
+    else:
+        cure = f'run this to see the error: {program} -n 2 {sys.executable} -c "{PRINT_RANK}"'
+        yield Finding("BAD", "mpiexec", f"2 ranks of {program} do not find each other", cure)
+    if output_of([program, "--with-ft", "ulfm", "-n", "1", "true"], mpiexec.environment()) is not None:
+        yield Finding("ok", "ULFM", "mpirun --with-ft ulfm continues after the loss of a rank")
+    else:
+        cure = "start the command again and the run continues; Open MPI 5 would survive the loss"
+        yield Finding("note", "ULFM", "the loss of a rank ends the job with this mpiexec", cure)
+
+
+def check_shared_memory(needed: int, folder: str | Path = "/dev/shm") -> Findings:
+    """Whether the noise table fits into shared memory.  needed: bytes."""
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        yield Finding("note", "shared memory", f"there is no {folder}", "mount a tmpfs there")
+        return
+    text = f"{_size(free)} free in {folder}, the noise table needs {_size(needed)}"
+    cure = "" if free > needed else "lower noise.size, or enlarge it: docker --shm-size, an emptyDir of medium Memory"
+    yield Finding("BAD" if cure else "ok", "shared memory", text, cure)
+
+
+def check_memory(needed: int, limit: int | None, granted: int | None, available: int) -> Findings:
+    """Whether all ranks of the node fit into memory.
+
+    All in bytes.  limit: of the container, or None.  granted: by Slurm, or None.  available: on the machine.
+    """
+    room, bound_by = min(
+        (bound, name)
+        for bound, name in ((limit, "this container may use"), (granted, "--mem grants"), (available, "are free"))
+        if bound is not None
+    )
+    text = f"{_size(room)} {bound_by}, this node's ranks need about {_size(needed)}"
+    cure = "" if room >= needed else f"ask for {_size(1.2 * needed)} (sbatch --mem, resources.limits), or fewer ranks"
+    yield Finding("BAD" if cure else "ok", "memory", text, cure)
+
+
+def check_processors(ranks: int, pinned: int, total: int, quota: float | None) -> Findings:
+    """Whether each rank has a processor.
+
+    ranks: on this node, 0 where nothing tells.  pinned: hardware threads that this process may use.
+    total: hardware threads of the machine.  quota: number of processors that a container may use, or None.
+    """
+    usable = pinned if quota is None else min(pinned, quota)
+    text = f"{usable:g} of {total} usable" + (f" (pinned to {pinned})" if pinned < total else "")
+    text += f", time for {quota:g}" if quota is not None else ""
+    if ranks > usable:
+        cure = f"start {int(usable) or 1}, or set OMPI_MCA_mpi_yield_when_idle=1"
+        yield Finding("note", "processors", f"{text}; {ranks} ranks would take turns", cure)
+    else:
+        yield Finding("ok", "processors", text + (f" by {counted(ranks, 'rank')}" if ranks else ""))
+
+
+def check_threads(environment: Mapping[str, str] = os.environ) -> Findings:
+    """Whether linear algebra uses one thread per rank, as mpies sets it unless the environment does otherwise."""
+    wanted = {name: environment[name] for name in VARIABLES if environment.get(name, "1") != "1"}
+    listed = ", ".join(f"{name}={value}" for name, value in wanted.items())
+    if listed:
+        yield Finding(
+            "note", "threads", f"{listed}: every rank would start that many threads", "unset it, or set it to 1"
+        )
+    else:
+        yield Finding("ok", "threads", "one per rank for linear algebra")
+
+
+def check_kernels(compiled: ModuleType | None = kernels.compiled) -> Findings:
+    """Whether the inner loop of rollouts was compiled.  compiled: its module, or None."""
+    if compiled is None:
+        text = "the inner loop is not compiled, so perceptrons are several times slower (the results are the same)"
+        cure = "install a C compiler and Python's headers (Debian: gcc libc6-dev python3-dev), then mpies again"
+        yield Finding("note", "inner loop", text, cure)
+    else:
+        yield Finding("ok", "inner loop", "compiled")
+
+
+def check_pybullet(is_installed: bool | None = None) -> Findings:
+    """Whether pybullet's environments can be played.  is_installed: None looks for the package."""
+    if is_installed is None:
+        is_installed = find_spec("pybullet") is not None
+    if is_installed:
+        yield Finding("ok", "pybullet", "installed")
+    else:
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        text = f"not installed in this Python {version}: AntBulletEnv-v0 and similar environments do not work"
+        yield Finding("note", "pybullet", text, "its wheels are for CPython 3.11; other environments do not need it")
+
+
+def check_hosts(allocation: Allocation, folder: str, ask: AskHost) -> Findings:
+    """Whether all hosts can be reached, have this folder, and agree on the time.
+
+    ask: function of (allocation, host, shell command) that returns the command's output on that host, None without
+    an answer.
+    """
+    here = socket.gethostname().partition(".")[0]
+    others = [host for host in allocation.hosts if host.partition(".")[0] != here and not is_this_host(host)]
+    program = "srun" if allocation.is_slurm else "ssh"
+    if not others:
+        yield Finding("ok", "hosts", "only this one")
+        return
+    silent, talkative, without_folder, apart = [], [], [], 0.0
+    for host in others:
+        before = time.time()
+        # The last word makes the command succeed where the folder is absent.
+        answer = ask(allocation, host, f"date +%s.%N; test -d {shlex.quote(folder)} && echo seen; true")
+        after = time.time()
+        if not answer:
+            silent.append(host)
+            continue
+        found = re.search(r"^(\d+\.\d+)\s*(seen)?\s*\Z", answer, re.MULTILINE)
+        if not found:
+            talkative.append(host)
+            continue
+        clock, seen = float(found[1]), found[2]
+        if not seen:
+            without_folder.append(host)
+        apart = max(apart, before - clock, clock - after)
+    if silent:
+        cure = "try ssh by hand: it must not ask anything" if program == "ssh" else "ask sinfo for their state"
+        text = f"no answer through {program} from {name_few(silent)} of {len(others)} others"
+        yield Finding("BAD", "hosts", text, cure)
+    else:
+        yield Finding("ok", "hosts", f"{len(others)} others answer through {program}")
+    if talkative:
+        cure = "its shell must print nothing when a command ends; look at ~/.bash_logout"
+        yield Finding("BAD", "hosts", f"the answer of {name_few(talkative)} cannot be read", cure)
+    if without_folder:
+        cure = "keep config and environment in a folder that all hosts share, or in the image"
+        yield Finding("note", "shared files", f"{folder} is not on {name_few(without_folder)}", cure)
+    elif len(silent) + len(talkative) < len(others):
+        yield Finding("ok", "shared files", f"{folder} is on all hosts that answer")
+    if len(silent) + len(talkative) < len(others):
+        yield _judge_clock(f"hosts differ by up to {max(apart, 0):.1f} s", apart)
+
+
+def check_clock(folder: str | Path) -> Findings:
+    """Whether the file system's clock agrees with this machine's.
+
+    The lock of a run compares the two: a writer without a recent heartbeat counts as dead.
+    """
+    probe = Path(folder) / f".mpies-doctor-{os.getpid()}"
+    try:
+        before = time.time()
+        probe.touch()
+        apart = max(before - probe.stat().st_mtime, probe.stat().st_mtime - time.time())
+        probe.unlink()
+    except OSError as error:
+        yield Finding("BAD", "disk", f"{folder} cannot be written ({error.strerror})", "give another folder as --out")
+        return
+    yield _judge_clock(f"files here are dated within {max(apart, 0):.1f} s of this clock", apart)
+
+
+def _judge_clock(text: str, apart: float) -> Finding:
+    """The Finding about two clocks that differ by `apart` seconds.  text: what it says of them."""
+    is_bad = apart > STALE / 2
+    cure = "run an NTP client (chrony) on the hosts" if is_bad else ""
+    return Finding("BAD" if is_bad else "ok", "clock", text, cure)
+
+
+def check_leftovers(folder: str | Path) -> Findings:
+    """Whether killed launchers have left folders: Open MPI 5 gives up if it gets the process number of one of them."""
+    names = filter(None, (mpiexec.LEFTOVER.fullmatch(path.name) for path in sorted(Path(folder).glob("ompi.*"))))
+    left = [f"{folder}/{name[0]}" for name in names if not Path("/proc", name[1]).exists()]
+    if left:
+        text = f"{name_few(left)} is left of {len(left)} killed mpirun; one with the same process number would fail"
+        yield Finding("note", "leftovers", text, f"rm -r {shlex.join(left)}")
+
+
+def check_disk(folder: str | Path) -> Findings:
+    """Whether the disk has room for a run."""
+    free = shutil.disk_usage(folder).free
+    cure = "make room, or give another folder as --out" if free < FULL else ""
+    yield Finding("BAD" if cure else "ok", "disk", f"{_size(free)} free in {folder}", cure)
+
+
+def ask_host(allocation: Allocation, host: str, command: str) -> str | None:
+    """The output of a shell command on another host, by srun in a Slurm job, else by ssh; None without an answer."""
+    if allocation.is_slurm:
+        start = ["srun", "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "sh", "-c"]
+        return output_of([*start, command])
+    arguments = os.environ.get(mpiexec.SSH_ARGUMENTS, "").split()
+    return output_of(["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", *arguments, host, command])
+
+
+def _size(count: float) -> str:
+    return f"{count / 2**30:,.1f} GB" if count >= 2**30 else f"{count / 2**20:,.0f} MB"

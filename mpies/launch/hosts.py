@@ -1,0 +1,192 @@
+"""Where ranks may run: which hosts there are now, and how many ranks each takes (its slots)."""
+
+import errno
+import os
+import re
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpies.core.errors import ConfigError
+from mpies.core.text import name_few
+from mpies.launch.allocation import TIMEOUT, expand_names, output_of, parse_hosts
+
+# The MPI Operator tells the launcher of an MPIJob how many ranks a worker takes; discover_hosts.sh does not.
+DEFAULT_SLOTS = "OMPI_MCA_orte_set_default_slots"
+RESTARTS = 100  # how often ranks that ended unexpectedly are started again, unless told otherwise
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host by its name, and the number of ranks that it takes."""
+
+    name: str
+    slots: int
+
+
+@dataclass(frozen=True)
+class Where:
+    """On which hosts a job runs, as the options of `mpies train` with these names say."""
+
+    hosts: str | None = None
+    hostfile: str | None = None
+    min_ranks: int = 1
+    wait: float = 0.0
+    restarts: int = RESTARTS
+    launcher: str = "auto"
+
+
+class HostSource(ABC):
+    """Something that knows which hosts there are."""
+
+    @abstractmethod
+    def hosts(self) -> list[Host]:
+        """The hosts that there are now; whether they answer is another question.  Raises ConfigError."""
+
+    def given(self) -> list[Host]:
+        """The hosts that the job was given, those that it has lost included.  Raises ConfigError."""
+        return self.hosts()
+
+
+class GivenHosts(HostSource):
+    """Hosts as the command line has them: h1:8,h2:8, or h1,h2 with one rank each."""
+
+    def __init__(self, text: str) -> None:
+        words = [word.strip() for word in text.split(",")]
+        for word in words:
+            if not re.fullmatch(r"[^\s:=]+(:[1-9]\d*)?", word):
+                raise ConfigError(f"--hosts {text}: {word!r} is not a host; write NAME or NAME:SLOTS, as in h1:8,h2:8")
+        self._hosts = [Host(name, slots) for name, slots in parse_hosts("\n".join(words), default=1).items()]
+
+    def hosts(self) -> list[Host]:
+        return self._hosts
+
+
+class Hostfile(HostSource):
+    """A hostfile of Open MPI or MPICH, read anew each time; or a program that prints one, such as discover_hosts.sh.
+
+    slots: of a line that says none; a host that is on several lines has the sum.  One that has 0 is left out.
+    """
+
+    def __init__(self, path: str | Path, slots: int = 1) -> None:
+        self._path, self._slots = Path(path).absolute(), slots
+        self.hosts()
+
+    def hosts(self) -> list[Host]:
+        is_program = self._path.is_file() and os.access(self._path, os.X_OK)
+        text = self._run() if is_program else self._read()
+        return [Host(name, slots) for name, slots in parse_hosts(text, self._slots).items() if slots]
+
+    def _read(self) -> str:
+        try:
+            return self._path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"--hostfile {self._path}: cannot be read ({reason}); a line is NAME slots=N") from None
+
+    def _run(self) -> str:
+        try:
+            done = subprocess.run(
+                [self._path],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TIMEOUT,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            if getattr(error, "errno", None) == errno.ENOEXEC:  # a file system on which all files can be executed
+                return self._read()
+            raise ConfigError(f"--hostfile {self._path}: the program cannot be run ({error})") from None
+        if done.returncode:
+            said = (done.stderr.strip().splitlines() or ["nothing on standard error"])[-1]
+            raise ConfigError(f"--hostfile {self._path}: the program ended with code {done.returncode}: {said}")
+        return done.stdout
+
+
+class SlurmHosts(HostSource):
+    """The nodes of a Slurm job.  With --no-kill, Slurm takes a lost node out of the job; then it is here no more."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._job = environment.get("SLURM_JOB_ID", "")
+        if not self._job:
+            raise ConfigError(
+                "--hosts slurm works only in a Slurm job, but SLURM_JOB_ID is not set; use sbatch or salloc"
+            )
+        self._names = expand_names(environment.get("SLURM_JOB_NODELIST", ""))
+        counts = expand_counts(environment.get("SLURM_TASKS_PER_NODE", ""))
+        if not self._names or len(counts) < len(self._names):
+            raise ConfigError("--hosts slurm: SLURM_JOB_NODELIST or SLURM_TASKS_PER_NODE does not name the nodes")
+        self._slots = dict(zip(self._names, counts, strict=False))
+
+    def hosts(self) -> list[Host]:
+        listed = output_of(["squeue", "--noheader", f"--jobs={self._job}", "--format=%N"])
+        names = expand_names(listed.strip()) if listed and listed.strip() else self._names
+        return [host for host in self.given() if host.name in names]
+
+    def given(self) -> list[Host]:
+        return [Host(name, self._slots[name]) for name in self._names]
+
+
+def expand_counts(text: str) -> list[int]:
+    """[4, 4, 4, 2] of Slurm's "4(x3),2"."""
+    counts = []
+    for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        counts += [int(number)] * int(times or 1)
+    return counts
+
+
+def find_source(
+    hosts: str | None, hostfile: str | None, environment: Mapping[str, str] = os.environ
+) -> HostSource | None:
+    """What --hosts and --hostfile say; None for this host alone.  Raises ConfigError."""
+    if hosts and hostfile:
+        raise ConfigError("--hosts and --hostfile cannot be used together; leave one out")
+    if hostfile:
+        slots = environment.get(DEFAULT_SLOTS, "")
+        return Hostfile(hostfile, int(slots) if slots.isdecimal() and int(slots) else 1)
+    if hosts == "slurm":
+        return SlurmHosts(environment)
+    return GivenHosts(hosts) if hosts else None
+
+
+def count_ranks(hosts: Iterable[Host]) -> int:
+    """The number of ranks on hosts with so many slots."""
+    return sum(host.slots for host in hosts)
+
+
+def names_of(hosts: Iterable[Host]) -> str:
+    """Hosts for a line of the log: a few names, and how many more."""
+    return name_few([host.name for host in hosts])
+
+
+def check_slots(hosts: Sequence[Host], ranks: int | None, min_ranks: int) -> None:
+    """Raise ConfigError where the hosts have too few slots for a job.  ranks, min_ranks: as for Placement."""
+    needed, slots = max(ranks or 1, min_ranks), count_ranks(hosts)
+    if not hosts:
+        raise ConfigError("no hosts are named; give --hosts h1:8,h2:8 or a --hostfile with lines NAME slots=N")
+    if ranks is not None and min_ranks > ranks:
+        raise ConfigError(f"--min-ranks {min_ranks} is more than --ranks {ranks}; lower it")
+    if slots < needed:
+        option = "--ranks" if ranks and ranks >= min_ranks else "--min-ranks"
+        raise ConfigError(
+            f"{option} {needed} is more than the {slots} slots of {names_of(hosts)}; lower it, or name more hosts"
+        )
+
+
+def count_slots(
+    hosts: str | None, hostfile: str | None, ranks: int | None, min_ranks: int = 1
+) -> tuple[int | None, int | None]:
+    """How many ranks `ranks` are on these hosts, and how many of them the largest host has.
+
+    None where there are no hosts, or no `ranks`, which say so.  Raises ConfigError, also where there are too few slots.
+    """
+    source = find_source(hosts, hostfile)
+    if source is None:
+        return ranks, ranks
+    listed = source.given()
+    check_slots(listed, ranks, min_ranks)
+    slots = [host.slots for host in listed]
+    return ranks or sum(slots), max(slots)

@@ -1,0 +1,218 @@
+"""What starts the ranks of a job: mpirun on this host or on others, or srun in a Slurm job."""
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+from mpies.comm import mpiexec
+from mpies.core.errors import ConfigError
+from mpies.launch.hosts import Host, count_ranks
+
+OPTIONS = "MPIES_MPIRUN"  # the variable with further options of mpirun
+AGENT = "PRTE_MCA_plm_ssh_agent"  # the variable with what Open MPI 5 takes in place of ssh
+CONNECT = 10  # seconds that mpirun's ssh to a host may take, which has just answered; without it, minutes
+TRIAL = 120  # seconds that a way of starting ranks has to show that it works
+# A program for all ranks: fails unless they are connected.  MPICH changes the list that sys.argv is, hence the integer.
+COUNT_RANKS = "import sys; wanted = int(sys.argv[1]); from mpi4py import MPI; sys.exit(MPI.COMM_WORLD.size != wanted)"
+
+
+class Launcher(ABC):
+    """A way of starting ranks.
+
+    name: for people.  way: how another host is asked whether it answers, ssh or srun.
+    added: further variables for the ranks.
+    """
+
+    name = "mpirun"
+    way = "ssh"
+
+    def __init__(self) -> None:
+        self.added: dict[str, str] = {}
+
+    def prepare(self, hosts: Sequence[Host] | None) -> None:  # noqa: B027 (most have nothing to do)
+        """Called before the first start with its hosts.  Raises ConfigError where no ranks can be started on them."""
+
+    @abstractmethod
+    def start_command(self, hosts: Sequence[Host] | None, ranks: int) -> list[str]:
+        """What to put before a program to start it on `ranks` ranks.  hosts: None for this host alone."""
+
+    def command(self, hosts: Sequence[Host] | None, ranks: int, arguments: Sequence[str]) -> list[str]:
+        """The command line that runs `mpies` with these arguments on `ranks` ranks."""
+        return [*self.start_command(hosts, ranks), sys.executable, "-m", "mpies", *arguments]
+
+    def environment(self) -> dict[str, str]:
+        """The variables that the command needs."""
+        return mpiexec.environment() | self.added
+
+
+class Mpirun(Launcher):
+    """mpirun of Open MPI or MPICH.  binding: its options about binding, for hosts that the ranks have for themselves.
+
+    Raises ConfigError where there is none, or where its options in the environment cannot be read.
+    """
+
+    def __init__(self, binding: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._program, self._binding = mpiexec.require("--ranks"), binding
+        try:
+            self._options = shlex.split(os.environ.get(OPTIONS, ""))
+        except ValueError:
+            raise ConfigError(
+                f"{OPTIONS} must be options of mpirun, but a quote in {os.environ[OPTIONS]!r} is not closed"
+            ) from None
+        self.version = find_version(self._program)
+
+    def start_command(self, hosts: Sequence[Host] | None, ranks: int) -> list[str]:
+        flags = [*self._binding, *self._options]
+        if self.version and self.version[0] >= 5 and "--with-ft" not in flags:
+            flags += ["--with-ft", "ulfm"]  # the ranks that are left go on where one is lost
+        if hosts is not None:
+            listed = ",".join(f"{host.name}:{host.slots}" for host in hosts)
+            flags += ["--host" if self.version else "-hosts", listed]
+            if self.version:
+                flags += [word for name in mpiexec.forwarded(self.environment()) for word in ("-x", name)]
+        return [self._program, "-n", str(ranks), *flags]
+
+    def environment(self) -> dict[str, str]:
+        variables = {name: value for name, value in super().environment().items() if name not in mpiexec.HOSTFILES}
+        if AGENT in variables:  # another program than ssh
+            return variables
+        given = variables.get(mpiexec.SSH_ARGUMENTS, "")  # of several values ssh takes the first
+        return variables | {mpiexec.SSH_ARGUMENTS: f"{given} -o ConnectTimeout={CONNECT}".strip()}
+
+
+class Srun(Launcher):
+    """Starts ranks by srun in a Slurm job.  kind: of its PMI, pmix or pmi2.
+
+    is_native: whether PMIx is told to authenticate natively: where the PMIx of Slurm and the one of the MPI share no
+    other way.
+    """
+
+    def __init__(self, kind: str, is_native: bool = False) -> None:
+        super().__init__()
+        self._kind, self._is_native, self.name = kind, is_native, f"srun --mpi={kind}"
+
+    def start_command(self, hosts: Sequence[Host] | None, ranks: int) -> list[str]:
+        # Ranks leave together, each with its exit code; where one does so alone, the others get half a minute.
+        flags = [f"--mpi={self._kind}", "--kill-on-bad-exit=0", "--wait=30", "--cpu-bind=cores", "--overlap"]
+        if hosts is not None:
+            flags += [f"--nodelist={','.join(host.name for host in hosts)}", f"--nodes={len(hosts)}"]
+        return ["srun", *flags, f"--ntasks={ranks}"]
+
+    def environment(self) -> dict[str, str]:
+        native = {"PMIX_MCA_psec": "native"} if self._is_native else {}
+        return {**super().environment(), **native}
+
+
+class SlurmLauncher(Launcher):
+    """The first way that starts connected ranks on the nodes of a Slurm job: srun with PMIx or PMI2, or mpirun.
+
+    wanted: auto, srun, srun:pmix, srun:pmi2 or mpirun.
+    """
+
+    way = "srun"
+
+    def __init__(self, wanted: str = "auto") -> None:
+        super().__init__()
+        self._wanted = wanted
+        self._found: Launcher | None = None
+
+    def prepare(self, hosts: Sequence[Host] | None) -> None:
+        """Try the ways in turn.  Raises ConfigError with what each said where none works."""
+        trouble = []
+        for launcher in _slurm_launchers(self._wanted):
+            ranks = count_ranks(hosts or ())
+            command = [*launcher.start_command(hosts, ranks), sys.executable, "-c", COUNT_RANKS, str(ranks)]
+            problem = _try(command, launcher.environment())
+            if not problem:
+                self._found, self.name = launcher, launcher.name
+                launcher.added = self.added  # mpirun's command line names the variables for other hosts
+                return
+            trouble.append(f"{' '.join(command[:2])}: {problem}")
+        what = "; ".join(trouble) or "it must be auto, srun, srun:pmix, srun:pmi2 or mpirun, and be installed here"
+        raise ConfigError(f"no way to start connected ranks (--launcher {self._wanted}): {what}")
+
+    def start_command(self, hosts: Sequence[Host] | None, ranks: int) -> list[str]:
+        assert self._found, "prepare comes first"
+        return self._found.start_command(hosts, ranks)
+
+    def environment(self) -> dict[str, str]:
+        assert self._found, "prepare comes first"
+        return self._found.environment()
+
+
+def find_version(program: str) -> tuple[int, ...]:
+    """(5, 0, 11) of Open MPI's mpirun; () of another's."""
+    try:
+        done = subprocess.run(
+            [program, "--version"], env=mpiexec.environment(), capture_output=True, text=True, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    found = re.search(r"Open MPI\D*(\d+)\.(\d+)\.(\d+)", done.stdout)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def explain_no_start() -> str:
+    """Why mpirun may have started no rank, in one line; '' where that is not known."""
+    folder = os.environ.get("TMPDIR", "/tmp")
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(4096))
+    except OSError as error:
+        return (
+            f"mpirun cannot write its temporary files to {folder} ({error.strerror}); make room there, or name another "
+            "folder with TMPDIR"
+        )
+    return ""
+
+
+def remove_folder_of(mpirun: int) -> None:
+    """Remove the folder that a killed mpirun of Open MPI has left: one with the same process number would be refused.
+
+    mpirun: its process number.
+    """
+    with contextlib.suppress(OSError):  # there may be no folder for temporary files that can be written
+        shutil.rmtree(Path(tempfile.gettempdir(), f"ompi.{mpirun}"), ignore_errors=True)
+
+
+def list_pmi() -> list[str]:
+    """The kinds of PMI that srun offers, the preferred one first; [] where there is no srun."""
+    try:
+        listed = subprocess.run(["srun", "--mpi=list"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    except OSError:
+        return []
+    known = listed.stdout + listed.stderr  # older versions of Slurm print it on standard error
+    return [kind for kind in ("pmix", "pmi2") if kind in known]
+
+
+def _slurm_launchers(wanted: str) -> list[Launcher]:
+    launchers: list[Launcher] = []
+    for kind in list_pmi():
+        if wanted in ("auto", "srun", f"srun:{kind}"):
+            launchers += [Srun(kind), Srun(kind, is_native=True)] if kind == "pmix" else [Srun(kind)]
+    if wanted in ("auto", "mpirun") and mpiexec.find():
+        # Open MPI 4 and MPICH know no qualifiers.
+        bindings = (["--bind-to", "core:overload-allowed:if-supported"], ["--bind-to", "core"])
+        launchers += [Mpirun(binding) for binding in bindings]
+    return launchers
+
+
+def _try(command: Sequence[str], environment: dict[str, str]) -> str:
+    """Why a command fails, '' if it does not."""
+    try:
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TRIAL
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    return " ".join(lines[-3:]) or f"code {done.returncode}" if done.returncode else ""

@@ -1,0 +1,155 @@
+"""Where the log records of a rank go: standard error as text or JSON, and the run's log.txt."""
+
+import contextlib
+import functools
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mpies.comm import Communicator
+from mpies.core.text import escape
+from mpies.report.progress import Progress, describe_generation, format_entry, is_json_wanted
+from mpies.runs.metrics import Row
+from mpies.runs.trackers.services import THREADS
+
+_run_of_thread: dict[int, Path] = {}  # the log.txt of the run that a thread trains
+
+
+class StandardErrorHandler(logging.Handler):
+    """Log records on standard error, wherever that leads at the moment: above a live bar while there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):  # nobody may read it any more
+            print(escape(self.format(record)), file=sys.stderr, flush=True)
+
+
+def is_wanted(comm: Communicator, record: logging.LogRecord) -> bool:
+    """Whether to log the record: INFO from rank 0, WARNING from all.  Notes the rank in the record.
+
+    What the package of a tracker logs in the tracker's thread is left out: where it fails, mpies warns once.
+
+    comm: of this rank, whose number may change when another is lost.
+    """
+    record.rank = comm.rank
+    if (record.threadName or "").startswith(THREADS) and not record.name.startswith("mpies."):
+        return False
+    return record.levelno >= (logging.INFO if comm.is_root else logging.WARNING)
+
+
+class LogFile(logging.Handler):
+    """A run's log.txt, which all ranks append to.  What cannot be written is left out: a rank may not see the disk."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s rank %(rank)d: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError), open(self.path, "a", encoding="utf-8") as file:
+            file.write(escape(self.format(record)) + "\n")
+
+
+@contextlib.contextmanager
+def log_to(comm: Communicator, handler: logging.Handler) -> Iterator[None]:
+    """In the `with` block the root logger has this handler, too.  comm: of this rank."""
+    handler.addFilter(functools.partial(is_wanted, comm))
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+@contextlib.contextmanager
+def log_run_to(comm: Communicator, log_file: LogFile) -> Iterator[None]:
+    """`log_to` for the run that this thread trains.  What threads log that train other runs is left out."""
+    this, path = threading.get_ident(), log_file.path
+    before = _run_of_thread.get(this)
+    _run_of_thread[this] = path
+    log_file.addFilter(lambda record: _run_of_thread.get(record.thread or this, path) == path)
+    try:
+        with log_to(comm, log_file):
+            yield
+    finally:
+        if before:
+            _run_of_thread[this] = before
+        else:
+            del _run_of_thread[this]
+
+
+@contextlib.contextmanager
+def output_may_fail() -> Iterator[None]:
+    """In the `with` block it is no error that standard output cannot be written; from then on it leads nowhere.
+
+    Nobody may read it any more, or its disk may be full.
+    """
+    try:
+        yield
+    except OSError:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+class LoggedProgress(Progress):
+    """Shows generations on a Progress and appends a line of each to a LogFile."""
+
+    def __init__(self, progress: Progress, log_file: LogFile) -> None:
+        self._progress, self._log_file = progress, log_file
+
+    def show(self, row: Row) -> None:
+        with output_may_fail():
+            self._progress.show(row)
+        self._append(describe_generation(row, with_spread=True))
+
+    def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
+        with output_may_fail():
+            self._progress.show_outcome(message, values)
+        self._append(message)
+
+    def close(self) -> None:
+        self._progress.close()
+
+    def _append(self, message: str) -> None:
+        self._log_file.emit(logging.makeLogRecord({"levelname": "INFO", "msg": message, "rank": 0}))
+
+
+class JsonFormatter(logging.Formatter):
+    """Log records as JSON objects like those of JsonProgress, with the rank's number.  comm: of this rank."""
+
+    def __init__(self, comm: Communicator) -> None:
+        super().__init__()
+        self._comm = comm
+
+    def format(self, record: logging.LogRecord) -> str:
+        return format_entry(record.levelname, super().format(record), {"rank": self._comm.rank})
+
+
+def use_json_if_wanted(comm: Communicator) -> None:
+    """Where JSON is wanted, make the root logger's handlers write it.  comm: of this rank."""
+    if is_json_wanted():
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(JsonFormatter(comm))
+
+
+def print_error(message: str, error: Exception | None = None) -> None:
+    """Print on standard error why this process ends.  error: a user's mistake; a line of JSON names its class."""
+    message, values = escape(message), {"error": type(error).__name__} if error else {}
+    line = format_entry("ERROR", message, values) if is_json_wanted() else f"mpies: {message}"
+    with contextlib.suppress(OSError):  # its disk may be full, and the caller still has all ranks to end
+        print(line + "\n", end="", file=sys.stderr, flush=True)  # in one piece: what mpirun prints must not follow it
+
+
+def report(severity: str, message: str, run: Path | None) -> None:
+    """Print what a supervisor has to say on standard error, and append it to the log.txt of a run that is there."""
+    message = escape(message)
+    line = format_entry(severity, message, {}) if is_json_wanted() else f"{severity} supervisor: {message}"
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+    if run and run.is_dir():
+        moment = logging.Formatter().formatTime(logging.makeLogRecord({}))
+        with contextlib.suppress(OSError), open(run / "log.txt", "a", encoding="utf-8") as file:
+            file.write(f"{moment} {severity} supervisor: {message}\n")

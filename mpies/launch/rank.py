@@ -1,0 +1,124 @@
+"""One rank of a job: from the command line into the training loop, and out again with the right exit code."""
+
+import functools
+import logging
+import os
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from mpies.comm import RANKS, Communicator, connect
+from mpies.comm.together import CollectiveError
+from mpies.config.loading import load_config
+from mpies.core.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR, ConfigError, RunLocked, UserError
+from mpies.core.interrupt import is_interrupt
+from mpies.core.text import printable
+from mpies.launch.answers import JOB
+from mpies.launch.logs import StandardErrorHandler, is_wanted, print_error, use_json_if_wanted
+from mpies.report.phases import process_age
+from mpies.report.progress import make_progress
+from mpies.runs.files import default_out
+from mpies.training.control import Signals
+from mpies.training.session import RunRequest, train_run
+
+ROOT_FIRST = 3.0  # seconds that a rank with a user's mistake waits: rank 0 mostly has the same one, and ends all ranks
+
+
+def end_with_parent() -> None:
+    """End this process soon after its parent ends: a rank without mpirun must not write on."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.25)
+        os._exit(FAILED)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def train_on_this_rank(
+    path: str, out: str | None, resume: str, overrides: Sequence[str], seeds: Iterable[int] | None = None
+) -> int:
+    """Train the config at `path`; with `seeds`, one run after the other.  Returns the exit code.
+
+    All ranks call this.  out: the run directory, None for the default.  resume: as for open_run.
+    """
+
+    def train(comm: Communicator) -> int:
+        began, signals = time.monotonic() - process_age(), Signals()
+        use_json_if_wanted(comm)
+        base = Path(out) if out else default_out(path, overrides)
+
+        def train_one(folder: Path, overrides: Sequence[str]) -> int:
+            request = RunRequest(lambda: load_config(path, overrides), folder, base, resume)
+            ending = train_run(comm, request, signals, make_progress(), began)
+            if ending.reason == "failures" and JOB in os.environ:
+                return FAILED_FOR_GOOD
+            code = {"signal": REQUEUE, "failures": FAILED}.get(ending.reason, FINISHED)
+            return FAILED if ending.problem else code
+
+        if seeds is None:
+            code = train_one(base, overrides)
+            signals.close()
+            return comm.finalize(code)
+        for seed in seeds:
+            code = train_one(Path(f"{base}-seed-{seed}"), [*overrides, f"seed={seed}"])
+            began = time.monotonic()
+            if comm.first_error("this seed's run was not finished" if code else ""):
+                break
+            comm.free()
+        signals.close()
+        return comm.finalize(code)
+
+    return run_on_this_rank(train)
+
+
+def run_on_this_rank(work: Callable[[Communicator], int]) -> int:
+    """Do work(comm), this rank's part of a job.  Returns its exit code, or the one of how it failed.
+
+    Raises KeyboardInterrupt where Ctrl-C ends the work of a single rank.
+    """
+    try:
+        comm = connect()
+    except ConfigError as error:  # no rank knows of the others; the first one speaks
+        if all(os.environ.get(name, "0") == "0" for name in RANKS):
+            print_error(printable(str(error)), error)
+        else:
+            time.sleep(ROOT_FIRST)  # mpirun ends all ranks as soon as one ends, the first one too
+        return USER_ERROR
+    if comm.size > 1:
+        end_with_parent()
+    set_up_logging(comm)
+    code = FAILED
+    try:
+        return work(comm)
+    except CollectiveError as error:
+        if comm.is_root:
+            print_error(printable(str(error)), error.mistake)
+        return comm.finalize(USER_ERROR)
+    except RunLocked as error:
+        print_error(printable(f"{error}; this job ends"), error)
+    except UserError as error:
+        if not comm.is_root:
+            time.sleep(ROOT_FIRST)
+        print_error(printable(str(error)), error)
+        code = USER_ERROR
+    except MemoryError as error:
+        print_error(f"rank {comm.rank} on {socket.gethostname()}: there is not enough memory ({printable(str(error))})")
+    except BaseException as error:
+        if comm.size == 1 and is_interrupt(error):
+            raise
+        print_error(f"rank {comm.rank} on {socket.gethostname()} failed:\n{traceback.format_exc()}")
+    comm.abort(code)  # the other ranks would wait for ever
+    return code
+
+
+def set_up_logging(comm: Communicator) -> None:
+    """Log to standard error: INFO from rank 0, WARNING from all.  A rank's number may change when another is lost."""
+    wording = "%(levelname)s rank %(rank)d: %(message)s"
+    logging.basicConfig(level=logging.INFO, format=wording, handlers=[StandardErrorHandler()])
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(functools.partial(is_wanted, comm))

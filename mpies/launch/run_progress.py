@@ -1,0 +1,152 @@
+"""How far the runs of a job have come, told from their directories, and whether more ranks are worth a restart."""
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mpies.config.schema import StopSection
+from mpies.runs.lock import LOCK_FILE
+from mpies.runs.metrics import parse_count, read_metrics
+
+RECENT = 5  # generations whose mean length counts
+WORTH = 2  # a restart must save this many times what it costs
+
+
+class RunProgress:
+    """The runs that a job writes, seen from outside; what is not there yet is no progress.
+
+    list_runs: tells their directories.  runs: these, as of the last `refresh`.
+    job: how the names begin that its ranks have in the locks of runs; others may train trials of the same sweep.
+    """
+
+    def __init__(self, list_runs: Callable[[], Iterable[Path]], job: str = "") -> None:
+        self._list_runs, self._job = list_runs, job
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take note of runs that are new: the sampler of a sweep may have proposed some."""
+        self.runs = list(self._list_runs())
+
+    def length(self) -> int:
+        """Bytes of all metrics.csv; it grows with each generation."""
+        return sum(_size_and_time(run / "metrics.csv")[0] for run in self.runs)
+
+    def generations(self) -> int:
+        """Generations on record, of all runs: they may follow one another."""
+        return sum(map(newest_generation, self.runs))
+
+    def finished(self) -> dict[Path, tuple[int, int]]:
+        """The runs with a finished.yaml, each with the inode and the time of that file, to tell it from a later one."""
+        found = {}
+        for run in self.runs:
+            with contextlib.suppress(OSError):
+                status = (run / "finished.yaml").stat()
+                found[run] = (status.st_ino, status.st_mtime_ns)
+        return found
+
+    def is_finished_since(self, before: dict[Path, tuple[int, int]]) -> bool:
+        """Whether all runs have finished since `finished` returned `before`."""
+        now = self.finished()
+        return all(run in now and now[run] != before.get(run) for run in self.runs)
+
+    def writer(self) -> str:
+        """The token of the newest lock of a run that a rank of the job holds, or held last; '' without one."""
+        newest, token = 0.0, ""
+        for run in self.runs:
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                file = run / LOCK_FILE
+                if (moment := file.stat().st_mtime) > newest:
+                    owner = json.loads(file.read_text())
+                    if str(owner["job"]).startswith(self._job):
+                        newest, token = moment, str(owner["token"])
+        return token
+
+    def current(self) -> Path | None:
+        """The run that is being written, or was last; None before the first generation."""
+        return self._newest()[1]
+
+    def written_at(self) -> float:
+        """When the newest generation came on record, as time.time(); 0 before the first."""
+        return self._newest()[0]
+
+    def _newest(self) -> tuple[float, Path | None]:
+        """When the newest generation came on record, and of which run; 0 and None before the first."""
+        newest: tuple[float, Path | None] = 0.0, None
+        for run in self.runs:
+            size, moment = _size_and_time(run / "metrics.csv")
+            if size and (newest[1] is None or moment > newest[0]):
+                newest = moment, run
+        return newest
+
+
+def _size_and_time(path: Path) -> tuple[int, float]:
+    """Bytes of a file, and the time.time() at which it was written; 0 and 0 where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return 0, 0.0
+    return status.st_size, status.st_mtime
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a run is.  generation: the newest.  seconds: of a generation, lately.  left: generations at most."""
+
+    generation: int
+    seconds: float
+    left: float
+
+
+def recent_rows(run: Path) -> list[dict[str, str]]:
+    """The newest rows of metrics.csv, of which `pace_of` tells the Pace, since a rank 0 last began to write the run."""
+    rows = read_metrics(run)
+    return [row for row in rows[-RECENT - 1 :] if row.get("starts") == rows[-1].get("starts")]
+
+
+def recent_pace(run: Path, stop: StopSection) -> tuple[Pace, int] | None:
+    """The Pace of a run, and on how many ranks; None before two generations since a rank 0 last began to write it."""
+    rows = recent_rows(run)
+    pace = pace_of(rows, stop)
+    return None if pace is None else (pace, max(1, parse_count(rows[-1]["ranks"])))
+
+
+def pace_of(rows: Sequence[Mapping[str, Any]], stop: StopSection) -> Pace | None:
+    """The Pace of rows of metrics.csv; None of fewer than two, and where a cell is damaged."""
+    rows = rows[-RECENT - 1 :]
+    if len(rows) < 2:
+        return None
+    first, last = rows[0], rows[-1]
+    try:
+        count = int(last["generation"]) - int(first["generation"])
+        seconds = (float(last["seconds"]) - float(first["seconds"])) / count
+        steps = (float(last["steps"]) - float(first["steps"])) / count
+    except (ValueError, ZeroDivisionError):
+        return None
+    left = [float(stop.generations - int(last["generation"]))]
+    if stop.seconds is not None:
+        left.append((stop.seconds - float(last["seconds"])) / max(seconds, 1e-9))
+    if stop.steps is not None:
+        left.append((stop.steps - float(last["steps"])) / max(steps, 1))
+    return Pace(int(last["generation"]), seconds, max(0.0, min(left)))
+
+
+def growth_pays(pace: Pace, ranks: int, more: int, start_up: float, grace: float) -> bool:
+    """Whether to start again on `more` ranks than `ranks`.
+
+    It saves the generations that are left a share 1 - ranks/more of their time.  It costs the start-up (seconds) and,
+    where a generation is longer than stop.grace (seconds), the play of that time, which is begun and thrown away.
+    """
+    saved = pace.left * pace.seconds * (1 - ranks / more)
+    cost = start_up + (grace if pace.seconds > grace else 0.0)
+    return math.isfinite(saved) and saved > WORTH * cost
+
+
+def newest_generation(run: Path | None) -> int:
+    """The newest generation on record; 0 without one."""
+    rows: Sequence[dict[str, str]] = read_metrics(run) if run else []
+    return int(rows[-1]["generation"]) if rows else 0

@@ -1,0 +1,388 @@
+"""A model of scaling: the predicted length of a generation, its efficiency and its price on any number of ranks.
+
+Symbols: P ranks on nodes of c, d parameters, n episodes a generation, T seconds an episode and CV its coefficient
+of variation.  Collectives go along a tree of ceil(log2 P) levels.
+"""
+
+import contextlib
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, ValidationError
+
+from mpies.config.loading import load_config, read_yaml
+from mpies.config.messages import explain
+from mpies.config.schema import Config
+from mpies.core.errors import ConfigError
+from mpies.core.paths import absolute
+from mpies.launch.schedule import Schedule, completion_times
+from mpies.report.figures import plain_text
+from mpies.rollouts.batch import rollout_record
+from mpies.solvers.options import Count, Flag, NonNegative, Options, Positive, Text, WholeNumber
+from mpies.solvers.sampling.noise import LINE
+from mpies.training.task import Task
+
+MOST_RANKS = MOST_EPISODES = 1_000_000  # that a prediction takes; the time that it needs grows with them
+FEWEST, MOST = 4, 32  # bounds on the number of generations that a prediction averages
+EPISODES = 20_000  # within these bounds, as many generations as have this many episodes
+SHARES, NEARLY = (0.25, 0.5, 1.0), 0.98  # of overlap that are tried; a share is enough with this part of the best
+WARM_UP = 3  # where generations overlap, more of them before and after those that are averaged
+
+
+class Collective(Options):
+    """A collective operation: seconds = levels of the tree * latency + bytes / bandwidth."""
+
+    latency: NonNegative = Field(2e-6, description="seconds per level of the tree")
+    bandwidth: Positive = Field(12.5e9, description="bytes per second")
+
+    def seconds(self, size: float, ranks: int) -> float:
+        """Seconds of an operation on `size` bytes among `ranks` ranks."""
+        return math.ceil(math.log2(ranks)) * self.latency + size / self.bandwidth if ranks > 1 else 0.0
+
+
+class Machine(Options):
+    """The constants of a machine; the defaults are those of a cluster with a fast network, assumed, not measured."""
+
+    cores: Count = Field(36, description="ranks of a node")
+    core_streaming: Positive = Field(5.7e9, description="bytes of noise per second that one rank alone sums")
+    node_streaming: Positive = Field(100e9, description="likewise all ranks of a node together")
+    broadcast: Collective = Field(Collective(), description="the proposal, from rank 0 to all")
+    allgather: Collective = Field(Collective(), description="the results, from all to all")
+    gather: Collective = Field(Collective(), description="the blocks of the update, from all to rank 0")
+    generation: NonNegative = Field(0.0, description="seconds of a generation that depend on nothing else")
+    episode: NonNegative = Field(0.0, description="seconds per episode of a generation that every rank spends")
+    parameter: NonNegative = Field(0.0, description="seconds per parameter that rank 0 spends alone")
+
+
+class Workload(Options):
+    """The episodes of a task."""
+
+    name: Text = Field("a task", description="name of the task, for display")
+    environment: Text = Field("", description="its environment")
+    parameters: Count = Field(description="d")
+    rows: Count = Field(description="noise rows of a generation; half its members for antithetic pairs")
+    episodes: Count = Field(description="n, episodes of a generation")
+    seconds: Positive = Field(description="T, seconds of an episode on one rank that does nothing else")
+    variation: NonNegative = Field(0.5, description="CV of the seconds of an episode")
+    longest: Positive | None = Field(None, description="seconds of the longest episode that there can be")
+    step: Positive | None = Field(None, description="seconds of a step")
+    players: Count | None = Field(None, description="ranks of a node that play at most; None for all")
+    overlaps: Flag = Field(True, description="whether generations may overlap; not every solver allows it")
+    slots: Count = Field(1, description="episodes side by side on a rank")
+    smallest: Count = Field(1, description="fewest episodes that a rank takes at a time")
+    largest: Count = Field(1, description="most episodes that a rank takes at a time")
+    low_water: WholeNumber = Field(
+        0, description="a rank takes more episodes once no more than this number is in flight"
+    )
+    divisor: Count = Field(
+        1, description="a rank takes its fair share of the remaining episodes divided by this at a time"
+    )
+
+    def draw(self, seed: int, generation: int) -> npt.NDArray[np.float64]:
+        """Seconds (n,) of the episodes of a generation: log-normal, cut off at `longest`."""
+        spread = math.sqrt(math.log1p(self.variation**2))
+        random = np.random.default_rng([seed, generation])
+        drawn = self.seconds * np.exp(random.normal(-(spread**2) / 2, spread, self.episodes))
+        return np.minimum(drawn, self.longest or math.inf)
+
+    def at_longest(self) -> "Workload":
+        """The same with all episodes as long as they can be."""
+        return self.model_copy(update={"seconds": self.longest or self.seconds, "variation": 0.0})
+
+    def of_config(self, config: Config) -> "Workload":
+        """The same episodes in generations of a config's size."""
+        length = self.seconds / self.step if self.step else 1.0
+        return self.model_copy(update=size_of_generation(config, self.parameters, length))
+
+
+def size_of_generation(config: Config, dimension: int, length: float) -> dict[str, Any]:
+    """Keys of a Workload that a config decides: a generation has all populations that its solver asks for.
+
+    dimension: d.  length: mean steps of an episode.
+    """
+    solver, environment = config.solver, config.environment
+    episodes = solver.count_episodes(dimension, length)
+    populations = episodes // (solver.members(dimension) * solver.episodes)
+    return {
+        "rows": max(1, solver.noise_rows(dimension) * populations),
+        "episodes": episodes,
+        "players": environment.instances if environment.instances_per == "node" else None,
+        "overlaps": solver.overlaps,
+    }
+
+
+def longest_episode(config: Config) -> int | None:
+    """Steps of the longest episode that there can be; None where it is not known."""
+    section = config.environment
+    if section.function is not None:
+        return 1
+    from gymnasium import registry
+
+    spec = registry.get(section.id)
+    return section.max_steps or (spec.max_episode_steps if spec else None)
+
+
+class Constants(Options):
+    """What `mpies bench` measures and `mpies simulate` reads."""
+
+    machine: Machine = Field(Machine(), description="the machine")
+    task: Workload | None = Field(None, description="the task, where bench was given a config")
+    measured: dict[str, Any] = Field({}, description="when, where and on how many ranks, for display")
+
+
+def read_constants(path: str | Path) -> Constants:
+    """The Constants in a file that `mpies bench` wrote.  Raises ConfigError."""
+    values = read_yaml(path)
+    try:
+        return Constants.model_validate(values)
+    except ValidationError as error:
+        problem = explain(error, str(path), (), Constants)
+        raise ConfigError(f"{problem}; such a file is written by mpies bench --out FILE") from None
+
+
+def parse_workload(text: str) -> Workload:
+    """The Workload of "d,n,T,CV" or "d,n,T,CV,LONGEST".  Raises ConfigError."""
+    try:
+        d, n, seconds, variation, *longest = [float(part) for part in text.split(",")]
+        if len(longest) > 1:
+            raise ValueError
+        workload = Workload(
+            name=text,
+            parameters=d,
+            rows=max(1, n // 2),
+            episodes=n,
+            seconds=seconds,
+            variation=variation,
+            longest=longest[0] if longest else None,
+        )
+    except (ValueError, ValidationError):
+        raise ConfigError(
+            f"{text!r} is not a task: give the path of a config, or PARAMETERS,EPISODES,SECONDS,VARIATION[,LONGEST] "
+            "such as 166673,10000,1,0.5,2"
+        ) from None
+    if workload.episodes > MOST_EPISODES:
+        raise ConfigError(f"{text!r}: a generation may have at most {MOST_EPISODES:,} episodes here; give fewer")
+    return workload
+
+
+def find_workload(task: str, overrides: Sequence[str], constants: Constants) -> Workload:
+    """The Workload of a config, with its episodes as `mpies bench` measured them, or of numbers.
+
+    task: the path of a config, or a text such as "166673,10000,1,0.5".
+    Raises ConfigError where the episodes of the config's environment were not measured, and for overrides of numbers.
+    """
+    if "," in task and not Path(task).exists():
+        if overrides:
+            raise ConfigError(f"{overrides[0]!r} is for a config, but the task is the numbers {task}; leave it out")
+        return parse_workload(task)
+    return fit_workload(load_config(task, overrides), task, constants)
+
+
+def fit_workload(config: Config, path: str, constants: Constants, task: Task | None = None) -> Workload:
+    """The Workload of a config, with its episodes as `mpies bench` measured them.
+
+    path: of the config, for messages.  task: the config's, where there is one already.
+    Raises ConfigError where the episodes of the config's environment were not measured.
+    """
+    cure = f"measure it with mpies bench {shlex.quote(path)} --out FILE"
+    if constants.task is None:
+        raise ConfigError(f"{path}: the duration of its episodes is unknown; {cure}, and give --constants FILE")
+    if constants.task.environment != config.environment.id:
+        raise ConfigError(
+            f"{path}: its environment is {config.environment.id}, but the constants are for "
+            f"{constants.task.environment}; {cure}"
+        )
+    if task is None:
+        with contextlib.closing(Task(config)) as task:
+            return fit_workload(config, path, constants, task)
+    name = f"{Path(path).stem} ({config.environment.id})"
+    known, limit = constants.task, longest_episode(config)
+    longest = limit * known.step if limit and known.step else known.longest  # with this config's time limit
+    update = {"name": name, "parameters": task.dimension, "longest": longest}
+    return known.model_copy(update=update).of_config(config)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The prediction for a number of ranks.
+
+    seconds: of a generation.  efficiency: the share of the ranks' time that they spend playing.
+    phases: the name of each part of a generation to its seconds; where generations overlap, the parts add up to more
+    than `seconds`.
+    overlap: as the config's key.
+    """
+
+    ranks: int
+    seconds: float
+    efficiency: float
+    phases: dict[str, float]
+    overlap: float = 0.0
+
+
+def update_phases(machine: Machine, workload: Workload, ranks: int) -> dict[str, float]:
+    """Seconds between the last result of a generation and the next proposal on every rank, by phase.
+
+    With L = ceil(log2 P), latency a and seconds per byte b: results travel in L a + 32 n b; the update reads n/2 rows
+    of max(4 d / P, 64) bytes at min(s1, B/c), s1 being the streaming rate of a core and B that of a node; the blocks
+    are gathered in L a + 4 d b and the proposal is broadcast in L a + 4 d b.
+    """
+    size = 4 * workload.parameters
+    busy = min(ranks, machine.cores)
+    streaming = min(machine.core_streaming, machine.node_streaming / busy)
+    return {
+        "results": machine.allgather.seconds(rollout_record().itemsize * workload.episodes, ranks),
+        "weights": machine.episode * workload.episodes,
+        "moments": workload.rows * max(size / ranks, 4 * LINE) / streaming,
+        "blocks": machine.gather.seconds(size, ranks),
+        "step": machine.generation + machine.parameter * workload.parameters,
+        "proposal": machine.broadcast.seconds(size, ranks),
+    }
+
+
+def predict(
+    machine: Machine, workload: Workload, ranks: int, overlap: float = 0.0, static: bool = False, seed: int = 1
+) -> Prediction:
+    """The Prediction for a number of ranks, from a simulation with episodes drawn from `seed`.
+
+    overlap: as the config's key.
+    static: each rank has an equal share of the episodes instead of taking them from a counter.
+    """
+    phases = update_phases(machine, workload, ranks)
+    full, rest = divmod(ranks, machine.cores)
+    players = min(machine.cores, workload.players or machine.cores)
+    nodes = [players] * full + [min(players, rest)] * (rest > 0)
+    around = WARM_UP if overlap else 0
+    count = min(max(FEWEST, EPISODES // workload.episodes), MOST)
+    drawn = [workload.draw(seed, generation) for generation in range(around + count + around)]
+    # Writing a member reads its noise row and the mean, and writes as many bytes as each of them has.
+    member = 3 * 4 * workload.parameters / machine.core_streaming
+    schedule = Schedule(
+        workload.slots, workload.smallest, workload.largest, workload.low_water, workload.divisor, static
+    )
+    ends = completion_times(
+        [(times + member).tolist() for times in drawn],
+        nodes,
+        schedule,
+        sum(phases.values()),
+        overlap,
+        phases["weights"] + phases["moments"],
+    )
+    averaged = slice(around, around + count)
+    seconds = (ends[averaged][-1] - (ends[around - 1] if around else 0.0)) / count
+    played = sum(float(times.sum()) for times in drawn[averaged]) / count
+    # Where generations overlap, episodes at either end of what is averaged can make it more than 1.
+    efficiency = min(1.0, played / (ranks * seconds))
+    waiting = max(0.0, seconds - sum(phases.values()) - played / ranks)
+    return Prediction(ranks, seconds, efficiency, {"playing": played / ranks, "waiting": waiting, **phases}, overlap)
+
+
+def predict_pairs(machine: Machine, workload: Workload, ranks: Sequence[int]) -> list[tuple[Prediction, Prediction]]:
+    """For each number of ranks, the predictions without overlap and with the recommended share of it.
+
+    A smaller share costs fewer samples.  The smallest is recommended that is nearly as efficient as any; it is 0 where
+    generations must not overlap.
+    """
+    pairs = []
+    for count in ranks:
+        by_share = [predict(machine, workload, count, share) for share in (SHARES if workload.overlaps else (0.0,))]
+        enough = NEARLY * max(prediction.efficiency for prediction in by_share)
+        recommended = next(prediction for prediction in by_share if prediction.efficiency >= enough)
+        pairs.append((predict(machine, workload, count), recommended))
+    return pairs
+
+
+def parse_ranks(text: str) -> list[int]:
+    """The numbers of ranks of "1,2,36", or of "1..10000" the ends and the powers of two between them.
+
+    Raises ConfigError.
+    """
+    try:
+        if ".." in text:
+            first, last = (int(part) for part in text.split(".."))
+            powers = [2**power for power in range(last.bit_length()) if first < 2**power < last]
+            counts = sorted({first, *powers, last}) if first <= last else []
+        else:
+            counts = [int(part) for part in text.split(",")]
+        if counts[0] < 1 or min(counts) < 1:
+            raise ValueError
+    except (ValueError, IndexError):
+        raise ConfigError(f"--ranks must be like 1,2,36 or 1..10000, but is {text!r}") from None
+    if max(counts) > MOST_RANKS:
+        raise ConfigError(f"--ranks must be at most {MOST_RANKS:,}, but is {text!r}")
+    return counts
+
+
+def describe(
+    workload: Workload, pairs: Sequence[tuple[Prediction, Prediction]], generations: int, price: float | None
+) -> str:
+    """The predictions as a table.
+
+    pairs: as of `predict_pairs`.
+    price: of a core hour; None shows core hours.
+    """
+    longest = f", at most {workload.longest:g} s" if workload.longest else ""
+    unit = f"{'core hours' if price is None else 'cost'}/{generations}"
+    width = max(14, len(unit))
+    whole = 24 + width
+    lines = [
+        f"{workload.name}: {workload.parameters:,} parameters, {workload.episodes:,} episodes of "
+        f"{workload.seconds:.3g} s a generation (CV {workload.variation:.2f}{longest})",
+        "",
+        f"{'':>7}  {'without overlap':^{whole}}  {'with the overlap in the last column':^{whole}}",
+        f"{'ranks':>7}" + 2 * f"  {'s/generation':>12} {'efficiency':>10} {unit:>{width}}" + "  overlap",
+    ]
+    for pair in pairs:
+        cells = [
+            f"  {prediction.seconds:>12.4g} {prediction.efficiency:>10.3f} "
+            f"{_cost(prediction, generations, price):>{width},.4g}"
+            for prediction in pair
+        ]
+        lines.append(f"{pair[0].ranks:>7,}" + "".join(cells) + f"  {pair[1].overlap:>7g}")
+    last = pairs[-1][0]
+    phases = sorted(last.phases.items(), key=lambda phase: -phase[1])
+    lines.append("")
+    lines.append(f"A generation on {last.ranks:,} ranks: " + ", ".join(f"{name} {_time(s)}" for name, s in phases if s))
+    return "\n".join(lines)
+
+
+def _cost(prediction: Prediction, generations: int, price: float | None) -> float:
+    """Core hours of these generations, or what they cost."""
+    return prediction.ranks * prediction.seconds * generations / 3600 * (1 if price is None else price)
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("s", 1), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def draw_plot(path: str | Path, workload: Workload, pairs: Sequence[tuple[Prediction, Prediction]]) -> None:
+    """Write a picture of efficiency against ranks.  pairs: as of `predict_pairs`.
+
+    Raises ConfigError without matplotlib, and where the file cannot be written or is of an unknown kind.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError('--plot needs a package that is not installed: pip install "mpies[plots]"') from None
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    ranks = [pair[0].ranks for pair in pairs]
+    for place, label in enumerate(("without overlap", "with overlap")):
+        axes.plot(ranks, [pair[place].efficiency for pair in pairs], marker="o", label=label)
+    axes.set(xscale="log", ylim=(0, 1.05), xlabel="ranks", ylabel="share of time spent playing")
+    axes.set_title(plain_text(workload.name))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    try:
+        figure.savefig(absolute(path), dpi=120)
+    except (OSError, ValueError) as error:  # ValueError: a format that matplotlib does not write
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"--plot {path}: cannot be written ({reason}); give another file") from None

@@ -1,0 +1,75 @@
+"""A Job as a batch script of Slurm."""
+
+import math
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from mpies.core.errors import ConfigError
+from mpies.launch.submit import GRACE, Echo, Job, describe, repository_file, submit, write_file
+
+EARLY = 60  # seconds by which Slurm may send its signal too early
+
+
+def batch_script(job: Job, library: str, environment: str) -> str:
+    """The text of a batch script.
+
+    library: the shell functions of slurm/train.sh.  environment: folder of the virtual environment.
+    """
+    days, hours, minutes = job.seconds // 86400, job.seconds // 3600 % 24, job.seconds // 60 % 60
+    options = {
+        "job-name": Path(job.out).name,
+        "nodes": job.nodes,
+        "ntasks-per-node": job.ranks_per_node,
+        "cpus-per-task": 1,
+        "mem": f"{math.ceil(job.memory / 2**20)}M",
+        "time": f"{days}-{hours:02}:{minutes:02}:{job.seconds % 60:02}",
+        "signal": f"B:USR1@{job.warning}",
+        "open-mode": "append",
+        "output": f"{job.out.replace('%', '%%')}-%j.out",
+        "account": job.account,
+        "partition": job.partition,
+    }
+    header = [f"#SBATCH --{name}={_quoted(str(value))}" for name, value in options.items() if value is not None]
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            f"# Made by mpies launch slurm for {job.config}; it may be changed and submitted again.",
+            *header,
+            "#SBATCH --requeue",
+            "#SBATCH --no-kill",
+            "set -uo pipefail",
+            f"MPIES_VENV=${{MPIES_VENV:-{shlex.quote(environment)}}}",
+            f"MPIES_RUN=${{MPIES_RUN:-{shlex.quote(job.out)}}}",
+            "",
+            library.rstrip("\n"),
+            "",
+            shlex.join([job.command, job.config, *job.options, *job.overrides]),
+            "",
+        ]
+    )
+
+
+def _quoted(value: str) -> str:
+    """A value as sbatch reads it in a script: between quotes, a backslash stands before a quote or a backslash."""
+    if re.fullmatch(r"[\w@%+=:,./-]*", value):
+        return value
+    return '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
+
+
+def launch(job: Job, is_wanted: bool, echo: Echo) -> int:
+    """Write a Job's batch script beside its run and, where that is wanted, submit it.  Returns the exit code.
+
+    Raises ConfigError where the signal before the time limit would come at once: the job would requeue itself for ever.
+    """
+    if job.seconds <= job.warning + EARLY:
+        raise ConfigError(
+            f"the time limit is {job.seconds} s, but the job is told to stop up to {job.warning + EARLY} s before its "
+            f"end (stop.grace and {GRACE + EARLY} s); give a longer --time, or lower stop.grace"
+        )
+    library = repository_file("slurm/train.sh").read_text()
+    script = Path(f"{job.out}.sbatch")
+    write_file(script, batch_script(job, library, sys.prefix))
+    echo(f"{script}: {describe(job)}; --time is {job.seconds / 3600:.1f} h, then it continues by itself")
+    return submit([["sbatch", str(script)]], is_wanted, echo)

@@ -1,0 +1,154 @@
+"""Write a run's best policy for other programs: as .npz, as a Python file that needs NumPy alone, as ONNX, or as a
+program of PyTorch.
+"""
+
+import base64
+import contextlib
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.core.errors import ConfigError
+from mpies.envs.base import Binary, Discrete
+from mpies.envs.tasks import shown_numbers
+from mpies.policies import Policy, exported
+from mpies.policies.composite import CompositeHead
+from mpies.policies.convolutional import Convolutional
+from mpies.policies.mlp import MLP
+from mpies.policies.onnx_graph import as_onnx
+from mpies.policies.outputs import Head
+from mpies.runs.files import write_atomically
+from mpies.runs.hdf5 import Arrays
+from mpies.runs.policy_file import PolicyFile, load_policy
+from mpies.training.task import Task
+
+ENDINGS = (".npz", ".py", ".onnx", ".pt2")
+
+
+def export_policy(path: str | Path, to: str | Path) -> str:
+    """Write the best policy of a run, or a policy file, to `to`, in the format of its ending.
+
+    Returns a description of what was exported.  Raises ConfigError or RunError.
+    """
+    to = Path(to)
+    if to.suffix not in ENDINGS:
+        raise ConfigError(f"--to must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}, but is {str(to)!r}")
+    saved = load_policy(path)
+    kind = saved.config.policy.kind
+    size = len(saved.arrays["parameters"])
+    about = f"{saved.config.environment.id}, generation {saved.generation}, {size} parameters"
+    if kind in exported.NETWORKS and to.suffix != ".pt2":
+        content = _by_numpy(saved, to.suffix, about)
+    elif kind == "torch" and to.suffix not in (".onnx", ".pt2"):
+        raise ConfigError(f"{saved.path}: policy.kind torch needs PyTorch; export it to .pt2 or .onnx")
+    elif kind in (*exported.NETWORKS, "torch"):
+        content = _by_torch(saved, to.suffix)
+    else:
+        raise ConfigError(
+            f"{saved.path}: policy.kind {kind} cannot be exported, since a function has no policy; the point that was "
+            "found is mpies.Policy.load(FILE).parameters"
+        )
+    try:
+        write_atomically(to, content)
+    except OSError as error:
+        raise ConfigError(f"{to}: cannot be written ({error.strerror}); give another --to") from None
+    return about
+
+
+def _by_numpy(saved: PolicyFile, ending: str, about: str) -> bytes:
+    """The content of an .npz, .py or .onnx file."""
+    with contextlib.closing(Task(saved.config, saved.constants)) as task:
+        policy = task.policy
+    assert policy
+    arrays = {"kind": np.array(saved.config.policy.kind)} | policy_arrays(policy, saved.arrays)
+    hide = saved.config.environment.hide
+    shown = shown_numbers(policy.interface.observation_size, hide)
+    if shown is not None:
+        arrays |= {"shown": shown, "observation_size": np.array(len(shown) + len(set(hide)))}
+    arrays["about"] = np.array(about)
+    if ending == ".onnx":
+        return as_onnx(exported.Policy(arrays), arrays)
+    return as_npz(arrays) if ending == ".npz" else as_python(arrays, about)
+
+
+def _by_torch(saved: PolicyFile, ending: str) -> bytes:
+    """The content of a .pt2 or .onnx file, written by PyTorch.  Raises ConfigError where it is not installed."""
+    try:
+        from mpies.policies.torch_program import as_program
+    except ImportError:
+        raise ConfigError(f'{ending} needs a package that is not installed: pip install "mpies[torch]"') from None
+    return as_program(saved, to_onnx=ending == ".onnx")
+
+
+def as_npz(arrays: Arrays) -> bytes:
+    """The arrays as the content of an .npz file."""
+    out = io.BytesIO()
+    named: dict[str, Any] = dict(arrays)  # the stub takes the names for options of its own
+    np.savez_compressed(out, **named)
+    return out.getvalue()
+
+
+def as_python(arrays: Arrays, about: str) -> bytes:
+    """mpies/policies/exported.py as the content of a Python file, with the arrays at its end."""
+    source = Path(exported.__file__).read_text()
+    data = base64.b85encode(as_npz(arrays)).decode()  # has neither quotes nor backslashes
+    lines = "".join(f'\n    "{data[start : start + 110]}"' for start in range(0, len(data), 110))
+    return f"# {about}\n{source}\n\nDATA = ({lines}\n)\n".encode()
+
+
+def policy_arrays(policy: Policy, saved: Arrays) -> Arrays:
+    """The arrays that exported.Policy takes, but for `kind` and `about`.  saved: those of the policy's file."""
+    options = policy.options
+    shapes = [(*block.shape, 0)[:2] for block in policy.blocks[: policy.network_blocks]]
+    arrays: Arrays = {
+        "parameters": saved["parameters"],
+        "shapes": np.array(shapes),
+        "observation_size": np.array(policy.interface.observation_size),
+        "observation_clip": np.array(options.observation_clip, np.float32),
+        **_head_arrays(policy.head),
+    }
+    if options.normalize_observations:
+        arrays["normalization"] = saved["normalization"]
+    if options.time_input is not None:
+        arrays["time_input"] = np.array(options.time_input, np.float64)
+    if isinstance(policy, MLP):
+        arrays |= {"activation": np.array(policy.options.activation), "bias": np.array(policy.options.bias)}
+    elif isinstance(policy, Convolutional):
+        arrays |= _image_arrays(policy, saved["parameters"])
+    return arrays
+
+
+def _head_arrays(head: Head | CompositeHead) -> Arrays:
+    """The name of each head, and what it needs besides, as exported.Policy has them."""
+    heads = head.heads if isinstance(head, CompositeHead) else [head]
+    names, arrays = [], {}
+    for number, part in enumerate(heads):
+        data: npt.ArrayLike
+        if isinstance(part.action, (Discrete, Binary)):
+            name, data = "choice" if isinstance(part.action, Discrete) else "signs", part.action.count
+        elif part.is_choice:
+            name, data = "bins", part.values
+        else:
+            name, data = part.options.output, np.stack([part.action.low, part.action.high])
+        names.append(name)
+        arrays[f"head_{number}"] = np.asarray(data)
+    return {"heads": np.array(names), "is_composite": np.array(isinstance(head, CompositeHead)), **arrays}
+
+
+def _image_arrays(policy: Convolutional, parameters: npt.NDArray[np.float32]) -> Arrays:
+    """The sizes of the layers, and the factors and offsets that normalise them.  parameters: (d,)."""
+    stack = exported.aligned_stack(1, policy.size)
+    stack[:] = parameters
+    network = policy.network(policy.views(stack)[: policy.network_blocks])
+    network.begin(0)
+    return {
+        "activation": np.array(policy.options.activation),
+        "convolutions": np.array(policy.options.convolutions),
+        "images": np.array(policy.images),
+        "patches": np.array(policy.patches),
+        "has_factors": np.array(policy.options.batch_normalization),
+        **{f"factors_{number}": state[0] for number, state in enumerate(network.states)},
+    }

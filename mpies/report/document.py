@@ -1,0 +1,255 @@
+"""A report of a run as one HTML file, as an appendix of a paper.  It opens from disk, without network and scripts.
+
+What was trained and on what, its curves, its evaluation, the other seeds, the video, and how to reproduce it.
+"""
+
+import base64
+import html
+import shlex
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpies.config.loading import as_yaml, resolved, validate_config
+from mpies.core.errors import ConfigError, RunError, UserError
+from mpies.report.curves import Curves, read_curves
+from mpies.report.facts import list_facts
+from mpies.report.figures import NARROW, WIDE, draw_overview, draw_return, render, write_file
+from mpies.report.run_groups import Group, bootstrap_interval, interquartile_mean, read_settings
+from mpies.report.stills import VIDEOS, encode_stills
+from mpies.runs import hdf5
+from mpies.runs.metrics import format_return
+from mpies.runs.reader import RunView, find_runs
+
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 1.5rem auto; max-width: 54rem; padding: 0 1rem; color: #1a1a1a }
+h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere } h2 { font-size: 1.1rem; margin: 1.2rem 0 .3rem }
+img, video { width: 100%; height: auto } video { max-width: 28rem } picture img { background: #fff }
+table { border-collapse: collapse; font-size: .95em } p { margin: .4rem 0 }
+th { text-align: left; padding-right: 1.5rem; font-weight: 600; vertical-align: top }
+table.seeds :is(th, td) { padding: .1rem .8rem .1rem 0; text-align: right }
+@page { margin: 12mm }
+pre { background: #f4f4f4; padding: .6rem .8rem; overflow-x: auto; font-size: 13px; margin: .4rem 0 }
+pre.command, code { white-space: pre-wrap; overflow-wrap: anywhere }
+@media (prefers-color-scheme: dark) { body { background: #14171b; color: #e6e9ed } pre { background: #1b1f25 } }
+@media print {
+  body { font-size: 8pt; line-height: 1.3; margin: 0; max-width: none; color: #000; background: #fff }
+  h1 { font-size: 13pt } h2 { font-size: 10pt; margin: .4rem 0 .1rem } p { margin: .15rem 0 }
+  pre { font-size: 7pt; columns: 2; margin: .2rem 0; padding: .3rem }
+  picture img { width: 68% } img[alt=stills] { width: 70% } video, details { display: none }
+}
+"""
+LARGEST_VIDEO = 8_000_000  # bytes of a video that a report holds
+
+
+def write_report(run: str | Path, out: str | Path | None = None) -> Path:
+    """Write the report of a run directory to `out`, by default RUN/report.html.  Returns the path.
+
+    Raises RunError where the run cannot be read or the file cannot be written.
+    """
+    path = Path(out) if out else Path(run) / "report.html"
+    curves = read_curves(run)
+    text = make_report(curves, find_seeds(curves), _find_video(curves.path))
+    write_file(path, text.encode(errors="backslashreplace"))  # a name in it may not be UTF-8
+    return path
+
+
+def find_seeds(curves: Curves) -> list[Curves]:
+    """The runs beside this one, in the same folder, whose configs differ from its own in the seed alone.
+
+    Of several with the same seed, the longest counts.
+    """
+    folder, settings = curves.path.resolve().parent, read_settings(curves.config)
+    found: dict[int, Curves] = {}
+    for name in find_runs(folder, depth=1):
+        view = RunView(folder, name)
+        config = view.config()
+        is_other = (folder / name).resolve() != curves.path.resolve() and config.get("seed") != curves.config["seed"]
+        if is_other and read_settings(config) == settings:
+            try:
+                other = read_curves(folder / name)
+            except RunError:  # it has no generation yet
+                continue
+            found[config["seed"]] = max(other, found.get(config["seed"], other), key=len)
+    return list(found.values())
+
+
+def _find_video(path: Path) -> Path | None:
+    """The newest video in a run directory, None without one."""
+    videos = [file for file in path.glob("[!.]*") if file.suffix in VIDEOS and file.is_file()]  # not one being recorded
+    return max(videos, key=lambda file: file.stat().st_mtime, default=None)
+
+
+def make_report(curves: Curves, others: Iterable[Curves] = (), video: Path | None = None) -> str:
+    """The report as HTML text.  others: runs with other seeds.  video: of the run."""
+    title = html.escape(f"{curves.name}: {curves.title}")
+    seeds = sorted([curves, *others], key=lambda run: run.config["seed"])
+    config = shorten_config(curves.config)
+    packages = html.escape(", ".join(f"{name} {version}" for name, version in curves.versions.items()))
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title><style>{_STYLE}</style></head><body>
+<h1>{title}</h1>
+<h2>What was trained, and on what</h2>
+{_table(_list_method(curves))}
+<h2>Curves</h2>
+{_picture(curves)}<p>Members are the policies that a generation samples around the mean. Evaluations play held-out
+episodes with the mean itself; bars are 95 % confidence intervals over episodes.</p>
+<h2>Evaluation</h2>
+{_table(list_facts(curves))}
+<h2>Seeds</h2>
+{_tell_seeds(seeds)}
+<h2>Video</h2>
+{_show_video(curves, video)}
+<h2>How to reproduce it</h2>
+<p>Save this as <code>repeat.yaml</code>; everything else has its default. Then, on any number of ranks,</p>
+<pre class="command">mpies train repeat.yaml --ranks 2 --out {html.escape(shlex.quote(curves.name))}</pre>
+<p>gives the same bits with the same builds of the packages on the same type of processor: the same column
+<code>digest</code> in <code>metrics.csv</code>. Computed with {packages}.</p>
+<pre>{html.escape(as_yaml(config))}</pre>
+<details><summary>All settings</summary><pre>{html.escape(as_yaml(curves.config))}</pre></details>
+</body></html>
+"""
+
+
+def shorten_config(values: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a resolved config that differ from their defaults, and all kinds.
+
+    The whole config where this version of mpies does not know it.
+    """
+    try:
+        config = validate_config(values, "config.yaml")
+        short: dict[str, Any] = config.model_dump(mode="json", exclude_defaults=True)
+        _add_kinds(short, values)
+        return short if resolved(validate_config(short, "config.yaml")) == resolved(config) else values
+    except UserError:
+        return values
+
+
+def _add_kinds(short: dict[str, Any], values: dict[str, Any]) -> None:
+    """Add the kinds in `values` to a section of a shortened config, as they decide which keys there are."""
+    for key, value in values.items():
+        if key == "kind":
+            short[key] = value
+        elif isinstance(value, dict) and ("kind" in value or isinstance(short.get(key), dict)):
+            _add_kinds(short.setdefault(key, {}), value)
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    cells = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in rows)
+    return f"<table>{cells}</table>"
+
+
+def _list_method(curves: Curves) -> Iterator[tuple[str, str]]:
+    """Environment, policy and solver, with the settings that differ from their defaults."""
+    short = shorten_config(curves.config)
+    yield "environment", _describe(short.get("environment", {}), "id")
+    policy = _describe(short.get("policy", {}), "kind") or "of the defaults"
+    defaults = ""
+    try:
+        arrays, _ = hdf5.read(curves.path / "policy.h5")
+        policy += f"; {arrays['parameters'].size:,} parameters"
+        defaults = _describe_defaults(curves, arrays["parameters"].size)
+    except (RunError, KeyError):  # not written yet
+        pass
+    if curves.config.get("policy"):
+        yield "policy", policy
+    yield "solver", _describe(short.get("solver", {}), "kind") + (defaults and f"; by default {defaults}")
+
+
+def _describe_defaults(curves: Curves, dimension: int) -> str:
+    """The values of the solver's keys that d parameters decide; '' where this version of mpies has other keys."""
+    try:
+        return validate_config(curves.config, "config.yaml").solver.describe_defaults(dimension)
+    except UserError:
+        return ""
+
+
+def _describe(section: dict[str, Any], first: str) -> str:
+    """A section of a config in one line, with the value of the key `first` in front."""
+    rest = [f"{key} {_flat(value)}" for key, value in section.items() if key != first and value not in ({}, None)]
+    return ", ".join([*([str(section[first])] if first in section else []), *rest])
+
+
+def _flat(value: Any) -> str:
+    return f"({_describe(value, 'kind')})" if isinstance(value, dict) else str(value)
+
+
+def _tell_seeds(runs: list[Curves]) -> str:
+    """A table of the runs with their newest evaluations, and the interquartile mean of these."""
+    if len(runs) == 1:
+        return "<p>This is the only seed in its folder; <code>mpies train CONFIG --seeds 5</code> trains five.</p>"
+    group = Group("", "", {}, runs)
+    final = group.final()
+    heads = ("seed", "evaluation", "generations", "steps", "end")
+    rows = [
+        (
+            str(run.config["seed"]),
+            "-" if np.isnan(mean) else format_return(mean),
+            f"{run['generation'][-1]:,.0f}",
+            f"{run['steps'][-1]:,.0f}",
+            html.escape(run.reason or "not complete"),
+        )
+        for run, mean in zip(runs, final.tolist(), strict=True)
+    ]
+    lines = ["<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows]
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    table = f'<table class="seeds"><tr>{head}</tr>{"".join(lines)}</table>'
+    known = final[np.isfinite(final)][:, None]
+    if not len(known):
+        return table
+    try:
+        low, high = (format_return(end.item()) for end in bootstrap_interval(known))
+        mean = format_return(interquartile_mean(known).item())
+    except ConfigError as error:
+        return f"{table}<p>{html.escape(str(error))}</p>"
+    return f"{table}<p>Interquartile mean {mean}, 95 % bootstrap interval {low} to {high}, over {len(known)} seeds.</p>"
+
+
+def _show_video(curves: Curves, video: Path | None) -> str:
+    """The video, and stills of it for print; how to record one where there is none."""
+    name = html.escape(shlex.quote(str(curves.path)))
+    if video is None:
+        return (
+            f"<p>There is none yet: <code>mpies report {name} --video</code> records an episode of the best policy.</p>"
+        )
+    content = video.read_bytes()
+    if len(content) > LARGEST_VIDEO:
+        return f"<p>It is in <code>{html.escape(video.name)}</code>, which is too large for this page.</p>"
+    source = f"data:{VIDEOS[video.suffix]};base64,{base64.b64encode(content).decode()}"
+    is_picture = VIDEOS[video.suffix].startswith("image/")
+    moving = f'<img src="{source}" alt="an episode">' if is_picture else f'<video src="{source}" controls loop></video>'
+    stills = encode_stills(video)
+    strip = f'<img src="data:image/jpeg;base64,{base64.b64encode(stills).decode()}" alt="stills">' if stills else ""
+    return f"{moving}{strip}<p>{html.escape(video.name)}: an episode, and stills at equal distances in time.</p>"
+
+
+def _picture(curves: Curves) -> str:
+    """The curves in two widths.  The browser takes the one that fits."""
+    wide, narrow = (
+        "data:image/svg+xml;base64," + base64.b64encode(render(draw_overview(curves, width), "svg")).decode()
+        for width in (WIDE, NARROW)
+    )
+    return (
+        f'<picture><source media="(max-width: 600px)" srcset="{narrow}">'
+        f'<img src="{wide}" alt="return, episode length and sigma against steps"></picture>\n'
+    )
+
+
+def summarize(curves: Curves, status: str) -> str:
+    """The newest numbers and the curve as a piece of HTML, for a notebook.  status: of the run, in one word.
+
+    Without matplotlib there is no curve.
+    """
+    title = html.escape(f"{curves.name}: {curves.title} ({status})")
+    try:
+        picture = base64.b64encode(render(draw_return(curves, "steps", WIDE), "png")).decode()
+        curve = f'<img src="data:image/png;base64,{picture}" alt="return against steps" style="max-width: 40rem">'
+    except ConfigError as error:
+        curve = f"<p>{html.escape(str(error))}</p>"
+    return (
+        f"<div><strong>{title}</strong>{curve}"
+        f"<details><summary>Numbers</summary>{_table(list_facts(curves))}</details></div>"
+    )

@@ -1,0 +1,289 @@
+"""Plots of a run's returns.  They are drawn by matplotlib without pyplot, which would hold global state."""
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mpies.core.errors import ConfigError, RunError
+from mpies.report.curves import FEWER, MORE, RESTART, Curves, Floats
+from mpies.runs.files import write_atomically
+
+if TYPE_CHECKING:  # matplotlib is an extra, and takes long to import
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart (https://jfly.uni-koeln.de/color/).
+BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", RED, "#56B4E9", "#000000")
+MARKERS = "osD^vPX"
+CHANGES = {FEWER: ("v", RED), RESTART: ("d", "0.3"), MORE: ("^", GREEN)}  # their marker and colour
+
+# Names of horizontal axes to (column of metrics.csv, label).
+AXES = {
+    "time": ("seconds", "training time ({unit})"),
+    "iteration": ("generation", "generation"),
+    "steps": ("steps", "environment steps"),
+}
+WIDE, NARROW = 8.0, 4.0  # inches, for a page and for a phone
+
+
+# Columns of metrics.csv that an overview shows below the return, to their titles.
+OVERVIEW = {"length_mean": "episode length (steps)", "sigma": "sigma", "update_ratio": "update ratio"}
+FORMATS = ("png", "pdf", "svg")
+SCALES = ("auto", "linear", "log")
+WIDE_SPAN = 200  # ratio of the largest to the smallest return from which an axis is logarithmic by itself
+STYLE = Path(__file__).with_name("mpies.mplstyle")
+_NONE: Floats = np.zeros(0)
+
+
+@contextlib.contextmanager
+def paper_style() -> Iterator[None]:
+    """Draw in the style of mpies.mplstyle; also a decorator.  Raises ConfigError where matplotlib is not installed."""
+    try:
+        from matplotlib import rc_context
+    except ImportError:
+        raise ConfigError('pictures need matplotlib, which is not installed: pip install "mpies[plots]"') from None
+    with rc_context(fname=str(STYLE)):
+        yield
+
+
+def plain_text(text: str) -> str:
+    """A text of the user's for matplotlib, which would take what is between two dollar signs for a formula."""
+    return text.replace("$", r"\$")
+
+
+def new_figure(width: float, title: str) -> "tuple[Figure, Axes]":
+    """An empty figure, `width` inches wide, and its axes; to be called in `paper_style`."""
+    figure, panels = new_panels(width, title, 1)
+    return figure, panels[0]
+
+
+def new_panels(width: float, title: str, count: int) -> "tuple[Figure, list[Axes]]":
+    """An empty figure, `width` inches wide, and `count` axes in it, at most three in a row; in `paper_style`."""
+    columns = min(count, 1 if width < 6 else 2 if count in (2, 4) else 3)
+    rows = -(-count // columns)
+    single = 3.2 if width < 6 else 4.2
+    height = single if rows == columns == 1 else rows * min(single, 0.75 * width / columns + 0.5) + 0.6
+    from matplotlib.figure import Figure
+
+    figure = Figure((width, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    figure.suptitle(plain_text(title))
+    for unused in axes[count:]:
+        unused.remove()
+    return figure, axes[:count]
+
+
+def scale_returns(axes: "Axes", values: Floats, wanted: str = "auto", extremes: Floats = _NONE) -> float:
+    """Set the scale of a vertical axis of returns.  Returns what they are to be multiplied by: 1, or -1 for costs.
+
+    values: means of returns.  extremes: what else is drawn.  wanted: one of SCALES; auto is logarithmic if
+    all have one sign and the values span more than a factor of WIDE_SPAN, as those of test functions do.  Of negative
+    returns, the distance to 0 is drawn, with 0 far up.  Returns of both signs get an axis that is linear near 0.
+    """
+    values = values[np.isfinite(values) & (values != 0)]
+    sizes = np.abs(values)
+    signs = np.unique(np.sign([*values, *extremes[np.isfinite(extremes) & (extremes != 0)]]))
+    has_one_sign = len(values) > 0 and len(signs) == 1
+    if not len(values) or wanted == "linear":
+        return 1.0
+    if wanted == "auto" and not (has_one_sign and sizes.max() / sizes.min() > WIDE_SPAN):
+        return 1.0
+    if not has_one_sign:
+        axes.set_yscale("symlog", linthresh=10.0 ** np.floor(np.log10(np.percentile(sizes, 10))))
+        return 1.0
+    axes.set_yscale("log")
+    if values[0] > 0:
+        return 1.0
+    axes.invert_yaxis()
+    return -1.0
+
+
+def scale_axis(axis: str, values: Sequence[Floats]) -> tuple[str, float]:
+    """The label of an axis of AXES, and the number to divide its values by.
+
+    Times are shown in seconds, minutes or hours, depending on the longest of the `values`.
+    """
+    unit, size = "s", 1.0
+    if axis == "time":
+        longest = max((np.max(one, initial=0) for one in values), default=0)
+        unit, size = ("h", 3600.0) if longest > 7200 else ("min", 60.0) if longest > 180 else ("s", 1.0)
+    return AXES[axis][1].format(unit=unit), size
+
+
+def format_ticks(axes: "Axes", axis: str) -> None:
+    """Write 2,000,000 steps as 2 M, and generations as whole numbers."""
+    if axis == "iteration":
+        from matplotlib.ticker import MaxNLocator
+
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if axis == "steps":
+        from matplotlib.ticker import EngFormatter
+
+        axes.xaxis.set_major_formatter(EngFormatter())
+
+
+@paper_style()
+def draw_return(
+    curves: Curves,
+    axis: str,
+    width: float = WIDE,
+    beside: Sequence[tuple[str, Sequence[tuple[float, float]]]] = (),
+    scale: str = "auto",
+) -> "Figure":
+    """A plot of the return against an axis of AXES.
+
+    It shows the members' mean, minimum and maximum, the evaluations with their confidence interval, and the target.
+    Marks above the axis show where the number of ranks changed, and where the run was started again.
+
+    beside: curves from elsewhere on the same axis, each a name and its points (x, return).  scale: one of SCALES.
+    """
+    figure, axes = new_figure(width, curves.title)
+    _plot_return(axes, curves, axis, beside, scale)
+    figure.legend(loc="outside lower center", ncols=2 if width < 6 else 4)
+    return figure
+
+
+@paper_style()
+def draw_overview(curves: Curves, width: float = WIDE) -> "Figure":
+    """The curves of a run in one figure, against steps: the return above, episode length and what the solver varies.
+
+    Below are those columns of OVERVIEW that vary.
+    """
+    from matplotlib.figure import Figure
+
+    below = [name for name in OVERVIEW if len(np.unique(curves.columns.get(name, np.zeros(0)))) > 1]
+    is_narrow = width < 6
+    rows = [[name] for name in below] if is_narrow else [below] * bool(below)
+    layout: list[Any] = [["return"] * (1 if is_narrow else max(1, len(below))), *rows]
+    heights = [2.0, *[1.0] * len(rows)]
+    figure = Figure((width, (1.8 if is_narrow else 1.55) * sum(heights)), layout="constrained")
+    panels = figure.subplot_mosaic(layout, height_ratios=heights)
+    _plot_return(panels["return"], curves, "steps", (), "auto")
+    label, size = scale_axis("steps", [curves["steps"]])
+    for name in below:
+        axes = panels[name]
+        axes.plot(curves["steps"] / size, curves[name], color=BLUE, linewidth=1)
+        axes.set_title(OVERVIEW[name])
+        axes.set_xlabel(label)
+        format_ticks(axes, "steps")
+    figure.legend(loc="outside upper center", ncols=2 if is_narrow else 4)
+    return figure
+
+
+def _plot_return(
+    axes: "Axes",
+    curves: Curves,
+    axis: str,
+    beside: Sequence[tuple[str, Sequence[tuple[float, float]]]],
+    scale: str,
+) -> None:
+    """Draw what `draw_return` shows on these axes."""
+    column, at = curves[AXES[axis][0]], curves.is_evaluated
+    label, size = scale_axis(axis, [column])
+    others = [np.array(points, float) for _, points in beside]  # each (points, 2)
+    target = [] if curves.target is None else [curves.target]
+    extremes = np.concatenate([curves["return_min"], curves["return_max"], target])
+    sign = scale_returns(axes, np.concatenate([curves["return_mean"], curves["eval_mean"][at]]), scale, extremes)
+    x, low, high = column / size, sign * curves["return_min"], sign * curves["return_max"]
+    axes.fill_between(x, low, high, color=BLUE, alpha=0.15, linewidth=0, label="members, min to max")
+    axes.plot(x, sign * curves["return_mean"], color=BLUE, linewidth=1, label="members, mean")
+    if at.any():
+        style: dict[str, Any] = {"color": RED, "marker": "o", "markersize": 3.5, "linewidth": 1.2, "capsize": 2}
+        means, interval = sign * curves["eval_mean"][at], curves.interval[at]
+        axes.errorbar(x[at], means, interval, label="evaluation, 95 % interval", **style)
+    if curves.target is not None:
+        draw_target(axes, sign * curves.target, f"target {curves.target:g}")
+    for name, rows in curves.changes.items():
+        if len(rows):
+            marker, colour = CHANGES[name]
+            style = {"color": colour, "marker": marker, "markersize": 5, "linestyle": "", "clip_on": False}
+            axes.plot(x[rows], np.full(len(rows), 0.025), transform=axes.get_xaxis_transform(), label=name, **style)
+    for (name, _), points, marker in zip(beside, others, MARKERS[1:], strict=False):
+        axes.plot(points[:, 0] / size, sign * points[:, 1], color=GREEN, marker=marker, markersize=4, label=name)
+    axes.set_xlabel(label)
+    axes.set_ylabel("return of an episode" if sign > 0 else "−return of an episode")
+    if axes.get_yscale() == "linear":
+        axes.set_ylim(*_return_limits(curves, [points[:, 1] for points in others]))
+    format_ticks(axes, axis)
+
+
+def draw_target(axes: "Axes", height: float, label: str) -> None:
+    """Draw the line of a target.  A logarithmic axis has no place for 0."""
+    if height > 0 or axes.get_yscale() != "log":
+        axes.axhline(height, color="black", linestyle="--", linewidth=1, label=label)
+
+
+def _return_limits(curves: Curves, others: Sequence[Floats]) -> tuple[float, float]:
+    """The lower and upper end of the vertical axis.
+
+    All means, evaluations, the target and the `others` fit between them.  The most extreme 5 % of the members'
+    minima and of their maxima need not: a single bad episode would flatten the curves.
+    """
+    low, high = curves["return_min"], curves["return_max"]
+    target = np.array([np.nan if curves.target is None else curves.target])
+    parts = [curves["return_mean"], curves["eval_mean"], target, *others]
+    if np.isfinite(low).any():
+        parts += [np.nanpercentile(low, [5, 100]), np.nanpercentile(high, [0, 95])]
+    values = np.concatenate(parts)
+    values = values[np.isfinite(values)]
+    bottom, top = (values.min(), values.max()) if len(values) else (0.0, 1.0)
+    margin = 0.05 * (top - bottom) or 1.0
+    return bottom - margin, top + margin
+
+
+_NO_DATE: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+
+
+def render(figure: "Figure", kind: str = "png") -> bytes:
+    """A figure as the content of a file of one of FORMATS.  The same figure gives the same bytes."""
+    out = io.BytesIO()
+    with paper_style():
+        figure.savefig(out, format=kind, metadata=_NO_DATE[kind])
+    return out.getvalue()
+
+
+def write_plots(
+    path: Path,
+    curves: Curves,
+    width: float = WIDE,
+    may_write: Callable[[], bool] = lambda: True,
+    formats: Sequence[str] = ("png",),
+    scale: str = "auto",
+) -> list[Path]:
+    """Write reward_vs_time.png, reward_vs_iteration.png and reward_vs_steps.png into the run at `path`.
+
+    may_write: asked before each file is written; False ends the work.  formats: of FORMATS.  scale: one of SCALES.
+    Returns the paths of the files written.
+    """
+    written: list[Path] = []
+    for axis in AXES:
+        figure = draw_return(curves, axis, width, scale=scale)
+        for kind in formats:
+            content = render(figure, kind)
+            if not may_write():
+                return written
+            written.append(path / f"reward_vs_{axis}.{kind}")
+            write_file(written[-1], content)
+    return written
+
+
+def write_figure(path: Path, figure: "Figure", formats: Sequence[str]) -> Iterator[Path]:
+    """Write a figure as files of these FORMATS; yields the path of each.  path: without the ending."""
+    for kind in formats:
+        file = path.with_name(f"{path.name}.{kind}")
+        write_file(file, render(figure, kind))
+        yield file
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file that can be computed again, so it is not synced.  Raises RunError where it cannot be written."""
+    try:
+        write_atomically(path, content, sync=False)
+    except OSError as error:
+        cure = "it must be a file in a folder that you may write to"
+        raise RunError(f"{path}: cannot be written ({error.strerror}); {cure}") from None

@@ -1,0 +1,279 @@
+"""Groups of runs: runs that differ in their seed alone, short names of how groups differ, and statistics over seeds."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mpies.config.loading import flatten_settings
+from mpies.core.errors import ConfigError
+from mpies.report.curves import Curves, Floats
+
+Settings = dict[str, Any]  # dotted keys of a config to values
+
+# The 97.5 % quantiles of Student's t of 1, 2, ... degrees of freedom.
+T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+
+SHORT = 3  # settings that a label names, unless more are needed to tell two labels apart
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one config with different seeds.
+
+    task: environment and its arguments; returns of different tasks cannot be compared.
+    label: how the config differs from those of the other groups of the same task.
+    settings: all that can change a result, without the seed.
+    left_out: runs that have the seed of one of `runs`, which is at least as long.
+    """
+
+    task: str
+    label: str
+    settings: Settings
+    runs: list[Curves]
+    left_out: list[Curves] = field(default_factory=list)
+
+    def tell_left_out(self) -> Iterator[str]:
+        """Why each run is left out that is, in one line."""
+        kept = {run.config.get("seed", 0): run.path for run in self.runs}
+        for run in self.left_out:
+            yield f"{run.path}: same config and seed as {kept[run.config.get('seed', 0)]}"
+
+    def final(self) -> Floats:
+        """(r,) the newest evaluation's mean return of each run, NaN where there is none."""
+        return np.array(
+            [run["eval_mean"][run.is_evaluated][-1] if run.is_evaluated.any() else np.nan for run in self.runs]
+        )
+
+    def solved(self) -> list[Curves]:
+        """The runs that ended because their target was reached and confirmed."""
+        return [run for run in self.runs if run.reason == "solved"]
+
+    def at_target(self, column: str) -> Floats:
+        """(s,) the last value of a column of metrics.csv, of each of the s solved runs."""
+        return np.array([run[column][-1] for run in self.solved()])
+
+    @property
+    def targets(self) -> list[float]:
+        """The different targets of the runs."""
+        return sorted({run.target for run in self.runs if run.target is not None})
+
+    def extent(self, column: str, drawn: str) -> tuple[float, float] | None:
+        """The first and the last value of `column` at which every run of the group has a value of `drawn`.
+
+        A run that has ended keeps its last value, so that a group does not get worse when its best runs end.  The
+        extent ends where the first unfinished run is now.  None where no run has a value.
+        """
+        spans = [
+            (x[0], x[-1], run.reason)
+            for run, (x, _) in zip(self.runs, self._points(column, drawn), strict=True)
+            if len(x)
+        ]
+        if not spans:
+            return None
+        start = max(first for first, _, _ in spans)
+        unfinished = [last for _, last, reason in spans if not reason]
+        stop = min(unfinished) if unfinished else max(last for _, last, _ in spans)
+        return start, max(start, stop)
+
+    def sample(self, grid: Floats, column: str, drawn: str) -> Floats:
+        """(runs, points) `drawn` of each run that has values, where `column` is `grid` (points,)."""
+        points = [(x, y) for x, y in self._points(column, drawn) if len(x)]
+        return np.array([np.interp(grid, x, y) for x, y in points]).reshape(len(points), len(grid))
+
+    def interpolate(self, column: str, points: int = 200) -> tuple[Floats, Floats]:
+        """The evaluations of all runs on a common grid over `extent`: values of `column` (points,), (runs, points).
+
+        Both are empty where no run has a value.
+        """
+        extent = self.extent(column, "eval_mean")
+        if extent is None:
+            return np.zeros(0), np.zeros((0, 0))
+        grid = np.linspace(*extent, points)
+        return grid, self.sample(grid, column, "eval_mean")
+
+    def _points(self, column: str, drawn: str) -> list[tuple[Floats, Floats]]:
+        """Of each run: `column` and `drawn` in those generations that have the latter."""
+        found = []
+        for run in self.runs:
+            y = run.columns.get(drawn, np.full(len(run), np.nan))
+            at = np.isfinite(y)
+            found.append((run[column][at], y[at]))
+        return found
+
+
+def group_runs(runs: Sequence[Curves], also: Sequence[str] = ()) -> list[Group]:
+    """Groups of runs whose configs are equal but for the seed and the sections that change no result.
+
+    Of several runs with the same config and seed only the longest counts.  Groups of the same task are neighbours.
+    also: as for `read_settings`.
+    """
+    settings: dict[str, Settings] = {}  # by their text
+    seeds: dict[str, dict[int, Curves]] = {}  # likewise, then by seed
+    left_out: dict[str, list[Curves]] = {}  # by the text of the settings
+    for run in sorted(runs, key=len):
+        found = read_settings(run.config, also)
+        key, seed = settings_key(found), run.config.get("seed", 0)
+        settings[key] = found
+        inside, others = seeds.setdefault(key, {}), left_out.setdefault(key, [])
+        if seed in inside:
+            others.append(inside[seed])
+        inside[seed] = run
+    ordered = sorted(seeds, key=lambda key: (task_of(settings[key]), str(next(iter(seeds[key].values())).path)))
+    labels = label_settings([settings[key] for key in ordered])
+    return [
+        Group(
+            task_of(settings[key]), label, settings[key], [run for _, run in sorted(seeds[key].items())], left_out[key]
+        )
+        for label, key in zip(labels, ordered, strict=True)
+    ]
+
+
+def group_by_task(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """The groups of each task."""
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(group.task, []).append(group)
+    return found
+
+
+def read_settings(config: Mapping[str, Any], also: Sequence[str] = ()) -> Settings:
+    """All settings of a resolved config that can change a result, without the seed.
+
+    also: dotted keys that change no result and are told apart all the same, such as stop.generations.
+    """
+    held = flatten_settings(config)
+    held = {key: value for key, value in held.items() if key != "seed" and not key.startswith("versions.")}
+    return held | {key: look_up(config, key) for key in also}
+
+
+def look_up(config: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted key, None where it is absent."""
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def settings_key(settings: Settings) -> str:
+    """A text that is the same for equal settings."""
+    return json.dumps(settings, sort_keys=True, default=str)
+
+
+def task_of(settings: Settings) -> str:
+    """The environment and the arguments of its constructor, or the test function and its dimension."""
+    prefix = "environment.kwargs."
+    arguments = [f"{key.removeprefix(prefix)} {settings[key]}" for key in sorted(settings) if key.startswith(prefix)]
+    dimension = settings.get("environment.dimension")
+    arguments += [] if dimension is None else [f"{dimension} parameters"]
+    return ", ".join([str(settings.get("environment.id")).removeprefix("function:"), *arguments])
+
+
+def changed_keys(found: Sequence[Settings]) -> list[str]:
+    """The keys that have different values, or are absent from some, in their order."""
+    missing = object()
+    keys = dict.fromkeys(key for settings in found for key in settings)
+    return [key for key in keys if any(one.get(key, missing) != found[0].get(key, missing) for one in found)]
+
+
+def shorten_keys(keys: Sequence[str]) -> dict[str, str]:
+    """Each key to the shortest end of it that no other key has: solver.sigma to sigma."""
+    short = {}
+    for key in keys:
+        parts = key.split(".")
+        ends = (".".join(parts[-count:]) for count in range(1, len(parts) + 1))
+        short[key] = next((end for end in ends if sum(f".{one}".endswith(f".{end}") for one in keys) == 1), key)
+    return short
+
+
+def label_settings(found: Sequence[Settings]) -> list[str]:
+    """A short label of each of the settings: how they differ from the others of the same task.
+
+    First the kinds that differ, then up to SHORT keys that differ within these kinds, or more where some would still
+    have the same label.  Where nothing differs, the label is the solver's kind.
+    """
+    by_task: dict[str, list[int]] = {}
+    for number, settings in enumerate(found):
+        by_task.setdefault(task_of(settings), []).append(number)
+    labels = [""] * len(found)
+    for numbers in by_task.values():
+        same_task = [found[number] for number in numbers]
+        kinds = [key for key in changed_keys(same_task) if key.endswith("kind")]
+        by_kinds: dict[tuple[str, ...], list[int]] = {}
+        for number in numbers:
+            names = tuple(str(found[number][key]) for key in kinds if found[number].get(key) is not None)
+            by_kinds.setdefault(names, []).append(number)
+        for names, same_kinds in by_kinds.items():
+            for number, differing in zip(same_kinds, _differing([found[n] for n in same_kinds]), strict=True):
+                labels[number] = ", ".join([*names, *differing]) or str(found[number].get("solver.kind"))
+    return labels
+
+
+def _differing(found: Sequence[Settings]) -> list[tuple[str, ...]]:
+    """Differing keys with their values, of each of the settings of the same kinds: as many as tell them apart."""
+    keys = changed_keys(found)
+    short = shorten_keys(keys)
+    texts = [tuple(f"{short[key]} {format_setting(one.get(key))}" for key in keys) for one in found]
+    count = SHORT
+    while count < len(keys) and len({text[:count] for text in texts}) < len({*texts}):
+        count += 1
+    return [text[:count] for text in texts]
+
+
+def format_setting(value: Any) -> str:
+    """A value of a config for people."""
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def average_seeds(means: Sequence[float], intervals: Sequence[float]) -> tuple[float, float]:
+    """The mean of the evaluations of n seeds, and half the width of its 95 % confidence interval, by Student's t.
+
+    means, intervals: (n,) of each seed.  Of one seed both are its own; without any they are NaN.
+    """
+    if len(means) < 2:
+        return (means[0], intervals[0]) if means else (math.nan, math.nan)
+    values = np.array(means)
+    freedom = len(values) - 1
+    if freedom <= len(T_QUANTILES):
+        quantile = T_QUANTILES[freedom - 1]
+    else:  # Abramowitz and Stegun 1964, 26.7.5
+        quantile = 1.96 + 2.372 / freedom + 2.823 / freedom**2
+    return float(values.mean()), float(quantile * values.std(ddof=1) / math.sqrt(len(values)))
+
+
+def interquartile_mean(values: Floats) -> Floats:
+    """The mean over the first axis (runs, ...) without the lowest and the highest quarter of the runs (...)."""
+    return np.asarray(_import_stats().trim_mean(values, 0.25, axis=0), dtype=float)
+
+
+def bootstrap_interval(values: Floats) -> tuple[Floats, Floats]:
+    """The 95 % interval of `interquartile_mean` over runs (runs, ...), by a percentile bootstrap over the runs.
+
+    As Agarwal et al. 2021 ("Deep Reinforcement Learning at the Edge of the Statistical Precipice") recommend for few
+    seeds.  The same values give the same interval.  Of a single run it is that run.
+    """
+    if len(values) < 2:
+        return interquartile_mean(values), interquartile_mean(values)
+    stats = _import_stats()
+
+    def statistic(resampled: Floats, axis: int) -> Floats:
+        return np.asarray(stats.trim_mean(resampled, 0.25, axis=axis), dtype=float)
+
+    found = stats.bootstrap((values,), statistic, n_resamples=2000, method="percentile", axis=0, batch=200, rng=0)
+    return np.asarray(found.confidence_interval.low), np.asarray(found.confidence_interval.high)
+
+
+def _import_stats() -> Any:
+    """The statistics of SciPy.  Raises ConfigError where it is not installed."""
+    try:
+        from scipy import stats
+    except ImportError:
+        raise ConfigError(
+            'statistics over seeds need SciPy, which is not installed: pip install "mpies[plots]"'
+        ) from None
+    return stats

@@ -1,0 +1,228 @@
+"""The dashboard: a small web server that only reads runs, and one page that follows them.
+
+The page asks for updates every two seconds and needs nothing from other hosts.  It draws its curves with uPlot (MIT, in
+page/), because a page of Dash loads some 4 MB before it shows any.
+"""
+
+import functools
+import gzip
+import ipaddress
+import json
+import re
+import socket
+import socketserver
+import sys
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, parse_qs, quote, urlsplit
+
+from mpies.core.errors import ConfigError
+from mpies.report.web.overlay import AXES, BANDS
+from mpies.report.web.run_index import DOWNLOADS, PICTURES, RunIndex
+from mpies.report.web.sweep_table import find_sweeps, read_sweep_table
+
+_PAGE = {  # path of a URL to (file in page/, type)
+    "/": ("page.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/compare.js": ("compare.js", "text/javascript"),
+    "/sweep.js": ("sweep.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+    "/uPlot.js": ("uPlot.iife.min.js", "text/javascript"),
+    "/uPlot.css": ("uPlot.min.css", "text/css"),
+}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+# A name that is not UTF-8 has a surrogate for each odd byte, which no page can ask for.  It gets a private character.
+_TO_PAGE = {0xDC00 + byte: 0xF700 + byte for byte in range(128, 256)}
+_FROM_PAGE = {private: surrogate for surrogate, private in _TO_PAGE.items()}
+_CLIENT_HAS_LEFT = (ConnectionError, TimeoutError)
+
+
+def serve(folder: str | Path, host: str, port: int) -> "Server":
+    """A server of the runs below `folder`, bound to its port but not yet serving.  Raises ConfigError."""
+    if not Path(folder).is_dir():
+        raise ConfigError(f"{folder}: is not a folder; give the one that contains your runs")
+    try:
+        return Server((host, port), RunIndex(Path(folder).resolve()))
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{host}:{port} cannot be listened on ({reason}); take another --host or --port") from None
+
+
+class Server(ThreadingHTTPServer):
+    """Serves the page and the JSON that it asks for.  is_local: whether only this machine can reach it."""
+
+    daemon_threads = True
+    request_queue_size = 1024  # connections that wait to be accepted; at the default of 5, bursts of clients are lost
+
+    def __init__(self, address: tuple[str, int], runs: RunIndex) -> None:
+        self.runs = runs
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, _Handler)
+        self.is_local = ipaddress.ip_address(str(self.server_address[0])).is_loopback
+
+    def server_bind(self) -> None:
+        socketserver.TCPServer.server_bind(self)  # HTTPServer's would look up this machine's name in the network
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report what went wrong in an answer.  A client that leaves, or does not read, is no error."""
+        if not isinstance(sys.exc_info()[1], _CLIENT_HAS_LEFT):
+            super().handle_error(request, client_address)
+
+    @property
+    def url(self) -> str:
+        """The address of the page."""
+        host, port = str(self.server_address[0]), self.server_address[1]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+@functools.cache
+def _read_page(file: str) -> bytes:
+    return resources.files("mpies.report.web").joinpath("page", file).read_bytes()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+    default_request_version = "HTTP/1.0"  # at the default of 0.9, a request without a version gets no status line
+    error_message_format, error_content_type = "%(code)d %(message)s\n", "text/plain; charset=utf-8"
+    timeout = 60  # seconds that a silent connection is kept
+
+    def do_GET(self) -> None:
+        try:
+            url, host = urlsplit(self.path), urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+        except ValueError as error:  # such as an unpaired [
+            self._refuse(HTTPStatus.BAD_REQUEST, f"malformed address or Host: {error}")
+            return
+        try:
+            self._answer(url, host)
+        except _CLIENT_HAS_LEFT:
+            raise
+        except Exception:
+            self._refuse(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "the dashboard failed; the terminal where it was started shows why"
+            )
+            raise
+
+    def do_HEAD(self) -> None:
+        self.do_GET()  # `_send` leaves the content out
+
+    def _answer(self, url: SplitResult, host: str) -> None:
+        """Answer a request.  host: the name that the client has asked for, without the port."""
+        queries = {
+            key: [value.translate(_FROM_PAGE) for value in values] for key, values in parse_qs(url.query).items()
+        }
+        query = {key: values[0] for key, values in queries.items()}
+        if self.server.is_local and not _is_local(host):
+            # Another site may resolve its own name to this address, and must not read the runs.
+            self._refuse(HTTPStatus.FORBIDDEN, "open it as localhost, or start it with --host 0.0.0.0")
+        elif url.path in _PAGE:
+            file, kind = _PAGE[url.path]
+            self._send(_read_page(file), f"{kind}; charset=utf-8")
+        elif url.path == "/api/runs":
+            self._send_json(self.server.runs.summaries())
+        elif url.path == "/api/run":
+            version, after, log = (_parse_whole(query.get(name)) for name in ("version", "after", "log"))
+            update = self.server.runs.read_update(query.get("name", ""), version, after, log)
+            self._refuse(HTTPStatus.NOT_FOUND, "no such run") if update is None else self._send_json(update)
+        elif url.path == "/api/compare":
+            self._send_json(self._read_overlay(queries))
+        elif url.path == "/api/sweeps":
+            self._send_json(find_sweeps(self.server.runs.folder))
+        elif url.path == "/api/sweep":
+            found = read_sweep_table(self.server.runs.folder, query.get("name", ""), query.get("version", ""))
+            self._refuse(HTTPStatus.NOT_FOUND, "no such sweep") if found is None else self._send_json(found)
+        elif url.path == "/picture":
+            self._send_picture(query.get("run", ""), query.get("file", ""))
+        elif url.path == "/download":
+            self._download(query.get("run", ""), query.get("file", ""))
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND, "no such page")
+
+    def _read_overlay(self, query: Mapping[str, list[str]]) -> dict[str, Any]:
+        """The answer to a request to compare the runs `run`; what is unknown in it is taken for the default."""
+        axis, drawn, band, version = (query.get(name, [""])[0] for name in ("axis", "drawn", "band", "version"))
+        axis, band = axis if axis in AXES else AXES[0], band if band in BANDS else BANDS[0]
+        return self.server.runs.read_overlay(query.get("run", []), version, axis, drawn, band, "seeds" in query)
+
+    def _download(self, name: str, file: str) -> None:
+        content = self._read(name, file) if file in DOWNLOADS else None
+        if content is None:
+            self._refuse(HTTPStatus.NOT_FOUND, "no such file")
+            return
+        label = f"{self.server.runs.folder.name if name == '.' else name.replace('/', '-')}-{file}"
+        attachment = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(label, errors='replace')}"}
+        self._send(content, "application/octet-stream", headers=attachment)
+
+    def _send_picture(self, name: str, file: str) -> None:
+        """Send a picture or video of a run, or the part of it that a browser asks for, as Safari does with videos."""
+        kind = PICTURES.get(Path(file).suffix)
+        content = self._read(name, file) if kind and "/" not in file else None
+        if kind is None or content is None:
+            self._refuse(HTTPStatus.NOT_FOUND, "no such picture")
+            return
+        part = re.fullmatch(r"bytes=(\d{1,15})-(\d{0,15})", self.headers.get("Range", ""))
+        start, end = (int(part[1]), int(part[2] or len(content) - 1)) if part else (0, len(content) - 1)
+        end = min(end, len(content) - 1)
+        if not part or start > end:
+            self._send(content, kind, headers={"Accept-Ranges": "bytes"})
+            return
+        where = {"Content-Range": f"bytes {start}-{end}/{len(content)}"}
+        self._send(content[start : end + 1], kind, HTTPStatus.PARTIAL_CONTENT, where)
+
+    def _read(self, name: str, file: str) -> bytes | None:
+        """The content of a file of a run; None where there is none."""
+        view = self.server.runs.find(name)
+        try:
+            if view is None:
+                return None
+            with view.open(file) as opened:
+                return opened.read()
+        except (OSError, ValueError):  # ValueError: the name has a NUL
+            return None
+
+    def _send_json(self, values: Any) -> None:
+        text = json.dumps(values, separators=(",", ":"), default=str, ensure_ascii=False).translate(_TO_PAGE)
+        self._send(text.encode(errors="backslashreplace"), "application/json")
+
+    def _refuse(self, status: HTTPStatus, text: str) -> None:
+        self._send(f"{status} {text}\n".encode(), "text/plain; charset=utf-8", status)
+
+    def _send(
+        self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+    ) -> None:
+        headers = {**_HEADERS, **(headers or {}), "Content-Type": kind}
+        is_packed = kind.startswith(("image/", "video/"))
+        if not is_packed and len(content) > 1000 and "gzip" in self.headers.get("Accept-Encoding", ""):
+            content = gzip.compress(content, 5, mtime=0)
+            headers["Content-Encoding"] = "gzip"
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: the page asks every two seconds."""
+
+
+def _is_local(name: str) -> bool:
+    """Whether the name in a Host header, without its port, is one that this machine alone has."""
+    try:
+        return name == "localhost" or name.endswith(".localhost") or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _parse_whole(text: str | None) -> int:
+    """A whole number from a query; -1 for anything else."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else -1

@@ -1,1 +1,0 @@
-"""The files of a run directory, a module for each kind of file."""

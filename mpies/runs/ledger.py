@@ -1,0 +1,118 @@
+"""The ledger: the results of every generation, from which any mean of a run can be recomputed without an environment.
+
+A file of records, one a generation.  Each has its length and a CRC-32, so a record that was cut off or damaged ends
+the file for a reader, and the next writer removes it.  A record is a line of JSON (names, types, shapes) and the
+arrays' bytes.
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from mpies.core.paths import absolute
+from mpies.runs.hdf5 import Arrays
+
+_MAGIC = b"MPL1"
+_HEAD = struct.Struct("<4sQI")  # magic, bytes of the body, CRC-32 of the body
+
+
+def pack(arrays: Mapping[str, Any]) -> bytes:
+    """One record of named arrays."""
+    named = {name: np.asarray(value) for name, value in arrays.items()}
+    head = json.dumps([[name, value.dtype.str, value.shape] for name, value in named.items()]).encode()
+    body = b"".join([head, b"\n", *(value.tobytes() for value in named.values())])
+    return _HEAD.pack(_MAGIC, len(body), zlib.crc32(body)) + body
+
+
+def _unpack(body: bytes) -> Arrays:
+    head, _, rest = body.partition(b"\n")
+    arrays: Arrays = {}
+    start = 0
+    for name, kind, shape in json.loads(head):
+        dtype = np.dtype(kind)
+        count = int(np.prod(shape, dtype=np.int64))
+        arrays[name] = np.frombuffer(rest, dtype, count, start).reshape(shape)
+        start += count * dtype.itemsize
+    return arrays
+
+
+def read(path: str | Path, after: int = 0) -> Iterator[tuple[Arrays, int]]:
+    """The records of the generations after `after`, in order, each with the byte that it ends at.
+
+    Stops at the first record that is cut off, damaged or out of order.  Yields nothing where there is no file, and
+    where the ledger begins later, because what was before is lost.
+    """
+    expected = after + 1
+    for arrays, end in _read_all(path):
+        generation = int(arrays["generation"])
+        if generation > expected:
+            return
+        if generation == expected:
+            yield arrays, end
+            expected += 1
+
+
+def _read_all(path: str | Path) -> Iterator[tuple[Arrays, int]]:
+    """The complete records of consecutive generations at the beginning of the file, whatever the first of them is."""
+    path = absolute(path)
+    if not path.exists():
+        return
+    size = path.stat().st_size
+    expected = None
+    with open(path, "rb") as file:
+        while True:
+            head = file.read(_HEAD.size)
+            if len(head) < _HEAD.size:
+                return
+            magic, length, crc = _HEAD.unpack(head)
+            if magic != _MAGIC or file.tell() + length > size:
+                return
+            body = file.read(length)
+            if zlib.crc32(body) != crc:
+                return
+            arrays = _unpack(body)
+            generation = int(arrays["generation"])
+            if generation < 1 or generation != (expected or generation):
+                return
+            yield arrays, file.tell()
+            expected = generation + 1
+
+
+def read_newest(file: BinaryIO) -> Arrays | None:
+    """The last complete record of an open ledger, found without reading those before it; None without one.
+
+    A record that is damaged, or still being written, is left out together with what follows.
+    """
+    size = file.seek(0, 2)
+    place, last = 0, None
+    while place + _HEAD.size <= size:
+        file.seek(place)
+        magic, length, crc = _HEAD.unpack(file.read(_HEAD.size))
+        if magic != _MAGIC or place + _HEAD.size + length > size:
+            break
+        last, place = (place, length, crc), place + _HEAD.size + length
+    if last is None:
+        return None
+    file.seek(last[0] + _HEAD.size)
+    body = file.read(last[1])
+    return _unpack(body) if zlib.crc32(body) == last[2] else None
+
+
+def first_generation(path: str | Path) -> int:
+    """The generation of the first record: 1 unless an earlier part was lost.  Also 1 where there is no record."""
+    return next((int(arrays["generation"]) for arrays, _ in _read_all(path)), 1)
+
+
+def find_end(path: str | Path, generation: int) -> tuple[int | None, int]:
+    """The last complete record up to `generation`: its generation, and the byte behind it; None and 0 without one."""
+    newest, end = None, 0
+    for arrays, stop in _read_all(path):
+        if arrays["generation"] > generation:
+            break
+        newest, end = int(arrays["generation"]), stop
+    return newest, end

@@ -1,0 +1,234 @@
+"""Ranks that train the trials of a sweep: each group takes one after the other, until none is left for it."""
+
+import contextlib
+import logging
+import os
+import socket
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mpies.comm import Communicator, RankLost
+from mpies.comm.guarded import Guarded, PeerFailed
+from mpies.comm.together import CollectiveError
+from mpies.core.errors import RunLocked, UserError
+from mpies.core.text import printable
+from mpies.launch.run_progress import RECENT, pace_of
+from mpies.report.progress import NoProgress
+from mpies.runs.files import FULL
+from mpies.runs.lock import Lock
+from mpies.runs.metrics import Row
+from mpies.runs.snapshot import Snapshot
+from mpies.runs.writer import RunWriter
+from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.rank_groups import (
+    ANY,
+    START_UP,
+    DivisionRequest,
+    Remaining,
+    division_pays,
+    is_nearly_done,
+    measure_remaining,
+)
+from mpies.sweeps.table import Result, Results, write_table
+from mpies.sweeps.trials import Trial
+from mpies.training.control import Signals
+from mpies.training.noise_tables import NoiseTables
+from mpies.training.session import Ending, RunRequest, train_run
+
+log = logging.getLogger(__name__)
+
+POLL = 0.5  # seconds between two looks at the queue, while other groups of the job train what is left
+WAIT, END = -1, -2  # in place of a trial's number
+
+Report = Callable[[Result, int, int, str], object]  # a result, how many trials have ended, how many there are, --out
+
+
+class DivisionRequested(Exception):
+    """All ranks of the job are to be divided anew, so this trial is stopped."""
+
+
+@dataclass
+class SweepRanks:
+    """What all groups of a job have in common, on one rank.
+
+    folder: of the sweep.  job: how the names of its groups begin.  size: ranks of the job.
+    report: called on rank 0 of a group when a trial has ended.  tables: noise tables of the node.
+    start_up: seconds that a trial needed before its first generation, lately.
+    is_disk_full: whether rank 0 of the group could not write how a trial has ended.
+    """
+
+    folder: SweepFolder
+    job: str
+    size: int
+    report: Report
+    signals: Signals
+    tables: NoiseTables | None = None
+    start_up: float = START_UP
+    is_disk_full: bool = False
+    results: Results = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.results = Results(self.folder)
+
+
+class Group:
+    """One rank's part of a group, which trains one trial at a time.
+
+    comm: of the group.  request: for a new division, which ends its work.
+    first: the number of the trial to begin with, or groups.ANY.
+    """
+
+    def __init__(self, comm: Communicator, ranks: SweepRanks, request: DivisionRequest, first: int) -> None:
+        self.comm, self._ranks, self._folder, self._request = comm, ranks, ranks.folder, request
+        self._first: int | None = None if first == ANY else first
+        self._taken: tuple[Trial, Lock] | None = None  # on rank 0: the trial that is being trained, and its lock
+
+    def work(self) -> None:
+        """Train trials until none is left for this job, a signal arrives, or a new division is requested.
+
+        It also ends where the disk refuses to be written: it would train the same trial again and again.
+        """
+        while True:
+            try:
+                taken = [np.array(self._next(), np.int64)] if self.comm.is_root else None
+                number, budget = self.comm.broadcast(taken)[0].tolist()
+            except RankLost:
+                self._give_back()
+                self.comm.repair()
+                continue
+            if number == END:
+                return
+            if number == WAIT:
+                continue
+            if self._train(self._folder.find(number), budget):
+                return
+
+    def _next(self) -> tuple[int, int]:
+        """The number of the trial that this group has taken, or WAIT, or END; and the budget of halving, or 0."""
+        if self._ranks.signals.raised is not None or self._request.is_made or self._ranks.is_disk_full:
+            return END, 0
+        folder = self._folder
+        try:
+            taken, self._first, is_busy = folder.take(self._first), None, True
+            if not taken and not folder.is_trained_by("" if folder.may_grow else self._ranks.job):
+                taken, is_busy = folder.take(), False  # what has ended in between may have brought new trials
+        except OSError as error:
+            self._note_full_disk(f"cannot be written ({error.strerror})")
+            return END, 0
+        if taken:
+            number, lock = taken
+            self._taken = folder.trials[number], lock
+            return number, folder.budget
+        if not is_busy:
+            return END, 0
+        if division_pays(*self._look_at_others(), self._ranks.start_up):
+            self._request.make()
+            return END, 0
+        time.sleep(POLL)  # a group that dies leaves its trial to this one
+        return WAIT, 0
+
+    def _look_at_others(self) -> tuple[list[Remaining], int]:
+        """What is left of the trials that this job trains, and its ranks; [] where it is not known of all."""
+        trials = self._folder.list_trained_by(self._ranks.job)
+        found = [measure_remaining(self._folder, trial) for trial in trials]
+        known = [one for one in found if one]
+        return known if len(known) == len(found) else [], self._ranks.size
+
+    def _train(self, trial: Trial, budget: int) -> bool:
+        """Train a trial, or write down why that failed.  Returns whether a signal or a call has stopped it."""
+        guarded, ending, failure = Guarded(self.comm), Ending(""), ""
+        try:
+            ending = self._train_run(guarded, trial, budget)
+            failure = ending.problem
+        except CollectiveError as error:
+            failure = "" if isinstance(error.mistake, RunLocked) else str(error)  # another job was faster
+        except Exception as error:  # of this rank alone, or of another one that this one has learned of
+            failure = guarded.fail(describe_failure(error, self.comm.rank))
+        is_stopped = ending.reason in ("signal", "callback")
+        if self.comm.is_root and failure and not is_stopped:
+            self._record(trial, failure, is_unwritten=ending.reason not in ("", "failures"))
+        self._give_back()
+        if self._ranks.tables:
+            self._ranks.tables.release()
+        self.comm.free()
+        if guarded.has_failed:
+            used, self.comm = self.comm, self.comm.split(0)
+            used.close()
+        if self.comm.is_root and not is_stopped:
+            self._show(trial)
+        return is_stopped
+
+    def _record(self, trial: Trial, failure: str, is_unwritten: bool) -> None:
+        """Write down why a trial has failed, unless the disk is to blame: then the trial is to be taken up again.
+
+        is_unwritten: whether it was trained to its end, which could not be written.
+        """
+        reason, _, details = failure.partition("\n")
+        if is_unwritten or any(os.strerror(number) in reason for number in FULL):
+            self._note_full_disk(reason)
+            return
+        try:
+            self._folder.record_failure(trial, reason, details)
+        except OSError as error:
+            self._note_full_disk(f"{trial.name}: {reason}; that cannot be written ({error.strerror})")
+
+    def _note_full_disk(self, message: str) -> None:
+        self._ranks.is_disk_full = True
+        log.error("%s: %s; the sweep ends, and the same command continues it", self._folder.name, message)
+
+    def _give_back(self) -> None:
+        """Release the trial that rank 0 has taken."""
+        if self._taken:
+            self._folder.give_back(*self._taken)
+            self._taken = None
+
+    def _train_run(self, comm: Communicator, trial: Trial, budget: int) -> Ending:
+        """Train a trial until it ends, or is stopped.  comm: the ranks of this group."""
+        folder, ranks, began = self._folder, self._ranks, time.monotonic()
+        rows: deque[Row] = deque(maxlen=RECENT + 1)
+
+        def stop_if_requested(run: RunWriter, snapshot: Snapshot) -> bool:
+            rows.append(snapshot.row)
+            if len(rows) == 2:
+                first, second = (float(row["seconds"] or 0) for row in rows)
+                ranks.start_up = max(0.0, time.monotonic() - began - 2 * (second - first))
+            if self._request.is_made and not is_nearly_done(pace_of([*rows], run.config.stop), ranks.start_up):
+                raise DivisionRequested
+            return False
+
+        run = folder.run(trial)
+        request = RunRequest(
+            lambda: folder.config(trial, budget),
+            run,
+            run,
+            "auto",
+            stop_if_requested,
+            job=folder.job,
+            has_plots=False,
+            tables=ranks.tables,
+        )
+        return train_run(comm, request, ranks.signals, NoProgress(), began)
+
+    def _show(self, trial: Trial) -> None:
+        with contextlib.suppress(OSError):  # the disk may be full; the next trial tries again
+            write_table(self._ranks.results)
+        results = self._ranks.results.refresh()
+        ended = sum(one.has_ended for one in results)
+        result = next(one for one in results if one.trial.name == trial.name)
+        if result.is_finished or result.state == "failed":  # else another job has it
+            self._ranks.report(result, ended, self._folder.total, self._folder.name)
+
+
+def describe_failure(error: Exception, rank: int) -> str:
+    """Why a trial has failed: a line, and the traceback of the rank below it.  '' where the trial is not to blame."""
+    if isinstance(error, RunLocked):  # another job has taken the run
+        log.warning("%s", error)
+    if isinstance(error, RunLocked | RankLost | PeerFailed):
+        return ""
+    reason = printable(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
+    return f"{reason}\nrank {rank} of the group on {socket.gethostname()}\n{traceback.format_exc()}"

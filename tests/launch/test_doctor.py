@@ -1,0 +1,215 @@
+"""mpies doctor: each check on good and on bad values, and the whole command on this machine."""
+
+import os
+import socket
+import time
+
+import pytest
+
+from mpies.core.errors import ConfigError
+from mpies.launch import doctor
+from mpies.launch.allocation import Allocation
+from mpies.launch.cost import SMALL_RUN, NodeMemory
+
+MB = 2**20
+
+
+def levels(findings):
+    return {finding.subject: finding.level for finding in findings}
+
+
+def test_the_command_finds_the_mpi_of_this_machine(run_mpies):
+    ended = run_mpies(0, "doctor")
+    lines = {line[6:20].strip(): line for line in ended.stdout.splitlines()}
+    assert ended.code == (1 if any(line.startswith("BAD") for line in lines.values()) else 0), ended.stderr
+    assert lines["MPI"].startswith("ok") and "behind mpi4py" in lines["MPI"]
+    assert "2 ranks of" in lines["mpiexec"] and lines["mpiexec"].endswith("find each other")
+    assert set(lines) >= {"place", "ULFM", "shared memory", "memory", "processors", "threads", "hosts", "clock", "disk"}
+
+
+def test_one_host_is_not_called_hosts(tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor, "find_allocation", lambda: Allocation("shell"))
+    assert next(doctor.examine(SMALL_RUN, str(tmp_path))).text.endswith(", 1 host")
+
+
+def test_the_command_exits_with_1_if_a_config_needs_more_than_there_is(run_mpies, write_config):
+    config = write_config("environment: {id: 'function:sphere', dimension: 3}")
+    ended = run_mpies(0, "doctor", config, "noise.size=1000000000000000")
+    assert ended.code == 1
+    bad = {line[6:20].strip(): line for line in ended.stdout.splitlines() if line.startswith("BAD")}
+    assert "the noise table needs 3,725,290.3 GB; lower noise.size" in bad["shared memory"]
+    assert "need about 3,725,29" in bad["memory"] and "sbatch --mem" in bad["memory"]
+
+
+def test_the_memory_is_that_of_the_config_or_of_a_small_policy(write_config, monkeypatch):
+    needed = []
+    monkeypatch.setattr(doctor, "examine", lambda memory, folder: needed.append(memory) or iter(()))
+    config = write_config("environment: {id: 'function:sphere', dimension: 3}")
+    assert not list(doctor.examine_config(str(config), ["noise.size=1000"], "."))
+    assert not list(doctor.examine_config(None, [], "."))
+    assert needed[0].table == 4000 and needed[1] == SMALL_RUN
+    with pytest.raises(ConfigError, match="--out absent: is not a folder"):
+        list(doctor.examine_config(None, [], "absent"))
+
+
+def test_all_checks_are_made_with_the_ranks_of_the_allocation(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "find_allocation", lambda: Allocation("shell", ranks=3))
+    monkeypatch.setattr(doctor, "check_mpi", lambda allocation: iter(()))
+    monkeypatch.setattr(doctor, "find_limits", lambda: (400 * MB, None))
+    memory = NodeMemory(table=100 * MB, rank=90 * MB, root=20 * MB)
+    found = {finding.subject: finding for finding in doctor.examine(memory, str(tmp_path))}
+    assert "3 ranks on this node" in found["place"].text
+    assert "400 MB this container may use, this node's ranks need about 390 MB" in found["memory"].text
+    assert "the noise table needs 100 MB" in found["shared memory"].text
+    assert set(found) >= {"processors", "threads", "inner loop", "hosts", "clock", "disk"}
+
+
+def test_an_mpi_that_is_not_there_is_named_with_its_cure(run_mpies, monkeypatch, tmp_path):
+    monkeypatch.setenv("MPI4PY_LIBMPI", str(tmp_path / "libmpi.so"))  # what mpi4py then loads, or fails to
+    ended = run_mpies(0, "doctor")
+    assert ended.code == 1
+    assert 'BAD   MPI             mpi4py finds no MPI library; pip install "mpies[mpi]"' in ended.stdout
+
+
+def test_shared_memory_must_hold_the_table(tmp_path):
+    assert levels(doctor.check_shared_memory(MB, tmp_path)) == {"shared memory": "ok"}
+    assert levels(doctor.check_shared_memory(2**60, tmp_path)) == {"shared memory": "BAD"}
+    assert levels(doctor.check_shared_memory(MB, tmp_path / "none")) == {"shared memory": "note"}
+
+
+def test_folders_of_killed_launchers_are_found(tmp_path):
+    (tmp_path / f"ompi.{os.getpid()}").mkdir()
+    (tmp_path / "ompi.node7.99999999").mkdir()  # of all jobs of a user of Open MPI 4
+    assert not list(doctor.check_leftovers(tmp_path))
+    (tmp_path / "ompi.99999999").mkdir()
+    (found,) = doctor.check_leftovers(tmp_path)
+    assert found.level == "note" and f"{tmp_path}/ompi.99999999 is left of 1 killed mpirun" in found.text
+    assert found.cure == f"rm -r {tmp_path}/ompi.99999999"
+
+
+@pytest.mark.parametrize(
+    ("limit", "granted", "level", "whose"),
+    [
+        (None, None, "ok", "are free"),
+        (300 * MB, None, "BAD", "300 MB this container may use"),
+        (900 * MB, 200 * MB, "BAD", "200 MB --mem grants"),
+        (900 * MB, 600 * MB, "ok", "600 MB --mem grants"),
+    ],
+)
+def test_the_narrowest_bound_of_memory_counts(limit, granted, level, whose):
+    [finding] = doctor.check_memory(500 * MB, limit, granted, 4000 * MB)
+    assert finding.level == level and whose in str(finding)
+    assert ("ask for 600 MB" in finding.cure) == (level == "BAD")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "pinned", "quota", "level"),
+    [(0, 4, None, "ok"), (4, 4, None, "ok"), (5, 4, None, "note"), (4, 8, 2.5, "note"), (2, 8, 2.5, "ok")],
+)
+def test_ranks_must_not_take_turns(ranks, pinned, quota, level):
+    [finding] = doctor.check_processors(ranks, pinned, 8, quota)
+    assert finding.level == level
+    assert ("pinned to 4" in finding.text) == (pinned == 4)
+
+
+def test_threads_of_linear_algebra_are_noticed():
+    assert levels(doctor.check_threads({})) == {"threads": "ok"}
+    [finding] = doctor.check_threads({"OMP_NUM_THREADS": "8", "MKL_NUM_THREADS": "1"})
+    assert finding.level == "note" and "OMP_NUM_THREADS=8:" in finding.text
+
+
+def test_hosts_must_answer_share_files_and_agree_on_the_time():
+    pod = Allocation("pod", ["w-0.job.ns.svc", "w-1", "w-2"])
+
+    def ask(_, host, command):
+        return {"w-0.job.ns.svc": f"{time.time()}\nseen\n", "w-1": f"{time.time() + 20}\n", "w-2": None}[host]
+
+    found = {finding.subject: finding for finding in doctor.check_hosts(pod, "/runs", ask)}
+    assert [found[name].level for name in ("hosts", "shared files", "clock")] == ["BAD", "note", "BAD"]
+    assert "no answer through ssh from w-2 of 3 others" in found["hosts"].text
+    assert "/runs is not on w-1" in found["shared files"].text
+    assert "differ by up to 20.0 s" in found["clock"].text
+
+    good = doctor.check_hosts(Allocation("pod", pod.hosts[:1]), "/runs", ask)
+    assert levels(good) == {"hosts": "ok", "shared files": "ok", "clock": "ok"}
+    assert levels(doctor.check_hosts(Allocation("shell"), "/runs", ask)) == {"hosts": "ok"}
+
+
+def test_this_host_is_not_asked():
+    """Nor has it to run an sshd: mpirun needs none for it."""
+
+    def ask(_, host, command):
+        raise AssertionError(host)
+
+    for name in ("localhost", "127.0.0.1", socket.gethostname()):
+        assert levels(doctor.check_hosts(Allocation("shell", [name]), "/runs", ask)) == {"hosts": "ok"}
+
+
+def test_a_host_is_asked_by_ssh_or_in_a_slurm_job_by_srun(tmp_path, monkeypatch):
+    for program in ("ssh", "srun"):
+        (tmp_path / program).write_text('#!/bin/sh\nprintf "%s|" "$0" "$@"\n')
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("PRTE_MCA_plm_ssh_args", "-o ConnectionAttempts=10")
+    options = "-o|BatchMode=yes|-o|ConnectTimeout=5|-o|ConnectionAttempts=10"
+    assert doctor.ask_host(Allocation("shell"), "w-1", "date; id") == f"{tmp_path}/ssh|{options}|w-1|date; id|"
+    asked = doctor.ask_host(Allocation("Slurm job 7"), "n2", "date; id")
+    assert asked.startswith(f"{tmp_path}/srun|") and asked.endswith("|--nodelist=n2|sh|-c|date; id|")
+
+
+def test_a_host_without_the_folder_answers_all_the_same(tmp_path, monkeypatch):
+    """Another host is this machine's shell here."""
+    (tmp_path / "ssh").write_text('#!/bin/sh\nfor word; do :; done\nexec sh -c "$word"\n')
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    (tmp_path / "it's here").mkdir()
+    for folder, level in ((tmp_path / "it's here", "ok"), (tmp_path / "none", "note")):
+        found = doctor.check_hosts(Allocation("pod", ["w-0"]), str(folder), doctor.ask_host)
+        assert levels(found) == {"hosts": "ok", "shared files": level, "clock": "ok"}
+
+
+def test_a_host_that_does_not_exist_gives_no_answer():
+    assert doctor.ask_host(Allocation("shell"), "no-such-host.invalid", "date") is None
+
+
+@pytest.mark.parametrize(("compiled", "level"), [(doctor, "ok"), (None, "note")])
+def test_an_inner_loop_that_is_not_compiled_is_noted(compiled, level):
+    [finding] = doctor.check_kernels(compiled)
+    assert finding.level == level and bool(finding.cure) == (level == "note")
+
+
+@pytest.mark.parametrize(("is_installed", "level"), [(True, "ok"), (False, "note")])
+def test_the_absence_of_pybullet_is_noted(is_installed, level):
+    [finding] = doctor.check_pybullet(is_installed)
+    assert finding.level == level and bool(finding.cure) == (level == "note")
+
+
+def test_a_nearly_full_disk_is_bad(tmp_path, monkeypatch):
+    assert levels(doctor.check_disk(tmp_path)) == {"disk": "ok"}
+    monkeypatch.setattr(doctor, "FULL", 2**60)
+    assert levels(doctor.check_disk(tmp_path)) == {"disk": "BAD"}
+
+
+def test_a_folder_that_cannot_be_written_is_bad(tmp_path):
+    assert levels(doctor.check_clock(tmp_path)) == {"clock": "ok"}
+    assert levels(doctor.check_clock(tmp_path / "none")) == {"disk": "BAD"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_host_whose_shell_prints_something_is_understood():
+    pod = Allocation("pod", ("w-0.x", "w-1.x"))
+    answers = ["welcome\n\n{clock}\nseen\n", "{clock}\nseen\ngoodbye\n"]
+    expected = [{"hosts": "ok", "shared files": "ok", "clock": "ok"}, {"hosts": "BAD"}]
+    for answer, wanted in zip(answers, expected, strict=True):
+        found = doctor.check_hosts(pod, "/runs", lambda *_, text=answer: text.format(clock=f"{time.time():.9f}"))
+        assert levels(found).items() >= wanted.items()
+
+
+def test_the_kinds_of_pmi_are_found_wherever_srun_prints_them(tmp_path, monkeypatch):
+    """Versions before 22.05 print them on standard error."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    for stream in (1, 2):
+        (tmp_path / "srun").write_text(f"#!/bin/sh\nprintf 'MPI types are...\\nnone\\npmi2\\npmix\\n' >&{stream}\n")
+        (tmp_path / "srun").chmod(0o755)
+        found = {finding.subject: finding for finding in doctor.check_mpi(Allocation("Slurm job 7"))}
+        assert found["starting ranks"].text.startswith("srun has pmix and pmi2, mpirun is ")

@@ -1,0 +1,159 @@
+"""Core hours and memory of trials, how many ranks train a run together, and what --dry-run prints of them."""
+
+import re
+
+import pytest
+
+from mpies.launch.cost import predict_cost
+from mpies.launch.forecast import Forecast, choose_ranks_per_run, group_sizes, measure_node, predict_sweep
+from mpies.launch.simulate import Constants, Machine, Workload
+from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.trials import read_sweep
+from tests.support import CARTPOLE, assert_refused, read_files
+
+# 20 episodes of a generation, of 2 s each and of 10 s at most, and nothing besides.
+BASE = {
+    "environment": {"id": "function:sphere", "dimension": 5},
+    "solver": {"population": 20},
+    "evaluation": {"every": 10, "episodes": 4},
+    "noise": {"size": 1_000_000},
+    "stop": {"generations": 50},
+}
+MEASURED = Constants(
+    machine=Machine(core_streaming=1e15, node_streaming=1e15),
+    task=Workload(
+        environment="function:sphere", parameters=5, rows=10, episodes=9, seconds=2.0, variation=0.0, longest=10.0
+    ),
+)
+
+
+def forecast_of(vary, base=BASE):
+    sweep = read_sweep({"base": base, "vary": vary}, "config")
+    return Forecast(sweep, MEASURED), [sweep.config(trial) for trial in sweep.list_trials()]
+
+
+def test_core_hours_are_those_of_all_generations_and_evaluations():
+    forecast, configs = forecast_of({"solver.population": [20, 40], "stop.generations": [50, 100]})
+    expected = [generations * population + generations / 10 * 4 for population in (20, 40) for generations in (50, 100)]
+    costs = [forecast.cost(config, 1) for config in configs]
+    assert [cost.usual for cost in costs] == pytest.approx([2.0 * episodes for episodes in expected], rel=1e-3)
+    assert [cost.longest for cost in costs] == pytest.approx([10.0 * episodes for episodes in expected], rel=1e-3)
+    # 20 episodes on 3 ranks take as long as 21.
+    assert forecast.cost(configs[0], 3).usual == pytest.approx(2.0 * (50 * 21 + 20), rel=1e-2)
+
+
+def test_a_limit_of_seconds_ends_a_trial():
+    forecast, configs = forecast_of({"stop.seconds": [400.0]})
+    assert forecast.cost(configs[0], 1).usual == pytest.approx(400 + 2.0 * 4, rel=1e-2)  # 10 generations
+
+
+@pytest.mark.parametrize(
+    ("trials", "ranks", "node_ranks", "expected"),
+    [
+        (40, 8, 8, 1),  # a rank for each of eight trials
+        (8, 8, 8, 1),
+        (4, 8, 8, 2),
+        (3, 8, 8, 4),  # groups that share no node
+        (1, 8, 8, 4),  # on 8 ranks, 20 episodes take as long as 24
+        (2, 40, 4, 20),  # five whole nodes are no power of two: four ranks less, and so on
+    ],
+)
+def test_ranks_are_as_many_as_are_efficient_and_no_more_than_leave_none_idle(trials, ranks, node_ranks, expected):
+    forecast, configs = forecast_of({})
+    found = choose_ranks_per_run(forecast, configs[0], trials, ranks, node_ranks)
+    assert found == expected if expected != 20 else found <= 20
+    assert forecast.efficiency(configs[0], found) >= 0.9
+
+
+def test_a_sweep_takes_what_its_trials_that_are_left_take(tmp_path):
+    sweep = read_sweep({"base": BASE, "vary": {"stop.generations": [50, 100]}, "seeds": 3}, "config")
+    folder = SweepFolder(tmp_path / "out", sweep)
+    folder.open(lambda trial: True)
+    folder.record_failure(folder.trials[1], "it broke")
+    configs = {trial.label: sweep.config(trial) for trial in folder.trials}
+    found = predict_sweep(Forecast(sweep, MEASURED), folder, configs, 1)
+    assert found.usual == pytest.approx((3 * 50 + 2 * 100) * 20.4 * 2.0, rel=1e-3)
+    assert found.longest == pytest.approx(5 * found.usual, rel=1e-3)
+
+
+def test_halving_takes_what_its_rungs_take(tmp_path):
+    """Nine settings for 5 generations, three of them until 15, and one until 50."""
+    halving = {"first": 5, "eta": 3, "unit": "generations"}
+    values = {"base": BASE, "vary": {"solver.sigma": [0.1 * number for number in range(1, 10)]}, "halving": halving}
+    sweep = read_sweep({**values, "seeds": 2}, "config")
+    folder = SweepFolder(tmp_path / "out", sweep)
+    configs = {trial.label: sweep.config(trial) for trial in folder.trials}
+    found = predict_sweep(Forecast(sweep, MEASURED), folder, configs, 1)
+    assert found.usual == pytest.approx(2 * (9 * 5 + 3 * 10 + 35) * 20.4 * 2.0, rel=1e-3)
+
+
+def test_groups_share_no_node():
+    assert group_sizes(64, 8) == [1, 2, 4, 8, 16, 32, 64]
+    assert group_sizes(100, 36) == [1, 2, 3, 4, 6, 9, 12, 18, 36, 72]
+    assert group_sizes(3, 8) == [1, 2]
+
+
+def test_groups_of_a_node_share_a_table_for_each_seed():
+    sweep = read_sweep({"base": BASE, "vary": {"noise.size": [1000, 3000]}, "seeds": [1, 2]}, "config")
+    forecast, trials = Forecast(sweep), sweep.list_trials()
+    configs = {trial.label: sweep.config(trial) for trial in trials}
+    rank = forecast.memory(configs[trials[0].label], 1).rank
+    # Trials in the queue: seed 1 with both sizes, then seed 2 with both.
+    for ranks, ranks_per_run, numbers in ((1, 1, 3000), (2, 1, 4000), (3, 1, 7000), (8, 2, 8000), (8, 4, 4000)):
+        found = measure_node(forecast, configs, trials, ranks, ranks_per_run)
+        assert found.shared == 4 * numbers and found.total == pytest.approx(4 * numbers + ranks * rank, abs=10_000)
+
+
+@pytest.mark.parametrize(
+    "vary",
+    [
+        {"solver.kind": ["cma_es"], "solver.covariance": ["diagonal", "full"]},
+        {"solver.kind": ["deep_ga"], "solver.parents": [2, 20]},
+        {"solver.kind": ["deep_ga"], "solver.snapshot": [2, 20]},
+        {"solver.kind": ["novelty_es"], "solver.means": [2, 20]},
+    ],
+)
+def test_the_memory_is_that_of_each_solver(vary):
+    base = BASE | {"environment": {"id": "function:sphere", "dimension": 200}}
+    forecast, configs = forecast_of(vary, base)
+    found = [forecast.memory(config, 2) for config in configs]
+    assert found == [predict_cost(config, 2).memory for config in configs] and found[0] != found[1]
+
+
+@pytest.fixture
+def dry(run_mpies, write_config):
+    """Function of arguments: run `mpies sweep ... --dry-run`, and return its Outcome."""
+    config = write_config(CARTPOLE)
+    return lambda *arguments: run_mpies(0, "sweep", config, *arguments, "--out", "out", "--dry-run")
+
+
+def test_a_dry_run_lists_trials_with_core_hours_and_memory(dry, tmp_path):
+    before = read_files(tmp_path)
+    outcome = dry("solver.sigma=0.1,0.2", "stop.generations=10,1000000", "--seeds", "2", "--ranks", "3")
+    assert outcome.code == 0, outcome.stderr
+    heading, *lines = outcome.stdout.splitlines()
+    assert heading.split() == ["trial", "state", "core", "hours", "at", "most", "settings"]
+    rows = [line.split() for line in lines[:8]]
+    assert rows[0][:2] == ["sigma=0.1_generations=10_seed=1", "new"]
+    assert rows[0][4:] == ["solver.sigma=0.1", "stop.generations=10", "seed=1"]
+    for short, long in zip(rows[::2], rows[1::2], strict=True):
+        assert 0 <= float(short[2]) < float(long[2].replace(",", "")) <= float(long[3].replace(",", ""))
+    text = outcome.stdout
+    assert "8, of which 8 are to be trained, in out" in text and "3, in 3 groups of 1" in text
+    # Three ranks, and a table of 400 kB for each of two seeds.
+    assert "1 MB of it in shared memory" in text
+    assert 390 < int(re.search(r"memory of a node +([\d,]+) MB with 3 ranks", text)[1].replace(",", "")) < 450
+    assert "nothing was written" in text and read_files(tmp_path) == before
+
+
+def test_a_dry_run_names_wrong_values_trial_by_trial(dry):
+    outcome = dry("solver.sigma=-1,0.1", "policy.activation=tanh,none")
+    assert outcome.code == 2 and outcome.stderr.startswith("mpies: 3 of 4 settings cannot be trained")
+    lines = outcome.stdout.splitlines()
+    assert len(lines) == 4 and [line.endswith("can be trained") for line in lines] == [False, False, True, False]
+    assert "solver.sigma must be greater than 0" in lines[0] and "policy.activation" in lines[3]
+
+
+def test_a_dry_run_refuses_what_the_sweep_would(dry):
+    assert_refused(dry("--ranks", "2", "--ranks-per-run", "3"), "--ranks-per-run is 3, but the job has 2 ranks")
+    assert_refused(dry("--constants", "none.yaml"), "none.yaml: cannot be read")

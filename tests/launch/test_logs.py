@@ -1,0 +1,142 @@
+"""Logs of ranks: standard error as text or JSON, and the run's log.txt."""
+
+import contextlib
+import io
+import json
+import logging
+import sys
+from types import SimpleNamespace
+
+from mpies.launch.forwarder import Forwarder
+from mpies.launch.logs import JsonFormatter, LogFile, LoggedProgress, print_error
+from mpies.report.progress import Progress
+
+CONFIG = """
+environment: {id: "function:sphere", dimension: 3}
+solver: {population: 4}
+noise: {size: 10000}
+stop: {generations: 3}
+"""
+
+
+def make_record(message, rank=0):
+    return logging.makeLogRecord({"levelname": "WARNING", "msg": message, "rank": rank})
+
+
+def test_with_json_every_line_of_a_run_is_an_object(run_mpies, write_config, monkeypatch, tmp_path):
+    monkeypatch.setenv("MPIES_LOG", "json")
+    path = write_config(CONFIG)
+    outcome = run_mpies(0, "train", path, "--out", "run")
+    lines = [json.loads(line) for line in outcome.stdout.splitlines()]
+    *entries, last = [line for line in lines if "phase" not in line]  # a busy machine takes its time
+    assert [entry["generation"] for entry in entries] == [1, 2, 3]
+    assert all(entry["severity"] == "INFO" and "return_mean" in entry for entry in entries)
+    assert last["severity"] == "INFO" and last["message"].startswith("run: all generations done; generation 3, ")
+    assert (last["reason"], last["run"]) == ("generations", "run")
+    assert last["message"] in (tmp_path / "run" / "log.txt").read_text()
+    resumed = run_mpies(0, "train", path, "--out", "run", "stop.generations=4")
+    records = [json.loads(line) for line in resumed.stderr.splitlines()]
+    assert records == [{"severity": "INFO", "message": "run: continuing from generation 3", "rank": 0}]
+    (refused,) = run_mpies(0, "train", path, "--out", "run", "solver.sigma=-1").stderr.splitlines()
+    refused = json.loads(refused)
+    assert refused["severity"] == "ERROR" and "solver.sigma" in refused["message"]
+
+
+def test_a_log_file_grows_by_a_line_for_each_record(tmp_path):
+    log_file = LogFile(tmp_path / "log.txt")
+    log_file.emit(make_record("first"))
+    log_file.emit(make_record("second", rank=7))
+    first, second = (tmp_path / "log.txt").read_text().splitlines()
+    assert first.endswith(" WARNING rank 0: first") and second.endswith(" WARNING rank 7: second")
+
+
+def test_what_the_disk_refuses_is_left_out(tmp_path):
+    log_file = LogFile(tmp_path / "absent" / "log.txt")
+    log_file.emit(make_record("lost"))
+    (tmp_path / "absent").mkdir()
+    log_file.emit(make_record("kept"))
+    assert (tmp_path / "absent" / "log.txt").read_text().endswith("kept\n")
+
+
+class Shown(Progress):
+    """Counts what it is asked."""
+
+    def __init__(self):
+        self.rows, self.is_closed = [], False
+
+    def show(self, row):
+        self.rows.append(row)
+
+    def close(self):
+        self.is_closed = True
+
+
+def test_what_is_shown_is_also_logged(tmp_path, capsys):
+    shown = Shown()
+    progress = LoggedProgress(shown, LogFile(tmp_path / "log.txt"))
+    row = {"generation": 5, "return_mean": 2.0, "return_std": 1.25, "return_min": -1.0, "return_max": 4.5}
+    progress.show(row)
+    progress.show_outcome("solved", {"reason": "solved"})
+    progress.close()
+    lines = (tmp_path / "log.txt").read_text().splitlines()
+    described = "generation 5: return 2.00 (-1.00 to 4.50, deviation 1.25)"
+    assert [line.partition("rank 0: ")[2] for line in lines] == [described, "solved"]
+    assert len(shown.rows) == 1 and shown.is_closed and capsys.readouterr().out == "solved\n"
+
+
+def test_records_name_the_newest_number_of_their_rank():
+    comm = SimpleNamespace(rank=3)
+    formatter = JsonFormatter(comm)
+    comm.rank = 2  # another rank was lost
+    entry = json.loads(formatter.format(make_record("a message")))
+    assert entry == {"severity": "WARNING", "message": "a message", "rank": 2}
+
+
+def test_an_error_is_one_line_on_standard_error(capsys, monkeypatch):
+    monkeypatch.delenv("MPIES_LOG", raising=False)
+    print_error("no such file")
+    monkeypatch.setenv("MPIES_LOG", "json")
+    print_error("no such file")
+    text, entry = capsys.readouterr().err.splitlines()
+    assert text == "mpies: no such file"
+    assert json.loads(entry) == {"severity": "ERROR", "message": "no such file"}
+
+
+def test_an_error_that_cannot_be_printed_raises_nothing(monkeypatch):
+    """The caller still has to end all ranks."""
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        print_error("no such file")
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()
+
+
+def test_what_follows_a_users_line_that_looks_like_the_beginning_of_a_report_is_not_held_back():
+    lines, written = ["-" * 74 + "\n", *(f"line {number}\n" for number in range(1000))], []
+    Forwarder(io.StringIO("".join(lines)), written.append).run()
+    assert [line for part in written for line in part] == lines and len(written) > 800
+
+
+def test_a_report_of_an_abort_behind_an_error_that_has_not_ended_is_left_out():
+    dashes, written = "-" * 74, []
+    text = f"mpies: it is wrong{dashes}\nMPI_ABORT was invoked on rank 1\n{dashes}\nlast\n"
+    forwarder = Forwarder(io.StringIO(text), written.extend)
+    forwarder.run()
+    assert written == ["mpies: it is wrong\n", "last\n"]
+
+
+def test_what_open_mpi_says_of_a_barrier_is_left_out_with_its_empty_line():
+    noise = "NBC_Progress: an error 75 was found during schedule 0x15767360 at row-offset 0 - aborting the schedule\n"
+    lines, written = ["\n", "one\n", noise, "\n", noise, "\n", "\n", "two\n"], []
+    Forwarder(io.StringIO("".join(lines)), written.extend).run()
+    assert written == ["\n", "one\n", "\n", "two\n"]
+
+
+def test_a_users_line_of_dashes_is_none_of_mpiruns():
+    report = ["-" * 74, "prterun detected that one or more processes exited with non-zero status", "-" * 74]
+    lines = ["-" * 70, "my simulator", *report, "INFO rank 0: continues", "-" * 80]
+    written = []
+    Forwarder(io.StringIO("".join(f"{line}\n" for line in lines)), written.append).run()
+    assert [line for part in written for line in part] == [f"{lines[at]}\n" for at in (0, 1, 5, 6)]
+    assert written[0] == ["-" * 70 + "\n"]  # at once

@@ -1,0 +1,194 @@
+"""Predictions of scaling, against numbers worked out by hand, and the command that prints them."""
+
+import json
+
+import pytest
+
+from mpies.core.errors import ConfigError
+from mpies.launch import simulate as model
+from tests.support import assert_refused, invoke
+
+# OpenAI-ES on a humanoid of 256-256; see docs/scaling.md.
+HUMANOID = "166673,10000,1,0.5,2"
+
+
+def test_phases_of_an_update_worked_out_by_hand():
+    workload = model.parse_workload("1000000,1000,1,0")
+    machine = model.Machine(
+        cores=4,
+        core_streaming=1e9,
+        node_streaming=2e9,
+        generation=0.5,
+        episode=1e-6,
+        parameter=1e-9,
+        broadcast={"latency": 1e-3, "bandwidth": 1e9},
+        allgather={"latency": 1e-4, "bandwidth": 1e9},
+        gather={"latency": 1e-5, "bandwidth": 1e9},
+    )
+    assert model.update_phases(machine, workload, 8) == pytest.approx(
+        {
+            "results": 3e-4 + 32_000 / 1e9,  # three levels
+            "weights": 1e-3,
+            "moments": 500 * 500_000 / 0.5e9,  # an eighth of each row, at a quarter of what the node streams
+            "blocks": 3e-5 + 4e-3,
+            "step": 0.5 + 1e-3,
+            "proposal": 3e-3 + 4e-3,
+        }
+    )
+    alone = model.update_phases(machine, workload, 1)
+    assert alone["results"] == alone["blocks"] == alone["proposal"] == 0 and alone["moments"] == 500 * 4e6 / 1e9
+    tiny = model.update_phases(machine, model.parse_workload("64,1000,1,0"), 512)
+    assert tiny["moments"] == 500 * 64 / 0.5e9  # no less than a cache line
+
+
+def test_equal_episodes_waste_what_does_not_divide():
+    machine = model.Machine(cores=8, core_streaming=1e30, node_streaming=1e30)
+    prediction = model.predict(machine, model.parse_workload("16,9,1,0"), 8)
+    assert prediction.seconds == pytest.approx(2, rel=1e-3)
+    assert prediction.efficiency == pytest.approx(9 / 16, rel=1e-3)
+    assert prediction.phases["waiting"] == pytest.approx(2 - 9 / 8, rel=1e-3)
+
+
+@pytest.mark.parametrize(("ranks", "alone", "overlapping"), [(144, 0.975, 1.0), (8192, 0.45, 0.83)])
+def test_a_humanoid_on_many_ranks(ranks, alone, overlapping):
+    ((first, second),) = model.predict_pairs(model.Machine(), model.parse_workload(HUMANOID), [ranks])
+    assert first.ranks == second.ranks == ranks
+    assert first.efficiency == pytest.approx(alone, abs=0.03)
+    assert second.efficiency == pytest.approx(overlapping, abs=0.03)
+
+
+def test_a_static_split_is_worse_than_a_shared_counter():
+    workload, machine = model.parse_workload("16,640,1,0.5"), model.Machine(cores=64)
+    shared, static = (model.predict(machine, workload, 64, static=static).efficiency for static in (False, True))
+    assert 0.65 < static < 0.78 < shared < 0.90
+
+
+def test_a_prediction_is_a_function_of_its_seed():
+    workload, machine = model.parse_workload("1000,500,1,1"), model.Machine()
+    assert model.predict(machine, workload, 40) == model.predict(machine, workload, 40)
+    assert model.predict(machine, workload, 40) != model.predict(machine, workload, 40, seed=2)
+
+
+def test_drawn_episodes_have_the_mean_the_variation_and_the_limit_of_the_workload():
+    workload = model.parse_workload("1,100000,2,0.5")
+    times = workload.draw(seed=1, generation=3)
+    assert times.mean() == pytest.approx(2, rel=0.01) and times.std() == pytest.approx(1, rel=0.02)
+    assert times.max() > 5
+    assert model.parse_workload("1,100000,2,0.5,4").draw(1, 3).max() == 4
+
+
+def test_ranks_are_lists_or_powers_of_two():
+    assert model.parse_ranks("3,1,36") == [3, 1, 36]
+    assert model.parse_ranks("1..10") == [1, 2, 4, 8, 10] and model.parse_ranks("36..36") == [36]
+    for wrong in ("0,1", "", "a", "1..b", "0..4", "5..2"):
+        with pytest.raises(ConfigError, match="--ranks must be like"):
+            model.parse_ranks(wrong)
+
+
+def test_a_workload_is_of_numbers_or_of_what_was_measured(write_config, tmp_path):
+    config = write_config("environment: {id: 'function:sphere', dimension: 5}\nsolver: {population: 6, episodes: 2}\n")
+    workload = model.find_workload("10,20,0.5,0.1", (), model.Constants())
+    assert (workload.parameters, workload.rows, workload.episodes, workload.seconds) == (10, 10, 20, 0.5)
+    with pytest.raises(ConfigError, match="measure it with mpies bench"):
+        model.find_workload(str(config), (), model.Constants())
+    spaced = config.rename(tmp_path / "my config.yaml")
+    with pytest.raises(ConfigError, match=rf"mpies bench '{spaced}' --out FILE"):
+        model.find_workload(str(spaced), (), model.Constants())
+    spaced.rename(config)
+    measured = model.parse_workload("1,1,0.5,0.1").model_copy(update={"environment": "function:sphere", "slots": 3})
+    workload = model.find_workload(str(config), ("solver.population=8",), model.Constants(task=measured))
+    assert (workload.parameters, workload.rows, workload.episodes) == (5, 4, 16)
+    assert (workload.seconds, workload.slots, workload.name) == (0.5, 3, "config (function:sphere)")
+    with pytest.raises(ConfigError, match="its environment is function:rastrigin, but the constants are for"):
+        model.find_workload(str(config), ("environment.id=function:rastrigin",), model.Constants(task=measured))
+
+
+def test_the_longest_episode_is_that_of_the_config_and_not_of_the_one_that_was_measured(write_config):
+    config = str(write_config("environment: {id: CartPole-v1}\n"))
+    task = model.parse_workload("1,1,0.5,0.1,5").model_copy(update={"environment": "CartPole-v1", "step": 0.01})
+    constants = model.Constants(task=task)
+    assert model.find_workload(config, (), constants).longest == 5
+    workload = model.find_workload(config, ("environment.max_steps=30",), constants)
+    assert workload.longest == pytest.approx(0.3) and workload.draw(1, 0).max() <= 0.3
+    without_step = model.Constants(task=task.model_copy(update={"step": None}))
+    assert model.find_workload(config, ("environment.max_steps=30",), without_step).longest == 5
+
+
+def test_a_generation_has_all_populations_that_its_solver_asks_for(write_config):
+    config = write_config(
+        "environment: {id: 'function:sphere', dimension: 5}\n"
+        "solver: {kind: pgpe, population: 10, interactions: 4000, population_max: 60}\n"
+    )
+    measured = model.parse_workload("1,1,0.5,0.1").model_copy(update={"environment": "function:sphere"})
+    for step, episodes in ((0.005, 40), (0.05, 60), (0.00005, 10)):  # episodes of 100, 10 and 10,000 steps
+        constants = model.Constants(task=measured.model_copy(update={"step": step}))
+        workload = model.find_workload(str(config), (), constants)
+        assert (workload.episodes, workload.rows) == (episodes, episodes // 2)
+
+
+def test_ranks_of_a_node_that_do_not_play_make_a_generation_longer():
+    machine, alone = model.Machine(cores=4), model.parse_workload("10,64,1,0")
+    limited = alone.model_copy(update={"players": 1})
+    for ranks in (1, 4, 8):
+        expected = model.predict(machine, alone, -(-ranks // 4)).seconds
+        assert model.predict(machine, limited, ranks).seconds == pytest.approx(expected, rel=0.01)
+
+
+def test_the_table_has_core_hours_or_their_price():
+    workload = model.parse_workload("1000,7200,1,0")
+    pairs = model.predict_pairs(model.Machine(), workload, [1])
+    hours, cost, free = (model.describe(workload, pairs, 100, one).splitlines()[4].split()[3] for one in (None, 0.5, 0))
+    assert (hours, cost, free) == ("200", "100", "0")
+    assert "cost/100 " in model.describe(workload, pairs, 100, 0)
+    for generations in (1, 1000, 10**7):  # each column ends where its heading does
+        heading, row = model.describe(workload, pairs, generations, None).splitlines()[3:5]
+        ends = [heading.index(unit) + len(unit) for unit in ("ranks", f"core hours/{generations}", "overlap")]
+        assert all(row[end - 1] != " " and row[end : end + 1] in (" ", "") for end in ends), (heading, row)
+
+
+def test_simulate_prints_a_table_a_plot_and_json(run_mpies, tmp_path):
+    command = ("simulate", "1000,200,0.1,0.5", "--ranks", "1,50")
+    shown = run_mpies(0, *command, "--plot", "scaling.png")
+    assert shown.code == 0 and len(shown.stdout.splitlines()) == 8
+    assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
+    (one, _), (many, overlapping) = json.loads(run_mpies(0, *command, "--json").stdout)
+    assert one["ranks"] == 1 and one["efficiency"] > 0.99
+    assert many["efficiency"] < overlapping["efficiency"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("1,2",), "is not a task"),
+        (("10,10,1,0,2,3",), "'10,10,1,0,2,3' is not a task"),
+        (("10,1e7,1,0",), "'10,1e7,1,0': a generation may have at most 1,000,000 episodes here; give fewer"),
+        (("10,10,1,0", "solver.population=5"), "'solver.population=5' is for a config, but the task is the numbers"),
+        (("absent.yaml",), "cannot be read"),
+        (("config.yaml",), "measure it with mpies bench"),
+        (("10,10,1,0", "--constants", "broken.yaml"), "broken.yaml: machine.cores must be at least 1, but is 0"),
+        (("10,10,1,0", "--constants", "misspelt.yaml"), "machine.gather.latncy is not a key; did you mean"),
+        (("10,10,1,0", "--constants", "other.yaml"), "environment is not a key; the top level has machine, task, meas"),
+        (
+            ("10,10,1,0", "--plot", "absent/scaling.png"),
+            "--plot absent/scaling.png: cannot be written (No such file or directory); give",
+        ),
+        (("10,10,1,0", "--plot", "scaling.pngg"), "--plot scaling.pngg: cannot be written"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, write_config, tmp_path, monkeypatch):
+    write_config("environment: {id: CartPole-v1}\n")
+    write_config("machine: {cores: 0}\n", "broken.yaml")
+    write_config("machine: {gather: {latncy: 1}}\n", "misspelt.yaml")
+    write_config("environment: {id: CartPole-v1}\n", "other.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert_refused(invoke("simulate", *arguments, "--ranks", "1"), message)
+
+
+def test_no_overlap_is_recommended_for_a_solver_that_it_does_not_work_with(write_config):
+    task = model.parse_workload("1,1,0.5,0.5").model_copy(update={"environment": "function:sphere"})
+    text = "environment: {{id: 'function:sphere', dimension: 5}}\nsolver: {{kind: {}, population: 8}}\n"
+    for kind, is_able in (("cma_es", False), ("openai_es", True)):
+        workload = model.find_workload(str(write_config(text.format(kind))), (), model.Constants(task=task))
+        ((alone, recommended),) = model.predict_pairs(model.Machine(), workload, [5])
+        assert (recommended.overlap > 0) == is_able
+        assert (recommended.seconds < alone.seconds) == is_able

@@ -1,0 +1,76 @@
+"""What the tests of views share: two small trained runs, and curves made by hand."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from mpies.report.curves import Curves
+from tests.report.web.served_runs import run_folder, server  # noqa: F401 (fixtures)
+
+CONFIG = """
+environment: {id: CartPole-v1, backend: gymnasium, max_steps: 40}
+policy: {hidden: []}
+solver: {population: 8, sigma: 0.3, optimizer: {learning_rate: 0.2}}
+noise: {size: 10000}
+evaluation: {every: 2, episodes: 4}
+stop: {generations: 6, target: 1000}
+"""
+
+
+def train(folder, *arguments, pictures="0"):
+    """Train CONFIG by the command line in `folder`."""
+    (folder / "config.yaml").write_text(CONFIG)
+    command = [sys.executable, "-m", "mpies", "train", "config.yaml", *arguments]
+    environment = os.environ | {"MPIES_PICTURES": pictures}
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, env=environment)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """A folder with the runs one-seed-1 and one-seed-2 of CONFIG, and config.yaml; not to be changed."""
+    folder = tmp_path_factory.mktemp("trained")
+    train(folder, "--out", "one", "--seeds", "2")
+    return folder
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A run of its own: a copy of one-seed-1."""
+    return shutil.copytree(trained / "one-seed-1", tmp_path / "run")
+
+
+@pytest.fixture
+def invoke():
+    """Run a command of mpies in this process.  Returns click's Result."""
+    from mpies.cli.main import main
+
+    return lambda *arguments: CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def make_curves():
+    """Make Curves by hand: a generation a second with ten steps, evaluated where `evaluations` is not None."""
+
+    def make(evaluations, seed=1, reason="", target=None, path="run", **solver):
+        config = {
+            "seed": seed,
+            "environment": {"id": "CartPole-v1"},
+            "solver": {"kind": "snes", **solver},
+            "evaluation": {"episodes": 4},
+            "stop": {"target": target},
+        }
+        numbers = np.arange(1, len(evaluations) + 1, dtype=float)
+        columns = {"generation": numbers, "seconds": numbers, "steps": 10 * numbers, "episodes": numbers}
+        columns |= {"return_mean": numbers, "return_min": numbers - 1, "return_max": numbers + 1}
+        columns["eval_mean"] = np.array([np.nan if value is None else value for value in evaluations], float)
+        columns["eval_std"] = np.where(np.isfinite(columns["eval_mean"]), 2.0, np.nan)
+        columns |= {"failures": np.zeros(len(numbers)), "ranks": np.ones(len(numbers))}
+        return Curves(Path(path), config, {"numpy": "2.0"}, columns, reason)
+
+    return make

@@ -1,0 +1,165 @@
+"""The report: one HTML file with everything in it."""
+
+import base64
+import html
+import re
+import shlex
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+
+from mpies.config.loading import resolved, validate_config
+from mpies.report.curves import read_curves
+from mpies.report.document import make_report, shorten_config
+from mpies.runs.machine import describe_machine
+
+
+class Links(HTMLParser):
+    """Collects what a page loads, and refuses what needs a network or a script."""
+
+    def __init__(self):
+        super().__init__()
+        self.sources = []
+
+    def handle_starttag(self, tag, attributes):
+        assert tag not in ("script", "link", "iframe")
+        self.sources += [value for name, value in attributes if name in ("src", "srcset", "href")]
+
+
+def test_a_run_whose_name_is_not_utf8_has_a_report(run, invoke):
+    odd = run.with_name("caf\udce9")
+    run.rename(odd)
+    ended = invoke("report", odd)
+    assert ended.exit_code == 0, ended.stderr
+    assert "<title>caf\\udce9: CartPole-v1" in (odd / "report.html").read_text()
+
+
+def test_a_report_needs_no_other_file(run, invoke):
+    ended = invoke("report", run)
+    assert ended.exit_code == 0
+    text = (run / "report.html").read_text()
+    links = Links()
+    links.feed(text)
+    assert len(links.sources) == 2 and all(source.startswith("data:image/svg+xml") for source in links.sources)
+    mean = read_curves(run)["eval_mean"][-1]
+    for words in (
+        f"mean return {mean:.2f}, 95 % confidence",
+        "final evaluation",
+        "over 4 held-out episodes",
+        "all generations done",
+        "learning_rate: 0.2",
+        "; by default weight_decay 0",
+        "numpy ",
+        describe_machine(),
+    ):
+        assert words in text
+
+
+def test_a_film_that_is_being_recorded_is_not_part_of_it(run, invoke):
+    (run / ".film.77.tmp.mp4").touch()  # as a recording that was killed leaves it, too
+    assert invoke("report", run).exit_code == 0
+    assert "There is none yet" in (run / "report.html").read_text()
+
+
+@pytest.mark.parametrize("option", ["--video", "--film"])  # the latter is its earlier name
+def test_a_video_is_recorded_first(option, run, invoke):
+    ended = invoke("report", run, option)
+    assert ended.exit_code == 0, ended.output
+    text = (run / "report.html").read_text()
+    assert (run / "video.mp4").exists() and "data:video/mp4;base64," in text and "There is none yet" not in text
+
+
+def test_other_seeds_and_the_film_are_part_of_it(trained, tmp_path, invoke):
+    import imageio.v3
+    import numpy as np
+
+    for seed in (1, 2):
+        shutil.copytree(trained / f"one-seed-{seed}", tmp_path / f"seed-{seed}")
+    other = shutil.copytree(trained / "one-seed-2", tmp_path / "other")
+    (other / "config.yaml").write_text((other / "config.yaml").read_text().replace("sigma: 0.3", "sigma: 0.4"))
+    run = tmp_path / "seed-1"
+    frames = np.zeros((12, 40, 60, 3), np.uint8)
+    imageio.v3.imwrite(run / "film.gif", frames + np.arange(12, dtype=np.uint8)[:, None, None, None] * 20)
+    assert invoke("report", run).exit_code == 0
+    text = (run / "report.html").read_text()
+    links = Links()
+    links.feed(text)
+    kinds = [source.partition(";")[0] for source in links.sources]
+    assert kinds == ["data:image/svg+xml", "data:image/svg+xml", "data:image/gif", "data:image/jpeg"]
+    strip = imageio.v3.imread(base64.b64decode(links.sources[-1].partition(",")[2]))
+    assert strip.shape == (40, 5 * 60, 3) and strip[20, 10].max() < 10 and strip[20, -10].min() > 200
+    assert "over 2 seeds" in text and text.count("<td>generations</td>") == 2
+    shutil.copytree(tmp_path / "seed-2", tmp_path / "seed-2-again")
+    assert invoke("report", run).exit_code == 0
+    assert (run / "report.html").read_text() == text
+
+
+def test_the_config_of_a_report_is_short_and_the_same_run(trained):
+    curves = read_curves(trained / "one-seed-1")
+    short = shorten_config(curves.config)
+    assert len(str(short)) < len(str(curves.config)) / 2
+    assert resolved(validate_config(short, "config.yaml")) == curves.config
+    assert shorten_config({"unknown": 1}) == {"unknown": 1}
+
+
+def test_a_run_that_goes_on_has_a_newest_evaluation_and_no_end(make_curves):
+    text = make_report(make_curves([None, 3.0, None], target=5.0))
+    assert "newest evaluation" in text and "final evaluation" not in text and "not complete" in text
+    assert "mean return 3.00, 95 % confidence 1.04 to 4.96, over 4 held-out episodes" in text
+    assert "generation 2<" in text and "<th>target</th><td>5</td>" in text
+
+
+def test_a_run_without_evaluation_says_nothing_of_one(make_curves):
+    text = make_report(make_curves([None, None]))
+    assert "evaluation</th>" not in text and "<th>target" not in text
+
+
+def test_a_name_with_html_in_it_is_shown_as_text(make_curves):
+    text = make_report(make_curves([1.0], path="<i>run"))
+    assert "<i>" not in text and "<h1>&lt;i&gt;run: " in text and "--out &#x27;&lt;i&gt;run&#x27;<" in text
+
+
+def test_it_says_where_to_see_that_a_repetition_has_the_same_bits(make_curves):
+    text = " ".join(make_report(make_curves([1.0])).split())
+    assert "the same column <code>digest</code> in <code>metrics.csv</code>" in text and "mpies verify" not in text
+
+
+def test_its_commands_can_be_copied(make_curves):
+    text = make_report(make_curves([1.0], path="runs/my run"))
+    commands = [shlex.split(html.unescape(found)) for found in re.findall(">(mpies [^<]+ --[^<]+)<", text)]
+    assert ["mpies", "report", "runs/my run", "--video"] in commands
+    assert ["mpies", "train", "repeat.yaml", "--ranks", "2", "--out", "my run"] in commands
+
+
+def test_what_is_no_run_is_refused_in_one_line(tmp_path, invoke):
+    ended = invoke("report", tmp_path)
+    assert ended.exit_code == 2 and "give the directory of a run" in ended.stderr and ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("length", [10, 50])
+def test_a_film_that_is_cut_off_has_no_stills(length, run, invoke):
+    import imageio.v3
+    import numpy as np
+
+    frames = np.random.default_rng(0).integers(0, 255, (12, 40, 60, 3), dtype=np.uint8)
+    content = imageio.v3.imwrite("<bytes>", frames, extension=".gif")
+    (run / "film.gif").write_bytes(content[:length])
+    ended = invoke("report", run)
+    assert ended.exit_code == 0, ended.output
+    assert "data:image/gif;base64," in (run / "report.html").read_text()
+
+
+def test_a_film_in_shades_of_grey_has_stills(run, invoke):
+    import imageio.v2
+    import imageio.v3
+    import numpy as np
+
+    shades = np.tile(np.arange(256, dtype=np.uint8), (40, 1))
+    imageio.v2.mimsave(run / "film.gif", [np.roll(shades, 20 * number, axis=1) for number in range(6)])
+    ended = invoke("report", run)
+    assert ended.exit_code == 0, ended.output
+    links = Links()
+    links.feed((run / "report.html").read_text())
+    strip = imageio.v3.imread(base64.b64decode(links.sources[-1].partition(",")[2]))
+    assert strip.shape == (40, 5 * 256, 3)

@@ -1,0 +1,159 @@
+"""`mpies evaluate`: held-out episodes of a saved policy."""
+
+import csv
+import errno
+import json
+import os
+
+import numpy as np
+import pytest
+
+import mpies
+from mpies.report import evaluate as tools
+from mpies.runs.checkpoint import list_checkpoints
+from tests.support import CARTPOLE, assert_refused, invoke
+
+NOISY = """
+environment: {id: Pendulum-v1, max_steps: 20}
+policy: {hidden: [], action_noise: 0.5}
+solver: {population: 8}
+noise: {size: 100000}
+stop: {generations: 1}
+"""
+
+
+@pytest.fixture
+def run(trained):
+    return trained(CARTPOLE)
+
+
+def evaluate(path, *arguments):
+    outcome = invoke("evaluate", path, "--episodes", 20, "--json", *arguments)
+    assert outcome.code == 0, outcome.stderr
+    return json.loads(outcome.stdout)
+
+
+def test_held_out_episodes_are_played_and_reported_in_json(run):
+    result = evaluate(run)
+    assert result["episodes"] == len(result["returns"]) == 20
+    assert result["mean"] == pytest.approx(np.mean(result["returns"]))
+    assert result["std"] == pytest.approx(np.std(result["returns"], ddof=1))
+    assert result["interval"] == pytest.approx(1.96 * np.std(result["returns"], ddof=1) / np.sqrt(20))
+    assert (result["min"], result["max"]) == (min(result["returns"]), max(result["returns"]))
+    assert result["length"] == pytest.approx(result["mean"])  # a reward of 1 a step
+    assert result["failures"] == 0 and result["environment"] == "CartPole-v1"
+    assert evaluate(run / "best.h5")["returns"] == result["returns"]
+    assert evaluate(run, "--seed", 99)["returns"] != result["returns"]
+
+
+def test_the_episodes_are_written_as_csv(run, tmp_path):
+    result = evaluate(run, "--csv", tmp_path / "episodes.csv")
+    rows = list(csv.DictReader((tmp_path / "episodes.csv").read_text().splitlines()))
+    assert [float(row["return"]) for row in rows] == result["returns"]
+    assert [int(row["length"]) for row in rows] == result["lengths"]
+    assert [row["episode"] for row in rows] == [str(number) for number in range(20)]
+
+
+@pytest.mark.parametrize(("file", "name"), [("absent/episodes.csv", "absent/episodes.csv"), (".", "."), ("", "''")])
+def test_a_csv_that_cannot_be_written_is_refused_before_an_episode(file, name, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tools, "play_held_out", None)
+    assert_refused(invoke("evaluate", run, "--csv", file), f"--csv {name}: cannot be written (")
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "best.h5", "finished.yaml", "checkpoints/generation-00000000.h5"])
+def test_a_csv_does_not_replace_a_file_of_a_run(name, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(tools, "play_held_out", None)
+    monkeypatch.chdir(run)
+    before = (run / name).read_bytes()
+    for file in (run / name, name):
+        assert_refused(invoke("evaluate", run, "--csv", file), f"{name}: is a file of the run in", "give another file")
+    assert (run / name).read_bytes() == before
+    tools.require_writable(str(run / "episodes.csv"))
+    tools.require_writable(str(tmp_path / name.rpartition("/")[2]))  # of no run
+
+
+def test_a_disk_that_is_full_in_the_end_costs_only_the_csv(run, tmp_path, monkeypatch):
+    def refuse(path, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tools, "write_atomically", refuse)
+    ended = invoke("evaluate", run, "--csv", tmp_path / "episodes.csv")
+    assert ended.code == 2 and "cannot be written (No space left on device)" in ended.stderr
+    assert "mean return" in ended.stdout
+
+
+def test_stochastic_draws_actions_as_in_training_and_always_the_same_ones(run, trained):
+    noisy = trained(NOISY)
+    drawn = evaluate(noisy, "--stochastic")["returns"]
+    assert drawn == evaluate(noisy, "--stochastic")["returns"]
+    assert drawn != evaluate(noisy)["returns"]
+    assert drawn != evaluate(noisy, "--stochastic", "--seed", 99)["returns"]
+    assert drawn == mpies.load(noisy).best.evaluate(20, deterministic=False).returns.tolist()
+    why = "its actions are not drawn at random"
+    assert_refused(invoke("evaluate", run, "--stochastic"), why)
+    assert_refused(invoke("play", run, "--stochastic", "--video", run / "video.gif"), why)
+    with pytest.raises(mpies.ConfigError, match=why):
+        mpies.load(run).best.evaluate(20, deterministic=False)
+
+
+def test_the_policy_of_a_recipe_is_evaluated_played_exported_and_loaded_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = evaluate("cartpole")
+    assert result["policy"].endswith("/results/cartpole/policy.h5") and result["mean"] > 400
+    assert mpies.Policy.load("cartpole").evaluate(20).returns.tolist() == result["returns"]
+    played = invoke("play", "cartpole", "--video", "video.gif")
+    assert played.code == 0 and f"video.gif: generation {result['generation']}, return" in played.stdout, played.stderr
+    assert invoke("export", "cartpole", "--to", "policy.npz").code == 0
+    for command in (["evaluate"], ["play", "--video", "video.gif"], ["export", "--to", "x.npz"]):
+        assert_refused(invoke(*command, "cartpol"), "cartpol: cannot be read", "name of a recipe, such as cartpole")
+
+
+def test_the_mean_of_a_generation_is_evaluated_and_played(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    last = mpies.load(run).generation
+    for generation in (0, last):
+        result = evaluate(run, "--generation", generation)
+        assert (result["generation"], result["policy"]) == (generation, str(run))
+        assert result["returns"] == mpies.load(run).policy(generation).evaluate(20).returns.tolist()
+    assert evaluate(run / "policy.h5")["returns"] == result["returns"] != evaluate(run, "--generation", 0)["returns"]
+    video = "--video", tmp_path / "video.gif"
+    played = invoke("play", run, "--generation", 0, *video)
+    assert played.code == 0 and "video.gif: generation 0, return" in played.stdout, played.stderr
+    for command in (["evaluate"], ["play", *video]):
+        refusals = {
+            (run / "policy.h5", 0): "policy.h5: is a single policy; --generation needs a run directory",
+            ("cartpole", 0): "cartpole: is a single policy; --generation needs a run directory",
+            (tmp_path / "absent", 0): "absent: cannot be read",
+            (run, last + 1): f"generation {last + 1} is not in its ledger, which ends at {last}",
+            (run, -1): "-1 is not in the range x>=0",
+        }
+        for (path, generation), words in refusals.items():
+            assert_refused(invoke(*command, path, "--generation", generation), words)
+    with_member = invoke("play", run, "--generation", 1, "--member", "1,0")
+    assert_refused(with_member, "--generation has no effect with --member")
+
+
+def test_a_single_episode_has_no_confidence_interval(run):
+    result = json.loads(invoke("evaluate", run, "--episodes", 1, "--json").stdout)
+    assert result["interval"] is None and result["mean"] == result["returns"][0]
+    ended = invoke("evaluate", run, "--episodes", 1)
+    assert "confidence" not in ended.stdout
+    assert f": return {result['mean']:.2f} in a held-out episode of {result['length']:.0f} steps\n" in ended.stdout
+
+
+def test_a_file_that_is_no_policy_is_refused(run, tmp_path):
+    (tmp_path / "garbage.h5").write_bytes(b"x" * 1000)
+    (tmp_path / "empty").mkdir()
+    assert_refused(invoke("evaluate", tmp_path / "garbage.h5"), "garbage.h5", "not a file of mpies")
+    assert_refused(invoke("evaluate", tmp_path / "empty"), "is a folder, but not a run")
+    assert_refused(invoke("evaluate", list_checkpoints(run)[0]), "is not a policy")
+    assert_refused(invoke("evaluate", tmp_path / "absent"), "absent: cannot be read")
+
+
+@pytest.mark.parametrize(("count", "more"), [(1, ""), (2, ", and 1 other reason"), (3, ", and 2 other reasons")])
+def test_the_first_reason_of_failed_episodes_is_told(count, more):
+    result = {"environment": "X-v0", "policy": "run", "generation": 3, "failures": 4, "episodes": 4}
+    line = tools.describe_evaluation(result | {"reasons": ["a", "b", "c"][:count]})
+    assert line == f"X-v0, run, generation 3: 4 of 4 held-out episodes failed (a{more})"

@@ -1,0 +1,143 @@
+"""Plots of the return: their files, their axes, and what fits into them."""
+
+import imageio.v3
+import numpy as np
+import pytest
+
+from mpies.core.errors import RunError
+from mpies.report import figures as plots
+from mpies.report.compare import draw_comparison
+from mpies.report.figures import draw_return, render, scale_axis, write_file, write_plots
+from mpies.report.run_groups import group_runs
+
+FILES = ["reward_vs_time.png", "reward_vs_iteration.png", "reward_vs_steps.png"]
+
+
+def test_the_command_draws_in_the_width_that_was_asked_for(run, invoke):
+    ended = invoke("plot", run, "--width", "4")
+    assert ended.exit_code == 0 and [line.rpartition("/")[2] for line in ended.stdout.split()] == FILES
+    assert imageio.v3.imread(run / FILES[0]).shape[:2] == (384, 480)
+    assert not list(run.glob(".*.tmp"))
+
+
+def test_what_is_no_run_is_refused_in_one_line(tmp_path, invoke):
+    for flags in ([], ["--trajectory"]):
+        ended = invoke("plot", tmp_path, *flags)
+        assert (
+            ended.exit_code == 2 and "; give the directory of a run" in ended.stderr and ended.stderr.count("\n") == 1
+        )
+
+
+def test_a_run_without_a_generation_is_left_out(run, tmp_path, invoke):
+    fresh, lacking = tmp_path / "fresh", tmp_path / "absent"
+    fresh.mkdir()
+    (fresh / "config.yaml").write_text((run / "config.yaml").read_text())
+    ended = invoke("plot", fresh, run, lacking)
+    assert ended.exit_code == 0 and [line.rpartition("/")[2] for line in ended.stdout.split()] == FILES
+    words = [f"left out: {fresh}: has no generation yet; ", f"left out: {lacking}/config.yaml: is absent or damaged; "]
+    assert all(line.startswith(word) for line, word in zip(ended.stderr.splitlines(), words, strict=True))
+    ended = invoke("plot", fresh, lacking)
+    assert ended.exit_code == 2 and ended.stderr.count("\n") == 1 and str(fresh) in ended.stderr
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_the_same_curves_give_the_same_bytes(make_curves, kind):
+    curves = make_curves([None, 3.0, 4.0], target=5.0)
+    first, second = (render(draw_return(curves, "steps"), kind) for _ in range(2))
+    assert first == second
+    assert first != render(draw_return(make_curves([None, 3.0, 4.5], target=5.0), "steps"), kind)
+
+
+def test_times_are_shown_in_a_unit_that_fits():
+    units = {seconds: scale_axis("time", [np.array([1.0]), np.array([seconds])]) for seconds in (180.0, 181.0, 7201.0)}
+    assert units[180.0] == ("training time (s)", 1)
+    assert units[181.0] == ("training time (min)", 60)
+    assert units[7201.0] == ("training time (h)", 3600)
+    assert scale_axis("steps", [np.array([1e9])]) == ("environment steps", 1)
+
+
+@pytest.mark.parametrize(
+    ("lowest", "wanted", "scale"), [(0.5, "auto", "log"), (-3, "auto", "linear"), (-3, "log", "symlog")]
+)
+def test_an_axis_is_logarithmic_by_itself_only_if_all_returns_have_one_sign(make_curves, lowest, wanted, scale):
+    curves = make_curves([None] * 300)
+    curves.columns["return_min"][:] = lowest
+    curves.columns["return_mean"] *= 2
+    (axes,) = draw_return(curves, "steps", scale=wanted).axes
+    assert axes.get_yscale() == scale
+
+
+def test_an_axis_shows_a_target_of_the_other_sign(make_curves):
+    figure = draw_return(make_curves([None] * 300, target=-3.0), "steps")
+    low, high = figure.axes[0].get_ylim()
+    assert figure.axes[0].get_yscale() == "linear" and low < -3 and high > 300
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_target_of_0_has_no_place_on_a_logarithmic_axis(make_curves):
+    costs = make_curves([-900.0, -1e-3] * 150, target=0.0)
+    for name in ("return_mean", "return_min", "return_max"):
+        costs.columns[name] = -np.abs(costs["eval_mean"])
+    for figure in (draw_return(costs, "steps"), draw_comparison(group_runs([costs]), "steps")):
+        render(figure)
+        assert figure.axes[0].get_yscale() == "log"
+        assert not [text for legend in figure.legends for text in legend.get_texts() if "target" in text.get_text()]
+
+
+@pytest.mark.parametrize("name", ["a $x\\y$.py:Room", "cost $5", "$a_$b"])
+def test_dollar_signs_of_names_are_drawn_as_they_are(name, make_curves):
+    curves = make_curves([1.0, 2.0])
+    curves.config["environment"]["id"] = name
+    figure = draw_return(curves, "steps")
+    assert f"<!-- {name}, snes, seed 1 -->" in render(figure, "svg").decode()
+    other = make_curves([2.0, 1.0], label="$")
+    other.config["environment"]["id"] = name
+    svg = render(draw_comparison(group_runs([curves, other]), "steps"), "svg").decode()
+    assert f"<!-- {name} -->" in svg and "<!-- label $ (1 seed) -->" in svg
+
+
+def test_members_evaluations_and_target_are_drawn(make_curves):
+    figure = draw_return(make_curves([None, 3.0, 4.0], target=5.0), "iteration")
+    (legend,) = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert sorted(names) == ["evaluation, 95 % interval", "members, mean", "members, min to max", "target 5"]
+    (axes,) = figure.axes
+    mean = next(drawn for drawn in axes.lines if drawn.get_label() == "members, mean")
+    assert mean.get_xydata().tolist() == [[1, 1], [2, 2], [3, 3]]
+    (bars,) = axes.containers
+    (dots, _, (intervals,)) = bars
+    assert dots.get_xydata().tolist() == [[2, 3], [3, 4]]
+    low, high = intervals.get_segments()[0][:, 1]
+    assert (low, high) == pytest.approx((3 - 1.96, 3 + 1.96))  # a deviation of 2 over 4 episodes
+
+
+def test_one_bad_member_does_not_flatten_the_curves_but_a_far_target_is_shown(make_curves):
+    curves = make_curves([None] * 39 + [20.0], target=300.0)
+    curves["return_min"][7] = -90_000
+    low, high = draw_return(curves, "steps").axes[0].get_ylim()
+    assert -50 < low < 0 and 300 < high < 330
+
+
+def test_steps_are_numbered_in_thousands_and_millions(make_curves):
+    curves = make_curves([None, 1.0])
+    curves["steps"][:] = 1e6, 3e6
+    axes = draw_return(curves, "steps").axes[0]
+    assert axes.xaxis.get_major_formatter()(2e6) == "2 M"
+
+
+def test_no_file_is_written_when_that_is_not_allowed_any_more(make_curves, tmp_path):
+    answers = iter([True, False, True])
+    written = write_plots(tmp_path, make_curves([1.0]), may_write=lambda: next(answers))
+    assert [path.name for path in written] == [path.name for path in tmp_path.iterdir()] == FILES[:1]
+
+
+def test_a_file_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
+    words = (
+        r"absent/x\.png: cannot be written \(No such file or directory\); it must be a file in a folder that you may"
+    )
+    with pytest.raises(RunError, match=words):
+        write_file(tmp_path / "absent" / "x.png", b"")
+
+
+def test_the_file_names_follow_the_axes():
+    assert [f"reward_vs_{axis}.png" for axis in plots.AXES] == FILES

@@ -1,0 +1,98 @@
+"""mpies probe: environments that are reproducible, that must be rebuilt, and that are not reproducible."""
+
+import pytest
+
+from mpies.report.probe import NOT_REPRODUCIBLE, REPRODUCIBLE, WHEN_REBUILT, Probe, section_of
+from tests.support import assert_refused, invoke
+
+# Episodes of three steps.  Forgetful: the seed alone counts.  Remembering: earlier episodes too.  Random: chance.
+MODULE = """
+import os, sys
+import gymnasium, numpy as np
+from gymnasium import spaces
+
+class Forgetful(gymnasium.Env):
+    observation_space, action_space = spaces.Box(-1e9, 1e9, (1,), np.float32), spaces.Discrete(2)
+    episodes = 0
+    def start(self): return self.seed
+    def reset(self, seed=None, options=None):
+        self.seed, self.steps = seed, 0
+        self.episodes += 1
+        return np.array([self.start()], np.float32), {}
+    def step(self, action):
+        self.steps += 1
+        return np.array([self.steps], np.float32), float(action), self.steps == 3, False, {}
+
+class Remembering(Forgetful):
+    def start(self): return self.episodes
+
+class Random(Forgetful):
+    def start(self): return np.random.default_rng().random()
+
+class Loud(Forgetful):
+    def start(self): return os.write(1, b"\\xff\\n")
+
+class Lonely(Forgetful):
+    def start(self): return os._exit(9) if "--fresh" in sys.argv else 0
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(MODULE)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "used", "rebuilt", "verdict"),
+    [
+        ("a", "a", "a", REPRODUCIBLE),
+        ("a", "b", "a", WHEN_REBUILT),
+        ("a", "b", "b", NOT_REPRODUCIBLE),
+        ("b", "a", "a", NOT_REPRODUCIBLE),
+    ],
+)
+def test_the_verdict(elsewhere, used, rebuilt, verdict):
+    assert Probe("gymnasium", ["a"], [elsewhere], [used], [rebuilt], None).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "verdict"),
+    [("Forgetful", 0, REPRODUCIBLE), ("Remembering", 0, WHEN_REBUILT), ("Random", 1, NOT_REPRODUCIBLE)],
+)
+def test_environments_are_told_apart(name, code, verdict, folder):
+    outcome = invoke("probe", f"own.py:{name}", "--steps", "5", "--episodes", "0")
+    assert outcome.code == code, outcome.stderr
+    assert outcome.stdout == f"own.py:{name} (your own): {verdict}; memory not measured\n"
+
+
+def test_one_that_is_not_reproducible_decides_the_exit_code(folder):
+    for names in (["Random", "Forgetful"], ["Forgetful", "Random"]):
+        assert invoke("probe", *(f"own.py:{name}" for name in names), "--episodes", "0").code == 1
+
+
+@pytest.mark.parametrize("instances", ["", ", instances: 1, instances_per: node"])
+def test_a_process_that_dies_while_it_plays_is_told(instances, folder, write_config):
+    config = write_config(f"environment: {{id: 'own.py:Lonely'{instances}}}")
+    assert_refused(invoke("probe", config, "--episodes", "0"), "another one that played it ended with exit code 9")
+
+
+def test_the_environment_may_print_what_is_no_text(folder):
+    assert invoke("probe", "own.py:Loud", "--episodes", "0").stdout.startswith("own.py:Loud (your own): reproducible;")
+
+
+def test_a_table_has_a_row_for_each(folder, write_config):
+    write_config("environment: {id: 'own.py:Forgetful'}\n", "own.yaml")
+    outcome = invoke("probe", "own.yaml", "own.py:Forgetful", "--markdown", "--episodes", "10", "--steps", "5")
+    head, line, one, two = outcome.stdout.splitlines()
+    assert head == "| environment | backend | episodes are | memory, 10 episodes |" and line == "|---|---|---|---|"
+    assert one.startswith("| `own.yaml` | your own | reproducible | ") and one.endswith(" MB |")
+    assert two.startswith("| `own.py:Forgetful` | your own | reproducible | ")
+
+
+def test_a_config_is_probed_as_it_is_and_a_function_is_refused(write_config):
+    config = write_config("environment: {id: CartPole-v1, max_steps: 7}\n")
+    assert section_of(str(config)).max_steps == 7 and section_of("CartPole-v1").max_steps is None
+    config = write_config("environment: {id: 'function:sphere', dimension: 3}\n")
+    assert_refused(invoke("probe", config), "has no episodes to probe")

@@ -1,0 +1,315 @@
+"""Every recipe and variant is a valid config that trains, and the pages say what was measured and nothing else."""
+
+import re
+
+import pytest
+
+from mpies.comm.serial import Serial
+from mpies.config.loading import differences, load_config, resolved
+from mpies.config.recipes import base_of, find_recipes, read_heading
+from mpies.launch.bench import temporary_run
+from mpies.launch.cost import describe_cost
+from mpies.report.records import (
+    RESULTS,
+    describe_return,
+    has_record,
+    is_finished,
+    is_reached,
+    measure_cost,
+    read_record,
+    recipe_of,
+    trace_starts,
+)
+from mpies.training.trainer import Trainer
+from tests.support import HOME, load_script
+
+RECIPES = find_recipes()
+
+# Variant to the overrides of its recipe that it stands for.  What they leave to OpenAI-ES is named, since variants keep
+# it where defaults change.
+ADAM = "weight_decay: 0.005, optimizer: {learning_rate: 0.01}"
+LINEAR = ["environment.adaptive=null", "policy={hidden: [], initial: zeros, statistics_fraction: 1}"]
+TENS = ["evaluation.every=10", "checkpoint.every=10"]
+GOODAI = [
+    *("environment={id: AntBulletEnv-v0, max_steps: 500}", "stop.generations=1000", "stop.target=900"),
+    'policy={hidden: [64, 64], activation: relu, bins: "uniform:11", normalize_observations: false}',
+]
+HIDDEN = ["policy.normalize_observations=false", *TENS, "stop.generations=600", "stop.target=-335"]
+HIDDEN_BY_CMA = [*HIDDEN, "solver={kind: cma_es, population: 50, sigma: 0.5}"]
+OVERRIDES = {
+    "ant-ars": [
+        *LINEAR,
+        "solver={kind: ars, population: 120, top: 20, sigma: 0.025, learning_rate: 0.015, alive_bonus: 1}",
+        *("stop.generations=1000", "stop.target=2334", "evaluation.episodes=100"),
+    ],
+    "ant_bullet-cma": [
+        *GOODAI,
+        "solver={kind: cma_es, population: 100, episodes: 5, sigma: 0.1, covariance: diagonal}",
+    ],
+    "ant_bullet-light": [
+        "environment={id: AntBulletEnv-v0, max_steps: 500, seeds: generation, adaptive: {start: 200, ratio: 1.01}}",
+        "environment.kwargs={electricity_cost: -0.5, stall_torque_cost: -0.025, joints_at_limit_cost: -0.025}",
+        *("checkpoint.every=20", "stop.target=null", "stop.generations=200"),
+    ],
+    "ant_bullet-published": [*GOODAI, f"solver={{population: 100, sigma: 0.1, {ADAM}}}"],
+    "ant_bullet-walking": [
+        "environment={id: AntBulletEnv-v0, max_steps: 500, seeds: generation}",
+        "policy={hidden: [64, 64], activation: relu, output: floor, init_from: ant_bullet-light}",
+        "checkpoint.every=20",
+    ],
+    "ant_bullet-walking_cma": [
+        "environment={id: AntBulletEnv-v0, max_steps: 500, seeds: generation}",
+        "policy={hidden: [64, 64], activation: relu, output: floor, init_from: ant_bullet-light}",
+        "solver={kind: cma_es, population: 32, episodes: 5, sigma: 0.05, covariance: diagonal}",
+        *("evaluation.every=10", "checkpoint.every=10"),
+    ],
+    "bipedal_walker-pepg": [
+        *("environment={id: BipedalWalker-v3, ignored_rewards: [-100]}", "policy={hidden: [40, 40]}"),
+        "solver={kind: pepg, population: 96, sigma_init: 0.1}",
+    ],
+    "bipedal_walker-steady": [
+        "environment={id: BipedalWalker-v3}",
+        "policy={hidden: [40, 40], init_from: bipedal_walker-pepg}",
+        "solver={kind: pepg, population: 96, episodes: 4, sigma_init: 0.05}",
+        *("solver.learning_rate=0.003", "solver.learning_rate_limit=0.003"),
+        *("evaluation.every=5", "stop.target=null", "stop.generations=20"),
+    ],
+    "bipedal_walker_hardcore-annealed": [
+        "environment={id: BipedalWalkerHardcore-v3}",
+        "policy={hidden: [40, 40], init_from: bipedal_walker_hardcore-steady}",
+        "solver={population: 256, sigma: 0.05, weight_decay: 0.0, optimizer: {learning_rate: 0.01}}",
+        *("solver.learning_rate_decay=0.985", "solver.learning_rate_limit=0.001"),
+        "stop.generations=20000",
+    ],
+    "bipedal_walker_hardcore-openai": [
+        "environment={id: BipedalWalkerHardcore-v3, ignored_rewards: [-100]}",
+        "policy={hidden: [40, 40], init_from: bipedal_walker-steady}",
+        "solver={population: 256, sigma: 0.05, weight_decay: 0.0, optimizer: {learning_rate: 0.01}}",
+        *("evaluation.every=50", "stop.generations=20000"),
+    ],
+    "bipedal_walker_hardcore-steady": [
+        "environment={id: BipedalWalkerHardcore-v3}",
+        "policy={hidden: [40, 40], init_from: bipedal_walker_hardcore-openai}",
+        "solver={population: 256, sigma: 0.05, weight_decay: 0.0, optimizer: {learning_rate: 0.01}}",
+        "stop.generations=20000",
+    ],
+    "cartpole_swingup-published": ["solver.population=32", "solver.sigma=1"],
+    "half_cheetah-ars": [
+        *(*LINEAR, "evaluation.every=20"),
+        "solver={kind: ars, population: 64, top: 4, sigma: 0.03, learning_rate: 0.02}",
+    ],
+    "humanoid_linear-evotorch": [
+        "seed=1",
+        *("evaluation.every=5", "checkpoint.every=10"),
+        "solver={kind: pgpe, population: 200, interactions: 150000, population_max: 3200, sigma: 0.0035}",
+        "solver.optimizer={kind: clipup, max_speed: 0.015, learning_rate: 0.01125}",
+        *("stop.generations=500", "stop.target=6000"),
+    ],
+    "humanoid_linear-openai": [
+        "seed=1",
+        *("environment.adaptive={start: 200, ratio: 1.1}", "policy.statistics_fraction=0.1"),
+        "solver={population: 200, sigma: 0.0075, weight_decay: 0.0, optimizer: {learning_rate: 0.003}}",
+    ],
+    "hopper-openai": ["policy={}", f"solver={{population: 256, sigma: 0.02, {ADAM}}}"],
+    "lunar_lander_18-cma_1": ["stop.target=null", "solver={kind: cma_es, population: 20, sigma: 1}"],
+    "lunar_lander_18-cma_5": ["stop.target=null", "solver={kind: cma_es, population: 20, episodes: 5, sigma: 1}"],
+    "lunar_lander_18-openai": ["stop.target=null"],
+    "minitaur-small": [
+        *("solver.population=32", "solver.episodes=1", "checkpoint.every=1", "evaluation.every=0", "stop.seconds=2700"),
+    ],
+    "pendulum_hidden_velocity-cma_30": [*HIDDEN_BY_CMA, "solver.episodes=30"],
+    "pendulum_hidden_velocity-cma_5": [*HIDDEN_BY_CMA, "solver.episodes=5"],
+    "pendulum_hidden_velocity-openai": [
+        *HIDDEN,
+        f"solver={{population: 50, episodes: 5, sigma: 0.1, {ADAM}}}",
+    ],
+    "pong-small": [
+        *(
+            f"solver={{population: 32, sigma: 0.005, {ADAM}}}",
+            "evaluation={episodes: 4, every: 10}",
+            "stop.seconds=4560",
+        ),
+    ],
+    "pong_linear-deterministic": [
+        *("seed=3", "environment.adaptive={start: 1000, ratio: 1.01}", "policy.init_from=pong_linear-sticky"),
+        "evaluation.every=5",
+    ],
+    "pong_linear-sticky": [
+        *("seed=3", "environment.kwargs.repeat_action_probability=0.25", "stop.generations=40"),
+    ],
+    "swimmer-ars": [
+        *("policy={hidden: [], initial: zeros, statistics_fraction: 1}", "evaluation.every=10"),
+        "solver={kind: ars, population: 32, top: 8, sigma: 0.03, learning_rate: 0.02}",
+    ],
+    "walker2d-ars": [
+        *(*LINEAR, "stop.target=2994"),
+        "solver={kind: ars, population: 80, top: 30, sigma: 0.025, learning_rate: 0.03, alive_bonus: 1}",
+    ],
+    "walker2d-openai": [
+        *("environment.adaptive=null", "stop.target=2994", f"solver={{population: 256, sigma: 0.02, {ADAM}}}"),
+    ],
+}
+
+
+def shrink(config):
+    """Overrides that leave of a recipe one generation of a few short episodes."""
+    small = ["stop={generations: 1}", "evaluation.episodes=1", "noise.size=2_000_000", "solver.episodes=1"]
+    small += ["solver.population=4", *(["solver.top=2"] if config.solver.kind == "ars" else [])]
+    small += ["solver.timesteps_per_batch=0"] if config.solver.kind == "openai_es" else []
+    small += ["solver.interactions=0"] if config.solver.kind == "pgpe" else []
+    small += ["policy.reference=4"] if config.policy.kind == "conv" else []
+    return small + ([] if config.environment.function else ["environment.max_steps=5"])
+
+
+@pytest.fixture(scope="module")
+def script():
+    """docs/build_recipes.py."""
+    return load_script("docs/build_recipes.py")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_trains_a_generation(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # recipes need no file of the repository
+    config = load_config(name)
+    cost = describe_cost(config, 2)
+    assert "parameters" in cost
+    (count,) = re.findall(r"([\d,]+) parameters|none, (\d+)", read_heading(RECIPES[name]).policy)[:1]
+    assert re.search(rf"parameters +{''.join(count)}\b", cost), cost
+    trainer = Trainer(load_config(name, shrink(config)), Serial())
+    trainer.build_table()
+    with temporary_run(trainer):
+        trainer.run_generation()
+        assert trainer.control.stop_reason(trainer.learner) == "generations"
+    assert trainer.learner.clock.generation == 1 and trainer.control.failed_share == 0
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if base_of(name) != name])
+def test_a_variant_is_its_recipe_with_overrides(name):
+    variant, recipe = resolved(load_config(name)), resolved(load_config(base_of(name), OVERRIDES[name]))
+    assert differences(variant, recipe) == [] and variant == recipe
+
+
+@pytest.mark.parametrize("name", [name for name in OVERRIDES if "openai" in name or name == "pong-small"])
+def test_variants_of_openai_es_name_what_defaults_may_change(name):
+    text = RECIPES[name].read_text()
+    assert all(f"{key}: " in text for key in ("sigma", "weight_decay", "learning_rate"))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_heading_has_no_measured_text_and_no_commands(name):
+    head = RECIPES[name].read_text().partition("\nenvironment:")[0]
+    assert not re.search(r"Status|mpies train|reached here|±|\+-|\bseed \d", head)
+    sentences = re.split(r"(?<=[.:;]) ", read_heading(RECIPES[name]).notes)
+    assert all(len(sentence.split()) <= 30 for sentence in sentences)
+
+
+def test_every_record_has_a_recipe():
+    recorded = sorted(path.parent.name for path in (HOME / "results").glob("*/record.yaml"))
+    assert recorded and [recipe_of(name).stem for name in recorded] == recorded
+    assert sorted(path.name for path in (HOME / "results").iterdir()) == recorded
+
+
+def test_the_pages_of_recipes_are_the_generated_ones(script):
+    pages = script.make_pages()
+    assert {*(HOME / "docs/recipes").iterdir()} == {*pages} - {script.TABLE}
+    for path, text in pages.items():
+        assert path.read_text() == text, f"{path.name} is out of date: make docs"
+
+
+def rows_of_the_table(script):
+    """Name to row of the table of recipes, without the targets of links, and the targets of those names."""
+    lines = [line for line in script.make_table().splitlines() if line.startswith("| [")]
+    links = dict(re.match(r"\| \[([^]]+)\]\(([^)]+)\)", line).groups() for line in lines)
+    return dict(zip(links, (re.sub(r"\]\([^)]*\)", "]", line) for line in lines), strict=True)), links
+
+
+def test_the_table_has_a_row_for_each_recipe_that_leads_to_its_page(script):
+    rows, links = rows_of_the_table(script)
+    names = [name for name in RECIPES if base_of(name) == name]
+    assert [name for name in rows if base_of(name) == name] == names
+    assert all(links[name] == f"recipes/{name}.md" for name in names)
+    for name, row in rows.items():
+        assert len(row) <= 180, row  # a screen
+        record = read_record(name) if has_record(name) else None
+        if record is None:
+            assert f"| {script.NOT_RUN} |" in row and "**" not in row
+        elif is_finished(record) or is_reached(record):
+            assert describe_return(record) in row and ("**" in row) == is_reached(record)
+        else:
+            assert "| not run to the end |" in row and "**" not in row
+
+
+def test_variants_that_reached_the_mark_are_in_the_table_where_their_recipe_did_not(script, monkeypatch):
+    rows, links = rows_of_the_table(script)
+    assert [name for name in rows if base_of(name) != name] == [
+        "ant_bullet-walking",
+        "bipedal_walker_hardcore-annealed",
+        "pong_linear-deterministic",
+    ]
+    assert links["ant_bullet-walking"] == "recipes/ant_bullet.md#ant_bullet-walking"
+    assert list(rows).index("ant_bullet-walking") == list(rows).index("ant_bullet") + 1
+    monkeypatch.setattr(script, "is_reached", lambda record: False)
+    assert not any("-" in name for name in script.list_shown())
+
+
+def test_steps_and_core_hours_of_the_table_include_those_of_the_policies_that_training_starts_from(script):
+    assert trace_starts("ant_bullet-walking") == ["ant_bullet-light"] and trace_starts("rastrigin") == []
+    names = "annealed", "steady", "openai"
+    *later, last = [f"bipedal_walker_hardcore-{name}" for name in names] + [
+        "bipedal_walker-steady",
+        "bipedal_walker-pepg",
+    ]
+    assert trace_starts(later[0]) == [*later[1:], last]
+    seeds = [read_record(name)["seeds"][0] for name in (*later, last)]
+    steps, hours = measure_cost(later[0], read_record(later[0]))
+    assert steps == sum(seed["steps"] for seed in seeds)
+    assert hours == pytest.approx(sum(seed["core_seconds"] for seed in seeds) / 3600)
+    assert f"| {steps / 1e6:.3g} M | {hours:.2g} |" in rows_of_the_table(script)[0][later[0]]
+    swimmer = read_record("swimmer")
+    assert measure_cost("swimmer", swimmer)[0] == sorted(seed["steps"] for seed in swimmer["seeds"])[2]
+
+
+def test_a_page_has_every_seed_also_those_that_failed(script, tmp_path, monkeypatch):
+    record = read_record("swimmer")
+    good = {**record["seeds"][0], "generation": 20, "seconds": 73.8, "ranks": 1, "core_seconds": 73.8}
+    bad = {**good, "seed": 77, "ended": "generations", "reached": False, "steps": 1234567}
+    dead = {**bad, "seed": 78, "ended": "not run to its end", "evaluation": None}
+    over = {"interquartile_mean": 330.0, "interval_95": [20.0, 335.0]}
+    monkeypatch.setattr(script, "read_record", lambda name: record | {"seeds": [good, bad, dead], "over_seeds": over})
+    page = script.make_page("swimmer")
+    assert "Mean return 330.0 (20.0 to 335.0). It is the interquartile mean" in page
+    assert "1 of 3 seeds reached the mark of 325." in page
+    assert "| 77 | last generation | not reached | 20 | 1,234,567 |" in page
+    assert "| 78 | cut short | not reached |" in page and "| none |  |" in page
+    assert "| **330.0 (20.0 to 335.0)** | 1.23 M | 0.021 | 1 of 3 reached |" in script.make_table()
+
+
+def test_a_page_has_the_variants_notes_and_pictures(script):
+    page = script.make_page("bipedal_walker")
+    assert "## bipedal_walker-steady" in page and "    mpies train bipedal_walker-steady\n" in page
+    assert (RESULTS / "bipedal_walker-pepg/notes.md").read_text() in page
+    for link in re.findall(r"\]\(([^)]+)\)", page):
+        assert (script.PAGES / link).exists(), link
+    assert "No run of it is recorded." in script.make_page("walker2d")
+
+
+def test_each_recipe_in_the_table_with_a_policy_that_can_be_shown_has_a_small_film(script):
+    filmed = {path.parent.name for path in RESULTS.glob("*/*.gif")}
+    shown = [name for name in script.list_shown() if (RESULTS / name / "policy.h5").exists()]
+    functions = [name for name in shown if load_config(name).environment.function]
+    assert set(shown) - set(functions) - filmed == {"ant_bullet"}  # it stands still
+    assert all(path.stat().st_size < 300_000 for path in RESULTS.glob("*/film.gif"))
+    assert "![The trained policy of walker2d](../../results/walker2d/film.gif)" in script.make_page("walker2d")
+
+
+def test_a_page_shows_once_how_to_use_each_trained_policy(script):
+    page = script.make_page("pong") + script.make_page("swimmer") + script.make_page("rastrigin")
+    used = re.findall(r"^    mpies (?:play|evaluate) .*$", page, re.M)
+    assert used == ["    mpies play swimmer", "    mpies play swimmer-ars", "    mpies evaluate rastrigin"]
+
+
+def test_a_page_says_what_its_figures_are_of(script):
+    small, ant, lander = map(script.make_page, ("pong", "ant", "lunar_lander_18"))
+    assert "It is over 20 held-out episodes, with its 95 % interval. 0 of 1 seed reached the mark of 20." in small
+    assert "| 1 | target | reached | 180 |" in ant
+    assert "| seed | ended by | generations |" in lander  # of the variants without a mark

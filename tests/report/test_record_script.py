@@ -1,0 +1,156 @@
+"""benchmarks/record.py records all seeds of a recipe: failures too, none left out, no other config."""
+
+import shutil
+
+import pytest
+import yaml
+
+from mpies.config import recipes
+from mpies.core.errors import ConfigError
+from mpies.report import records
+from mpies.report.records import describe_seeds, read_record
+from mpies.runs.metrics import read_digests
+from tests.support import CARTPOLE, load_script, train
+
+HEADING = "# A pole.\n# Policy: 8.\n# Solver: ES.\n# Published: none.\n# Budget: none.\n"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Runs of a small recipe with three seeds, and one of another config."""
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in (1, 2, 3):
+        train(folder, f"seed: {seed}\n{CARTPOLE}", f"pole-seed-{seed}")
+    other = tmp_path_factory.mktemp("other")
+    train(other, CARTPOLE.replace("sigma: 0.1", "sigma: 0.2"), "steep")
+    return folder, other / "steep"
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """The script, with a recipe `pole` and a folder of results of its own."""
+    module = load_script("benchmarks/record.py")
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs/pole.yaml").write_text(HEADING + CARTPOLE)
+    monkeypatch.setattr(recipes, "RECIPES", tmp_path / "configs")
+    for place in (records, module):
+        monkeypatch.setattr(place, "RESULTS", tmp_path / "results")
+    return module
+
+
+def seeds_of(folder, *numbers):
+    return [folder / f"pole-seed-{number}" for number in numbers]
+
+
+def test_all_seeds_of_a_folder_are_recorded(script, runs, tmp_path):
+    script.record_runs([runs[0]], "pole", mark=0.0, episodes=4)
+    record = read_record("pole")
+    assert [seed["seed"] for seed in record["seeds"]] == [1, 2, 3] and describe_seeds(record) == "3 of 3 reached"
+    low, high = record["over_seeds"]["interval_95"]
+    assert low <= record["over_seeds"]["interquartile_mean"] <= high and record["tolerance"] >= 0.05
+    files = {path.name for path in (tmp_path / "results/pole").iterdir()}
+    assert files == {"metrics.csv", "metrics-2.csv", "metrics-3.csv", "policy.h5", "record.yaml", "return.png"}
+    first = (tmp_path / "results/pole/metrics.csv").read_text()
+    assert first == (runs[0] / "pole-seed-1/metrics.csv").read_text()
+
+
+def test_a_seed_beside_those_that_are_named_is_not_left_out(script, runs):
+    with pytest.raises(ConfigError, match=r"beside it is seed 3 \(.*pole-seed-3\), which would be left out"):
+        script.record_runs(seeds_of(runs[0], 1, 2), "pole", episodes=2)
+    assert not records.has_record("pole")
+
+
+def test_a_seed_that_was_recorded_stays(script, runs, tmp_path):
+    alone = tmp_path / "alone"
+    shutil.copytree(runs[0] / "pole-seed-2", alone / "two")
+    script.record_runs([alone / "two"], "pole", mark=1e9, episodes=2)
+    before = read_record("pole")
+    assert (before["over_seeds"], before["tolerance"]) == (None, 0.15)
+    script.record_runs(seeds_of(runs[0], 1, 3), "pole", episodes=2)
+    record = read_record("pole")
+    assert [seed["seed"] for seed in record["seeds"]] == [2, 1, 3]
+    assert record["seeds"][0] == before["seeds"][0] and record["mark"] == 1e9
+    assert describe_seeds(record) == "0 of 3 reached"
+    assert (tmp_path / "results/pole/metrics.csv").read_bytes() == (alone / "two/metrics.csv").read_bytes()
+
+
+def test_a_run_with_the_same_bits_changes_nothing_and_one_with_others_says_so(script, runs, tmp_path, capsys):
+    script.record_runs([runs[0]], "pole", episodes=2)
+    again = tmp_path / "again"
+    shutil.copytree(runs[0] / "pole-seed-2", again)
+    text = (again / "metrics.csv").read_text()
+    (again / "metrics.csv").write_text(text.replace("\n1,", "\n1,9", 1))  # its seconds
+    kept = tmp_path / "results/pole/metrics-2.csv"
+    before = kept.read_text()
+    script.record_runs([again], "pole", episodes=2)
+    assert kept.read_text() == before and capsys.readouterr().out == ""
+    (again / "metrics.csv").write_text(text.replace(read_digests(again)[3], "0" * 64))
+    script.record_runs([again], "pole", episodes=2)
+    assert "seed 2 has other bits" in capsys.readouterr().out and "0" * 64 in kept.read_text()
+
+
+def test_a_shorter_run_replaces_its_record_and_says_so(script, runs, tmp_path, capsys):
+    script.record_runs([runs[0]], "pole", episodes=2)
+    kept = tmp_path / "results/pole/metrics-2.csv"
+    whole = kept.read_text()
+    generation, rest = whole.splitlines(keepends=True)[-1].split(",", 1)
+    kept.write_text(f"{whole}{int(generation) + 1},{rest}")  # as if recorded a generation later
+    script.record_runs([runs[0]], "pole", episodes=2)
+    said = capsys.readouterr().out
+    assert "seed 2 is shorter than the recorded run, with the same bits" in said and kept.read_text() == whole
+
+
+def test_a_run_that_has_gone_on_replaces_its_record_and_says_so(script, runs, tmp_path, capsys):
+    script.record_runs([runs[0]], "pole", episodes=2)
+    kept = tmp_path / "results/pole/metrics-2.csv"
+    whole = kept.read_text()
+    kept.write_text("".join(whole.splitlines(keepends=True)[:6]))  # as if recorded after five generations
+    script.record_runs(seeds_of(runs[0], 1, 2, 3), "pole", episodes=2)
+    said = capsys.readouterr().out
+    assert "seed 2 has gone on since it was recorded" in said and "other bits" not in said and kept.read_text() == whole
+
+
+def test_a_seed_that_failed_is_listed(script, runs, tmp_path):
+    shutil.copytree(runs[0], tmp_path / "some")
+    for name in ("best.h5", "policy.h5", "finished.json"):
+        (tmp_path / "some/pole-seed-3" / name).unlink(missing_ok=True)
+    script.record_runs([tmp_path / "some"], "pole", mark=0.0, episodes=2)
+    failed = read_record("pole")["seeds"][2]
+    assert failed["evaluation"] is None and not failed["reached"]
+    assert describe_seeds(read_record("pole")) == "2 of 3 reached"
+
+
+def test_runs_of_another_config_are_refused(script, runs, tmp_path):
+    with pytest.raises(ConfigError, match=r"steep: is no run of pole; these keys differ: solver.sigma$"):
+        script.record_runs([runs[1]], "pole")
+    with pytest.raises(ConfigError, match="there is no recipe or variant of this name"):
+        script.record_runs([runs[0]], "ball")
+    cut = tmp_path / "cut"
+    shutil.copytree(runs[0] / "pole-seed-1", cut)
+    config = yaml.safe_load((cut / "config.yaml").read_text())
+    for key, wanted in (("seconds", []), ("generations", ["stop.generations"])):
+        (cut / "config.yaml").write_text(yaml.safe_dump(config | {"stop": config["stop"] | {key: 50}}))
+        assert script.find_differences(script.read_all_curves([cut])[0][0].config, "pole") == wanted
+
+
+def test_the_versions_are_those_of_packages_that_all_runs_name(script, runs, tmp_path):
+    shutil.copytree(runs[0], tmp_path / "some")
+    file = tmp_path / "some/pole-seed-2/config.yaml"
+    config = yaml.safe_load(file.read_text())
+    del config["versions"]["gymnasium"]
+    file.write_text(yaml.safe_dump(config | {"versions": config["versions"] | {"another": "1.0"}}))
+    script.record_runs([tmp_path / "some"], "pole", episodes=2)
+    versions = read_record("pole")["versions"]
+    assert versions.keys() & {"gymnasium", "another", "numpy"} == {"numpy"}
+    assert versions["numpy"] == config["versions"]["numpy"]
+
+
+def test_two_runs_of_a_seed_and_other_versions_are_refused(script, runs, tmp_path):
+    shutil.copytree(runs[0], tmp_path / "twice")
+    with pytest.raises(ConfigError, match="two have the same seed"):
+        script.record_runs([tmp_path / "twice", runs[0] / "pole-seed-1"], "pole")
+    file = tmp_path / "twice/pole-seed-2/config.yaml"
+    config = yaml.safe_load(file.read_text())
+    file.write_text(yaml.safe_dump(config | {"versions": config["versions"] | {"numpy": "1.0"}}))
+    with pytest.raises(ConfigError, match="trained with different versions of packages"):
+        script.record_runs([tmp_path / "twice"], "pole", episodes=2)

@@ -1,0 +1,163 @@
+"""The path of a search and the return around its end."""
+
+import shutil
+from importlib.util import find_spec
+
+import imageio.v3
+import numpy as np
+import pytest
+
+from mpies.core.errors import NoTrajectory
+from mpies.report import trajectory as landscape
+from mpies.report.evaluate import evaluate_policy
+from mpies.report.trajectory import play_slice, principal_axes, read_trajectory
+from mpies.runs import hdf5
+from mpies.runs.ledger import read
+from mpies.training.replay import load_member
+from tests import support
+from tests.report.conftest import train
+
+
+def test_a_trajectory_ends_at_the_final_policy_and_its_slice_goes_through_it(run, invoke):
+    ended = invoke("plot", run, "--trajectory", "--grid", "3", "--episodes", "2")
+    assert ended.exit_code == 0, ended.output
+    for name in ("trajectory.png", "landscape.png"):
+        assert imageio.v3.imread(run / name).shape[:2] == (504, 960)
+    trajectory = read_trajectory(run)
+    final, _ = hdf5.read(run / "policy.h5")
+    assert trajectory.generations.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert trajectory.means[-1].tobytes() == final["parameters"].tobytes()
+    axes, _ = principal_axes(trajectory.means)
+    _, returns = play_slice(trajectory, axes, 3, 2)
+    assert returns[1, 1] == evaluate_policy(run / "policy.h5", 2)["mean"] and len(np.unique(returns)) > 1
+
+
+@pytest.mark.parametrize("overrides", [[], ["overlap=1"]], ids=["in turn", "overlapping"])
+def test_members_of_a_trajectory_are_those_that_were_played(overrides, tmp_path):
+    train(tmp_path, "--out", "run", *overrides)
+    run = tmp_path / "run"
+    trajectory = read_trajectory(run)
+    returns = [record["returns"] for record, _ in read(run / "ledger.bin")]
+    assert trajectory.mean_returns[:-1] == pytest.approx([one.mean() for one in returns])
+    played = []  # of the third generation, all members with what they returned
+    for number in range(8):
+        member = load_member(run, 3, number)
+        parameters = np.empty_like(trajectory.means[0])
+        member.batch.parameters.write(member.rollouts[0], parameters)
+        played.append((parameters.tobytes(), member.recorded_return))
+    shown = [part.tobytes() for part in trajectory.members[8:12]]  # four of each generation
+    assert set(zip(shown, trajectory.returns[8:12], strict=True)) <= set(played) and len(set(shown)) == 4
+
+
+def test_as_many_members_are_shown_as_are_wanted(run):
+    assert [len(read_trajectory(run, count).members) for count in (1, 5, 100)] == [6, 30, 6 * 8]  # of 8
+
+
+def test_the_command_passes_the_number_of_members_on(run, invoke, monkeypatch):
+    wanted = []
+    read = landscape.read_trajectory
+    monkeypatch.setattr(landscape, "read_trajectory", lambda *given: (wanted.append(given), read(*given))[1])
+    options = ("--trajectory", "--members", "7", "--grid", "3", "--episodes", "1")
+    assert invoke("plot", run, *options).exit_code == 0
+    assert wanted == [(str(run), 7)]
+    ended = invoke("plot", run, "--members", "7")
+    assert ended.exit_code == 2 and "--members needs --trajectory" in ended.stderr
+
+
+def test_a_long_run_is_shown_at_evenly_spaced_generations(run, monkeypatch):
+    everything = read_trajectory(run)
+    monkeypatch.setattr(landscape, "MAX_MEANS", 3)
+    thinned = read_trajectory(run)
+    assert thinned.generations.tolist() == [0, 2, 5, 6]
+    assert thinned.means.tobytes() == everything.means[[0, 2, 5, 6]].tobytes()
+    assert thinned.members[4:8].tobytes() == everything.members[8:12].tobytes()
+
+
+def test_principal_axes_are_those_of_the_singular_values():
+    means = np.random.default_rng(0).standard_normal((6, 20)) * np.linspace(3, 0.1, 20)
+    axes, shares = principal_axes(means)
+    assert axes @ axes.T == pytest.approx(np.eye(2), abs=1e-9)
+    _, values, directions = np.linalg.svd(means - means.mean(axis=0))
+    assert np.abs(axes @ directions[:2].T) == pytest.approx(np.eye(2), abs=1e-9)
+    assert shares == pytest.approx((values**2 / (values**2).sum())[:2])
+
+
+def test_principal_axes_of_means_on_a_line_are_numbers():
+    axes, shares = principal_axes(np.array([[0.0], [1.0], [3.0]]))
+    assert np.abs(axes).tolist() == [[1], [0]] and shares == pytest.approx([1, 0])
+
+
+def test_a_run_whose_mean_never_moves_has_no_trajectory(tmp_path, invoke):
+    train(tmp_path, "environment={id: MountainCar-v0, backend: gymnasium, max_steps: 20}", "--out", "still")
+    ended = invoke("plot", tmp_path / "still", "--trajectory", "--grid", "3", "--episodes", "1")
+    assert ended.exit_code == 2 and "the mean has not moved in 6 generations" in ended.stderr
+    assert not list((tmp_path / "still").glob("*.png"))
+
+
+def test_a_run_of_two_generations_has_no_trajectory(run):
+    ledger = run / "ledger.bin"
+    ledger.write_bytes(ledger.read_bytes()[: list(read(ledger))[1][1]])
+    with pytest.raises(NoTrajectory, match="at least 3 generations, but the ledger has 2"):
+        read_trajectory(run)
+
+
+def test_runs_without_a_trajectory_are_left_out_beside_others(run, tmp_path, invoke):
+    short = tmp_path / "short"
+    shutil.copytree(run, short)
+    ledger = short / "ledger.bin"
+    ledger.write_bytes(ledger.read_bytes()[: list(read(ledger))[1][1]])
+    options = "--trajectory", "--grid", "3", "--episodes", "1"
+    ended = invoke("plot", short, run, *options)
+    assert ended.exit_code == 0 and (run / "trajectory.png").exists() and not (short / "trajectory.png").exists()
+    assert ended.stderr == f"left out: {short}: a trajectory needs at least 3 generations, but the ledger has 2\n"
+    ended = invoke("plot", short, *options)
+    assert ended.exit_code == 2 and "at least 3 generations, but the ledger has 2" in ended.stderr
+    assert "left out" not in ended.stderr
+
+
+def test_a_run_that_is_named_twice_is_one_run(run, invoke):
+    ledger = run / "ledger.bin"
+    ledger.write_bytes(ledger.read_bytes()[: list(read(ledger))[1][1]])
+    ended = invoke("plot", run, f"{run}/", "--trajectory", "--grid", "3", "--episodes", "1")
+    assert ended.exit_code == 2 and ended.stderr.count("at least 3 generations, but the ledger has 2") == 1
+
+
+def test_the_environment_of_a_run_is_closed_before_the_next_one_is_drawn(tmp_path, invoke, monkeypatch):
+    """As each may need the only licence."""
+    monkeypatch.setenv("LICENCES", str(tmp_path / "licences"))
+    licensed = '{id: "tests.envs.licensed:Licensed", kwargs: {licences: 1}, instances: 1}'
+    sections = f"environment: {licensed}\npolicy: {{hidden: []}}\nsolver: {{population: 8}}\nnoise: {{size: 1000}}\n"
+    for name in ("one", "two"):
+        support.train(tmp_path, f"{sections}stop: {{generations: 4}}\n", name)
+    ended = invoke("plot", tmp_path / "one", tmp_path / "two", "--trajectory", "--grid", "3", "--episodes", "1")
+    assert ended.exit_code == 0, ended.output
+    assert (tmp_path / "two/landscape.png").exists()
+
+
+def test_a_generation_in_which_all_members_failed_is_drawn_without_a_warning(tmp_path, invoke, recwarn):
+    (tmp_path / "faulty.py").write_text(support.FAULTY_MODULE)
+    config = support.FAULTY.format(share=0.5).replace('"faulty:Faulty-v0"', f"'{tmp_path}/faulty.py:Faulty'")
+    config = config.replace("kwargs", "seeds: generation, kwargs")  # all members of a generation fail, or none
+    (tmp_path / "faulty.yaml").write_text(config.replace("generations: 3", "generations: 8, max_failures: 1"))
+    invoke("train", tmp_path / "faulty.yaml", "--out", tmp_path / "run")  # its last evaluation fails
+    trajectory = read_trajectory(tmp_path / "run")
+    assert 0 < np.isnan(trajectory.mean_returns[:-1]).sum() < 8
+    assert not [one for one in recwarn.list if issubclass(one.category, RuntimeWarning)]
+
+
+def test_umap_is_drawn_where_it_is_installed_and_else_named(run, invoke):
+    ended = invoke("plot", run, "--trajectory", "--umap", "--grid", "3", "--episodes", "1")
+    if find_spec("umap"):
+        assert ended.exit_code == 0 and imageio.v3.imread(run / "trajectory_umap.png").shape[:2] == (504, 960)
+    else:
+        assert ended.exit_code == 2 and 'pip install "mpies[umap]"' in ended.stderr
+
+
+def test_a_function_is_evaluated_once_at_each_point(tmp_path, invoke):
+    sections = (
+        "environment: {id: 'function:sphere', dimension: 3, shift: 1}\nsolver: {population: 8}\nnoise: {size: 1000}\n"
+    )
+    support.train(tmp_path, f"{sections}stop: {{generations: 4}}\n")
+    ended = invoke("plot", tmp_path / "run", "--trajectory", "--grid", "3", "--format", "svg")
+    assert ended.exit_code == 0, ended.output
+    assert "return around the final mean, 1 held-out episode -->" in (tmp_path / "run" / "landscape.svg").read_text()

@@ -1,0 +1,239 @@
+"""Episodes to look at: how long a video lasts, what is in it, and what cannot be shown."""
+
+import gymnasium
+import imageio.v3
+import numpy as np
+import pytest
+from PIL import Image, ImageSequence
+
+from mpies.config.loading import as_yaml, resolved, validate_config
+from mpies.core.errors import ConfigError
+from mpies.envs import EnvironmentProblem
+from mpies.report.video import Video, play_policy, recording, show_member, visible_task
+from mpies.runs import hdf5
+from mpies.runs.files import write_atomically
+from mpies.runs.metrics import read_metrics
+from mpies.training.task import Task
+
+CURE = "it must be a file in a folder that you may write to"
+
+
+@pytest.fixture(autouse=True)
+def without_screen(monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "gif"])
+def test_a_video_lasts_as_long_as_the_episode(suffix, run, tmp_path, invoke):
+    video = tmp_path / f"video.{suffix}"
+    ended = invoke("play", run, "--video", video)
+    assert ended.exit_code == 0, ended.output
+    length = float(ended.stdout.rpartition(" ")[2])  # CartPole gives 1 a step
+    if suffix == "mp4":
+        assert len(imageio.v3.imread(video)) == length + 1
+    else:  # every second frame; equal ones are stored as one that lasts longer
+        with Image.open(video) as image:
+            durations = [one.info["duration"] for one in ImageSequence.Iterator(image)]
+        assert sum(durations) == 40 * (-(-(length + 1) // 2)) and len(durations) > 3
+
+
+def test_the_camera_follows_a_robot(tmp_path, monkeypatch):
+    """The humanoid stays in the picture, wherever it has walked to."""
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    env, video = gymnasium.make("Humanoid-v5", render_mode="rgb_array").unwrapped, Video(tmp_path / "video.mp4")
+    env.reset(seed=1)
+    video.add_frame(env)
+    shown = []
+    for metres in (0, 8):
+        env.set_state(env.init_qpos + metres * np.eye(env.model.nq)[0], env.init_qvel)
+        shown.append(env.render())
+    video.close(is_complete=False)
+    env.close()
+    brown = [(frame[..., 0].astype(int) - frame[..., 2] > 40) for frame in shown]  # the humanoid
+    assert brown[0].sum() > 500 and brown[1].sum() == pytest.approx(brown[0].sum(), rel=0.1)
+
+
+def test_a_member_is_replayed_and_recorded(run, tmp_path, invoke):
+    video = tmp_path / "video.mp4"
+    recorded, replayed, failures = show_member(run, 2, 3, video)
+    assert recorded == replayed and failures == {}
+    assert len(imageio.v3.imread(video)) == recorded + 1
+    ended = invoke("play", run, "--member", "2,3")
+    assert ended.exit_code == 0 and f"recorded {recorded:.6g}, " in ended.stdout
+
+
+def test_several_episodes_follow_each_other_in_one_video(run, tmp_path):
+    generation, returns = play_policy(run, 3, None, tmp_path / "video.mp4")
+    evaluated = {int(row["generation"]): row["eval_mean"] for row in read_metrics(run)}
+    assert evaluated[generation] and len(returns) == 3
+    assert len(imageio.v3.imread(tmp_path / "video.mp4")) == sum(returns) + 3
+    other = play_policy(run, 3, 5, tmp_path / "video.mp4")[1]
+    again = play_policy(run, 3, None, tmp_path / "video.mp4")[1]
+    assert again.tolist() == returns.tolist() and len(other) == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [((), "record with --video"), (("--video", "x.avi"), "must end in .mp4 or .gif")],
+    ids=["no screen", "suffix"],
+)
+def test_what_cannot_be_shown_is_refused_in_one_line(flags, words, run, invoke):
+    ended = invoke("play", run, *flags)
+    assert ended.exit_code == 2 and words in ended.stderr and ended.stderr.count("\n") == 1
+
+
+def test_a_video_that_would_replace_a_folder_is_refused_and_leaves_nothing(run, tmp_path, invoke):
+    folder = tmp_path / "films" / "all.gif"
+    folder.mkdir(parents=True)
+    ended = invoke("play", run, "--video", folder)
+    assert ended.exit_code == 2
+    assert ended.stderr == f"mpies: {folder}: cannot be written (Is a directory); {CURE}\n"
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def write_policy(path, section):
+    """Write an untrained policy of an environment section to a file."""
+    config = validate_config({"environment": section, "policy": {"hidden": []}}, "config")
+    arrays = Task(config).first_policy() | {"normalization": np.stack([np.zeros(1), np.ones(1)])}
+    write_atomically(path, hdf5.pack(arrays, {"config": as_yaml(resolved(config)), "generation": 0}))
+
+
+@pytest.mark.parametrize(
+    ("environment", "package", "stride"),
+    [
+        *(("AntBulletEnv-v0", "pybullet", 1), ("ALE/Pong-v5", "ale_py", 1), ("Hopper-v5", "mujoco", 3)),
+        ("CartPoleSwingUp-v0", "gymnasium", 2),
+    ],
+)
+def test_an_environment_is_recorded_without_a_screen(environment, package, stride, tmp_path, invoke):
+    """Of pybullet by its own renderer, of Atari by its emulator, of MuJoCo in software, of one of mpies by NumPy.
+
+    stride: every so many steps are a frame, since 125 steps of the hopper take a second.
+    """
+    pytest.importorskip(package)
+    backend = "auto" if package == "pybullet" else "gymnasium"
+    write_policy(tmp_path / "policy.h5", {"id": environment, "backend": backend, "max_steps": 3})
+    ended = invoke("play", tmp_path / "policy.h5", "--video", tmp_path / "video.mp4")
+    if package == "mujoco" and "gl" in ended.output.lower():
+        pytest.skip("MuJoCo finds no EGL here: apt-get install libegl1 libgl1-mesa-dri")
+    assert ended.exit_code == 0, ended.output
+    frames = imageio.v3.imread(tmp_path / "video.mp4").astype(int)
+    assert len(frames) == len(range(0, 4, stride))
+    assert frames[0].std() > 5  # not of one colour
+    assert np.abs(frames[-1] - frames[0]).max() > 0  # something moves
+
+
+def test_a_function_has_nothing_to_see():
+    config = validate_config({"environment": {"id": "function:sphere", "dimension": 3}}, "config")
+    with pytest.raises(ConfigError, match="function:sphere has no episodes to show"), visible_task(config, None):
+        pass
+
+
+class Screen:
+    """An environment that renders the same frame for ever, and counts how often."""
+
+    def __init__(self, frame, frames_per_second=30):
+        self.frame, self.metadata, self.rendered = frame, {"render_fps": frames_per_second}, 0
+
+    def render(self):
+        self.rendered += 1
+        return self.frame
+
+
+def test_a_video_that_was_cut_off_leaves_no_file(tmp_path):
+    with pytest.raises(KeyboardInterrupt), recording(tmp_path / "video.mp4") as video:
+        video.add_frame(Screen(np.zeros((16, 16, 3), np.uint8)))
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("suffix", "rendered"), [("mp4", 60), ("gif", 24)])
+def test_only_the_frames_of_the_video_are_rendered(suffix, rendered, tmp_path):
+    screen = Screen(np.zeros((16, 16, 3), np.uint8), frames_per_second=120)
+    with recording(tmp_path / f"video.{suffix}") as video:
+        for _ in range(120):
+            video.add_frame(screen)
+    assert screen.rendered == rendered
+
+
+def test_odd_sizes_are_cut_to_even_ones(tmp_path):
+    with recording(tmp_path / "video.mp4") as video:
+        video.add_frame(Screen(np.zeros((33, 65, 3), np.uint8)))
+    assert imageio.v3.imread(tmp_path / "video.mp4").shape[1:3] == (32, 64)
+
+
+def test_an_environment_without_image_and_a_file_without_folder_are_refused(tmp_path):
+    with pytest.raises(EnvironmentProblem, match="render_mode rgb_array"):
+        Video(tmp_path / "video.mp4").add_frame(Screen(None))
+    with pytest.raises(ConfigError, match=r"video\.gif: cannot be written"):
+        Video(tmp_path / "absent" / "video.gif").add_frame(Screen(np.zeros((16, 16, 3), np.uint8)))
+
+
+ROOM = """
+import gymnasium, numpy as np
+class Room(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    def reset(self, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+    def step(self, action):
+        return np.zeros(1, np.float32), 1.0, True, False, {}
+class Deaf(Room):
+    def __init__(self, size=1):
+        pass
+class Blind(Room):
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+class Seen(Blind):
+    def render(self):
+        return np.zeros((16, 16, 3), np.uint8)
+"""
+NEEDS = "its constructor must accept render_mode, and with render_mode rgb_array render must return an image"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Room", "Room() takes no arguments"),
+        ("Deaf", "Deaf.__init__() got an unexpected keyword argument 'render_mode'"),
+        ("Blind", "it draws no pictures"),
+    ],
+)
+def test_an_environment_that_draws_nothing_is_refused_with_what_it_needs(name, reason, tmp_path, invoke):
+    (tmp_path / "room.py").write_text(ROOM)
+    write_policy(tmp_path / "policy.h5", {"id": f"{tmp_path}/room.py:{name}"})
+    ended = invoke("play", tmp_path / "policy.h5", "--video", tmp_path / "video.gif")
+    assert ended.exit_code == 2 and not list(tmp_path.glob("*video*"))
+    assert ended.stderr == f"mpies: {tmp_path}/room.py:{name} cannot be shown: {reason}; {NEEDS}\n"
+
+
+def test_a_video_without_a_folder_is_refused_before_an_episode_begins(tmp_path, invoke):
+    (tmp_path / "room.py").write_text(ROOM)
+    write_policy(tmp_path / "policy.h5", {"id": f"{tmp_path}/room.py:Seen"})
+    video = tmp_path / "absent" / "video.gif"
+    ended = invoke("play", tmp_path / "policy.h5", "--video", video)
+    line = f"mpies: {video}: cannot be written (No such file or directory); {CURE}\n"
+    assert (ended.exit_code, ended.stderr) == (2, line)
+    assert invoke("play", tmp_path / "policy.h5", "--video", tmp_path / "video.gif").exit_code == 0
+
+
+def test_no_video_is_made_without_a_path():
+    with recording(None) as video:
+        assert video is None
+
+
+def test_a_member_whose_episodes_fail_has_no_video_and_this_is_said(tmp_path, invoke):
+    reset, step = "def reset(self, seed=None, options=None):\n", "def step(self, action):\n"
+    fails = ROOM.replace(reset, f"{reset}        self.left = 3\n").replace("1.0, True", "1.0, False")
+    fails = fails.replace(step, f"{step}        self.left -= 1\n        1 / self.left\n")
+    (tmp_path / "room.py").write_text(fails)
+    sections = f"environment: {{id: '{tmp_path}/room.py:Seen'}}\npolicy: {{hidden: []}}\nsolver: {{population: 4}}\n"
+    config = f"{sections}noise: {{size: 1000}}\nevaluation: {{every: 0}}\nstop: {{generations: 2, max_failures: 1}}\n"
+    (tmp_path / "room.yaml").write_text(config)
+    invoke("train", tmp_path / "room.yaml", "--out", tmp_path / "run")  # its last evaluation fails
+    video = tmp_path / "video.gif"
+    ended = invoke("play", tmp_path / "run", "--member", "1,0", "--video", video)
+    assert ended.exit_code == 1 and not video.exists() and "ZeroDivisionError" in ended.stdout
+    cure = "play another --member"
+    assert ended.stderr == f"mpies: {video}: not written, since episodes of this member failed; {cure}\n"
+    assert invoke("play", tmp_path / "run", "--member", "1,0").exit_code == 0  # as recorded

@@ -1,0 +1,53 @@
+"""Fixtures: run directories with made-up numbers, and a server of the dashboard over them."""
+
+import threading
+
+import pytest
+
+from mpies.report.web.dashboard import serve
+
+HEADER = (
+    "generation,seconds,episodes,steps,return_mean,return_std,return_min,return_max,length_mean,eval_mean,eval_std,"
+    "failures,ranks,digest,steps_per_second,eval_episodes,idle_mean,idle_max,sigma,update_ratio,parameter_norm\n"
+)
+CONFIG = (
+    "environment: {id: LunarLander-v3}\nsolver: {kind: openai_es}\nstop: {target: 200}\nevaluation: {episodes: 100}\n"
+)
+
+
+def line(generation):
+    """A line of metrics.csv."""
+    evaluation = ("150", "20", "100") if generation % 5 == 0 else ("", "", "")
+    return (
+        f"{generation},{generation * 0.5},{generation * 8},{generation * 800},{generation},3,{generation - 5},"
+        f"{generation + 5},100,{evaluation[0]},{evaluation[1]},0,2,{'0' * 64},1600,{evaluation[2]},0.1,0.2,0.1,0.02,8\n"
+    )
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """A folder with the runs `first` (3 generations), `group/long` (2,000) and `truncated`, and a secret beside it."""
+    folder = tmp_path / "runs"
+    for name, generations in {"first": 3, "group/long": 2000, "truncated": 1}.items():
+        run = folder / name
+        run.mkdir(parents=True)
+        (run / "config.yaml").write_text(CONFIG)
+        (run / "metrics.csv").write_text(HEADER + "".join(line(number) for number in range(1, generations + 1)))
+        (run / "log.txt").write_text("INFO rank 0: generation 1\n<script>alert('no')</script>\n")
+        (run / "best.h5").write_bytes(b"a policy" * 100)
+    (folder / "first" / "ranks.json").write_text('{"first": 1, "last": 3, "idle": [0.02, 0.31]}')
+    (folder / "truncated" / "config.yaml").write_bytes(b"\xff{[")
+    (folder / "truncated" / "metrics.csv").write_text("genera")
+    (tmp_path / "secret.txt").write_text("a secret")
+    return folder
+
+
+@pytest.fixture
+def server(run_folder):
+    """A server of `run_folder` on a free port of this machine."""
+    with serve(run_folder, "127.0.0.1", 0) as server:
+        threading.Thread(
+            target=server.serve_forever, args=(0.02,), daemon=True
+        ).start()  # seconds that a stop waits for
+        yield server
+        server.shutdown()

@@ -1,0 +1,179 @@
+"""The dashboard's server: what it answers, and what it refuses."""
+
+import gzip
+import hashlib
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from urllib.parse import quote
+
+import pytest
+
+from mpies.core.errors import ConfigError
+from mpies.report.web.dashboard import serve
+from mpies.runs.reader import HALVED, STATES
+
+
+def get(server, path, **headers):
+    """Status and content of an answer; the path is sent as it is."""
+    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, gzip.decompress(content) if answer.headers["Content-Encoding"] == "gzip" else content
+
+
+def test_runs_and_updates_are_answered_as_json(server):
+    status, content = get(server, "/api/runs")
+    assert status == 200 and [run["name"] for run in json.loads(content)] == ["first", "group/long", "truncated"]
+    version = json.loads(get(server, "/api/run?name=group%2Flong")[1])["version"]
+    status, content = get(server, f"/api/run?name=group%2Flong&version={version}&after=1999&log=0")
+    update = json.loads(content)
+    assert status == 200 and update["columns"]["generation"] == [2000]
+    status, content = get(server, "/api/run?name=group%2Flong&version=x&after=-1&log=1e9")
+    assert status == 200 and json.loads(content)["again"]
+
+
+def test_a_run_whose_name_is_not_utf8_can_be_shown(server, run_folder):
+    """A browser can neither read nor ask for half a pair of surrogates."""
+    os.rename(run_folder / "first", os.fsencode(run_folder) + b"/caf\xe9")
+    (run_folder / "caf\udce9/sweep.yaml").write_text("")
+    names = [run["name"] for run in json.loads(get(server, "/api/runs")[1])]
+    name = quote(names[0])  # as encodeURIComponent does, which refuses surrogates
+    assert names[1:] == ["group/long", "truncated"]
+    update = json.loads(get(server, f"/api/run?name={name}")[1])
+    assert update["rows"] == 3 and update["name"] == names[0]
+    assert get(server, f"/download?run={name}&file=best.h5") == (200, b"a policy" * 100)
+    compared = json.loads(get(server, f"/api/compare?run={name}")[1])
+    assert compared["groups"][0]["runs"][0]["name"] == names[0]
+    assert json.loads(get(server, "/api/sweeps")[1]) == [names[0]]
+    assert json.loads(get(server, f"/api/sweep?name={name}")[1])["name"] == names[0]
+
+
+def test_the_page_is_part_of_the_package(server):
+    files = {
+        "/": b"<title>",
+        "/page.js": b"use strict",
+        "/page.css": b"body",
+        "/uPlot.js": b"uPlot",
+        "/uPlot.css": b"{",
+    }
+    for path, words in files.items():
+        status, content = get(server, path)
+        assert status == 200 and words in content
+
+
+def test_the_list_can_be_filtered_by_every_state(server):
+    page = get(server, "/")[1].decode()
+    for state in (*STATES, "solved", *HALVED):
+        assert f"<option>{state}</option>" in page
+
+
+def test_a_download_is_named_after_its_run(server, run_folder):
+    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
+    connection.request("GET", "/download?run=group/long&file=best.h5")
+    answer = connection.getresponse()
+    assert answer.headers["Content-Disposition"] == "attachment; filename*=UTF-8''group-long-best.h5"
+    assert answer.read() == (run_folder / "group/long/best.h5").read_bytes()
+    assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../secret.txt",
+        "/%2e%2e/secret.txt",
+        "//etc/passwd",
+        "/page/../../secret.txt",
+        "/download?run=first&file=../../secret.txt",
+        "/download?run=..&file=secret.txt",
+        "/download?run=first/../..&file=log.txt",
+        "/download?run=first&file=/etc/passwd",
+        "/download?run=/etc&file=passwd",
+        "/download?run=outside&file=log.txt",
+        "/download?run=first&file=report.html",
+        "/download?run=first&file=ranks.json",
+        "/api/run?name=../outside",
+        "/api/run?name=outside",
+        "/api/run",
+    ],
+)
+def test_nothing_outside_the_folder_is_served(path, server, run_folder):
+    outside = run_folder.parent / "outside"
+    outside.mkdir()
+    for name in ("config.yaml", "log.txt"):
+        (outside / name).write_text("a secret")
+    (run_folder / "outside").symlink_to(outside)
+    (run_folder / "first" / "report.html").symlink_to(run_folder.parent / "secret.txt")
+    status, content = get(server, path)
+    assert status == 404 and b"secret" not in content and b"root:" not in content
+
+
+def test_links_inside_a_run_show_nothing(server, run_folder):
+    for name in ("config.yaml", "log.txt", "metrics.csv", "best.h5"):
+        (run_folder / "first" / name).unlink()
+        (run_folder / "first" / name).symlink_to(run_folder.parent / "secret.txt")
+    for path in ("/api/runs", "/api/run?name=first", "/download?run=first&file=best.h5"):
+        assert b"a secret" not in get(server, path)[1]
+
+
+def test_only_gets_for_this_machine_are_answered(server):
+    assert get(server, "/api/runs", Host="evil.example")[0] == 403
+    for host in ("localhost:8050", "127.0.0.1", "[::1]:8050", "runs.localhost"):
+        assert get(server, "/api/runs", Host=host)[0] == 200
+    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
+    connection.request("POST", "/api/runs", body=b"{}")
+    assert connection.getresponse().status == 501
+
+
+def test_reading_changes_no_file(server, run_folder):
+    def state():
+        return {
+            str(path): (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest())
+            for path in run_folder.rglob("*")
+            if path.is_file()
+        }
+
+    before = state()
+    for path in ("/", "/api/runs", "/api/run?name=first", "/download?run=first&file=best.h5"):
+        assert get(server, path)[0] == 200
+    assert state() == before
+
+
+def test_an_update_is_small_and_compressed(server):
+    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
+    connection.request("GET", "/api/run?name=" + quote("group/long"), headers={"Accept-Encoding": "gzip"})
+    answer = connection.getresponse()
+    content = answer.read()
+    assert answer.headers["Content-Encoding"] == "gzip" and len(content) < 50_000
+    assert len(gzip.decompress(content)) > 2 * len(content)
+
+
+def test_errors_are_one_line(tmp_path, server):
+    with pytest.raises(ConfigError, match="is not a folder; give the one that contains your runs"):
+        serve(tmp_path / "absent", "127.0.0.1", 0)
+    with pytest.raises(ConfigError, match="cannot be listened on"):
+        serve(tmp_path, "127.0.0.1", server.server_address[1])
+    with pytest.raises(ConfigError, match="cannot be listened on"):
+        serve(tmp_path, "no.such.host.invalid", 0)
+
+
+def test_the_command_listens_on_loopback_and_ends_at_ctrl_c(tmp_path):
+    command = [sys.executable, "-m", "mpies", "dashboard", str(tmp_path), "--port", "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # A shell's background jobs, of which this may be one, ignore SIGINT.
+    heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    process = subprocess.Popen(command, **pipes, **heeding)
+    try:
+        assert "http://127.0.0.1:" in process.stdout.readline()
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 0 and errors == ""
+    finally:
+        process.kill()

@@ -1,0 +1,157 @@
+"""Runs overlaid: what the server answers to a page that compares."""
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpies.report.web.overlay import overlay
+from mpies.report.web.run_index import RunIndex, shorten_names
+from tests.report.web.served_runs import line
+from tests.report.web.test_dashboard import get
+
+CONFIG = "seed: {seed}\nenvironment: {{id: A-v1}}\nsolver: {{kind: snes, sigma: {sigma}}}\nstop: {{target: 9}}\n"
+
+
+def make_run(path, source, sigma, seed):
+    shutil.copytree(source, path)
+    (path / "config.yaml").write_text(CONFIG.format(sigma=sigma, seed=seed))
+
+
+def test_seeds_are_a_median_in_a_band(make_curves):
+    seeds = [make_curves([float(seed), 3.0 * seed], seed=seed, reason="solved", target=4.0) for seed in (1, 2, 3)]
+    found = overlay([*seeds, make_curves([9.0, 8.0], kind="ars")], "generation", "", "range", with_runs=True)
+    assert found["drawn"] == "eval_mean" and found["keys"] == [{"key": "solver.kind", "short": "kind"}]
+    table = {group["label"]: group for group in found["groups"]}
+    assert [run["seed"] for run in table["snes"]["runs"]] == [1, 2, 3] and table["snes"]["settings"] == ["snes"]
+    assert (table["snes"]["median"], table["snes"]["quartiles"], table["snes"]["solved"]) == (6, [4.5, 7.5], 3)
+    assert table["snes"]["steps_to_target"] == 20 and table["ars"]["solved"] is None
+    (panel,) = found["tasks"]
+    assert panel["x"] == [1, 2] and panel["targets"] == [4]
+    curves = {found["groups"][curve["group"]]["label"]: curve for curve in panel["curves"]}
+    snes = curves["snes"]
+    assert (snes["low"], snes["mid"], snes["high"]) == ([1, 3], [2, 6], [3, 9])
+    assert snes["runs"] == [[1, 3], [2, 6], [3, 9]] and curves["ars"]["mid"] == [9, 8]
+    quartiles = overlay(seeds, "steps", "eval_mean", "quartiles", with_runs=False)["tasks"][0]["curves"][0]
+    assert (quartiles["low"][-1], quartiles["high"][-1]) == (4.5, 7.5) and "runs" not in quartiles
+
+
+def test_a_group_ends_where_its_first_unfinished_run_is(make_curves):
+    runs = [make_curves([1.0, 2.0], seed=1), make_curves([1.0, 2.0, 3.0, 4.0], seed=2, reason="generations")]
+    (panel,) = overlay(runs, "generation", "", "range", with_runs=True)["tasks"]
+    assert panel["x"] == [1, 2] and panel["curves"][0]["high"] == [1, 2]
+
+
+def test_runs_with_the_config_and_seed_of_another_one_are_counted(make_curves):
+    runs = [make_curves([1.0] * count, path=str(count)) for count in (2, 3, 1)]
+    found = overlay([*runs, make_curves([1.0], seed=2)], "generation", "", "range", with_runs=False)
+    assert found["repeated"] == 2 and [run["name"] for run in found["groups"][0]["runs"]] == ["3", "run"]
+
+
+def test_runs_without_values_are_listed_but_not_drawn(make_curves):
+    found = overlay([make_curves([None])], "generation", "sigma", "range", with_runs=False)
+    assert found["drawn"] == "return_mean"
+    assert overlay([], "generation", "", "range", with_runs=False)["tasks"] == []
+
+
+def test_however_many_runs_are_compared_an_answer_stays_small(make_curves):
+    random = np.random.default_rng(0)
+    runs = [make_curves(random.normal(size=300).tolist(), seed=k % 5, sigma=k // 5, path=f"s{k}") for k in range(300)]
+    found = overlay(runs, "steps", "eval_mean", "quartiles", with_runs=True)
+    assert len(found["groups"]) == 60
+    assert len(gzip.compress(json.dumps(found, separators=(",", ":")).encode(), 5)) < 50_000
+
+
+def test_the_server_answers_once_and_then_only_what_is_new(server, run_folder):
+    for sigma in (0.1, 0.2):
+        for seed in (1, 2):
+            make_run(run_folder / f"sweep/sigma={sigma}_seed={seed}", run_folder / "first", sigma, seed)
+    query = "&".join(f"run=sweep%2Fsigma%3D{sigma}_seed%3D{seed}" for sigma in (0.1, 0.2) for seed in (1, 2))
+    path = f"/api/compare?axis=steps&drawn=return_mean&{query}&run=absent&run=truncated"
+    status, content = get(server, path)
+    found = json.loads(content)
+    assert (
+        status == 200
+        and found["runs"] == 4
+        and [group["label"] for group in found["groups"]]
+        == [
+            "sigma 0.1",
+            "sigma 0.2",
+        ]
+    )
+    assert found["tasks"][0]["curves"][0]["mid"][-1] == 3
+    assert json.loads(get(server, f"{path}&version={found['version']}")[1]) == {"version": found["version"]}
+    with open(run_folder / "sweep/sigma=0.1_seed=1/metrics.csv", "a") as file:
+        file.write(line(4))
+    news = json.loads(get(server, f"{path}&version={found['version']}")[1])
+    assert news["version"] != found["version"] and len(news["groups"]) == 2
+
+
+def test_settings_of_a_sweep_that_differ_in_stop_alone_are_groups(run_folder):
+    """A setting that trains for longer must not hide one that ends sooner.  Beside other runs both are one config."""
+    rows = ["stop.target,checkpoint.every,seed,state,name"]
+    for target in (5, 9):
+        for seed in (1, 2):
+            run = run_folder / f"sweep/target={target}_seed={seed}"
+            make_run(run, run_folder / "first", 0.1, seed)
+            (run / "config.yaml").write_text(CONFIG.format(sigma=0.1, seed=seed).replace("9", str(target)))
+            rows.append(f"{target},10,{seed},finished,{run.name}")
+    (run_folder / "sweep/sweep.yaml").touch()
+    (run_folder / "sweep/trials.csv").write_text("\n".join(rows) + "\n")
+    index = RunIndex(Path(run_folder))
+    listed = {one["name"]: one.get("short") for one in index.summaries()}
+    assert listed["sweep/target=5_seed=2"] == "sweep: target 5, seed 2"
+    names = [name for name in listed if name.startswith("sweep/")]
+    found = index.read_overlay(names, "", "generation", "", "quartiles", False)
+    assert found["keys"] == [{"key": "stop.target", "short": "target"}] and found["repeated"] == 0
+    assert [(group["label"], len(group["runs"])) for group in found["groups"]] == [("target 5", 2), ("target 9", 2)]
+    beside = index.read_overlay([*names, "first"], "", "generation", "", "quartiles", False)
+    assert beside["repeated"] == 2 and len(beside["groups"]) == 2
+
+
+def test_nothing_outside_the_folder_is_compared(server):
+    found = json.loads(get(server, "/api/compare?run=../secret.txt&run=/etc&axis=x&band=x&drawn=x")[1])
+    assert found["runs"] == 0 and found["groups"] == []
+
+
+def test_names_that_list_settings_become_short(run_folder):
+    for seed in (1, 2):
+        make_run(run_folder / f"sweep/sigma=0.1_lots-of-other-settings_seed={seed}", run_folder / "first", 0.1, seed)
+    make_run(run_folder / "sweep/sigma=0.2_seed=1", run_folder / "first", 0.2, 1)
+    (run_folder / "sweep/sweep.yaml").touch()
+    listed = {one["name"]: one.get("short") for one in RunIndex(Path(run_folder)).summaries()}
+    assert listed["first"] is None
+    assert sorted(short for short in listed.values() if short) == [
+        "sweep: sigma 0.1, seed 1",
+        "sweep: sigma 0.1, seed 2",
+        "sweep: sigma 0.2, seed 1",
+    ]
+    assert shorten_names({"a=1": {}}, {"": []}) == {}
+
+
+def test_a_name_stays_whole_where_a_shorter_one_says_less(run_folder):
+    for name in ("pole_seed=2_stop.generations=2", "pole_seed=2_stop.generations=3", "pole_solver.sigma=0.2_seed=1"):
+        sigma, seed = (0.2, 1) if "sigma" in name else (0.1, 2)
+        make_run(run_folder / name, run_folder / "first", sigma, seed)  # in no sweep
+    for generations in (3, 6):
+        for sigma in (0.1, 0.2):
+            name = f"sweep/sigma={sigma}_stop.generations={generations}_seed=1"
+            make_run(run_folder / name, run_folder / "first", sigma, 1)
+    make_run(run_folder / "sweep/sigma=0.3_stop.generations=3_seed=1", run_folder / "first", 0.3, 1)
+    for seed in (1, 2):
+        make_run(run_folder / f"seeds/seed={seed}", run_folder / "first", 0.1, seed)
+    for folder in ("sweep", "seeds"):
+        (run_folder / folder / "sweep.yaml").touch()
+    shorts = {one["name"]: one["short"] for one in RunIndex(Path(run_folder)).summaries() if "short" in one}
+    assert shorts == {"sweep/sigma=0.3_stop.generations=3_seed=1": "sweep: sigma 0.3, seed 1"}
+
+
+@pytest.mark.parametrize("reason", ["solved", "generations"])
+def test_a_summary_tells_why_a_run_has_ended(run_folder, reason):
+    index = RunIndex(Path(run_folder))
+    assert "reason" not in {one["name"]: one for one in index.summaries()}["first"]
+    (run_folder / "first" / "finished.yaml").write_text(f"{{reason: {reason}}}")
+    assert {one["name"]: one for one in index.summaries()}["first"]["reason"] == reason

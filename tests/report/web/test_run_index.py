@@ -1,0 +1,185 @@
+"""The runs below a folder as values for JSON: summaries, updates, thinned curves, the end of a log."""
+
+import numpy as np
+import pytest
+
+from mpies.report.web.run_index import MAX_POINTS, TAIL, RunIndex, read_newest_numbers, read_tail, summarize_runs, thin
+from mpies.runs.reader import RunView
+from tests.report.web.served_runs import HEADER, line
+
+
+@pytest.fixture
+def index(run_folder):
+    return RunIndex(run_folder)
+
+
+def test_every_run_is_listed_with_its_newest_numbers(index):
+    listed = {one["name"]: one for one in index.summaries()}
+    assert list(listed) == ["first", "group/long", "truncated"]
+    long = listed["group/long"]
+    assert (long["generation"], long["return_mean"], long["eval_mean"], long["state"]) == (2000, 2000, 150, "stopped")
+    assert (long["environment"], long["solver"], long["target"]) == ("LunarLander-v3", "openai_es", 200)
+    assert listed["truncated"]["environment"] is None and "generation" not in listed["truncated"]
+
+
+def test_the_list_follows_the_files(index, run_folder):
+    index.summaries()
+    with open(run_folder / "first" / "metrics.csv", "a") as file:
+        file.write(line(4) + line(5)[:20])
+    (run_folder / "group/long/config.yaml").write_text("environment: {id: Ant-v5}\n")
+    listed = {one["name"]: one for one in index.summaries()}
+    assert (listed["first"]["generation"], listed["first"]["environment"]) == (4, "LunarLander-v3")
+    assert (listed["group/long"]["environment"], listed["group/long"]["target"]) == ("Ant-v5", None)
+
+
+def test_steps_are_counted_to_the_last_one(index, run_folder):
+    """The page shows them as whole numbers."""
+    with open(run_folder / "first/metrics.csv", "a") as file:
+        file.write(line(12345678).replace(f"{12345678 * 800}", "12345678901"))
+    update = index.read_update("first", -1, -1, -1)
+    assert update["newest"]["steps"] == update["columns"]["steps"][-1] == 12345678901
+    assert update["newest"]["generation"] == 12345678
+
+
+def test_a_run_that_is_continued_with_other_settings_is_sent_again(index, run_folder):
+    known = index.read_update("first", -1, -1, -1)["version"], 3, 0
+    assert "target" not in index.read_update("first", *known)
+    file = run_folder / "first/config.yaml"
+    file.write_text(file.read_text().replace("target: 200", "target: null"))
+    update = index.read_update("first", *known)
+    assert update["target"] is None and "target: null" in update["config"] and update["rows"] == 3
+
+
+def test_a_run_that_appears_later_is_found(index, run_folder):
+    assert index.find("second") is None
+    (run_folder / "first").rename(run_folder / "second")
+    assert index.find("second") is not None and index.read_update("absent", 0, 0, 0) is None
+
+
+def test_a_long_run_is_thinned_and_then_only_grows(index, run_folder):
+    update = index.read_update("group/long", -1, -1, -1)
+    assert update["again"] and update["rows"] == 2000 and len(update["columns"]["generation"]) == MAX_POINTS
+    assert update["columns"]["generation"][-1] == 2000 and update["columns"]["return_min"][0] == -4
+    assert update["columns"]["return_max"][0] == 10 and update["columns"]["return_mean"][0] == 3
+    assert update["newest"]["return_mean"] == 2000 and update["newest"]["eval_mean"] == 150  # not the mean of several
+    assert update["columns"]["eval_interval"][0] == pytest.approx(1.96 * 20 / 10)
+    assert update["target"] == 200 and update["files"] == ["best.h5", "metrics.csv", "log.txt", "config.yaml"]
+    known = update["version"], update["rows"], update["log"]["end"]
+    with open(run_folder / "group/long/metrics.csv", "a") as file:
+        file.write(line(2001) + line(2002)[:20])
+    with open(run_folder / "group/long/log.txt", "a") as file:
+        file.write("more\n")
+    news = index.read_update("group/long", *known)
+    assert not news["again"] and news["columns"]["generation"] == [2001] and news["log"]["text"] == "more\n"
+    assert news["per_point"] == 1 and "config" not in news
+    (run_folder / "group/long/metrics.csv").write_text("generation,seconds\n1,2\n")
+    update = index.read_update("group/long", *known)
+    assert update["again"] and update["columns"] == {"generation": [1], "seconds": [2]}
+
+
+def test_a_reader_without_rows_is_sent_all_of_them(index, run_folder):
+    """As the page that is opened before a run's first generation."""
+    (run_folder / "first" / "metrics.csv").write_text(HEADER)
+    update = index.read_update("first", -1, -1, -1)
+    assert update["rows"] == 0
+    known = update["version"], 0, update["log"]["end"]
+    with open(run_folder / "first" / "metrics.csv", "a") as file:
+        file.write(line(1))
+    update = index.read_update("first", *known)
+    assert update["again"] and update["columns"]["generation"] == [1] and update["target"] == 200
+
+
+def test_an_evaluation_that_is_long_ago_is_found(index, run_folder):
+    """Also by the next look, which reads what is new, and not where the caller wants the end only."""
+    metrics = run_folder / "first" / "metrics.csv"
+    rows = [line(number) for number in range(1, 1000) if number % 5]
+    metrics.write_text(HEADER + line(5) + "".join(rows))
+    assert metrics.stat().st_size > 4 * TAIL
+    assert "eval_mean" not in read_newest_numbers(RunView(run_folder, "first"))
+    assert {run["path"]: run.get("eval_mean") for run in summarize_runs(run_folder)}[str(run_folder / "first")] == 150
+    for number in (1001, 1002):
+        listed = {one["name"]: one for one in index.summaries()}
+        assert listed["first"]["eval_mean"] == 150
+        with open(metrics, "a") as file:
+            file.write(line(number))
+    with open(metrics, "a") as file:
+        file.write(line(1005).replace(",150,", ",170,") + "".join(rows))
+    listed = {one["name"]: one for one in index.summaries()}
+    assert (listed["first"]["eval_mean"], listed["first"]["generation"]) == (170, 999)
+    metrics.with_suffix(".new").write_text(HEADER + "".join(rows))
+    metrics.with_suffix(".new").replace(metrics)  # another run
+    assert "eval_mean" not in {one["name"]: one for one in index.summaries()}["first"]
+
+
+def test_an_evaluation_keeps_its_interval_while_the_run_goes_on(index, run_folder):
+    file = run_folder / "first/metrics.csv"
+    rows = "".join(line(number) for number in range(6, 400) if number % 5)
+    for new in (line(5), rows, rows):  # more than the end that is read
+        with open(file, "a") as metrics:
+            metrics.write(new)
+        first = index.summaries()[0]
+        assert (first["eval_mean"], first["eval_interval"]) == (150, pytest.approx(1.96 * 20 / 10))
+    with open(file, "a") as metrics:
+        metrics.write(line(400).replace(",100,0.1,", ",1,0.1,"))  # a single episode
+    assert "eval_interval" not in index.summaries()[0]
+
+
+def test_the_files_of_another_program_do_not_disturb(index, run_folder):
+    (run_folder / "first/metrics.csv").write_text("epoch,loss\n1,0.5\n")
+    assert index.read_update("first", -1, -1, -1)["rows"] == 0
+    compared = index.read_overlay(["first", "group/long"], "", "generation", "", "range", False)
+    assert compared["runs"] == 1
+
+
+def test_too_many_new_rows_are_sent_thinned(index):
+    version = index.read_update("group/long", -1, -1, -1)["version"]
+    assert not index.read_update("group/long", version, 2000 - MAX_POINTS, 0)["again"]
+    assert index.read_update("group/long", version, 1999 - MAX_POINTS, 0)["again"]
+
+
+def test_missing_and_cut_off_files_are_no_error(index, run_folder):
+    assert index.read_update("truncated", -1, -1, -1)["rows"] == 0
+    (run_folder / "truncated" / "metrics.csv").unlink()
+    assert index.read_update("truncated", -1, -1, -1)["columns"] == {}
+    assert index.read_update("first", 0, 99, 9999)["again"]  # more rows than there are
+
+
+def test_thinning_keeps_extremes_and_gaps():
+    values = np.array([3.0, np.nan, 1.0, np.nan, np.nan])
+    columns = thin({"return_min": values, "return_max": values, "sigma": values, "steps": np.arange(5.0)}, 2)
+    np.testing.assert_array_equal(columns["return_min"], [3, 1, np.nan])
+    np.testing.assert_array_equal(columns["return_max"], [3, 1, np.nan])
+    np.testing.assert_array_equal(columns["sigma"], [3, 1, np.nan])
+    np.testing.assert_array_equal(columns["steps"], [1, 3, 4])
+    extremes = np.array([2.0, 5.0, 4.0])
+    columns = thin({"return_min": extremes, "return_max": extremes, "sigma": extremes}, 2)
+    assert [columns[name][0] for name in ("return_min", "return_max", "sigma")] == [2, 5, 3.5]
+
+
+def test_a_long_log_begins_near_its_end_and_each_byte_is_sent_once(run_folder):
+    view, lines = RunView(run_folder, "first"), [f"line {number}\n" for number in range(5000)]
+    (run_folder / "first" / "log.txt").write_text("".join(lines))
+    tail = read_tail(view, "log.txt", -1)
+    text = "".join(lines)
+    assert text.endswith(tail["text"]) and TAIL - 20 < len(tail["text"]) < TAIL
+    assert tail["text"].splitlines()[0] in map(str.strip, lines)  # a complete line
+    with open(run_folder / "first" / "log.txt", "a") as file:
+        file.write("the newest\n")
+    assert read_tail(view, "log.txt", tail["end"])["text"] == "the newest\n"
+
+
+def test_a_quotation_mark_in_a_damaged_cell_hides_no_other_row(index, run_folder):
+    metrics = run_folder / "first/metrics.csv"
+    rows = [line(number) for number in range(6, 2000) if number % 5]
+    for count in (4, len(rows)):  # few, and more than a cell of CSV may have
+        metrics.write_text(HEADER + line(4).replace("4,", '4,"', 1) + "".join(rows[:count]))
+        first = index.summaries()[0]
+        assert first["generation"] == int(rows[count - 1].split(",")[0])
+
+
+def test_the_metrics_of_another_program_are_not_compared(index, run_folder):
+    for name in ("seconds", "eval_mean"):
+        metrics = run_folder / "first/metrics.csv"
+        metrics.write_text((HEADER + line(5)).replace(f",{name},", f",my_{name},"))
+        found = index.read_overlay(["first", "group/long"], "", "seconds", "eval_mean", "range", True)
+        assert found["runs"] == 1

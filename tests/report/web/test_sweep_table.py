@@ -1,0 +1,91 @@
+"""Sweeps as the page gets them: found, grouped, and how much each setting matters."""
+
+import numpy as np
+import pytest
+
+from mpies.report.web.sweep_table import find_sweeps, measure_importance, read_sweep_table
+
+HEADER = (
+    "solver.sigma,stop.generations,seed,state,generations,steps,core_seconds,eval_mean,eval_interval,rank,name,reason"
+)
+
+
+def make_sweep(folder, rows):
+    folder.mkdir(parents=True)
+    (folder / "sweep.yaml").write_text("base: cartpole\n")
+    (folder / "trials.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+
+
+@pytest.mark.parametrize("name", ["../outside", "{folder}/outside", "linked", "\0"])
+def test_a_sweep_outside_the_folder_is_not_read(tmp_path, name):
+    make_sweep(tmp_path / "outside", [])
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "linked").symlink_to(tmp_path / "outside")
+    assert read_sweep_table(tmp_path / "runs", name.format(folder=tmp_path)) is None
+
+
+def test_steps_of_a_trial_are_counted_to_the_last_one(tmp_path):
+    make_sweep(tmp_path / "long", ["0.1,5,1,finished,5,12345678901,1.5,10,2,1,a,"])
+    assert read_sweep_table(tmp_path, "long")["trials"][0]["steps"] == 12345678901
+
+
+def test_settings_are_grouped_over_seeds_with_the_best_first(tmp_path):
+    rows = [
+        *("0.1,5,1,finished,5,100,1.5,10,2,2,sigma=0.1_seed=1,generations", "0.3,5,1,solved,5,100,1.5,40,3,1,a,solved"),
+        *("0.1,5,2,finished,5,100,1.5,20,2,2,sigma=0.1_seed=2,generations", "0.3,5,2,running,2,50,0.5,99,3,1,b,"),
+        *("0.2,5,1,new,0,0,0.000,,,,c,", "0.2,5,2,failed,0,0,0.000,,,,d,it broke"),
+    ]
+    make_sweep(tmp_path / "runs" / "first", rows)
+    (tmp_path / "runs" / "lone").mkdir()
+    (tmp_path / "runs" / "lone" / "config.yaml").write_text("")
+    assert find_sweeps(tmp_path) == ["runs/first"] and find_sweeps(tmp_path / "runs" / "first") == ["."]
+    found = read_sweep_table(tmp_path, "runs/first")
+    assert found["keys"] == [{"key": "solver.sigma", "short": "sigma"}]
+    assert read_sweep_table(tmp_path, "runs/first", found["version"]) == {"version": found["version"]}
+    assert [(group["settings"], group["rank"], group["mean"]) for group in found["groups"]] == [
+        *((["0.3"], 1, 40.0), (["0.1"], 2, 15.0), (["0.2"], 0, None))
+    ]
+    assert found["groups"][1]["interval"] == pytest.approx(12.706 * 5.0) and found["groups"][0]["interval"] == 3.0
+    assert [found["trials"][number]["name"] for number in found["groups"][0]["trials"]] == ["a", "b"]
+    assert found["trials"][5]["reason"] == "it broke" and found["groups"][2]["ended"] == 1
+    assert read_sweep_table(tmp_path, "runs/lone") is None and read_sweep_table(tmp_path, "../x") is None
+
+
+def test_a_sweep_without_a_table_yet_is_empty(tmp_path):
+    make_sweep(tmp_path / "new", [])
+    (tmp_path / "new" / "trials.csv").unlink()
+    assert read_sweep_table(tmp_path, "new")["groups"] == []
+
+
+def test_importance_is_the_share_of_variance_that_a_setting_explains():
+    random = np.random.default_rng(1)
+    first, second, third = random.uniform(size=(3, 400))
+    results = -((first - 0.5) ** 2) + 0.02 * random.normal(size=400)  # best in the middle
+    shares = [measure_importance([f"{value:.4g}" for value in column], results) for column in (first, second, third)]
+    assert shares[0] > 0.6 and max(shares[1:]) < 0.05
+    kinds = ["a" if value < 0.5 else "b" for value in second]
+    assert measure_importance(kinds, np.where(second < 0.5, 1.0, 2.0)) == pytest.approx(1.0)
+    assert measure_importance(kinds, np.ones(400)) == 0.0
+
+
+def test_chance_alone_explains_nothing_on_average():
+    random = np.random.default_rng(2)
+    values = [str(number % 5) for number in range(30)]
+    shares = [measure_importance(values, random.normal(size=30)) for _ in range(200)]
+    assert np.mean(shares) < 0.06  # without the correction it would be 4 / 29
+
+
+@pytest.mark.parametrize("values", [["1"] * 4, ["1", "2", "3", "4"]])
+def test_too_little_is_known(values):
+    assert measure_importance(values, np.arange(4.0)) is None
+    assert measure_importance(values, np.full(4, np.nan)) is None
+
+
+def test_with_halving_what_came_to_a_later_rung_counts_while_it_is_trained(tmp_path):
+    head = HEADER.replace("state,", "state,rung,")
+    rows = ["0.1,5,1,running,1,5,100,1.5,40,2,1,a,", "0.2,5,1,running,0,5,100,1.5,30,2,,b,"]
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "sweep.yaml").write_text("base: cartpole\n")
+    (tmp_path / "sweep" / "trials.csv").write_text("\n".join([head, *rows]) + "\n")
+    groups = read_sweep_table(tmp_path, "sweep")["groups"]
+    assert [(group["settings"], group["mean"]) for group in groups] == [(["0.1"], 40.0), (["0.2"], None)]

@@ -1,0 +1,122 @@
+"""evaluations.csv: a row for each held-out episode, once, whatever is cut off or refused."""
+
+import csv
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from mpies.runs.evaluations_file import HEADER, EvaluationsFile
+from mpies.runs.metrics import read_metrics
+from mpies.runs.snapshot import Evaluation
+from tests.runs.test_writer import make_snapshot, record, refusals, run  # noqa: F401 (fixtures)
+
+EVALUATION = Evaluation.of(np.array([1.5, np.nan, 1 / 3]), np.array([10, 0, 12]))
+
+
+def write(path, generation, *numbers):
+    file = EvaluationsFile(path, generation)
+    for number in numbers:
+        file.append({"generation": number, "seconds": 0.5 * number}, EVALUATION)
+    return file
+
+
+def generations(path):
+    """Of the rows, in order."""
+    return [int(row["generation"]) for row in csv.DictReader(path.read_text().splitlines())]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "evaluations.csv"
+
+
+def test_each_episode_that_worked_has_a_row(path):
+    write(path, 0, 1)
+    assert path.read_text() == f"{HEADER}1,0.5,1.5,10\n1,0.5,0.333333333,12\n"
+
+
+def test_what_is_newer_than_the_run_is_evaluated_again(path):
+    write(path, 0, 1, 2, 3)
+    write(path, 2, 3, 4)
+    assert generations(path) == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
+def test_a_row_that_was_cut_off_is_removed(path):
+    write(path, 0, 1, 2)
+    path.write_bytes(path.read_bytes()[:-4])
+    write(path, 1, 2)
+    assert generations(path) == [1, 1, 2, 2]
+    path.write_text(HEADER[:5])
+    write(path, 1, 2)
+    assert generations(path) == [2, 2]
+
+
+def test_another_file_of_that_name_is_replaced(path):
+    path.write_text("1,2\n3,4\n")
+    write(path, 9, 10)
+    assert generations(path) == [10, 10]
+
+
+def test_a_damaged_row_costs_no_other_one(path):
+    write(path, 0, 1, 2, 3)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:3], "\0" + lines[3], *lines[4:]]))
+    write(path, 3, 4)
+    assert generations(path) == [1, 1, 2, 3, 3, 4, 4]
+
+
+def test_the_line_ends_of_a_spreadsheet_cost_no_row(path):
+    write(path, 0, 1, 2)
+    before = path.read_bytes()
+    path.write_bytes(before.replace(b"\n", b"\r\n"))
+    write(path, 2)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_removed_or_shortened_begins_again_with_one_warning(run, monkeypatch):  # noqa: F811
+    """What it has lost is in no other file."""
+    warnings = []
+    monkeypatch.setattr(run, "warn", warnings.append)
+    path = run.path / "evaluations.csv"
+    for number, tamper in enumerate((lambda: None, path.unlink, lambda: os.truncate(path, 40), lambda: None), 1):
+        tamper()
+        record(run, make_snapshot(number, evaluation=EVALUATION))
+    assert generations(path) == [3, 3, 4, 4]
+    assert len(warnings) == 1 and "evaluations.csv: was removed, shortened or replaced; the evaluations" in warnings[0]
+
+
+def test_a_run_that_is_created_again_tells_of_it_once(run, monkeypatch):  # noqa: F811
+    warnings = []
+    monkeypatch.setattr(run, "warn", warnings.append)
+    record(run, make_snapshot(1, evaluation=EVALUATION))
+    shutil.rmtree(run.path)
+    record(run, make_snapshot(2, evaluation=EVALUATION))
+    assert generations(run.path / "evaluations.csv") == [2, 2]
+    assert len(warnings) == 1 and "was removed or moved, and is created again" in warnings[0]
+
+
+def test_evaluations_are_on_disk_before_a_checkpoint(run, monkeypatch):  # noqa: F811
+    """Else a machine that loses power would go on behind evaluations that it has lost."""
+    synced, sync = [], os.fsync
+
+    def note(descriptor):
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}").rpartition("/")[2])
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    snapshot = make_snapshot(1, evaluation=EVALUATION)
+    record(run, snapshot)
+    assert run.checkpoint(snapshot)
+    is_checkpoint = [name.startswith(".generation-") for name in synced]
+    assert "evaluations.csv" in synced[: is_checkpoint.index(True)]
+
+
+def test_a_run_has_the_evaluations_of_its_generations(run, refusals):  # noqa: F811
+    """Also of one whose row the disk refused at first."""
+    refusals.append("metrics.csv")
+    for number in (1, 2, 3):
+        record(run, make_snapshot(number, evaluation=EVALUATION if number != 2 else None))
+    assert not refusals and [row["generation"] for row in read_metrics(run.path)] == ["1", "2", "3"]
+    assert generations(run.path / "evaluations.csv") == [1, 1, 3, 3]

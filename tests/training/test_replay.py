@@ -1,0 +1,218 @@
+"""`mpies replay` and `mpies play --member`: any generation and member of a run again, to the bit."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from mpies.core.errors import RunError
+from mpies.report.video import show_member
+from mpies.runs import hdf5, ledger
+from mpies.runs.checkpoint import first_checkpoint, list_checkpoints
+from mpies.runs.metrics import read_digests
+from mpies.training import task
+from mpies.training.replay import Replay
+from tests.support import FAULTY, FAULTY_MODULE, assert_refused, invoke, train
+
+COMMON = """
+evaluation: {every: 3, episodes: 4}
+checkpoint: {every: 1, keep: 100, share: 1}
+stop: {generations: 10}
+"""
+CONFIGS = {
+    "gymnasium": """
+environment: {id: CartPole-v1, backend: gymnasium, max_steps: 60}
+policy: {hidden: [8], statistics_fraction: 0.5}
+solver: {population: 14, episodes: 2, sigma_decay: 0.95}
+noise: {size: 100000}
+""",
+    "envpool": """
+environment: {id: CartPole-v1, backend: envpool, max_steps: 60}
+policy: {hidden: [8]}
+solver: {population: 16, sigma: 0.2, timesteps_per_batch: 800}
+noise: {size: 100000}
+""",
+    "low_rank": """
+environment: {id: CartPole-v1, max_steps: 60}
+policy: {hidden: [16, 16], normalize_observations: false}
+solver: {population: 12, sigma: 0.2}
+noise: {kind: low_rank, size: 100000}
+""",
+    "overlap": """
+overlap: 1
+environment: {id: CartPole-v1, max_steps: 60, adaptive: {start: 20}}
+policy: {hidden: [8]}
+solver: {kind: pgpe, population: 16}
+noise: {size: 100000}
+""",
+    "cma_es": """
+environment: {id: "function:rastrigin", dimension: 6, shift: 1}
+solver: {kind: cma_es, population: 8}
+noise: {size: 100000}
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run of ten generations of each config: name to path."""
+    folder = tmp_path_factory.mktemp("runs")
+    return {name: train(folder, text + COMMON, name) for name, text in CONFIGS.items()}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_mean_of_every_generation_is_rebuilt_to_the_bit(name, runs, tmp_path):
+    run = runs[name]
+    assert len(list_checkpoints(run)) == 11
+    means = set()
+    for generation in range(11):
+        outcome = invoke("replay", run, "--generation", generation, "--out", tmp_path / "policy.h5")
+        assert outcome.code == 0 and "the recorded one" in outcome.stdout, outcome.stderr
+        rebuilt, _ = hdf5.read(tmp_path / "policy.h5")
+        checkpoint, attributes = hdf5.read(run / "checkpoints" / f"generation-{generation:08d}.h5")
+        assert rebuilt["parameters"].tobytes() == checkpoint["solver/mean"].tobytes()
+        assert f"digest {attributes['digest'][:16]}" in outcome.stdout
+        means.add(rebuilt["parameters"].tobytes())
+    assert len(means) == 11
+    final, _ = hdf5.read(run / "policy.h5")
+    assert final["normalization"].tobytes() == rebuilt["normalization"].tobytes()
+
+
+def test_a_replay_needs_the_first_checkpoint_and_the_ledger_only(runs, tmp_path):
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    for name in ("config.yaml", "ledger.bin", "checkpoints/generation-00000000.h5"):
+        shutil.copy(runs["envpool"] / name, run / name)
+    assert invoke("replay", run, "--generation", 10).code == 0
+
+
+def test_a_replay_goes_on_where_the_ledger_has_grown(runs, tmp_path):
+    run = shutil.copytree(runs["cma_es"], tmp_path / "run")
+    whole = (run / "ledger.bin").read_bytes()
+    *_, end = (end for arrays, end in ledger.read(run / "ledger.bin") if arrays["generation"] <= 4)
+    (run / "ledger.bin").write_bytes(whole[: end + 10])  # the next record is half-written
+    replay = Replay(run, 4)
+    with pytest.raises(RunError, match="generation 5 is not in its ledger, which ends at 4"):
+        replay.run_until(5)
+    (run / "ledger.bin").write_bytes(whole)
+    replay.run_until(10)
+    assert replay.is_faithful() and replay.digest == read_digests(run)[-1]
+
+
+def test_what_is_not_on_record_is_refused_in_one_line(runs, tmp_path):
+    run = runs["cma_es"]
+    words = "generation 11 is not in its ledger, which ends at 10; give that or an earlier one"
+    assert_refused(invoke("replay", run, "--generation", 11), words)
+    assert_refused(invoke("play", run, "--member", "11,0"), words)
+    assert_refused(invoke("play", run, "--member", "30,0"), "generation 30 is not in its ledger, which ends at 10")
+    assert_refused(invoke("play", run, "--member", "3,8"), "has no member 8; its members are 0 to 7")
+    assert_refused(invoke("play", run, "--member", "0,1"), "GENERATION,NUMBER")
+    assert_refused(invoke("play", run, "--member", "7"), "GENERATION,NUMBER")
+    assert_refused(invoke("replay", tmp_path, "--generation", 1), "config.yaml: cannot be read", " a run?")
+    copy = shutil.copytree(run, tmp_path / "run")
+    content = bytearray((copy / "ledger.bin").read_bytes())
+    content[len(content) // 2] ^= 1
+    (copy / "ledger.bin").write_bytes(content)
+    assert_refused(invoke("replay", copy, "--generation", 9), "is not in its ledger")
+    (copy / "checkpoints" / "generation-00000000.h5").unlink()
+    assert_refused(invoke("replay", copy, "--generation", 1), "the first checkpoint, ")
+
+
+def test_a_replay_that_gives_another_state_ends_with_code_1(runs, tmp_path):
+    copy = shutil.copytree(runs["envpool"], tmp_path / "run")
+    records = [arrays for arrays, _ in ledger.read(copy / "ledger.bin")]
+    changed = dict(records[4], returns=records[4]["returns"][::-1])
+    pieces = [ledger.pack(changed if number == 4 else arrays) for number, arrays in enumerate(records)]
+    (copy / "ledger.bin").write_bytes(b"".join(pieces))
+    assert invoke("replay", copy, "--generation", 4).code == 0
+    outcome = invoke("replay", copy, "--generation", 5)
+    assert outcome.code == 1 and "NOT the recorded one" in outcome.stdout
+
+
+@pytest.mark.parametrize("name", ["gymnasium", "envpool", "overlap", "low_rank"])
+def test_a_member_that_is_played_again_returns_the_same(name, runs):
+    returns = {int(a["generation"]): a["returns"] for a, _ in ledger.read(runs[name] / "ledger.bin")}
+    if name == "envpool":  # of a second batch too, where the first had too few steps
+        assert len(returns[1]) > 16
+    seen = set()
+    for generation in (1, 2, 10):
+        for member in (0, 5, len(returns[generation]) - 1):
+            outcome = invoke("play", runs[name], "--member", f"{generation},{member}")
+            assert outcome.code == 0, outcome.stderr
+            expected = f"{returns[generation][member]:.6g}"
+            assert f"recorded {expected}, played again {expected}\n" in outcome.stdout
+            seen.add(expected)
+    assert len(seen) > 3
+
+
+def test_a_member_that_failed_fails_again_with_its_message(tmp_path, run_mpies, write_config):
+    (tmp_path / "faulty.py").write_text(FAULTY_MODULE)
+    assert run_mpies(0, "train", write_config(FAULTY.format(share=0.3)), "--out", "run").code == 0
+    returns = next(arrays["returns"] for arrays, _ in ledger.read(tmp_path / "run" / "ledger.bin"))
+    failed = int(np.flatnonzero(np.isnan(returns))[0])
+    outcome = run_mpies(0, "play", "run", "--member", f"1,{failed}")
+    assert outcome.code == 0, outcome.stderr
+    assert "recorded nan, played again nan" in outcome.stdout and "RuntimeError: out of balance" in outcome.stdout
+
+
+def test_a_replayed_policy_holds_its_statistics_and_a_run_begins_with_them(runs, tmp_path):
+    saved = tmp_path / "policy.h5"
+    assert invoke("replay", runs["gymnasium"], "--generation", 4, "--out", saved).code == 0
+    arrays, attributes = hdf5.read(saved)
+    checkpoint = hdf5.read(runs["gymnasium"] / "checkpoints" / "generation-00000004.h5")[0]
+    statistics = [f"normalizer/{name}" for name in ("count", "total", "squares")]
+    assert attributes["generation"] == 4 and arrays["normalizer/count"] > 0
+    assert [arrays[name].tobytes() for name in statistics] == [checkpoint[name].tobytes() for name in statistics]
+    config = CONFIGS["gymnasium"].replace("hidden: [8]", f"hidden: [8], init_from: {saved}")
+    first = first_checkpoint(train(tmp_path, config + COMMON.replace("10", "1")))[0]
+    assert first["solver/mean"].tobytes() == checkpoint["solver/mean"].tobytes()
+    assert [first[name].tobytes() for name in statistics] == [checkpoint[name].tobytes() for name in statistics]
+
+
+def test_a_replayed_policy_is_the_one_that_the_run_saved(runs, tmp_path):
+    """All arrays, and an evaluation plays them alike."""
+    for name in ("envpool", "overlap", "low_rank"):
+        saved = tmp_path / f"{name}.h5"
+        assert invoke("replay", runs[name], "--generation", 10, "--out", saved).code == 0
+        arrays, expected = hdf5.read(saved)[0], hdf5.read(runs[name] / "policy.h5")[0]
+        assert hdf5.digest(arrays) == hdf5.digest(expected)
+
+
+def test_a_replay_steps_forward_generation_by_generation(runs):
+    for name, run in runs.items():
+        replay = Replay(run)
+        for generation, digest in enumerate(read_digests(run), 1):
+            replay.run_until(generation)
+            assert replay.generation == generation and replay.is_faithful() and replay.digest == digest, name
+        with pytest.raises(RunError, match="generation 11 is not in its ledger, which ends at 10"):
+            replay.run_until(11)
+
+
+def test_the_constants_of_a_policy_are_kept_in_a_replayed_one(tmp_path, monkeypatch):
+    config = """
+environment: {id: Pong-v5, backend: envpool, max_steps: 4}
+policy: {kind: conv, reference: 2, normalize_observations: false}
+solver: {population: 2, sigma: 0.1}
+noise: {size: 2000000}
+evaluation: {every: 0, episodes: 1}
+stop: {generations: 1}
+"""
+    pytest.importorskip("envpool", reason="envpool is not installed")
+    run = train(tmp_path, config)
+    assert invoke("replay", run, "--generation", 1, "--out", tmp_path / "policy.h5").code == 0
+    reference = hdf5.read(tmp_path / "policy.h5")[0]["constants/reference"]
+    assert reference.tobytes() == hdf5.read(run / "policy.h5")[0]["constants/reference"].tobytes()
+    pytest.importorskip("ale_py", reason="ale-py is not installed")
+    drawn, draw = [], task.draw_reference
+    monkeypatch.setattr(task, "draw_reference", lambda *arguments: drawn.append(arguments) or draw(*arguments))
+    recorded, replayed, failures = show_member(run, 1, 1, tmp_path / "member.mp4")
+    assert recorded == replayed and not failures and (tmp_path / "member.mp4").stat().st_size
+    assert not drawn
+
+
+def test_a_replayed_policy_does_not_replace_a_file_of_a_run(runs):
+    run = runs["gymnasium"]
+    before = (run / "best.h5").read_bytes()
+    refused = invoke("replay", run, "--generation", 1, "--out", run / "best.h5")
+    assert_refused(refused, "best.h5: is a file of the run in", "give another file")
+    assert (run / "best.h5").read_bytes() == before
