@@ -2,7 +2,11 @@
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator, Sequence
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +42,8 @@ SCALES = ("auto", "linear", "log")
 WIDE_SPAN = 200  # ratio of the largest to the smallest return from which an axis is logarithmic by itself
 STYLE = Path(__file__).with_name("mpies.mplstyle")
 _NONE: Floats = np.zeros(0)
+# Beginnings of variables that tell a process that it is a rank, or one of a supervisor's.
+_OF_RANKS = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_", "MPICH_", "HYDRA_", "I_MPI_", "MPIES_JOB")
 
 
 @contextlib.contextmanager
@@ -251,25 +257,39 @@ def write_plots(
     path: Path,
     curves: Curves,
     width: float = WIDE,
-    may_write: Callable[[], bool] = lambda: True,
     formats: Sequence[str] = ("png",),
     scale: str = "auto",
 ) -> list[Path]:
     """Write reward_vs_time.png, reward_vs_iteration.png and reward_vs_steps.png into the run at `path`.
 
-    may_write: asked before each file is written; False ends the work.  formats: of FORMATS.  scale: one of SCALES.
-    Returns the paths of the files written.
+    formats: of FORMATS.  scale: one of SCALES.  Returns the paths of the files written.
     """
     written: list[Path] = []
     for axis in AXES:
         figure = draw_return(curves, axis, width, scale=scale)
         for kind in formats:
-            content = render(figure, kind)
-            if not may_write():
-                return written
             written.append(path / f"reward_vs_{axis}.{kind}")
-            write_file(written[-1], content)
+            write_file(written[-1], render(figure, kind))
     return written
+
+
+def draw_in_background(run: Path) -> None:
+    """Start `mpies plot` for a run that is over, as a process that nobody waits for and that outlives this one.
+
+    It belongs to a session of its own and holds no stream of this process, so neither the end of mpirun ends it, nor
+    does mpirun wait for it.  What it cannot draw is left out: matplotlib may be absent, the run may be deleted at once.
+    """
+    if os.environ.get("MPIES_PICTURES", "1") == "0":
+        return
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_OF_RANKS)}
+    environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    command, quiet = [sys.executable, "-m", "mpies", "plot", str(run)], subprocess.DEVNULL
+    with contextlib.suppress(OSError):
+        process = subprocess.Popen(
+            command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
+        )
+        # A process that goes on, such as a notebook, must take note of its end.
+        threading.Thread(target=process.wait, daemon=True).start()
 
 
 def write_figure(path: Path, figure: "Figure", formats: Sequence[str]) -> Iterator[Path]:

@@ -50,7 +50,6 @@ class RunWriter:
     path: the run directory, as an absolute path.  name: the same as it was given, for messages.
     config: of the run.  job: a name that all ranks of the job share.
     warn: called with a line where something goes wrong.
-    on_evaluation: called by the writing thread when an evaluation is on disk.
     machines: that the run was trained on, in words and in the order of its starts.
     starts: how often a rank 0 has begun to write the run, this time included.
     seconds: that training has waited for the disk.  checkpoint_seconds: that the newest checkpoint took.
@@ -61,7 +60,6 @@ class RunWriter:
     ) -> None:
         self.path, self.name, self.config, self.warn = absolute(path), str(path), config, warn
         self.lock = Lock(self.path, job)
-        self.on_evaluation: Callable[[], object] = lambda: None
         self.machines: list[str] = []
         self.starts = 1
         self.seconds = 0.0
@@ -203,8 +201,6 @@ class RunWriter:
         with self._retrying():
             self._write_backlog(snapshot, now=is_last)
             self._ranks.write(snapshot.idle, generation, now=is_last)
-        if snapshot.evaluation:
-            self.on_evaluation()
 
     def checkpoint(self, snapshot: Snapshot | None) -> bool:
         """Write the backlog and a checkpoint of the snapshot; None writes the backlog alone.

@@ -20,7 +20,7 @@ from mpies.config.schema import Config
 from mpies.core.errors import SolverProblem
 from mpies.launch.answers import JOB
 from mpies.launch.logs import LogFile, LoggedProgress, log_run_to, output_may_fail
-from mpies.report.live_plots import LivePlots
+from mpies.report.figures import draw_in_background
 from mpies.report.phases import Phases
 from mpies.report.progress import PLOTS, Phase, Progress, format_mean
 from mpies.runs.opening import open_run
@@ -47,7 +47,7 @@ class RunRequest:
     resume: as for open_run.
     callback: called on rank 0 with each generation's snapshot when it is recorded; True stops the run.
     job: the name that all ranks of the job share in the run's lock; '' makes one.
-    has_plots: whether plots are drawn, which take a second of a short run.
+    has_plots: whether plots are drawn in the background when the run is over.
     tables: noise tables that this run shares with others; None where it has one of its own.
     """
 
@@ -139,8 +139,6 @@ def _train(
     log_file: LogFile,
 ) -> Ending:
     """Train until a stop rule holds, and write down how the run ended."""
-    plots = LivePlots(run, trainer.comm.node_size, request.has_plots)
-    run.on_evaluation = plots.refresh
     trainer.evaluator.on_play = phases.begin_play
     errors: list[BaseException] = []
 
@@ -163,13 +161,10 @@ def _train(
         return Ending(reason)
     progress.close()
     problem = finish_run(trainer, reason, progress, phases, bool(errors))
-    if reason == "signal":  # the next start goes on, and nobody should wait for pictures until then
-        plots.drop()
-    else:
-        phases.begin(Phase("drawing the plots", PLOTS))
-        plots.close()
     phases.begin(Phase("closing the run", PLOTS))  # trackers may take their time
     run.close()
+    if request.has_plots and reason != "signal":  # after a signal the next start goes on
+        draw_in_background(run.path)
     return Ending(reason, problem, errors[0] if errors else None)
 
 

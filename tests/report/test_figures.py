@@ -1,5 +1,8 @@
 """Plots of the return: their files, their axes, and what fits into them."""
 
+import sys
+import time
+
 import imageio.v3
 import numpy as np
 import pytest
@@ -7,8 +10,9 @@ import pytest
 from mpies.core.errors import RunError
 from mpies.report import figures as plots
 from mpies.report.compare import draw_comparison
-from mpies.report.figures import draw_return, render, scale_axis, write_file, write_plots
+from mpies.report.figures import draw_in_background, draw_return, render, scale_axis, write_file
 from mpies.report.run_groups import group_runs
+from tests.report.conftest import train
 
 FILES = ["reward_vs_time.png", "reward_vs_iteration.png", "reward_vs_steps.png"]
 
@@ -125,12 +129,6 @@ def test_steps_are_numbered_in_thousands_and_millions(make_curves):
     assert axes.xaxis.get_major_formatter()(2e6) == "2 M"
 
 
-def test_no_file_is_written_when_that_is_not_allowed_any_more(make_curves, tmp_path):
-    answers = iter([True, False, True])
-    written = write_plots(tmp_path, make_curves([1.0]), may_write=lambda: next(answers))
-    assert [path.name for path in written] == [path.name for path in tmp_path.iterdir()] == FILES[:1]
-
-
 def test_a_file_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
     words = (
         r"absent/x\.png: cannot be written \(No such file or directory\); it must be a file in a folder that you may"
@@ -141,3 +139,59 @@ def test_a_file_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
 
 def test_the_file_names_follow_the_axes():
     assert [f"reward_vs_{axis}.png" for axis in plots.AXES] == FILES
+
+
+def wait_for(path):
+    """Wait until a process in the background has written this file.  Returns its path."""
+    end = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    return path
+
+
+def test_pictures_are_drawn_when_training_is_over_unless_the_environment_forbids_it(tmp_path, trained):
+    train(tmp_path, "--out", "run", "--ranks", "2", pictures="1")
+    for name in FILES:
+        assert imageio.v3.imread(wait_for(tmp_path / "run" / name)).shape[:2] == (504, 960)
+    assert not list((trained / "one-seed-1").glob("reward_vs_*.png"))  # trained with MPIES_PICTURES=0
+
+
+@pytest.fixture
+def drawing_script(monkeypatch, tmp_path):
+    """Have a script of these lines drawn with, in place of Python.  Returns a file that is there when it has ended."""
+
+    def install(lines):
+        script, ended = tmp_path / "script", tmp_path / "ended"
+        script.write_text(f"#!/bin/bash\n{lines}\nmv {tmp_path}/notes {ended}\n")
+        script.chmod(0o755)
+        monkeypatch.setenv("MPIES_PICTURES", "1")
+        monkeypatch.setattr(sys, "executable", str(script))
+        return ended
+
+    return install
+
+
+def test_a_run_that_is_deleted_at_once_stays_deleted(run, drawing_script, tmp_path):
+    ended = drawing_script(f'rm -r {run}; {sys.executable} "$@"; echo $? > {tmp_path}/notes')
+    draw_in_background(run)
+    assert wait_for(ended).read_text() == "2\n" and not run.exists()
+
+
+def test_the_drawing_process_outlives_the_ranks_and_holds_none_of_their_streams(
+    run, drawing_script, monkeypatch, tmp_path
+):
+    notes = tmp_path / "notes"
+    ended = drawing_script(f"(ps -o sid= $$; echo $$; readlink /proc/$$/fd/[012]; env) > {notes}")
+    for name in ("OMPI_COMM_WORLD_RANK", "MPIES_JOB"):
+        monkeypatch.setenv(name, "1")
+    draw_in_background(run)
+    session, process, *streams_and_variables = wait_for(ended).read_text().split("\n")
+    assert session.strip() == process and streams_and_variables[:3] == ["/dev/null"] * 3
+    assert not [line for line in streams_and_variables if line.startswith(("OMPI_COMM", "MPIES_JOB"))]
+
+
+def test_a_drawing_process_that_cannot_start_is_no_error(run, monkeypatch):
+    monkeypatch.setenv("MPIES_PICTURES", "1")
+    monkeypatch.setattr(sys, "executable", "/absent/python")
+    draw_in_background(run)
+    assert not list(run.glob("reward_vs_*"))

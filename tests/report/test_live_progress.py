@@ -152,10 +152,10 @@ def test_the_bar_moves_within_a_generation_and_never_back(clock, capsys):
     assert task.completed == 3 and task.description == "generation 3"
     bar.close()
     capsys.readouterr()
-    plots = phase_at(clock, "drawing the plots")
+    plots = phase_at(clock, "closing the run")
     clock.advance(3)
     bar.show_phase(plots)
-    assert capsys.readouterr().out == "drawing the plots ...\n"
+    assert capsys.readouterr().out == "closing the run ...\n"
 
 
 class Recorded(Progress):
