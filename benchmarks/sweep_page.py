@@ -16,7 +16,7 @@ from pathlib import Path
 from dashboard import FIRST_PAINT, make_run, open_dashboard
 
 from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.table import Results, write_table
+from mpies.sweeps.table import ResultReader, write_table
 from mpies.sweeps.trials import SweepOptions, load_sweep
 
 VARY = {
@@ -35,7 +35,7 @@ def make_sweep(path, settings, seeds, generations):
         run = folder.path / trial.name
         make_run(run, number, generations, sweep.config(trial))
         (run / "finished.yaml").write_text(f"{{reason: generations, generation: {generations}, steps: 100}}\n")
-    write_table(Results(folder))
+    write_table(ResultReader(folder))
 
 
 def look(browser, url):

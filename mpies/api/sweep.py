@@ -21,7 +21,7 @@ from mpies.launch.sweep import SweepRequest, supervise_sweep, train_sweep
 from mpies.runs.files import default_out
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.output import print_result
-from mpies.sweeps.table import Results, Standing, rank_settings
+from mpies.sweeps.table import ResultReader, Standing, rank_settings
 from mpies.sweeps.trials import Sweep, SweepOptions, load_sweep, read_sweep
 
 if TYPE_CHECKING:  # pandas is an extra, and takes long to import
@@ -130,7 +130,7 @@ def sweep(
             _sweep_here(request, comm)
         else:
             _sweep_as_job(request, ranks, progress)
-        found = Results(SweepFolder(folder, described)).refresh()
+        found = ResultReader(SweepFolder(folder, described)).refresh()
         return SweepResult(absolute(folder), rank_settings(found))
 
 

@@ -181,10 +181,10 @@ def rank_sweep(path: str, out: str) -> "list[Group]":
     """Print the settings of a sweep, the best first, and write them to files.  Returns the groups of the best."""
     from mpies.sweeps.comparison import describe_importance, group_best, read_folder, write_ranking
     from mpies.sweeps.output import print_standings
-    from mpies.sweeps.table import Results, rank_settings
+    from mpies.sweeps.table import ResultReader, rank_settings
 
     folder = read_folder(path)
-    results = Results(folder).refresh()
+    results = ResultReader(folder).refresh()
     standings = rank_settings(results)
     print_standings(results, folder.sweep.varied)
     if importance := describe_importance(standings, folder.sweep.varied):

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from mpies.config.schema import StopSection
 from mpies.core.errors import FINISHED
-from mpies.launch.run_progress import RunProgress, growth_pays, pace_of, recent_rows
+from mpies.launch.run_progress import RunProgress, growth_pays
 from mpies.launch.start import Start
+from mpies.runs.pace import pace_of, recent_rows
 
 
 class Goal(ABC):

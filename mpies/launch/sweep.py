@@ -20,16 +20,17 @@ from mpies.launch.goal import Goal
 from mpies.launch.hosts import count_slots
 from mpies.launch.logs import use_json_if_wanted
 from mpies.launch.rank import run_on_this_rank
-from mpies.launch.run_progress import Pace, growth_pays
+from mpies.launch.run_progress import growth_pays
 from mpies.launch.simulate import read_constants
 from mpies.launch.start import Start
 from mpies.launch.supervisor import LOCAL, Supervisor, Where, place
+from mpies.runs.pace import Pace
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.output import print_ending
 from mpies.sweeps.rank_groups import DivisionRequest, divide, estimate_works, measure_remaining, wait_for_all
 from mpies.sweeps.screen import open_screen
-from mpies.sweeps.table import Result, Results, write_table
-from mpies.sweeps.trial_ranks import Group, Report, SweepRanks
+from mpies.sweeps.table import Result, ResultReader, write_table
+from mpies.sweeps.trial_ranks import RankGroup, Report, SweepRanks
 from mpies.sweeps.trials import Sweep, check_trials
 from mpies.training.control import Signals
 from mpies.training.finished_run import find_finished_run
@@ -94,7 +95,7 @@ def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> 
     varied, total = folder.sweep.varied, folder.total
     if not comm.is_root:
         return SweepEnding(_agree_on_code(comm, FINISHED), [], varied, total)
-    results = Results(folder)
+    results = ResultReader(folder)
     with contextlib.suppress(OSError):  # the disk may be full; the same command writes it
         write_table(results)
     found, total = results.refresh(), folder.total
@@ -131,7 +132,7 @@ def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) 
                 log.warning("lost %s; the sweep continues on %s", lost, counted(comm.size, "rank"))
             continue
         ranks.size, ranks.folder.job = comm.size, f"{ranks.job}.{number}.{group}"
-        trained = Group(part, ranks, DivisionRequest(ranks.folder.path, ranks.job, number), division.trials[group])
+        trained = RankGroup(part, ranks, DivisionRequest(ranks.folder.path, ranks.job, number), division.trials[group])
         trained.work()
         trained.comm.close()
 

@@ -8,14 +8,14 @@ from mpies.comm import is_launched
 from mpies.core.text import escape
 from mpies.launch.logs import output_may_fail
 from mpies.report.progress import format_entry, is_json_wanted
-from mpies.sweeps.table import Result, describe_result, format_standings
+from mpies.sweeps.table import Result, describe_trial, format_standings
 
 ROWS = 40  # settings that the table shows
 
 
 def print_result(result: Result, ended: int, total: int, out: str) -> None:
     """Print a trial that has ended on standard output."""
-    message = f"[{ended}/{total}] {describe_result(result, out)}"
+    message = f"[{ended}/{total}] {describe_trial(result, out)}"
     severity = "WARNING" if result.state == "failed" else "INFO"
     with output_may_fail():
         print(format_entry(severity, message, {}) if is_json_wanted() else escape(message), flush=True)

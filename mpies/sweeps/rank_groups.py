@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from mpies.comm import Communicator
-from mpies.launch.run_progress import WORTH, Pace, recent_pace
+from mpies.runs.pace import WORTH, Pace, recent_pace
 from mpies.sweeps.folder import DIVISION, SweepFolder
 from mpies.sweeps.trials import Trial
 

@@ -12,7 +12,7 @@ from mpies.report.web.run_index import read_newest_numbers
 from mpies.runs.reader import RunView
 from mpies.sweeps.folder import ENDED, SweepFolder
 from mpies.sweeps.settings import as_text
-from mpies.sweeps.table import Result, Results, describe_result, rank_settings
+from mpies.sweeps.table import Result, ResultReader, describe_trial, rank_settings
 from mpies.sweeps.trials import Trial
 
 if TYPE_CHECKING:  # rich takes long to import
@@ -33,7 +33,7 @@ class SweepScreen:
         from rich.console import Console
         from rich.live import Live
 
-        self._folder, self._results = folder, Results(folder)
+        self._folder, self._results = folder, ResultReader(folder)
         console, self._file = open_terminal(terminal)
         self._console = console or Console()
         self._live = Live(
@@ -81,7 +81,7 @@ class SweepScreen:
                 has_news = True
                 if not is_first:
                     place = f"[{len(self._ended)}/{self._folder.total}]"
-                    line = escape(f"{place} {describe_result(result, self._folder.name)}")
+                    line = escape(f"{place} {describe_trial(result, self._folder.name)}")
                     self._console.print(line, highlight=False, markup=False, soft_wrap=True)
         if has_news:
             self._best = self._describe_best()

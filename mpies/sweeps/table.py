@@ -59,7 +59,7 @@ class Result:
         return self.is_finished or self.state in ("dropped", "waiting") or (self.rung > 0 and self.state != "failed")
 
 
-class Results:
+class ResultReader:
     """The results of a sweep's trials, read again only where a run has changed."""
 
     def __init__(self, folder: SweepFolder) -> None:
@@ -148,7 +148,7 @@ def _average(group: Sequence[Result]) -> tuple[float, float]:
     return average_seeds([one.eval_mean for one in ranked], [one.eval_interval for one in ranked])
 
 
-def write_table(results: Results) -> None:
+def write_table(results: ResultReader) -> None:
     """Write trials.csv as the runs are now.  Any job may do so at any time."""
     folder = results.folder
     with guarded(folder.path / GUARD_FILE):
@@ -179,7 +179,7 @@ def _cell(number: float) -> str:
     return "" if math.isnan(number) else f"{number:.9g}"
 
 
-def describe_result(result: Result, out: str) -> str:
+def describe_trial(result: Result, out: str) -> str:
     """A trial that has ended, in one line."""
     if result.state == "failed":
         return f"{out}/{result.trial.name}: failed after generation {result.generations}: {result.reason}"

@@ -17,11 +17,11 @@ from mpies.comm.guarded import Guarded, PeerFailed
 from mpies.comm.together import CollectiveError
 from mpies.core.errors import RunLocked, UserError
 from mpies.core.text import printable
-from mpies.launch.run_progress import RECENT, pace_of
 from mpies.report.progress import NoProgress
 from mpies.runs.files import FULL
 from mpies.runs.lock import Lock
 from mpies.runs.metrics import Row
+from mpies.runs.pace import RECENT, pace_of
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter
 from mpies.sweeps.folder import SweepFolder
@@ -34,7 +34,7 @@ from mpies.sweeps.rank_groups import (
     is_nearly_done,
     measure_remaining,
 )
-from mpies.sweeps.table import Result, Results, write_table
+from mpies.sweeps.table import Result, ResultReader, write_table
 from mpies.sweeps.trials import Trial
 from mpies.training.control import Signals
 from mpies.training.noise_tables import NoiseTables
@@ -70,13 +70,13 @@ class SweepRanks:
     tables: NoiseTables | None = None
     start_up: float = START_UP
     is_disk_full: bool = False
-    results: Results = field(init=False)
+    results: ResultReader = field(init=False)
 
     def __post_init__(self) -> None:
-        self.results = Results(self.folder)
+        self.results = ResultReader(self.folder)
 
 
-class Group:
+class RankGroup:
     """One rank's part of a group, which trains one trial at a time.
 
     comm: of the group.  request: for a new division, which ends its work.

@@ -20,10 +20,11 @@ from mpies.launch.goal import RunsFinished
 from mpies.launch.hosts import GivenHosts, Host
 from mpies.launch.launcher import Launcher
 from mpies.launch.placement import Placement
-from mpies.launch.run_progress import Pace, RunProgress, growth_pays, recent_pace
+from mpies.launch.run_progress import RunProgress, growth_pays
 from mpies.launch.start import Start, TeardownWatch
 from mpies.launch.supervisor import Supervisor, Where, place
 from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.pace import Pace, recent_pace
 
 SLEEPING = """
 import time, gymnasium, numpy as np

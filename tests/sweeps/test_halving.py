@@ -15,7 +15,7 @@ from mpies.report.web.run_index import RunIndex
 from mpies.runs.metrics import read_digests
 from mpies.runs.reader import RunView
 from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.table import Results, rank_settings, write_table
+from mpies.sweeps.table import ResultReader, rank_settings, write_table
 from mpies.sweeps.trials import read_sweep
 from tests.support import CARTPOLE, assert_refused, invoke, ranks_of, wait_for
 
@@ -68,7 +68,7 @@ def test_the_best_third_of_the_means_over_seeds_goes_on(tmp_path):
         if not folder.halving.is_dropped(trial):
             end_rung(folder, trial, trial.settings["solver.sigma"], 9)
     assert alive(folder) == [0.6, 0.6] and folder.budget == 0  # one is left: it is trained to its end
-    standings = rank_settings(Results(folder).refresh())
+    standings = rank_settings(ResultReader(folder).refresh())
     order = [(one.rank, one.results[0].trial.settings["solver.sigma"]) for one in standings]
     assert order[:4] == [(1, 0.6), (2, 0.5), (3, 0.2), (4, 0.1)]
     # Another process comes to the same from the files alone.
@@ -118,7 +118,7 @@ def test_a_trial_that_failed_is_not_the_best(tmp_path):
         end_rung(folder, trial, trial.settings["solver.sigma"], 3)
     assert alive(folder) == [0.3]
     folder.record_failure(folder.trials[2], "it broke")
-    standings = rank_settings(Results(folder).refresh())
+    standings = rank_settings(ResultReader(folder).refresh())
     assert [(one.rank, one.results[0].trial.settings["solver.sigma"]) for one in standings] == [
         *[(1, 0.2), (2, 0.1), (0, 0.3)]
     ]
@@ -241,7 +241,7 @@ def test_a_trial_that_waits_for_its_rung_is_told_from_one_that_goes_on(tmp_path)
     index = RunIndex(folder.path)
     for number, trial in enumerate(folder.trials):
         end_rung(folder, trial, number, 3)
-        write_table(Results(folder))
+        write_table(ResultReader(folder))
         statuses = {RunView(folder.path, one.name).status() for one in folder.trials[: number + 1]}
         assert statuses == ({"waiting"} if number < 8 else {"dropped", "finished"})
         reasons = {one["reason"] for one in index.summaries()}

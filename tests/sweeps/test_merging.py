@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
-from mpies.launch.run_progress import Pace
 from mpies.runs.metrics import read_digests
+from mpies.runs.pace import Pace
 from mpies.sweeps.rank_groups import (
     Division,
     DivisionRequest,

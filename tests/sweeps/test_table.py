@@ -6,7 +6,7 @@ import math
 import pytest
 
 from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.table import Result, Results, format_standings, rank_settings, write_table
+from mpies.sweeps.table import Result, ResultReader, format_standings, rank_settings, write_table
 from mpies.sweeps.trials import Trial, read_sweep
 
 HEADER = "generation,seconds,steps,ranks,eval_mean,eval_std,eval_episodes"
@@ -44,7 +44,7 @@ def test_a_row_of_each_trial(tmp_path):
     # 2 s on 2 ranks, then 3 s on 1 rank; evaluated after the first generation.
     (run / "metrics.csv").write_text(f"{HEADER}\n1,2.0,100,2,7.5,2.0,4\n2,5.0,250,1,,,\n")
     folder.record_failure(folder.trials[3], "it\nbroke", "Traceback ...")
-    results = Results(folder)
+    results = ResultReader(folder)
     write_table(results)
     with open(folder.path / "trials.csv") as file:
         rows = list(csv.DictReader(file))

@@ -1,0 +1,54 @@
+"""How fast a run is, told from the newest rows of its metrics.csv, and how much of it is left by its stop rules."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mpies.config.schema import StopSection
+from mpies.runs.metrics import parse_count, read_metrics
+
+RECENT = 5  # generations whose mean length counts
+WORTH = 2  # stopping runs, to go on with other ranks, must save this many times what it costs
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a run is.  generation: the newest.  seconds: of a generation, lately.  left: generations at most."""
+
+    generation: int
+    seconds: float
+    left: float
+
+
+def recent_rows(run: Path) -> list[dict[str, str]]:
+    """The newest rows of metrics.csv, of which `pace_of` tells the Pace, since a rank 0 last began to write the run."""
+    rows = read_metrics(run)
+    return [row for row in rows[-RECENT - 1 :] if row.get("starts") == rows[-1].get("starts")]
+
+
+def recent_pace(run: Path, stop: StopSection) -> tuple[Pace, int] | None:
+    """The Pace of a run, and on how many ranks; None before two generations since a rank 0 last began to write it."""
+    rows = recent_rows(run)
+    pace = pace_of(rows, stop)
+    return None if pace is None else (pace, max(1, parse_count(rows[-1]["ranks"])))
+
+
+def pace_of(rows: Sequence[Mapping[str, Any]], stop: StopSection) -> Pace | None:
+    """The Pace of rows of metrics.csv; None of fewer than two, and where a cell is damaged."""
+    rows = rows[-RECENT - 1 :]
+    if len(rows) < 2:
+        return None
+    first, last = rows[0], rows[-1]
+    try:
+        count = int(last["generation"]) - int(first["generation"])
+        seconds = (float(last["seconds"]) - float(first["seconds"])) / count
+        steps = (float(last["steps"]) - float(first["steps"])) / count
+    except (ValueError, ZeroDivisionError):
+        return None
+    left = [float(stop.generations - int(last["generation"]))]
+    if stop.seconds is not None:
+        left.append((stop.seconds - float(last["seconds"])) / max(seconds, 1e-9))
+    if stop.steps is not None:
+        left.append((stop.steps - float(last["steps"])) / max(steps, 1))
+    return Pace(int(last["generation"]), seconds, max(0.0, min(left)))
