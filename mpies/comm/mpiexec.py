@@ -13,6 +13,7 @@ from pathlib import Path
 from mpies.core.errors import ConfigError
 from mpies.core.threads import VARIABLES, limit_threads
 
+JOB = "MPIES_JOB"  # the variable with a name that a supervisor gives all ranks that it starts
 SSH_ARGUMENTS = "PRTE_MCA_plm_ssh_args"  # the variable with Open MPI 5's arguments for ssh
 # Parts of Open MPI that are left out.
 COMPONENTS = {

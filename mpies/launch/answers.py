@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from mpies.comm import mpiexec
+from mpies.comm.mpiexec import JOB
 from mpies.comm.processes import kill_with_variable, variables_with
 from mpies.launch.hosts import Host
 from mpies.runs.versions import OPTIONAL, versions
@@ -20,7 +21,6 @@ CONNECT = 2  # seconds that a connection to a host may take
 PATIENCE = 20  # seconds that its whole answer may take, a Python that reads the versions of packages included
 CROWD = 64  # hosts that are asked at the same time
 LOCAL = ("localhost", "127.0.0.1", "::1")
-JOB = "MPIES_JOB"  # the variable with a name that a supervisor gives all ranks that it starts
 PRINT_VERSIONS = """
 import json, sys
 from mpies.launch.answers import end_leftovers

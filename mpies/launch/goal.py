@@ -7,9 +7,9 @@ from pathlib import Path
 
 from mpies.config.schema import StopSection
 from mpies.core.errors import FINISHED
-from mpies.launch.run_progress import RunProgress, growth_pays
+from mpies.launch.run_progress import RunProgress
 from mpies.launch.start import Start
-from mpies.runs.pace import pace_of, recent_rows
+from mpies.runs.pace import growth_pays, recent_pace
 
 
 class Goal(ABC):
@@ -65,7 +65,7 @@ class RunsFinished(Goal):
 
     def growth_pays(self, start: Start, more: int) -> bool:
         run, stop = self.progress.current(), self._stop() if self._stop else None
-        pace = pace_of(recent_rows(run), stop) if run and stop else None
-        if pace is None or stop is None:
+        found = recent_pace(run, stop) if run and stop else None
+        if found is None or stop is None:
             return False
-        return growth_pays(pace, start.ranks, more, start.start_up(pace.seconds), stop.grace)
+        return growth_pays(found[0], start.ranks, more, start.start_up(found[0].seconds), stop.grace)

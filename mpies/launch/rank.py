@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from mpies.comm import RANKS, Communicator, connect
+from mpies.comm.mpiexec import JOB
 from mpies.comm.together import CollectiveError
 from mpies.config.loading import load_config
 from mpies.core.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR, ConfigError, RunLocked, UserError
 from mpies.core.interrupt import is_interrupt
 from mpies.core.text import printable
-from mpies.launch.answers import JOB
 from mpies.launch.logs import StandardErrorHandler, is_wanted, print_error, use_json_if_wanted
 from mpies.report.phases import process_age
 from mpies.report.progress import make_progress

@@ -1,15 +1,13 @@
-"""How far the runs of a job have come, told from their directories, and whether more ranks are worth a restart."""
+"""How far the runs of a job have come, told from their directories."""
 
 import contextlib
 import json
-import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from mpies.runs.lock import LOCK_FILE
 from mpies.runs.metrics import read_metrics
-from mpies.runs.pace import WORTH, Pace
 
 
 class RunProgress:
@@ -86,17 +84,6 @@ def _size_and_time(path: Path) -> tuple[int, float]:
     except OSError:
         return 0, 0.0
     return status.st_size, status.st_mtime
-
-
-def growth_pays(pace: Pace, ranks: int, more: int, start_up: float, grace: float) -> bool:
-    """Whether to start again on `more` ranks than `ranks`.
-
-    It saves the generations that are left a share 1 - ranks/more of their time.  It costs the start-up (seconds) and,
-    where a generation is longer than stop.grace (seconds), the play of that time, which is begun and thrown away.
-    """
-    saved = pace.left * pace.seconds * (1 - ranks / more)
-    cost = start_up + (grace if pace.seconds > grace else 0.0)
-    return math.isfinite(saved) and saved > WORTH * cost
 
 
 def newest_generation(run: Path | None) -> int:

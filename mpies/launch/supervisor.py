@@ -21,12 +21,12 @@ from pathlib import Path
 from types import FrameType
 
 from mpies.comm import is_launched, mpiexec
+from mpies.comm.mpiexec import JOB
 from mpies.comm.processes import kill_with_variable
 from mpies.config.loading import load_config
 from mpies.core.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR, ConfigError
 from mpies.core.paths import absolute
 from mpies.launch import logs
-from mpies.launch.answers import JOB
 from mpies.launch.forwarder import Forwarder, write_lines
 from mpies.launch.goal import Goal, RunsFinished
 from mpies.launch.hosts import RESTARTS, Host, Where, count_ranks, find_source, names_of

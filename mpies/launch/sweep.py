@@ -11,20 +11,19 @@ from pathlib import Path
 import numpy as np
 
 from mpies.comm import Communicator, RankLost
+from mpies.comm.mpiexec import JOB
 from mpies.comm.together import do_together
 from mpies.core.errors import FAILED, FINISHED, REQUEUE, ConfigError, EnvironmentProblem
 from mpies.core.text import counted
-from mpies.launch.answers import JOB
 from mpies.launch.forecast import TRIED, Forecast, choose_ranks_per_run
 from mpies.launch.goal import Goal
 from mpies.launch.hosts import count_slots
 from mpies.launch.logs import use_json_if_wanted
 from mpies.launch.rank import run_on_this_rank
-from mpies.launch.run_progress import growth_pays
 from mpies.launch.simulate import read_constants
 from mpies.launch.start import Start
 from mpies.launch.supervisor import LOCAL, Supervisor, Where, place
-from mpies.runs.pace import Pace
+from mpies.runs.pace import Pace, growth_pays
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.output import print_ending
 from mpies.sweeps.rank_groups import DivisionRequest, divide, estimate_works, measure_remaining, wait_for_all

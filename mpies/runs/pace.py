@@ -1,5 +1,6 @@
-"""How fast a run is, told from the newest rows of its metrics.csv, and how much of it is left by its stop rules."""
+"""How fast a run is, told from its newest generations, and whether starting it again on more ranks pays."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +22,10 @@ class Pace:
     left: float
 
 
-def recent_rows(run: Path) -> list[dict[str, str]]:
-    """The newest rows of metrics.csv, of which `pace_of` tells the Pace, since a rank 0 last began to write the run."""
-    rows = read_metrics(run)
-    return [row for row in rows[-RECENT - 1 :] if row.get("starts") == rows[-1].get("starts")]
-
-
 def recent_pace(run: Path, stop: StopSection) -> tuple[Pace, int] | None:
     """The Pace of a run, and on how many ranks; None before two generations since a rank 0 last began to write it."""
-    rows = recent_rows(run)
-    pace = pace_of(rows, stop)
+    rows = read_metrics(run)
+    pace = pace_of([row for row in rows[-RECENT - 1 :] if row.get("starts") == rows[-1].get("starts")], stop)
     return None if pace is None else (pace, max(1, parse_count(rows[-1]["ranks"])))
 
 
@@ -52,3 +47,14 @@ def pace_of(rows: Sequence[Mapping[str, Any]], stop: StopSection) -> Pace | None
     if stop.steps is not None:
         left.append((stop.steps - float(last["steps"])) / max(steps, 1))
     return Pace(int(last["generation"]), seconds, max(0.0, min(left)))
+
+
+def growth_pays(pace: Pace, ranks: int, more: int, start_up: float, grace: float) -> bool:
+    """Whether to start again on `more` ranks than `ranks`.
+
+    It saves the generations that are left a share 1 - ranks/more of their time.  It costs the start-up (seconds) and,
+    where a generation is longer than stop.grace (seconds), the play of that time, which is begun and thrown away.
+    """
+    saved = pace.left * pace.seconds * (1 - ranks / more)
+    cost = start_up + (grace if pace.seconds > grace else 0.0)
+    return math.isfinite(saved) and saved > WORTH * cost

@@ -15,10 +15,10 @@ import numpy as np
 
 from mpies.comm import Communicator
 from mpies.comm.guarded import Guarded
+from mpies.comm.mpiexec import JOB
 from mpies.comm.together import do_together
 from mpies.config.schema import Config
 from mpies.core.errors import SolverProblem
-from mpies.launch.answers import JOB
 from mpies.launch.logs import LogFile, LoggedProgress, log_run_to, output_may_fail
 from mpies.report.figures import draw_in_background
 from mpies.report.phases import Phases

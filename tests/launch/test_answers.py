@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from mpies.comm.mpiexec import JOB
 from mpies.launch.answers import (
-    JOB,
     LOCAL_RANK,
     LOCAL_SIZE,
     Answer,
