@@ -39,35 +39,6 @@ def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: t
         click.echo(cost)
 
 
-@click.command("import")
-@click.argument("file", type=click.Path())
-@click.option("--out", metavar="CONFIG", help="Write the config to this file; default standard output.")
-@user_errors
-def import_(file: str, out: str | None) -> None:
-    """Translate a config of another program.
-
-    FILE is a .json of OpenAI's evolution-strategies-starter or of Uber's deep-neuroevolution, a .gin of es_on_gke, or
-    config.py:GAME of estool.  Settings that differ are named on standard error (docs/moving_over.md).
-    """
-    from mpies.config.foreign import import_config
-    from mpies.config.loading import as_yaml
-    from mpies.core.errors import ConfigError
-    from mpies.core.paths import absolute
-
-    values, notes = import_config(file)
-    text = as_yaml(values)
-    if out is None:
-        click.echo(text, nl=False)
-    else:
-        try:
-            with absolute(out).open("x", encoding="utf-8") as stream:
-                stream.write(text)
-        except FileExistsError:
-            raise ConfigError(f"{out}: exists already; give another --out") from None
-    for note in notes:
-        click.echo(f"note: {note}", err=True)
-
-
 @click.command()
 @OPTIONAL_CONFIG
 @click.option("--out", default=".", show_default=True, help="Folder that runs will be written to.")

@@ -15,7 +15,7 @@ from mpies.core.threads import VARIABLES
 from tests.support import CARTPOLE, assert_refused, invoke, wait_for
 
 COMMANDS = [
-    *("bench", "check", "compare", "dashboard", "doctor", "evaluate", "export", "import", "launch", "play", "plot"),
+    *("bench", "check", "compare", "dashboard", "doctor", "evaluate", "export", "launch", "play", "plot"),
     *("probe", "replay", "report", "reproduce", "runs", "simulate", "sweep", "train", "verify"),
 ]
 
