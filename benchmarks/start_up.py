@@ -59,8 +59,8 @@ def take_times(config: str, overrides: list[str], out: str) -> None:
     from mpies.comm import connect
     from mpies.config.loading import load_config
     from mpies.launch import rank as imported
-    from mpies.report.phases import process_age
     from mpies.runs.opening import open_run
+    from mpies.training.progress import process_age
     from mpies.training.trainer import Trainer
 
     assert imported

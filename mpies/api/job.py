@@ -19,12 +19,12 @@ from mpies.core.errors import FINISHED, REQUEUE, TrainingFailed, error_of_kind
 from mpies.core.paths import absolute
 from mpies.launch.goal import RunsFinished
 from mpies.launch.supervisor import POLL, Supervisor
-from mpies.report.progress import Phase, Progress
 from mpies.runs.lock import Lock
 from mpies.runs.metrics import as_numbers
 from mpies.runs.reader import Columns, RunView
 from mpies.runs.writer import write_ending
 from mpies.training.control import Signals
+from mpies.training.progress import Phase, Progress
 from mpies.training.session import RunRequest
 
 

@@ -22,11 +22,12 @@ from mpies.core.errors import FAILED, ConfigError, TrainingFailed
 from mpies.core.paths import fixed_start_folder
 from mpies.core.text import escape
 from mpies.core.threads import warn_of_threads
-from mpies.launch.logs import StandardErrorHandler, log_to
 from mpies.report.notebook import NotebookProgress, is_notebook
-from mpies.report.progress import NoProgress, Progress, make_progress
+from mpies.report.progress import make_progress
 from mpies.runs.files import default_out
 from mpies.training.control import Signals
+from mpies.training.logs import StandardErrorHandler, log_to
+from mpies.training.progress import NoProgress, Progress
 from mpies.training.session import Ending, RunRequest, train_run
 
 RESUME = ("auto", "never", "must")

@@ -92,6 +92,6 @@ def format_table(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def _format_evaluation(mean: float | None, interval: float | None) -> str:
-    from mpies.report.progress import format_mean
+    from mpies.training.progress import format_mean
 
     return "-" if mean is None else format_mean(mean, math.nan if interval is None else interval)

@@ -17,11 +17,11 @@ from mpies.config.loading import load_config
 from mpies.core.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR, ConfigError, RunLocked, UserError
 from mpies.core.interrupt import is_interrupt
 from mpies.core.text import printable
-from mpies.launch.logs import StandardErrorHandler, is_wanted, print_error, use_json_if_wanted
-from mpies.report.phases import process_age
 from mpies.report.progress import make_progress
 from mpies.runs.files import default_out
 from mpies.training.control import Signals
+from mpies.training.logs import StandardErrorHandler, is_wanted, print_error, use_json_if_wanted
+from mpies.training.progress import process_age
 from mpies.training.session import RunRequest, train_run
 
 ROOT_FIRST = 3.0  # seconds that a rank with a user's mistake waits: rank 0 mostly has the same one, and ends all ranks

@@ -26,7 +26,6 @@ from mpies.comm.processes import kill_with_variable
 from mpies.config.loading import load_config
 from mpies.core.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR, ConfigError
 from mpies.core.paths import absolute
-from mpies.launch import logs
 from mpies.launch.forwarder import Forwarder, write_lines
 from mpies.launch.goal import Goal, RunsFinished
 from mpies.launch.hosts import RESTARTS, Host, Where, count_ranks, find_source, names_of
@@ -36,6 +35,7 @@ from mpies.launch.run_progress import newest_generation
 from mpies.launch.start import TEARDOWN, GrowthWatch, RanksLook, Start, StartUpWatch, TeardownWatch
 from mpies.runs.files import default_out
 from mpies.runs.opening import check_directory
+from mpies.training import logs
 
 LOCAL = Where()
 FRUITLESS = 2  # starts in a row, where several hosts are named, that may make no generation although hosts answer

@@ -18,7 +18,6 @@ from mpies.core.text import counted
 from mpies.launch.forecast import TRIED, Forecast, choose_ranks_per_run
 from mpies.launch.goal import Goal
 from mpies.launch.hosts import count_slots
-from mpies.launch.logs import use_json_if_wanted
 from mpies.launch.rank import run_on_this_rank
 from mpies.launch.simulate import read_constants
 from mpies.launch.start import Start
@@ -33,6 +32,7 @@ from mpies.sweeps.trial_ranks import RankGroup, Report, SweepRanks
 from mpies.sweeps.trials import Sweep, check_trials
 from mpies.training.control import Signals
 from mpies.training.finished_run import find_finished_run
+from mpies.training.logs import use_json_if_wanted
 from mpies.training.noise_tables import NoiseTables
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mpies.config.schema import StopSection
-from mpies.report.progress import Phase, Progress, describe_generation, describe_time_left
+from mpies.report.progress import describe_time_left
 from mpies.runs.metrics import Row
+from mpies.training.progress import Phase, Progress, describe_generation
 
 INTERVAL = 0.25  # seconds between two changes at least
 

@@ -1,81 +1,33 @@
 """The progress of a run on standard output: a live bar, one aligned line a generation, or JSON lines."""
 
 import contextlib
-import json
 import math
 import os
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from mpies.comm import is_launched
 from mpies.config.schema import StopSection
-from mpies.core.text import escape
-from mpies.runs.metrics import Cell, Row, format_return
-from mpies.runs.snapshot import half_interval
+from mpies.runs.metrics import Row
+from mpies.training.progress import (
+    GENERATIONS,
+    Phase,
+    Progress,
+    as_float,
+    describe_generation,
+    format_entry,
+    format_evaluation,
+    format_number,
+    is_json_wanted,
+)
 
 if TYPE_CHECKING:  # rich takes long to import
     from rich.console import Console
 
 PATIENCE = 2.0  # seconds after which a phase is worth a line
 SILENCE = 60.0  # seconds without a line after which the phase is named again
-START_UP, GENERATIONS, EVALUATIONS, PLOTS = "start-up", "generations", "evaluations", "plots"  # kinds of phases
-
-
-@dataclass(eq=False)
-class Phase:
-    """What a run is doing.
-
-    name: such as "building the noise table".  kind: START_UP, GENERATIONS, EVALUATIONS or PLOTS.
-    generation: how many were made before it; None but for a generation that is being played.
-    played: returns the share of its episodes that is finished; None for a phase without episodes.
-    began: time.monotonic() of its beginning.
-    """
-
-    name: str
-    kind: str = START_UP
-    generation: int | None = None
-    played: Callable[[], float] | None = None
-    began: float = field(default_factory=lambda: time.monotonic())
-
-    def describe(self) -> str:
-        """Its name, the share of its episodes that is finished, and its seconds so far."""
-        share = f" {self.played():.0%}," if self.played else ""
-        return f"{self.name}:{share} {time.monotonic() - self.began:.0f} s"
-
-
-class Progress(ABC):
-    """Shows the generations of a run as they are made, and what the run is doing in between."""
-
-    @abstractmethod
-    def show(self, row: Row) -> None:
-        """Show a generation.  row: of metrics.csv."""
-
-    def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
-        """Show the last line of a run.  values: what it says, as names and values of a JSON object."""
-        print(format_entry("INFO", message, values) if is_json_wanted() else escape(message), flush=True)
-
-    def show_phase(self, phase: Phase) -> None:  # noqa: B027 (not all show it)
-        """Show what the run is doing.  A thread calls this a few times a second."""
-
-    def set_stop(self, stop: StopSection) -> None:  # noqa: B027 (most do without)
-        """Set when the run ends, once the config has been read."""
-
-    def close(self) -> None:  # noqa: B027 (most have nothing to restore)
-        """Leave the terminal as it was."""
-
-
-class NoProgress(Progress):
-    """Shows nothing."""
-
-    def show(self, row: Row) -> None:
-        return None
-
-    def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
-        return None
 
 
 class LineProgress(Progress):
@@ -123,8 +75,8 @@ class TextProgress(LineProgress):
             )
             self._has_header = True
         self._print_generation(
-            f"{row['generation']:>10} {_format_number(row['return_mean']):>10} {_format_number(row['return_max']):>10} "
-            f"{_format_number(row['length_mean']):>8} {_format_evaluation(row):>18} {row['steps']:>12,} "
+            f"{row['generation']:>10} {format_number(row['return_mean']):>10} {format_number(row['return_max']):>10} "
+            f"{format_number(row['length_mean']):>8} {format_evaluation(row):>18} {row['steps']:>12,} "
             f"{row['steps_per_second']:>9,.0f} {row['seconds']:>8.1f}",
             {},
         )
@@ -186,9 +138,9 @@ class ProgressBar(LineProgress):
     def show(self, row: Row) -> None:
         self._start()
         self._has_generation = True
-        generation, seconds = _as_float(row["generation"]), _as_float(row["seconds"])
-        if evaluation := _format_evaluation(row):
-            self._evaluations.append((seconds, _as_float(row["eval_mean"])))
+        generation, seconds = as_float(row["generation"]), as_float(row["seconds"])
+        if evaluation := format_evaluation(row):
+            self._evaluations.append((seconds, as_float(row["eval_mean"])))
             target = f", target {self._stop.target:g}" if self._stop.target is not None else ""
             self._bar.console.print(f"generation {row['generation']}: evaluation {evaluation}{target}", highlight=False)
         left = describe_time_left(row, self._evaluations, self._stop)
@@ -196,7 +148,7 @@ class ProgressBar(LineProgress):
             self._task,
             completed=generation,
             description=f"generation {row['generation']}",
-            state=f"return {_format_number(row['return_mean'])}  {row['steps_per_second']:,.0f} steps/s  {left}",
+            state=f"return {format_number(row['return_mean'])}  {row['steps_per_second']:,.0f} steps/s  {left}",
             refresh=True,
         )
 
@@ -251,27 +203,6 @@ def shows_errors(terminal: str) -> bool:
     return sys.stderr.isatty() or (bool(terminal) and _parents_stream(2) == terminal)
 
 
-def is_json_wanted() -> bool:
-    """Whether MPIES_LOG asks for JSON.  It is no config key: the log's format depends on where a run is executed."""
-    return os.environ.get("MPIES_LOG") == "json"
-
-
-def format_entry(severity: str, message: str, values: Mapping[str, Any]) -> str:
-    """A line of JSON.  Google Cloud Logging reads its keys `severity` and `message`."""
-    return json.dumps({"severity": severity, "message": message, **values}, default=float)
-
-
-def describe_generation(row: Row, with_spread: bool = False) -> str:
-    """The results of a generation in one line.  with_spread: also of its members' returns."""
-    text = f"generation {row['generation']}: return {_format_number(row['return_mean'])}"
-    if with_spread:
-        low, high, deviation = (_format_number(row[f"return_{name}"]) for name in ("min", "max", "std"))
-        text += f" ({low} to {high}, deviation {deviation})"
-    if evaluation := _format_evaluation(row):
-        text += f", evaluation {evaluation}"
-    return text
-
-
 def describe_time_left(row: Row, evaluations: Sequence[tuple[float, float]], stop: StopSection) -> str:
     """The time left after a generation, such as `0:12:30 to the target`.
 
@@ -285,7 +216,7 @@ def describe_time_left(row: Row, evaluations: Sequence[tuple[float, float]], sto
         slope = (newest - first) / max(end - start, 1e-9)
         if 0 < slope < math.inf:
             return f"{format_duration((stop.target - newest) / slope)} to the target"
-    generation, steps, seconds = (_as_float(row[name]) for name in ("generation", "steps", "seconds"))
+    generation, steps, seconds = (as_float(row[name]) for name in ("generation", "steps", "seconds"))
     limits = [(seconds / generation * (stop.generations - generation), "last generation")]
     if stop.steps is not None:
         limits.append((seconds / max(steps, 1.0) * (stop.steps - steps), "limit of steps"))
@@ -303,10 +234,6 @@ def _parents_stream(number: int) -> str:
         return ""
 
 
-def _as_float(cell: Cell) -> float:
-    return float(cell or 0)
-
-
 def format_duration(seconds: float) -> str:
     """Seconds as hours:minutes:seconds."""
     seconds = max(0, round(min(seconds, 3.6e9)))
@@ -315,23 +242,3 @@ def format_duration(seconds: float) -> str:
 
 def _is_finite(number: float | None) -> bool:
     return number is not None and math.isfinite(number)
-
-
-def _format_number(value: Cell) -> str:
-    if value is None:
-        return "-"
-    number = float(value)
-    return format_return(number) if abs(number) < 1e5 else f"{number:.3e}"
-
-
-def _format_evaluation(row: Row) -> str:
-    """The evaluation of a generation, '' where there was none."""
-    mean, deviation, episodes = (row.get(name) for name in ("eval_mean", "eval_std", "eval_episodes"))
-    if mean is None:
-        return ""
-    return format_mean(_as_float(mean), half_interval(_as_float(deviation), _as_float(episodes)))
-
-
-def format_mean(mean: float, interval: float) -> str:
-    """A mean with half the width of its confidence interval; the mean alone where that is NaN."""
-    return _format_number(mean) + ("" if math.isnan(interval) else f" +- {_format_number(interval)}")

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from mpies.comm import is_launched
 from mpies.core.text import escape
-from mpies.launch.logs import output_may_fail
-from mpies.report.progress import format_entry, is_json_wanted
 from mpies.sweeps.table import Result, describe_trial, format_standings
+from mpies.training.logs import output_may_fail
+from mpies.training.progress import format_entry, is_json_wanted
 
 ROWS = 40  # settings that the table shows
 

@@ -7,13 +7,14 @@ import time
 from typing import TYPE_CHECKING
 
 from mpies.core.text import escape
-from mpies.report.progress import find_terminal, format_mean, open_terminal, shows_errors
+from mpies.report.progress import find_terminal, open_terminal, shows_errors
 from mpies.report.web.run_index import read_newest_numbers
 from mpies.runs.reader import RunView
 from mpies.sweeps.folder import ENDED, SweepFolder
 from mpies.sweeps.settings import as_text
 from mpies.sweeps.table import Result, ResultReader, describe_trial, rank_settings
 from mpies.sweeps.trials import Trial
+from mpies.training.progress import format_mean
 
 if TYPE_CHECKING:  # rich takes long to import
     from rich.console import Group

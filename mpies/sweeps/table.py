@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mpies.report.progress import format_mean
 from mpies.report.run_groups import average_seeds
 from mpies.runs.files import write_atomically
 from mpies.runs.lock import guarded
@@ -17,6 +16,7 @@ from mpies.runs.snapshot import half_interval
 from mpies.sweeps.folder import ENDED, GUARD_FILE, SweepFolder
 from mpies.sweeps.settings import as_text
 from mpies.sweeps.trials import Trial
+from mpies.training.progress import format_mean
 
 COLUMNS = (
     *("seed", "state", "rung", "generations", "steps", "core_seconds", "eval_mean", "eval_interval", "rank"),

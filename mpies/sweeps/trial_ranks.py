@@ -17,7 +17,6 @@ from mpies.comm.guarded import Guarded, PeerFailed
 from mpies.comm.together import CollectiveError
 from mpies.core.errors import RunLocked, UserError
 from mpies.core.text import printable
-from mpies.report.progress import NoProgress
 from mpies.runs.files import FULL
 from mpies.runs.lock import Lock
 from mpies.runs.metrics import Row
@@ -38,6 +37,7 @@ from mpies.sweeps.table import Result, ResultReader, write_table
 from mpies.sweeps.trials import Trial
 from mpies.training.control import Signals
 from mpies.training.noise_tables import NoiseTables
+from mpies.training.progress import NoProgress
 from mpies.training.session import Ending, RunRequest, train_run
 
 log = logging.getLogger(__name__)

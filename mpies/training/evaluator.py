@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from mpies.runs.snapshot import Evaluation
 from mpies.solvers.base import Proposal, Results, Solver
 from mpies.training.control import Control
 from mpies.training.failures import FailureGroup, gather_failures
-from mpies.training.generation import Part, Population
+from mpies.training.generation import Part, Population, QueueKey
 from mpies.training.task import Task
 
 log = logging.getLogger(__name__)
@@ -32,19 +32,6 @@ HOPELESS = 16  # batches: a generation ends where all episodes of so many fail, 
 
 class EvaluationFailed(Exception):
     """Too many episodes of an evaluation failed.  Its message on rank 0 is one line that says why."""
-
-
-class QueueKey(NamedTuple):
-    """Identifies a queue, the same on every rank.
-
-    generation: how many generations were complete before it.  kind: training or evaluation.
-    batch: number of the batch of members, or of the attempt to evaluate.  first: the first member of the part.
-    """
-
-    generation: int
-    kind: str
-    batch: int
-    first: int = 0
 
 
 @dataclass(frozen=True)

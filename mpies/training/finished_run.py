@@ -10,13 +10,13 @@ from mpies.config.loading import differences, resolved, validate_config
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError
 from mpies.core.paths import absolute
-from mpies.report.progress import format_mean
 from mpies.runs.checkpoint import checkpoint_path, list_checkpoints
 from mpies.runs.metrics import read_metrics
 from mpies.runs.reader import RunView, read_config
 from mpies.runs.snapshot import half_interval
 from mpies.training.control import rule_that_holds
 from mpies.training.learner import Clock
+from mpies.training.progress import format_mean
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,19 @@ class Part:
     spec: GenerationSpec
     start: int
     stop: int
+
+
+class QueueKey(NamedTuple):
+    """Identifies a queue, the same on every rank.
+
+    generation: how many generations were complete before it.  kind: training or evaluation.
+    batch: number of the batch of members, or of the attempt to evaluate.  first: the first member of the part.
+    """
+
+    generation: int
+    kind: str
+    batch: int
+    first: int = 0
 
 
 @dataclass(frozen=True)

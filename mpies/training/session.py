@@ -19,16 +19,15 @@ from mpies.comm.mpiexec import JOB
 from mpies.comm.together import do_together
 from mpies.config.schema import Config
 from mpies.core.errors import SolverProblem
-from mpies.launch.logs import LogFile, LoggedProgress, log_run_to, output_may_fail
 from mpies.report.figures import draw_in_background
-from mpies.report.phases import Phases
-from mpies.report.progress import PLOTS, Phase, Progress, format_mean
 from mpies.runs.opening import open_run
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter
 from mpies.training.control import Signals
 from mpies.training.finished_run import find_finished_run
+from mpies.training.logs import LogFile, LoggedProgress, log_run_to, output_may_fail
 from mpies.training.noise_tables import NoiseTables
+from mpies.training.progress import PLOTS, Phase, Phases, Progress, format_mean
 from mpies.training.trainer import Trainer
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ import yaml
 import mpies
 from mpies.comm import mpiexec
 from mpies.config.loading import validate_config
-from mpies.report.progress import NoProgress
 from mpies.runs.metrics import read_digests, read_metrics
+from mpies.training.progress import NoProgress
 from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, HOME, read_files, wait_for
 
 VALUES = yaml.safe_load(CARTPOLE)

@@ -18,22 +18,14 @@ import pytest
 
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
-from mpies.report import phases as phases_module
 from mpies.report import progress
-from mpies.report.phases import Phases, process_age
-from mpies.report.progress import (
-    EVALUATIONS,
-    GENERATIONS,
-    JsonProgress,
-    Phase,
-    Progress,
-    ProgressBar,
-    TextProgress,
-)
+from mpies.report.progress import JsonProgress, ProgressBar, TextProgress
 from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
 from mpies.runs.metrics import read_digests
-from mpies.training.evaluator import QueueKey
+from mpies.training import progress as phases_module
+from mpies.training.generation import QueueKey
+from mpies.training.progress import EVALUATIONS, GENERATIONS, Phase, Phases, Progress, process_age
 from mpies.training.trainer import Trainer
 from tests.report.test_progress import EVALUATED, ROW
 
@@ -255,7 +247,7 @@ def test_the_evaluator_names_each_queue_that_it_plays_once():
 
 
 def test_the_age_of_a_process_begins_with_it():
-    program = "import time; time.sleep(0.3); from mpies.report.phases import process_age; print(process_age())"
+    program = "import time; time.sleep(0.3); from mpies.training.progress import process_age; print(process_age())"
     began = time.monotonic()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert 0.25 < float(done.stdout) < time.monotonic() - began + 0.1

@@ -11,14 +11,8 @@ import pytest
 from mpies.comm import LAUNCHED
 from mpies.config.loading import validate_config
 from mpies.report import progress
-from mpies.report.progress import (
-    JsonProgress,
-    ProgressBar,
-    TextProgress,
-    describe_generation,
-    describe_time_left,
-    make_progress,
-)
+from mpies.report.progress import JsonProgress, ProgressBar, TextProgress, describe_time_left, make_progress
+from mpies.training.progress import describe_generation
 
 ROW = {
     "generation": 3,

@@ -12,9 +12,9 @@ from mpies.config.loading import validate_config
 from mpies.envs.base import SEED_BITS
 from mpies.rollouts.batch import rollout_record
 from mpies.training.control import Control, GenerationAbandoned
-from mpies.training.evaluator import Evaluator, QueueKey, in_order, results_of_members
+from mpies.training.evaluator import Evaluator, in_order, results_of_members
 from mpies.training.failures import FailureGroup
-from mpies.training.generation import Part
+from mpies.training.generation import Part, QueueKey
 from mpies.training.learner import Learner
 from mpies.training.task import Task
 from mpies.training.update import Updater, make_solver

@@ -10,8 +10,9 @@ from mpies.comm import connect
 from mpies.comm.serial import Serial
 from mpies.runs.metrics import read_metrics
 from mpies.runs.snapshot import Evaluation
-from mpies.training.evaluator import MOST_LINES, EvaluationFailed, QueueKey
+from mpies.training.evaluator import MOST_LINES, EvaluationFailed
 from mpies.training.failures import FailureGroup, gather_failures
+from mpies.training.generation import QueueKey
 from tests.support import on_one_and_three_ranks
 from tests.training.test_evaluator import Rig
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from mpies.comm import Communicator
 from mpies.core.text import escape
-from mpies.report.progress import Progress, describe_generation, format_entry, is_json_wanted
 from mpies.runs.metrics import Row
 from mpies.runs.trackers.services import THREADS
+from mpies.training.progress import Progress, describe_generation, format_entry, is_json_wanted
 
 _run_of_thread: dict[int, Path] = {}  # the log.txt of the run that a thread trains
 

@@ -8,8 +8,8 @@ import sys
 from types import SimpleNamespace
 
 from mpies.launch.forwarder import Forwarder
-from mpies.launch.logs import JsonFormatter, LogFile, LoggedProgress, print_error
-from mpies.report.progress import Progress
+from mpies.training.logs import JsonFormatter, LogFile, LoggedProgress, print_error
+from mpies.training.progress import Progress
 
 CONFIG = """
 environment: {id: "function:sphere", dimension: 3}
