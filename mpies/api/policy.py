@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,15 +14,12 @@ from mpies.config.schema import Config
 from mpies.core.errors import ConfigError, RunError, UserError
 from mpies.core.paths import absolute
 from mpies.envs.messages import describe_value
-from mpies.envs.tasks import shown_numbers
-from mpies.policies import PolicyProblem
+from mpies.policies.export import ENDINGS, export_policy
 from mpies.report.evaluate import play_held_out
+from mpies.runs.files import write_atomically
 from mpies.runs.own_files import refuse_run_file
 from mpies.runs.policy_file import PolicyFile, find_policy, load_policy
 from mpies.runs.snapshot import Evaluation
-
-if TYPE_CHECKING:  # torch is an extra, and takes seconds to import
-    from mpies.policies.to_torch import TorchPolicy
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +130,7 @@ class Policy:
         Returns the action and the state, which is None where the policy remembers nothing.
         Raises UserError as __call__ does.
         """
-        actor = self._actor = self._actor or BatchActor(self._saved)
+        actor = self._bind()
         observations, is_single = actor.read(observation)
         count = len(observations)
         if state is None or not actor.initial:
@@ -188,20 +185,25 @@ class Policy:
         except OSError as error:
             raise RunError(f"{path}: cannot be written ({error.strerror}); give another path") from None
 
-    def to_torch(self) -> "TorchPolicy":
-        """The policy as a torch.nn.Module with the same actions but for rounding; its parameters can be trained.
+    def export(self, path: str | Path) -> str:
+        """Write it for other programs, in the format of the path's ending: .npz, .py or .onnx (docs/pictures.md).
 
-        The module maps observations (n, o) float32 to actions as `mpies export` has them; `outputs` returns what is
-        before the choice of an action.  A recurrent one also takes and returns a state, as torch.nn.LSTM does.
-        Raises ConfigError without PyTorch, and for a kind of policy that has no such module.
+        Returns a description of what was written.  Raises ConfigError for another ending, for a kind of policy that
+        cannot be exported, and where the file cannot be written; UserError for a function.
         """
+        path = read_path("path", path)
+        if path.suffix not in ENDINGS:
+            raise ConfigError(f"{path}: an export must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
+        size, section = self._saved.arrays["parameters"].size, self.config.environment
+        about = f"{section.id}, generation {self.generation}, {size} parameters"
+        content = export_policy(self._bind().policy, self._saved.arrays, section.hide, about, path.suffix)
         try:
-            from mpies.policies.to_torch import TorchPolicy
-        except ImportError:
-            raise ConfigError('to_torch needs a package that is not installed: pip install "mpies[torch]"') from None
-        actor = self._actor = self._actor or BatchActor(self._saved)
-        try:
-            shown = shown_numbers(actor.policy.interface.observation_size, self.config.environment.hide)
-            return TorchPolicy(actor.policy, self._saved.arrays["parameters"], actor.normalization, shown)
-        except PolicyProblem as error:
-            raise ConfigError(str(error)) from None
+            write_atomically(path, content)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written ({error.strerror}); give another path") from None
+        return about
+
+    def _bind(self) -> BatchActor:
+        """What acts with it, made when it is first needed."""
+        self._actor = self._actor or BatchActor(self._saved)
+        return self._actor

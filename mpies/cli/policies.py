@@ -108,7 +108,7 @@ def play(
     "--to",
     metavar="FILE",
     required=True,
-    help="File to write; its ending says the format: .npz, .onnx, .pt2 (PyTorch), or .py, which needs only NumPy.",
+    help="File to write; its ending says the format: .npz, .onnx, or .py, which needs only NumPy.",
 )
 @user_errors
 def export(policy: str, to: str) -> None:
@@ -116,6 +116,6 @@ def export(policy: str, to: str) -> None:
 
     POLICY is a run directory, which stands for its best policy, a policy file, or the name of a recipe.
     """
-    from mpies.policies.export import export_policy
+    from mpies.api.policy import Policy
 
-    echo(f"{to}: {export_policy(policy, to)}")
+    echo(f"{to}: {Policy.load(policy).export(to)}")

@@ -1,10 +1,8 @@
-"""Write a run's best policy for other programs: as .npz, as a Python file that needs NumPy alone, as ONNX, or as a
-program of PyTorch.
-"""
+"""A trained policy as a file for other programs: .npz, a Python file that needs NumPy alone, or ONNX."""
 
 import base64
-import contextlib
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,51 +18,27 @@ from mpies.policies.convolutional import Convolutional
 from mpies.policies.mlp import MLP
 from mpies.policies.onnx_graph import as_onnx
 from mpies.policies.outputs import Head
-from mpies.runs.files import write_atomically
-from mpies.runs.hdf5 import Arrays
-from mpies.runs.policy_file import PolicyFile, load_policy
-from mpies.training.task import Task
 
-ENDINGS = (".npz", ".py", ".onnx", ".pt2")
+ENDINGS = (".npz", ".py", ".onnx")
+
+Arrays = dict[str, npt.NDArray[Any]]
 
 
-def export_policy(path: str | Path, to: str | Path) -> str:
-    """Write the best policy of a run, or a policy file, to `to`, in the format of its ending.
+def export_policy(policy: Policy, saved: Arrays, hide: Sequence[int], about: str, ending: str) -> bytes:
+    """The content of a file with a trained policy, in the format of its ending.
 
-    Returns a description of what was exported.  Raises ConfigError or RunError.
+    saved: `parameters` (d,) and `normalization` (2, o), as a policy file has them.
+    hide: numbers of the observation that the policy does not see (environment.hide).
+    about: a description, which the file contains.
+    ending: one of ENDINGS.  Raises ConfigError for a policy that these formats cannot hold.
     """
-    to = Path(to)
-    if to.suffix not in ENDINGS:
-        raise ConfigError(f"--to must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}, but is {str(to)!r}")
-    saved = load_policy(path)
-    kind = saved.config.policy.kind
-    size = len(saved.arrays["parameters"])
-    about = f"{saved.config.environment.id}, generation {saved.generation}, {size} parameters"
-    if kind in exported.NETWORKS and to.suffix != ".pt2":
-        content = _by_numpy(saved, to.suffix, about)
-    elif kind == "torch" and to.suffix not in (".onnx", ".pt2"):
-        raise ConfigError(f"{saved.path}: policy.kind torch needs PyTorch; export it to .pt2 or .onnx")
-    elif kind in (*exported.NETWORKS, "torch"):
-        content = _by_torch(saved, to.suffix)
-    else:
+    kind = type(policy.options).model_fields["kind"].default
+    if kind not in exported.NETWORKS:
         raise ConfigError(
-            f"{saved.path}: policy.kind {kind} cannot be exported, since a function has no policy; the point that was "
-            "found is mpies.Policy.load(FILE).parameters"
+            f"policy.kind {kind} cannot be exported, since its network is code of your own; load its parameters into "
+            "your module (docs/pictures.md, Exports)"
         )
-    try:
-        write_atomically(to, content)
-    except OSError as error:
-        raise ConfigError(f"{to}: cannot be written ({error.strerror}); give another --to") from None
-    return about
-
-
-def _by_numpy(saved: PolicyFile, ending: str, about: str) -> bytes:
-    """The content of an .npz, .py or .onnx file."""
-    with contextlib.closing(Task(saved.config, saved.constants)) as task:
-        policy = task.policy
-    assert policy
-    arrays = {"kind": np.array(saved.config.policy.kind)} | policy_arrays(policy, saved.arrays)
-    hide = saved.config.environment.hide
+    arrays = {"kind": np.array(kind)} | policy_arrays(policy, saved)
     shown = shown_numbers(policy.interface.observation_size, hide)
     if shown is not None:
         arrays |= {"shown": shown, "observation_size": np.array(len(shown) + len(set(hide)))}
@@ -72,15 +46,6 @@ def _by_numpy(saved: PolicyFile, ending: str, about: str) -> bytes:
     if ending == ".onnx":
         return as_onnx(exported.Policy(arrays), arrays)
     return as_npz(arrays) if ending == ".npz" else as_python(arrays, about)
-
-
-def _by_torch(saved: PolicyFile, ending: str) -> bytes:
-    """The content of a .pt2 or .onnx file, written by PyTorch.  Raises ConfigError where it is not installed."""
-    try:
-        from mpies.policies.torch_program import as_program
-    except ImportError:
-        raise ConfigError(f'{ending} needs a package that is not installed: pip install "mpies[torch]"') from None
-    return as_program(saved, to_onnx=ending == ".onnx")
 
 
 def as_npz(arrays: Arrays) -> bytes:

@@ -92,14 +92,6 @@ class Torch(Policy):
                 raise
             raise PolicyProblem(f"{self.options.module} {what} {describe_error(error)}") from error
 
-    def copy_module(self, parameters: npt.NDArray[np.float32]) -> "torch.nn.Module":
-        """A module of the user's with these parameters (d,), for other uses than acting here."""
-        import torch
-
-        module = self._build(0)
-        torch.nn.utils.vector_to_parameters(torch.tensor(parameters), module.parameters())
-        return module
-
     def initial(self, seed: int) -> npt.NDArray[np.float32]:
         if self.options.initial == "zeros":
             return super().initial(seed)

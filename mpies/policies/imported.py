@@ -1,205 +1,100 @@
-"""Policies that other programs have trained, as the start of a run (policy.init_from).
+"""Policies that Stable-Baselines3 has trained, as the start of a run (policy.init_from).
 
-- Stable-Baselines3: the `.zip` of PPO, A2C, DQN, SAC, TD3 or DDPG with an MlpPolicy.
-- OpenAI's evolution-strategies-starter: the `.h5` of its MujocoPolicy, with the observation statistics.
-- estool: NAME.json and NAME.best.json.
-- es_on_gke: model_N.npz and best_model.npz.
-
-Nothing that these files hold is run.  A pickle in them is either not read, or by an unpickler that makes nothing but
-arrays.
+They are the `.zip` of PPO, A2C, DQN, SAC, TD3 or DDPG with an MlpPolicy.  Nothing that such a file holds is run: its
+pickle is read by an unpickler that makes nothing but arrays.
 """
 
-import contextlib
-import itertools
 import json
 import math
 import pickle
-import pickletools
 import re
 import shlex
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mpies.core.errors import ConfigError, RunError
+from mpies.core.errors import ConfigError
 from mpies.envs.base import Continuous
 from mpies.policies.base import Policy
 from mpies.policies.mlp import MLP
-from mpies.runs import hdf5
-from mpies.runs.hdf5 import Arrays
-
-OBSERVATIONS = 1e5  # that statistics without a count are taken to be of, as the starter does when it reads its own
-_HDF5 = b"\x89HDF\r\n\x1a\n"  # how a file begins that h5py wrote; mpies' own have a header before it
 
 Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
 
 
 @dataclass(frozen=True)
-class ForeignPolicy:
-    """A multi-layer perceptron from elsewhere.
+class _Perceptron:
+    """A multi-layer perceptron of Stable-Baselines3.
 
     weights: (inputs, outputs) of each layer.  biases: (outputs,) of each.
-    needs: keys of the policy section to the values that make the same policy of these weights.
-    log_deviations: (a,) of the actions in training, None where there are none.
-    statistics: mean and standard deviation (2, o) of the observations, None where they were not normalised.
+    activation: policy.activation; None without hidden layers.  output: policy.output of continuous actions.
+    log_stds: (a,) of the actions in training, None where there are none.
     """
 
     weights: Sequence[Array]
     biases: Sequence[Array]
-    needs: Mapping[str, Any] = field(default_factory=dict)
-    log_deviations: Array | None = None
-    statistics: Array | None = None
+    activation: str | None
+    output: str
+    log_stds: Array | None
 
 
-def is_foreign(path: Path) -> bool:
-    """Whether this is a policy file of another program."""
-    if path.suffix not in READERS or not path.is_file():
-        return False
-    with contextlib.suppress(OSError), open(path, "rb") as file:  # who reads it next says what is wrong
-        return path.suffix != ".h5" or file.read(len(_HDF5)) == _HDF5
-    return False
+def is_imported(path: Path) -> bool:
+    """Whether this is a file of Stable-Baselines3, by its name."""
+    return path.suffix == ".zip" and path.is_file()
 
 
-def read_first_policy(path: Path, name: str, policy: Policy) -> Arrays:
-    """Names to arrays that a run of `policy` begins with: `parameters` (d,), and observation statistics if known.
+def import_policy(path: Path, name: str, policy: Policy) -> Arrays:
+    """Names to arrays that a run of `policy` begins with: `parameters` (d,).
 
-    path: a file for which is_foreign is True.  name: the same as the user gave it.
+    path: a file for which is_imported is True.  name: the same as the user gave it.
     Raises ConfigError, with what to add to the config, where the two do not fit.
     """
     if not isinstance(policy, MLP) or not policy.options.bias:
         kind = "without them" if isinstance(policy, MLP) else type(policy.options).model_fields["kind"].default
         raise ConfigError(f"policy.init_from: {name} is an MLP with biases, but this policy is {kind}; use kind: mlp")
     try:
-        found = READERS[path.suffix](path, policy)
-    except RunError as error:
-        raise ConfigError(f"policy.init_from: {name} {str(error).removeprefix(f'{path}: ')}") from None
-    except Exception as error:  # the readers of zip, pickle, JSON and HDF5 raise anything where a file is damaged
+        found = _read_model(path)
+    except Exception as error:  # the readers of zip, pickle and JSON raise anything where a file is damaged
         words = " ".join(str(error).split())
         raise ConfigError(f"policy.init_from: {name} cannot be used ({words}); see docs/policies.md") from None
-    check_fit(found, name, policy)
+    _check_fit(found, name, policy)
     layers = [part.ravel() for pair in zip(found.weights, found.biases, strict=True) for part in pair]
     parameters = np.concatenate(layers).astype(np.float32)
-    statistics = np.zeros(0) if found.statistics is None else found.statistics
-    if not (np.isfinite(parameters).all() and np.isfinite(statistics).all()):
+    if not np.isfinite(parameters).all():
         raise ConfigError(f"policy.init_from: {name} contains NaN or infinity; use another file")
     whole = policy.initial(0)  # its log deviations, which come last, stay where the file has none
     whole[: len(parameters)] = parameters
-    if found.log_deviations is not None and len(whole) == len(parameters) + len(found.log_deviations):
-        whole[len(parameters) :] = found.log_deviations
-    arrays = {"parameters": whole}
-    if found.statistics is not None:
-        mean, deviation = found.statistics.astype(np.float64)
-        squares = OBSERVATIONS * (mean * mean + deviation * deviation)
-        sums = {"count": np.array([OBSERVATIONS]), "total": OBSERVATIONS * mean, "squares": squares}
-        arrays |= {f"normalizer/{key}": value for key, value in sums.items()}
-        arrays["normalization"] = found.statistics.astype(np.float32)
-    return arrays
+    if found.log_stds is not None and len(whole) == len(parameters) + len(found.log_stds):
+        whole[len(parameters) :] = found.log_stds
+    return {"parameters": whole}
 
 
-def check_fit(found: ForeignPolicy, name: str, policy: MLP) -> None:
+def _check_fit(found: _Perceptron, name: str, policy: MLP) -> None:
     """Raise ConfigError, with what to add to the config, where these weights do not fit the policy."""
     inputs, outputs = len(found.weights[0]), len(found.biases[-1])
-    expected = policy.inputs, policy.outputs
-    if "time_input" in found.needs:
-        expected = policy.interface.observation_size, policy.outputs
-    if found.needs.get("bins") == policy.options.bins and (inputs, outputs) != expected:
+    options, expected = policy.options, (policy.interface.observation_size, policy.outputs)
+    if options.bins is None and (inputs, outputs) != expected:
         raise ConfigError(
             f"policy.init_from: {name} has {inputs} inputs and {outputs} outputs, but this environment needs "
             f"{expected[0]} and {expected[1]}; use the same environment"
         )
-    needs = {"hidden": [len(bias) for bias in found.biases[:-1]], **found.needs}
-    needs["normalize_observations"] = found.statistics is not None
-    if not isinstance(policy.interface.action, Continuous):
-        needs.pop("output", None)
-    wrong = {key: value for key, value in needs.items() if getattr(policy.options, key) != value}
+    needs: dict[str, Any] = {"hidden": [len(bias) for bias in found.biases[:-1]], "time_input": None, "bins": None}
+    if isinstance(policy.interface.action, Continuous):
+        needs["output"] = found.output
+    if found.activation:
+        needs["activation"] = found.activation
+    needs["normalize_observations"] = False
+    wrong = {key: value for key, value in needs.items() if getattr(options, key) != value}
     if wrong:
         texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in wrong.items()}
         settings = " ".join(shlex.quote(f"policy.{key}={text}") for key, text in texts.items())
         raise ConfigError(f"policy.init_from: {name} differs from this policy; add {settings}")
-    if (inputs, outputs) != (policy.inputs, policy.outputs):
-        raise ConfigError(f"policy.init_from: {name} is for another environment; use the same one")
-
-
-def read_openai(path: Path, policy: MLP) -> ForeignPolicy:
-    """What MujocoPolicy.save wrote: a variable each, and how it was made as a pickle, whose words are read."""
-    arrays, attributes = hdf5.read_foreign(path)
-    named = {name.split("/", 1)[1].removesuffix(":0"): value for name, value in arrays.items() if "/" in name}
-    if "out/w" not in named:
-        raise ValueError("it has no variable MujocoPolicy/out/w")
-    numbers = sorted(int(found[1]) for name in named if (found := re.fullmatch(r"l(\d+)/w", name)))
-    layers = [*(f"l{number}" for number in numbers), "out"]
-    made = (
-        _pickled_words(np.asarray(attributes["args_and_kwargs"]).tobytes()) if "args_and_kwargs" in attributes else {}
-    )
-    needs: dict[str, Any] = {"output": "clip", "time_input": None, "observation_clip": 5.0}
-    bins = made.get("ac_bins", "continuous:")
-    needs["bins"] = None if bins.startswith("continuous") else bins
-    if "nonlin_type" in made:
-        if made["nonlin_type"] == "lrelu":
-            raise ValueError("its lrelu has a slope of 0.2, but that of mpies has 0.01")
-        needs["activation"] = made["nonlin_type"]
-    return ForeignPolicy(
-        [named[f"{layer}/w"] for layer in layers],
-        [named[f"{layer}/b"] for layer in layers],
-        needs,
-        statistics=np.stack([named["ob_mean"], named["ob_std"]]),
-    )
-
-
-def _pickled_words(content: bytes) -> dict[str, str]:
-    """Each text of a pickle to the text after it.  Nothing is unpickled."""
-    words = [argument for _, argument, _ in pickletools.genops(content) if isinstance(argument, str)]
-    return dict(itertools.pairwise(words))
-
-
-def read_estool(path: Path, policy: MLP) -> ForeignPolicy:
-    """A list whose first entry has the parameters: of each layer the weights, the biases and, if noisy, deviations.
-
-    Only the last layer may be noisy; there exp(x / 2) is the deviation before the tanh.
-    """
-    data = json.loads(path.read_text())
-    if not (isinstance(data, list) and data and isinstance(data[0], list) and len(data[0]) > 3):
-        raise ValueError("its first entry is not a list of parameters; give NAME.json or NAME.best.json")
-    parameters = np.array(data[0], np.float64)
-    size, outputs = sum(rows * columns + columns for rows, columns in policy.layers), policy.outputs
-    has_deviations = len(parameters) == size + outputs
-    layers = _split(parameters[:size] if has_deviations else parameters, policy)
-    deviations = parameters[size:] / 2 if has_deviations else None
-    return ForeignPolicy(*layers, log_deviations=deviations)
-
-
-def read_es_on_gke(path: Path, policy: MLP) -> ForeignPolicy:
-    """The array `params`: of each layer the weights, an output in each row, and the biases.  The last one is tanh."""
-    with np.load(path, allow_pickle=False) as arrays:
-        parameters = np.asarray(arrays["params"], np.float64)
-    layers = _split(parameters, policy, outputs_first=True)
-    return ForeignPolicy(*layers, needs={"output": "scale", "bins": None, "time_input": None})
-
-
-def _split(parameters: Array, policy: MLP, outputs_first: bool = False) -> tuple[list[Array], list[Array]]:
-    """Weights (inputs, outputs) and biases of each layer, which have the sizes of the policy's.
-
-    outputs_first: whether the weights stand as (outputs, inputs).
-    """
-    size = sum(rows * columns + columns for rows, columns in policy.layers)
-    if parameters.shape != (size,):
-        sizes = "-".join(str(width) for width in (policy.inputs, *policy.options.hidden, policy.outputs))
-        raise ValueError(
-            f"it has {parameters.size:,} parameters, but an MLP of {sizes} has {size:,}; set policy.hidden"
-        )
-    weights, biases, start = [], [], 0
-    for rows, columns in policy.layers:
-        block = parameters[start : start + rows * columns]
-        weights.append(block.reshape(columns, rows).T if outputs_first else block.reshape(rows, columns))
-        start += rows * columns + columns
-        biases.append(parameters[start - columns : start])
-    return weights, biases
 
 
 # Names of PyTorch's activations to those of mpies.
@@ -213,12 +108,12 @@ _ACTORS = (
 )
 
 
-def read_stable_baselines3(path: Path, policy: MLP) -> ForeignPolicy:
+def _read_model(path: Path) -> _Perceptron:
     """The actor's layers in policy.pth, and from `data`, which is JSON, what is not the default."""
     with zipfile.ZipFile(path) as archive:
         data = json.loads(archive.read("data"))
         with zipfile.ZipFile(archive.open("policy.pth")) as tensors:
-            arrays = read_tensors(tensors)
+            arrays = _read_tensors(tensors)
     if data.get("use_sde"):
         raise ValueError("it uses state-dependent exploration; train it without use_sde")
     if any(name.startswith("lstm") or "features_extractor" in name for name in arrays):
@@ -228,13 +123,11 @@ def read_stable_baselines3(path: Path, policy: MLP) -> ForeignPolicy:
     activation = re.sub(r".*\.(\w+)'>", r"\1", given)
     if activation not in _ACTIVATIONS:
         raise ValueError(f"its activation {activation} is not one of {', '.join(_ACTIVATIONS)}")
-    needs = {"output": output, "time_input": None, "bins": None}
-    if len(names) > 1:
-        needs["activation"] = _ACTIVATIONS[activation]
-    return ForeignPolicy(
+    return _Perceptron(
         [arrays[f"{name}.weight"].T for name in names],
         [arrays[f"{name}.bias"] for name in names],
-        needs,
+        _ACTIVATIONS[activation] if len(names) > 1 else None,
+        output,
         arrays.get("log_std"),
     )
 
@@ -287,7 +180,7 @@ def _take(storage: Array, start: int, shape: tuple[int, ...], strides: tuple[int
     return storage[start:end].reshape(shape)
 
 
-def read_tensors(archive: zipfile.ZipFile) -> Arrays:
+def _read_tensors(archive: zipfile.ZipFile) -> Arrays:
     """The tensors in a file that torch.save wrote.  Raises UnpicklingError for anything but a dictionary of them."""
     name = next((name for name in archive.namelist() if name.endswith("/data.pkl")), None)
     if name is None:
@@ -302,11 +195,3 @@ def read_tensors(archive: zipfile.ZipFile) -> Arrays:
     if not (isinstance(tensors, dict) and all(isinstance(value, np.ndarray) for value in tensors.values())):
         raise ValueError("it contains more than tensors")
     return dict(tensors)
-
-
-READERS: dict[str, Callable[[Path, MLP], ForeignPolicy]] = {
-    ".zip": read_stable_baselines3,
-    ".h5": read_openai,
-    ".json": read_estool,
-    ".npz": read_es_on_gke,
-}

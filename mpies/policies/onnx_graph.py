@@ -15,7 +15,6 @@ from mpies.policies.exported import (
     Policy,
     RecurrentNetwork,
 )
-from mpies.runs.hdf5 import Arrays
 
 # Activations to the operation in ONNX and its attributes.
 _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -25,6 +24,8 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "elu": ("Elu", {}),
     "linear": ("Identity", {}),
 }
+
+Arrays = dict[str, npt.NDArray[Any]]
 
 _FLOAT = 1  # of onnx.TensorProto
 

@@ -82,11 +82,6 @@ def read(path: str | Path) -> tuple[Arrays, Attributes]:
     return unpack(_read_bytes(path), path)
 
 
-def read_foreign(path: str | Path) -> tuple[Arrays, Attributes]:
-    """The arrays and attributes of a HDF5 file that another program wrote.  Raises RunError."""
-    return _read_content(_read_bytes(path), path)
-
-
 def _read_bytes(path: str | Path) -> bytes:
     try:
         return absolute(path).read_bytes()

@@ -12,7 +12,7 @@ from mpies.config.recipes import find_nearest, find_recipes, find_recorded_polic
 from mpies.config.schema import Config
 from mpies.core.errors import RunError
 from mpies.core.paths import absolute
-from mpies.policies.imported import is_foreign
+from mpies.policies.imported import is_imported
 from mpies.runs import hdf5
 from mpies.runs.files import write_atomically
 from mpies.runs.hdf5 import Arrays
@@ -82,7 +82,7 @@ def _explain_absent(path: Path, recorded: Iterable[str]) -> str:
 def load_policy(path: str | Path) -> PolicyFile:
     """The policy of a file or a recipe, or the best one of a run directory.  Raises RunError or ConfigError."""
     file = find_policy(path)
-    if is_foreign(file):
+    if is_imported(file):
         raise RunError(
             f"{file}: is not a policy file of mpies; if another program has written it, begin a run with "
             "policy.init_from (docs/policies.md, Start from another program)"

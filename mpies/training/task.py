@@ -20,7 +20,7 @@ from mpies.envs.functions import FunctionEnv
 from mpies.policies import PolicyProblem, make_policy
 from mpies.policies.base import Policy
 from mpies.policies.convolutional import ConvolutionalOptions
-from mpies.policies.imported import is_foreign, read_first_policy
+from mpies.policies.imported import import_policy, is_imported
 from mpies.rollouts.functions import FunctionPlayer
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import Player
@@ -302,13 +302,12 @@ class Task:
         path = self.config.policy.init_from
         if path is None:
             return {"parameters": self.policy.initial(self.config.seed)}
-        if is_foreign(absolute(path)):
-            return read_first_policy(absolute(path), path, self.policy)
+        if is_imported(absolute(path)):
+            return import_policy(absolute(path), path, self.policy)
         try:
-            file = absolute(find_policy(path))
+            saved = load_policy(absolute(find_policy(path)))
         except RunError as error:
             raise ConfigError(f"policy.init_from: {error}") from None
-        saved = load_policy(file)
         parameters, normalization = saved.arrays["parameters"], saved.arrays["normalization"]
         wrong = None
         if saved.config.policy.kind != self.config.policy.kind:

@@ -447,49 +447,19 @@ def test_what_is_no_policy_is_refused(tmp_path):
         assert str(place) in str(error.value) and "\n" not in str(error.value)
 
 
-torch_kinds = [kind for kind in POLICIES if kind not in ("time", "bins")]
-
-
-@pytest.mark.parametrize("kind", torch_kinds)
-def test_a_torch_module_takes_the_same_actions(kind, policy_of):
-    torch = pytest.importorskip("torch", reason="PyTorch is an extra")
-    policy, env = policy_of(kind), make_env(kind)
-    module, state, ours = policy.to_torch(), None, None
-    for _ in range(5):  # steps of 40 episodes
-        observations = draw_observations(env, 40)
-        expected, ours = policy.predict(observations, ours)
-        with torch.inference_mode():
-            actions = module(torch.from_numpy(observations), state)
-        if module.recurrent is not None:
-            actions, state = actions
-        np.testing.assert_allclose(actions.numpy(), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_a_module_of_the_users_comes_back_with_the_parameters_found(tmp_path):
+def test_a_module_of_the_users_takes_the_parameters_found(tmp_path):
     torch = pytest.importorskip("torch", reason="PyTorch is an extra")
     (tmp_path / "own.py").write_text(MODULE)
-    section = f"{{kind: torch, module: {tmp_path / 'own.py:make_policy'}, sampling: gaussian}}"
+    section = f"{{kind: torch, module: {tmp_path / 'own.py:make_policy'}, normalize_observations: false}}"
     policy = make_policy(SMALL.replace("ID", "Pendulum-v1").replace("POLICY", section), tmp_path)
+    names = {"torch": torch}
+    exec(MODULE, names)
+    module = names["make_policy"](3, 1)
+    torch.nn.utils.vector_to_parameters(torch.tensor(policy.parameters), module.parameters())
     observations = draw_observations(make_env("bins"), 10)
     with torch.inference_mode():
-        actions = policy.to_torch()(torch.from_numpy(observations))
+        actions = module(torch.from_numpy(observations)).clamp(-2, 2)
     np.testing.assert_allclose(actions.numpy(), policy(observations), rtol=1e-5, atol=1e-6)
     assert len(np.unique(actions)) > 5
-
-
-def test_the_parameters_of_a_torch_module_can_be_trained_and_saved(policy_of):
-    torch = pytest.importorskip("torch", reason="PyTorch is an extra")
-    module = policy_of("mlp").to_torch()
-    assert sum(value.numel() for value in module.parameters()) == policy_of("mlp").parameters.size
-    outputs, _ = module.outputs(torch.ones(2, 4))
-    outputs.sum().backward()
-    assert all(value.grad is not None for value in module.parameters())
-    assert {"center", "scale"} <= module.state_dict().keys()
-
-
-@pytest.mark.parametrize("kind", ["time", "bins"])
-def test_a_policy_without_a_torch_module_is_refused_in_one_line(kind, policy_of):
-    pytest.importorskip("torch", reason="PyTorch is an extra")
-    cure = "train without this key, or export it as .py or .npz$"
-    with pytest.raises(mpies.ConfigError, match=f"cannot become a torch module; {cure}"):
-        policy_of(kind).to_torch()
+    with pytest.raises(mpies.ConfigError, match="kind torch cannot be exported, since its network is code"):
+        policy.export(tmp_path / "policy.npz")

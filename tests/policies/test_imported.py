@@ -1,7 +1,6 @@
-"""Runs that start from a policy of another program: Stable-Baselines3, OpenAI's starter, estool, es_on_gke."""
+"""Runs that start from a policy of another program: Stable-Baselines3."""
 
 import io
-import itertools
 import json
 import pickle
 import shlex
@@ -12,8 +11,7 @@ import pytest
 
 from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError
-from mpies.policies.imported import read_first_policy
-from mpies.training.normalizer import Normalizer
+from mpies.policies.imported import import_policy
 from mpies.training.task import Task
 from tests.support import assert_refused
 
@@ -160,141 +158,24 @@ def test_models_that_are_no_mlp_are_refused(tmp_path):
             first_policy(tmp_path / "torn.zip", "Pendulum-v1", RAW)
 
 
-@pytest.mark.parametrize("name", ["model.npz", "model.zip", "model.json", "model.h5"])
-def test_a_damaged_file_is_refused_in_one_line(name, tmp_path):
-    whole, policy, random = tmp_path / name, {"hidden": [6]} | RAW, np.random.default_rng(0)
-    flat = np.concatenate([np.append(weights, biases) for weights, biases in layers([3, 6, 1])])
-    if name == "model.npz":
-        np.savez_compressed(whole, params=flat)
-    elif name == "model.zip":
-        with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("data", json.dumps({"policy_kwargs": {"net_arch": [6] * 50}}))
-            archive.writestr("policy.pth", flat.tobytes())
-    elif name == "model.json":
-        whole.write_text(json.dumps([flat.tolist()]))
-    else:
-        save_openai(whole, layers([3, 6, 1]), np.zeros(3), np.ones(3))
-    task, damaged = Task(validate_config({"environment": {"id": "Pendulum-v1"}, "policy": policy}, "config")), 0
-    content, path = whole.read_bytes(), tmp_path / f"damaged{whole.suffix}"
+def test_a_damaged_file_is_refused_in_one_line(tmp_path):
+    whole, path, random = tmp_path / "model.zip", tmp_path / "damaged.zip", np.random.default_rng(0)
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("data", json.dumps({"policy_kwargs": {"net_arch": [6] * 50}}))
+        archive.writestr("policy.pth", random.bytes(120))
+    section = {"environment": {"id": "Pendulum-v1"}, "policy": {"hidden": [6]} | RAW}
+    task, damaged = Task(validate_config(section, "config")), 0
+    content = whole.read_bytes()
     for _ in range(300):
         changed = bytearray(content)
         for place in random.integers(len(changed), size=2):
             changed[place] = random.integers(256)
         path.write_bytes(changed)
         try:
-            read_first_policy(path, path.name, task.policy)
+            import_policy(path, path.name, task.policy)
         except ConfigError as error:
             damaged += "\n" not in str(error)
     assert damaged > 100
-
-
-def layers(sizes, seed=3):
-    """Random weights (inputs, outputs) and biases of each layer."""
-    random = np.random.default_rng(seed)
-    return [
-        (0.5 * random.standard_normal((rows, columns)), 0.1 * random.standard_normal(columns))
-        for rows, columns in itertools.pairwise(sizes)
-    ]
-
-
-def save_openai(path, parameters, mean, deviation, nonlinearity="tanh", bins="continuous:"):
-    """A file as MujocoPolicy.save writes it: a variable each, and the pickled arguments of the constructor."""
-    h5py = pytest.importorskip("h5py")
-    made = {"ac_bins": bins, "ac_noise_std": 0.01, "connection_type": "ff", "hidden_dims": [8, 6]}
-    with h5py.File(path, "w") as file:
-        for number, (weights, biases) in enumerate(parameters):
-            layer = "out" if number == len(parameters) - 1 else f"l{number}"
-            file[f"MujocoPolicy/{layer}/w:0"], file[f"MujocoPolicy/{layer}/b:0"] = weights, biases
-        file["MujocoPolicy/ob_mean:0"], file["MujocoPolicy/ob_std:0"] = mean, deviation
-        file.attrs["name"] = "MujocoPolicy"
-        content = pickle.dumps(((Thief("stolen"),), {**made, "nonlin_type": nonlinearity}), protocol=-1)
-        file.attrs["args_and_kwargs"] = np.void(content)
-
-
-def test_a_policy_of_openais_starter_brings_its_statistics(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    parameters, mean, deviation = layers([3, 8, 6, 1]), np.array([0.1, -0.2, 3.0]), np.array([0.4, 1.5, 0.1])
-    save_openai(tmp_path / "snapshot.h5", parameters, mean, deviation, "elu")
-    task, arrays = first_policy("snapshot.h5", "Pendulum-v1", {"hidden": [8, 6], "activation": "elu"})
-    observations = draw(3)
-    x = ((observations - mean) / deviation).clip(-5, 5)
-    for weights, biases in parameters[:-1]:
-        x = x @ weights + biases
-        x = np.where(x > 0, x, np.expm1(x))
-    expected = (x @ parameters[-1][0] + parameters[-1][1]).clip(-2, 2)
-    assert np.allclose(act(task, arrays, observations), expected, atol=1e-4)
-    normalizer = Normalizer(3)
-    normalizer.restore({key: arrays[f"normalizer/{key}"] for key in ("count", "total", "squares")})
-    assert np.allclose(normalizer.mean_and_deviation(), [mean, deviation], rtol=1e-6)
-    assert not (tmp_path / "stolen").exists()
-    with pytest.raises(
-        ConfigError, match=r"snapshot.h5 differs from this policy; .* policy.normalize_observations=true"
-    ):
-        first_policy("snapshot.h5", "Pendulum-v1", {"hidden": [8, 6], "activation": "elu"} | RAW)
-
-
-def test_bins_of_openais_starter(tmp_path):
-    parameters = layers([3, 8, 6, 5])
-    save_openai(tmp_path / "bins.h5", parameters, np.zeros(3), np.ones(3), bins="uniform:5")
-    policy = {"hidden": [8, 6], "bins": "uniform:5"}
-    task, arrays = first_policy(tmp_path / "bins.h5", "Pendulum-v1", policy)
-    observations = draw(3)
-    x = observations.clip(-5, 5)
-    for weights, biases in parameters[:-1]:
-        x = np.tanh(x @ weights + biases)
-    chosen = (x @ parameters[-1][0] + parameters[-1][1]).argmax(axis=1)
-    assert np.allclose(act(task, arrays, observations)[:, 0], np.linspace(-2, 2, 5)[chosen])
-    with pytest.raises(ConfigError, match=r"add policy\.bins=uniform:5$"):
-        first_policy(tmp_path / "bins.h5", "Pendulum-v1", {"hidden": [8, 6]})
-    save_openai(tmp_path / "leaky.h5", parameters, np.zeros(3), np.ones(3), nonlinearity="lrelu", bins="uniform:5")
-    with pytest.raises(ConfigError, match=r"its lrelu has a slope of 0\.2"):
-        first_policy(tmp_path / "leaky.h5", "Pendulum-v1", policy | {"activation": "lrelu"})
-
-
-@pytest.mark.parametrize("best", [False, True])
-def test_a_policy_of_estool(best, tmp_path):
-    parameters = layers([4, 10, 7, 1])  # 3 observations and the time
-    flat = np.concatenate([np.concatenate([weights.ravel(), biases]) for weights, biases in parameters]).round(4)
-    (tmp_path / "game.json").write_text(json.dumps([flat.tolist(), 12.5] if best else [flat.tolist()]))
-    policy = {"hidden": [10, 7], "output": "scale", "time_input": 1000} | RAW
-    task, arrays = first_policy(tmp_path / "game.json", "Pendulum-v1", policy)
-    observations, steps = draw(3), np.arange(50) * 20
-    x = np.column_stack([observations, steps / 1000])
-    for weights, biases in parameters:
-        x = np.tanh(x @ weights + biases)
-    actor = task.policy.bind(np.tile(arrays["parameters"], (50, 1)))
-    assert np.allclose(actor(observations, steps), 2 * x, atol=2e-3)  # estool writes four decimals
-    with pytest.raises(ConfigError, match=r"it has 135 parameters, but an MLP of 4-10-1 has 61; set policy.hidden"):
-        first_policy(tmp_path / "game.json", "Pendulum-v1", policy | {"hidden": [10]})
-
-
-def test_a_policy_of_estool_with_noise_brings_its_deviations(tmp_path):
-    parameters = layers([3, 5, 1])
-    flat = np.concatenate([*(np.append(weights, biases) for weights, biases in parameters), [-1.2]])
-    (tmp_path / "game.json").write_text(json.dumps([flat.tolist()]))
-    policy = {"hidden": [5], "output": "scale", "sampling": "gaussian"} | RAW
-    _, arrays = first_policy(tmp_path / "game.json", "Pendulum-v1", policy)
-    assert np.allclose(arrays["parameters"], [*flat[:-1], -0.6])  # the deviation is exp(x / 2) there
-    _, arrays = first_policy(tmp_path / "game.json", "Pendulum-v1", policy | {"sampling": "none"})
-    assert np.allclose(arrays["parameters"], flat[:-1])
-
-
-def test_a_policy_of_es_on_gke(tmp_path):
-    parameters = layers([3, 12, 1])
-    flat = np.concatenate([np.append(weights.T, biases) for weights, biases in parameters])
-    np.savez(tmp_path / "best_model.npz", params=flat)
-    policy = {"hidden": [12], "activation": "relu", "output": "scale"} | RAW
-    task, arrays = first_policy(tmp_path / "best_model.npz", "Pendulum-v1", policy)
-    observations = draw(3)
-    hidden = np.maximum(0, observations @ parameters[0][0] + parameters[0][1])
-    expected = 2 * np.tanh(hidden @ parameters[1][0] + parameters[1][1])
-    assert np.allclose(act(task, arrays, observations), expected, atol=1e-5)
-    with pytest.raises(ConfigError, match=r"add policy\.output=scale policy\.normalize_observations=false$"):
-        first_policy(tmp_path / "best_model.npz", "Pendulum-v1", {"hidden": [12]})
-    np.savez(tmp_path / "pickled.npz", params=np.array([Thief(str(tmp_path / "stolen"))], object))
-    with pytest.raises(ConfigError, match=r"pickled.npz cannot be used"):
-        first_policy(tmp_path / "pickled.npz", "Pendulum-v1", policy)
-    assert not (tmp_path / "stolen").exists()
 
 
 @pytest.mark.parametrize(
