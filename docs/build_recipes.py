@@ -18,10 +18,10 @@ from mpies.report.records import (
     RecordedSeed,
     count_reached,
     describe_core_hours,
-    describe_evaluation,
-    describe_result,
     describe_return,
     describe_seeds,
+    format_evaluation,
+    format_result,
     has_record,
     is_finished,
     is_reached,
@@ -84,7 +84,7 @@ def _list_cells(name: str, heading: Heading) -> list[str]:
     if not has_record(name):
         return [*cells, NOT_RUN, "", "", ""]
     record = read_record(name)
-    ours = f"**{describe_result(record)}**" if is_reached(record) else describe_result(record)
+    ours = f"**{format_result(record)}**" if is_reached(record) else format_result(record)
     steps, core_hours = measure_cost(name, record)
     return [*cells, ours, _describe_steps(steps), describe_core_hours(core_hours), describe_seeds(record)]
 
@@ -168,7 +168,7 @@ def _list_seed(seed: RecordedSeed, mark: float | None) -> list[str]:
     evaluation = seed["evaluation"]
     returns = ["none", ""]
     if evaluation:
-        returns = [describe_evaluation(evaluation), str(evaluation["policy_of_generation"])]
+        returns = [format_evaluation(evaluation), str(evaluation["policy_of_generation"])]
         returns[0] += "" if evaluation["episodes"] == 100 else f" ({evaluation['episodes']} episodes)"
     reached = [] if mark is None else ["reached" if seed["reached"] else "not reached"]
     counts = [f"{seed['generation']:,}", f"{seed['steps']:,}", f"{seed['seconds']:,.0f}", str(seed["ranks"])]

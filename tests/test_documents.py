@@ -21,7 +21,7 @@ from mpies.comm import mpiexec
 from mpies.config.loading import make_config, parse_value
 from mpies.config.recipes import find_recipes, read_heading
 from mpies.config.reference import describe_keys
-from mpies.report.records import count_reached, describe_evaluation, describe_return, has_record, read_record
+from mpies.report.records import count_reached, describe_return, format_evaluation, has_record, read_record
 from tests.support import HOME, load_script
 
 SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")
@@ -256,7 +256,7 @@ def test_the_results_in_the_readme_are_the_recorded_ones():
     record = read_record("humanoid_linear")
     walker = record["seeds"][0]
     assert walker["seed"] == 2 and walker["evaluation"]
-    words = f"{walker['core_seconds'] / 3600:.2f} core hours ({describe_evaluation(walker['evaluation'])})"
+    words = f"{walker['core_seconds'] / 3600:.2f} core hours ({format_evaluation(walker['evaluation'])})"
     words += f"; {count_reached(record)} of {len(record['seeds'])} seeds walk"
     assert f"With seed 2, humanoid_linear walks after {words}" in README.read_text()
 

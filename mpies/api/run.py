@@ -17,7 +17,7 @@ from mpies.core.errors import ConfigError, RunError
 from mpies.core.paths import absolute, start_folder
 from mpies.report.curves import name_run_below, read_curves
 from mpies.report.document import summarize, write_report
-from mpies.report.video import show_member
+from mpies.report.evaluate import show_member
 from mpies.runs import ledger
 from mpies.runs.hdf5 import Arrays
 from mpies.runs.metrics import COLUMNS

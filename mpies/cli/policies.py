@@ -78,7 +78,7 @@ def play(
     one, or if episodes fail that --video should show.
     """
     if member is None:
-        from mpies.report.video import play_policy
+        from mpies.report.evaluate import play_policy
         from mpies.runs.metrics import format_return
 
         played, returns = play_policy(policy, episodes, seed, video, not stochastic, generation)
@@ -87,7 +87,7 @@ def play(
         return
     refuse_given(("episodes", "seed", "stochastic", "generation"), "has no effect with --member; leave it out")
     of_generation, number = parse_member(member)
-    from mpies.report.video import show_member
+    from mpies.report.evaluate import show_member
 
     recorded, replayed, failures = show_member(policy, of_generation, number, video)
     echo(

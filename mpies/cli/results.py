@@ -121,7 +121,7 @@ def report(run: str, out: str | None, video: bool, film: bool) -> None:
 
     if video or film:
         from mpies.core.paths import absolute
-        from mpies.report.video import play_policy
+        from mpies.report.evaluate import play_policy
 
         read_curves(run)  # else a policy file would be played first
         play_policy(run, 1, None, Path(run) / "video.mp4")

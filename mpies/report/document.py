@@ -16,9 +16,9 @@ from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.core.errors import ConfigError, RunError, UserError
 from mpies.report.curves import Curves, read_curves
 from mpies.report.facts import list_facts
-from mpies.report.figures import NARROW, WIDE, draw_overview, draw_return, render, write_file
+from mpies.report.figures import WIDE, draw_overview, draw_return, render, write_file
 from mpies.report.run_groups import Group, bootstrap_interval, interquartile_mean, read_settings
-from mpies.report.stills import VIDEOS, encode_stills
+from mpies.report.video import VIDEOS, encode_stills
 from mpies.runs import hdf5
 from mpies.runs.metrics import format_return
 from mpies.runs.reader import RunView, find_runs
@@ -26,7 +26,7 @@ from mpies.runs.reader import RunView, find_runs
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 1.5rem auto; max-width: 54rem; padding: 0 1rem; color: #1a1a1a }
 h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere } h2 { font-size: 1.1rem; margin: 1.2rem 0 .3rem }
-img, video { width: 100%; height: auto } video { max-width: 28rem } picture img { background: #fff }
+img, video { width: 100%; height: auto } video { max-width: 28rem } img.curves { background: #fff }
 table { border-collapse: collapse; font-size: .95em } p { margin: .4rem 0 }
 th { text-align: left; padding-right: 1.5rem; font-weight: 600; vertical-align: top }
 table.seeds :is(th, td) { padding: .1rem .8rem .1rem 0; text-align: right }
@@ -38,7 +38,7 @@ pre.command, code { white-space: pre-wrap; overflow-wrap: anywhere }
   body { font-size: 8pt; line-height: 1.3; margin: 0; max-width: none; color: #000; background: #fff }
   h1 { font-size: 13pt } h2 { font-size: 10pt; margin: .4rem 0 .1rem } p { margin: .15rem 0 }
   pre { font-size: 7pt; columns: 2; margin: .2rem 0; padding: .3rem }
-  picture img { width: 68% } img[alt=stills] { width: 70% } video, details { display: none }
+  img.curves { width: 68% } img[alt=stills] { width: 70% } video, details { display: none }
 }
 """
 LARGEST_VIDEO = 8_000_000  # bytes of a video that a report holds
@@ -227,15 +227,9 @@ def _show_video(curves: Curves, video: Path | None) -> str:
 
 
 def _picture(curves: Curves) -> str:
-    """The curves in two widths.  The browser takes the one that fits."""
-    wide, narrow = (
-        "data:image/svg+xml;base64," + base64.b64encode(render(draw_overview(curves, width), "svg")).decode()
-        for width in (WIDE, NARROW)
-    )
-    return (
-        f'<picture><source media="(max-width: 600px)" srcset="{narrow}">'
-        f'<img src="{wide}" alt="return, episode length and sigma against steps"></picture>\n'
-    )
+    content = base64.b64encode(render(draw_overview(curves), "svg")).decode()
+    source = f"data:image/svg+xml;base64,{content}"
+    return f'<img class="curves" src="{source}" alt="return, episode length and sigma against steps">\n'
 
 
 def summarize(curves: Curves, status: str) -> str:

@@ -1,23 +1,34 @@
-"""Play a saved policy on held-out episodes."""
+"""Play a saved policy: to measure it on held-out episodes, or to look at it, in a window or recorded to a file."""
 
 import contextlib
 import math
+import os
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
+from mpies.config.schema import Config
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted
+from mpies.envs import EnvironmentProblem
+from mpies.envs.base import VectorEnv
+from mpies.envs.gymnasium_registry import name_in_gymnasium
+from mpies.envs.messages import is_about_arguments, one_line
+from mpies.report.video import RENDERING, Video, recording
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import play_alone
 from mpies.runs.files import check_writable, write_atomically
+from mpies.runs.hdf5 import Arrays
 from mpies.runs.metrics import format_return
 from mpies.runs.own_files import refuse_run_file
 from mpies.runs.policy_file import PolicyFile
 from mpies.runs.snapshot import Evaluation
-from mpies.training.replay import load_policy_of
+from mpies.training.replay import load_member, load_policy_of
 from mpies.training.task import Task
 
 HELD_OUT = 0  # the generation of these seeds: training evaluates at generations from 1 on
@@ -137,3 +148,94 @@ def describe_evaluation(result: dict[str, Any]) -> str:
         f"max {format_return(result['max'])}, "
         f"mean length {result['length']:.0f})"
     )
+
+
+@contextlib.contextmanager
+def visible_task(config: Config, video: Video | None, constants: Arrays | None = None) -> Iterator[Task]:
+    """A Task whose environments render each step into the video, or into a window where that is None.
+
+    EnvPool renders nothing, so gymnasium takes its place.  constants: of the policy, as for Task.
+    Raises ConfigError where there is nothing to see, or no screen for a window, and EnvironmentProblem where the
+    environment cannot be built.
+    """
+    section = config.environment
+    if section.function is not None:
+        raise ConfigError(f"{section.id} has no episodes to show")
+    has_screen = any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    has_screen |= sys.platform in ("darwin", "win32")
+    if not video and not has_screen:
+        raise ConfigError("there is no screen here: record with --video FILE.mp4 or FILE.gif")
+    if not has_screen:
+        os.environ.setdefault("MUJOCO_GL", "egl")  # renders without a screen; read when mujoco is imported
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    changes = {
+        "id": name_in_gymnasium(section.id.removeprefix("envpool:")),
+        "backend": "gymnasium" if section.backend == "envpool" else section.backend,
+        "kwargs": {**section.kwargs, "render_mode": "rgb_array" if video else "human"},
+    }
+    try:
+        task = Task(config.model_copy(update={"environment": section.model_copy(update=changes)}), constants)
+    except EnvironmentProblem as error:
+        if error.__cause__ is None or not is_about_arguments(error.__cause__):
+            raise
+        reason = one_line(error.__cause__)  # training builds it without render_mode
+        raise EnvironmentProblem(f"{section.id} cannot be shown: {reason}; {RENDERING}") from error
+    env = task.env
+    assert isinstance(env, VectorEnv)  # functions were refused above
+    env.watch = video.add_frame if video else None
+    try:
+        yield task
+    finally:
+        env.close()
+
+
+def show_episodes(task: Task, batch: RolloutBatch, rollouts: range | None = None) -> npt.NDArray[np.float64]:
+    """Play the episodes of a batch, or these rollouts of it, one after the other.  Returns their returns (r,).
+
+    task: of visible_task.  Raises EnvironmentProblem where an episode fails.
+    """
+    returns = []
+    for rollout in range(len(batch)) if rollouts is None else rollouts:
+        rows, failures = play_alone(task.player, batch, [rollout])
+        for message in failures.values():
+            raise EnvironmentProblem(f"{task.config.environment.id} cannot be shown: {message}")
+        returns.append(rows["total"][0])
+    return np.array(returns)
+
+
+def play_policy(
+    path: str | Path,
+    episodes: int,
+    seed: int | None,
+    video: str | Path | None,
+    deterministic: bool = True,
+    generation: int | None = None,
+) -> tuple[int, npt.NDArray[np.float64]]:
+    """Show held-out episodes of a policy.
+
+    path, generation: as for `load_policy_of`.  seed and deterministic: as for `held_out_batch`.
+    video: the file to record to, None for a window.
+    Returns the policy's generation and the returns (episodes,).
+    """
+    policy = load_policy_of(path, generation)
+    with recording(video) as recorder, visible_task(policy.config, recorder, policy.constants) as task:
+        returns = show_episodes(task, held_out_batch(policy, task, episodes, seed, deterministic))
+    return policy.generation, returns
+
+
+def show_member(
+    path: str | Path, generation: int, member: int, video: str | Path | None
+) -> tuple[float, float, dict[int, str]]:
+    """Replay a recorded member of a generation, and record its episodes to a file where `video` names one.
+
+    Returns the recorded return, the replayed return, and the message of each episode that failed.
+    """
+    with recording(video) as recorder:
+        recorded = load_member(path, generation, member)
+        replayed, failures = recorded.replay()
+        recorded.task.close()  # there may be no licence for a second object
+        if recorder and not failures:
+            policy = recorded.task.policy
+            with visible_task(recorded.config, recorder, dict(policy.constants) if policy else None) as task:
+                show_episodes(task, recorded.batch, recorded.rollouts)
+    return recorded.recorded_return, replayed, failures

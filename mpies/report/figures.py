@@ -32,7 +32,7 @@ AXES = {
     "iteration": ("generation", "generation"),
     "steps": ("steps", "environment steps"),
 }
-WIDE, NARROW = 8.0, 4.0  # inches, for a page and for a phone
+WIDE = 8.0  # inches
 
 
 # Columns of metrics.csv that an overview shows below the return, to their titles.
@@ -155,7 +155,7 @@ def draw_return(
 
 
 @paper_style()
-def draw_overview(curves: Curves, width: float = WIDE) -> "Figure":
+def draw_overview(curves: Curves) -> "Figure":
     """The curves of a run in one figure, against steps: the return above, episode length and what the solver varies.
 
     Below are those columns of OVERVIEW that vary.
@@ -163,11 +163,9 @@ def draw_overview(curves: Curves, width: float = WIDE) -> "Figure":
     from matplotlib.figure import Figure
 
     below = [name for name in OVERVIEW if len(np.unique(curves.columns.get(name, np.zeros(0)))) > 1]
-    is_narrow = width < 6
-    rows = [[name] for name in below] if is_narrow else [below] * bool(below)
-    layout: list[Any] = [["return"] * (1 if is_narrow else max(1, len(below))), *rows]
-    heights = [2.0, *[1.0] * len(rows)]
-    figure = Figure((width, (1.8 if is_narrow else 1.55) * sum(heights)), layout="constrained")
+    layout: list[Any] = [["return"] * max(1, len(below)), *[below] * bool(below)]
+    heights = [2.0, 1.0][: len(layout)]
+    figure = Figure((WIDE, 1.55 * sum(heights)), layout="constrained")
     panels = figure.subplot_mosaic(layout, height_ratios=heights)
     _plot_return(panels["return"], curves, "steps", (), "auto")
     label, size = scale_axis("steps", [curves["steps"]])
@@ -177,7 +175,7 @@ def draw_overview(curves: Curves, width: float = WIDE) -> "Figure":
         axes.set_title(OVERVIEW[name])
         axes.set_xlabel(label)
         format_ticks(axes, "steps")
-    figure.legend(loc="outside upper center", ncols=2 if is_narrow else 4)
+    figure.legend(loc="outside upper center", ncols=4)
     return figure
 
 

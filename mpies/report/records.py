@@ -225,7 +225,7 @@ def shorten(text: str) -> str:
     return re.split(r"[.,;:](?: |$)| \(", text)[0]
 
 
-def describe_result(record: Record) -> str:
+def format_result(record: Record) -> str:
     """The mean return with its interval, unless all runs were cut short before the mark was reached."""
     return describe_return(record) if is_finished(record) or is_reached(record) else NOT_RUN_TO_THE_END
 
@@ -238,10 +238,10 @@ def describe_return(record: Record) -> str:
         digits = 0 if abs(mean) >= 1000 else 1
         return f"{_rounded(mean, digits)} ({_rounded(low, digits)} to {_rounded(high, digits)})"
     evaluation = next((seed["evaluation"] for seed in record["seeds"] if seed["evaluation"]), None)
-    return describe_evaluation(evaluation) if evaluation else "no policy"
+    return format_evaluation(evaluation) if evaluation else "no policy"
 
 
-def describe_evaluation(evaluation: RecordedEvaluation) -> str:
+def format_evaluation(evaluation: RecordedEvaluation) -> str:
     """The mean return over held-out episodes, with its interval."""
     return f"{_rounded(evaluation['mean'], 1)} ± {evaluation['interval_95']:.1f}"
 
@@ -271,7 +271,7 @@ def list_recipes() -> str:
             continue
         record = read_record(name)
         core_hours = describe_core_hours(measure_cost(name, record)[1])
-        rows.append((name, task, describe_result(record), describe_seeds(record), core_hours))
+        rows.append((name, task, format_result(record), describe_seeds(record), core_hours))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)

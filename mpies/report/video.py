@@ -1,35 +1,26 @@
-"""Episodes to look at, in a window or recorded to a file."""
+"""Videos of episodes: their files, written frame by frame, and stills of one for where it cannot move."""
 
+import contextlib
 import errno
 import math
 import os
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from mpies.config.schema import Config
-from mpies.core.errors import ConfigError
+from mpies.core.errors import ConfigError, EnvironmentProblem
 from mpies.core.paths import absolute
-from mpies.envs import EnvironmentProblem
-from mpies.envs.base import VectorEnv
-from mpies.envs.gymnasium_registry import name_in_gymnasium
-from mpies.envs.messages import is_about_arguments, one_line
-from mpies.report.evaluate import held_out_batch
-from mpies.rollouts.batch import RolloutBatch
-from mpies.rollouts.queue import play_alone
-from mpies.runs.hdf5 import Arrays
-from mpies.training.replay import load_member, load_policy_of
-from mpies.training.task import Task
 
-# Frames of a second of video: viewers slow faster GIFs down, and drawing takes most of the time.
+# Endings of videos to their types.
+VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
+# Of what is recorded, frames a second at most: viewers slow faster GIFs down, and drawing takes most of the time.
 MAX_FRAMES = {".mp4": 60, ".gif": 25}
 SUFFIXES = tuple(MAX_FRAMES)
-_NEEDS = "its constructor must accept render_mode, and with render_mode rgb_array render must return an image"
+STILLS = 5  # frames at most
+STILL_WIDTH = 240  # pixels
+RENDERING = "its constructor must accept render_mode, and with render_mode rgb_array render must return an image"
 
 
 class Renderable(Protocol):
@@ -42,7 +33,7 @@ class Renderable(Protocol):
 
 
 class Video:
-    """A video file that is written frame by frame.  It gets its name when it is complete.
+    """A video file that is written frame by frame in a `with` block.  It gets its name when the block ends well.
 
     path: ends in one of SUFFIXES.  Raises ConfigError where it does not, where a package is missing, or where the file
     cannot be written.
@@ -85,7 +76,7 @@ class Video:
         except NotImplementedError:  # gymnasium.Env's own
             frame = np.zeros(0)
         if frame.ndim != 3:
-            raise EnvironmentProblem(f"it draws no pictures; {_NEEDS}")
+            raise EnvironmentProblem(f"it draws no pictures; {RENDERING}")
         if self._writer is None:
             self._open(environment.metadata.get("render_fps") or 30)
         height, width = (size - size % 2 for size in frame.shape[:2])  # H.264 wants even sizes
@@ -99,29 +90,22 @@ class Video:
             options = {"duration": 1000 / frames_per_second, "loop": 0}
         self._writer = self._imageio.get_writer(self._unfinished, mode="I", **options)
 
-    def close(self, is_complete: bool) -> None:
-        """End the file.  One that is complete is renamed to `path`, another one is removed."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if self._writer:
                 self._writer.close()
-                if is_complete:
+                if kind is None:
                     os.replace(self._unfinished, self.path)
         finally:
             self._unfinished.unlink(missing_ok=True)
 
 
-@contextmanager
-def recording(path: str | Path | None) -> Iterator[Video | None]:
-    """A Video that is complete unless the block raises; None without a path."""
-    video = Video(path) if path else None
-    try:
-        yield video
-    except BaseException:
-        if video:
-            video.close(is_complete=False)
-        raise
-    if video:
-        video.close(is_complete=True)
+def recording(path: str | Path | None) -> "contextlib.AbstractContextManager[Video | None]":
+    """A Video; None without a path."""
+    return Video(path) if path else contextlib.nullcontext()
 
 
 def follow(environment: Renderable) -> None:
@@ -132,92 +116,23 @@ def follow(environment: Renderable) -> None:
         renderer.camera_id = cameras.index("track") if "track" in cameras else renderer.camera_id
 
 
-@contextmanager
-def visible_task(config: Config, video: Video | None, constants: Arrays | None = None) -> Iterator[Task]:
-    """A Task whose environments render each step into the video, or into a window where that is None.
+def encode_stills(video: Path) -> bytes | None:
+    """STILLS frames at equal distances in time, beside each other, as a JPEG.
 
-    EnvPool renders nothing, so gymnasium takes its place.  constants: of the policy, as for Task.
-    Raises ConfigError where there is nothing to see, or no screen for a window, and EnvironmentProblem where the
-    environment cannot be built.
+    None where imageio is not installed or cannot read the video.
     """
-    section = config.environment
-    if section.function is not None:
-        raise ConfigError(f"{section.id} has no episodes to show")
-    has_screen = any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-    has_screen |= sys.platform in ("darwin", "win32")
-    if not video and not has_screen:
-        raise ConfigError("there is no screen here: record with --video FILE.mp4 or FILE.gif")
-    if not has_screen:
-        os.environ.setdefault("MUJOCO_GL", "egl")  # renders without a screen; read when mujoco is imported
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    changes = {
-        "id": name_in_gymnasium(section.id.removeprefix("envpool:")),
-        "backend": "gymnasium" if section.backend == "envpool" else section.backend,
-        "kwargs": {**section.kwargs, "render_mode": "rgb_array" if video else "human"},
-    }
     try:
-        task = Task(config.model_copy(update={"environment": section.model_copy(update=changes)}), constants)
-    except EnvironmentProblem as error:
-        if error.__cause__ is None or not is_about_arguments(error.__cause__):
-            raise
-        reason = one_line(error.__cause__)  # training builds it without render_mode
-        raise EnvironmentProblem(f"{section.id} cannot be shown: {reason}; {_NEEDS}") from error
-    env = task.env
-    assert isinstance(env, VectorEnv)  # functions were refused above
-    env.watch = video.add_frame if video else None
-    try:
-        yield task
-    finally:
-        env.close()
+        import imageio.v3
 
-
-def show_episodes(task: Task, batch: RolloutBatch, rollouts: range | None = None) -> npt.NDArray[np.float64]:
-    """Play the episodes of a batch, or these rollouts of it, one after the other.  Returns their returns (r,).
-
-    task: of visible_task.  Raises EnvironmentProblem where an episode fails.
-    """
-    returns = []
-    for rollout in range(len(batch)) if rollouts is None else rollouts:
-        rows, failures = play_alone(task.player, batch, [rollout])
-        for message in failures.values():
-            raise EnvironmentProblem(f"{task.config.environment.id} cannot be shown: {message}")
-        returns.append(rows["total"][0])
-    return np.array(returns)
-
-
-def play_policy(
-    path: str | Path,
-    episodes: int,
-    seed: int | None,
-    video: str | Path | None,
-    deterministic: bool = True,
-    generation: int | None = None,
-) -> tuple[int, npt.NDArray[np.float64]]:
-    """Show held-out episodes of a policy.
-
-    path, generation: as for `load_policy_of`.  seed and deterministic: as for `held_out_batch`.
-    video: the file to record to, None for a window.
-    Returns the policy's generation and the returns (episodes,).
-    """
-    policy = load_policy_of(path, generation)
-    with recording(video) as recorder, visible_task(policy.config, recorder, policy.constants) as task:
-        returns = show_episodes(task, held_out_batch(policy, task, episodes, seed, deterministic))
-    return policy.generation, returns
-
-
-def show_member(
-    path: str | Path, generation: int, member: int, video: str | Path | None
-) -> tuple[float, float, dict[int, str]]:
-    """Replay a recorded member of a generation, and record its episodes to a file where `video` names one.
-
-    Returns the recorded return, the replayed return, and the message of each episode that failed.
-    """
-    with recording(video) as recorder:
-        recorded = load_member(path, generation, member)
-        replayed, failures = recorded.replay()
-        recorded.task.close()  # there may be no licence for a second object
-        if recorder and not failures:
-            policy = recorded.task.policy
-            with visible_task(recorded.config, recorder, dict(policy.constants) if policy else None) as task:
-                show_episodes(task, recorded.batch, recorded.rollouts)
-    return recorded.recorded_return, replayed, failures
+        total = sum(1 for _ in imageio.v3.imiter(video))
+        if not total:
+            return None
+        wanted = set(np.linspace(0, total - 1, min(STILLS, total)).round().astype(int).tolist())
+        frames = [frame for number, frame in enumerate(imageio.v3.imiter(video)) if number in wanted]
+        # Frames in shades of grey are (height, width).
+        frames = [frame if frame.ndim == 3 else np.stack(3 * [frame], axis=-1) for frame in frames]
+        step = max(1, frames[0].shape[1] // STILL_WIDTH)
+        strip = np.concatenate([frame[::step, ::step, :3] for frame in frames], axis=1)
+        return bytes(imageio.v3.imwrite("<bytes>", strip, extension=".jpg"))
+    except Exception:  # of a file that is cut off, imageio's plugins raise many kinds, also SyntaxError and IndexError
+        return None

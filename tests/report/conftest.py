@@ -32,7 +32,7 @@ def train(folder, *arguments, pictures="0"):
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory):
+def two_runs(tmp_path_factory):
     """A folder with the runs one-seed-1 and one-seed-2 of CONFIG, and config.yaml; not to be changed."""
     folder = tmp_path_factory.mktemp("trained")
     train(folder, "--out", "one", "--seeds", "2")
@@ -40,9 +40,9 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture
-def run(trained, tmp_path):
+def run(two_runs, tmp_path):
     """A run of its own: a copy of one-seed-1."""
-    return shutil.copytree(trained / "one-seed-1", tmp_path / "run")
+    return shutil.copytree(two_runs / "one-seed-1", tmp_path / "run")
 
 
 @pytest.fixture

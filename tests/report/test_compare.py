@@ -18,8 +18,8 @@ from mpies.runs.machine import describe_machine
 from mpies.runs.reader import read_machines
 
 
-def test_the_command_compares_trained_runs(trained, tmp_path, invoke):
-    runs = [read_curves(trained / f"one-seed-{seed}") for seed in (1, 2)]
+def test_the_command_compares_trained_runs(two_runs, tmp_path, invoke):
+    runs = [read_curves(two_runs / f"one-seed-{seed}") for seed in (1, 2)]
     final = sorted(run["eval_mean"][-1] for run in runs)
     _, (label, count, solved, iqm, interval, extremes, steps) = tabulate(group_runs(runs))
     assert (label, count, solved, steps) == ("openai_es", "2", "0 of 2", "-")
@@ -38,8 +38,8 @@ def test_the_command_compares_trained_runs(trained, tmp_path, invoke):
     assert ended.exit_code == 2 and "cannot be created (File exists); give another folder" in ended.output
 
 
-def test_seconds_are_compared_only_on_the_machine_that_all_runs_recorded(trained, tmp_path, invoke):
-    runs = [shutil.copytree(trained / f"one-seed-{seed}", tmp_path / str(seed)) for seed in (1, 2)]
+def test_seconds_are_compared_only_on_the_machine_that_all_runs_recorded(two_runs, tmp_path, invoke):
+    runs = [shutil.copytree(two_runs / f"one-seed-{seed}", tmp_path / str(seed)) for seed in (1, 2)]
     assert read_machines(runs[0]) == [describe_machine()]
     first = read_curves(runs[0])
     assert find_machine([first, read_curves(runs[1])]) == describe_machine()
@@ -58,9 +58,9 @@ def test_seconds_are_compared_only_on_the_machine_that_all_runs_recorded(trained
     assert list(tmp_path.glob("mixed/*time*"))
 
 
-def test_folders_are_searched_and_seconds_name_their_machine(trained, tmp_path, invoke):
+def test_folders_are_searched_and_seconds_name_their_machine(two_runs, tmp_path, invoke):
     (tmp_path / "runs").mkdir()
-    shutil.copytree(trained / "one-seed-1", tmp_path / "runs/deep/first")
+    shutil.copytree(two_runs / "one-seed-1", tmp_path / "runs/deep/first")
     (tmp_path / "runs/begun").mkdir()
     (tmp_path / "runs/begun/config.yaml").write_text("environment: {id: A}")
     ended = invoke("compare", tmp_path / "runs", "--out", tmp_path, "--machine", "a laptop", "--format", "pdf")
@@ -135,9 +135,9 @@ def test_of_two_runs_with_the_same_seed_the_longer_one_counts(make_curves):
     assert [*group.tell_left_out()] == ["short: same config and seed as long"]
 
 
-def test_the_command_names_the_runs_that_are_left_out(trained, tmp_path, invoke):
+def test_the_command_names_the_runs_that_are_left_out(two_runs, tmp_path, invoke):
     for name in ("first", "again", "other"):
-        shutil.copytree(trained / "one-seed-1", tmp_path / "runs" / name)
+        shutil.copytree(two_runs / "one-seed-1", tmp_path / "runs" / name)
     other = tmp_path / "runs/other/config.yaml"
     other.write_text(other.read_text().replace("sigma: 0.3", "sigma: 0.4"))
     first, again = tmp_path / "runs/first", tmp_path / "runs/again"
@@ -153,8 +153,8 @@ def test_what_changes_no_result_makes_no_group(make_curves):
     assert len(group_runs([first, make_curves([1.0], sigma=0.5)])) == 2
 
 
-def test_groups_are_named_by_their_kinds(trained):
-    run = read_curves(trained / "one-seed-1")
+def test_groups_are_named_by_their_kinds(two_runs):
+    run = read_curves(two_runs / "one-seed-1")
     solver = run.config["solver"] | {"kind": "cma_es", "optimizer": None}
     groups = group_runs([run, dataclasses.replace(run, config=run.config | {"solver": solver})])
     assert [group.label for group in groups] == ["openai_es, adam", "cma_es"]
@@ -209,8 +209,8 @@ def test_names_are_printed_as_they_are(make_curves, capsys):
 
 
 @pytest.mark.parametrize("name", ["generation", "steps", "seconds", "episodes"])
-def test_a_row_with_a_damaged_count_is_left_out(name, trained, tmp_path, invoke):
-    run = shutil.copytree(trained / "one-seed-1", tmp_path / "run")
+def test_a_row_with_a_damaged_count_is_left_out(name, two_runs, tmp_path, invoke):
+    run = shutil.copytree(two_runs / "one-seed-1", tmp_path / "run")
     rows = [line.split(",") for line in (run / "metrics.csv").read_text().splitlines()]
     rows[-1][rows[0].index(name)] = "1#2"
     (run / "metrics.csv").write_text("".join(",".join(row) + "\n" for row in rows))

@@ -108,7 +108,7 @@ def test_what_is_no_run_is_refused(run_folder, tmp_path):
         read_curves(run_folder / "first")
 
 
-def test_the_versions_are_no_part_of_the_config(trained):
-    curves = read_curves(trained / "one-seed-1")
+def test_the_versions_are_no_part_of_the_config(two_runs):
+    curves = read_curves(two_runs / "one-seed-1")
     assert "numpy" in curves.versions and "versions" not in curves.config
     assert curves.title == "CartPole-v1, openai_es, seed 1"

@@ -149,11 +149,11 @@ def wait_for(path):
     return path
 
 
-def test_pictures_are_drawn_when_training_is_over_unless_the_environment_forbids_it(tmp_path, trained):
+def test_pictures_are_drawn_when_training_is_over_unless_the_environment_forbids_it(tmp_path, two_runs):
     train(tmp_path, "--out", "run", "--ranks", "2", pictures="1")
     for name in FILES:
         assert imageio.v3.imread(wait_for(tmp_path / "run" / name)).shape[:2] == (504, 960)
-    assert not list((trained / "one-seed-1").glob("reward_vs_*.png"))  # trained with MPIES_PICTURES=0
+    assert not list((two_runs / "one-seed-1").glob("reward_vs_*.png"))  # trained with MPIES_PICTURES=0
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from mpies.report.records import (
     choose_tolerance,
     curve_of,
     describe_core_hours,
-    describe_result,
     describe_return,
     describe_seeds,
+    format_result,
     is_finished,
     is_reached,
     list_recipes,
@@ -135,10 +135,10 @@ def test_failures_count_among_the_seeds():
     assert not is_reached(record | {"mark": None}) and describe_seeds(record | {"mark": None}) == "3 seeds"
     unfinished = record_of(seed(1, 1.0, "seconds", False), seeds[2])
     assert not is_finished(unfinished) and describe_seeds(unfinished) == "2 cut short"
-    assert describe_result(unfinished) == "not run to the end"
+    assert format_result(unfinished) == "not run to the end"
     reached = record_of(seed(1, 6.0, records.CUT_SHORT))
     assert not is_finished(reached) and describe_seeds(reached) == "1 of 1 reached"
-    assert describe_result(reached) == "6.0 ± 0.2"
+    assert format_result(reached) == "6.0 ± 0.2"
     assert describe_return(record_of(seeds[2])) == "no policy"
 
 

@@ -9,7 +9,8 @@ from PIL import Image, ImageSequence
 from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.core.errors import ConfigError
 from mpies.envs import EnvironmentProblem
-from mpies.report.video import Video, play_policy, recording, show_member, visible_task
+from mpies.report.evaluate import play_policy, show_member, visible_task
+from mpies.report.video import Video
 from mpies.runs import hdf5
 from mpies.runs.files import write_atomically
 from mpies.runs.metrics import read_metrics
@@ -41,14 +42,14 @@ def test_a_video_lasts_as_long_as_the_episode(suffix, run, tmp_path, invoke):
 def test_the_camera_follows_a_robot(tmp_path, monkeypatch):
     """The humanoid stays in the picture, wherever it has walked to."""
     monkeypatch.setenv("MUJOCO_GL", "egl")
-    env, video = gymnasium.make("Humanoid-v5", render_mode="rgb_array").unwrapped, Video(tmp_path / "video.mp4")
+    env = gymnasium.make("Humanoid-v5", render_mode="rgb_array").unwrapped
     env.reset(seed=1)
-    video.add_frame(env)
+    with Video(tmp_path / "video.mp4") as video:
+        video.add_frame(env)
     shown = []
     for metres in (0, 8):
         env.set_state(env.init_qpos + metres * np.eye(env.model.nq)[0], env.init_qvel)
         shown.append(env.render())
-    video.close(is_complete=False)
     env.close()
     brown = [(frame[..., 0].astype(int) - frame[..., 2] > 40) for frame in shown]  # the humanoid
     assert brown[0].sum() > 500 and brown[1].sum() == pytest.approx(brown[0].sum(), rel=0.1)
@@ -142,7 +143,7 @@ class Screen:
 
 
 def test_a_video_that_was_cut_off_leaves_no_file(tmp_path):
-    with pytest.raises(KeyboardInterrupt), recording(tmp_path / "video.mp4") as video:
+    with pytest.raises(KeyboardInterrupt), Video(tmp_path / "video.mp4") as video:
         video.add_frame(Screen(np.zeros((16, 16, 3), np.uint8)))
         raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())
@@ -151,14 +152,14 @@ def test_a_video_that_was_cut_off_leaves_no_file(tmp_path):
 @pytest.mark.parametrize(("suffix", "rendered"), [("mp4", 60), ("gif", 24)])
 def test_only_the_frames_of_the_video_are_rendered(suffix, rendered, tmp_path):
     screen = Screen(np.zeros((16, 16, 3), np.uint8), frames_per_second=120)
-    with recording(tmp_path / f"video.{suffix}") as video:
+    with Video(tmp_path / f"video.{suffix}") as video:
         for _ in range(120):
             video.add_frame(screen)
     assert screen.rendered == rendered
 
 
 def test_odd_sizes_are_cut_to_even_ones(tmp_path):
-    with recording(tmp_path / "video.mp4") as video:
+    with Video(tmp_path / "video.mp4") as video:
         video.add_frame(Screen(np.zeros((33, 65, 3), np.uint8)))
     assert imageio.v3.imread(tmp_path / "video.mp4").shape[1:3] == (32, 64)
 
@@ -215,11 +216,6 @@ def test_a_video_without_a_folder_is_refused_before_an_episode_begins(tmp_path, 
     line = f"mpies: {video}: cannot be written (No such file or directory); {CURE}\n"
     assert (ended.exit_code, ended.stderr) == (2, line)
     assert invoke("play", tmp_path / "policy.h5", "--video", tmp_path / "video.gif").exit_code == 0
-
-
-def test_no_video_is_made_without_a_path():
-    with recording(None) as video:
-        assert video is None
 
 
 def test_a_member_whose_episodes_fail_has_no_video_and_this_is_said(tmp_path, invoke):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mpies.core.errors import RunError
-from mpies.report.video import show_member
+from mpies.report.evaluate import show_member
 from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import first_checkpoint, list_checkpoints
 from mpies.runs.metrics import read_digests

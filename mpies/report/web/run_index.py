@@ -19,7 +19,7 @@ from mpies.core.errors import RunError
 from mpies.core.paths import absolute
 from mpies.report.curves import NEEDED, Curves, clean_columns, has_sections
 from mpies.report.run_groups import label_settings, look_up, read_settings
-from mpies.report.stills import VIDEOS
+from mpies.report.video import VIDEOS
 from mpies.report.web.overlay import overlay, round_numbers
 from mpies.report.web.sweep_table import read_free_keys
 from mpies.runs.ledger import read_newest
