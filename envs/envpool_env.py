@@ -19,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.core.errors import EnvironmentProblem
+from mpies.core.text import message_of
 from mpies.envs.base import SEED_BITS, Calls, EpisodeBatch, VectorEnv
 from mpies.envs.envpool_models import plain_models
 from mpies.envs.envpool_reuse import PoolStore, SeededPool
-from mpies.envs.messages import one_line, suggest_ids
+from mpies.envs.messages import suggest_ids
 from mpies.envs.spaces import interface_of, named_parts
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class EnvPoolEnv(VectorEnv):
                 if self._models is not None:  # a temporary folder, or files in it, may be removed
                     self._models = None
                     return self._make_pool(seeds)
-                reason = one_line(error)
+                reason = message_of(error)
                 if "incompatible constructor arguments" in reason:  # and hundreds of characters of types
                     reason = "a number is too large for it, or a value of another type than it expects"
                 given = {name: value for name, value in self._arguments.items() if name not in _FIXED_ARGUMENTS}

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from mpies.core.errors import EnvironmentProblem
 from mpies.core.interrupt import is_interrupt
-from mpies.envs.messages import check_signature, describe_error, describe_value
+from mpies.core.text import describe_error, describe_value
+from mpies.envs.messages import check_signature
 
 ATTEMPTS = 5  # a function is refused when all of these calls fail
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpies.core.errors import EnvironmentProblem
+from mpies.core.text import message_of
 from mpies.envs import envpool_env
-from mpies.envs.messages import explain_build_errors, missing_package, one_line, suggest_ids, suggest_pybullet
+from mpies.envs.messages import explain_build_errors, missing_package, suggest_ids, suggest_pybullet
 
 if TYPE_CHECKING:
     import gymnasium
@@ -63,7 +64,7 @@ def make(environment_id: str, max_steps: int | None = None, **kwargs: Any) -> gy
             if not envpool_env.is_installed():
                 hint += '; EnvPool, which has more environments, is not installed: pip install "mpies[envpool]"'
             raise EnvironmentProblem(
-                f"environment.id {environment_id!r} is not known to gymnasium ({one_line(error)}){hint}"
+                f"environment.id {environment_id!r} is not known to gymnasium ({message_of(error)}){hint}"
             ) from error
 
 

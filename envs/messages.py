@@ -8,10 +8,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
 from mpies.core.errors import EnvironmentProblem
 from mpies.core.interrupt import is_interrupt
+from mpies.core.text import describe_error, message_of
 
 # What Python and compiled constructors say of arguments that they do not take.
 _ARGUMENTS = re.compile("unexpected (keyword )?argument|positional argument|takes no (keyword )?arguments")
@@ -25,41 +24,6 @@ _EXTRAS = {
     "ale_py": "atari",
     "cv2": "atari",
 }
-
-LONGEST = 500  # characters of a message
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an exception on one line: without control characters, and cut where it is very long."""
-    try:
-        words = " ".join(str(error).split())
-    except BaseException as failure:  # __str__ is the user's code, too
-        if is_interrupt(failure):
-            raise
-        return "(its message cannot be shown)"
-    text = words[:LONGEST] + (" ..." if len(words) > LONGEST else "")
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-
-
-def describe_error(error: BaseException) -> str:
-    """What a user's code raised, on one line: its type and its message."""
-    text = one_line(error)
-    if isinstance(error, EnvironmentProblem):
-        return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def describe_value(value: Any) -> str:
-    """A value as a message shows it, with its type or shape."""
-    if value is None or isinstance(value, (bool, int, float, np.generic)):
-        return str(value)
-    if isinstance(value, np.ndarray):
-        return f"an array of shape {value.shape}"
-    if isinstance(value, (tuple, list)):
-        return f"a {type(value).__name__} of {len(value)}"
-    if isinstance(value, str):
-        return f"the text {value[:40]!r}"
-    return f"a {type(value).__name__}"
 
 
 def check_signature(function: Callable[..., Any], wanted: str, *args: Any, **kwargs: Any) -> None:
@@ -93,7 +57,7 @@ def suggest_pybullet(environment_id: str) -> str:
 
 def missing_package(environment_id: str, error: Exception) -> EnvironmentProblem:
     """The EnvironmentProblem for an import that failed.  error: names the package."""
-    text = one_line(error)
+    text = message_of(error)
     extra = next((extra for package, extra in _EXTRAS.items() if package.lower() in text.lower()), None)
     cure = f'pip install "mpies[{extra}]"' if extra else "install the package it names"
     return EnvironmentProblem(f"{environment_id} needs a package that is not installed ({text}); {cure}")
@@ -101,7 +65,7 @@ def missing_package(environment_id: str, error: Exception) -> EnvironmentProblem
 
 def is_about_arguments(error: BaseException) -> bool:
     """Whether an exception of a constructor says that it does not take what it was given."""
-    return isinstance(error, TypeError) and bool(_ARGUMENTS.search(one_line(error)))
+    return isinstance(error, TypeError) and bool(_ARGUMENTS.search(message_of(error)))
 
 
 @contextlib.contextmanager
@@ -120,7 +84,7 @@ def explain_build_errors(environment_id: str, hint: str = "") -> Iterator[None]:
         if is_interrupt(error):
             raise
         if is_about_arguments(error):
-            text = one_line(error)
+            text = message_of(error)
             cure = hint if "missing" in text else ""
             raise EnvironmentProblem(f"{environment_id} does not accept these kwargs: {text}{cure}") from error
         raise EnvironmentProblem(f"{environment_id} cannot be built: {describe_error(error)}") from error

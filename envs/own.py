@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from mpies.core.errors import EnvironmentProblem
 from mpies.core.interrupt import is_interrupt
-from mpies.envs.messages import describe_error, explain_build_errors
+from mpies.core.text import describe_error
+from mpies.envs.messages import explain_build_errors
 
 if TYPE_CHECKING:
     import gymnasium

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.core.errors import EnvironmentProblem
+from mpies.core.text import describe_value
 from mpies.envs.base import Action, Binary, Composite, Continuous, Discrete, Interface
-from mpies.envs.messages import describe_value
 
 if TYPE_CHECKING:
     import gymnasium

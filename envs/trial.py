@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.core.errors import EnvironmentProblem
+from mpies.core.text import describe_value
 from mpies.envs.base import Interface
-from mpies.envs.messages import check_signature, describe_value
+from mpies.envs.messages import check_signature
 from mpies.envs.probe import SEED, ProbePolicy
 from mpies.envs.spaces import flatten_observation, make_action, named_parts
 

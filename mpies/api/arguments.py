@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from mpies.core.errors import ConfigError, UserError
-from mpies.envs.messages import describe_value
+from mpies.core.text import describe_value
 
 
 def read_whole_number(name: str, value: object, least: int, kind: type[UserError] = ConfigError) -> int:

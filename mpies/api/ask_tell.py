@@ -14,7 +14,8 @@ from mpies.api.arguments import read_path, read_whole_number
 from mpies.api.domain import Bounds, Domain, Vector
 from mpies.config.loading import as_plain, find_solver_class, validate_config
 from mpies.core.errors import ConfigError, RunError, UserError, explain_os_error
-from mpies.envs.messages import describe_value
+from mpies.core.options import WholeNumber
+from mpies.core.text import describe_value
 from mpies.runs import hdf5
 from mpies.runs.files import write_atomically
 from mpies.runs.own_files import refuse_run_file
@@ -22,7 +23,6 @@ from mpies.runs.policy_file import select
 from mpies.solvers.adapters.own import OwnSolver
 from mpies.solvers.base import Solver
 from mpies.solvers.loop import SolverLoop
-from mpies.solvers.options import WholeNumber
 from mpies.solvers.registry import SOLVERS, SolverClass
 from mpies.solvers.sampling.noise import FloatArray, build_table
 from mpies.training.memory import SOLVER, require_memory

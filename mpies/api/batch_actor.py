@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.core.errors import ConfigError, UserError
-from mpies.envs.messages import describe_value
+from mpies.core.text import describe_value
 from mpies.envs.spaces import action_maker, named_parts, observation_writer
 from mpies.policies import PolicyProblem, aligned_stack, make_policy
 from mpies.policies.convolutional import ConvolutionalOptions

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.core.errors import UserError
-from mpies.envs.messages import describe_value
+from mpies.core.text import describe_value
 
 Vector = npt.NDArray[np.float64]
 Bounds = tuple[npt.ArrayLike | None, npt.ArrayLike | None] | Sequence[npt.ArrayLike | None]

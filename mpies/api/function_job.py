@@ -27,8 +27,7 @@ from mpies.api.arguments import read_whole_number
 from mpies.api.function_ranks import Evaluated, Function, FunctionRanks
 from mpies.comm import connect, is_launched, mpiexec
 from mpies.core.errors import ConfigError, UserError
-from mpies.core.text import counted
-from mpies.envs.messages import describe_error
+from mpies.core.text import counted, describe_error
 from mpies.solvers.sampling.noise import FloatArray
 from mpies.training.failures import FailureGroup
 

@@ -20,9 +20,8 @@ from mpies.api.function_ranks import Evaluated, Function, FunctionRanks
 from mpies.comm import Communicator, connect
 from mpies.comm.together import CollectiveError, do_together
 from mpies.core.errors import FAILED, ConfigError, UserError, error_of_kind
-from mpies.core.text import escape
+from mpies.core.text import describe_error, describe_value, escape
 from mpies.core.threads import warn_of_threads
-from mpies.envs.messages import describe_error, describe_value
 from mpies.solvers.sampling.noise import FloatArray
 
 Row = dict[str, float | int]

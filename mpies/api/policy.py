@@ -13,7 +13,7 @@ from mpies.config.loading import resolved, validate_config
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError, RunError, UserError
 from mpies.core.paths import absolute
-from mpies.envs.messages import describe_value
+from mpies.core.text import describe_value
 from mpies.policies.export import ENDINGS, export_policy
 from mpies.report.evaluate import play_held_out
 from mpies.runs.files import write_atomically

@@ -208,10 +208,10 @@ def echo(text: object) -> None:
 
 def end_with_error(message: str, code: int) -> NoReturn:
     """End the process with this exit code and a line on standard error."""
-    from mpies.core.text import printable
+    from mpies.core.text import one_line
 
     with contextlib.suppress(OSError):  # standard error may be full or closed
-        click.echo(f"mpies: {printable(message)}", err=True)
+        click.echo(f"mpies: {one_line(message)}", err=True)
     sys.exit(code)
 
 

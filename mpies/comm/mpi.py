@@ -23,7 +23,7 @@ from mpies.comm.mpiexec import COMPONENTS
 from mpies.comm.processes import process_start
 from mpies.comm.work_counter import SLOTS, NodeCounters, WorkCounter, open_node_file
 from mpies.core.errors import FAILED, ConfigError, NotEnoughSharedMemory
-from mpies.core.text import printable
+from mpies.core.text import one_line
 
 FALSE_ALARMS_WITHIN = 60  # seconds; three false alarms within them end the job
 
@@ -63,7 +63,7 @@ class MPICommunicator(Communicator):
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
             raise ConfigError(
-                f"mpi4py finds no MPI library ({printable(str(error))}); load the MPI of the mpirun in use, or: "
+                f"mpi4py finds no MPI library ({one_line(error)}); load the MPI of the mpirun in use, or: "
                 'pip install "mpies[mpi]"'
             ) from None
 

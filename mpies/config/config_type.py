@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mpies.core.errors import ConfigError
-from mpies.solvers.options import Options
+from mpies.core.options import Options
 
 
 class ConfigType(type(Options)):  # type: ignore[misc]  # the metaclass of pydantic's models

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from mpies.solvers.options import Options
+from mpies.core.options import Options
 
 
 def kinds_of(field: FieldInfo) -> dict[str | None, type[Options]]:

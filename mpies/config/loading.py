@@ -16,13 +16,14 @@ from pydantic import Field, ValidationError, create_model
 
 from mpies.config.config_type import ConfigType
 from mpies.config.kinds import kinds_of
-from mpies.config.messages import explain, one_line, quoted
+from mpies.config.messages import explain, quoted
 from mpies.config.recipes import find_config, is_environment_id
 from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, any_solver
 from mpies.core.errors import ConfigError
+from mpies.core.options import Options
 from mpies.core.paths import absolute, start_folder
+from mpies.core.text import one_line
 from mpies.envs.own import importing_from, list_definitions
-from mpies.solvers.options import Options
 from mpies.solvers.registry import SolverClass, find_solver
 
 Values = dict[str, Any]  # a section as plain values: numbers, texts, flags, lists and sections

@@ -12,7 +12,8 @@ from pydantic_core import ErrorDetails
 
 from mpies.config.kinds import kinds_of, list_choices
 from mpies.config.schema import Config, walk_sections
-from mpies.solvers.options import Options
+from mpies.core.options import Options
+from mpies.core.text import one_line
 
 # What a key must be, for the types of pydantic's errors.  Curly braces stand for values of the error's context.
 _EXPECTED = {
@@ -215,8 +216,3 @@ def _as_yaml(value: Any) -> str:
         return one_line(yaml.safe_dump(value, default_flow_style=True, width=1000))
     except (yaml.YAMLError, RecursionError):
         return repr(value)
-
-
-def one_line(value: object) -> str:
-    """A value's text on one line."""
-    return " ".join(str(value).split())

@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 
 from mpies.config.kinds import kinds_of, list_choices
 from mpies.config.schema import Config, walk_sections
-from mpies.solvers.options import Options
+from mpies.core.options import Options
 
 
 def describe_keys() -> str:

@@ -8,25 +8,25 @@ from pydantic import Field, model_validator
 
 from mpies.config.config_type import ConfigType
 from mpies.config.kinds import kinds_of, with_kinds
-from mpies.envs import FUNCTIONS
-from mpies.envs.own import is_own
-from mpies.policies import MLPOptions, any_policy
-from mpies.policies.base import PolicyOptions
-from mpies.solvers import SOLVERS
-from mpies.solvers.base import Solver
-from mpies.solvers.options import (
+from mpies.core.options import (
     Arguments,
     Count,
     Flag,
     Fraction,
     NonNegative,
     Options,
-    Population,
     Positive,
     Real,
     Text,
     WholeNumber,
 )
+from mpies.envs import FUNCTIONS
+from mpies.envs.own import is_own
+from mpies.policies import MLPOptions, any_policy
+from mpies.policies.base import PolicyOptions
+from mpies.solvers import SOLVERS
+from mpies.solvers.base import Solver
+from mpies.solvers.options import Population
 
 # Arguments that mpies itself passes to the constructors of gymnasium and EnvPool.
 _NOT_KWARGS = {

@@ -1,6 +1,12 @@
-"""Words of messages: one line, printable, with counts."""
+"""Words of messages: one line, printable, with counts, and what a value or an error of a user's is."""
 
 from collections.abc import Sequence
+from typing import Any
+
+from mpies.core.errors import UserError
+from mpies.core.interrupt import is_interrupt
+
+LONGEST = 500  # characters of a message of a user's exception
 
 
 def escape(text: str) -> str:
@@ -8,9 +14,9 @@ def escape(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
 
 
-def printable(text: str) -> str:
-    """The text on one line, with escapes for control characters."""
-    return escape(" ".join(text.split()))
+def one_line(value: object) -> str:
+    """The text of a value or an exception on one line, with escapes for control characters."""
+    return escape(" ".join(str(value).split()))
 
 
 def counted(number: int, noun: str) -> str:
@@ -21,3 +27,37 @@ def counted(number: int, noun: str) -> str:
 def name_few(names: Sequence[str]) -> str:
     """The first three names, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def describe_value(value: Any) -> str:
+    """What a value is, in a few words: a number, or its type or shape."""
+    import numpy as np  # here, since the command line limits threads before NumPy is imported
+
+    if value is None or isinstance(value, (bool, int, float, np.generic)):
+        return str(value)
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape} of {value.dtype}"
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, str):
+        return f"the text {value[:40]!r}"
+    return f"a {type(value).__name__}"
+
+
+def message_of(error: BaseException) -> str:
+    """The message of an exception that a user's code raised, on one line; cut where it is very long."""
+    try:
+        text = one_line(error)
+    except BaseException as failure:  # __str__ is the user's code, too
+        if is_interrupt(failure):
+            raise
+        return "(its message cannot be shown)"
+    return text[:LONGEST] + (" ..." if len(text) > LONGEST else "")
+
+
+def describe_error(error: BaseException) -> str:
+    """What a user's code raised, on one line: its type and its message; of a UserError, the message alone."""
+    text = message_of(error)
+    if isinstance(error, UserError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -16,7 +16,7 @@ from mpies.comm.together import CollectiveError
 from mpies.config.loading import load_config
 from mpies.core.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR, ConfigError, RunLocked, UserError
 from mpies.core.interrupt import is_interrupt
-from mpies.core.text import printable
+from mpies.core.text import one_line
 from mpies.report.progress import make_progress
 from mpies.runs.files import default_out
 from mpies.training.control import Signals
@@ -85,7 +85,7 @@ def run_on_this_rank(work: Callable[[Communicator], int]) -> int:
         comm = connect()
     except ConfigError as error:  # no rank knows of the others; the first one speaks
         if all(os.environ.get(name, "0") == "0" for name in RANKS):
-            print_error(printable(str(error)), error)
+            print_error(one_line(error), error)
         else:
             time.sleep(ROOT_FIRST)  # mpirun ends all ranks as soon as one ends, the first one too
         return USER_ERROR
@@ -97,17 +97,17 @@ def run_on_this_rank(work: Callable[[Communicator], int]) -> int:
         return work(comm)
     except CollectiveError as error:
         if comm.is_root:
-            print_error(printable(str(error)), error.mistake)
+            print_error(one_line(error), error.mistake)
         return comm.finalize(USER_ERROR)
     except RunLocked as error:
-        print_error(printable(f"{error}; this job ends"), error)
+        print_error(one_line(f"{error}; this job ends"), error)
     except UserError as error:
         if not comm.is_root:
             time.sleep(ROOT_FIRST)
-        print_error(printable(str(error)), error)
+        print_error(one_line(error), error)
         code = USER_ERROR
     except MemoryError as error:
-        print_error(f"rank {comm.rank} on {socket.gethostname()}: there is not enough memory ({printable(str(error))})")
+        print_error(f"rank {comm.rank} on {socket.gethostname()}: there is not enough memory ({one_line(error)})")
     except BaseException as error:
         if comm.size == 1 and is_interrupt(error):
             raise

@@ -20,11 +20,11 @@ from mpies.config.loading import load_config, read_yaml
 from mpies.config.messages import explain
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError
+from mpies.core.options import Count, Flag, NonNegative, Options, Positive, Text, WholeNumber
 from mpies.core.paths import absolute
 from mpies.launch.schedule import Schedule, completion_times
 from mpies.report.figures import plain_text
 from mpies.rollouts.batch import rollout_record
-from mpies.solvers.options import Count, Flag, NonNegative, Options, Positive, Text, WholeNumber
 from mpies.solvers.sampling.noise import LINE
 from mpies.training.task import Task
 

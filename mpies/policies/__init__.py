@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Union
 import numpy.typing as npt
 from pydantic import Field
 
+from mpies.core.options import Options
 from mpies.envs.base import Interface
 from mpies.policies.base import Actor, Policy, PolicyProblem, aligned_stack
 from mpies.policies.convolutional import Convolutional
@@ -13,7 +14,6 @@ from mpies.policies.from_torch import Torch
 from mpies.policies.mlp import ACTIVATIONS, MLP, MLPOptions
 from mpies.policies.options import PolicyOptions
 from mpies.policies.recurrent import GRU, LSTM, Elman
-from mpies.solvers.options import Options
 
 __all__ = [
     "ACTIVATIONS",

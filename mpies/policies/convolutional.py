@@ -15,11 +15,11 @@ import numpy.typing as npt
 from pydantic import Field
 
 from mpies import kernels
+from mpies.core.options import Count, Flag
 from mpies.policies.base import Block, Policy, PolicyProblem
 from mpies.policies.exported import ACTIVATIONS, ImageNetwork, dense
 from mpies.policies.network import Network
 from mpies.policies.options import Activation, PolicyOptions
-from mpies.solvers.options import Count, Flag
 
 _FRAMES = 16  # reference images that are computed at a time
 _EPSILON = np.float32(1e-5)  # added to variances

@@ -13,12 +13,12 @@ import numpy.typing as npt
 from pydantic import Field
 
 from mpies.core.interrupt import is_interrupt
+from mpies.core.options import Arguments, Text
 from mpies.core.paths import start_folder
-from mpies.envs.messages import describe_error
+from mpies.core.text import describe_error
 from mpies.policies.base import Block, Policy, PolicyProblem
 from mpies.policies.network import Network
 from mpies.policies.options import PolicyOptions
-from mpies.solvers.options import Arguments, Text
 
 if TYPE_CHECKING:
     import torch

@@ -9,11 +9,11 @@ import numpy.typing as npt
 from pydantic import Field
 
 from mpies import kernels
+from mpies.core.options import Count, Flag
 from mpies.policies.base import Block, Policy
 from mpies.policies.exported import ACTIVATIONS, PerceptronNetwork
 from mpies.policies.network import Network
 from mpies.policies.options import Activation, PolicyOptions
-from mpies.solvers.options import Count, Flag
 
 
 class MLPOptions(PolicyOptions):

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, field_validator
 
-from mpies.solvers.options import Flag, Fraction, NonNegative, Options, Positive, Text
+from mpies.core.options import Flag, Fraction, NonNegative, Options, Positive, Text
 
 MOST_BINS = 1_000_000
 

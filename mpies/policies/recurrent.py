@@ -12,11 +12,11 @@ import numpy.typing as npt
 from pydantic import Field
 
 from mpies import kernels
+from mpies.core.options import Count
 from mpies.policies.base import Block, Policy
 from mpies.policies.exported import ElmanNetwork, GRUNetwork, LSTMNetwork, RecurrentNetwork
 from mpies.policies.network import Network
 from mpies.policies.options import PolicyOptions
-from mpies.solvers.options import Count
 
 Array = npt.NDArray[np.float32]
 

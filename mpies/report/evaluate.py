@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError
-from mpies.core.text import counted
+from mpies.core.text import counted, message_of
 from mpies.envs import EnvironmentProblem
 from mpies.envs.base import VectorEnv
 from mpies.envs.gymnasium_registry import name_in_gymnasium
-from mpies.envs.messages import is_about_arguments, one_line
+from mpies.envs.messages import is_about_arguments
 from mpies.report.video import RENDERING, Video, recording
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import play_alone
@@ -178,7 +178,7 @@ def visible_task(config: Config, video: Video | None, constants: Arrays | None =
     except EnvironmentProblem as error:
         if error.__cause__ is None or not is_about_arguments(error.__cause__):
             raise
-        reason = one_line(error.__cause__)  # training builds it without render_mode
+        reason = message_of(error.__cause__)  # training builds it without render_mode
         raise EnvironmentProblem(f"{section.id} cannot be shown: {reason}; {RENDERING}") from error
     env = task.env
     assert isinstance(env, VectorEnv)  # functions were refused above

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.core.interrupt import is_interrupt
+from mpies.core.text import describe_error
 from mpies.envs.functions import FunctionEnv
-from mpies.envs.messages import describe_error
 from mpies.rollouts.queue import ALONE, PlayingRanks, RolloutQueue
 
 

@@ -21,7 +21,7 @@ from mpies.config.loading import as_yaml, differences, read_yaml
 from mpies.config.schema import Config, is_free
 from mpies.core.errors import ConfigError, RunLocked
 from mpies.core.paths import absolute
-from mpies.core.text import escape, printable
+from mpies.core.text import escape, one_line
 from mpies.runs.files import explain_refusal, write_atomically
 from mpies.runs.lock import LOCK_FILE, STALE, Lock, guarded
 from mpies.runs.reader import RunView
@@ -291,7 +291,7 @@ class SweepFolder:
 
     def record_failure(self, trial: Trial, reason: str, details: str = "") -> None:
         """Write down why a trial has failed; nobody tries it again.  details: lines that tell more."""
-        write_atomically(self._failure_file(trial), f"{printable(reason)}\n{escape(details)}".encode())
+        write_atomically(self._failure_file(trial), f"{one_line(reason)}\n{escape(details)}".encode())
 
     def forget_failures(self) -> None:
         """Have the trials that have failed tried again."""

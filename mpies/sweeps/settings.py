@@ -14,8 +14,8 @@ from pydantic import TypeAdapter
 from mpies.config.loading import Values, parse_value
 from mpies.config.messages import quoted
 from mpies.core.errors import ConfigError
+from mpies.core.options import Integer, Real
 from mpies.core.streams import SETTINGS, stream
-from mpies.solvers.options import Integer, Real
 
 DISTRIBUTIONS = ("log_uniform", "uniform", "integer", "choice")
 DIGITS = 4  # of numbers that are drawn: names of trials stay short, and a config says exactly what was trained

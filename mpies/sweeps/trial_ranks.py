@@ -16,7 +16,7 @@ from mpies.comm import Communicator, RankLost
 from mpies.comm.guarded import Guarded, PeerFailed
 from mpies.comm.together import CollectiveError
 from mpies.core.errors import RunLocked, UserError
-from mpies.core.text import printable
+from mpies.core.text import one_line
 from mpies.runs.files import FULL
 from mpies.runs.lock import Lock
 from mpies.runs.metrics import Row
@@ -230,5 +230,5 @@ def describe_failure(error: Exception, rank: int) -> str:
         log.warning("%s", error)
     if isinstance(error, RunLocked | RankLost | PeerFailed):
         return ""
-    reason = printable(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
+    reason = one_line(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
     return f"{reason}\nrank {rank} of the group on {socket.gethostname()}\n{traceback.format_exc()}"

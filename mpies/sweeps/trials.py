@@ -14,9 +14,9 @@ from mpies.config.messages import explain, quoted
 from mpies.config.recipes import find_config
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError, UserError
+from mpies.core.options import Count, Integer, Options, WholeNumber
 from mpies.core.text import name_few
 from mpies.report.run_groups import shorten_keys
-from mpies.solvers.options import Count, Integer, Options, WholeNumber
 from mpies.sweeps.settings import Settings, as_overrides, as_text, list_settings, read_override, read_seeds
 
 LONGEST = 100  # letters of what a name says of the settings

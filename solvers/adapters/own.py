@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.core.errors import SolverProblem
-from mpies.solvers.adapters.problem import RAISED, count_bad, describe, explain_raised, is_count, kind_of
+from mpies.core.text import describe_value
+from mpies.solvers.adapters.problem import RAISED, count_bad, explain_raised, is_count, kind_of
 from mpies.solvers.adapters.state_check import ONLY_RANK_0, StateCheck, explain_weights
 from mpies.solvers.base import Gaussian, Proposal, Results, Solver
 from mpies.solvers.external import ExternalSolver
@@ -47,16 +48,16 @@ class OwnSolver(Solver[Any, Any]):
         with self.__explaining("payload_size and wants_behaviour"):
             payload_size, wants_behaviour = self.payload_size, self.wants_behaviour
         if not is_count(payload_size):
-            raise self.__problem(f"payload_size must be a whole number, but is {describe(payload_size)}")
+            raise self.__problem(f"payload_size must be a whole number, but is {describe_value(payload_size)}")
         if not isinstance(wants_behaviour, bool):
-            raise self.__problem(f"wants_behaviour must be True or False, but is {describe(wants_behaviour)}")
+            raise self.__problem(f"wants_behaviour must be True or False, but is {describe_value(wants_behaviour)}")
 
     @property
     def rows(self) -> int:
         with self.__explaining("rows"):
             rows = super().rows
         if not is_count(rows):
-            raise self.__problem(f"rows must be a whole number, but is {describe(rows)}")
+            raise self.__problem(f"rows must be a whole number, but is {describe_value(rows)}")
         return rows
 
     def population_indices(self, generation: int, batch: int) -> npt.NDArray[np.int64]:
@@ -65,7 +66,7 @@ class OwnSolver(Solver[Any, Any]):
         count, end = self.options.noise_rows(self.dimension), len(self.table) - self.directions.length
         wanted = f"population_indices must return {count} whole numbers, int64 of shape ({count},)"
         if not isinstance(indices, np.ndarray) or indices.shape != (count,) or indices.dtype != np.int64:
-            raise self.__problem(f"{wanted}, but returned {describe(indices)}")
+            raise self.__problem(f"{wanted}, but returned {describe_value(indices)}")
         if count and not 0 <= indices.min() <= indices.max() <= end:
             raise self.__problem(f"{wanted}, from 0 to {end}, but one is {indices[(indices < 0) | (indices > end)][0]}")
         return indices
@@ -76,7 +77,7 @@ class OwnSolver(Solver[Any, Any]):
         is_array = isinstance(moments, np.ndarray) and moments.ndim == 2 and moments.dtype == self.dtype
         if not is_array or moments.shape[1] != stop - start:
             wanted = f"moments must return {np.dtype(self.dtype).name} of shape (orders, {stop - start})"
-            raise self.__problem(f"{wanted}, a column for each coordinate, but returned {describe(moments)}")
+            raise self.__problem(f"{wanted}, a column for each coordinate, but returned {describe_value(moments)}")
         return moments
 
     def start(self, mean: npt.ArrayLike) -> None:
@@ -159,7 +160,9 @@ class OwnSolver(Solver[Any, Any]):
                 hint = "; the class has no compute_weights, so the moments that update gets are empty"
             raise self.__problem(explain_raised("update", error, self.own_file) + hint) from error
         if returned is not None:
-            raise self.__problem(f"update must change self.mean and return None, but returned {describe(returned)}")
+            raise self.__problem(
+                f"update must change self.mean and return None, but returned {describe_value(returned)}"
+            )
         self.__check_state("update")
 
     def state(self) -> dict[str, Any]:
@@ -167,10 +170,10 @@ class OwnSolver(Solver[Any, Any]):
             state: Any = super().state()
         wanted = "state must return a dict of names to numbers and arrays of numbers"
         if not isinstance(state, dict):
-            raise self.__problem(f"{wanted}, but returned {describe(state)}")
+            raise self.__problem(f"{wanted}, but returned {describe_value(state)}")
         for name, value in state.items():
             if kind_of(value) not in "biuf":
-                raise self.__problem(f"{wanted}, but {name} is {describe(value)}")
+                raise self.__problem(f"{wanted}, but {name} is {describe_value(value)}")
         return state
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -190,12 +193,12 @@ class OwnSolver(Solver[Any, Any]):
             numbers = super().report()
         wanted = "report must return a dict of names to numbers"
         if not isinstance(numbers, dict):
-            raise self.__problem(f"{wanted}, but returned {describe(numbers)}")
+            raise self.__problem(f"{wanted}, but returned {describe_value(numbers)}")
         for name, value in numbers.items():
             if not isinstance(name, str) or not name.isprintable() or not name or set(name) & set(',"'):
                 raise self.__problem(f"{wanted}, but {name!r} cannot be the name of a column")
             if not isinstance(value, int | float | np.integer | np.floating):
-                raise self.__problem(f"{wanted}, but {name} is {describe(value)}")
+                raise self.__problem(f"{wanted}, but {name} is {describe_value(value)}")
         return numbers
 
     # -- checks ------------------------------------------------------------------------------------------------------
@@ -239,9 +242,9 @@ class OwnSolver(Solver[Any, Any]):
     def __check_payload(self, payload: Any) -> None:
         wanted = f"write and sample must return {self.payload_size} numbers (payload_size in the class), but returned"
         if not isinstance(payload, tuple | list | np.ndarray) or len(payload) != self.payload_size:
-            raise self.__problem(f"{wanted} {describe(payload)}")
+            raise self.__problem(f"{wanted} {describe_value(payload)}")
         if wrong := [number for number in payload if kind_of(number) not in "biuf" or np.ndim(number)]:
-            raise self.__problem(f"{wanted} {describe(wrong[0])} among them")
+            raise self.__problem(f"{wanted} {describe_value(wrong[0])} among them")
 
     def __check_proposal(self, proposal: Any) -> None:
         expected, wanted = type(self).Proposal, f"propose must return a {type(self).Proposal.__name__}"
@@ -249,7 +252,7 @@ class OwnSolver(Solver[Any, Any]):
             hint = ""
             if isinstance(proposal, Proposal):
                 hint = f"; or write Proposal = {type(proposal).__name__} into the class"
-            raise self.__problem(f"{wanted}, but returned {describe(proposal)}{hint}")
+            raise self.__problem(f"{wanted}, but returned {describe_value(proposal)}{hint}")
         self.__check_vector("propose must return a mean", proposal.mean, (self.dimension,))
         if isinstance(proposal, Gaussian):
             is_one = self.directions.has_products and type(self).sample is Solver.sample
@@ -262,7 +265,7 @@ class OwnSolver(Solver[Any, Any]):
                 if value is not None:
                     self.__check_rows(value)
             elif not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in "biuf":
-                raise self.__problem(f"{wanted} of vectors of numbers, but its {entry.name} is {describe(value)}")
+                raise self.__problem(f"{wanted} of vectors of numbers, but its {entry.name} is {describe_value(value)}")
             elif not value.dtype.isnative:  # a broadcast sends the bytes as they are
                 raise self.__problem(
                     f"{wanted} of vectors in the byte order of this machine, but its {entry.name} has the other one; "
@@ -293,7 +296,7 @@ class OwnSolver(Solver[Any, Any]):
         count = f"{self.rows}" if is_exact else f"at most {self.rows} (rows in the class)"
         wanted = f"propose must return {count} rows of {self.dimension} numbers"
         if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.shape[1] != self.dimension:
-            raise self.__problem(f"{wanted}, but returned {describe(rows)}")
+            raise self.__problem(f"{wanted}, but returned {describe_value(rows)}")
         if len(rows) > self.rows or (is_exact and len(rows) < self.rows):
             raise self.__problem(f"{wanted}, but returned {len(rows)}")
         if not np.isfinite(rows).all():
@@ -302,7 +305,8 @@ class OwnSolver(Solver[Any, Any]):
     def __check_weights(self, weights: Any, members: int) -> None:
         if not isinstance(weights, Weights):
             raise self.__problem(
-                "compute_weights must return a Weights of mpies.solvers.moments, but returned " + describe(weights)
+                "compute_weights must return a Weights of mpies.solvers.moments, but returned "
+                + describe_value(weights)
             )
         batch = self.options.members(self.dimension)
         rows = self.options.noise_rows(self.dimension) * (members // batch)
@@ -311,7 +315,7 @@ class OwnSolver(Solver[Any, Any]):
             wanted += f" of {members} members, as {np.dtype(self.dtype).name}"
             is_array = isinstance(part, np.ndarray) and part.ndim == 2 and part.dtype == self.dtype
             if not is_array or part.shape[1] not in (rows, 0) or part.shape[1] != weights.linear.shape[1]:
-                raise self.__problem(f"{wanted}, but they are {describe(part)}")
+                raise self.__problem(f"{wanted}, but they are {describe_value(part)}")
             if not np.isfinite(part).all():
                 raise self.__problem(f"{wanted}, but {count_bad(part)} are NaN or infinite")
         if self.directions.has_products and len(weights.square):
@@ -330,7 +334,7 @@ class OwnSolver(Solver[Any, Any]):
             if not hasattr(value, "state") and kind_of(value) not in "biuf":
                 raise self.__problem(
                     f"state_fields names `{name}`, which must be an array, a number or an optimizer, "
-                    f"but after {method} is {describe(value)}"
+                    f"but after {method} is {describe_value(value)}"
                 )
         self.__check_vector(f"{method} must leave a mean", self.mean, (self.dimension,))
 
@@ -349,7 +353,7 @@ class OwnSolver(Solver[Any, Any]):
         """Raise SolverProblem unless the value is an array of one of the shapes, of the solver's dtype, and finite."""
         wanted += f", {np.dtype(self.dtype).name} of shape {' or '.join(map(str, shapes))}"
         if not isinstance(value, np.ndarray) or value.shape not in shapes or value.dtype != self.dtype:
-            raise self.__problem(f"{wanted}, but it is {describe(value)}")
+            raise self.__problem(f"{wanted}, but it is {describe_value(value)}")
         if not np.isfinite(value).all():
             raise self.__problem(f"{wanted}, but {count_bad(value)} are NaN or infinite")
 

@@ -9,7 +9,8 @@ import numpy.typing as npt
 from pydantic import ModelWrapValidatorHandler, ValidationError, model_validator
 
 from mpies.core.errors import SolverProblem
-from mpies.solvers.adapters.problem import RAISED, describe, explain_raised, is_count
+from mpies.core.text import describe_value
+from mpies.solvers.adapters.problem import RAISED, explain_raised, is_count
 from mpies.solvers.options import Population, tagged
 
 
@@ -97,7 +98,7 @@ class _Checks(Population):
         if not is_right:
             name = f"{cls.__name__}.{method}"
             raise SolverProblem(
-                f"solver.kind {cls.own_kind}: {name} must return {wanted}, but returned {describe(value)}"
+                f"solver.kind {cls.own_kind}: {name} must return {wanted}, but returned {describe_value(value)}"
             )
         return value
 

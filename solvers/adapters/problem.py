@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-LONGEST = 300  # letters of a user's message in an error
+from mpies.core.text import describe_error
 
 # What a user's code may raise and a message explains; KeyboardInterrupt is the user's wish to end.
 RAISED = (Exception, SystemExit, GeneratorExit)
@@ -17,22 +17,9 @@ def explain_raised(method: str, error: BaseException, file: str) -> str:
     """What a method raised, on one line, and where.  file: absolute path of the user's file."""
     frames = traceback.extract_tb(error.__traceback__)
     frame = next((frame for frame in reversed(frames) if frame.filename == file), frames[-1])
-    text = " ".join(_text_of(error).split())
-    text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    text = describe_error(error)
     hint = "; change a copy of the results" if text.endswith(" is read-only") else ""
-    text = f": {text[:LONGEST]}" if text else ""
-    return f"{method} raised {type(error).__name__}{text} ({Path(frame.filename).name}, line {frame.lineno}){hint}"
-
-
-def describe(value: Any) -> str:
-    """What a value is, in a few words."""
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype.name} of shape {value.shape}"
-    if value is None or isinstance(value, bool | int | float):
-        return repr(value)
-    if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
-    return f"a {type(value).__name__}"
+    return f"{method} raised {text} ({Path(frame.filename).name}, line {frame.lineno}){hint}"
 
 
 def is_count(value: Any) -> bool:
@@ -51,10 +38,3 @@ def kind_of(value: Any) -> str:
         return np.asarray(value).dtype.kind
     except ValueError:  # a list of lists of different lengths
         return "O"
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # a user's exception may be anything
-        return ""

@@ -3,7 +3,7 @@
 import pytest
 
 from mpies.config.loading import load_config
-from mpies.config.messages import one_line, quoted
+from mpies.config.messages import quoted
 from mpies.core.errors import ConfigError
 from tests.config.examples import CARTPOLE, SPHERE
 
@@ -268,10 +268,6 @@ def test_keys_of_a_kind_that_the_command_line_replaces_are_explained(write_confi
 )
 def test_a_value_is_shown_with_its_type_and_at_most_60_characters_of_it(value, text):
     assert quoted(value) == text
-
-
-def test_line_breaks_and_runs_of_spaces_become_single_spaces():
-    assert one_line(" a\n  b\tc ") == "a b c"
 
 
 OWN = """

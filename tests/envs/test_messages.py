@@ -3,11 +3,7 @@
 import pytest
 
 from mpies.envs import EnvironmentProblem
-from mpies.envs.messages import explain_build_errors, missing_package, one_line, suggest_ids
-
-
-def test_line_breaks_and_indents_become_spaces():
-    assert one_line(ValueError("no screen\n\t  found\n")) == "no screen found"
+from mpies.envs.messages import explain_build_errors, missing_package, suggest_ids
 
 
 def test_at_most_two_ids_are_suggested():

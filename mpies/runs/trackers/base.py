@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from mpies.core.text import printable
+from mpies.core.text import one_line
 from mpies.runs.metrics import Cell
 
 TextRow = Mapping[str, Cell]
@@ -60,6 +60,4 @@ class Trackers(Tracker):
             except Exception as error:
                 self._trackers.remove(tracker)
                 name = type(tracker).__name__
-                self._warn(
-                    f"{name} failed ({type(error).__name__}: {printable(str(error))}); training continues without it"
-                )
+                self._warn(f"{name} failed ({type(error).__name__}: {one_line(error)}); training continues without it")

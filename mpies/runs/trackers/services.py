@@ -16,7 +16,7 @@ from typing import Any
 from mpies.config.loading import flatten, resolved
 from mpies.config.schema import Config, MLflowSection, WandbSection
 from mpies.core.errors import ConfigError
-from mpies.core.text import printable
+from mpies.core.text import one_line
 from mpies.runs.files import write_atomically
 from mpies.runs.metrics import as_numbers
 from mpies.runs.trackers.base import TextRow, Tracker
@@ -104,7 +104,7 @@ class Service(Tracker):
                 self._is_closing.wait(INTERVAL)
             self.finish(self._reason)
         except Exception as error:
-            what = f"{type(error).__name__}: {printable(str(error))}"
+            what = f"{type(error).__name__}: {one_line(error)}"
             self._has_failed = True
             self._rows = queue.SimpleQueue()  # nobody takes its rows any more
             self._warn(f"tracking.{self.name} failed ({what}); training continues without it")

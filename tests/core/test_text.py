@@ -1,0 +1,55 @@
+"""Messages are one line, whatever a user's code says."""
+
+import numpy as np
+import pytest
+
+from mpies.core.errors import EnvironmentProblem
+from mpies.core.text import LONGEST, describe_error, describe_value, message_of, one_line
+
+
+class Silent(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def test_line_breaks_and_runs_of_spaces_become_single_spaces():
+    assert one_line(" a\n  b\tc ") == "a b c"
+    assert message_of(ValueError("no screen\n\t  found\n")) == "no screen found"
+
+
+def test_control_characters_are_escaped():
+    assert one_line("a\x1b[31mb") == r"a\x1b[31mb"
+
+
+def test_a_message_of_an_error_is_cut_and_never_fails():
+    assert message_of(ValueError("x" * 1000)) == "x" * LONGEST + " ..."
+    assert message_of(Silent()) == "(its message cannot be shown)"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("no\nscreen"), "ValueError: no screen"),
+        (ValueError(), "ValueError"),
+        (EnvironmentProblem("as it is"), "as it is"),
+    ],
+)
+def test_an_error_is_its_type_and_its_message_and_a_users_mistake_the_message_alone(error, text):
+    assert describe_error(error) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "None"),
+        (True, "True"),
+        (0.5, "0.5"),
+        (np.float32(0.5), "0.5"),
+        (np.ones((2, 3), np.float32), "an array of shape (2, 3) of float32"),
+        ([1, 2], "a list of 2"),
+        ("red", "the text 'red'"),
+        ({}, "a dict"),
+    ],
+)
+def test_a_value_is_shown_with_its_type_or_shape(value, text):
+    assert describe_value(value) == text
