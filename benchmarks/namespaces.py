@@ -3,18 +3,16 @@
     with Nodes(4, delay=1e-4) as nodes:
         nodes.run(16, ["python", "-m", "mpies", "train", ...])
 
-Needs root and the `ip` command.  Without a delay the nodes hang on a bridge by pairs of virtual interfaces; with one
-they are connected by a switch in this process that forwards each frame so many seconds after it came.
+Needs root and the `ip` command.  The nodes are connected by a switch in this process, which forwards each frame so many
+seconds after it came.
 """
 
 import collections
 import fcntl
-import json
 import os
 import select
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -41,9 +39,9 @@ def ip(*words: object) -> str:
 
 
 class Nodes:
-    """`count` nodes.  delay: seconds that a frame takes from one to another; 0 for what the machine takes."""
+    """`count` nodes.  delay: seconds that a frame takes from one to another."""
 
-    def __init__(self, count: int, delay: float = 0.0) -> None:
+    def __init__(self, count: int, delay: float) -> None:
         self.count, self.delay, self.prefix = count, delay, f"mpies{os.getpid() % 10000}-"
         self._taps, self._ended = [], False
         self._switch: threading.Thread | None = None
@@ -61,27 +59,17 @@ class Nodes:
         return self
 
     def _build(self) -> None:
-        bridge = f"mpies{os.getpid() % 10000}"
-        if not self.delay:
-            ip("link", "add", bridge, "type", "bridge")
-            ip("link", "set", bridge, "up")
         for node in range(1, self.count + 1):
-            name, inside = self.name(node), f"t{bridge}-{node}"
+            name, inside = self.name(node), f"tmpies{os.getpid() % 10000}-{node}"
             ip("netns", "add", name)
-            if self.delay:
-                self._taps.append(open_tap(inside))
-                ip("link", "set", inside, "netns", name)
-            else:
-                ip("link", "add", f"v{bridge}-{node}", "type", "veth", "peer", "name", inside)
-                ip("link", "set", f"v{bridge}-{node}", "master", bridge, "up")
-                ip("link", "set", inside, "netns", name)
-            ip("-n", name, "link", "set", inside, "name", "eth0", "mtu", MTU if self.delay else 1500)
+            self._taps.append(open_tap(inside))
+            ip("link", "set", inside, "netns", name)
+            ip("-n", name, "link", "set", inside, "name", "eth0", "mtu", MTU)
             ip("-n", name, "addr", "add", f"{NETWORK}.{node}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "eth0", "up")
             ip("-n", name, "link", "set", "lo", "up")
-        if self.delay:
-            self._switch = threading.Thread(target=self._forward, daemon=True)
-            self._switch.start()  # not where one of the commands above has failed
+        self._switch = threading.Thread(target=self._forward, daemon=True)
+        self._switch.start()  # not where one of the commands above has failed
 
     def __exit__(self, *_: object) -> None:
         self._ended = True
@@ -91,7 +79,6 @@ class Nodes:
             os.close(tap)
         for node in range(1, self.count + 1):
             subprocess.run(["ip", "netns", "del", self.name(node)], capture_output=True)
-        subprocess.run(["ip", "link", "del", f"mpies{os.getpid() % 10000}"], capture_output=True)
         self._folder.cleanup()
 
     def name(self, node: int) -> str:
@@ -144,25 +131,9 @@ class Nodes:
             stdin=subprocess.DEVNULL,
         )
 
-    def sent(self) -> list[int]:
-        """Bytes that each node's interface has sent so far, headers included."""
-        return [
-            json.loads(ip("-n", self.name(node), "-j", "-s", "link", "show", "eth0"))[0]["stats64"]["tx"]["bytes"]
-            for node in range(1, self.count + 1)
-        ]
-
 
 def open_tap(name: str) -> int:
     """The file descriptor of a new TAP device."""
     tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH22x", name.encode(), TAP))
     return tap
-
-
-def usable() -> bool:
-    """Whether this process may make namespaces."""
-    return os.geteuid() == 0 and subprocess.run(["ip", "netns", "list"], capture_output=True).returncode == 0
-
-
-if __name__ == "__main__":
-    sys.exit("namespaces.py is used by wire.py and validate_simulate.py")

@@ -149,7 +149,7 @@ def _tell_results(name: str, record: Record) -> list[str]:
     lines += ["", f"![Return of {name} against steps]({folder}/return.png)", ""]
     if (RESULTS / name / "published.yaml").exists():
         lines += [f"The picture also shows what others published ([sources]({folder}/published.yaml)).", ""]
-    if (RESULTS / name / "film.gif").exists():  # benchmarks/learning_film.py made it
+    if (RESULTS / name / "film.gif").exists():  # made by learning_film.py of commit 9510d38
         lines += [f"![The trained policy of {name}]({folder}/film.gif)", ""]
     notes = RESULTS / name / "notes.md"
     lines += [notes.read_text(encoding="utf-8").rstrip(), ""] if notes.exists() else []

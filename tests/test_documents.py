@@ -1,15 +1,10 @@
-"""What the documents name exists: keys, commands, files, imports, links.  And they are short sentences."""
+"""What the documents name exists: keys, commands, files, imports, links."""
 
 import ast
-import csv
 import importlib
-import json
-import math
 import os
 import re
 import shlex
-import statistics
-import subprocess
 import sys
 import textwrap
 
@@ -19,10 +14,8 @@ import pytest
 from mpies.cli.main import main
 from mpies.comm import mpiexec
 from mpies.config.loading import make_config, parse_value
-from mpies.config.recipes import find_recipes, read_heading
 from mpies.config.reference import describe_keys
-from mpies.report.records import count_reached, describe_return, format_evaluation, has_record, read_record
-from tests.support import HOME, load_script
+from tests.support import HOME
 
 SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")
 README, BENCHMARKS = HOME / "README.md", HOME / "benchmarks" / "README.md"
@@ -184,210 +177,12 @@ def test_the_table_of_recipes_leads_to_every_page_of_results():
     assert RESULTS and not [page.name for page in RESULTS if f"(recipes/{page.name})" not in text]
 
 
-def test_the_tables_of_time_to_the_score_are_those_of_the_recorded_figures():
-    script = load_script("benchmarks/time_to_score.py")
-    rows = json.loads((HOME / "benchmarks/results/time_to_score.json").read_text())
-    assert "\n".join(script.summary(rows)) + "\n\n" in (HOME / "README.md").read_text()
-    assert "\n".join(script.table(rows)) + "\n" in (HOME / "benchmarks/README.md").read_text()
-
-
-def test_the_table_of_low_rank_noise_has_the_recorded_figures():
-    rows = json.loads((HOME / "benchmarks/results/between_rollouts_low_rank.json").read_text())
-    text = (HOME / "docs/solvers.md").read_text()
-    for full, low in zip(rows[::2], rows[1::2], strict=True):
-        normals, *seconds = re.findall(rf"\| {full['dimension']:,} \| (.*) \| (.*) \| (.*) \|", text)[0]
-        assert normals == f"{full['normals']:,}, low rank {low['normals']:,}"
-        for cell, of in zip(
-            seconds, (lambda row: row["seconds"]["moments"], lambda row: row["between_seconds"]), strict=True
-        ):
-            assert cell == f"{1000 * of(full):.0f} ms, low rank {1000 * of(low):.2g} ms"
-
-
-def recorded_steps(name):
-    """The steps of the seeds of a record that reached its mark; of all where there is no mark, or where none did."""
-    record = read_record(name)
-    reached = [seed["steps"] for seed in record["seeds"] if seed["reached"]]
-    return reached or [seed["steps"] for seed in record["seeds"]]
-
-
-@pytest.mark.parametrize("name", [name for name in find_recipes() if has_record(name)])
-def test_the_budget_of_a_recipe_holds_the_steps_that_its_seeds_took(name):
-    budget = read_heading(find_recipes()[name]).budget
-    if not (match := re.match(r"([\d.,]+) to ([\d.,]+) (million )?(?:steps|evaluations)", budget)):
-        pytest.skip("it names no range of steps")
-    low, high = (float(number.replace(",", "")) * (1e6 if match[3] else 1) for number in match.group(1, 2))
-    assert 0.9 * low <= min(recorded_steps(name)) and max(recorded_steps(name)) <= 1.1 * high  # they are rounded
-
-
-def test_the_evaluations_of_lunar_lander_18_by_cma_are_the_recorded_ones():
-    notes = (HOME / "results/lunar_lander_18/notes.md").read_text()
-    for episodes in (5, 1):
-        files = sorted((HOME / "results" / f"lunar_lander_18-cma_{episodes}").glob("metrics*.csv"))
-        runs = [{int(row["generation"]): row["eval_mean"] for row in csv.DictReader(path.open())} for path in files]
-        middle, end = ([float(run[generation]) for run in runs] for generation in (50, 150))
-        words = f"{sum(middle) / 5:.0f} on average at generation 50, and {sum(end) / 5:.0f} at the end"
-        assert f"{words}, from {min(end):.0f} to {max(end):.0f}" in notes
-
-
-def test_the_readme_has_the_recorded_speeds_and_faults():
-    text = README.read_text()
-    folder = HOME / "benchmarks" / "results"
-    speeds = json.loads((folder / "peers_lunar_lander.json").read_text())["environments"]["LunarLander-v3"]["median"]
-    ours, evotorch, pycma = (
-        f"{float(f'{speeds[name]:.3g}'):,.0f}" for name in ("mpies openai_es", "evotorch", "pycma-diagonal")
-    )
-    assert f"{ours} steps/s; pycma (diagonal) with a process pool {pycma}, EvoTorch {evotorch} |" in text
-    rank, job = (json.loads((folder / f"faults_{campaign}.json").read_text()) for campaign in ("rank", "job"))
-    assert f"{rank['right']} of {rank['trials']} runs continued within {rank['repair_max_s']:.2f} s" in text
-    assert f"{job['right']} of {job['trials']} starts continued" in text
-
-
-def test_the_results_in_the_readme_are_the_recorded_ones():
-    row = r"^\| (\w+) \| [^|]+ \| (.+), (\d+) of (\d+) seeds? reached (\S+) \| (\S+) (s|minutes) on 1 rank \|$"
-    rows = re.findall(row, README.read_text(), re.M)
-    assert len(rows) == 3
-    for name, mean, *counts, mark, time, unit in rows:
-        record = read_record(name)
-        assert mean == describe_return(record)
-        assert [int(count) for count in counts] == [count_reached(record), len(record["seeds"])]
-        assert mark == f"{record['mark']:,g}" and all(seed["ranks"] == 1 for seed in record["seeds"])
-        seconds = statistics.median(seed["seconds"] for seed in record["seeds"])
-        assert time == f"{seconds / (60 if unit == 'minutes' else 1):.0f}"
-    record = read_record("humanoid_linear")
-    walker = record["seeds"][0]
-    assert walker["seed"] == 2 and walker["evaluation"]
-    words = f"{walker['core_seconds'] / 3600:.2f} core hours ({format_evaluation(walker['evaluation'])})"
-    words += f"; {count_reached(record)} of {len(record['seeds'])} seeds walk"
-    assert f"With seed 2, humanoid_linear walks after {words}" in README.read_text()
-
-
-def test_the_bytes_on_the_wire_are_the_recorded_ones():
-    rows = json.loads((HOME / "benchmarks/results/wire.json").read_text())["rows"]
-    least, second, *others = sorted(rows, key=lambda row: row["payload"])
-    ratios = sorted(f"{row['wire'] / row['payload']:.2f}" for row in others)
-    words = [f"{row['wire'] / row['payload']:.2f} of {row['payload'] / 1e3:.0f} kB" for row in (least, second)]
-    line = f"{words[0]}, the least, {words[1]}, and {ratios[0]} to {ratios[-1]} of a megabyte and more"
-    assert line in BENCHMARKS.read_text() and others[0]["payload"] >= 1e6
-
-
-def test_the_figures_of_tests_under_stress_are_the_recorded_ones():
-    text, folder = BENCHMARKS.read_text(), HOME / "benchmarks" / "results"
-
-    def read(name):
-        return json.loads((folder / f"{name}.json").read_text())
-
-    faults = {name: read(f"faults_{name}") for name in ("rank", "two", "frozen", "job", "damage")}
-    assert all(found["right"] == found["trials"] for found in faults.values())
-    rank, two, frozen = (f"{faults[name]['repair_max_s']:.2f}" for name in ("rank", "two", "frozen"))
-    assert f"longest repairs took {rank}, {two} and {frozen} s" in text
-    job, damage = faults["job"]["trials"], faults["damage"]["trials"]
-    assert f"right in {job} of {job} and {damage} of {damage} trials" in text
-    seeds, seconds = (
-        read("lunar_lander_seeds"),
-        [row["training_seconds"] for row in read("lunar_lander_seeds")["seeds"]],
-    )
-    assert f"{seeds['counted']} of {len(seconds)}, after {min(seconds):.1f} to {max(seconds):.1f} s" in text
-    assert f"100 million normals | {read('memory')['tables']:.2f} |" in text
-    lost = [count for row in read("detector")["settings"] for count in row["lost"]]
-    assert f"declared dead | {sum(lost)} in {len(lost)} runs" in text
-    kinds = read("interrupts").values()
-    assert f"right in {sum(kind['right'] for kind in kinds)} of {sum(kind['trials'] for kind in kinds)} trials" in text
-    fuzz, soak = read("fuzz"), read("soak")
-    assert f"{fuzz['failed']} of {fuzz['cases']:,} failed" in text
-    assert (
-        f"half an hour | {soak['private_kB_growth']:.2%}, none".replace("%", " %") in text
-        and not soak["open_files_growth"]
-    )
-
-
-def test_the_costs_of_callbacks_and_of_starting_are_the_recorded_ones():
-    text, folder = BENCHMARKS.read_text(), HOME / "benchmarks" / "results"
-    found = json.loads((folder / "api_overhead.json").read_text())
-    of_callback = {name: f"{row['ratio']:.2f}" for name, row in found["callbacks, seconds a generation"].items()}
-    assert f"| {of_callback['nothing']} with one that does nothing, {of_callback['1 ms']} with one that works" in text
-    assert f"{of_callback['the policy']} with one that asks for the policy |" in text
-    assert f" of 105 ms | {found['2 ranks, seconds a generation']['ranks=']['ratio']:.2f} |" in text
-    found = json.loads((folder / "start_up.json").read_text())
-    two, eight, sixteen = (f"{statistics.median(found['seconds'][ranks]):.2f}" for ranks in ("2", "8", "16"))
-    imports = f"{found['phases']['16']['imports']:.1f}"
-    words = f"{two} s on 2 ranks, {eight} s on 8, {sixteen} s on 16 (8 to a core), of which imports take {imports} s"
-    assert words in text
-
-
-def test_the_table_of_races_has_the_recorded_figures():
-    rows = json.loads((HOME / "benchmarks/results/races.json").read_text())
-    found = {(row["task"], row["way"], row["seed"]): row for row in rows}
-    table = {
-        "race, 3 to 30 episodes": "race up to 30",
-        "5 episodes": "5 each",
-        "1 episode": "1 each",
-        "30 episodes": "30 each",
-    }
-    text = (HOME / "docs" / "solvers.md").read_text()
-    for label, way in table.items():
-        cells = []
-        for task in ("noisy_sphere", "regulator", "pendulum"):
-            seeds = [row for (*case, _), row in found.items() if case == [task, way]]
-            ratios = [row["episodes"] / found[task, "30 each", row["seed"]]["episodes"] for row in seeds]
-            cell = f"{math.prod(ratios) ** (1 / len(ratios)):.2f}".replace("1.00", "1")
-            solved = sum(row["solved"] for row in seeds)
-            cells.append(cell if solved == len(seeds) else f"{cell}, {solved} of {len(seeds)} solved")
-        assert f"| {label} | {' | '.join(cells)} |" in text
-
-
-def test_the_costs_in_samples_are_the_recorded_ones():
-    """Geometric means over seeds of evaluations over those of the plain way."""
-    rows = json.loads((HOME / "benchmarks/results/sample_cost.json").read_text())
-    found = {(row["task"], row["way"], row["seed"]): row["evaluations"] for row in rows}
-
-    def cost(task, way):
-        ratios = [count / found[task, "plain", seed] for (*case, seed), count in found.items() if case == [task, way]]
-        return f"{math.prod(ratios) ** (1 / len(ratios)):.2f}".removeprefix("0")
-
-    lander, walker = ([cost(task, f"overlap_{share}") for share in shares] for task, shares in
-                      (("lunar_lander", (0.25, 0.5, 1)), ("bipedal_walker", (0.25, 0.5))))  # fmt: skip
-    text = BENCHMARKS.read_text()
-    assert f"{lander[0]} with a share of .25, {lander[1]} with .5, {lander[2]} with 1." in text
-    assert f"{walker[0]} with a share of .25, {walker[1]} with .5;" in text
-    assert f"CartPole {cost('cartpole', 'low_rank')}, LunarLander-v3 {cost('lunar_lander', 'low_rank')} |" in text
-
-
-def test_the_moments_with_noise_of_low_rank_are_the_recorded_ones():
-    *_, full, low = json.loads((HOME / "benchmarks/results/between_rollouts_low_rank.json").read_text())
-    full_ms, low_ms = (f"{1000 * row['seconds']['moments']:.0f} ms" for row in (full, low))
-    task = f"d = {full['dimension']:,} and n = {2 * full['pairs']:,}"
-    assert f"| moments with noise of low rank, {task} | {low_ms}; {full_ms} with full noise |" in BENCHMARKS.read_text()
-
-
-@pytest.mark.parametrize("page", RESULTS, ids=lambda p: p.stem)
-def test_commands_that_are_said_to_use_ranks_have_the_option(page):
-    named = re.findall(r"`mpies (\w+)`", re.search(r"With `--ranks N`, (.*) use N cores", page.read_text())[1])
-    assert named and all(any("--ranks" in option.opts for option in main.commands[name].params) for name in named)
-
-
 def test_the_readme_leads_to_every_page():
     text = README.read_text()
     assert len(text.splitlines()) <= 150
     assert not [page.name for page in PAGES[:-1] if f"(docs/{page.name}" not in text]
 
 
-@pytest.mark.parametrize("page", [*PAGES[:-1], *RESULTS, BENCHMARKS], ids=lambda p: p.stem)
-def test_a_page_opens_with_what_the_reader_can_do_after_it(page):
-    assert re.match(r"# .+\n\nAfter this page,? you (can|know) ", page.read_text())
-
-
 def test_the_terms_of_the_glossary_are_in_order():
     terms = re.findall(r"^\| (.+?) \|", (HOME / "docs" / "glossary.md").read_text(), re.M)[1:]
     assert "member" in terms and terms == sorted(terms, key=str.lower)
-
-
-def test_no_sentence_has_more_than_30_words():
-    script = [sys.executable, HOME / "benchmarks" / "readability.py", "--check"]
-    done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_no_sentence_about_benchmarks_has_more_than_30_words():
-    script = load_script("benchmarks/readability.py")
-    sentences = script.split_sentences(BENCHMARKS.read_text())
-    assert sentences and not [line for line in sentences if script.count_words(line) > script.MOST_WORDS]
