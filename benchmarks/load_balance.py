@@ -27,7 +27,8 @@ from mpies.config.loading import validate_config
 from mpies.envs.base import VectorEnv
 from mpies.envs.gymnasium_env import GymnasiumEnv
 from mpies.launch.bench import barrier, play_generation
-from mpies.launch.simulate import Machine, Workload, predict
+from mpies.launch.constants import Machine, Workload
+from mpies.launch.simulate import predict
 from mpies.training.trainer import Trainer
 from mpies.training.update import FIRST_EARLY
 
@@ -100,8 +101,9 @@ def predicted(ranks: int, options: argparse.Namespace, variation: float, env: Ve
     slots = {key: getattr(env, key) for key in ("slots", "smallest", "largest", "low_water", "divisor")}
     episodes, seconds = options.members * ranks, options.step * options.mean
     workload = Workload(parameters=16, rows=1, episodes=episodes, seconds=seconds, variation=variation, **slots)
-    ways: list[dict[str, Any]] = [{}, {"static": True}, *({"overlap": share} for share in OVERLAPS)]
-    return [predict(Machine(cores=ranks), workload, ranks, **way).efficiency for way in ways]
+    # Ranks on nodes of their own share no counter, as with equal shares.
+    ways = [(ranks, 0.0), (1, 0.0), *((ranks, share) for share in OVERLAPS)]
+    return [predict(Machine(cores=cores), workload, ranks, share).efficiency for cores, share in ways]
 
 
 def main() -> None:

@@ -14,7 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mpies.launch import simulate as model
+from mpies.launch.constants import find_workload, read_constants
+from mpies.launch.simulate import parse_ranks, predict
 from mpies.runs.metrics import read_metrics
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -83,15 +84,15 @@ def main() -> None:
         os.chdir(folder)
         config = write_config(folder, options, options.bench_ranks, options.generations)
         print(mpies(nodes, options.bench_ranks, "bench", config, "--out", "constants.yaml", "--repeats", 3))
-        constants = model.read_constants("constants.yaml")
+        constants = read_constants("constants.yaml")
         print(f"{'ranks':>6} {'measured':>10} {'predicted':>10} {'apart':>8}")
-        for ranks in model.parse_ranks(options.ranks):
+        for ranks in parse_ranks(options.ranks):
             config = write_config(folder, options, ranks, options.generations)
             mpies(nodes, ranks, "train", config, "--out", f"run-{ranks}")
-            workload = model.find_workload(str(config), (), constants)
+            workload = find_workload(str(config), (), constants)
             cores = -(-ranks // min(ranks, options.nodes))
             machine = constants.machine.model_copy(update={"cores": cores})
-            predicted = model.predict(machine, workload, ranks).efficiency
+            predicted = predict(machine, workload, ranks).efficiency
             real = measured(folder / f"run-{ranks}", ranks, workload.step)
             apart = predicted / real - 1
             rows.append({"ranks": ranks, "measured": real, "predicted": predicted, "apart": apart})

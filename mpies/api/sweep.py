@@ -17,11 +17,12 @@ from mpies.config.messages import quoted
 from mpies.config.schema import Config
 from mpies.core.errors import FINISHED, REQUEUE, ConfigError
 from mpies.core.paths import absolute, fixed_start_folder
-from mpies.launch.sweep import SweepRequest, supervise_sweep, train_sweep
+from mpies.launch.sweep import supervise_sweep
 from mpies.runs.files import default_out
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.output import print_result
 from mpies.sweeps.table import ResultReader, Standing, rank_settings
+from mpies.sweeps.train_sweep import SweepRequest, train_sweep
 from mpies.sweeps.trials import Sweep, SweepOptions, load_sweep, read_sweep
 
 if TYPE_CHECKING:  # pandas is an extra, and takes long to import
@@ -99,7 +100,7 @@ def sweep(
     as many, and so on; the last ones to their end.  With "unit": "generations", `first` counts generations.
     sampler: {"kind": "tpe", "batch": 10} has Optuna propose `trials` settings, ten at a time; "cma" is the other kind.
     ranks: start a job of this many ranks with mpirun, and wait for its end.  ranks_per_run: how many of them train a
-    run together; by default one, or, with fewer trials than ranks, as many as are predicted to be efficient.
+    run together; by default one, or, with fewer trials than ranks, as many as leave none idle.
     retry: whether failed trials are trained again.  comm: as for `mpies.train`.
     progress: whether to print a line for each trial that ends.
 

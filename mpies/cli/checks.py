@@ -31,10 +31,10 @@ def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: t
     elif config is None:
         raise ConfigError("check needs a config, such as the path of a file or cartpole, or --schema or --keys")
     else:
-        from mpies.launch.cost import describe_cost
+        from mpies.launch.dry_run import describe_needs
 
         loaded = load_config(config, overrides)
-        cost = describe_cost(loaded, ranks)  # before anything is printed: it refuses what cannot run
+        cost = describe_needs(loaded, ranks)  # before anything is printed: it refuses what cannot run
         click.echo(as_yaml(resolved(loaded)), nl=False)
         click.echo(cost)
 

@@ -73,10 +73,11 @@ def simulate(
     ranks, and what the run costs there.
     """
     from mpies.config.loading import load_config
+    from mpies.launch import constants as known_constants
     from mpies.launch import kubernetes
     from mpies.launch import simulate as model
 
-    known = model.read_constants(constants) if constants else model.Constants()
+    known = known_constants.read_constants(constants) if constants else known_constants.Constants()
     machine = known.machine
     found = kubernetes.read_overlay(task) if Path(task, "kustomization.yaml").is_file() else None
     if found:
@@ -84,7 +85,7 @@ def simulate(
         ranks = ranks or str(found.ranks)
         generations = generations or load_config(task, overrides).stop.generations
         machine = machine.model_copy(update={"cores": found.ranks_per_worker})
-    workload = model.find_workload(task, overrides, known)
+    workload = known_constants.find_workload(task, overrides, known)
     pairs = model.predict_pairs(machine, workload, model.parse_ranks(ranks or "1..10000"))
     if plot:
         model.draw_plot(plot, workload, pairs)

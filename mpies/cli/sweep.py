@@ -10,6 +10,7 @@ from mpies.cli import completion
 from mpies.cli.options import CONFIG, COUNT, LOG_FORMAT, host_options, sweep_options, user_errors
 
 if TYPE_CHECKING:
+    from mpies.comm import Communicator
     from mpies.launch.hosts import Where
     from mpies.sweeps.trials import SweepOptions
 
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 @click.option("--ranks", type=COUNT, help="Start this many ranks with mpirun.")
 @host_options
 @click.option(
-    "--ranks-per-run", type=COUNT, help="Number of ranks for each run; default one, or more if they are efficient."
+    "--ranks-per-run", type=COUNT, help="Number of ranks for each run; default one, or more where ranks would be idle."
 )
 @click.option("--retry", is_flag=True, help="Train failed trials again.")
 @click.option("--dry-run", is_flag=True, help="Check and list all trials, with core hours, but write nothing.")
-@click.option("--constants", metavar="FILE", help="File that mpies bench wrote for CONFIG, to predict the core hours.")
+@click.option("--constants", metavar="FILE", help="With --dry-run: file that mpies bench wrote for CONFIG.")
 @LOG_FORMAT
 @click.argument("overrides", nargs=-1, metavar="[KEY=V1,V2 ...]", shell_complete=completion.complete_override)
 @user_errors
@@ -54,22 +55,23 @@ def sweep(
     from mpies.runs.files import default_out
     from mpies.sweeps.folder import SweepFolder
     from mpies.sweeps.output import print_result
+    from mpies.sweeps.train_sweep import SweepRequest
 
     out = out or str(default_out(config, ["sweep", *(override.partition("=")[0] for override in overrides)]))
-    request = jobs.SweepRequest(
-        lambda: options.load(config, overrides),
-        out,
-        ranks_per_run,
-        retry,
-        print_result,
-        is_live=True,
-        constants=constants,
+    request = SweepRequest(
+        lambda: options.load(config, overrides), out, ranks_per_run, retry, print_result, is_live=True
     )
     if dry_run:
+        from mpies.launch.dry_run import describe_sweep, show_on_one_rank
         from mpies.launch.hosts import count_slots
-        from mpies.launch.sweep_plan import dry_run as dry
 
-        sys.exit(dry(request, *count_slots(where.hosts, where.hostfile, ranks, where.min_ranks)))
+        slots, on_node = count_slots(where.hosts, where.hostfile, ranks, where.min_ranks)
+
+        def describe(comm: "Communicator") -> str:
+            size = slots or comm.size
+            return describe_sweep(request, constants, size, on_node or (size if slots else comm.node_size))
+
+        sys.exit(show_on_one_rank(describe))
     if ranks is None and not where.hosts and not where.hostfile:
         sys.exit(jobs.sweep_on_this_rank(request))
     words = [*options.words(), "--log-format", log_format, "--", config, *overrides]

@@ -68,11 +68,12 @@ def train(
         raise ConfigError("--seeds and seed= cannot be used together; leave one out")
     numbers = None if seeds is None else parse_seeds(seeds)
     if dry_run:
-        from mpies.launch import plan as dry
+        from mpies.launch.dry_run import describe_training, show_on_one_rank
         from mpies.launch.hosts import count_slots
 
         slots, _ = count_slots(where.hosts, where.hostfile, ranks, where.min_ranks)
-        sys.exit(dry.dry_run(config, out, resume, overrides, numbers, slots))
+        plan = config, out, resume, overrides, numbers, slots
+        sys.exit(show_on_one_rank(lambda comm: describe_training(*plan, comm.size)))
     if ranks is not None or where.hosts or where.hostfile:
         from mpies.launch.supervisor import supervise_training
 

@@ -1,4 +1,4 @@
-"""Measure the constants of the machine that `model` predicts from, on one rank or on all ranks of an allocation."""
+"""Measure the constants that `mpies simulate` predicts from, on one rank or on all ranks of an allocation."""
 
 import contextlib
 import datetime
@@ -14,30 +14,27 @@ import numpy.typing as npt
 
 from mpies.comm import Communicator
 from mpies.comm.together import do_together
-from mpies.config.loading import as_yaml, load_config, validate_config
+from mpies.config.loading import load_config, validate_config
 from mpies.config.schema import Config
-from mpies.core.errors import ConfigError
 from mpies.core.text import counted
-from mpies.envs.base import VectorEnv
-from mpies.launch.simulate import (
+from mpies.launch.constants import (
     Collective,
     Constants,
     Machine,
     Workload,
-    longest_episode,
-    size_of_generation,
-    update_phases,
+    make_workload,
+    require_writable,
+    write_constants,
 )
-from mpies.rollouts.batch import evaluation_batch
-from mpies.rollouts.queue import ALONE, Player, PlayingRanks, RolloutQueue, play_alone
-from mpies.runs.files import check_writable, write_atomically
+from mpies.launch.simulate import update_phases
+from mpies.rollouts.queue import ALONE, Player, PlayingRanks, RolloutQueue
 from mpies.runs.machine import find_processor
 from mpies.runs.opening import open_run
 from mpies.runs.versions import versions
 from mpies.runs.writer import RunWriter
 from mpies.solvers.moments import Weights, moments, no_square, split
 from mpies.solvers.sampling.noise import LINE
-from mpies.training.task import Task, build_task
+from mpies.training.task import build_task
 from mpies.training.trainer import Trainer
 
 STREAM = (1 << 18, 64)  # coordinates and rows of the streaming measurement: 64 MB, more than most caches
@@ -242,50 +239,6 @@ def measure_task(comm: Communicator, config: Config, name: str, generations: int
     return make_workload(config, trainer.task, name, step, steps)
 
 
-def make_workload(config: Config, task: Task, name: str, step: float, lengths: npt.NDArray[np.int64]) -> Workload:
-    """The Workload of a config.
-
-    name: of the config, for people.  step: seconds of a step.  lengths: (k,) steps of the episodes that were played.
-    """
-    env, slots = task.env, {}
-    if isinstance(env, VectorEnv):
-        slots = {key: getattr(env, key) for key in ("slots", "smallest", "largest", "low_water", "divisor")}
-    limit, dimension = longest_episode(config), task.dimension
-    return Workload(
-        name=f"{name} ({config.environment.id})",
-        environment=config.environment.id,
-        parameters=dimension,
-        seconds=step * float(lengths.mean()),
-        variation=float(lengths.std() / lengths.mean()),
-        longest=limit and limit * step,
-        step=step,
-        **size_of_generation(config, dimension, float(lengths.mean())),
-        **slots,
-    )
-
-
-def play_sample(config: Config, task: Task, rollouts: int, patience: float) -> tuple[float, npt.NDArray[np.int64]]:
-    """Play episodes of the first policy on this rank for a moment.
-
-    rollouts: episodes at most.  patience: seconds that are about to be spent at most.
-    Returns the seconds of the last ones that were played side by side, and their steps (k,).
-    """
-    first = task.first_policy()
-    normalization = None
-    if task.observation_size:
-        size = task.observation_size
-        normalization = first.get("normalization", np.stack([np.zeros(size), np.ones(size)]).astype(np.float32))
-    count = 1
-    while True:  # more at a time are faster: as many as are played at once, unless that takes long
-        batch = evaluation_batch(first["parameters"], task.evaluation_seeds(0, 0, count), normalization)
-        began = time.perf_counter()
-        records, _ = play_alone(task.player, batch)
-        took = time.perf_counter() - began
-        if count == rollouts or took * min(4, rollouts / count) > patience:
-            return took, records["steps"]
-        count = min(4 * count, rollouts)
-
-
 def play_generation(trainer: Trainer) -> None:
     """Play a generation and take its step; nothing is evaluated or recorded."""
     parts, upcoming = trainer.updater.next_parts()
@@ -325,27 +278,6 @@ def bench(
         print(describe(constants), flush=True)
     do_together(comm, lambda: write_constants(constants, out) if out and comm.is_root else None)
     return comm.finalize(0)
-
-
-def write_constants(constants: Constants, out: str) -> None:
-    """Write a file that `read_constants` reads.  Raises ConfigError where it cannot be written."""
-    text = as_yaml(constants.model_dump(mode="json", exclude_none=True))
-    try:
-        write_atomically(out, text.encode())
-    except OSError as error:
-        raise _unwritable(out, error) from None
-
-
-def require_writable(out: str) -> None:
-    """Raise ConfigError where `write_constants` could not write this file.  Nothing is changed."""
-    try:
-        check_writable(out)
-    except OSError as error:
-        raise _unwritable(out, error) from None
-
-
-def _unwritable(out: str, error: OSError) -> ConfigError:
-    return ConfigError(f"--out {out}: cannot be written ({error.strerror}); give another file")
 
 
 def describe(constants: Constants) -> str:

@@ -1,23 +1,39 @@
-"""Predict the memory and the traffic of a run before it starts."""
+"""What a run or a sweep will cost, before it starts: memory, traffic, seconds and core hours."""
 
 import contextlib
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from mpies.config.loading import load_config
 from mpies.config.schema import Config, NoiseSection
-from mpies.core.text import counted
 from mpies.envs.base import VectorEnv
+from mpies.launch.constants import (
+    Constants,
+    Workload,
+    find_workload,
+    fit_workload,
+    play_first_policy,
+    read_constants,
+)
+from mpies.launch.simulate import Prediction, predict
 from mpies.rollouts.batch import observation_record, rollout_record
 from mpies.solvers.adapters.own import OwnSolver
 from mpies.solvers.base import Results
+from mpies.sweeps.folder import ENDED, SweepFolder
+from mpies.sweeps.trials import HalvingOptions
 from mpies.training.memory import PARAMETERS, SOLVER, require_memory
 from mpies.training.task import Task
 from mpies.training.update import make_solver
 
+PATIENCE = 0.5  # seconds of play for each policy that is tried
+TRIED = 8  # different environments and policies that are played at most; others are taken to be like the first one
 PROCESS = 130 * 2**20  # bytes: Python with NumPy, EnvPool and MPI, measured as the PSS of an idle rank
-
 MADE_UP = 10_000  # members of a made-up generation at most: how many vectors a solver wants does not hang on it
 
 
@@ -56,6 +72,17 @@ class Traffic(NamedTuple):
     rows: int
 
 
+class TaskSize(NamedTuple):
+    """What the memory of a run needs to know of its environment, policy and noise.
+
+    parameters: d.  slots: episodes side by side on a rank.  directions: bytes that a rank keeps of directions.
+    """
+
+    parameters: int
+    slots: int
+    directions: int
+
+
 @dataclass(frozen=True)
 class Cost:
     """What a run needs; all sizes in bytes.
@@ -78,32 +105,39 @@ class Cost:
 def predict_cost(config: Config, ranks: int) -> Cost:
     """The Cost of a run on `ranks` ranks.  Builds the environment to learn its sizes."""
     with contextlib.closing(Task(config)) as task:
-        return _cost_of_task(config, task, ranks)
+        size = measure_size(config, task)
+        solver, dimension, observations = config.solver, task.dimension, task.observation_size
+        rollouts = solver.members(dimension) * solver.episodes
+        sampled = rollouts * config.policy.statistics_fraction if observations else 0
+        rows, traffic = solver.noise_rows(dimension), predict_traffic(config, task)
+        return Cost(
+            memory=predict_memory(config, size),
+            parameters=dimension,
+            normals=task.directions.length if rows else 0,
+            noise=4 * task.directions.length * rows,
+            broadcast=traffic.proposal + 8 * observations,
+            gathered=rollouts * rollout_record(traffic.payload, traffic.behaviour).itemsize
+            + round(sampled * observation_record(observations).itemsize),
+            blocks=traffic.moments * 4 * dimension * (ranks - 1) // ranks,
+        )
 
 
-def _cost_of_task(config: Config, task: Task, ranks: int) -> Cost:
+def measure_size(config: Config, task: Task) -> TaskSize:
+    """The TaskSize of a config's task.  Raises ConfigError where the parameters and the solver cannot fit anywhere."""
     needs = task.training_needs()
     require_memory({name: needs[name] for name in (PARAMETERS, SOLVER)})  # they are used to predict the traffic
-    solver, dimension, observations = config.solver, task.dimension, task.observation_size
-    rollouts = solver.members(dimension) * solver.episodes
-    sampled = rollouts * config.policy.statistics_fraction if observations else 0
     slots = task.env.slots if isinstance(task.env, VectorEnv) else 1
-    rows = solver.noise_rows(dimension)
-    traffic = predict_traffic(config, task)
-    memory = NodeMemory(
-        table=(4 * config.noise.size if rows else 0) + 4 * dimension * traffic.rows,
-        rank=PROCESS + 4 * dimension * (slots + 3) + task.directions.memory,
+    return TaskSize(task.dimension, slots, task.directions.memory)
+
+
+def predict_memory(config: Config, size: TaskSize) -> NodeMemory:
+    """What a node needs for a run."""
+    dimension, solver = size.parameters, config.solver
+    noise = 4 * config.noise.size if solver.noise_rows(dimension) else 0
+    return NodeMemory(
+        table=noise + 4 * dimension * make_solver(config, dimension).rows,
+        rank=PROCESS + 4 * dimension * (size.slots + 3) + size.directions,
         root=solver.memory(dimension),
-    )
-    return Cost(
-        memory=memory,
-        parameters=dimension,
-        normals=task.directions.length if rows else 0,
-        noise=4 * task.directions.length * rows,
-        broadcast=traffic.proposal + 8 * observations,
-        gathered=rollouts * rollout_record(traffic.payload, traffic.behaviour).itemsize
-        + round(sampled * observation_record(observations).itemsize),
-        blocks=traffic.moments * 4 * dimension * (ranks - 1) // ranks,
     )
 
 
@@ -128,25 +162,159 @@ def predict_traffic(config: Config, task: Task) -> Traffic:
     return Traffic(sent, moments, solver.payload_size, behaviour, solver.rows)
 
 
-def describe_cost(config: Config, ranks: int) -> str:
-    """The Cost as text for a person: the memory of a node with all `ranks` ranks, and what is sent."""
-    cost = predict_cost(config, ranks)
-    memory = cost.memory
-    by_size = config.solver.describe_defaults(cost.parameters)
-    defaults = f"defaults of the solver  {by_size}\n" if by_size else ""
-    return (
-        f"\nparameters              {cost.parameters:,}\n"
-        f"{defaults}noise of a generation   {_bytes(cost.noise)}, {cost.normals:,} normals a direction\n"
-        f"memory of a node        {_megabytes(memory.total(ranks))} with {counted(ranks, 'rank')} "
-        f"(table {_megabytes(memory.table)}, each rank about {_megabytes(memory.rank)})\n"
-        f"sent per generation     {_bytes(cost.broadcast)} broadcast to each rank, "
-        f"{_bytes(cost.gathered)} gathered from members, {_bytes(cost.blocks)} of the update"
-    )
+def predict_run(
+    path: str | Path,
+    overrides: Sequence[str],
+    constants: str | Path,
+    nodes: int,
+    ranks_per_node: int,
+    generations: int | None = None,
+) -> tuple[float, float]:
+    """Predicted seconds of all generations: with episodes as measured, and with all as long as they can be.
+
+    constants: the file that `mpies bench` wrote.  generations: None for those of `stop`.
+    Raises ConfigError where the file is not of this config's environment.
+    """
+    known, config = read_constants(constants), load_config(path, overrides)
+    workload = find_workload(str(path), overrides, known)
+    machine = known.machine.model_copy(update={"cores": ranks_per_node})
+    count, ranks = generations or config.stop.generations, nodes * ranks_per_node
+    measured = predict(machine, workload, ranks, config.overlap).seconds
+    return count * measured, count * predict(machine, workload.at_longest(), ranks).seconds
 
 
-def _megabytes(count: float) -> str:
-    return f"{count / 2**20:,.0f} MB"
+class CoreSeconds(NamedTuple):
+    """Core seconds that generations and evaluations of runs take; a target that is reached ends a run earlier.
+
+    usual: with episodes as they were measured.  longest: with all of them as long as they can be.
+    """
+
+    usual: float
+    longest: float
 
 
-def _bytes(count: float) -> str:
-    return f"{count:,} B" if count < 10_000 else f"{count / 1000:,.0f} kB" if count < 1e7 else f"{count / 1e6:,.0f} MB"
+class SweepMemory(NamedTuple):
+    """Bytes of a node on which groups train trials.  total: with all processes.  shared: of it, in shared memory."""
+
+    total: int
+    shared: int
+
+
+class SweepForecast:
+    """Predicts what the trials of a sweep take, on groups of ranks_per_run ranks.
+
+    constants: what `mpies bench` measured; None has a few episodes of the first policies played here, on a machine that
+    is assumed otherwise.  configs: of all trials, by label, those at the ends of a sampler's ranges among them.
+    """
+
+    def __init__(self, folder: SweepFolder, ranks_per_run: int, constants: Constants | None = None) -> None:
+        self._folder, self._sweep, self._ranks, self._constants = folder, folder.sweep, ranks_per_run, constants
+        self._trials = folder.list_to_check()
+        self.configs = {trial.label: self._sweep.config(trial) for trial in reversed(self._trials)}
+        self._workloads: dict[str, Workload] = {}  # environment and policy to what was played
+        self._predictions: dict[str, Prediction] = {}
+
+    def run(self, config: Config) -> CoreSeconds:
+        """What a run of this config takes.  Raises what building its environment does."""
+        workload = self._workload(config)
+        usual, most = (self._sum_up(config, one) for one in (workload, workload.at_longest()))
+        return CoreSeconds(usual, max(usual, most))
+
+    def trials(self) -> dict[str, CoreSeconds]:
+        """What each trial takes until its end, by label."""
+        return {label: self.run(config) for label, config in self.configs.items()}
+
+    def sweep(self) -> CoreSeconds:
+        """What all trials take that have not ended.
+
+        With halving, what all rungs take, from the first on.  Settings that a sampler has not proposed yet are taken to
+        be like those at the ends of its ranges.
+        """
+        folder = self._folder
+        if folder.halving:
+            return CoreSeconds(*self._sum_up_rungs(folder.halving.options).tolist())
+        costs = self.trials()
+        known = [costs[trial.label] for trial in folder.trials if folder.state(trial) not in ENDED]
+        unknown = (folder.count_left() - len(known)) / len(costs)
+        return CoreSeconds(*(_add(known) + unknown * _add(list(costs.values()))).tolist())
+
+    def memory(self, ranks: int) -> SweepMemory:
+        """What a node with so many ranks needs, when its groups train those neighbours in the queue that need most.
+
+        Groups whose trials have the same seed and size of the noise table share it.  Nothing is played.
+        """
+        groups = math.ceil(ranks / self._ranks)
+        sizes: dict[str, TaskSize] = {}
+        memories = {label: predict_memory(config, _size_of(config, sizes)) for label, config in self.configs.items()}
+        noise = {label: min(memories[label].table, 4 * config.noise.size) for label, config in self.configs.items()}
+        rows = max(memory.table - noise[label] for label, memory in memories.items())
+        wanted = [(trial.seed, noise[trial.label]) for trial in self._trials]
+        spans = ({*wanted[start : start + groups]} for start in range(max(1, len(wanted) - groups + 1)))
+        shared = max(sum(size for _, size in span) for span in spans) + groups * rows
+        root, rank = max(memory.root for memory in memories.values()), max(memory.rank for memory in memories.values())
+        return SweepMemory(shared + groups * root + ranks * rank, shared)
+
+    def _sum_up(self, config: Config, workload: Workload) -> float:
+        """Core seconds of a run until its first stop rule but the target."""
+        prediction, stop, every = self._predict(config, workload), config.stop, config.evaluation.every
+        generations = float(stop.generations)
+        if stop.steps is not None and workload.step:
+            generations = min(generations, stop.steps * workload.step / (workload.seconds * workload.episodes))
+        if stop.seconds is not None:
+            generations = min(generations, stop.seconds / prediction.seconds)
+        evaluated = generations / every * config.evaluation.episodes if every else 0.0
+        return self._ranks * generations * prediction.seconds + evaluated * workload.seconds
+
+    def _sum_up_rungs(self, options: HalvingOptions) -> npt.NDArray[np.float64]:
+        """(2,) CoreSeconds of all rungs of halving."""
+        folder = self._folder
+        settings = {trial.label: trial for trial in folder.trials}
+        seeds, left, budget = len(folder.trials) / len(settings), len(settings), options.first
+
+        def all_until(budget: int) -> npt.NDArray[np.float64]:
+            return _add([self.run(folder.config(trial, budget)) for trial in settings.values()])
+
+        whole, before, total = all_until(0), np.zeros(2), np.zeros(2)
+        while True:
+            until = whole if left == 1 else all_until(budget)
+            total += seeds * left / len(settings) * (until - before)
+            if left == 1 or np.array_equal(until, whole):
+                return total
+            before, left, budget = until, max(1, left // options.eta), budget * options.eta
+
+    def _predict(self, config: Config, workload: Workload) -> Prediction:
+        key = f"{workload.model_dump_json(exclude={'name'})} {config.overlap}"
+        if key not in self._predictions:
+            known = self._constants or Constants()
+            self._predictions[key] = predict(known.machine, workload, self._ranks, config.overlap)
+        return self._predictions[key]
+
+    def _workload(self, config: Config) -> Workload:
+        key = f"{config.environment.model_dump_json()} {config.policy.model_dump_json()}"
+        if key not in self._workloads:
+            with contextlib.closing(Task(config)) as task:
+                self._workloads[key] = self._find_workload(config, task)
+        return self._workloads[key].of_config(config)
+
+    def _find_workload(self, config: Config, task: Task) -> Workload:
+        if self._constants:
+            return fit_workload(config, self._sweep.where, self._constants, task)
+        if len(self._workloads) >= TRIED:
+            like = next(iter(self._workloads.values()))
+            return like.model_copy(update={"parameters": task.dimension})
+        return play_first_policy(config, task, self._sweep.where, 1, PATIENCE)[0]
+
+
+def _size_of(config: Config, known: dict[str, TaskSize]) -> TaskSize:
+    """The TaskSize of a config, whose environment is built unless it is known already."""
+    sections = config.environment, config.policy, config.noise
+    key = " ".join(section.model_dump_json() for section in sections)
+    if key not in known:
+        with contextlib.closing(Task(config)) as task:
+            known[key] = measure_size(config, task)
+    return known[key]
+
+
+def _add(costs: Sequence[CoreSeconds]) -> npt.NDArray[np.float64]:
+    """(2,) the sum of what runs take."""
+    return np.array(costs).reshape(-1, 2).sum(axis=0)

@@ -18,8 +18,9 @@ from mpies.config.loading import as_yaml, flatten, flatten_settings, load_config
 from mpies.config.recipes import find_recipes
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted
+from mpies.launch.cost import predict_run
 from mpies.launch.images import describe_image, own_images, replace_image, set_images
-from mpies.launch.submit import Echo, Job, describe, predict_run, repository_file, submit, write_file
+from mpies.launch.submit import Echo, Job, describe, repository_file, submit, write_file
 from mpies.launch.submit_sweep import as_sweep_file
 from mpies.runs.files import default_out
 from mpies.sweeps.settings import Distribution, read_values

@@ -21,7 +21,6 @@ class Schedule:
     smallest, largest: bounds on the number of episodes taken at a time.
     low_water: more episodes are taken once no more than this number is in flight.
     divisor: the number taken is the rank's fair share of what is left divided by this.
-    static: each rank has an equal share of its own from the beginning.
     """
 
     slots: int = 1
@@ -29,7 +28,6 @@ class Schedule:
     largest: int = 1
     low_water: int = 0
     divisor: int = 1
-    static: bool = False
 
     def count_to_take(self, left: int, ranks: int) -> int:
         """How many episodes a rank takes when `ranks` ranks share the `left` ones."""
@@ -48,7 +46,7 @@ class _Episode:
 
 @dataclass
 class _Rank:
-    pool: int  # the pool that it takes episodes from: its node's, or its own where the schedule is static
+    node: int  # with whose other ranks it shares a counter
     in_flight: list[_Episode] = field(default_factory=list)
     waiting: list[_Episode] = field(default_factory=list)  # taken and not begun, the next one last
     since: float = 0.0  # the time at which `in_flight` was up to date
@@ -104,15 +102,11 @@ class _Simulation:
         self.durations = [part for times in durations for part in _divide(times, overlap)]
         self.update, self.overlap, self.share = update, overlap, share
         self.ranks = [_Rank(node) for node, count in enumerate(nodes) for _ in range(count)]
-        self.ranks_of_pool = list(nodes)
-        if schedule.static:
-            self.ranks_of_pool = [1] * len(self.ranks)
-            for number, rank in enumerate(self.ranks):
-                rank.pool = number
-        before = list(accumulate(self.ranks_of_pool, initial=0))
-        # bounds, free: of each part and pool, the first episode and the end; and the first that is not taken.
+        self.ranks_of_node = list(nodes)
+        before = list(accumulate(nodes, initial=0))
+        # bounds, free: of each part and node, the first episode and the end; and the first that is not taken.
         self.bounds = [list(pairwise(len(part) * count // before[-1] for count in before)) for part in self.durations]
-        self.free = [[start for start, _ in pools] for pools in self.bounds]
+        self.free = [[start for start, _ in shares] for shares in self.bounds]
         self.unfinished = [len(times) for times in durations]
         self.starts = [0.0] * 3 + [math.inf] * 2 * len(durations)
         self.ends: list[float] = []
@@ -160,12 +154,12 @@ class _Simulation:
         """Take episodes of the oldest part that has some for this rank.  Returns whether there were any."""
         while rank.part < len(self.durations) and self.starts[rank.part] <= now:
             free = self.free[rank.part]
-            first, (start, stop) = free[rank.pool], self.bounds[rank.part][rank.pool]
+            first, (start, stop) = free[rank.node], self.bounds[rank.part][rank.node]
             if first < stop:
                 # Before it takes the first one, a rank knows of all: WorkCounter.left says so.
                 left = stop - (first if rank.newest_taken == rank.part else start)
-                end = min(first + self.schedule.count_to_take(left, self.ranks_of_pool[rank.pool]), stop)
-                free[rank.pool], rank.newest_taken = end, rank.part
+                end = min(first + self.schedule.count_to_take(left, self.ranks_of_node[rank.node]), stop)
+                free[rank.node], rank.newest_taken = end, rank.part
                 times = self.durations[rank.part][first:end]
                 rank.waiting = [_Episode(seconds, rank.part) for seconds in times[::-1]]
                 return True

@@ -4,208 +4,24 @@ Symbols: P ranks on nodes of c, d parameters, n episodes a generation, T seconds
 of variation.  Collectives go along a tree of ceil(log2 P) levels.
 """
 
-import contextlib
-import math
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-from pydantic import Field, ValidationError
-
-from mpies.config.loading import load_config, read_yaml
-from mpies.config.messages import explain
-from mpies.config.schema import Config
 from mpies.core.errors import ConfigError
 from mpies.core.options import Count, Flag, NonNegative, Options, Positive, Text, WholeNumber
 from mpies.core.paths import absolute
+from mpies.launch.constants import Machine, Workload
 from mpies.launch.schedule import Schedule, completion_times
 from mpies.report.figures import plain_text
 from mpies.rollouts.batch import rollout_record
 from mpies.solvers.sampling.noise import LINE
-from mpies.training.task import Task
 
-MOST_RANKS = MOST_EPISODES = 1_000_000  # that a prediction takes; the time that it needs grows with them
+MOST_RANKS = 1_000_000  # that a prediction takes; the time that it needs grows with them
 FEWEST, MOST = 4, 32  # bounds on the number of generations that a prediction averages
 EPISODES = 20_000  # within these bounds, as many generations as have this many episodes
 SHARES, NEARLY = (0.25, 0.5, 1.0), 0.98  # of overlap that are tried; a share is enough with this part of the best
 WARM_UP = 3  # where generations overlap, more of them before and after those that are averaged
-
-
-class Collective(Options):
-    """A collective operation: seconds = levels of the tree * latency + bytes / bandwidth."""
-
-    latency: NonNegative = Field(2e-6, description="seconds per level of the tree")
-    bandwidth: Positive = Field(12.5e9, description="bytes per second")
-
-    def seconds(self, size: float, ranks: int) -> float:
-        """Seconds of an operation on `size` bytes among `ranks` ranks."""
-        return math.ceil(math.log2(ranks)) * self.latency + size / self.bandwidth if ranks > 1 else 0.0
-
-
-class Machine(Options):
-    """The constants of a machine; the defaults are those of a cluster with a fast network, assumed, not measured."""
-
-    cores: Count = Field(36, description="ranks of a node")
-    core_streaming: Positive = Field(5.7e9, description="bytes of noise per second that one rank alone sums")
-    node_streaming: Positive = Field(100e9, description="likewise all ranks of a node together")
-    broadcast: Collective = Field(Collective(), description="the proposal, from rank 0 to all")
-    allgather: Collective = Field(Collective(), description="the results, from all to all")
-    gather: Collective = Field(Collective(), description="the blocks of the update, from all to rank 0")
-    generation: NonNegative = Field(0.0, description="seconds of a generation that depend on nothing else")
-    episode: NonNegative = Field(0.0, description="seconds per episode of a generation that every rank spends")
-    parameter: NonNegative = Field(0.0, description="seconds per parameter that rank 0 spends alone")
-
-
-class Workload(Options):
-    """The episodes of a task."""
-
-    name: Text = Field("a task", description="name of the task, for display")
-    environment: Text = Field("", description="its environment")
-    parameters: Count = Field(description="d")
-    rows: Count = Field(description="noise rows of a generation; half its members for antithetic pairs")
-    episodes: Count = Field(description="n, episodes of a generation")
-    seconds: Positive = Field(description="T, seconds of an episode on one rank that does nothing else")
-    variation: NonNegative = Field(0.5, description="CV of the seconds of an episode")
-    longest: Positive | None = Field(None, description="seconds of the longest episode that there can be")
-    step: Positive | None = Field(None, description="seconds of a step")
-    players: Count | None = Field(None, description="ranks of a node that play at most; None for all")
-    overlaps: Flag = Field(True, description="whether generations may overlap; not every solver allows it")
-    slots: Count = Field(1, description="episodes side by side on a rank")
-    smallest: Count = Field(1, description="fewest episodes that a rank takes at a time")
-    largest: Count = Field(1, description="most episodes that a rank takes at a time")
-    low_water: WholeNumber = Field(
-        0, description="a rank takes more episodes once no more than this number is in flight"
-    )
-    divisor: Count = Field(
-        1, description="a rank takes its fair share of the remaining episodes divided by this at a time"
-    )
-
-    def draw(self, seed: int, generation: int) -> npt.NDArray[np.float64]:
-        """Seconds (n,) of the episodes of a generation: log-normal, cut off at `longest`."""
-        spread = math.sqrt(math.log1p(self.variation**2))
-        random = np.random.default_rng([seed, generation])
-        drawn = self.seconds * np.exp(random.normal(-(spread**2) / 2, spread, self.episodes))
-        return np.minimum(drawn, self.longest or math.inf)
-
-    def at_longest(self) -> "Workload":
-        """The same with all episodes as long as they can be."""
-        return self.model_copy(update={"seconds": self.longest or self.seconds, "variation": 0.0})
-
-    def of_config(self, config: Config) -> "Workload":
-        """The same episodes in generations of a config's size."""
-        length = self.seconds / self.step if self.step else 1.0
-        return self.model_copy(update=size_of_generation(config, self.parameters, length))
-
-
-def size_of_generation(config: Config, dimension: int, length: float) -> dict[str, Any]:
-    """Keys of a Workload that a config decides: a generation has all populations that its solver asks for.
-
-    dimension: d.  length: mean steps of an episode.
-    """
-    solver, environment = config.solver, config.environment
-    episodes = solver.count_episodes(dimension, length)
-    populations = episodes // (solver.members(dimension) * solver.episodes)
-    return {
-        "rows": max(1, solver.noise_rows(dimension) * populations),
-        "episodes": episodes,
-        "players": environment.instances if environment.instances_per == "node" else None,
-        "overlaps": solver.overlaps,
-    }
-
-
-def longest_episode(config: Config) -> int | None:
-    """Steps of the longest episode that there can be; None where it is not known."""
-    section = config.environment
-    if section.function is not None:
-        return 1
-    from gymnasium import registry
-
-    spec = registry.get(section.id)
-    return section.max_steps or (spec.max_episode_steps if spec else None)
-
-
-class Constants(Options):
-    """What `mpies bench` measures and `mpies simulate` reads."""
-
-    machine: Machine = Field(Machine(), description="the machine")
-    task: Workload | None = Field(None, description="the task, where bench was given a config")
-    measured: dict[str, Any] = Field({}, description="when, where and on how many ranks, for display")
-
-
-def read_constants(path: str | Path) -> Constants:
-    """The Constants in a file that `mpies bench` wrote.  Raises ConfigError."""
-    values = read_yaml(path)
-    try:
-        return Constants.model_validate(values)
-    except ValidationError as error:
-        problem = explain(error, str(path), (), Constants)
-        raise ConfigError(f"{problem}; such a file is written by mpies bench --out FILE") from None
-
-
-def parse_workload(text: str) -> Workload:
-    """The Workload of "d,n,T,CV" or "d,n,T,CV,LONGEST".  Raises ConfigError."""
-    try:
-        d, n, seconds, variation, *longest = [float(part) for part in text.split(",")]
-        if len(longest) > 1:
-            raise ValueError
-        workload = Workload(
-            name=text,
-            parameters=d,
-            rows=max(1, n // 2),
-            episodes=n,
-            seconds=seconds,
-            variation=variation,
-            longest=longest[0] if longest else None,
-        )
-    except (ValueError, ValidationError):
-        raise ConfigError(
-            f"{text!r} is not a task: give the path of a config, or PARAMETERS,EPISODES,SECONDS,VARIATION[,LONGEST] "
-            "such as 166673,10000,1,0.5,2"
-        ) from None
-    if workload.episodes > MOST_EPISODES:
-        raise ConfigError(f"{text!r}: a generation may have at most {MOST_EPISODES:,} episodes here; give fewer")
-    return workload
-
-
-def find_workload(task: str, overrides: Sequence[str], constants: Constants) -> Workload:
-    """The Workload of a config, with its episodes as `mpies bench` measured them, or of numbers.
-
-    task: the path of a config, or a text such as "166673,10000,1,0.5".
-    Raises ConfigError where the episodes of the config's environment were not measured, and for overrides of numbers.
-    """
-    if "," in task and not Path(task).exists():
-        if overrides:
-            raise ConfigError(f"{overrides[0]!r} is for a config, but the task is the numbers {task}; leave it out")
-        return parse_workload(task)
-    return fit_workload(load_config(task, overrides), task, constants)
-
-
-def fit_workload(config: Config, path: str, constants: Constants, task: Task | None = None) -> Workload:
-    """The Workload of a config, with its episodes as `mpies bench` measured them.
-
-    path: of the config, for messages.  task: the config's, where there is one already.
-    Raises ConfigError where the episodes of the config's environment were not measured.
-    """
-    cure = f"measure it with mpies bench {shlex.quote(path)} --out FILE"
-    if constants.task is None:
-        raise ConfigError(f"{path}: the duration of its episodes is unknown; {cure}, and give --constants FILE")
-    if constants.task.environment != config.environment.id:
-        raise ConfigError(
-            f"{path}: its environment is {config.environment.id}, but the constants are for "
-            f"{constants.task.environment}; {cure}"
-        )
-    if task is None:
-        with contextlib.closing(Task(config)) as task:
-            return fit_workload(config, path, constants, task)
-    name = f"{Path(path).stem} ({config.environment.id})"
-    known, limit = constants.task, longest_episode(config)
-    longest = limit * known.step if limit and known.step else known.longest  # with this config's time limit
-    update = {"name": name, "parameters": task.dimension, "longest": longest}
-    return known.model_copy(update=update).of_config(config)
 
 
 @dataclass(frozen=True)
@@ -245,13 +61,10 @@ def update_phases(machine: Machine, workload: Workload, ranks: int) -> dict[str,
     }
 
 
-def predict(
-    machine: Machine, workload: Workload, ranks: int, overlap: float = 0.0, static: bool = False, seed: int = 1
-) -> Prediction:
+def predict(machine: Machine, workload: Workload, ranks: int, overlap: float = 0.0, seed: int = 1) -> Prediction:
     """The Prediction for a number of ranks, from a simulation with episodes drawn from `seed`.
 
     overlap: as the config's key.
-    static: each rank has an equal share of the episodes instead of taking them from a counter.
     """
     phases = update_phases(machine, workload, ranks)
     full, rest = divmod(ranks, machine.cores)
@@ -262,9 +75,7 @@ def predict(
     drawn = [workload.draw(seed, generation) for generation in range(around + count + around)]
     # Writing a member reads its noise row and the mean, and writes as many bytes as each of them has.
     member = 3 * 4 * workload.parameters / machine.core_streaming
-    schedule = Schedule(
-        workload.slots, workload.smallest, workload.largest, workload.low_water, workload.divisor, static
-    )
+    schedule = Schedule(workload.slots, workload.smallest, workload.largest, workload.low_water, workload.divisor)
     ends = completion_times(
         [(times + member).tolist() for times in drawn],
         nodes,

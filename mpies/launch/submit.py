@@ -14,8 +14,7 @@ from mpies.config.recipes import find_config
 from mpies.config.schema import StopSection
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted
-from mpies.launch.cost import predict_cost
-from mpies.launch.simulate import find_workload, predict, read_constants
+from mpies.launch.cost import predict_cost, predict_run
 from mpies.runs.files import default_out, explain_refusal, write_atomically
 
 HOME = Path(__file__).resolve().parents[2]  # the checkout
@@ -110,27 +109,6 @@ def plan(request: Request) -> Job:
         account=request.account,
         partition=request.partition,
     )
-
-
-def predict_run(
-    path: str | Path,
-    overrides: Sequence[str],
-    constants: str | Path,
-    nodes: int,
-    ranks_per_node: int,
-    generations: int | None = None,
-) -> tuple[float, float]:
-    """Predicted seconds of all generations: with episodes as measured, and with all as long as they can be.
-
-    constants: the file that `mpies bench` wrote.  generations: None for those of `stop`.
-    Raises ConfigError where the file is not of this config's environment.
-    """
-    known, config = read_constants(constants), load_config(path, overrides)
-    workload = find_workload(str(path), overrides, known)
-    machine = known.machine.model_copy(update={"cores": ranks_per_node})
-    count, ranks = generations or config.stop.generations, nodes * ranks_per_node
-    measured = predict(machine, workload, ranks, config.overlap).seconds
-    return count * measured, count * predict(machine, workload.at_longest(), ranks).seconds
 
 
 def time_limit(stop: StopSection, longest: float | None) -> int:

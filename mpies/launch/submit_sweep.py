@@ -6,12 +6,12 @@ from pathlib import Path
 
 from mpies.config.loading import as_yaml
 from mpies.config.recipes import find_config
-from mpies.launch.forecast import Forecast, measure_node, predict_sweep
-from mpies.launch.simulate import read_constants
+from mpies.launch.constants import read_constants
+from mpies.launch.cost import SweepForecast
 from mpies.launch.submit import GRACE, MARGIN, UNKNOWN, Job, Request, parse_time, time_limit
-from mpies.launch.sweep import check_ranks_per_run
 from mpies.runs.files import default_out
 from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.rank_groups import check_ranks_per_run
 from mpies.sweeps.trials import NO_OPTIONS, Sweep, SweepOptions, check_trials
 
 
@@ -27,18 +27,14 @@ def plan_sweep(
     sweep = options.load(request.config, request.overrides)
     keys = [override.partition("=")[0] for override in request.overrides]
     folder = SweepFolder(request.out or default_out(request.config, ["sweep", *keys]), sweep)
-    trials_to_check = folder.list_to_check()
-    check_trials(sweep, trials_to_check)
+    check_trials(sweep, folder.list_to_check())
     if folder.halving:
         folder.halving.check()
-    forecast = Forecast(sweep, read_constants(request.constants) if request.constants else None)
-    configs = {trial.label: sweep.config(trial) for trial in reversed(trials_to_check)}
-    size = min(ranks_per_run or 1, request.ranks_per_node)
-    memory = measure_node(forecast, configs, trials_to_check, request.ranks_per_node, size)
-    longest = None
-    if request.constants:
-        longest = predict_sweep(forecast, folder, configs, size).longest / request.ranks
-    stop = next(iter(configs.values())).stop.model_copy(update={"seconds": None})
+    known = read_constants(request.constants) if request.constants else None
+    forecast = SweepForecast(folder, min(ranks_per_run or 1, request.ranks_per_node), known)
+    memory, configs = forecast.memory(request.ranks_per_node), list(forecast.configs.values())
+    longest = forecast.sweep().longest / request.ranks if known else None
+    stop = configs[0].stop.model_copy(update={"seconds": None})
     limit = UNKNOWN if longest is None else time_limit(stop, longest)
     job = Job(
         config=str(find_config(request.config)),
@@ -49,7 +45,7 @@ def plan_sweep(
         memory=math.ceil(MARGIN * memory.total),
         shared=memory.shared,
         seconds=parse_time(request.time) if request.time else limit,
-        warning=math.ceil(max(config.stop.grace for config in configs.values())) + GRACE,
+        warning=math.ceil(max(config.stop.grace for config in configs)) + GRACE,
         longest=longest,
         account=request.account,
         partition=request.partition,

@@ -41,12 +41,12 @@ LOOK = 0.5  # seconds between two looks for heartbeats
 class SweepFolder:
     """The folder of a sweep.
 
-    path: as an absolute path.  name: the same as it was given.  job: the name under which trials are locked.
+    path: as an absolute path.  name: the same as it was given.
     With a sampler, raises ConfigError where the folder holds something else than this sweep.
     """
 
-    def __init__(self, folder: str | Path, sweep: Sweep, job: str = "") -> None:
-        self.path, self.name, self.sweep, self.job = absolute(folder), str(Path(folder)), sweep, job
+    def __init__(self, folder: str | Path, sweep: Sweep) -> None:
+        self.path, self.name, self.sweep = absolute(folder), str(Path(folder)), sweep
         self.halving: Halving | None = None
         if sweep.sampler:
             self.check()  # what another sweep has proposed has other keys
@@ -149,10 +149,10 @@ class SweepFolder:
             return state
         return "stopped" if (self.path / trial.name / "config.yaml").exists() else "new"
 
-    def take(self, wanted: int | None = None) -> tuple[int, Lock] | None:
+    def take(self, wanted: int | None = None, job: str = "") -> tuple[int, Lock] | None:
         """The next trial that nobody trains, as its number, and a lock that holds it; None where there is none.
 
-        wanted: the number of the trial to take if that is possible.
+        wanted: the number of the trial to take if that is possible.  job: the name under which it is locked.
         """
         self._extend()
         numbers = range(len(self.trials)) if wanted is None else [wanted, *range(len(self.trials))]
@@ -164,7 +164,7 @@ class SweepFolder:
             if state in (*ENDED, "waiting"):
                 self._done.add(trial.name)
             elif state != "running":
-                lock = Lock(self.path / trial.name, self.job)
+                lock = Lock(self.path / trial.name, job)
                 try:
                     lock.file.parent.mkdir(exist_ok=True)
                     lock.acquire()  # the run takes it over, after a start-up that may be long

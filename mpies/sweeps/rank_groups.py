@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from mpies.comm import Communicator
+from mpies.core.errors import ConfigError
+from mpies.core.text import counted
 from mpies.runs.pace import WORTH, Pace, recent_pace
 from mpies.sweeps.folder import DIVISION, SweepFolder
 from mpies.sweeps.trials import Trial
@@ -63,6 +65,32 @@ def divide(comm: Communicator, folder: SweepFolder, ranks_per_run: int) -> tuple
         decided = [np.array([*sizes, *trials], np.int64)]
     both = np.split(comm.broadcast(decided)[0], 2)
     return Division(*(part.tolist() for part in both)), int(places[comm.rank])
+
+
+def check_ranks_per_run(wanted: int | None, ranks: int) -> None:
+    """Raise ConfigError where a run is to have more than all ranks.  wanted: of a run; None where that is left open."""
+    if wanted and wanted > ranks:
+        has = counted(ranks, "rank")
+        raise ConfigError(f"--ranks-per-run is {wanted}, but the job has {has}; lower it, or start more ranks")
+
+
+def choose_ranks_per_run(trials: int, ranks: int, node_ranks: int) -> int:
+    """How many ranks train a run together, where nobody says.
+
+    As few as leave no rank without a trial: on one rank a run is most efficient.  With fewer trials than ranks they
+    divide a node, or are whole nodes.
+
+    trials: how many are to be trained.  ranks: of the job.  node_ranks: of a node.
+    """
+    sizes, wanted = group_sizes(ranks, node_ranks), -(-ranks // max(1, trials))
+    return next((size for size in sizes if size >= wanted), sizes[-1])
+
+
+def group_sizes(ranks: int, node_ranks: int) -> list[int]:
+    """Numbers of ranks of which groups can be made that share no node with a part of another one, the least first."""
+    parts = [size for size in range(1, min(node_ranks, ranks) + 1) if node_ranks % size == 0]
+    nodes = [node_ranks * 2**power for power in range(1, 24) if node_ranks * 2**power <= ranks]
+    return [*parts, *nodes]
 
 
 def equal_groups(node_sizes: Sequence[int], ranks_per_run: int) -> list[int]:

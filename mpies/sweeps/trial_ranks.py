@@ -56,7 +56,7 @@ class DivisionRequested(Exception):
 class SweepRanks:
     """What all groups of a job have in common, on one rank.
 
-    folder: of the sweep.  job: how the names of its groups begin.  size: ranks of the job.
+    folder: of the sweep.  job: how the names of its groups begin.
     report: called on rank 0 of a group when a trial has ended.  tables: noise tables of the node.
     start_up: seconds that a trial needed before its first generation, lately.
     is_disk_full: whether rank 0 of the group could not write how a trial has ended.
@@ -64,7 +64,6 @@ class SweepRanks:
 
     folder: SweepFolder
     job: str
-    size: int
     report: Report
     signals: Signals
     tables: NoiseTables | None = None
@@ -79,12 +78,15 @@ class SweepRanks:
 class RankGroup:
     """One rank's part of a group, which trains one trial at a time.
 
-    comm: of the group.  request: for a new division, which ends its work.
-    first: the number of the trial to begin with, or groups.ANY.
+    comm: of the group.  name: under which it locks trials.  size: ranks of the whole job.
+    request: for a new division, which ends its work.  first: the number of the trial to begin with, or ANY.
     """
 
-    def __init__(self, comm: Communicator, ranks: SweepRanks, request: DivisionRequest, first: int) -> None:
+    def __init__(
+        self, comm: Communicator, ranks: SweepRanks, name: str, size: int, request: DivisionRequest, first: int
+    ) -> None:
         self.comm, self._ranks, self._folder, self._request = comm, ranks, ranks.folder, request
+        self._name, self._size = name, size
         self._first: int | None = None if first == ANY else first
         self._taken: tuple[Trial, Lock] | None = None  # on rank 0: the trial that is being trained, and its lock
 
@@ -114,9 +116,10 @@ class RankGroup:
             return END, 0
         folder = self._folder
         try:
-            taken, self._first, is_busy = folder.take(self._first), None, True
+            taken, self._first, is_busy = folder.take(self._first, self._name), None, True
             if not taken and not folder.is_trained_by("" if folder.may_grow else self._ranks.job):
-                taken, is_busy = folder.take(), False  # what has ended in between may have brought new trials
+                is_busy = False
+                taken = folder.take(job=self._name)  # what has ended in between may have brought new trials
         except OSError as error:
             self._note_full_disk(f"cannot be written ({error.strerror})")
             return END, 0
@@ -137,7 +140,7 @@ class RankGroup:
         trials = self._folder.list_trained_by(self._ranks.job)
         found = [measure_remaining(self._folder, trial) for trial in trials]
         known = [one for one in found if one]
-        return known if len(known) == len(found) else [], self._ranks.size
+        return known if len(known) == len(found) else [], self._size
 
     def _train(self, trial: Trial, budget: int) -> bool:
         """Train a trial, or write down why that failed.  Returns whether a signal or a call has stopped it."""
@@ -208,7 +211,7 @@ class RankGroup:
             run,
             "auto",
             stop_if_requested,
-            job=folder.job,
+            job=self._name,
             has_plots=False,
             tables=ranks.tables,
         )

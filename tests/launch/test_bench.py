@@ -12,8 +12,8 @@ from mpies.comm import connect
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError
-from mpies.launch import bench
-from mpies.launch.simulate import Collective, Constants, Machine, parse_workload, read_constants
+from mpies.launch import bench, constants
+from mpies.launch.constants import Collective, Constants, Machine, parse_workload, read_constants
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
 from mpies.runs.metrics import read_metrics
@@ -157,16 +157,16 @@ def test_a_function_is_an_episode_of_one_step():
     ],
 )
 def test_the_longest_episode_is_a_time_limit(section, steps):
-    assert bench.longest_episode(validate_config({"environment": section}, "test")) == steps
+    assert constants.longest_episode(validate_config({"environment": section}, "test")) == steps
 
 
 def test_a_file_holds_what_was_measured(tmp_path):
     workload = parse_workload("10,20,0.5,0.1").model_copy(update={"slots": 8, "step": 0.01})
-    constants = Constants(machine=Machine(cores=3, episode=1e-6), task=workload, measured={"ranks": 3})
-    bench.write_constants(constants, str(tmp_path / "constants.yaml"))
-    assert read_constants(tmp_path / "constants.yaml") == constants
+    measured = Constants(machine=Machine(cores=3, episode=1e-6), task=workload, measured={"ranks": 3})
+    constants.write_constants(measured, str(tmp_path / "constants.yaml"))
+    assert read_constants(tmp_path / "constants.yaml") == measured
     with pytest.raises(ConfigError, match=r"--out .*: cannot be written"):
-        bench.write_constants(constants, str(tmp_path / "absent" / "constants.yaml"))
+        constants.write_constants(measured, str(tmp_path / "absent" / "constants.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -182,11 +182,11 @@ def test_bench_measures_what_simulate_needs(ranks, run_mpies, write_config, tmp_
     config = write_config(CARTPOLE)
     measured = run_mpies(ranks, "bench", config, "--out", "constants.yaml", "--repeats", "1", "--generations", "1")
     assert measured.code == 0 and "an episode" in measured.stdout
-    constants = yaml.safe_load((tmp_path / "constants.yaml").read_text())
-    assert constants["machine"]["cores"] == max(1, ranks) and constants["task"]["episodes"] == 32
-    assert constants["task"]["longest"] == pytest.approx(50 * constants["task"]["step"])
-    assert constants["task"]["slots"] > 1
-    assert 1e8 < constants["machine"]["core_streaming"] < 1e12
+    found = yaml.safe_load((tmp_path / "constants.yaml").read_text())
+    assert found["machine"]["cores"] == max(1, ranks) and found["task"]["episodes"] == 32
+    assert found["task"]["longest"] == pytest.approx(50 * found["task"]["step"])
+    assert found["task"]["slots"] > 1
+    assert 1e8 < found["machine"]["core_streaming"] < 1e12
     shown = run_mpies(0, "simulate", config, "--constants", "constants.yaml", "--ranks", "1,2", "--json")
     assert shown.code == 0 and 0.05 < json.loads(shown.stdout)[0][0]["efficiency"] <= 1
 
@@ -212,5 +212,5 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(ou
 def test_whether_a_file_can_be_written_is_found_out_without_a_trace(tmp_path):
     (tmp_path / "old.yaml").write_text("old")
     for name in ("old.yaml", "new.yaml", "/dev/null"):
-        bench.require_writable(str(tmp_path / name))
+        constants.require_writable(str(tmp_path / name))
     assert [file.name for file in tmp_path.iterdir()] == ["old.yaml"] and (tmp_path / "old.yaml").read_text() == "old"

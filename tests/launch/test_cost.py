@@ -5,7 +5,8 @@ import pytest
 
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
-from mpies.launch.cost import PROCESS, NodeMemory, describe_cost, predict_cost, predict_traffic
+from mpies.launch.cost import PROCESS, NodeMemory, predict_cost, predict_traffic
+from mpies.launch.dry_run import describe_needs
 from mpies.rollouts.batch import observation_record
 from mpies.training.task import Task
 from mpies.training.trainer import Trainer
@@ -92,7 +93,7 @@ def test_an_own_solver_gets_results_of_whole_populations(tmp_path, monkeypatch):
 
 def test_the_cost_in_words():
     config = sphere(solver={"population": 20_000, "episodes": 100}, noise={"size": 2**20})
-    lines = [line.partition("  ")[::2] for line in describe_cost(config, 4).strip().splitlines()]
+    lines = [line.partition("  ")[::2] for line in describe_needs(config, 4).strip().splitlines()]
     values = {name: value.strip() for name, value in lines}
     assert values["parameters"] == "50"
     assert values["noise of a generation"] == "2,000 kB, 50 normals a direction"

@@ -1,12 +1,11 @@
-"""Core hours and memory of trials, how many ranks train a run together, and what --dry-run prints of them."""
+"""Core hours and memory of the trials of a sweep, and what --dry-run prints of them."""
 
 import re
 
 import pytest
 
-from mpies.launch.cost import predict_cost
-from mpies.launch.forecast import Forecast, choose_ranks_per_run, group_sizes, measure_node, predict_sweep
-from mpies.launch.simulate import Constants, Machine, Workload
+from mpies.launch.constants import Constants, Machine, Workload
+from mpies.launch.cost import PROCESS, SweepForecast
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.trials import read_sweep
 from tests.support import CARTPOLE, assert_refused, read_files
@@ -27,51 +26,33 @@ MEASURED = Constants(
 )
 
 
-def forecast_of(vary, base=BASE):
-    sweep = read_sweep({"base": base, "vary": vary}, "config")
-    return Forecast(sweep, MEASURED), [sweep.config(trial) for trial in sweep.list_trials()]
+def forecast_of(tmp_path, vary, ranks_per_run=1, **more):
+    folder = SweepFolder(tmp_path / "out", read_sweep({"base": BASE, "vary": vary, **more}, "config"))
+    return folder, SweepForecast(folder, ranks_per_run, MEASURED)
 
 
-def test_core_hours_are_those_of_all_generations_and_evaluations():
-    forecast, configs = forecast_of({"solver.population": [20, 40], "stop.generations": [50, 100]})
+def test_core_hours_are_those_of_all_generations_and_evaluations(tmp_path):
+    vary = {"solver.population": [20, 40], "stop.generations": [50, 100]}
+    _, forecast = forecast_of(tmp_path, vary)
     expected = [generations * population + generations / 10 * 4 for population in (20, 40) for generations in (50, 100)]
-    costs = [forecast.cost(config, 1) for config in configs]
-    assert [cost.usual for cost in costs] == pytest.approx([2.0 * episodes for episodes in expected], rel=1e-3)
-    assert [cost.longest for cost in costs] == pytest.approx([10.0 * episodes for episodes in expected], rel=1e-3)
+    costs = sorted(forecast.trials().values())
+    assert [cost.usual for cost in costs] == pytest.approx([2.0 * episodes for episodes in sorted(expected)], rel=1e-3)
+    assert [cost.longest for cost in costs] == pytest.approx([5 * cost.usual for cost in costs], rel=1e-3)
     # 20 episodes on 3 ranks take as long as 21.
-    assert forecast.cost(configs[0], 3).usual == pytest.approx(2.0 * (50 * 21 + 20), rel=1e-2)
+    _, forecast = forecast_of(tmp_path, {}, 3)
+    assert forecast.sweep().usual == pytest.approx(2.0 * (50 * 21 + 20), rel=1e-2)
 
 
-def test_a_limit_of_seconds_ends_a_trial():
-    forecast, configs = forecast_of({"stop.seconds": [400.0]})
-    assert forecast.cost(configs[0], 1).usual == pytest.approx(400 + 2.0 * 4, rel=1e-2)  # 10 generations
-
-
-@pytest.mark.parametrize(
-    ("trials", "ranks", "node_ranks", "expected"),
-    [
-        (40, 8, 8, 1),  # a rank for each of eight trials
-        (8, 8, 8, 1),
-        (4, 8, 8, 2),
-        (3, 8, 8, 4),  # groups that share no node
-        (1, 8, 8, 4),  # on 8 ranks, 20 episodes take as long as 24
-        (2, 40, 4, 20),  # five whole nodes are no power of two: four ranks less, and so on
-    ],
-)
-def test_ranks_are_as_many_as_are_efficient_and_no_more_than_leave_none_idle(trials, ranks, node_ranks, expected):
-    forecast, configs = forecast_of({})
-    found = choose_ranks_per_run(forecast, configs[0], trials, ranks, node_ranks)
-    assert found == expected if expected != 20 else found <= 20
-    assert forecast.efficiency(configs[0], found) >= 0.9
+def test_a_limit_of_seconds_ends_a_trial(tmp_path):
+    _, forecast = forecast_of(tmp_path, {"stop.seconds": [400.0]})
+    assert forecast.sweep().usual == pytest.approx(400 + 2.0 * 4, rel=1e-2)  # 10 generations
 
 
 def test_a_sweep_takes_what_its_trials_that_are_left_take(tmp_path):
-    sweep = read_sweep({"base": BASE, "vary": {"stop.generations": [50, 100]}, "seeds": 3}, "config")
-    folder = SweepFolder(tmp_path / "out", sweep)
+    folder, forecast = forecast_of(tmp_path, {"stop.generations": [50, 100]}, seeds=3)
     folder.open(lambda trial: True)
     folder.record_failure(folder.trials[1], "it broke")
-    configs = {trial.label: sweep.config(trial) for trial in folder.trials}
-    found = predict_sweep(Forecast(sweep, MEASURED), folder, configs, 1)
+    found = forecast.sweep()
     assert found.usual == pytest.approx((3 * 50 + 2 * 100) * 20.4 * 2.0, rel=1e-3)
     assert found.longest == pytest.approx(5 * found.usual, rel=1e-3)
 
@@ -79,45 +60,25 @@ def test_a_sweep_takes_what_its_trials_that_are_left_take(tmp_path):
 def test_halving_takes_what_its_rungs_take(tmp_path):
     """Nine settings for 5 generations, three of them until 15, and one until 50."""
     halving = {"first": 5, "eta": 3, "unit": "generations"}
-    values = {"base": BASE, "vary": {"solver.sigma": [0.1 * number for number in range(1, 10)]}, "halving": halving}
-    sweep = read_sweep({**values, "seeds": 2}, "config")
-    folder = SweepFolder(tmp_path / "out", sweep)
-    configs = {trial.label: sweep.config(trial) for trial in folder.trials}
-    found = predict_sweep(Forecast(sweep, MEASURED), folder, configs, 1)
-    assert found.usual == pytest.approx(2 * (9 * 5 + 3 * 10 + 35) * 20.4 * 2.0, rel=1e-3)
-
-
-def test_groups_share_no_node():
-    assert group_sizes(64, 8) == [1, 2, 4, 8, 16, 32, 64]
-    assert group_sizes(100, 36) == [1, 2, 3, 4, 6, 9, 12, 18, 36, 72]
-    assert group_sizes(3, 8) == [1, 2]
-
-
-def test_groups_of_a_node_share_a_table_for_each_seed():
-    sweep = read_sweep({"base": BASE, "vary": {"noise.size": [1000, 3000]}, "seeds": [1, 2]}, "config")
-    forecast, trials = Forecast(sweep), sweep.list_trials()
-    configs = {trial.label: sweep.config(trial) for trial in trials}
-    rank = forecast.memory(configs[trials[0].label], 1).rank
-    # Trials in the queue: seed 1 with both sizes, then seed 2 with both.
-    for ranks, ranks_per_run, numbers in ((1, 1, 3000), (2, 1, 4000), (3, 1, 7000), (8, 2, 8000), (8, 4, 4000)):
-        found = measure_node(forecast, configs, trials, ranks, ranks_per_run)
-        assert found.shared == 4 * numbers and found.total == pytest.approx(4 * numbers + ranks * rank, abs=10_000)
+    vary = {"solver.sigma": [0.1 * number for number in range(1, 10)]}
+    _, forecast = forecast_of(tmp_path, vary, halving=halving, seeds=2)
+    assert forecast.sweep().usual == pytest.approx(2 * (9 * 5 + 3 * 10 + 35) * 20.4 * 2.0, rel=1e-3)
 
 
 @pytest.mark.parametrize(
-    "vary",
-    [
-        {"solver.kind": ["cma_es"], "solver.covariance": ["diagonal", "full"]},
-        {"solver.kind": ["deep_ga"], "solver.parents": [2, 20]},
-        {"solver.kind": ["deep_ga"], "solver.snapshot": [2, 20]},
-        {"solver.kind": ["novelty_es"], "solver.means": [2, 20]},
-    ],
+    ("ranks", "ranks_per_run", "numbers"), [(1, 1, 3000), (2, 1, 4000), (3, 1, 7000), (8, 2, 8000), (8, 4, 4000)]
 )
-def test_the_memory_is_that_of_each_solver(vary):
-    base = BASE | {"environment": {"id": "function:sphere", "dimension": 200}}
-    forecast, configs = forecast_of(vary, base)
-    found = [forecast.memory(config, 2) for config in configs]
-    assert found == [predict_cost(config, 2).memory for config in configs] and found[0] != found[1]
+def test_groups_of_a_node_share_a_table_for_each_seed(ranks, ranks_per_run, numbers, tmp_path):
+    """Trials in the queue: seed 1 with both sizes, then seed 2 with both."""
+    _, forecast = forecast_of(tmp_path, {"noise.size": [1000, 3000]}, ranks_per_run, seeds=[1, 2])
+    found = forecast.memory(ranks)
+    assert found.shared == 4 * numbers
+    assert found.total == pytest.approx(4 * numbers + ranks * PROCESS, abs=10_000)
+
+
+def test_groups_have_vectors_of_the_solver_in_shared_memory_each(tmp_path):
+    _, forecast = forecast_of(tmp_path, {"solver.kind": ["deep_ga"], "solver.parents": [2, 8]}, seeds=2)
+    assert forecast.memory(3).shared == 4 * (2 * 1_000_000 + 3 * 8 * 5)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from mpies.core.errors import ConfigError
 from mpies.launch import kubernetes
-from mpies.launch.submit import predict_run
+from mpies.launch.cost import predict_run
 from tests.launch.examples import CONFIG, CONSTANTS
 from tests.launch.test_kubernetes import BASE, KUSTOMIZATION
 from tests.support import HOME, assert_refused, invoke

@@ -34,18 +34,14 @@ def test_a_rank_takes_a_part_of_its_fair_share_within_bounds(left, ranks, schedu
         ([[1.0] * 8] * 3, [4], 0, [2, 4, 6]),  # two each
         ([[1.0] * 9] * 3, [4], 0.5, [3.5, 7, 10.5]),  # one plays a third, and the others wait
         ([[1.0] * 9], [2, 2], 0, [3]),  # 4 episodes to one node, 5 to the other
+        ([[3.0, 3, 1, 1]], [2], 0, [4]),
+        ([[3.0, 3, 1, 1]], [1, 1], 0, [6]),  # nodes share no counter
         ([[3.0, 1, 1, 1]], [2], 0, [3]),  # a rank that is free takes the next one
         ([[3.0, 1], [1.0, 1]], [3], 0, [3, 4]),  # more ranks than episodes
     ],
 )
 def test_schedules_worked_out_by_hand(episodes, nodes, update, expected):
     assert completion_times(episodes, nodes, ONE, update) == pytest.approx(expected)
-
-
-def test_a_static_split_waits_for_the_rank_with_the_long_episodes():
-    episodes = [[3.0, 3, 1, 1]]
-    assert completion_times(episodes, [2], Schedule(static=True), 0) == pytest.approx([6])
-    assert completion_times(episodes, [2], ONE, 0) == pytest.approx([4])
 
 
 def test_overlapping_ranks_begin_the_next_generation_and_wait_for_the_one_after():
@@ -93,7 +89,7 @@ def test_a_rank_spends_its_share_of_the_update():
     st.lists(st.lists(st.floats(0.1, 5), min_size=1, max_size=30), min_size=1, max_size=4),
     st.lists(st.integers(1, 4), min_size=1, max_size=3),
     st.integers(0, 2),
-    st.sampled_from([ONE, Schedule(static=True), Schedule(4, 1, 4, 3), Schedule(3, 2, 8, 1)]),
+    st.sampled_from([ONE, Schedule(4, 1, 4, 3), Schedule(3, 2, 8, 1)]),
 )
 def test_no_schedule_beats_the_sum_of_all_episodes_or_the_longest_one(episodes, nodes, overlap, schedule):
     ends = completion_times(episodes, nodes, schedule, 0.25, overlap)
@@ -107,7 +103,7 @@ def test_no_schedule_beats_the_sum_of_all_episodes_or_the_longest_one(episodes, 
 def test_a_run_of_years_comes_to_an_end(slots):
     """At such times the clock's numbers are further apart than the seconds with which an episode counts as over."""
     code = f"""
-from mpies.launch.simulate import Workload
+from mpies.launch.constants import Workload
 from mpies.launch.schedule import Schedule, completion_times
 workload = Workload(parameters=1, rows=1, episodes=200, seconds=1e6)
 durations = [workload.draw(1, generation).tolist() for generation in range(3)]

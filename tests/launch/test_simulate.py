@@ -6,6 +6,7 @@ import pytest
 
 from mpies.core.errors import ConfigError
 from mpies.launch import simulate as model
+from mpies.launch.constants import Constants, Machine, find_workload, parse_workload
 from tests.support import assert_refused, invoke
 
 # OpenAI-ES on a humanoid of 256-256; see docs/scaling.md.
@@ -13,8 +14,8 @@ HUMANOID = "166673,10000,1,0.5,2"
 
 
 def test_phases_of_an_update_worked_out_by_hand():
-    workload = model.parse_workload("1000000,1000,1,0")
-    machine = model.Machine(
+    workload = parse_workload("1000000,1000,1,0")
+    machine = Machine(
         cores=4,
         core_streaming=1e9,
         node_streaming=2e9,
@@ -37,13 +38,13 @@ def test_phases_of_an_update_worked_out_by_hand():
     )
     alone = model.update_phases(machine, workload, 1)
     assert alone["results"] == alone["blocks"] == alone["proposal"] == 0 and alone["moments"] == 500 * 4e6 / 1e9
-    tiny = model.update_phases(machine, model.parse_workload("64,1000,1,0"), 512)
+    tiny = model.update_phases(machine, parse_workload("64,1000,1,0"), 512)
     assert tiny["moments"] == 500 * 64 / 0.5e9  # no less than a cache line
 
 
 def test_equal_episodes_waste_what_does_not_divide():
-    machine = model.Machine(cores=8, core_streaming=1e30, node_streaming=1e30)
-    prediction = model.predict(machine, model.parse_workload("16,9,1,0"), 8)
+    machine = Machine(cores=8, core_streaming=1e30, node_streaming=1e30)
+    prediction = model.predict(machine, parse_workload("16,9,1,0"), 8)
     assert prediction.seconds == pytest.approx(2, rel=1e-3)
     assert prediction.efficiency == pytest.approx(9 / 16, rel=1e-3)
     assert prediction.phases["waiting"] == pytest.approx(2 - 9 / 8, rel=1e-3)
@@ -51,30 +52,30 @@ def test_equal_episodes_waste_what_does_not_divide():
 
 @pytest.mark.parametrize(("ranks", "alone", "overlapping"), [(144, 0.975, 1.0), (8192, 0.45, 0.83)])
 def test_a_humanoid_on_many_ranks(ranks, alone, overlapping):
-    ((first, second),) = model.predict_pairs(model.Machine(), model.parse_workload(HUMANOID), [ranks])
+    ((first, second),) = model.predict_pairs(Machine(), parse_workload(HUMANOID), [ranks])
     assert first.ranks == second.ranks == ranks
     assert first.efficiency == pytest.approx(alone, abs=0.03)
     assert second.efficiency == pytest.approx(overlapping, abs=0.03)
 
 
-def test_a_static_split_is_worse_than_a_shared_counter():
-    workload, machine = model.parse_workload("16,640,1,0.5"), model.Machine(cores=64)
-    shared, static = (model.predict(machine, workload, 64, static=static).efficiency for static in (False, True))
-    assert 0.65 < static < 0.78 < shared < 0.90
+def test_ranks_that_share_no_counter_are_worse_than_those_of_a_node():
+    workload = parse_workload("16,640,1,0.5")
+    shared, alone = (model.predict(Machine(cores=cores), workload, 64).efficiency for cores in (64, 1))
+    assert 0.65 < alone < 0.78 < shared < 0.90
 
 
 def test_a_prediction_is_a_function_of_its_seed():
-    workload, machine = model.parse_workload("1000,500,1,1"), model.Machine()
+    workload, machine = parse_workload("1000,500,1,1"), Machine()
     assert model.predict(machine, workload, 40) == model.predict(machine, workload, 40)
     assert model.predict(machine, workload, 40) != model.predict(machine, workload, 40, seed=2)
 
 
 def test_drawn_episodes_have_the_mean_the_variation_and_the_limit_of_the_workload():
-    workload = model.parse_workload("1,100000,2,0.5")
+    workload = parse_workload("1,100000,2,0.5")
     times = workload.draw(seed=1, generation=3)
     assert times.mean() == pytest.approx(2, rel=0.01) and times.std() == pytest.approx(1, rel=0.02)
     assert times.max() > 5
-    assert model.parse_workload("1,100000,2,0.5,4").draw(1, 3).max() == 4
+    assert parse_workload("1,100000,2,0.5,4").draw(1, 3).max() == 4
 
 
 def test_ranks_are_lists_or_powers_of_two():
@@ -87,31 +88,31 @@ def test_ranks_are_lists_or_powers_of_two():
 
 def test_a_workload_is_of_numbers_or_of_what_was_measured(write_config, tmp_path):
     config = write_config("environment: {id: 'function:sphere', dimension: 5}\nsolver: {population: 6, episodes: 2}\n")
-    workload = model.find_workload("10,20,0.5,0.1", (), model.Constants())
+    workload = find_workload("10,20,0.5,0.1", (), Constants())
     assert (workload.parameters, workload.rows, workload.episodes, workload.seconds) == (10, 10, 20, 0.5)
     with pytest.raises(ConfigError, match="measure it with mpies bench"):
-        model.find_workload(str(config), (), model.Constants())
+        find_workload(str(config), (), Constants())
     spaced = config.rename(tmp_path / "my config.yaml")
     with pytest.raises(ConfigError, match=rf"mpies bench '{spaced}' --out FILE"):
-        model.find_workload(str(spaced), (), model.Constants())
+        find_workload(str(spaced), (), Constants())
     spaced.rename(config)
-    measured = model.parse_workload("1,1,0.5,0.1").model_copy(update={"environment": "function:sphere", "slots": 3})
-    workload = model.find_workload(str(config), ("solver.population=8",), model.Constants(task=measured))
+    measured = parse_workload("1,1,0.5,0.1").model_copy(update={"environment": "function:sphere", "slots": 3})
+    workload = find_workload(str(config), ("solver.population=8",), Constants(task=measured))
     assert (workload.parameters, workload.rows, workload.episodes) == (5, 4, 16)
     assert (workload.seconds, workload.slots, workload.name) == (0.5, 3, "config (function:sphere)")
     with pytest.raises(ConfigError, match="its environment is function:rastrigin, but the constants are for"):
-        model.find_workload(str(config), ("environment.id=function:rastrigin",), model.Constants(task=measured))
+        find_workload(str(config), ("environment.id=function:rastrigin",), Constants(task=measured))
 
 
 def test_the_longest_episode_is_that_of_the_config_and_not_of_the_one_that_was_measured(write_config):
     config = str(write_config("environment: {id: CartPole-v1}\n"))
-    task = model.parse_workload("1,1,0.5,0.1,5").model_copy(update={"environment": "CartPole-v1", "step": 0.01})
-    constants = model.Constants(task=task)
-    assert model.find_workload(config, (), constants).longest == 5
-    workload = model.find_workload(config, ("environment.max_steps=30",), constants)
+    task = parse_workload("1,1,0.5,0.1,5").model_copy(update={"environment": "CartPole-v1", "step": 0.01})
+    constants = Constants(task=task)
+    assert find_workload(config, (), constants).longest == 5
+    workload = find_workload(config, ("environment.max_steps=30",), constants)
     assert workload.longest == pytest.approx(0.3) and workload.draw(1, 0).max() <= 0.3
-    without_step = model.Constants(task=task.model_copy(update={"step": None}))
-    assert model.find_workload(config, ("environment.max_steps=30",), without_step).longest == 5
+    without_step = Constants(task=task.model_copy(update={"step": None}))
+    assert find_workload(config, ("environment.max_steps=30",), without_step).longest == 5
 
 
 def test_a_generation_has_all_populations_that_its_solver_asks_for(write_config):
@@ -119,15 +120,15 @@ def test_a_generation_has_all_populations_that_its_solver_asks_for(write_config)
         "environment: {id: 'function:sphere', dimension: 5}\n"
         "solver: {kind: pgpe, population: 10, interactions: 4000, population_max: 60}\n"
     )
-    measured = model.parse_workload("1,1,0.5,0.1").model_copy(update={"environment": "function:sphere"})
+    measured = parse_workload("1,1,0.5,0.1").model_copy(update={"environment": "function:sphere"})
     for step, episodes in ((0.005, 40), (0.05, 60), (0.00005, 10)):  # episodes of 100, 10 and 10,000 steps
-        constants = model.Constants(task=measured.model_copy(update={"step": step}))
-        workload = model.find_workload(str(config), (), constants)
+        constants = Constants(task=measured.model_copy(update={"step": step}))
+        workload = find_workload(str(config), (), constants)
         assert (workload.episodes, workload.rows) == (episodes, episodes // 2)
 
 
 def test_ranks_of_a_node_that_do_not_play_make_a_generation_longer():
-    machine, alone = model.Machine(cores=4), model.parse_workload("10,64,1,0")
+    machine, alone = Machine(cores=4), parse_workload("10,64,1,0")
     limited = alone.model_copy(update={"players": 1})
     for ranks in (1, 4, 8):
         expected = model.predict(machine, alone, -(-ranks // 4)).seconds
@@ -135,8 +136,8 @@ def test_ranks_of_a_node_that_do_not_play_make_a_generation_longer():
 
 
 def test_the_table_has_core_hours_or_their_price():
-    workload = model.parse_workload("1000,7200,1,0")
-    pairs = model.predict_pairs(model.Machine(), workload, [1])
+    workload = parse_workload("1000,7200,1,0")
+    pairs = model.predict_pairs(Machine(), workload, [1])
     hours, cost, free = (model.describe(workload, pairs, 100, one).splitlines()[4].split()[3] for one in (None, 0.5, 0))
     assert (hours, cost, free) == ("200", "100", "0")
     assert "cost/100 " in model.describe(workload, pairs, 100, 0)
@@ -185,10 +186,10 @@ def test_mistakes_are_one_line(arguments, message, write_config, tmp_path, monke
 
 
 def test_no_overlap_is_recommended_for_a_solver_that_it_does_not_work_with(write_config):
-    task = model.parse_workload("1,1,0.5,0.5").model_copy(update={"environment": "function:sphere"})
+    task = parse_workload("1,1,0.5,0.5").model_copy(update={"environment": "function:sphere"})
     text = "environment: {{id: 'function:sphere', dimension: 5}}\nsolver: {{kind: {}, population: 8}}\n"
     for kind, is_able in (("cma_es", False), ("openai_es", True)):
-        workload = model.find_workload(str(write_config(text.format(kind))), (), model.Constants(task=task))
-        ((alone, recommended),) = model.predict_pairs(model.Machine(), workload, [5])
+        workload = find_workload(str(write_config(text.format(kind))), (), Constants(task=task))
+        ((alone, recommended),) = model.predict_pairs(Machine(), workload, [5])
         assert (recommended.overlap > 0) == is_able
         assert (recommended.seconds < alone.seconds) == is_able

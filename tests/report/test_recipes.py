@@ -8,7 +8,7 @@ from mpies.comm.serial import Serial
 from mpies.config.loading import differences, load_config, resolved
 from mpies.config.recipes import base_of, find_recipes, read_heading
 from mpies.launch.bench import temporary_run
-from mpies.launch.cost import describe_cost
+from mpies.launch.dry_run import describe_needs
 from mpies.report.records import (
     RESULTS,
     describe_return,
@@ -171,7 +171,7 @@ def script():
 def test_a_recipe_trains_a_generation(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # recipes need no file of the repository
     config = load_config(name)
-    cost = describe_cost(config, 2)
+    cost = describe_needs(config, 2)
     assert "parameters" in cost
     (count,) = re.findall(r"([\d,]+) parameters|none, (\d+)", read_heading(RECIPES[name]).policy)[:1]
     assert re.search(rf"parameters +{''.join(count)}\b", cost), cost

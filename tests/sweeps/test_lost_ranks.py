@@ -4,11 +4,11 @@ import pytest
 
 from mpies.comm import RankLost
 from mpies.comm.serial import Serial
-from mpies.launch.sweep import _train_in_groups
 from mpies.runs.metrics import read_digests
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.rank_groups import ANY, DivisionRequest
-from mpies.sweeps.trial_ranks import Group, SweepRanks
+from mpies.sweeps.train_sweep import _train_in_groups
+from mpies.sweeps.trial_ranks import RankGroup, SweepRanks
 from mpies.sweeps.trials import read_sweep
 from mpies.training.control import Signals
 
@@ -65,10 +65,9 @@ def train(path, comm, signals):
     """Train a sweep of two trials.  Returns its folder."""
     folder = SweepFolder(path, read_sweep({"base": BASE, "vary": {"solver.sigma": [0.1, 0.2]}}, "config"))
     folder.open(lambda trial: True)
-    folder.job = "job.1.0"
     shown = []
-    ranks = SweepRanks(folder, "job", 2, lambda result, ended, total, out: shown.append(result.state), signals)
-    Group(comm, ranks, DivisionRequest(folder.path, "job", 1), ANY).work()
+    ranks = SweepRanks(folder, "job", lambda result, ended, total, out: shown.append(result.state), signals)
+    RankGroup(comm, ranks, "job.1.0", 2, DivisionRequest(folder.path, "job", 1), ANY).work()
     assert shown == ["finished", "finished"]
     return folder
 
@@ -90,7 +89,7 @@ def test_a_rank_that_is_lost_between_trials_is_reported(tmp_path, signals, caplo
     """A group of one rank has nobody who could tell."""
     folder = SweepFolder(tmp_path / "out", read_sweep({"base": BASE, "vary": {"solver.sigma": [0.1, 0.2]}}, "config"))
     folder.open(lambda trial: True)
-    ranks = SweepRanks(folder, "job", 1, lambda *_: None, signals)
+    ranks = SweepRanks(folder, "job", lambda *_: None, signals)
     assert _train_in_groups(Losing(2), ranks, 1) == "" and folder.count_left() == 0
     found = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert found == ["lost process 1 on another host; the sweep continues on 1 rank"]

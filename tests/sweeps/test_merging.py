@@ -10,8 +10,10 @@ from mpies.sweeps.rank_groups import (
     Division,
     DivisionRequest,
     Remaining,
+    choose_ranks_per_run,
     division_pays,
     equal_groups,
+    group_sizes,
     is_nearly_done,
     share_ranks,
 )
@@ -43,6 +45,27 @@ noise: {size: 100000}
 evaluation: {every: 20, episodes: 3}
 stop: {generations: 4}
 """
+
+
+def test_groups_that_share_no_node_have_these_sizes():
+    assert group_sizes(64, 8) == [1, 2, 4, 8, 16, 32, 64]
+    assert group_sizes(100, 36) == [1, 2, 3, 4, 6, 9, 12, 18, 36, 72]
+    assert group_sizes(3, 8) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("trials", "ranks", "node_ranks", "expected"),
+    [
+        (40, 8, 8, 1),  # a rank for each of eight trials
+        (8, 8, 8, 1),
+        (4, 8, 8, 2),
+        (3, 8, 8, 4),  # groups that share no node
+        (1, 8, 8, 8),
+        (2, 40, 4, 32),  # five whole nodes are no power of two
+    ],
+)
+def test_ranks_of_a_run_leave_none_idle(trials, ranks, node_ranks, expected):
+    assert choose_ranks_per_run(trials, ranks, node_ranks) == expected
 
 
 def test_groups_share_no_node_where_they_fit_into_one():

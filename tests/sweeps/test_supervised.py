@@ -14,11 +14,12 @@ import pytest
 from mpies.comm import mpiexec
 from mpies.launch import start as job_start
 from mpies.launch.hosts import Host, Where
-from mpies.launch.sweep import SweepFinished, SweepRequest, supervise_sweep
+from mpies.launch.sweep import SweepFinished, supervise_sweep
 from mpies.runs import lock as lock_module
 from mpies.runs.metrics import read_digests, read_metrics
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.rank_groups import DivisionRequest
+from mpies.sweeps.train_sweep import SweepRequest
 from mpies.sweeps.trials import load_sweep
 from tests.support import CARTPOLE, ENDLESS, ranks_of, wait_for
 
@@ -172,12 +173,12 @@ def test_mpirun_is_known_to_hang_although_trials_ended_before_its_start_or_have_
 
 def test_a_trial_that_takes_long_to_start_counts_as_trained_on_other_hosts(tmp_path, write_config, monkeypatch):
     monkeypatch.setattr(lock_module, "HEARTBEAT", 0.1)
-    folder = SweepFolder(tmp_path / "out", load_sweep(write_config(CARTPOLE), {"solver.sigma": [0.1]}), "mine.1.0")
+    folder = SweepFolder(tmp_path / "out", load_sweep(write_config(CARTPOLE), {"solver.sigma": [0.1]}))
     folder.open(lambda trial: True)
-    _, held = folder.take()
+    _, held = folder.take(job="mine.1.0")
     owner = json.loads(held.file.read_text())
     wait_for(lambda: json.loads(held.file.read_text())["beat"] > owner["beat"])
-    of_run = lock_module.Lock(held.file.parent, folder.job)
+    of_run = lock_module.Lock(held.file.parent, "mine.1.0")
     of_run.acquire()
     wait_for(lambda: not held.is_held)
     folder.give_back(folder.trials[0], held)

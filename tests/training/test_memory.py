@@ -101,7 +101,7 @@ def test_a_command_that_runs_out_of_memory_says_so_in_one_line(monkeypatch, tmp_
     def fail(*_):
         raise MemoryError("Unable to allocate 9. TiB")
 
-    monkeypatch.setattr("mpies.launch.cost.describe_cost", fail)
+    monkeypatch.setattr("mpies.launch.dry_run.describe_needs", fail)
     (tmp_path / "c.yaml").write_text("environment: {id: CartPole-v1}")
     outcome = invoke("check", tmp_path / "c.yaml")
     assert outcome.code == 1

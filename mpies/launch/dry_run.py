@@ -1,0 +1,235 @@
+"""What `mpies train` and `mpies sweep` would do: everything is checked and nothing is written."""
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from mpies.comm import Communicator, mpiexec
+from mpies.comm.together import do_together
+from mpies.config.loading import load_config
+from mpies.config.recipes import find_config
+from mpies.config.schema import Config, StopSection
+from mpies.core.errors import FINISHED, ConfigError, RunLocked
+from mpies.core.paths import absolute
+from mpies.core.text import counted, escape
+from mpies.launch.constants import play_first_policy, read_constants
+from mpies.launch.cost import CoreSeconds, SweepForecast, predict_cost
+from mpies.launch.rank import run_on_this_rank
+from mpies.runs.files import default_out
+from mpies.runs.metrics import read_metrics
+from mpies.runs.opening import check_directory
+from mpies.runs.reader import RunView
+from mpies.runs.trackers import make_trackers
+from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.rank_groups import check_ranks_per_run, choose_ranks_per_run
+from mpies.sweeps.train_sweep import SweepRequest
+from mpies.sweeps.trials import check_trials, find_mistakes
+from mpies.training.finished_run import find_finished_run
+from mpies.training.task import Task
+
+PATIENCE = 2.0  # seconds that episodes are played for, to predict how long a generation takes
+ROWS = 10  # generations of a run that goes on, which tell how long one takes
+
+
+def show_on_one_rank(describe: Callable[[Communicator], str]) -> int:
+    """Print a text on rank 0.  Returns the exit code.  All ranks of a job call this."""
+
+    def show(comm: Communicator) -> int:
+        text = do_together(comm, lambda: describe(comm) if comm.is_root else "")
+        if comm.is_root:
+            click.echo(escape(text))
+        return comm.finalize(FINISHED)
+
+    return run_on_this_rank(show)
+
+
+def describe_training(
+    path: str,
+    out: str | None,
+    resume: str,
+    overrides: Sequence[str],
+    seeds: Sequence[int] | None,
+    ranks: int | None,
+    size: int,
+) -> str:
+    """What `mpies train` with these arguments would do, as lines of text.
+
+    ranks: that would be started, None for the `size` of this job.  Raises what training would.
+    """
+    config, base = load_config(path, overrides), Path(out) if out else default_out(path, overrides)
+    if ranks is not None:
+        mpiexec.require("--ranks")
+    count = ranks or size
+    with contextlib.closing(Task(config)) as task:
+        runs, is_new = [], False
+        for seed in seeds or (None,):
+            folder = base if seed is None else Path(f"{base}-seed-{seed}")
+            changed = config if seed is None else load_config(path, [*overrides, f"seed={seed}"])
+            state = describe_run(folder, changed, resume, base)
+            is_new |= state == "new"
+            runs.append(("run", f"{folder}: {state}"))
+        pace = describe_pace(config, task, is_new, folder, count)
+    task_words = f"{config.environment.id}; policy {config.policy.kind}, solver {config.solver.kind}"
+    lines = [
+        ("config", f"{find_config(path)} {' '.join(overrides)}".rstrip()),
+        ("task", task_words),
+        *runs,
+        ("ranks", f"{count}{', which are started with mpirun' if ranks else ''}"),
+        ("ends", describe_stop(config.stop)),
+        ("a generation takes", pace),
+    ]
+    text = "\n".join(f"{name:24}{value}" for name, value in lines)
+    return f"{text}{describe_needs(config, count)}\n\nnothing was written"
+
+
+def describe_run(folder: Path, config: Config, resume: str, out: Path) -> str:
+    """What training would find in a run directory.  Raises what opening the run would.
+
+    resume: as for open_run.  out: the argument of --out that leads there.
+    """
+    check_directory(folder, config, resume)
+    view = RunView(absolute(folder))
+    if view.state() == "running":
+        writer = view.writer()
+        raise RunLocked(f"{folder}: is being written by process {writer['pid']} on {writer['host']}; wait, or stop it")
+    require_folder(folder)
+    finished = find_finished_run(folder, config) if resume != "never" else None
+    if finished:
+        return finished.describe(config, out).removeprefix(f"{folder}: ")
+    make_trackers(absolute(folder), config, lambda line: None)
+    rows = read_metrics(absolute(folder))
+    return f"continues after generation {rows[-1]['generation']}" if rows else "new"
+
+
+def require_folder(folder: Path) -> None:
+    """Raise ConfigError where a folder cannot be made or written."""
+    existing = next(parent for parent in (absolute(folder), *absolute(folder).parents) if parent.exists())
+    if not existing.is_dir():
+        raise ConfigError(f"{folder}: cannot be written ({existing} is a file); choose another --out")
+    if not os.access(existing, os.W_OK):
+        raise ConfigError(f"{folder}: cannot be written (no permission for {existing}); choose another --out")
+
+
+def describe_stop(stop: StopSection) -> str:
+    """When training ends, in words."""
+    target = "" if stop.target is None else f"at a mean return of {stop.target:g}, or "
+    steps = "" if stop.steps is None else f" or {stop.steps:,} steps"
+    seconds = "" if stop.seconds is None else f" or {stop.seconds:g} s"
+    return f"{target}after {stop.generations:,} generations{steps}{seconds}"
+
+
+def describe_pace(config: Config, task: Task, is_new: bool, folder: Path, ranks: int) -> str:
+    """How long a generation takes on so many ranks: as the run's newest ones did, or as played here for a moment.
+
+    is_new: whether a run begins.  folder: of the run that otherwise goes on.
+    """
+    if not is_new:
+        seconds = [float(row["seconds"]) for row in read_metrics(absolute(folder))[-ROWS - 1 :]]
+        if len(seconds) < 2:
+            return "not known: the run has one generation"
+        newest = len(seconds) - 1
+        return f"{_time((seconds[-1] - seconds[0]) / newest)}, as in the newest {newest} of the run"
+    players = task.count_players(ranks)
+    workload, count, took = play_first_policy(config, task, str(folder), players, PATIENCE)
+    generation = workload.seconds * math.ceil(workload.episodes / players)
+    return f"about {_time(generation)} at first: {counted(count, 'episode')} of the first policy took {_time(took)}"
+
+
+def describe_needs(config: Config, ranks: int) -> str:
+    """What a run needs, for people: the memory of a node with all `ranks` ranks, and what is sent."""
+    cost = predict_cost(config, ranks)
+    memory = cost.memory
+    by_size = config.solver.describe_defaults(cost.parameters)
+    defaults = f"defaults of the solver  {by_size}\n" if by_size else ""
+    return (
+        f"\nparameters              {cost.parameters:,}\n"
+        f"{defaults}noise of a generation   {_bytes(cost.noise)}, {cost.normals:,} normals a direction\n"
+        f"memory of a node        {_megabytes(memory.total(ranks))} with {counted(ranks, 'rank')} "
+        f"(table {_megabytes(memory.table)}, each rank about {_megabytes(memory.rank)})\n"
+        f"sent per generation     {_bytes(cost.broadcast)} broadcast to each rank, "
+        f"{_bytes(cost.gathered)} gathered from members, {_bytes(cost.blocks)} of the update"
+    )
+
+
+def describe_sweep(request: SweepRequest, constants: str | None, ranks: int, node_ranks: int) -> str:
+    """What a sweep would do on so many ranks, as lines of text.
+
+    constants: path of what `mpies bench` measured, or None.  node_ranks: of a node.
+    Where configs cannot be used, the trials and their mistakes are printed.  Raises what the sweep would.
+    """
+    folder = SweepFolder(request.out, request.load())
+    known = read_constants(constants) if constants else None
+    check_ranks_per_run(request.ranks_per_run, ranks)
+    check_listed(folder)
+    folder.check()
+    require_folder(Path(folder.name))
+    left, on_node = folder.count_left(), min(ranks, node_ranks)
+    ranks_per_run = request.ranks_per_run or choose_ranks_per_run(left, ranks, node_ranks)
+    forecast = SweepForecast(folder, ranks_per_run, known)
+    trials, total, memory = forecast.trials(), forecast.sweep(), forecast.memory(on_node)
+    groups = -(-ranks // ranks_per_run)
+    division = f"in {counted(groups, 'group')} of {ranks_per_run}"
+    division = f"which share {counted(left, 'trial')}" if 0 < left < groups else division
+    dropped = "; most of them until they are dropped" if folder.halving else ""
+    measured = "as bench measured them" if known else "of the first policy, played here"
+    return "\n".join(
+        [
+            *(list_trials(folder, trials) if folder.trials else ["the sampler has proposed nothing yet"]),
+            "",
+            f"trials              {folder.total}, of which {left} are to be trained, in {folder.name}{dropped}",
+            f"ranks               {ranks}, {division}",
+            f"core hours          {_hours(total.usual)} or {_time(total.usual / ranks)} on these ranks, with episodes "
+            f"{measured}",
+            f"at most             {_hours(total.longest)} or {_time(total.longest / ranks)}, with episodes as long as "
+            "they can be",
+            f"memory of a node    {_megabytes(memory.total)} with {counted(on_node, 'rank')}, "
+            f"{_megabytes(memory.shared)} of it in shared memory",
+            "",
+            "nothing was written",
+        ]
+    )
+
+
+def check_listed(folder: SweepFolder) -> None:
+    """Where configs of trials cannot be used, print each trial with its mistake, and raise ConfigError."""
+    trials = folder.list_to_check()
+    mistakes = find_mistakes(folder.sweep, trials)
+    if mistakes:
+        width = max(len(trial.name) for trial in trials)
+        for trial in trials:
+            click.echo(escape(f"{trial.name:{width}}  {mistakes.get(trial.label, 'can be trained')}"))
+        check_trials(folder.sweep, trials)
+
+
+def list_trials(folder: SweepFolder, costs: Mapping[str, CoreSeconds]) -> list[str]:
+    """A line of each trial: name, state, core hours as measured and at most, and how its config differs."""
+    width = max(len("trial"), *(len(trial.name) for trial in folder.trials))
+    lines = [f"{'trial':{width}}  {'state':8}  {'core hours':>10}  at most  settings"]
+    for trial in folder.trials:
+        usual, longest = map(_hours, costs[trial.label])
+        cells = f"{trial.name:{width}}  {folder.state(trial):8}  {usual:>10}  {longest:>7}"
+        lines.append(f"{cells}  {' '.join(trial.overrides)}")
+    return lines
+
+
+def _hours(seconds: float) -> str:
+    hours = seconds / 3600
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}" if hours >= 0.01 else f"{hours:.4f}"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 600:
+        return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5 * 3600 else f"{seconds / 3600:.1f} h"
+
+
+def _megabytes(count: float) -> str:
+    return f"{count / 2**20:,.0f} MB"
+
+
+def _bytes(count: float) -> str:
+    return f"{count:,} B" if count < 10_000 else f"{count / 1000:,.0f} kB" if count < 1e7 else f"{count / 1e6:,.0f} MB"

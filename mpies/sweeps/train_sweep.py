@@ -1,0 +1,155 @@
+"""A sweep on the ranks of a job: groups of ranks that take one trial after the other until none is left."""
+
+import contextlib
+import logging
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpies.comm import Communicator, RankLost
+from mpies.comm.mpiexec import JOB
+from mpies.comm.together import do_together
+from mpies.core.errors import FAILED, FINISHED, REQUEUE
+from mpies.core.text import counted
+from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.rank_groups import (
+    DivisionRequest,
+    check_ranks_per_run,
+    choose_ranks_per_run,
+    divide,
+    wait_for_all,
+)
+from mpies.sweeps.screen import open_screen
+from mpies.sweeps.table import Result, ResultReader, write_table
+from mpies.sweeps.trial_ranks import RankGroup, Report, SweepRanks
+from mpies.sweeps.trials import Sweep, check_trials
+from mpies.training.control import Signals
+from mpies.training.finished_run import find_finished_run
+from mpies.training.noise_tables import NoiseTables
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """What to train, and where to.
+
+    load: reads the sweep.  out: its folder.  ranks_per_run: of a group; None lets `choose_ranks_per_run` decide.
+    retries: whether trials that have failed are tried again.  report: called on rank 0 of a group when a trial has
+    ended.  is_live: whether that is shown on a live screen instead, where there is a terminal.
+    """
+
+    load: Callable[[], Sweep]
+    out: str
+    ranks_per_run: int | None = None
+    retries: bool = False
+    report: Report = lambda result, ended, total, out: None
+    is_live: bool = False
+
+
+@dataclass(frozen=True)
+class SweepEnding:
+    """How a sweep ended.
+
+    code: the exit code.  results: of all trials on rank 0, else [].  varied: keys that vary.
+    total: how many trials there are, those that a sampler has yet to propose among them.
+    """
+
+    code: int
+    results: list[Result]
+    varied: Sequence[str]
+    total: int
+
+
+def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> SweepEnding:
+    """Train the trials of a sweep that nobody has trained.  All ranks call this.
+
+    Raises CollectiveError on all ranks for a user's mistake that is found before the first trial.
+    """
+    folder = do_together(comm, lambda: open_sweep(request, comm))
+    own = comm.broadcast([np.frombuffer(uuid.uuid4().bytes, np.uint8)])[0].tobytes().hex()
+    name = f"{os.environ.get(JOB, '')}.{own}"  # a supervisor tells by it which groups were its own
+    ranks_per_run = request.ranks_per_run
+    if not ranks_per_run:
+        chosen = choose_ranks_per_run(folder.count_left(), comm.size, comm.node_size) if comm.is_root else None
+        ranks_per_run = comm.broadcast_int(chosen)
+    screen = open_screen(SweepFolder(request.out, folder.sweep)) if request.is_live and comm.is_root else None
+    report = SweepRequest.report if comm.broadcast_int(int(screen is not None)) else request.report
+    tables = NoiseTables(comm.open_node_file())
+    try:
+        ranks = SweepRanks(folder, name, report, signals, tables)
+        cause = _train_in_groups(comm, ranks, ranks_per_run)
+    finally:
+        tables.close()
+        if screen:
+            screen.close()
+    varied, total = folder.sweep.varied, folder.total
+    if not comm.is_root:
+        return SweepEnding(_agree_on_code(comm, FINISHED), [], varied, total)
+    results = ResultReader(folder)
+    with contextlib.suppress(OSError):  # the disk may be full; the same command writes it
+        write_table(results)
+    found, total = results.refresh(), folder.total
+    is_left = sum(one.has_ended for one in found) < total
+    code = REQUEUE if cause == "signal" and is_left else FINISHED
+    if code == FINISHED and (cause == "disk" or any(one.state == "failed" for one in found)):
+        code = FAILED
+    return SweepEnding(_agree_on_code(comm, code), found, varied, total)
+
+
+def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) -> str:
+    """Divide the ranks into groups that train trials, as often as that pays.
+
+    comm: of all ranks of the job.
+    Returns what has ended it: signal, disk (which cannot be written), or '' where nothing is left.
+    """
+    number = 0
+    while True:
+        try:
+            wait_for_all(comm)
+            if number and comm.is_root:
+                DivisionRequest(ranks.folder.path, ranks.job, number).end()
+            number = comm.broadcast_int(number) + 1  # rank 0's: others may have repaired the ranks more often
+            cause = "signal" if ranks.signals.raised is not None else "disk" if ranks.is_disk_full else ""
+            if cause := comm.first_error(cause):
+                return cause
+            division, place = divide(comm, ranks.folder, ranks_per_run)
+            if not division.sizes:
+                return ""
+            group = division.group(place)
+            part = comm.split(group)
+        except RankLost:
+            lost = comm.repair()
+            if lost and comm.is_root:
+                log.warning("lost %s; the sweep continues on %s", lost, counted(comm.size, "rank"))
+            continue
+        name, request = f"{ranks.job}.{number}.{group}", DivisionRequest(ranks.folder.path, ranks.job, number)
+        trained = RankGroup(part, ranks, name, comm.size, request, division.trials[group])
+        trained.work()
+        trained.comm.close()
+
+
+def _agree_on_code(comm: Communicator, code: int) -> int:
+    """Rank 0's code; of ranks that are lost now, no other one needs anything."""
+    with contextlib.suppress(RankLost):
+        return comm.broadcast_int(code)
+    return code
+
+
+def open_sweep(request: SweepRequest, comm: Communicator) -> SweepFolder:
+    """The folder of the sweep, which rank 0 checks and makes.  Raises ConfigError."""
+    folder = SweepFolder(request.out, request.load())
+    if JOB not in os.environ:  # else the supervisor has checked it, and hosts may have been lost since then
+        check_ranks_per_run(request.ranks_per_run, comm.size)
+    if comm.is_root:
+        check_trials(folder.sweep, folder.list_to_check())
+        open_folder(folder, request.retries)
+    return folder
+
+
+def open_folder(folder: SweepFolder, retries: bool) -> None:
+    """Make the folder of a sweep, or go on with the sweep in it.  Raises ConfigError."""
+    folder.open(lambda trial: find_finished_run(folder.run(trial), folder.config(trial)) is not None, retries)
