@@ -19,11 +19,11 @@ from mpies.config.loading import as_yaml, load_config, read_yaml
 from mpies.config.messages import explain
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError
+from mpies.core.options import Count, Flag, NonNegative, Options, Positive, Text, WholeNumber
 from mpies.envs.base import VectorEnv
 from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import play_alone
 from mpies.runs.files import check_writable, write_atomically
-from mpies.solvers.options import Count, Flag, NonNegative, Options, Positive, Text, WholeNumber
 from mpies.training.task import Task
 
 MOST_EPISODES = 1_000_000  # of a generation that is predicted; the time that a prediction needs grows with them

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mpies.core.errors import ConfigError
-from mpies.core.options import Count, Flag, NonNegative, Options, Positive, Text, WholeNumber
 from mpies.core.paths import absolute
 from mpies.launch.constants import Machine, Workload
 from mpies.launch.schedule import Schedule, completion_times
