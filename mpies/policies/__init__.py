@@ -8,19 +8,19 @@ from pydantic import Field
 
 from mpies.core.options import Options
 from mpies.envs.base import Interface
-from mpies.policies.base import Actor, Policy, PolicyProblem, aligned_stack
+from mpies.policies.base import Actor, Architecture, PolicyProblem, aligned_stack
 from mpies.policies.convolutional import Convolutional
 from mpies.policies.from_torch import Torch
+from mpies.policies.keys import PolicyOptions
 from mpies.policies.mlp import ACTIVATIONS, MLP, MLPOptions
-from mpies.policies.options import PolicyOptions
 from mpies.policies.recurrent import GRU, LSTM, Elman
 
 __all__ = [
     "ACTIVATIONS",
     "POLICIES",
     "Actor",
+    "Architecture",
     "MLPOptions",
-    "Policy",
     "PolicyOptions",
     "PolicyProblem",
     "aligned_stack",
@@ -36,7 +36,7 @@ class NoPolicyOptions(Options):
 
 
 # policy.kind -> class
-POLICIES: dict[str, type[Policy]] = {
+POLICIES: dict[str, type[Architecture]] = {
     policy.Options.model_fields["kind"].default: policy for policy in (MLP, LSTM, GRU, Elman, Convolutional, Torch)
 }
 
@@ -49,7 +49,7 @@ def any_policy() -> Any:
 
 def make_policy(
     options: PolicyOptions, interface: Interface, constants: Mapping[str, npt.NDArray[Any]] | None = None
-) -> Policy:
+) -> Architecture:
     """The policy that the options ask for, for an environment with this interface.
 
     constants: arrays that a saved policy has besides its parameters.  Raises PolicyProblem if the two do not fit.

@@ -1,4 +1,4 @@
-"""The abstract Policy, and the Actor that acts with it for many members at once.
+"""The abstract Architecture of policies, and the Actor that acts with it for many members at once.
 
 All parameters of a policy are one flat float32 vector.  The vectors of several members are the rows of a stack.  Each
 row is computed by itself, so a member's actions have the same bits whichever other members are in the stack.
@@ -8,18 +8,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from mpies.core.streams import INITIAL_MEAN, stream
 from mpies.envs.base import Composite, Interface
-from mpies.policies.composite import CompositeHead
 from mpies.policies.exported import aligned_stack
-from mpies.policies.network import Network
-from mpies.policies.options import PolicyOptions
-from mpies.policies.outputs import Head
+from mpies.policies.heads import CompositeHead, Head
+from mpies.policies.keys import PolicyOptions
 
 if TYPE_CHECKING:
     from mpies.kernels.compiled import CompiledNetwork
@@ -41,12 +39,29 @@ class Block:
     start: float
 
 
-class Policy(ABC):
-    """A policy for environments with an Interface.
+class Network(Protocol):
+    """From inputs to outputs, for the members of a stack; member number k has slot k.
+
+    states: what episodes carry from step to step, arrays whose first axis is slots; () for none.
+    """
+
+    states: tuple[npt.NDArray[Any], ...] = ()
+
+    def begin(self, slot: int) -> None:
+        """Begin an episode in a slot.  The member's parameters are already in the stack."""
+        return None
+
+    @abstractmethod
+    def __call__(self, inputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Outputs (m, outputs) of the first m members for inputs (m, inputs).  The caller may write to them."""
+
+
+class Architecture(ABC):
+    """The architecture of policies for environments with an Interface: how parameters and observations make actions.
 
     size: d, number of parameters.  inputs, outputs: widths of the network.
     blocks: the Blocks that the parameters consist of, in order.  network_blocks: how many of them, the first ones, are
-    the network's; the others are log deviations of actions.
+    the network's; the others are log stds of actions.
     constants: arrays by name that are part of the policy, but are not trained.
 
     Raises PolicyProblem if the options do not fit the interface.
@@ -67,7 +82,7 @@ class Policy(ABC):
         self.outputs = self.head.width
         network = [*self.layout()]
         self.network_blocks = len(network)
-        self.blocks = [*network, *(Block((count,), -1.0) for count in self.head.deviations)]
+        self.blocks = [*network, *(Block((count,), -1.0) for count in self.head.log_stds)]
         self.size = sum(math.prod(block.shape) for block in self.blocks)
 
     @abstractmethod
@@ -129,7 +144,7 @@ class Actor:
     wants_steps: bool
     compiled: "CompiledNetwork | None"
 
-    def __init__(self, policy: Policy, stack: npt.NDArray[np.float32]) -> None:
+    def __init__(self, policy: Architecture, stack: npt.NDArray[np.float32]) -> None:
         views = policy.views(stack)
         self._network = policy.network(views[: policy.network_blocks])
         self._finish = policy.head.bind(len(stack), *views[policy.network_blocks :])

@@ -16,10 +16,9 @@ from pydantic import Field
 
 from mpies import kernels
 from mpies.core.options import Count, Flag
-from mpies.policies.base import Block, Policy, PolicyProblem
+from mpies.policies.base import Architecture, Block, Network, PolicyProblem
 from mpies.policies.exported import ACTIVATIONS, ImageNetwork, dense
-from mpies.policies.network import Network
-from mpies.policies.options import Activation, PolicyOptions
+from mpies.policies.keys import Activation, PolicyOptions
 
 _FRAMES = 16  # reference images that are computed at a time
 _EPSILON = np.float32(1e-5)  # added to variances
@@ -45,7 +44,7 @@ class ConvolutionalOptions(PolicyOptions):
     )
 
 
-class Convolutional(Policy):
+class Convolutional(Architecture):
     """Convolutions and dense layers.
 
     images: (height, width, channels) of what each convolution sees.  patches: number of patches of each hidden layer.

@@ -12,19 +12,19 @@ import numpy.typing as npt
 from mpies.core.errors import ConfigError
 from mpies.envs.base import Binary, Discrete
 from mpies.envs.tasks import shown_numbers
-from mpies.policies import Policy, exported
-from mpies.policies.composite import CompositeHead
+from mpies.policies import Architecture, exported
 from mpies.policies.convolutional import Convolutional
+from mpies.policies.exported import ExportedPolicy
+from mpies.policies.heads import CompositeHead, Head
 from mpies.policies.mlp import MLP
 from mpies.policies.onnx_graph import as_onnx
-from mpies.policies.outputs import Head
 
 ENDINGS = (".npz", ".py", ".onnx")
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-def export_policy(policy: Policy, saved: Arrays, hide: Sequence[int], about: str, ending: str) -> bytes:
+def export_policy(policy: Architecture, saved: Arrays, hide: Sequence[int], about: str, ending: str) -> bytes:
     """The content of a file with a trained policy, in the format of its ending.
 
     saved: `parameters` (d,) and `normalization` (2, o), as a policy file has them.
@@ -44,7 +44,7 @@ def export_policy(policy: Policy, saved: Arrays, hide: Sequence[int], about: str
         arrays |= {"shown": shown, "observation_size": np.array(len(shown) + len(set(hide)))}
     arrays["about"] = np.array(about)
     if ending == ".onnx":
-        return as_onnx(exported.Policy(arrays), arrays)
+        return as_onnx(ExportedPolicy(arrays), arrays)
     return as_npz(arrays) if ending == ".npz" else as_python(arrays, about)
 
 
@@ -64,8 +64,8 @@ def as_python(arrays: Arrays, about: str) -> bytes:
     return f"# {about}\n{source}\n\nDATA = ({lines}\n)\n".encode()
 
 
-def policy_arrays(policy: Policy, saved: Arrays) -> Arrays:
-    """The arrays that exported.Policy takes, but for `kind` and `about`.  saved: those of the policy's file."""
+def policy_arrays(policy: Architecture, saved: Arrays) -> Arrays:
+    """The arrays that ExportedPolicy takes, but for `kind` and `about`.  saved: those of the policy's file."""
     options = policy.options
     shapes = [(*block.shape, 0)[:2] for block in policy.blocks[: policy.network_blocks]]
     arrays: Arrays = {
@@ -87,7 +87,7 @@ def policy_arrays(policy: Policy, saved: Arrays) -> Arrays:
 
 
 def _head_arrays(head: Head | CompositeHead) -> Arrays:
-    """The name of each head, and what it needs besides, as exported.Policy has them."""
+    """The name of each head, and what it needs besides, as ExportedPolicy has them."""
     heads = head.heads if isinstance(head, CompositeHead) else [head]
     names, arrays = [], {}
     for number, part in enumerate(heads):

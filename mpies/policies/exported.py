@@ -22,7 +22,7 @@ FLOOR_STEPS = 6  # of `output: floor`, from 0 to 1
 _CACHE_LINE = 16  # float32 numbers
 
 
-class Policy:
+class ExportedPolicy:
     """From observations to actions.
 
     An observation is a vector (o,); gymnasium.spaces.utils.flatten makes one of a Dict, a Tuple or a whole number.
@@ -100,6 +100,9 @@ class Policy:
         if self.is_index:
             return parts[0].astype(np.int32)
         return np.concatenate([part.reshape(len(outputs), -1) for part in parts], axis=1, dtype=np.float32)
+
+
+Policy = ExportedPolicy  # its name in a program that uses an exported file
 
 
 # What a head makes of its outputs (m, width).

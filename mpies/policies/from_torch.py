@@ -16,9 +16,8 @@ from mpies.core.interrupt import is_interrupt
 from mpies.core.options import Arguments, Text
 from mpies.core.paths import start_folder
 from mpies.core.text import describe_error
-from mpies.policies.base import Block, Policy, PolicyProblem
-from mpies.policies.network import Network
-from mpies.policies.options import PolicyOptions
+from mpies.policies.base import Architecture, Block, Network, PolicyProblem
+from mpies.policies.keys import PolicyOptions
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +36,7 @@ class TorchOptions(PolicyOptions):
     )
 
 
-class Torch(Policy):
+class Torch(Architecture):
     """A PyTorch module.  Each of its parameters is a Block of one dimension."""
 
     Options = TorchOptions
@@ -96,8 +95,8 @@ class Torch(Policy):
         if self.options.initial == "zeros":
             return super().initial(seed)
         values = [value.detach().numpy().ravel() for value in self._build(seed).parameters()]
-        deviations = [np.full(count, -1.0) for count in self.head.deviations]
-        return np.concatenate([*values, *deviations]).astype(np.float32)
+        stds = [np.full(count, -1.0) for count in self.head.log_stds]
+        return np.concatenate([*values, *stds]).astype(np.float32)
 
     def network(self, views: Sequence[npt.NDArray[np.float32]]) -> Network:
         return _ModuleNetwork(self._module, self._shapes, views)

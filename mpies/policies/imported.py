@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from mpies.core.errors import ConfigError
 from mpies.envs.base import Continuous
-from mpies.policies.base import Policy
+from mpies.policies.base import Architecture
 from mpies.policies.mlp import MLP
 
 Array = npt.NDArray[Any]
@@ -49,7 +49,7 @@ def is_imported(path: Path) -> bool:
     return path.suffix == ".zip" and path.is_file()
 
 
-def import_policy(path: Path, name: str, policy: Policy) -> Arrays:
+def import_policy(path: Path, name: str, policy: Architecture) -> Arrays:
     """Names to arrays that a run of `policy` begins with: `parameters` (d,).
 
     path: a file for which is_imported is True.  name: the same as the user gave it.
@@ -68,7 +68,7 @@ def import_policy(path: Path, name: str, policy: Policy) -> Arrays:
     parameters = np.concatenate(layers).astype(np.float32)
     if not np.isfinite(parameters).all():
         raise ConfigError(f"policy.init_from: {name} contains NaN or infinity; use another file")
-    whole = policy.initial(0)  # its log deviations, which come last, stay where the file has none
+    whole = policy.initial(0)  # its log stds, which come last, stay where the file has none
     whole[: len(parameters)] = parameters
     if found.log_stds is not None and len(whole) == len(parameters) + len(found.log_stds):
         whole[len(parameters) :] = found.log_stds

@@ -10,10 +10,9 @@ from pydantic import Field
 
 from mpies import kernels
 from mpies.core.options import Count, Flag
-from mpies.policies.base import Block, Policy
+from mpies.policies.base import Architecture, Block, Network
 from mpies.policies.exported import ACTIVATIONS, PerceptronNetwork
-from mpies.policies.network import Network
-from mpies.policies.options import Activation, PolicyOptions
+from mpies.policies.keys import Activation, PolicyOptions
 
 
 class MLPOptions(PolicyOptions):
@@ -25,7 +24,7 @@ class MLPOptions(PolicyOptions):
     bias: Flag = Field(True, description="whether layers have a bias")
 
 
-class MLP(Policy):
+class MLP(Architecture):
     """A perceptron.  layers: (inputs, outputs) of each."""
 
     Options = MLPOptions

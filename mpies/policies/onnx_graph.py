@@ -9,10 +9,10 @@ import numpy.typing as npt
 from mpies.core.errors import ConfigError
 from mpies.policies.exported import (
     FLOOR_STEPS,
+    ExportedPolicy,
     ImageNetwork,
     LSTMNetwork,
     PerceptronNetwork,
-    Policy,
     RecurrentNetwork,
 )
 
@@ -66,7 +66,7 @@ class Graph:
         return self.add("Slice", value, [start], [stop], [1])
 
 
-def as_onnx(policy: Policy, arrays: Arrays) -> bytes:
+def as_onnx(policy: ExportedPolicy, arrays: Arrays) -> bytes:
     """An ONNX model from `observation` (n, o) float32 to `action`: int64 (n,) or float32 (n, a).
 
     Where a policy carries something from step to step, the model also takes `state` (n, s) float32, zeros when an
@@ -102,7 +102,7 @@ def as_onnx(policy: Policy, arrays: Arrays) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _add_policy(graph: Graph, policy: Policy, activation: str) -> tuple[int, int]:
+def _add_policy(graph: Graph, policy: ExportedPolicy, activation: str) -> tuple[int, int]:
     """Add the nodes of a policy.  Returns the numbers of an action and of a state."""
     x, next_state, state_width = "observation", [], 0
     if policy.shown is not None:
@@ -211,7 +211,7 @@ def _as_rows(graph: Graph, x: str) -> str:
     return graph.add("Flatten", graph.add("Transpose", x, perm=[0, 2, 3, 1]), axis=1)
 
 
-def _add_heads(graph: Graph, policy: Policy, outputs: str) -> int:
+def _add_heads(graph: Graph, policy: ExportedPolicy, outputs: str) -> int:
     """Add what makes the action of outputs (n, width).  Returns the numbers of an action."""
     parts, start, numbers = [], 0, 0
     for name, data in policy.heads:

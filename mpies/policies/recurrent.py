@@ -13,10 +13,9 @@ from pydantic import Field
 
 from mpies import kernels
 from mpies.core.options import Count
-from mpies.policies.base import Block, Policy
+from mpies.policies.base import Architecture, Block, Network
 from mpies.policies.exported import ElmanNetwork, GRUNetwork, LSTMNetwork, RecurrentNetwork
-from mpies.policies.network import Network
-from mpies.policies.options import PolicyOptions
+from mpies.policies.keys import PolicyOptions
 
 Array = npt.NDArray[np.float32]
 
@@ -45,7 +44,7 @@ class ElmanOptions(RecurrentOptions):
     kind: Literal["elman"] = "elman"
 
 
-class _RecurrentPolicy(Policy):
+class _RecurrentPolicy(Architecture):
     """A layer of recurrent units.  gates: blocks of weights that each unit has."""
 
     options: RecurrentOptions

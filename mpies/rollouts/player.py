@@ -15,7 +15,7 @@ from mpies import kernels
 from mpies.comm.stopwatch import stopwatch
 from mpies.envs.base import EpisodeBatch, VectorEnv
 from mpies.policies import aligned_stack
-from mpies.policies.base import Policy
+from mpies.policies.base import Architecture
 from mpies.rollouts.batch import NEVER
 from mpies.rollouts.queue import ALONE, PlayingRanks, RolloutQueue
 
@@ -68,7 +68,7 @@ class EpisodePlayer:
     def __init__(
         self,
         env: VectorEnv,
-        policy: Policy,
+        policy: Architecture,
         clip: float,
         timeout: float | None = None,
         counts_signs: bool = True,

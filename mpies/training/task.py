@@ -18,7 +18,7 @@ from mpies.envs import change_task, make_env, make_function_env
 from mpies.envs.base import SEED_BITS, VectorEnv, draw_actions
 from mpies.envs.functions import FunctionEnv
 from mpies.policies import PolicyProblem, make_policy
-from mpies.policies.base import Policy
+from mpies.policies.base import Architecture
 from mpies.policies.convolutional import ConvolutionalOptions
 from mpies.policies.imported import import_policy, is_imported
 from mpies.rollouts.functions import FunctionPlayer
@@ -161,7 +161,7 @@ class Task:
     """
 
     env: VectorEnv | FunctionEnv
-    policy: Policy | None
+    policy: Architecture | None
     player: Player
 
     def __init__(

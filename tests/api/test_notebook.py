@@ -6,7 +6,7 @@ import re
 import pytest
 
 import mpies
-from mpies.policies.options import PolicyOptions
+from mpies.policies.keys import PolicyOptions
 from tests.support import HOME
 
 NOTEBOOK = HOME / "docs" / "notebook.ipynb"

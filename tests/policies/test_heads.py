@@ -6,8 +6,8 @@ import pytest
 from mpies import kernels
 from mpies.envs.base import Binary, Composite, Continuous, Discrete, Interface
 from mpies.policies import POLICIES, PolicyProblem, make_policy
+from mpies.policies.heads import Head
 from mpies.policies.mlp import MLPOptions
-from mpies.policies.outputs import Head
 from tests.policies.examples import BOX, act, build_policy, draw_members, draw_observations
 
 TALL = Continuous(np.array([-np.inf, 0, -1], np.float32), np.array([0.3, np.inf, 1], np.float32))
@@ -139,7 +139,7 @@ def test_softmax_draws_0s_and_1s_with_the_probabilities_of_the_outputs(build):
 def test_every_box_has_deviations_of_its_own(build):
     wide = Continuous(np.full(2, -99, np.float32), np.full(2, 99, np.float32))
     policy = build("mlp", action=Composite((wide, Discrete(2), wide)), sampling="gaussian", hidden=[])
-    assert policy.head.deviations == (2, 2) and policy.initial(1)[-4:].tolist() == [-1] * 4
+    assert policy.head.log_stds == (2, 2) and policy.initial(1)[-4:].tolist() == [-1] * 4
     stack = draw_members(policy, 1)
     stack[:], stack[0, -4:] = 0, np.log([0.5, 1, 2, 4])
     drawn = act(policy, stack, np.zeros((3000, 1, 6), np.float32), seeds=[5])[:, 0]

@@ -184,5 +184,5 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path):
 )
 def test_a_file_that_is_none_of_these_is_refused_in_one_line(name, content, tmp_path):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ConfigError, match=rf"^policy.init_from: [^\n]*{name} [^\n]+$"):
+    with pytest.raises(ConfigError, match=rf"^policy.init_from: [^\n]*{name}:? [^\n]+$"):
         first_policy(tmp_path / name, "Pendulum-v1", RAW)

@@ -7,8 +7,8 @@ from mpies.envs.base import Continuous, Discrete
 from mpies.policies import PolicyProblem
 from mpies.policies.export import policy_arrays
 from mpies.policies.exported import Policy as Exported
-from mpies.policies.options import parse_bins
-from mpies.policies.outputs import _STEPS, Noise
+from mpies.policies.heads import _STEPS, Noise
+from mpies.policies.keys import parse_bins
 from tests.policies.examples import BOX, act, draw_members, draw_observations
 
 

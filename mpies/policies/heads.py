@@ -1,4 +1,7 @@
-"""From the outputs of a network to actions: bounds, bins, sampling and noise."""
+"""The heads of policies, which turn a network's outputs into actions: bounds, bins, sampling and noise.
+
+Composite actions have a head for each of their parts, and outputs of its own for each head.
+"""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
@@ -7,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies import kernels
-from mpies.envs.base import Binary, Continuous, Discrete
+from mpies.envs.base import Binary, Composite, Continuous, Discrete
 from mpies.policies.exported import FLOOR_STEPS
-from mpies.policies.network import Network
-from mpies.policies.options import PolicyOptions, parse_bins
+from mpies.policies.keys import PolicyOptions, parse_bins
 
 if TYPE_CHECKING:
     from mpies.kernels.compiled import CompiledNetwork
@@ -18,14 +20,14 @@ if TYPE_CHECKING:
 _STEPS = 64  # steps whose noise a slot draws at a time
 
 Array = npt.NDArray[np.float32]
-Part = Discrete | Continuous | Binary
+ActionPart = Discrete | Continuous | Binary
 
 
 class Head:
     """The last part of a policy, which turns outputs into actions, or into a part of composite actions.
 
     width: number of outputs.
-    deviations: (a,) if each of the a numbers of an action has a log deviation that is trained, else ().
+    log_stds: (a,) if each of the a numbers of an action has a log std that is trained, else ().
     is_choice: whether an action is chosen among values, each with an output of its own, or 0 or 1 by an output's sign.
     values: with bins, (a, k) the values that each number of an action may take in an evaluation.
     is_random: whether actions are drawn in training.
@@ -34,7 +36,7 @@ class Head:
     Raises ValueError if the options do not fit the action.
     """
 
-    def __init__(self, options: PolicyOptions, action: Part, number: int = 0) -> None:
+    def __init__(self, options: PolicyOptions, action: ActionPart, number: int = 0) -> None:
         self.options, self.action, self.number = options, action, number
         self.is_choice = not isinstance(action, Continuous) or options.bins is not None
         if options.sampling == ("gaussian" if self.is_choice else "softmax"):
@@ -45,7 +47,7 @@ class Head:
             raise ValueError("policy.action_noise is for continuous actions, but these are discrete; remove it")
         if options.action_noise and options.sampling != "none":
             raise ValueError(f"policy.action_noise and sampling {options.sampling} cannot be used together; remove one")
-        self.deviations: tuple[int, ...] = ()
+        self.log_stds: tuple[int, ...] = ()
         self.shape: tuple[int, ...]  # of a member's outputs, as the head reads them
         if not isinstance(action, Continuous):
             if options.bins:
@@ -57,7 +59,7 @@ class Head:
                     f"policy.output {options.output} needs bounded actions, and some of these are not; use clip"
                 )
             self.shape = action.low.shape
-            self.deviations = (len(action.low),) if options.sampling == "gaussian" else ()
+            self.log_stds = (len(action.low),) if options.sampling == "gaussian" else ()
         else:
             self._bins = self.values = _bin_values(parse_bins(options.bins), action)
             if options.action_noise:  # what it is added to is clipped afterwards
@@ -66,7 +68,7 @@ class Head:
         self.width = int(np.prod(self.shape))
         self.is_random = options.sampling != "none" or options.action_noise > 0
 
-    def delegate(self, network: Network) -> "CompiledNetwork | None":
+    def delegate(self, network: object) -> "CompiledNetwork | None":
         """Let a compiled network return actions itself.  Returns that network, or None if it cannot."""
         if not kernels.compiled or not isinstance(network, kernels.compiled.CompiledNetwork):
             return None
@@ -80,8 +82,8 @@ class Head:
             return None
         return network
 
-    def bind(self, slots: int, *log_deviations: Array) -> "ActionRule":
-        """The ActionRule for members in so many slots.  log_deviations: (slots, a) parameters where there are any."""
+    def bind(self, slots: int, *log_stds: Array) -> "ActionRule":
+        """The ActionRule for members in so many slots.  log_stds: (slots, a) parameters where there are any."""
         action, noise = self.action, self._noise(slots)
         if isinstance(action, Discrete):
             return _Index(noise, self.options)
@@ -89,7 +91,7 @@ class Head:
             return _Signs(noise, self.options)
         if self.is_choice:
             return _BinValues(noise, self.options, action, self._bins)
-        return _Numbers(noise, self.options, action, slots, *log_deviations)
+        return _Numbers(noise, self.options, action, slots, *log_stds)
 
     def _noise(self, slots: int) -> "_NoNoise | Noise":
         """What is added to outputs or actions in training."""
@@ -99,6 +101,56 @@ class Head:
         if isinstance(self.action, Continuous) and self.options.action_noise:
             return Noise(slots, self.action.low.shape, number=self.number)
         return _NoNoise()
+
+
+class CompositeHead:
+    """What a Head is, for actions of several parts.  heads: that of each part, in order.
+
+    An option counts for the parts that it is for: output, bins, action_noise and gaussian sampling for continuous ones,
+    softmax for discrete ones, 0s and 1s, and bins.  Raises ValueError for an option that is for none of the parts.
+    """
+
+    def __init__(self, options: PolicyOptions, action: Composite) -> None:
+        self.options, self.action = options, action
+        self.heads = [Head(_options_of(part, options), part, number) for number, part in enumerate(action.parts)]
+        for name, cure in (("bins", "remove it"), ("action_noise", "remove it"), ("sampling", "use another, or none")):
+            given = getattr(options, name)
+            if given and given != "none" and all(getattr(head.options, name) != given for head in self.heads):
+                raise ValueError(
+                    f"policy.{name} {given} fits none of the {len(self.heads)} parts of the action; {cure}"
+                )
+        self.width = sum(head.width for head in self.heads)
+        self.log_stds = tuple(count for head in self.heads for count in head.log_stds)
+        self.is_random = any(head.is_random for head in self.heads)
+
+    def delegate(self, network: object) -> "CompiledNetwork | None":
+        """Let a compiled network return actions itself.  Returns that network, or None if it cannot."""
+        if not kernels.compiled or not isinstance(network, kernels.compiled.CompiledNetwork) or self.is_random:
+            return None
+        low, high = np.zeros((2, self.width), np.float32)
+        start = 0
+        for head in self.heads:
+            if isinstance(head.action, Continuous):
+                if head.options.output != "clip" or head.is_choice:
+                    return None
+                place = slice(start, start + head.width)
+                low[place], high[place] = head.action.low, head.action.high
+            start += head.width
+        network.choose_parts([(type(head.action).__name__, head.width) for head in self.heads], low, high)
+        return network
+
+    def bind(self, slots: int, *log_stds: Array) -> "CompositeRule":
+        """The rule for members in so many slots.  log_stds: (slots, a) parameters of each part that has them."""
+        return CompositeRule(self, slots, log_stds)
+
+
+def _options_of(part: ActionPart, options: PolicyOptions) -> PolicyOptions:
+    """The options, without what is for other parts."""
+    if isinstance(part, Continuous):
+        is_other = options.sampling == "softmax" and options.bins is None
+        return options.model_copy(update={"sampling": "none"}) if is_other else options
+    sampling = "none" if options.sampling == "gaussian" else options.sampling
+    return options.model_copy(update={"bins": None, "action_noise": 0.0, "sampling": sampling})
 
 
 def _are_bounded(action: Continuous) -> bool:
@@ -236,10 +288,10 @@ class _Numbers(ActionRule):
         options: PolicyOptions,
         action: Continuous,
         slots: int,
-        log_deviations: Array | None = None,
+        log_stds: Array | None = None,
     ) -> None:
         super().__init__(noise, options)
-        self._log_deviations = log_deviations
+        self._log_stds = log_stds
         low, high = action.low, action.high
         if options.output != "clip":
             self._middle, self._half = (low + high) / 2, (high - low) / 2
@@ -249,15 +301,46 @@ class _Numbers(ActionRule):
     def __call__(self, outputs: Array) -> Array:
         actions: npt.NDArray[Any] = outputs
         noise = self._noise(len(outputs))
-        if noise is not None and self._log_deviations is not None:
-            actions = actions + np.exp(self._log_deviations[: len(outputs)]) * noise
+        if noise is not None and self._log_stds is not None:
+            actions = actions + np.exp(self._log_stds[: len(outputs)]) * noise
         if self._options.output != "clip":
             actions = np.tanh(actions)
             if self._options.output == "floor":
                 actions = np.floor(actions * FLOOR_STEPS) / FLOOR_STEPS
             actions = self._middle + self._half * actions
-        if noise is not None and self._log_deviations is None:
+        if noise is not None and self._log_stds is None:
             actions = actions + np.float32(self._options.action_noise) * noise
         elif self._options.output != "clip":
             return actions
         return actions.clip(self._low[: len(outputs)], self._high[: len(outputs)], actions)
+
+
+class CompositeRule:
+    """How outputs become composite actions, in each slot: each part by the ActionRule of its head.
+
+    states: as of Network.
+    """
+
+    def __init__(self, head: CompositeHead, slots: int, log_stds: tuple[Array, ...]) -> None:
+        left, start, at = list(log_stds), 0, 0
+        self._rules = []  # with the outputs that each takes, and the numbers of the action that it gives
+        for part in head.heads:
+            rule = part.bind(slots, *[left.pop(0) for _ in part.log_stds])
+            stop, end = start + part.width, at + part.action.numbers
+            self._rules.append((rule, slice(start, stop), slice(at, end)))
+            start, at = stop, end
+        self._actions = np.zeros((slots, at), np.float32)
+        self.states: tuple[npt.NDArray[Any], ...] = tuple(state for rule, *_ in self._rules for state in rule.states)
+
+    def begin(self, slot: int, seed: int | None) -> None:
+        """Begin an episode in a slot.  seed: as of Actor.begin."""
+        for rule, *_ in self._rules:
+            rule.begin(slot, seed)
+
+    def __call__(self, outputs: Array) -> Array:
+        """Actions (m, a) of the first m slots for outputs (m, width), which it may change."""
+        actions = self._actions[: len(outputs)]
+        for rule, place, numbers in self._rules:
+            values = rule(outputs[:, place])
+            actions[:, numbers] = values if values.ndim == 2 else values[:, None]
+        return actions

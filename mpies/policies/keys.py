@@ -28,8 +28,8 @@ class PolicyOptions(Options):
     )
     sampling: Literal["none", "gaussian", "softmax"] = Field(
         "none",
-        description="in training: gaussian draws continuous actions around the output, with one learnt log deviation "
-        "for each number, softmax draws discrete ones or bins; evaluations take the most likely",
+        description="in training: gaussian draws continuous actions around the output, with one learnt log std for "
+        "each number, softmax draws discrete ones or bins; evaluations take the most likely",
     )
     action_noise: NonNegative = Field(
         0.0, description="standard deviation of normals added to continuous actions in training (OpenAI's ac_noise_std)"
