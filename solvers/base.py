@@ -25,7 +25,6 @@ from mpies.solvers.moments import Weights
 from mpies.solvers.options import Population
 from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.sampling.noise import FloatArray, sample_indices
-from mpies.solvers.sampling.orthogonal import restore_directions
 
 
 @dataclass(frozen=True)
@@ -198,15 +197,15 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
             scale = self._scale_of(proposal)
             self.directions.sample(self.table, indices[row], proposal.mean, sign * scale, out)
             return (0.0,) * self.payload_size
-        return self.sample(proposal, self.directions.row(self.table, indices, row), sign, out)
+        return self.sample(proposal, self.directions.row(self.table, indices[row]), sign, out)
 
     def noise(self, index: int) -> FloatArray:
         """The noise row (d,) at an index: a view into the table, not to be written to.
 
         Raises ValueError where noise rows are not the directions; `sample` gets those.
         """
-        if not self.directions.are_rows:
-            raise ValueError("noise(index) is a direction with noise.kind full only; sample gets those of other kinds")
+        if self.directions.has_products:
+            raise ValueError("noise(index) is a direction with noise.kind full only; sample gets those of low rank")
         return self.table[index : index + self.dimension]
 
     def sample(self, proposal: ProposalT, noise: FloatArray, sign: int, out: FloatArray) -> Sequence[float]:
@@ -255,7 +254,7 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from what `state` returned, bit for bit."""
         self.start(state["mean"])
-        self.directions = restore_directions(self.dimension, state)
+        self.directions = Directions.of_state(self.dimension, state)
         self.generation = int(state["generation"])
         for name in self.state_fields:
             value, prefix = getattr(self, name), f"{name}/"

@@ -200,13 +200,6 @@ class LowRankSection(NoiseTable):
     rank: Count = Field(1, description="r: a matrix needs r (rows + columns) normals instead of rows * columns")
 
 
-class OrthogonalSection(NoiseTable):
-    """For few parameters, directions that are orthogonal to each other: fewer members are enough (docs/solvers.md)."""
-
-    kind: Literal["orthogonal"] = "orthogonal"
-    rank: ClassVar[int] = 0
-
-
 class EvaluationSection(Options):
     """Held-out episodes of the mean.  They do not train it, and do not count towards the limits of `stop`."""
 
@@ -330,7 +323,7 @@ class Config(Options, metaclass=ConfigType):
     overlap: Fraction = Field(
         0.0, description="share of a generation's members that may start before the previous generation is complete"
     )
-    noise: Annotated[NoiseSection | LowRankSection | OrthogonalSection, Field(discriminator="kind")] = Field(
+    noise: Annotated[NoiseSection | LowRankSection, Field(discriminator="kind")] = Field(
         NoiseSection(), description="the random numbers that perturb the members"
     )
     evaluation: EvaluationSection = Field(EvaluationSection(), description="how progress is measured")
@@ -372,7 +365,7 @@ class Config(Options, metaclass=ConfigType):
     def _noise_fits(self) -> Self:
         if self.noise.kind == "full":
             return self
-        if self.noise.kind == "low_rank" and self.policy.kind != "mlp":
+        if self.policy.kind != "mlp":
             raise ValueError(
                 "noise.kind low_rank is for policy.kind mlp, whose layers are matrices, "
                 f"but policy.kind is {self.policy.kind}; use noise: {{kind: full}}"
@@ -380,7 +373,7 @@ class Config(Options, metaclass=ConfigType):
         if not self.solver.takes_low_rank:
             takers = ", ".join(kind for kind, solver in SOLVERS.items() if solver.Options.takes_low_rank)
             raise ValueError(
-                f"noise.kind {self.noise.kind} works with solvers that need only the weighted sum of the noise "
+                "noise.kind low_rank works with solvers that need only the weighted sum of the noise "
                 f"({takers}), but solver.kind is {self.solver.kind}; use noise: {{kind: full}}"
             )
         return self

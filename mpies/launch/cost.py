@@ -73,14 +73,13 @@ class Traffic(NamedTuple):
 
 
 class TaskSize(NamedTuple):
-    """What the memory of a run needs to know of its environment, policy and noise.
+    """What the memory of a run needs to know of its environment and policy.
 
-    parameters: d.  slots: episodes side by side on a rank.  directions: bytes that a rank keeps of directions.
+    parameters: d.  slots: episodes side by side on a rank.
     """
 
     parameters: int
     slots: int
-    directions: int
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ def measure_size(config: Config, task: Task) -> TaskSize:
     needs = task.training_needs()
     require_memory({name: needs[name] for name in (PARAMETERS, SOLVER)})  # they are used to predict the traffic
     slots = task.env.slots if isinstance(task.env, VectorEnv) else 1
-    return TaskSize(task.dimension, slots, task.directions.memory)
+    return TaskSize(task.dimension, slots)
 
 
 def predict_memory(config: Config, size: TaskSize) -> NodeMemory:
@@ -136,7 +135,7 @@ def predict_memory(config: Config, size: TaskSize) -> NodeMemory:
     noise = 4 * config.noise.size if solver.noise_rows(dimension) else 0
     return NodeMemory(
         table=noise + 4 * dimension * make_solver(config, dimension).rows,
-        rank=PROCESS + 4 * dimension * (size.slots + 3) + size.directions,
+        rank=PROCESS + 4 * dimension * (size.slots + 3),
         root=solver.memory(dimension),
     )
 

@@ -27,7 +27,6 @@ from mpies.rollouts.queue import Player
 from mpies.runs.policy_file import find_policy, load_policy
 from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.sampling.noise import LINE, count_starts
-from mpies.solvers.sampling.orthogonal import MOST_PARAMETERS, OrthogonalDirections
 from mpies.training.memory import PARAMETERS, SOLVER, require_memory
 
 log = logging.getLogger(__name__)
@@ -177,8 +176,6 @@ class Task:
         if refusal:
             raise ConfigError(refusal)
         self.directions = Directions(self.dimension)
-        if config.noise.kind == "orthogonal":
-            self.directions = self._make_orthogonal()
         if config.noise.rank and self.policy:
             self.directions = Directions(self.dimension, tuple(self.policy.matrices), config.noise.rank)
         if config.solver.noise_rows(self.dimension) and config.noise.size < self.directions.length:
@@ -190,14 +187,6 @@ class Task:
                 f"noise.size must be at least {self.directions.length}, the noise of one member, but is "
                 f"{config.noise.size}; {cure}"
             )
-
-    def _make_orthogonal(self) -> OrthogonalDirections:
-        if self.dimension > MOST_PARAMETERS:
-            raise ConfigError(
-                f"noise.kind orthogonal is for up to {MOST_PARAMETERS:,} parameters, but there are "
-                f"{self.dimension:,}; use noise: {{kind: full}}"
-            )
-        return OrthogonalDirections(self.dimension, population=self.config.solver.noise_rows(self.dimension))
 
     def _build_function(self, section: EnvironmentSection, function: str) -> None:
         assert section.dimension is not None
@@ -274,7 +263,7 @@ class Task:
         slots = min(self.env.slots, rollouts) if isinstance(self.env, VectorEnv) else 1
         return {
             "noise.size": 4 * config.noise.size if solver.noise_rows(dimension) else 0,
-            PARAMETERS: 4 * dimension * (slots + 2) + self.directions.memory,
+            PARAMETERS: 4 * dimension * (slots + 2),
             SOLVER: solver.memory(dimension),
             "solver.population" if solver.episodes < members else "solver.episodes": ROLLOUT * rollouts,
             "evaluation.episodes": ROLLOUT * config.evaluation.episodes if self.policy else 0,

@@ -11,8 +11,9 @@ import bisect
 import functools
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ MEMBERS = 1024  # most noise rows that one product sums: their vectors take a fe
 
 
 @dataclass(frozen=True)
-class Part:
+class Segment:
     """Coordinates [start, stop) of a direction, computed from normals that begin at `place` in the noise row.
 
     matrix: (rows, columns) of a low-rank product; None for independent normals.
@@ -51,16 +52,16 @@ class Directions:
     rank: int = 1
 
     @functools.cached_property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[Segment]:
         """The parts of a direction in order.  A matrix is a product only if that takes fewer normals."""
         parts, done, place = [], 0, 0
         for start, rows, columns in self.matrices:
             if self.rank * (rows + columns) < rows * columns:
                 stop, between = start + rows * columns, start - done
-                parts += [Part(done, start, place), Part(start, stop, place + between, (rows, columns))]
+                parts += [Segment(done, start, place), Segment(start, stop, place + between, (rows, columns))]
                 place += between + self.rank * (rows + columns)
                 done = stop
-        parts.append(Part(done, self.dimension, place))
+        parts.append(Segment(done, self.dimension, place))
         return [part for part in parts if part.start < part.stop]
 
     @property
@@ -68,27 +69,13 @@ class Directions:
         """Whether a part of the direction is a low-rank product, so that a noise row is shorter than d."""
         return self.length < self.dimension
 
-    @property
-    def are_rows(self) -> bool:
-        """Whether the noise rows are the directions as they are."""
-        return not self.has_products
-
     @functools.cached_property
     def length(self) -> int:
         """Number of normals in a noise row."""
         return sum(self.rank * sum(part.matrix) if part.matrix else part.stop - part.start for part in self.parts)
 
-    @property
-    def memory(self) -> int:
-        """Bytes that a rank keeps of directions."""
-        return 0
-
-    def row(self, table: FloatArray, indices: npt.NDArray[np.int64], number: int) -> FloatArray:
-        """The direction (d,) of noise row `number` of a population; not to be written to.
-
-        indices: (k,) of all noise rows of the population.
-        """
-        index = indices[number]
+    def row(self, table: FloatArray, index: int) -> FloatArray:
+        """The direction (d,) of the noise row at an index; not to be written to."""
         if not self.has_products:
             return table[index : index + self.dimension]
         direction = np.empty(self.dimension, table.dtype)
@@ -170,7 +157,15 @@ class Directions:
         return table.dtype.type(math.sqrt(self.rank))
 
     def state(self) -> dict[str, Any]:
-        """Names to arrays for `restore_directions`; empty if noise rows are the directions."""
+        """Names to arrays for `of_state`; empty if noise rows are the directions."""
         if not self.matrices:
             return {}
         return {"low_rank/rank": np.int64(self.rank), "low_rank/matrices": np.array(self.matrices, np.int64)}
+
+    @classmethod
+    def of_state(cls, dimension: int, state: Mapping[str, Any]) -> Self:
+        """The directions in the state of a solver."""
+        if "low_rank/rank" not in state:
+            return cls(dimension)
+        matrices = tuple((int(start), int(rows), int(columns)) for start, rows, columns in state["low_rank/matrices"])
+        return cls(dimension, matrices, int(state["low_rank/rank"]))

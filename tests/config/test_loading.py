@@ -60,13 +60,13 @@ def test_an_override_that_is_no_key_and_value_is_refused(override, beginning, wr
 
 
 def test_an_override_of_a_section_that_is_written_in_short_keeps_its_kind(write_config):
-    path = write_config(CARTPOLE + "noise: orthogonal\nsolver: snes")
+    path = write_config(CARTPOLE + "noise: low_rank\nsolver: snes")
     config = load_config(path, ["noise.size=1000000", "solver.sigma=0.3", "solver.kind=openai_es"])
-    assert (config.noise.kind, config.noise.size) == ("orthogonal", 1_000_000)
+    assert (config.noise.kind, config.noise.size) == ("low_rank", 1_000_000)
     assert (config.solver.kind, config.solver.sigma) == ("openai_es", 0.3)
-    assert load_config(path, ["noise=low_rank", "noise.rank=2", "solver=openai_es"]).noise.rank == 2
-    values = {"environment": {"id": "CartPole-v1"}, "noise": "orthogonal"}
-    assert make_config(values, ["noise.size=1000"], "here").noise.size == 1000 and values["noise"] == "orthogonal"
+    assert load_config(path, ["noise=full", "noise=low_rank", "noise.rank=2", "solver=openai_es"]).noise.rank == 2
+    values = {"environment": {"id": "CartPole-v1"}, "noise": "low_rank"}
+    assert make_config(values, ["noise.size=1000"], "here").noise.size == 1000 and values["noise"] == "low_rank"
     for override, section in (("noise.size=3", "noise: low_rnak"), ("x.y=3", "x: full"), ("stop.steps=3", "stop: mlp")):
         with pytest.raises(ConfigError, match="and not a section"):
             load_config(write_config(CARTPOLE + section), [override])

@@ -87,7 +87,7 @@ WRONG = [
     (CARTPOLE + "noise: {rank: 2}", "noise.rank is not a key; it belongs to kind: low_rank"),
     (
         CARTPOLE + "noise: {kind: low_rnak}",
-        "noise.kind must be one of full, low_rank, orthogonal, but is the text 'low_rnak'; did you mean low_rank?",
+        "noise.kind must be one of full, low_rank, but is the text 'low_rnak'; did you mean low_rank?",
     ),
     (CARTPOLE + "stop: {steps: 0}", "stop.steps must be at least 1, but is 0; leave it out for none"),
     (CARTPOLE + '? "a\\nb"\n: 2', r"'a\nb' is not a key; the top level has "),

@@ -50,7 +50,7 @@ def test_a_row_that_kinds_share_appears_once():
         ("environment", "| `action_repeat` | 1 | "),
         ("top level", "| `noise` | see noise | "),
         ("solver (kind: openai_es)", "| `optimizer` | see solver.optimizer | "),
-        ("noise", "| `kind` | full | one of full, low_rank, orthogonal |"),
+        ("noise", "| `kind` | full | one of full, low_rank |"),
         ("tracking", "| `tensorboard` | `false` | "),
         ("policy", "| `normalize_observations` | `true` | "),
         ("policy (kind: conv)", "| `normalize_observations` | `false` | "),

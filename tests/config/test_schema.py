@@ -11,7 +11,6 @@ from mpies.config.schema import (
     EnvironmentSection,
     LowRankSection,
     NoiseSection,
-    OrthogonalSection,
     any_solver,
     walk_sections,
 )
@@ -35,7 +34,6 @@ def test_every_section_of_the_registry_is_walked_once_with_its_path():
         ("solver (kind: openai_es).optimizer (kind: adam)", "optimizer"),
         ("noise (kind: full)", "noise"),
         ("noise (kind: low_rank)", "noise"),
-        ("noise (kind: orthogonal)", "noise"),
         *((f"solver (kind: {kind})", "solver") for kind in SOLVERS),
     ]:
         assert section in sections
@@ -46,7 +44,6 @@ def test_the_kinds_of_a_key_are_the_sections_that_it_may_hold():
     assert kinds_of(fields["noise"]) == {
         "full": NoiseSection,
         "low_rank": LowRankSection,
-        "orthogonal": OrthogonalSection,
     }
     assert kinds_of(fields["environment"]) == {None: EnvironmentSection}
     assert list(kinds_of(EnvironmentSection.model_fields["adaptive"])) == [None]

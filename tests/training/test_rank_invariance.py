@@ -15,7 +15,7 @@ noise: {size: 600000}
 environment: {id: CartPole-v1, backend: gymnasium, max_steps: 40, seeds: generation}
 policy: {hidden: [8], statistics_fraction: 0.5}
 solver: {population: 14, sigma: 0.2, episodes: 3}
-noise: {kind: orthogonal, size: 600000}
+noise: {size: 600000}
 """,
     "lander-envpool": """
 environment: {id: LunarLander-v3, backend: envpool, max_steps: 120}

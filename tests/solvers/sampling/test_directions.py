@@ -14,7 +14,6 @@ from mpies.solvers.openai_es import OpenAIESOptions
 from mpies.solvers.sampling import directions
 from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.sampling.noise import build_table
-from mpies.solvers.sampling.orthogonal import OrthogonalDirections, restore_directions
 
 TABLE = build_table(1 << 16)
 MATRICES = ((0, 70, 13), (910 + 13, 13, 5), (988 + 5, 5, 1))  # of layers 70 - 13 - 5 - 1, with biases
@@ -79,7 +78,7 @@ class Bounded(SOLVERS["openai_es"]):
         return (beyond,)
 
 
-@pytest.mark.parametrize("cut", [layout(1), layout(2), OrthogonalDirections(DIMENSION, population=40), None])
+@pytest.mark.parametrize("cut", [layout(1), layout(2), None])
 def test_a_sample_of_ones_own_gets_the_direction(cut):
     members = []
     for kind in (SOLVERS["openai_es"], Bounded):
@@ -92,9 +91,8 @@ def test_a_sample_of_ones_own_gets_the_direction(cut):
     np.testing.assert_allclose(members[1], np.clip(members[0], -0.1, 0.1), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("cut", [layout(1), OrthogonalDirections(DIMENSION, population=40)])
-def test_the_noise_row_of_an_index_is_refused_where_it_is_no_direction(cut):
-    solver = SOLVERS["openai_es"](OpenAIESOptions(), DIMENSION, directions=cut)
+def test_the_noise_row_of_an_index_is_refused_where_it_is_no_direction():
+    solver = SOLVERS["openai_es"](OpenAIESOptions(), DIMENSION, directions=layout(1))
     solver.table = TABLE
     with pytest.raises(ValueError, match=r"noise\(index\) is a direction with noise.kind full only; sample gets those"):
         solver.noise(16)
@@ -148,8 +146,8 @@ def test_where_nothing_is_a_product_the_moments_are_the_kernels():
 
 
 def test_the_state_of_a_solver_says_how_its_directions_are_cut():
-    assert restore_directions(DIMENSION, layout(2).state()) == layout(2)
-    assert restore_directions(DIMENSION, {}) == Directions(DIMENSION)
+    assert Directions.of_state(DIMENSION, layout(2).state()) == layout(2)
+    assert Directions.of_state(DIMENSION, {}) == Directions(DIMENSION)
     assert Directions(DIMENSION).state() == {}
 
 
