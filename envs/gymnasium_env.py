@@ -17,9 +17,8 @@ from mpies.core.interrupt import is_interrupt
 from mpies.core.text import describe_error, describe_value
 from mpies.envs.base import EpisodeBatch, VectorEnv
 from mpies.envs.messages import explain_build_errors
-from mpies.envs.probe import carries_history, ignores_seed
 from mpies.envs.spaces import action_maker, interface_of, observation_writer
-from mpies.envs.trial import SEEDS, play_one_step
+from mpies.envs.trial import SEEDS, carries_history, ignores_seed, play_one_step
 
 if TYPE_CHECKING:
     import gymnasium

@@ -22,8 +22,7 @@ from mpies.core.errors import FAILED, ConfigError, TrainingFailed
 from mpies.core.paths import fixed_start_folder
 from mpies.core.text import escape
 from mpies.core.threads import warn_of_threads
-from mpies.report.notebook import NotebookProgress, is_notebook
-from mpies.report.progress import make_progress
+from mpies.report.display import make_progress
 from mpies.runs.files import default_out
 from mpies.training.control import Signals
 from mpies.training.logs import StandardErrorHandler, log_to
@@ -147,7 +146,7 @@ def ranks_of_this_job(world: Any) -> Iterator[tuple[Communicator, Signals]]:
 def _make_progress(is_wanted: bool) -> Progress:
     if not is_wanted:
         return NoProgress()
-    return NotebookProgress() if is_notebook() else make_progress()
+    return make_progress()
 
 
 def _connect_ranks(world: Any) -> Communicator:

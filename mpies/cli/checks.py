@@ -84,9 +84,12 @@ def probe(environments: tuple[str, ...], steps: int, episodes: int, markdown: bo
     ENVIRONMENT is an environment's id or a config.  It also measures whether memory grows.  Exit 1 if one is not
     reproducible, or if every episode fails.
     """
-    from mpies.report.probe import print_probes
+    from mpies.report.probe import print_probes, print_traces
 
-    end(print_probes(environments, steps, episodes, markdown, fresh))
+    if fresh:  # in the other process of a probe
+        print_traces(environments[0], steps)
+    else:
+        end(print_probes(environments, steps, episodes, markdown))
 
 
 @click.command()

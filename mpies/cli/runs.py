@@ -66,7 +66,7 @@ def remove(paths: Sequence[str], yes: bool) -> None:
 
 def format_table(rows: Iterable[dict[str, Any]]) -> str:
     """Rows of `summarize_runs` as text."""
-    from mpies.report.progress import format_duration
+    from mpies.report.display import format_duration
 
     table = [("run", "status", "generation", "evaluation", "time", "size", "changed")]
     for row in rows:

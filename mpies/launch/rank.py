@@ -17,7 +17,7 @@ from mpies.config.loading import load_config
 from mpies.core.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR, ConfigError, RunLocked, UserError
 from mpies.core.interrupt import is_interrupt
 from mpies.core.text import one_line
-from mpies.report.progress import make_progress
+from mpies.report.display import make_progress
 from mpies.runs.files import default_out
 from mpies.training.control import Signals
 from mpies.training.logs import StandardErrorHandler, is_wanted, print_error, use_json_if_wanted

@@ -3,11 +3,11 @@
 Episodes are played in a new instance, in a used one, in one that is rebuilt for each episode, and in another process.
 """
 
-import contextlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from mpies.core.errors import ConfigError, EnvironmentProblem
 from mpies.core.paths import start_folder
 from mpies.core.text import counted
 from mpies.envs.base import VectorEnv
-from mpies.envs.probe import SEED, memory_growth, trace, trace_used
+from mpies.envs.trial import SEED, memory_growth, trace, trace_used
 from mpies.training.task import make_task_env
 
 SEEDS = (SEED, SEED + 1)
@@ -33,32 +33,26 @@ PlayTrace = Callable[[VectorEnv, int, int, list[str]], str]  # of (environment, 
 
 @dataclass(frozen=True)
 class Probe:
-    """What was measured of an environment.
+    """What was found out about an environment.
 
-    fresh, elsewhere, used, rebuilt: traces of the same episodes in a new instance, in another process, after other
-    episodes, and after other episodes in an instance that is rebuilt for each.
-    growth: bytes by which the memory grew, None if it was not measured.
-    failures: the messages of episodes that failed, of the three lists `fresh`, `used` and `rebuilt`.
-    problem: what makes every episode fail; '' where one works.
+    verdict: REPRODUCIBLE, WHEN_REBUILT, NOT_REPRODUCIBLE or FAILING.
+    failures: the messages of episodes that failed.  growth: bytes by which the memory grew, None if not measured.
     """
 
     backend: str
-    fresh: list[str]
-    elsewhere: list[str]
-    used: list[str]
-    rebuilt: list[str]
-    growth: int | None
+    verdict: str
     failures: Sequence[str] = ()
-    problem: str = ""
+    growth: int | None = None
 
-    @property
-    def verdict(self) -> str:
-        """REPRODUCIBLE, WHEN_REBUILT, NOT_REPRODUCIBLE or FAILING."""
-        if self.problem:
-            return FAILING
-        if not self.fresh == self.elsewhere == self.rebuilt:
-            return NOT_REPRODUCIBLE
-        return REPRODUCIBLE if self.used == self.fresh else WHEN_REBUILT
+
+def judge(fresh: list[str], elsewhere: list[str], used: list[str], rebuilt: list[str]) -> str:
+    """The verdict on traces of the same episodes: in a new instance, in another process, and after other episodes.
+
+    used, rebuilt: both after other episodes, the latter in an instance that is rebuilt for each.
+    """
+    if not fresh == elsewhere == rebuilt:
+        return NOT_REPRODUCIBLE
+    return REPRODUCIBLE if used == fresh else WHEN_REBUILT
 
 
 def section_of(environment: str) -> EnvironmentSection:
@@ -80,39 +74,9 @@ def play_traces(
     """
     traces = []
     for seed in SEEDS:
-        env = make_task_env(section, rebuild)
-        traces.append(play(env, seed, steps, failures))
-        env.close()
+        with closing(make_task_env(section, rebuild)) as env:
+            traces.append(play(env, seed, steps, failures))
     return traces
-
-
-def try_out(section: EnvironmentSection) -> tuple[str, str]:
-    """The name of the backend, and what makes every episode of an environment fail; '' where nothing does."""
-    env = make_task_env(section, rebuild=False)
-    problem = ""
-    try:
-        env.try_out()
-    except EnvironmentProblem as error:
-        problem = str(error).removeprefix(f"{section.id}: ")
-    env.close()
-    return env.backend, problem
-
-
-@contextlib.contextmanager
-def other_process(environment: str, steps: int) -> Iterator["subprocess.Popen[str]"]:
-    """A process that prints the traces of a new instance; it ends with the `with` block."""
-    command = [sys.executable, "-m", "mpies", "probe", "--fresh", "--steps", str(steps), environment]
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        errors="replace",  # the environment may print anything
-        cwd=start_folder(),
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def probe(environment: str, steps: int, episodes: int) -> Probe:
@@ -123,55 +87,70 @@ def probe(environment: str, steps: int, episodes: int) -> Probe:
     Raises EnvironmentProblem where the other process does not play to its end.
     """
     section = section_of(environment)
-    backend, problem = try_out(section)
-    if problem:
-        return Probe(backend, [], [], [], [], None, problem=problem)
+    with closing(make_task_env(section, rebuild=False)) as env:
+        backend = env.backend
+        try:
+            env.try_out()
+        except EnvironmentProblem as error:
+            return Probe(backend, FAILING, [str(error).removeprefix(f"{section.id}: ")])
     failures: list[str] = []
-    with other_process(environment, steps) as other:
-        printed = None
-        if section.instances_per == "node":  # the two processes must not play at the same time
-            printed = other.communicate()[0]
-        fresh = play_traces(section, trace, steps, False, failures)
-        used = play_traces(section, trace_used, steps, False, failures)
-        rebuilt = play_traces(section, trace_used, steps, True, failures)
-        printed = other.communicate()[0] if printed is None else printed
-    if other.returncode:
+    command = [sys.executable, "-m", "mpies", "probe", "--fresh", "--steps", str(steps), environment]
+    # The environment may print anything.
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, errors="replace", cwd=start_folder()
+    ) as other_process:
+        try:
+            printed = None
+            if section.instances_per == "node":  # the two processes must not play at the same time
+                printed = other_process.communicate()[0]
+            fresh = play_traces(section, trace, steps, False, failures)
+            used = play_traces(section, trace_used, steps, False, failures)
+            rebuilt = play_traces(section, trace_used, steps, True, failures)
+            printed = other_process.communicate()[0] if printed is None else printed
+        finally:
+            other_process.kill()
+    if other_process.returncode:
         raise EnvironmentProblem(
             f"{environment}: works in this process, but another one that played it ended with exit code "
-            f"{other.returncode}; what it wrote says why"
+            f"{other_process.returncode}; what it wrote says why"
         )
-    elsewhere = re.findall(r"\b[0-9a-f]{64}\b", printed)[-len(SEEDS) :]  # the environment may print, too
     if len(failures) == len(fresh + used + rebuilt):
-        return Probe(backend, fresh, elsewhere, used, rebuilt, None, failures, problem=failures[0])
-    env = make_task_env(section.model_copy(update={"rebuild_every": None}), rebuild=used != fresh)
-    growth = memory_growth(env, episodes, min(steps, SHORT)) if episodes else None
-    env.close()
-    return Probe(backend, fresh, elsewhere, used, rebuilt, growth, failures)
+        return Probe(backend, FAILING, failures)
+    elsewhere = re.findall(r"\b[0-9a-f]{64}\b", printed)[-len(SEEDS) :]
+    growth = None
+    if episodes:
+        lasting = section.model_copy(update={"rebuild_every": None})
+        with closing(make_task_env(lasting, rebuild=used != fresh)) as env:
+            growth = memory_growth(env, episodes, min(steps, SHORT))
+    return Probe(backend, judge(fresh, elsewhere, used, rebuilt), failures, growth)
 
 
-def print_probes(environments: Sequence[str], steps: int, episodes: int, markdown: bool, fresh: bool) -> bool:
-    """Probe environments and print a line for each.
+def print_traces(environment: str, steps: int) -> None:
+    """Print the traces of a new instance, for the process that runs `probe`."""
+    with suppress(KeyboardInterrupt):  # that process reports it
+        click.echo("\n" + " ".join(play_traces(section_of(environment), trace, steps, False, [])))
 
-    markdown: print a table.  fresh: print the traces of a new instance only, for the other process of `probe`.
+
+def print_probes(environments: Sequence[str], steps: int, episodes: int, markdown: bool) -> bool:
+    """Probe environments and print a line for each, or a table in Markdown.
+
     Returns whether all are reproducible, at least when rebuilt, and can be played.
     """
     if markdown:
         click.echo(f"| environment | backend | episodes are | memory, {episodes:,} episodes |\n|---|---|---|---|")
     are_reproducible = True
     for environment in environments:
-        if fresh:
-            with contextlib.suppress(KeyboardInterrupt):  # the process that started this one reports it
-                click.echo("\n" + " ".join(play_traces(section_of(environment), trace, steps, False, [])))
-            continue
-        result = probe(environment, steps, episodes)
-        are_reproducible = are_reproducible and result.verdict not in (NOT_REPRODUCIBLE, FAILING)
-        growth = None if result.growth is None else f"{result.growth / 2**20:+.1f} MB"
+        found = probe(environment, steps, episodes)
+        are_reproducible = are_reproducible and found.verdict not in (NOT_REPRODUCIBLE, FAILING)
+        growth = None if found.growth is None else f"{found.growth / 2**20:+.1f} MB"
         if markdown:
-            click.echo(f"| `{environment}` | {result.backend} | {result.verdict} | {growth or 'not measured'} |")
-        elif result.problem:
-            click.echo(f"{environment} ({result.backend}): {result.verdict}: {result.problem}")
-        else:
-            some = f"; {len(result.failures)} of its episodes fail: {result.failures[0]}" if result.failures else ""
-            memory = f"memory over {counted(episodes, 'episode')} {growth}" if growth else "memory not measured"
-            click.echo(f"{environment} ({result.backend}): {result.verdict}; {memory}{some}")
+            click.echo(f"| `{environment}` | {found.backend} | {found.verdict} | {growth or 'not measured'} |")
+            continue
+        line = f"{environment} ({found.backend}): {found.verdict}"
+        if found.verdict == FAILING:
+            click.echo(f"{line}: {found.failures[0]}")
+            continue
+        some = f"; {len(found.failures)} of its episodes fail: {found.failures[0]}" if found.failures else ""
+        memory = f"memory over {counted(episodes, 'episode')} {growth}" if growth else "memory not measured"
+        click.echo(f"{line}; {memory}{some}")
     return are_reproducible

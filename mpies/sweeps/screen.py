@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mpies.core.text import escape
-from mpies.report.progress import find_terminal, open_terminal, shows_errors
+from mpies.report.display import find_terminal, open_terminal, shows_errors
 from mpies.report.web.run_index import read_newest_numbers
 from mpies.runs.reader import RunView
 from mpies.sweeps.folder import ENDED, SweepFolder

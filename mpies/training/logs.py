@@ -118,7 +118,7 @@ class LoggedProgress(Progress):
 
 
 class JsonFormatter(logging.Formatter):
-    """Log records as JSON objects like those of JsonProgress, with the rank's number.  comm: of this rank."""
+    """Log records as JSON objects like those of LineProgress, with the rank's number.  comm: of this rank."""
 
     def __init__(self, comm: Communicator) -> None:
         super().__init__()

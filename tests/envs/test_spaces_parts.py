@@ -9,8 +9,8 @@ from gymnasium import spaces
 
 from mpies.envs import EnvironmentProblem, change_task, make_env
 from mpies.envs.base import Binary, Composite, Continuous, Discrete, draw_actions
-from mpies.envs.probe import ProbePolicy
 from mpies.envs.spaces import action_maker, flatten_observation, interface_of, make_action
+from mpies.envs.trial import ProbePolicy
 from mpies.runs.metrics import read_digests
 from tests.envs.episodes import Episode
 from tests.envs.rover import ACTIONS, OBSERVATION, Rover

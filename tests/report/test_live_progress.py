@@ -18,8 +18,8 @@ import pytest
 
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
-from mpies.report import progress
-from mpies.report.progress import JsonProgress, ProgressBar, TextProgress
+from mpies.report import display
+from mpies.report.display import LineProgress, ProgressBar
 from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
 from mpies.runs.metrics import read_digests
@@ -62,7 +62,7 @@ def clock(monkeypatch):
     now = SimpleNamespace(seconds=1000.0)
     now.advance = lambda seconds: setattr(now, "seconds", now.seconds + seconds)
     fake = SimpleNamespace(monotonic=lambda: now.seconds)
-    monkeypatch.setattr(progress, "time", fake)
+    monkeypatch.setattr(display, "time", fake)
     monkeypatch.setattr(phases_module, "time", fake)
     return now
 
@@ -79,7 +79,7 @@ def follow(shown, phase, clock, seconds):
 
 
 def test_a_phase_is_a_line_once_it_takes_longer_than_two_seconds(clock, capsys):
-    text = TextProgress()
+    text = LineProgress()
     follow(text, phase_at(clock, "reading the config"), clock, 2)
     assert capsys.readouterr().out == ""
     follow(text, phase_at(clock, "building the noise table"), clock, 30)
@@ -87,7 +87,7 @@ def test_a_phase_is_a_line_once_it_takes_longer_than_two_seconds(clock, capsys):
 
 
 def test_a_line_comes_every_minute_however_long_it_takes(clock, capsys):
-    text = TextProgress()
+    text = LineProgress()
     follow(text, phase_at(clock, "building the noise table"), clock, 150)
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
@@ -102,7 +102,7 @@ def test_a_line_comes_every_minute_however_long_it_takes(clock, capsys):
 
 
 def test_only_the_first_generation_has_a_line_of_its_own(clock, capsys):
-    text = TextProgress()
+    text = LineProgress()
     follow(text, phase_at(clock, "generation 3", GENERATIONS, 2, lambda: 0.0), clock, 10)
     text.show(ROW)
     follow(text, phase_at(clock, "generation 4", GENERATIONS, 3, lambda: 0.0), clock, 10)
@@ -112,7 +112,7 @@ def test_only_the_first_generation_has_a_line_of_its_own(clock, capsys):
 
 
 def test_with_json_a_phase_is_an_entry(clock, capsys):
-    shown = JsonProgress()
+    shown = LineProgress(is_json=True)
     follow(shown, phase_at(clock, "building the environment"), clock, 3)
     shown.show(EVALUATED)
     phase, generation = map(json.loads, capsys.readouterr().out.splitlines())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpies.report.probe import NOT_REPRODUCIBLE, REPRODUCIBLE, WHEN_REBUILT, Probe, section_of
+from mpies.report.probe import NOT_REPRODUCIBLE, REPRODUCIBLE, WHEN_REBUILT, judge, section_of
 from tests.support import assert_refused, invoke
 
 # Episodes of three steps.  Forgetful: the seed alone counts.  Remembering: earlier episodes too.  Random: chance.
@@ -54,7 +54,7 @@ def folder(tmp_path, monkeypatch):
     ],
 )
 def test_the_verdict(elsewhere, used, rebuilt, verdict):
-    assert Probe("gymnasium", ["a"], [elsewhere], [used], [rebuilt], None).verdict == verdict
+    assert judge(["a"], [elsewhere], [used], [rebuilt]) == verdict
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 
 from mpies.comm import LAUNCHED
 from mpies.config.loading import validate_config
-from mpies.report import progress
-from mpies.report.progress import JsonProgress, ProgressBar, TextProgress, describe_time_left, make_progress
+from mpies.report import display
+from mpies.report.display import LineProgress, ProgressBar, TimeLeft, make_progress
 from mpies.training.progress import describe_generation
 
 ROW = {
@@ -34,7 +34,7 @@ def config(**stop):
 
 
 def test_text_has_one_header_and_aligned_columns(capsys):
-    text = TextProgress()
+    text = LineProgress()
     text.show(ROW)
     text.show(EVALUATED | {"return_mean": None})
     header, first, second = capsys.readouterr().out.splitlines()
@@ -45,7 +45,7 @@ def test_text_has_one_header_and_aligned_columns(capsys):
 
 
 def test_json_has_the_numbers_under_their_names(capsys):
-    JsonProgress().show(EVALUATED | {"return_std": np.inf})
+    LineProgress(is_json=True).show(EVALUATED | {"return_std": np.inf})
     entry = json.loads(capsys.readouterr().out)
     assert entry.pop("severity") == "INFO"
     assert entry.pop("message") == "generation 3: return -1.50, evaluation 2.00 +- 1.96"
@@ -87,32 +87,32 @@ def test_the_bar_shows_evaluations_and_the_target(capsys):
 )
 def test_the_time_left_is_extrapolated(evaluations, stop, left):
     row = {"generation": 100, "steps": 2000, "seconds": 40.0}
-    assert describe_time_left(row, evaluations, config(generations=10_000, **stop).stop) == left
+    assert TimeLeft(config(generations=10_000, **stop).stop, evaluations).describe(row) == left
 
 
 def test_json_is_made_where_it_is_wanted_and_a_bar_on_a_terminal(monkeypatch):
     for name in LAUNCHED:
         monkeypatch.delenv(name, raising=False)
     is_terminal = False
-    monkeypatch.setattr(progress.sys, "stdout", SimpleNamespace(isatty=lambda: is_terminal, write=len, flush=int))
+    monkeypatch.setattr(display.sys, "stdout", SimpleNamespace(isatty=lambda: is_terminal, write=len, flush=int))
     monkeypatch.setenv("TERM", "xterm")
-    assert isinstance(make_progress(), TextProgress)
+    assert type(make_progress()) is LineProgress
     is_terminal = True
     assert isinstance(make_progress(), ProgressBar)
     for term in ("dumb", "unknown"):  # such as the shell of Emacs, where no bar can be drawn
         with monkeypatch.context() as inside:
             inside.setenv("TERM", term)
-            assert isinstance(make_progress(), TextProgress)
+            assert type(make_progress()) is LineProgress
     monkeypatch.setenv("PMIX_RANK", "0")  # now mpirun's standard output decides
-    monkeypatch.setattr(progress.os, "readlink", lambda path: "/tmp/log.txt")
-    assert isinstance(make_progress(), TextProgress)
+    monkeypatch.setattr(display.os, "readlink", lambda path: "/tmp/log.txt")
+    assert type(make_progress()) is LineProgress
     first, second = os.openpty()
     try:
         terminal = os.ttyname(second)
-        monkeypatch.setattr(progress.os, "readlink", lambda path: terminal)
+        monkeypatch.setattr(display.os, "readlink", lambda path: terminal)
         assert isinstance(make_progress(), ProgressBar)
     finally:
         os.close(first)
         os.close(second)
     monkeypatch.setenv("MPIES_LOG", "json")
-    assert isinstance(make_progress(), JsonProgress)
+    assert make_progress()._is_json

@@ -1,4 +1,4 @@
-"""The probe tells environments that carry history from those that do not."""
+"""A trial tells environments that carry history from those that do not."""
 
 import mmap
 
@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from mpies.envs.base import Continuous, Discrete, Interface
 from mpies.envs.gymnasium_env import GymnasiumEnv
-from mpies.envs.probe import ProbePolicy, carries_history, memory_growth, trace, trace_used
+from mpies.envs.trial import ProbePolicy, carries_history, memory_growth, trace, trace_used
 
 
 class Leaky(gymnasium.Env):
