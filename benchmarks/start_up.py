@@ -59,7 +59,7 @@ def take_times(config: str, overrides: list[str], out: str) -> None:
     from mpies.comm import connect
     from mpies.config.loading import load_config
     from mpies.launch import rank as imported
-    from mpies.runs.opening import open_run
+    from mpies.runs.directory import open_run
     from mpies.training.progress import process_age
     from mpies.training.trainer import Trainer
 

@@ -17,8 +17,8 @@ from mpies.core.errors import ConfigError, RunError, UserError, explain_os_error
 from mpies.core.options import WholeNumber
 from mpies.core.text import describe_value
 from mpies.runs import hdf5
+from mpies.runs.directory import refuse_run_file
 from mpies.runs.files import write_atomically
-from mpies.runs.own_files import refuse_run_file
 from mpies.runs.policy_file import select
 from mpies.solvers.adapters.own import OwnSolver
 from mpies.solvers.base import Solver

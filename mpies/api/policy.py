@@ -16,8 +16,8 @@ from mpies.core.paths import absolute
 from mpies.core.text import describe_value
 from mpies.policies.export import ENDINGS, export_policy
 from mpies.report.evaluate import play_held_out
+from mpies.runs.directory import refuse_run_file
 from mpies.runs.files import write_atomically
-from mpies.runs.own_files import refuse_run_file
 from mpies.runs.policy_file import PolicyFile, find_policy, load_policy
 from mpies.runs.snapshot import Evaluation
 

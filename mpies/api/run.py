@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from mpies.api.arguments import read_path, read_whole_number
 from mpies.api.policy import Policy
-from mpies.config.loading import validate_config
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError, RunError
 from mpies.core.paths import absolute, start_folder
@@ -21,7 +20,7 @@ from mpies.report.evaluate import show_member
 from mpies.runs import ledger
 from mpies.runs.hdf5 import Arrays
 from mpies.runs.metrics import COLUMNS
-from mpies.runs.reader import Columns, RunView, find_runs, is_run, read_config
+from mpies.runs.reader import Columns, RunView, find_runs, is_run, read_run_config
 from mpies.training.replay import Replay
 
 if TYPE_CHECKING:  # pandas is an extra, and takes long to import
@@ -94,7 +93,7 @@ class Run:
     @property
     def config(self) -> Config:
         """The config of the run, with every default filled in.  Raises RunError or ConfigError where it is damaged."""
-        return validate_config(read_config(self.path), f"{self._name}/config.yaml")
+        return read_run_config(self.path)
 
     @property
     def status(self) -> str:
@@ -154,7 +153,7 @@ class Run:
     def _read_record(self, generation: int) -> Arrays:
         """The ledger's record of a generation.  Raises RunError where there is none."""
         generation = read_whole_number("generation", generation, 1, RunError)
-        record = next((record for record, _ in ledger.read(self.path / "ledger.bin", after=generation - 1)), None)
+        record = next(ledger.read_records(self.path / "ledger.bin", after=generation - 1), None)
         if record is None:
             raise RunError(
                 f"{self._name}: generation {generation} is not in its ledger; give one from "

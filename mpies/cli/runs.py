@@ -49,7 +49,7 @@ def remove(paths: Sequence[str], yes: bool) -> None:
     from mpies.core.errors import ConfigError
     from mpies.core.paths import absolute
     from mpies.report.web.run_index import summarize_runs
-    from mpies.runs.removal import check_removable, remove_run
+    from mpies.runs.directory import check_removable, remove_run
 
     if not paths:
         raise ConfigError("--prune needs the runs to remove: mpies runs --prune RUN ...")

@@ -232,18 +232,6 @@ class WandbSection(Options):
     tags: list[Text] = Field([], description="tags of the run")
 
 
-class MLflowSection(Options):
-    """MLflow."""
-
-    experiment: Text = Field(
-        "mpies", description="the experiment that the run appears in; created if it does not exist"
-    )
-    uri: Text | None = Field(
-        None, description="where runs are stored, such as sqlite:///mlflow.db; default MLFLOW_TRACKING_URI or MLflow's"
-    )
-    name: Text | None = Field(None, description="name of the run; default that of its directory")
-
-
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", 'Field name "json"')  # hides an old method of pydantic's that nobody calls
 
@@ -257,7 +245,15 @@ with warnings.catch_warnings():
             False, description="metrics.jsonl in the run: the rows of metrics.csv as JSON objects, one per line"
         )
         wandb: WandbSection | None = Field(None, description="send the run to Weights & Biases")
-        mlflow: MLflowSection | None = Field(None, description="send the run to MLflow")
+
+        @model_validator(mode="before")
+        @classmethod
+        def _mlflow_is_a_callback(cls, values: Any) -> Any:
+            if not isinstance(values, dict) or "mlflow" not in values:
+                return values
+            if values["mlflow"]:
+                raise ValueError("mlflow is a callback in Python now, as in examples/mlflow_callback.py; remove it")
+            return {key: value for key, value in values.items() if key != "mlflow"}  # an earlier default
 
 
 class StopSection(Options):

@@ -15,7 +15,7 @@ from mpies.comm import mpiexec
 from mpies.comm.mpiexec import JOB
 from mpies.comm.processes import kill_with_variable, variables_with
 from mpies.launch.hosts import Host
-from mpies.runs.versions import OPTIONAL, versions
+from mpies.runs.machine import OPTIONAL, versions
 
 CONNECT = 2  # seconds that a connection to a host may take
 PATIENCE = 20  # seconds that its whole answer may take, a Python that reads the versions of packages included
@@ -24,7 +24,7 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 PRINT_VERSIONS = """
 import json, sys
 from mpies.launch.answers import end_leftovers
-from mpies.runs.versions import versions
+from mpies.runs.machine import versions
 
 end_leftovers(sys.argv[1])
 print(json.dumps(versions()))

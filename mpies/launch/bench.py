@@ -28,9 +28,8 @@ from mpies.launch.constants import (
 )
 from mpies.launch.simulate import update_phases
 from mpies.rollouts.queue import ALONE, Player, PlayingRanks, RolloutQueue
-from mpies.runs.machine import find_processor
-from mpies.runs.opening import open_run
-from mpies.runs.versions import versions
+from mpies.runs.directory import open_run
+from mpies.runs.machine import find_processor, versions
 from mpies.runs.writer import RunWriter
 from mpies.solvers.moments import Weights, moments, no_square, split
 from mpies.solvers.sampling.noise import LINE

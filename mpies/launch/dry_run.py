@@ -19,9 +19,9 @@ from mpies.core.text import counted, escape
 from mpies.launch.constants import play_first_policy, read_constants
 from mpies.launch.cost import CoreSeconds, SweepForecast, predict_cost
 from mpies.launch.rank import run_on_this_rank
+from mpies.runs.directory import check_directory
 from mpies.runs.files import default_out
 from mpies.runs.metrics import read_metrics
-from mpies.runs.opening import check_directory
 from mpies.runs.reader import RunView
 from mpies.runs.trackers import make_trackers
 from mpies.sweeps.folder import SweepFolder

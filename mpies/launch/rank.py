@@ -14,7 +14,17 @@ from mpies.comm import RANKS, Communicator, connect
 from mpies.comm.mpiexec import JOB
 from mpies.comm.together import CollectiveError
 from mpies.config.loading import load_config
-from mpies.core.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR, ConfigError, RunLocked, UserError
+from mpies.core.errors import (
+    FAILED,
+    FAILED_FOR_GOOD,
+    FINISHED,
+    REQUEUE,
+    USER_ERROR,
+    ConfigError,
+    RunLocked,
+    TrainingFailed,
+    UserError,
+)
 from mpies.core.interrupt import is_interrupt
 from mpies.core.text import one_line
 from mpies.report.display import make_progress
@@ -101,6 +111,9 @@ def run_on_this_rank(work: Callable[[Communicator], int]) -> int:
         return comm.finalize(USER_ERROR)
     except RunLocked as error:
         print_error(one_line(f"{error}; this job ends"), error)
+    except TrainingFailed as error:  # another start would go on with what is left, which nobody has asked for
+        print_error(one_line(error), error)
+        code = FAILED_FOR_GOOD if JOB in os.environ else FAILED
     except UserError as error:
         if not comm.is_root:
             time.sleep(ROOT_FIRST)

@@ -33,8 +33,8 @@ from mpies.launch.launcher import Launcher, Mpirun, SlurmLauncher, explain_no_st
 from mpies.launch.placement import Placement, TooFewHosts, missing_in
 from mpies.launch.run_progress import newest_generation
 from mpies.launch.start import TEARDOWN, GrowthWatch, RanksLook, Start, StartUpWatch, TeardownWatch
+from mpies.runs.directory import check_directory
 from mpies.runs.files import default_out
-from mpies.runs.opening import check_directory
 from mpies.training import logs
 
 LOCAL = Where()

@@ -14,7 +14,7 @@ from mpies.runs.metrics import read_digests
 # Training ends after a number of generations, and for no other reason.  No other tool follows it.
 FORCED = (
     *("stop.target=null", "stop.steps=null", "stop.seconds=null", "evaluation.every=0"),
-    *("tracking.wandb=null", "tracking.mlflow=null", "tracking.tensorboard=false", "tracking.json=false"),
+    *("tracking.wandb=null", "tracking.tensorboard=false", "tracking.json=false"),
 )
 
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from mpies.core.errors import RunError
 from mpies.core.text import name_few
-from mpies.runs.reader import Columns, RunView, find_runs, intervals, machines_of
+from mpies.runs.machine import machines_of
+from mpies.runs.reader import Columns, RunView, find_runs, intervals
 
 Floats = npt.NDArray[np.float64]
 
@@ -56,7 +57,7 @@ class Curves:
     @property
     def interval(self) -> Floats:
         """(g,) half the width of the 95 % confidence interval of an evaluation's mean."""
-        return intervals(self.columns, self.config["evaluation"]["episodes"])
+        return intervals(self.columns)
 
     @property
     def changes(self) -> dict[str, npt.NDArray[np.int64]]:
@@ -126,10 +127,10 @@ def read_curves(run: str | Path | RunView) -> Curves:
     columns = clean_columns(columns)
     if not len(columns["generation"]):
         raise RunError(f"{view.folder}/metrics.csv: each row has a damaged cell; give another run")
-    recorded = config.pop("versions", None)
+    machines, recorded = tuple(machines_of(config)), config.pop("versions", None)
     versions = {**recorded} if isinstance(recorded, dict) else {}
     versions.pop("machines", None)
-    return Curves(view.folder, config, versions, columns, view.reason(), tuple(machines_of(recorded)))
+    return Curves(view.folder, config, versions, columns, view.reason(), machines)
 
 
 def find_machine(runs: Iterable[Curves]) -> str:

@@ -22,10 +22,10 @@ from mpies.envs.messages import is_about_arguments
 from mpies.report.video import RENDERING, Video, recording
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import play_alone
+from mpies.runs.directory import refuse_run_file
 from mpies.runs.files import check_writable, write_atomically
 from mpies.runs.hdf5 import Arrays
 from mpies.runs.metrics import format_return
-from mpies.runs.own_files import refuse_run_file
 from mpies.runs.policy_file import PolicyFile
 from mpies.runs.snapshot import Evaluation
 from mpies.training.replay import load_member, load_policy_of

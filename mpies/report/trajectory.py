@@ -62,7 +62,7 @@ def read_trajectory(path: str | Path, shown_members: int = MEMBERS) -> Trajector
     path = Path(path)
     replay = Replay(path)
     start = replay.generation
-    records = [record for record, _ in ledger.read(path / "ledger.bin", after=start)]
+    records = list(ledger.read_records(path / "ledger.bin", after=start))
     if len(records) < 3:
         raise NoTrajectory(f"{path}: a trajectory needs at least 3 generations, but the ledger has {len(records)}")
     shown = sorted(set(np.linspace(0, len(records) - 1, min(len(records), MAX_MEANS), dtype=int).tolist()))

@@ -8,9 +8,12 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from mpies.core.errors import TrainingFailed
 from mpies.core.paths import absolute
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # numbers of the errors that tell of a full disk, or of a quota that is used up
+
+WHILE_WRITTEN = "while the run is written; the same command continues from what is left"
 
 
 def write_atomically(path: str | Path, content: bytes | bytearray, sync: bool = True) -> None:
@@ -72,6 +75,11 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def find_device(path: Path) -> int:
+    """The number of the disk that a file is on, or else what is left of the folders above it."""
+    return next(place for place in (path, *path.parents) if place.exists()).stat().st_dev
+
+
 TAIL = 256  # bytes at the end of a file by which it is recognised
 
 
@@ -84,34 +92,42 @@ class AppendOnlyFile:
     def __init__(self, path: Path, end: int | None) -> None:
         self._path = path
         self._end = path.stat().st_size if end is None else end
-        self._newest: object = None
-        self._tail = self._read_tail(min(self._end, TAIL))
+        self._newest: object = None  # key of the record that was added last
+        self._device = find_device(path)
+        self._tail = self._read(max(0, self._end - TAIL))
 
-    def _read_tail(self, length: int) -> bytes:
-        """The last bytes of the part to keep."""
-        if not length:
+    def _read(self, start: int) -> bytes:
+        """The part to keep from this byte on."""
+        if start == self._end:
             return b""
         with open(self._path, "rb") as file:
-            file.seek(self._end - length)
-            return file.read(length)
+            file.seek(start)
+            return file.read(self._end - start)
 
-    def is_intact(self) -> bool:
-        """Whether the file still ends as this object left it: nobody has removed, shortened or replaced it."""
+    def check(self) -> None:
+        """Raise TrainingFailed where somebody else has removed, shortened or replaced the file.
+
+        Raises OSError where it cannot be read, such as on a disk that is gone.
+        """
         try:
-            return self._read_tail(len(self._tail)) == self._tail
+            if self._read(self._end - len(self._tail)) == self._tail:
+                return
         except FileNotFoundError:
-            return False
+            if find_device(self._path) != self._device:  # the disk is gone, and may come back
+                raise
+        raise TrainingFailed(f"{self._path}: was removed, shortened or replaced {WHILE_WRITTEN}")
+
+    def read(self) -> bytes:
+        """All records.  Raises as `check`."""
+        self.check()
+        return self._read(0)
 
     def append(self, record: bytes, key: object = None) -> None:
-        """Add a record.  key: its name; the record that was added last is not added twice.
-
-        Raises OSError, also where another process has replaced or shortened the file.
-        """
+        """Add a record.  key: its name; the record that was added last is not added twice.  Raises as `check`."""
         if key is not None and key == self._newest:
             return
+        self.check()
         with open(self._path, "r+b" if self._end else "wb") as file:
-            if file.seek(0, os.SEEK_END) < self._end:
-                raise OSError(errno.ESTALE, "it was replaced by another file")
             file.truncate(self._end)
             file.seek(self._end)
             file.write(record)
@@ -119,9 +135,10 @@ class AppendOnlyFile:
         self._tail = (self._tail + record)[-TAIL:]
 
     def sync(self) -> None:
-        """Wait until all records are on disk.  Without effect where somebody else has removed the file."""
-        with contextlib.suppress(FileNotFoundError), open(self._path, "rb") as file:
-            os.fsync(file.fileno())
+        """Wait until all records are on disk."""
+        if self._end:
+            with open(self._path, "rb") as file:
+                os.fsync(file.fileno())
 
 
 def default_out(config: str | Path, overrides: Iterable[str]) -> Path:

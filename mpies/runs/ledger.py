@@ -21,7 +21,7 @@ _MAGIC = b"MPL1"
 _HEAD = struct.Struct("<4sQI")  # magic, bytes of the body, CRC-32 of the body
 
 
-def pack(arrays: Mapping[str, Any]) -> bytes:
+def pack_record(arrays: Mapping[str, Any]) -> bytes:
     """One record of named arrays."""
     named = {name: np.asarray(value) for name, value in arrays.items()}
     head = json.dumps([[name, value.dtype.str, value.shape] for name, value in named.items()]).encode()
@@ -29,7 +29,7 @@ def pack(arrays: Mapping[str, Any]) -> bytes:
     return _HEAD.pack(_MAGIC, len(body), zlib.crc32(body)) + body
 
 
-def _unpack(body: bytes) -> Arrays:
+def _unpack_record(body: bytes) -> Arrays:
     head, _, rest = body.partition(b"\n")
     arrays: Arrays = {}
     start = 0
@@ -41,24 +41,24 @@ def _unpack(body: bytes) -> Arrays:
     return arrays
 
 
-def read(path: str | Path, after: int = 0) -> Iterator[tuple[Arrays, int]]:
-    """The records of the generations after `after`, in order, each with the byte that it ends at.
+def read_records(path: str | Path, after: int = 0) -> Iterator[Arrays]:
+    """The records of the generations after `after`, in order.
 
     Stops at the first record that is cut off, damaged or out of order.  Yields nothing where there is no file, and
     where the ledger begins later, because what was before is lost.
     """
     expected = after + 1
-    for arrays, end in _read_all(path):
+    for arrays, _ in _read_all(path):
         generation = int(arrays["generation"])
         if generation > expected:
             return
         if generation == expected:
-            yield arrays, end
+            yield arrays
             expected += 1
 
 
 def _read_all(path: str | Path) -> Iterator[tuple[Arrays, int]]:
-    """The complete records of consecutive generations at the beginning of the file, whatever the first of them is."""
+    """The complete records of consecutive generations, from the first in the file, each with the byte behind it."""
     path = absolute(path)
     if not path.exists():
         return
@@ -75,7 +75,7 @@ def _read_all(path: str | Path) -> Iterator[tuple[Arrays, int]]:
             body = file.read(length)
             if zlib.crc32(body) != crc:
                 return
-            arrays = _unpack(body)
+            arrays = _unpack_record(body)
             generation = int(arrays["generation"])
             if generation < 1 or generation != (expected or generation):
                 return
@@ -100,7 +100,7 @@ def read_newest(file: BinaryIO) -> Arrays | None:
         return None
     file.seek(last[0] + _HEAD.size)
     body = file.read(last[1])
-    return _unpack(body) if zlib.crc32(body) == last[2] else None
+    return _unpack_record(body) if zlib.crc32(body) == last[2] else None
 
 
 def first_generation(path: str | Path) -> int:

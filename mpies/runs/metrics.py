@@ -4,7 +4,6 @@ import csv
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ COLUMNS = [
     *("nodes", "starts", "paused"),
 ]
 Cell = str | int | float | None
-Row = dict[str, Cell]  # column names to values; None is an empty cell
+Row = Mapping[str, Cell]  # column names to values, or to their text; None is an empty cell
 Numbers = dict[str, float | int | None]  # likewise, without the digest
 
 # The columns of whole numbers.
@@ -29,7 +28,7 @@ def format_header(columns: Sequence[str]) -> str:
     return ",".join(columns) + "\n"
 
 
-def format_row(columns: Sequence[str], row: Mapping[str, Cell]) -> str:
+def format_row(columns: Sequence[str], row: Row) -> str:
     """A line of the file."""
     return ",".join(_format_cell(row.get(name)) for name in columns) + "\n"
 
@@ -40,8 +39,8 @@ def _format_cell(value: Cell) -> str:
     return str(int(value)) if isinstance(value, (int, np.integer)) else f"{value:.9g}"
 
 
-def as_numbers(row: Mapping[str, Any]) -> Numbers:
-    """The numbers of a row, also of one that was read as text; None for a cell that is empty or NaN."""
+def as_numbers(row: Row) -> Numbers:
+    """The numbers of a row; None for a cell that is empty or NaN."""
     numbers: Numbers = {}
     for name, value in row.items():
         if name != "digest":

@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
+from mpies.config.loading import validate_config
+from mpies.config.schema import Config
 from mpies.core.errors import RunError
 from mpies.core.paths import absolute
 from mpies.runs.lock import is_alive, is_owner
@@ -260,36 +262,26 @@ def _as_numbers(cells: Sequence[str]) -> npt.NDArray[np.float64]:
         return np.array([parse_number(cell) for cell in cells])
 
 
-def intervals(columns: Mapping[str, npt.NDArray[np.float64]], episodes: float = np.nan) -> npt.NDArray[np.float64]:
+def intervals(columns: Mapping[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
     """(rows,) half widths of the 95 % confidence interval of each evaluation's mean; NaN where there is none.
 
     There is none of a single episode either.
-
-    episodes: of an evaluation, for a run so old that metrics.csv lacks the column.
     """
-    counts = np.asarray(columns.get("eval_episodes", episodes))
+    counts = np.asarray(columns.get("eval_episodes", np.nan))
     with np.errstate(all="ignore"):
         return CONFIDENCE * columns["eval_std"] / np.sqrt(np.where(counts > 1, counts, np.nan))
 
 
-def read_machines(run: str | Path) -> list[str]:
-    """The machines that a run was trained on, in words; [] where there is no run, or one that does not tell."""
-    return machines_of(RunView(run).config().get("versions"))
+def read_run_config(run: str | Path) -> Config:
+    """The config of a run, with keys that are newer than it at their defaults.
 
-
-def machines_of(versions: Any) -> list[str]:
-    """The machines that the `versions` of a run's config.yaml name; [] where there are none."""
-    found = versions.get("machines") if isinstance(versions, dict) else None
-    return [str(machine) for machine in found] if isinstance(found, list) else []
-
-
-def read_config(run: str | Path) -> dict[str, Any]:
-    """The resolved config of a run as plain values, without the versions.  Raises RunError where it cannot be read."""
+    Raises RunError where config.yaml cannot be read, ConfigError where it has keys that a config has no more.
+    """
     file = Path(run) / "config.yaml"
     try:
-        values: dict[str, Any] = yaml.safe_load(absolute(file).read_text())
+        values: dict[str, Any] = yaml.load(absolute(file).read_text(), _Loader)
         values.pop("versions", None)
     except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
         why = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise RunError(f"{file}: cannot be read ({why}); is {run} a run?") from None
-    return values
+    return validate_config(values, str(file))

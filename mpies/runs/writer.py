@@ -3,14 +3,12 @@
 The order in which a generation is written: the best policy, the ledger's record, the evaluation's episodes, the row of
 metrics.csv, and when it is due a checkpoint.  A generation is on disk when its row is complete.
 
-What somebody else removes or damages meanwhile is made again, but for the ledger and the evaluations, which are too
-large to be kept in memory.  A new ledger begins at a checkpoint of the newest generation.
+Where the disk refuses a write, it is tried again.  Where somebody else removes or replaces a file, the run ends.
 """
 
 import contextlib
 import errno
 import logging
-import math
 import os
 import threading
 import time
@@ -20,20 +18,18 @@ from pathlib import Path
 
 from mpies.config.loading import as_yaml, resolved
 from mpies.config.schema import Config
+from mpies.core.errors import TrainingFailed
 from mpies.core.paths import absolute
 from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import checkpoint_path, list_checkpoints, newest_checkpoint, remove_old_checkpoints
-from mpies.runs.evaluations_file import EvaluationsFile
-from mpies.runs.files import AppendOnlyFile, write_atomically
+from mpies.runs.files import WHILE_WRITTEN, AppendOnlyFile, find_device, write_atomically
 from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.lock import Lock
+from mpies.runs.machine import versions
 from mpies.runs.metrics import Row, read_metrics
-from mpies.runs.metrics_file import MetricsFile
-from mpies.runs.ranks_file import RanksFile
 from mpies.runs.snapshot import Evaluation, Snapshot, evaluation_attributes
+from mpies.runs.tables import EvaluationsFile, MetricsFile, RanksFile
 from mpies.runs.trackers import make_trackers
-from mpies.runs.trackers.base import TextRow
-from mpies.runs.versions import versions
 
 log = logging.getLogger(__name__)
 
@@ -45,12 +41,11 @@ class RunWriter:
 
     A thread hashes and writes a Snapshot while the next generation is played; `flush` waits for it.  Where the disk
     is full, read-only or gone, training continues: the writer warns once, keeps what could not be written and tries
-    again with the next generation.  Where somebody else damages or removes files, it writes them again.
+    again with the next generation.
 
     path: the run directory, as an absolute path.  name: the same as it was given, for messages.
     config: of the run.  job: a name that all ranks of the job share.
     warn: called with a line where something goes wrong.
-    machines: that the run was trained on, in words and in the order of its starts.
     starts: how often a rank 0 has begun to write the run, this time included.
     seconds: that training has waited for the disk.  checkpoint_seconds: that the newest checkpoint took.
     """
@@ -60,7 +55,6 @@ class RunWriter:
     ) -> None:
         self.path, self.name, self.config, self.warn = absolute(path), str(path), config, warn
         self.lock = Lock(self.path, job)
-        self.machines: list[str] = []
         self.starts = 1
         self.seconds = 0.0
         self.checkpoint_seconds = 0.0
@@ -68,15 +62,11 @@ class RunWriter:
         self._hurry = threading.Event()  # set when somebody waits for the thread
         self._writing: Future[None] | None = None  # of the newest snapshot
         self._is_failing = False  # whether the last attempt to write failed
-        self._has_warned_of_refusal = False
         # Ledger record, row and evaluation of the generations that are not on disk.
         self._backlog: list[tuple[bytes, Row, Evaluation | None]] = []
-        self._best: bytes | None = None  # content of best.h5
-        self._is_best_written = True
+        self._best: bytes | None = None  # content of best.h5 that is not on disk
         self._first: tuple[Path, bytes] | None = None  # a run's first checkpoint that is not on disk
         self._replay_start = 0  # generation of the checkpoint where replays begin
-        self._ledger_loss = ""  # what has happened to the ledger, '' while it is intact
-        self._has_warned_of_metrics = self._has_warned_of_evaluations = False
         self._is_open = False  # whether the files are ready to be appended to
         self._checkpoint_due = False
         self.again: int | None = None  # generation that was on record and is to be played again
@@ -86,14 +76,8 @@ class RunWriter:
         self._ranks = RanksFile(self.path / "ranks.json")
         self._trackers = make_trackers(self.path, config, warn)
 
-    def write_config(self) -> None:
-        """Write config.yaml, with the versions of the packages in use, and make the folder of checkpoints."""
-        values = {**resolved(self.config), "versions": {**versions(), "machines": self.machines}}
-        write_atomically(self.path / "config.yaml", as_yaml(values).encode())
-        (self.path / "checkpoints").mkdir(exist_ok=True)
-
     def load(
-        self, play_again: Callable[[TextRow], bool] = lambda row: False
+        self, play_again: Callable[[Row], bool] = lambda row: False
     ) -> tuple[tuple[Arrays, Attributes] | None, list[Arrays]]:
         """Take the lock and read where the run stands.
 
@@ -110,7 +94,7 @@ class RunWriter:
         newest = table[-1].get("starts", "") if table else ""
         self.starts = 1 + (int(newest) if newest.isdecimal() else 0)
         records: list[Arrays] = []
-        for record, _ in ledger.read(self.path / "ledger.bin", after=start):
+        for record in ledger.read_records(self.path / "ledger.bin", after=start):
             if int(record["generation"]) not in rows or int(record["generation"]) == before:
                 break
             records.append(record)
@@ -127,8 +111,6 @@ class RunWriter:
         self._start = snapshot.generation
         if not list_checkpoints(self.path):  # the first one is kept for ever: replays begin there
             self._first, self._saved = self._checkpoint_of(snapshot), snapshot.generation
-        with contextlib.suppress(OSError):
-            self._best = (self.path / "best.h5").read_bytes()
         with self._retrying():
             self._open()
 
@@ -143,7 +125,7 @@ class RunWriter:
             self.warn(f"{self.name}/metrics.csv: {missing} of the first {generation} rows are missing; they are lost")
         self._metrics = MetricsFile(self.path / "metrics.csv", rows)
         self._evaluations = EvaluationsFile(self.path / "evaluations.csv", generation)
-        self._device = self.path.stat().st_dev
+        self._device = find_device(self.path)
         self._open_ledger(generation)
         if self._first:
             write_atomically(*self._first)
@@ -159,16 +141,13 @@ class RunWriter:
         if generation not in (self._replay_start, newest):
             is_new = path.exists() and not path.stat().st_size  # it was to begin behind this generation
             if generation and not is_new:
-                self._warn_of_loss(f"{self.name}/ledger.bin: generation {generation} is missing", generation)
+                self.warn(
+                    f"{self.name}/ledger.bin: generation {generation} is missing; training is not affected, but a new "
+                    f"ledger begins with generation {generation + 1}, so replays cannot reach generations before "
+                    f"{generation}"
+                )
             end, self._replay_start = 0, generation
         self._ledger = AppendOnlyFile(path, end)
-
-    def _warn_of_loss(self, what: str, generation: int) -> None:
-        """Warn that there are no replays of the generations before this one.  what: happened."""
-        self.warn(
-            f"{what}; training is not affected, but a new ledger begins with generation {generation + 1}, so replays "
-            f"cannot reach generations before {generation}"
-        )
 
     def record(self, snapshot: Snapshot, is_last: bool) -> None:
         """Write a generation, in the background unless it is the run's last one."""
@@ -193,11 +172,11 @@ class RunWriter:
         section, generation = self.config.checkpoint, snapshot.generation
         digest = hdf5.digest(snapshot.state)
         record = {"generation": generation, **snapshot.results, **snapshot.progress, "digest": digest}
-        self._backlog.append((ledger.pack(record), {**snapshot.row, "digest": digest}, snapshot.evaluation))
+        self._backlog.append((ledger.pack_record(record), {**snapshot.row, "digest": digest}, snapshot.evaluation))
         is_time = section.seconds is not None and time.monotonic() - self._saved_at >= section.seconds
         self._checkpoint_due |= is_last or is_time or generation % section.every == 0
         if snapshot.is_best:
-            self._best, self._is_best_written = self._policy_of(snapshot), False
+            self._best = self._policy_of(snapshot)
         with self._retrying():
             self._write_backlog(snapshot, now=is_last)
             self._ranks.write(snapshot.idle, generation, now=is_last)
@@ -217,86 +196,32 @@ class RunWriter:
         """Write all that is not on disk yet, and a checkpoint when one is due.  now: even if it takes its time."""
         if not self._is_open:
             self._open()
-        self._repair()
-        if self._best and not (self._is_best_written and self._has_best()):
+        self._check_files()
+        if self._best:
             write_atomically(self.path / "best.h5", self._best)
-            self._is_best_written = True
+            self._best = None
         while self._backlog:
             record, row, evaluation = self._backlog[0]
-            if not self._ledger_loss:
-                self._ledger.append(record, key=row["generation"])
+            self._ledger.append(record, key=row["generation"])
             if evaluation:
-                self._evaluations.append(row, evaluation)
+                self._evaluations.append(row, evaluation.returns, evaluation.lengths)
             self._metrics.append(row)
             self._trackers.append(row)
             del self._backlog[0]
-        if self._ledger_loss:
-            self._begin_ledger(snapshot)
         share, elapsed = self.config.checkpoint.share, time.monotonic() - self._saved_at
         if self._checkpoint_due and (now or self.checkpoint_seconds * (1 - share) <= elapsed * share):
             if snapshot:
                 self._write_checkpoint(snapshot)
             self._checkpoint_due = False
 
-    def _repair(self) -> None:
-        """Make again what somebody else has removed, shortened or replaced; notice where the ledger is lost."""
-        files = self._metrics, self._ledger, self._evaluations, self._trackers
-        is_intact = all(file.is_intact() for file in files)
-        has_config = (self.path / "config.yaml").exists()
-        if is_intact and has_config:
-            return
-        if not self._is_disk_there():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.lock.acquire()  # in case another job has begun a run here
-        if not has_config:
-            self.write_config()
-        is_removed = not has_config and not checkpoint_path(self.path, self._replay_start).exists()
-        if is_removed:
-            self._ledger_loss = f"{self.name}: was removed or moved, and is created again"
-        elif not (self._ledger.is_intact() or self._ledger_loss):
-            self._ledger_loss = f"{self.name}/ledger.bin: was removed, shortened or replaced"
-        if not (has_config or is_removed):
-            self.warn(f"{self.name}/config.yaml: was removed; it is written again")
-        if not self._metrics.is_intact():
-            self._metrics.restore()
-            if not (is_removed or self._has_warned_of_metrics):
-                self._has_warned_of_metrics = True
-                what = "was removed, shortened or replaced; it is written again, and no row is lost"
-                self.warn(f"{self.name}/metrics.csv: {what}")
-        if not self._evaluations.is_intact():
-            self._evaluations.reopen(int(self._backlog[0][1]["generation"] or 0) - 1 if self._backlog else math.inf)
-            if not (is_removed or self._has_warned_of_evaluations):
-                self._has_warned_of_evaluations = True
-                what = "was removed, shortened or replaced; the evaluations that it has lost are not written again"
-                self.warn(f"{self.name}/evaluations.csv: {what}")
-        if not self._trackers.is_intact():
-            pending = {str(row["generation"]) for _, row, _ in self._backlog}  # metrics.csv may have the first of them
-            self._trackers.resume([row for row in read_metrics(self.path) if row["generation"] not in pending])
-
-    def _has_best(self) -> bool:
-        """Whether best.h5 is as long as it was written: nobody has removed or shortened it."""
-        try:
-            return self._best is not None and (self.path / "best.h5").stat().st_size == len(self._best)
-        except FileNotFoundError:
-            return False
-
-    def _is_disk_there(self) -> bool:
-        """Whether the run directory, or else what is left above it, is on the disk that the run was begun on."""
-        left = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
-        return left.stat().st_dev == self._device
-
-    def _begin_ledger(self, snapshot: Snapshot | None) -> None:
-        """Begin a new ledger behind the newest generation, whose checkpoint is written first."""
-        if snapshot is None:
-            raise OSError(errno.ESTALE, "its ledger is lost, and the newest generation was not completed")
-        self._saved = -1
-        self._write_checkpoint(snapshot)
-        write_atomically(self.path / "ledger.bin", b"")
-        self._ledger = AppendOnlyFile(self.path / "ledger.bin", 0)
-        self._replay_start = snapshot.generation
-        self._warn_of_loss(self._ledger_loss, snapshot.generation)
-        self._ledger_loss = ""
+    def _check_files(self) -> None:
+        """Raise TrainingFailed where somebody else has removed or damaged a file of the run."""
+        for file in (self._ledger, self._evaluations, self._metrics):
+            file.check()
+        if not (config := self.path / "config.yaml").exists():
+            if find_device(config) != self._device:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            raise TrainingFailed(f"{config}: was removed {WHILE_WRITTEN}")
 
     def _write_checkpoint(self, snapshot: Snapshot) -> None:
         """Refresh policy.h5, write the complete state, and remove old checkpoints."""
@@ -335,25 +260,20 @@ class RunWriter:
 
     @contextlib.contextmanager
     def _retrying(self) -> Iterator[None]:
-        """Warn once where the disk refuses something, and leave it for the next time.
-
-        Files that somebody else removes at this moment are made again the next time, so their absence is no refusal.
-        """
+        """Warn once where the disk refuses something, and leave it for the next time."""
         try:
             yield
         except OSError as error:
-            is_refused = self._is_failing or not isinstance(error, FileNotFoundError)
-            self._is_failing = True
-            if is_refused and not self._has_warned_of_refusal:
-                self._has_warned_of_refusal = True
+            if not self._is_failing:
+                self._is_failing = True
                 self.warn(
                     f"{self.name}: cannot be written ({error.strerror}); training continues, and writing is tried again"
                 )
         else:
-            if self._has_warned_of_refusal:
+            if self._is_failing:
+                self._is_failing = False
                 rest = "" if self._replay_start else "; nothing is lost"
                 self.warn(f"{self.name}: can be written again{rest}")
-            self._is_failing = self._has_warned_of_refusal = False
 
     def _checkpoint_of(self, snapshot: Snapshot) -> tuple[Path, bytes]:
         """Path and content of a checkpoint."""

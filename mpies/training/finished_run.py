@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mpies.config.loading import differences, resolved, validate_config
+from mpies.config.loading import differences, resolved
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError
 from mpies.core.paths import absolute
 from mpies.runs.checkpoint import checkpoint_path, list_checkpoints
 from mpies.runs.metrics import read_metrics
-from mpies.runs.reader import RunView, read_config
+from mpies.runs.reader import RunView, read_run_config
 from mpies.runs.snapshot import half_interval
 from mpies.training.control import rule_that_holds
 from mpies.training.learner import Clock
@@ -85,7 +85,7 @@ def find_finished_run(folder: Path, config: Config) -> FinishedRun | None:
 def is_same_config(path: Path, config: Config) -> bool:
     """Whether the run at `path` has this config, but for the sections that a resumed run may change."""
     try:
-        old = resolved(validate_config(read_config(path), str(path)))  # fills in keys that are newer than the run
+        old = resolved(read_run_config(path))
     except ConfigError:
         return False
     return not differences(old, resolved(config))

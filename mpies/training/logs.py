@@ -13,7 +13,7 @@ from typing import Any
 from mpies.comm import Communicator
 from mpies.core.text import escape
 from mpies.runs.metrics import Row
-from mpies.runs.trackers.services import THREADS
+from mpies.runs.trackers.wandb_run import THREAD
 from mpies.training.progress import Progress, describe_generation, format_entry, is_json_wanted
 
 _run_of_thread: dict[int, Path] = {}  # the log.txt of the run that a thread trains
@@ -35,7 +35,7 @@ def is_wanted(comm: Communicator, record: logging.LogRecord) -> bool:
     comm: of this rank, whose number may change when another is lost.
     """
     record.rank = comm.rank
-    if (record.threadName or "").startswith(THREADS) and not record.name.startswith("mpies."):
+    if record.threadName == THREAD and not record.name.startswith("mpies."):
         return False
     return record.levelno >= (logging.INFO if comm.is_root else logging.WARNING)
 

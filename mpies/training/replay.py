@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from mpies.comm.serial import Serial
-from mpies.config.loading import as_yaml, resolved, validate_config
+from mpies.config.loading import as_yaml, resolved
 from mpies.config.schema import Config
 from mpies.core.errors import RunError
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import play_alone
 from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import first_checkpoint
+from mpies.runs.directory import refuse_run_file
 from mpies.runs.hdf5 import Arrays
-from mpies.runs.own_files import refuse_run_file
 from mpies.runs.policy_file import PolicyFile, find_policy, load_policy, select
-from mpies.runs.reader import is_run, read_config
+from mpies.runs.reader import is_run, read_run_config
 from mpies.training.evaluator import training_batch
 from mpies.training.generation import Part
 from mpies.training.learner import Learner
@@ -37,7 +37,7 @@ class Replay:
 
     def __init__(self, path: str | Path, generation: int | None = None) -> None:
         self.path = Path(path)
-        self.config: Config = validate_config(read_config(path), f"{path}/config.yaml")
+        self.config = read_run_config(path)
         start = ledger.first_generation(self.path / "ledger.bin") - 1
         if generation is not None and generation < start:
             raise RunError(
@@ -53,7 +53,7 @@ class Replay:
         self.learner = Learner(self.config, solver, observation_size, self._constants())
         self.learner.load_state_dict(arrays)
         self._updater.begin(self.learner)
-        self._records = ledger.read(self.path / "ledger.bin", after=start)
+        self._records = ledger.read_records(self.path / "ledger.bin", after=start)
         if generation is not None:
             self.run_until(generation)
 
@@ -81,15 +81,15 @@ class Replay:
         while self.generation < generation:
             record = next(self._records, None)
             if record is None:  # the ledger of a run that goes on may have grown since it was opened
-                self._records = ledger.read(self.path / "ledger.bin", after=self.generation)
+                self._records = ledger.read_records(self.path / "ledger.bin", after=self.generation)
                 record = next(self._records, None)
             if record is None:
                 raise RunError(
                     f"{self.path}: generation {wanted or generation} is not in its ledger, which ends at "
                     f"{self.generation}; give that or an earlier one"
                 )
-            self._updater.replay(record[0])
-            self.digest = str(record[0]["digest"])
+            self._updater.replay(record)
+            self.digest = str(record["digest"])
 
     def next_parts(self) -> list[Part]:
         """The parts of the coming generation's first population."""
@@ -154,7 +154,7 @@ def load_member(path: str | Path, generation: int, member: int) -> RecordedMembe
             f"{before.generation + 1} and earlier ones are lost; give that or a later one"
         )
     before.run_until(generation - 1, wanted=generation)
-    record = next((record for record, _ in ledger.read(before.path / "ledger.bin", after=generation - 1)), None)
+    record = next(ledger.read_records(before.path / "ledger.bin", after=generation - 1), None)
     if record is None:
         raise RunError(
             f"{path}: generation {generation} is not in its ledger, which ends at {generation - 1}; give that or an "

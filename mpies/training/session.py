@@ -20,7 +20,7 @@ from mpies.comm.together import do_together
 from mpies.config.schema import Config
 from mpies.core.errors import SolverProblem
 from mpies.report.figures import draw_in_background
-from mpies.runs.opening import open_run
+from mpies.runs.directory import open_run
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter
 from mpies.training.control import Signals

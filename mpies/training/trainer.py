@@ -13,9 +13,8 @@ from mpies.config.schema import Config
 from mpies.core.errors import SolverProblem
 from mpies.core.text import counted
 from mpies.runs.hdf5 import Arrays, Attributes
-from mpies.runs.metrics import parse_count, parse_number
+from mpies.runs.metrics import Row, parse_count, parse_number
 from mpies.runs.snapshot import Snapshot
-from mpies.runs.trackers.base import TextRow
 from mpies.runs.writer import RunWriter
 from mpies.training.control import Control, GenerationAbandoned, Signals, rule_that_holds
 from mpies.training.evaluator import EvaluationFailed, Evaluator
@@ -192,7 +191,7 @@ class Trainer:
                 log.info("%s: continuing from generation %d", run.name, learner.clock.generation)
             run.begin(learner.snapshot())
 
-    def ends_unevaluated(self, row: TextRow) -> bool:
+    def ends_unevaluated(self, row: Row) -> bool:
         """Whether the generation of this row is the run's last one, but was not evaluated.
 
         That is so if too many of its members failed, or if the config now ends the run at an earlier generation than

@@ -10,7 +10,7 @@ from mpies import AskTell, ConfigError, RunError, UserError
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.runs import hdf5
-from mpies.runs.opening import open_run
+from mpies.runs.directory import open_run
 from mpies.runs.policy_file import select
 from mpies.solvers import SOLVERS
 from mpies.solvers.loop import SolverLoop

@@ -10,7 +10,7 @@ from mpies.comm import Communicator, connect
 from mpies.comm.guarded import Guarded, PeerFailed
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
-from mpies.runs.opening import open_run
+from mpies.runs.directory import open_run
 from mpies.runs.writer import RunWriter
 from mpies.training.trainer import Trainer
 

@@ -18,7 +18,7 @@ from mpies.launch import placement
 from mpies.launch.answers import ask_hosts, end_leftovers, judge_answer
 from mpies.launch.hosts import GivenHosts, Host, Hostfile, SlurmHosts, count_slots, expand_counts, find_source
 from mpies.launch.placement import Placement, TooFewHosts
-from mpies.runs.versions import versions
+from mpies.runs.machine import versions
 from tests.support import CARTPOLE, assert_refused
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"

@@ -2,8 +2,9 @@
 
 import pytest
 
+from mpies.config.loading import resolved
 from mpies.runs.metrics import read_digests
-from mpies.runs.reader import read_config
+from mpies.runs.reader import read_run_config
 from tests.support import assert_refused
 
 CONFIG = """
@@ -20,7 +21,7 @@ def test_seeds_are_runs_of_their_own_the_same_on_two_ranks_and_resume(run_mpies,
     path = write_config(CONFIG)
     assert run_mpies(0, "train", path, "--out", "alone", "--seeds", "2").code == 0
     assert run_mpies(2, "train", path, "--out", "pair", "--seeds", "1..2").code == 0
-    configs = [read_config(tmp_path / f"alone-seed-{seed}") for seed in (1, 2)]
+    configs = [resolved(read_run_config(tmp_path / f"alone-seed-{seed}")) for seed in (1, 2)]
     assert [config.pop("seed") for config in configs] == [1, 2] and configs[0] == configs[1]
     digests = {run.name: read_digests(run) for run in tmp_path.glob("*-seed-*")}
     assert digests["alone-seed-1"] == digests["pair-seed-1"] and digests["alone-seed-2"] == digests["pair-seed-2"]

@@ -14,8 +14,8 @@ from mpies.report.compare import draw_comparison
 from mpies.report.comparison_table import as_csv, as_json, as_latex, print_table, tabulate
 from mpies.report.curves import find_machine, read_curves
 from mpies.report.run_groups import group_runs
-from mpies.runs.machine import describe_machine
-from mpies.runs.reader import read_machines
+from mpies.runs.machine import describe_machine, machines_of
+from mpies.runs.reader import RunView
 
 
 def test_the_command_compares_trained_runs(two_runs, tmp_path, invoke):
@@ -40,7 +40,7 @@ def test_the_command_compares_trained_runs(two_runs, tmp_path, invoke):
 
 def test_seconds_are_compared_only_on_the_machine_that_all_runs_recorded(two_runs, tmp_path, invoke):
     runs = [shutil.copytree(two_runs / f"one-seed-{seed}", tmp_path / str(seed)) for seed in (1, 2)]
-    assert read_machines(runs[0]) == [describe_machine()]
+    assert machines_of(RunView(runs[0]).config()) == [describe_machine()]
     first = read_curves(runs[0])
     assert find_machine([first, read_curves(runs[1])]) == describe_machine()
     assert "machines" not in first.versions and first.versions["numpy"]

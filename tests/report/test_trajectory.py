@@ -12,7 +12,7 @@ from mpies.report import trajectory as landscape
 from mpies.report.evaluate import evaluate_policy
 from mpies.report.trajectory import play_slice, principal_axes, read_trajectory
 from mpies.runs import hdf5
-from mpies.runs.ledger import read
+from mpies.runs.ledger import find_end, read_records
 from mpies.training.replay import load_member
 from tests import support
 from tests.report.conftest import train
@@ -37,7 +37,7 @@ def test_members_of_a_trajectory_are_those_that_were_played(overrides, tmp_path)
     train(tmp_path, "--out", "run", *overrides)
     run = tmp_path / "run"
     trajectory = read_trajectory(run)
-    returns = [record["returns"] for record, _ in read(run / "ledger.bin")]
+    returns = [record["returns"] for record in read_records(run / "ledger.bin")]
     assert trajectory.mean_returns[:-1] == pytest.approx([one.mean() for one in returns])
     played = []  # of the third generation, all members with what they returned
     for number in range(8):
@@ -96,7 +96,7 @@ def test_a_run_whose_mean_never_moves_has_no_trajectory(tmp_path, invoke):
 
 def test_a_run_of_two_generations_has_no_trajectory(run):
     ledger = run / "ledger.bin"
-    ledger.write_bytes(ledger.read_bytes()[: list(read(ledger))[1][1]])
+    ledger.write_bytes(ledger.read_bytes()[: find_end(ledger, 2)[1]])
     with pytest.raises(NoTrajectory, match="at least 3 generations, but the ledger has 2"):
         read_trajectory(run)
 
@@ -105,7 +105,7 @@ def test_runs_without_a_trajectory_are_left_out_beside_others(run, tmp_path, inv
     short = tmp_path / "short"
     shutil.copytree(run, short)
     ledger = short / "ledger.bin"
-    ledger.write_bytes(ledger.read_bytes()[: list(read(ledger))[1][1]])
+    ledger.write_bytes(ledger.read_bytes()[: find_end(ledger, 2)[1]])
     options = "--trajectory", "--grid", "3", "--episodes", "1"
     ended = invoke("plot", short, run, *options)
     assert ended.exit_code == 0 and (run / "trajectory.png").exists() and not (short / "trajectory.png").exists()
@@ -117,7 +117,7 @@ def test_runs_without_a_trajectory_are_left_out_beside_others(run, tmp_path, inv
 
 def test_a_run_that_is_named_twice_is_one_run(run, invoke):
     ledger = run / "ledger.bin"
-    ledger.write_bytes(ledger.read_bytes()[: list(read(ledger))[1][1]])
+    ledger.write_bytes(ledger.read_bytes()[: find_end(ledger, 2)[1]])
     ended = invoke("plot", run, f"{run}/", "--trajectory", "--grid", "3", "--episodes", "1")
     assert ended.exit_code == 2 and ended.stderr.count("at least 3 generations, but the ledger has 2") == 1
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mpies.core.errors import TrainingFailed
 from mpies.runs.files import AppendOnlyFile, write_atomically
 
 
@@ -74,15 +75,13 @@ def test_a_folder_that_cannot_be_synced_is_no_reason_to_fail(refusal, tmp_path, 
     assert (tmp_path / "x").read_bytes() == b"1"
 
 
-def test_a_file_that_grows_is_synced_when_asked_for_and_may_be_gone(tmp_path, monkeypatch):
+def test_a_file_that_grows_is_synced_when_asked_for(tmp_path, monkeypatch):
     file, synced, fsync = AppendOnlyFile(tmp_path / "x", 0), [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_size) or fsync(number))
     file.append(b"123")
     assert not synced
     file.sync()
     assert synced == [3]
-    (tmp_path / "x").unlink()
-    file.sync()
 
 
 def test_devices_and_pipes_are_written_to_and_stay_what_they_are(tmp_path):
@@ -137,13 +136,28 @@ def test_half_a_record_that_another_attempt_left_is_removed(tmp_path):
     assert (tmp_path / "log").read_bytes() == b"first;second;"
 
 
-def test_a_file_that_was_replaced_is_not_appended_to(tmp_path):
-    file = AppendOnlyFile(tmp_path / "log", 0)
-    file.append(b"first record")
-    (tmp_path / "log").write_bytes(b"other")
-    with pytest.raises(OSError, match="it was replaced by another file"):
-        file.append(b"second record")
-    assert (tmp_path / "log").read_bytes() == b"other"
-    (tmp_path / "log").unlink()
+@pytest.mark.parametrize("content", [b"first record of another", b"first recor", b"", None])
+def test_a_file_that_was_replaced_shortened_or_removed_is_not_appended_to(content, tmp_path):
+    path = tmp_path / "log"
+    file = AppendOnlyFile(path, 0)
+    file.append(b"first " * 99 + b"record")
+    file.check()
+    path.unlink() if content is None else path.write_bytes(content)
+    for call in (file.check, file.read, lambda: file.append(b"second record")):
+        with pytest.raises(TrainingFailed, match="log: was removed, shortened or replaced while the run is written"):
+            call()
+    assert content is None or path.read_bytes() == content
+
+
+def test_a_file_on_a_disk_that_is_gone_may_come_back(tmp_path, monkeypatch):
+    path = tmp_path / "disk" / "log"
+    path.parent.mkdir()
+    file = AppendOnlyFile(path, 0)
+    file.append(b"first;")
+    path.parent.rename(tmp_path / "away")
+    monkeypatch.setattr(file, "_device", -1)
     with pytest.raises(FileNotFoundError):
-        file.append(b"second record")
+        file.append(b"second;")
+    (tmp_path / "away").rename(path.parent)
+    file.append(b"second;")
+    assert path.read_bytes() == b"first;second;"

@@ -23,19 +23,19 @@ def record(generation):
 @pytest.fixture
 def file(tmp_path):
     """A ledger of GENERATIONS records, and the byte behind each."""
-    pieces = [ledger.pack(record(generation)) for generation in range(1, GENERATIONS + 1)]
+    pieces = [ledger.pack_record(record(generation)) for generation in range(1, GENERATIONS + 1)]
     (tmp_path / "ledger.bin").write_bytes(b"".join(pieces))
     return tmp_path / "ledger.bin", np.cumsum([len(piece) for piece in pieces]).tolist()
 
 
 def generations(path, after=0):
-    return [int(arrays["generation"]) for arrays, _ in ledger.read(path, after)]
+    return [int(arrays["generation"]) for arrays in ledger.read_records(path, after)]
 
 
 def test_what_is_read_is_what_was_packed_to_the_bit(file):
     path, ends = file
-    for number, (arrays, end) in enumerate(ledger.read(path), 1):
-        assert end == ends[number - 1]
+    for number, arrays in enumerate(ledger.read_records(path), 1):
+        assert ledger.find_end(path, number) == (number, ends[number - 1])
         assert list(arrays) == list(record(number))
         for name, value in record(number).items():
             expected = np.asarray(value)
@@ -73,7 +73,7 @@ def test_a_flipped_bit_ends_the_file_before_its_record(file):
 )
 def test_a_record_out_of_order_ends_the_file(order, readable, tmp_path):
     path = tmp_path / "ledger.bin"
-    path.write_bytes(b"".join(ledger.pack(record(generation)) for generation in order))
+    path.write_bytes(b"".join(ledger.pack_record(record(generation)) for generation in order))
     assert generations(path) == readable
 
 

@@ -3,9 +3,9 @@
 import os
 
 from mpies.config.loading import make_config
-from mpies.runs.machine import describe_machine, find_processor
-from mpies.runs.opening import open_run
-from mpies.runs.reader import read_config, read_machines
+from mpies.runs.directory import open_run
+from mpies.runs.machine import describe_machine, find_processor, machines_of
+from mpies.runs.reader import RunView
 
 CONFIG = make_config({"environment": {"id": "function:sphere", "dimension": 3}}, [], "config.yaml")
 
@@ -18,11 +18,9 @@ def test_the_machine_is_described_in_one_line():
 
 
 def test_a_run_lists_the_machines_of_its_starts_once_each(tmp_path):
-    assert read_machines(tmp_path / "run") == []
     for hosts in (1, 2, 1):
         open_run(tmp_path / "run", CONFIG, hosts=hosts).close()
-    assert read_machines(tmp_path / "run") == [describe_machine(), describe_machine(2)]
-    assert "versions" not in read_config(tmp_path / "run")
+    assert machines_of(RunView(tmp_path / "run").config()) == [describe_machine(), describe_machine(2)]
 
 
 def test_a_run_that_recorded_no_machine_is_continued(tmp_path):
@@ -31,6 +29,6 @@ def test_a_run_that_recorded_no_machine_is_continued(tmp_path):
     text = file.read_text()
     start = text.index("  machines:")
     file.write_text(text[:start] + text[text.index("\n", text.index("CPU")) + 1 :])
-    assert read_machines(tmp_path / "run") == []
+    assert machines_of(RunView(tmp_path / "run").config()) == []
     open_run(tmp_path / "run", CONFIG).close()
     assert file.read_text() == text

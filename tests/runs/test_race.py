@@ -20,7 +20,7 @@ import sys
 import time
 from mpies.config.loading import validate_config
 from mpies.core.errors import UserError
-from mpies.runs.opening import open_run
+from mpies.runs.directory import open_run
 
 config = validate_config({"environment": {"id": "function:sphere", "dimension": 2}}, "x")
 print("ready", flush=True)

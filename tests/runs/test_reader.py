@@ -8,7 +8,7 @@ import pytest
 
 from mpies.core.errors import RunError
 from mpies.runs.lock import Lock
-from mpies.runs.reader import RunView, find_runs, intervals, is_run, open_inside, read_config
+from mpies.runs.reader import RunView, find_runs, intervals, is_run, open_inside, read_run_config
 from tests.support import CARTPOLE
 
 HEADER = "generation,seconds,return_mean,eval_std,eval_episodes,digest\n"
@@ -114,8 +114,4 @@ def test_a_config_that_cannot_be_read_is_one_line(content, tmp_path):
     if content is not None:
         (tmp_path / "config.yaml").write_text(content)
     with pytest.raises(RunError, match=r"config\.yaml: cannot be read \([^\n]*\); is .* a run\?$"):
-        read_config(tmp_path)
-
-
-def test_the_config_of_a_run_is_read_without_its_versions(run, tmp_path):
-    assert read_config(tmp_path / "a") == {"seed": 3}
+        read_run_config(tmp_path)

@@ -7,7 +7,7 @@ import pytest
 import mpies
 from mpies.core.errors import ConfigError
 from mpies.runs.metrics import as_numbers, read_metrics
-from mpies.runs.trackers import services
+from mpies.runs.trackers import wandb_run
 from mpies.runs.trackers.base import Tracker, Trackers
 from mpies.runs.trackers.json_lines import FILE, JsonLines
 
@@ -62,14 +62,16 @@ def test_it_can_be_switched_on_for_a_run_that_exists(tmp_path):
     assert len(assert_like_metrics(train(run))) == 5
 
 
-def test_lines_that_somebody_removes_are_written_again(tmp_path):
+def test_lines_that_somebody_removes_cost_a_warning_and_are_written_at_the_next_start(tmp_path, caplog):
     def remove(run, row):
         if row["generation"] == 2:
             assert len(run.metrics["generation"]) == 2  # waits until they are on disk
             (run.path / FILE).unlink()
 
     run = mpies.train(CONFIG, out=tmp_path / "run", progress=False, callbacks=remove)
-    assert len(assert_like_metrics(run.path)) == 5
+    assert len(run.metrics["generation"]) == 5 and not (run.path / FILE).exists()
+    assert "JsonLines failed (TrainingFailed: " in caplog.text and "training continues without it" in caplog.text
+    assert len(assert_like_metrics(train(run.path, "stop.generations=6"))) == 6
 
 
 class Failing(Tracker):
@@ -98,11 +100,10 @@ def test_a_tracker_that_fails_warns_once_and_the_others_go_on(tmp_path):
     assert failing.calls == 3 and [line["generation"] for line in read_lines(tmp_path)] == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize(("name", "section"), [("wandb", {"project": "x"}), ("mlflow", {})])
-def test_a_package_that_is_not_installed_is_named_with_its_extra(name, section, tmp_path, monkeypatch):
-    monkeypatch.setattr(services, "find_spec", lambda name: None)
-    config = CONFIG | {"tracking": {name: section}}
-    with pytest.raises(ConfigError, match=rf"tracking.{name} needs {name}: pip install 'mpies\[{name}\]'"):
+def test_a_package_that_is_not_installed_is_named_with_its_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr(wandb_run, "find_spec", lambda name: None)
+    config = CONFIG | {"tracking": {"wandb": {"project": "x"}}}
+    with pytest.raises(ConfigError, match=r"tracking.wandb needs wandb: pip install 'mpies\[wandb\]'"):
         mpies.train(config, out=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
 

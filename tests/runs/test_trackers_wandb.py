@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import mpies
-from mpies.runs.trackers import services
+from mpies.runs.trackers import wandb_run
 from tests.runs.test_trackers_json import CONFIG
 from tests.support import wait_for
 
@@ -18,7 +18,7 @@ BLOCK, HEAD = 32768, 7  # bytes of a block, and of what stands before each part 
 def without_network(monkeypatch):
     for name, value in (("MODE", "offline"), ("ERROR_REPORTING", "false"), ("DISABLE_GIT", "true")):
         monkeypatch.setenv(f"WANDB_{name}", value)
-    monkeypatch.setattr(services, "INTERVAL", 0.01)
+    monkeypatch.setattr(wandb_run, "INTERVAL", 0.01)
 
 
 def train(path, *overrides, **options):

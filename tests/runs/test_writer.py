@@ -13,15 +13,15 @@ from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError, RunError, RunLocked
 from mpies.runs import hdf5, ledger, writer
 from mpies.runs.checkpoint import list_checkpoints
+from mpies.runs.directory import open_run
 from mpies.runs.files import AppendOnlyFile, write_atomically
 from mpies.runs.lock import Lock
+from mpies.runs.machine import versions
 from mpies.runs.metrics import COLUMNS, read_digests, read_metrics
-from mpies.runs.opening import open_run
 from mpies.runs.reader import RunView, is_run
 from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.runs.trackers.base import Trackers
 from mpies.runs.trackers.json_lines import JsonLines
-from mpies.runs.versions import versions
 from mpies.runs.writer import RunWriter
 from tests.support import CARTPOLE, read_files
 
@@ -108,7 +108,7 @@ def test_whatever_was_refused_is_written_later(since, refused, refusals, tmp_pat
     assert not refusals and not unfinished.exists()
     assert warnings[-1].endswith("can be written again; nothing is lost")
     assert [row["generation"] for row in read_metrics(run.path)] == ["1", "2", "3", "4"]
-    assert [int(arrays["generation"]) for arrays, _ in ledger.read(run.path / "ledger.bin")] == [1, 2, 3, 4]
+    assert [int(arrays["generation"]) for arrays in ledger.read_records(run.path / "ledger.bin")] == [1, 2, 3, 4]
     expected = {"best.h5": 1, "policy.h5": 4, "checkpoints/generation-00000000.h5": 0}
     for name, generation in (expected | {"checkpoints/generation-00000004.h5": 4}).items():
         assert hdf5.read(run.path / name)[1]["generation"] == generation
@@ -155,7 +155,7 @@ def test_the_ledger_is_written_before_the_row(refusals, run):
     refusals += ["metrics.csv"]
     record(run, make_snapshot(2))
     assert [row["generation"] for row in read_metrics(run.path)] == ["1"]
-    assert [int(arrays["generation"]) for arrays, _ in ledger.read(run.path / "ledger.bin")] == [1, 2]
+    assert [int(arrays["generation"]) for arrays in ledger.read_records(run.path / "ledger.bin")] == [1, 2]
     assert [int(arrays["generation"]) for arrays in run.load()[1]] == [1]  # without its row 2 is not on disk
 
 
@@ -179,7 +179,7 @@ def test_what_lies_behind_the_generation_that_a_run_goes_on_from_is_removed(run)
     assert [row["generation"] for row in read_metrics(run.path)] == ["1", "2"]
     record(other, make_snapshot(3, results={"returns": np.zeros(9)}))
     assert [row["generation"] for row in read_metrics(run.path)] == ["1", "2", "3"]
-    records = [arrays for arrays, _ in ledger.read(run.path / "ledger.bin")]
+    records = list(ledger.read_records(run.path / "ledger.bin"))
     assert len(records) == 3 and records[2]["returns"].shape == (9,)
     other.close()
 
@@ -202,7 +202,7 @@ def test_what_a_solver_reports_only_later_gets_a_column_that_is_empty_before(run
         metrics.refresh()  # as one that follows the run
     assert metrics.columns["generation"].tolist() == [1, 2, 3]
     assert [(row["sigma"], row["late"]) for row in read_metrics(run.path)] == [("0.1", ""), ("", "2"), ("0.3", "3")]
-    assert [int(arrays["generation"]) for arrays, _ in ledger.read(run.path / "ledger.bin")] == [1, 2, 3]
+    assert [int(arrays["generation"]) for arrays in ledger.read_records(run.path / "ledger.bin")] == [1, 2, 3]
 
 
 def test_a_checkpoint_of_a_generation_that_was_not_recorded_is_not_written(run):

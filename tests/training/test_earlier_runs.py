@@ -4,11 +4,11 @@ import shutil
 
 import pytest
 
-from mpies.config.loading import as_yaml
+from mpies.config.loading import as_yaml, resolved
 from mpies.runs import hdf5
 from mpies.runs.checkpoint import newest_checkpoint
 from mpies.runs.metrics import read_digests, read_metrics
-from mpies.runs.reader import RunView, read_config
+from mpies.runs.reader import RunView, read_run_config
 from mpies.training.replay import Replay
 from tests.support import HOME, invoke
 
@@ -25,7 +25,7 @@ def run(tmp_path):
 def config(run, tmp_path):
     """The path of its config."""
     path = tmp_path / "config.yaml"
-    path.write_text(as_yaml(read_config(run)))
+    path.write_text(as_yaml(resolved(read_run_config(run))))
     return path
 
 
@@ -35,7 +35,7 @@ def fresh_digests(run, trained):
 
     Skips where the machine computes other bits than the one that made the run.
     """
-    values = read_config(run)
+    values = resolved(read_run_config(run))
     values["stop"]["generations"] = 8
     digests = read_digests(trained(as_yaml(values)))
     if digests[0] != read_digests(run)[0]:
@@ -91,7 +91,7 @@ def test_a_run_with_the_earlier_kind_of_overlap_goes_on_from_its_checkpoint(tmp_
     """Its members were sampled in another way, so its ledger does not give the recorded digests any more."""
     run = shutil.copytree(RUNS / "run-0.1-overlap-1", tmp_path / "run")
     before, config = read_metrics(run), tmp_path / "config.yaml"
-    config.write_text(as_yaml(read_config(run)))
+    config.write_text(as_yaml(resolved(read_run_config(run))))
     outcome = run_mpies(0, "train", config, "--out", run, "--resume", "must", "stop.generations=8")
     assert outcome.code == 0, outcome.stderr
     assert "continuing from generation 6" in outcome.stderr and "WARNING" not in outcome.stderr

@@ -6,8 +6,8 @@ from mpies.comm import RankLost
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.runs import ledger
+from mpies.runs.directory import open_run
 from mpies.runs.metrics import read_digests, read_metrics
-from mpies.runs.opening import open_run
 from mpies.training.trainer import Trainer
 
 CONFIGS = {
@@ -100,7 +100,7 @@ def undisturbed(request, tmp_path_factory):
 
 def assert_complete(run, digests):
     assert read_digests(run) == digests
-    assert [int(record["generation"]) for record, _ in ledger.read(run / "ledger.bin")] == [1, 2, 3, 4]
+    assert [int(record["generation"]) for record in ledger.read_records(run / "ledger.bin")] == [1, 2, 3, 4]
     assert [bool(row["eval_mean"]) for row in read_metrics(run)] == [False, True] * 2
 
 

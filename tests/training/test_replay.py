@@ -89,7 +89,7 @@ def test_a_replay_needs_the_first_checkpoint_and_the_ledger_only(runs, tmp_path)
 def test_a_replay_goes_on_where_the_ledger_has_grown(runs, tmp_path):
     run = shutil.copytree(runs["cma_es"], tmp_path / "run")
     whole = (run / "ledger.bin").read_bytes()
-    *_, end = (end for arrays, end in ledger.read(run / "ledger.bin") if arrays["generation"] <= 4)
+    _, end = ledger.find_end(run / "ledger.bin", 4)
     (run / "ledger.bin").write_bytes(whole[: end + 10])  # the next record is half-written
     replay = Replay(run, 4)
     with pytest.raises(RunError, match="generation 5 is not in its ledger, which ends at 4"):
@@ -120,9 +120,9 @@ def test_what_is_not_on_record_is_refused_in_one_line(runs, tmp_path):
 
 def test_a_replay_that_gives_another_state_ends_with_code_1(runs, tmp_path):
     copy = shutil.copytree(runs["envpool"], tmp_path / "run")
-    records = [arrays for arrays, _ in ledger.read(copy / "ledger.bin")]
+    records = list(ledger.read_records(copy / "ledger.bin"))
     changed = dict(records[4], returns=records[4]["returns"][::-1])
-    pieces = [ledger.pack(changed if number == 4 else arrays) for number, arrays in enumerate(records)]
+    pieces = [ledger.pack_record(changed if number == 4 else arrays) for number, arrays in enumerate(records)]
     (copy / "ledger.bin").write_bytes(b"".join(pieces))
     assert invoke("replay", copy, "--generation", 4).code == 0
     outcome = invoke("replay", copy, "--generation", 5)
@@ -131,7 +131,7 @@ def test_a_replay_that_gives_another_state_ends_with_code_1(runs, tmp_path):
 
 @pytest.mark.parametrize("name", ["gymnasium", "envpool", "overlap", "low_rank"])
 def test_a_member_that_is_played_again_returns_the_same(name, runs):
-    returns = {int(a["generation"]): a["returns"] for a, _ in ledger.read(runs[name] / "ledger.bin")}
+    returns = {int(a["generation"]): a["returns"] for a in ledger.read_records(runs[name] / "ledger.bin")}
     if name == "envpool":  # of a second batch too, where the first had too few steps
         assert len(returns[1]) > 16
     seen = set()
@@ -148,7 +148,7 @@ def test_a_member_that_is_played_again_returns_the_same(name, runs):
 def test_a_member_that_failed_fails_again_with_its_message(tmp_path, run_mpies, write_config):
     (tmp_path / "faulty.py").write_text(FAULTY_MODULE)
     assert run_mpies(0, "train", write_config(FAULTY.format(share=0.3)), "--out", "run").code == 0
-    returns = next(arrays["returns"] for arrays, _ in ledger.read(tmp_path / "run" / "ledger.bin"))
+    returns = next(arrays["returns"] for arrays in ledger.read_records(tmp_path / "run" / "ledger.bin"))
     failed = int(np.flatnonzero(np.isnan(returns))[0])
     outcome = run_mpies(0, "play", "run", "--member", f"1,{failed}")
     assert outcome.code == 0, outcome.stderr

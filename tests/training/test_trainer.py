@@ -14,8 +14,8 @@ from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import list_checkpoints, newest_checkpoint
+from mpies.runs.directory import open_run
 from mpies.runs.metrics import COLUMNS, read_digests, read_metrics
-from mpies.runs.opening import open_run
 from mpies.training.control import STOP
 from mpies.training.replay import Replay
 from mpies.training.trainer import Trainer
@@ -91,9 +91,9 @@ def test_where_the_ledger_gives_another_state_training_goes_on_from_the_checkpoi
 ):
     run = shutil.copytree(undisturbed, tmp_path / "run")
     (run / "checkpoints" / "generation-00000010.h5").unlink()
-    records = [arrays for arrays, _ in ledger.read(run / "ledger.bin")]
+    records = list(ledger.read_records(run / "ledger.bin"))
     records[8] |= {"returns": records[8]["returns"][::-1]}
-    (run / "ledger.bin").write_bytes(b"".join(map(ledger.pack, records)))
+    (run / "ledger.bin").write_bytes(b"".join(map(ledger.pack_record, records)))
     outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run")
     assert outcome.code == 0, outcome.stderr
     assert "gives another state than recorded; going back to the checkpoint" in outcome.stderr

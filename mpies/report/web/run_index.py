@@ -156,7 +156,7 @@ class RunIndex:
         again = version != newest_version or not 0 < after <= rows or rows - after > MAX_POINTS
         config = view.config()
         if columns.keys() >= {"eval_std"}:
-            columns["eval_interval"] = intervals(columns, look_up(config, "evaluation.episodes") or math.nan)
+            columns["eval_interval"] = intervals(columns)
         newest = {key: _round(key, value[np.isfinite(value)][-1:]) for key, value in columns.items()}
         per_point = max(1, -(-rows // MAX_POINTS)) if again else 1
         columns = thin(columns, per_point) if again else {key: value[after:] for key, value in columns.items()}

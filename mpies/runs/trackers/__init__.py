@@ -1,4 +1,4 @@
-"""Which trackers a config asks for."""
+"""What follows a run beside metrics.csv, as its config asks for."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 from mpies.config.schema import Config
 from mpies.runs.trackers.base import Trackers
 from mpies.runs.trackers.json_lines import JsonLines
-from mpies.runs.trackers.services import MLflowRun, WandbRun
 from mpies.runs.trackers.tensorboard import TensorBoardEvents
+from mpies.runs.trackers.wandb_run import WandbRun
 
 
 def make_trackers(path: Path, config: Config, warn: Callable[[str], object]) -> Trackers:
@@ -19,7 +19,6 @@ def make_trackers(path: Path, config: Config, warn: Callable[[str], object]) -> 
     made = [
         *([TensorBoardEvents(path)] if section.tensorboard else []),
         *([JsonLines(path)] if section.json else []),
-        *([WandbRun(path, config, warn)] if section.wandb else []),
-        *([MLflowRun(path, config, warn)] if section.mlflow else []),
+        *([WandbRun(path, config, section.wandb, warn)] if section.wandb else []),
     ]
     return Trackers(made, warn)

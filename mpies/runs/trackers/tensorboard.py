@@ -1,20 +1,17 @@
 """TensorBoard events of a run, under the names of OpenAI's evolution-strategies-starter.
 
-One file that grows by one record a generation.  When a run is resumed, a record that was cut off is removed and those
-that are missing are written from metrics.csv, so every generation is there once.
+The time of an event is when the run began, plus its seconds of training.
 """
 
 import struct
 import time
-from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from mpies.core.errors import ConfigError
-from mpies.runs.files import AppendOnlyFile
-from mpies.runs.metrics import Cell
-from mpies.runs.trackers.base import Tracker
+from mpies.runs.metrics import Cell, Row
+from mpies.runs.trackers.base import RowFile
 
 FILE = "events.out.tfevents.mpies"
 
@@ -47,74 +44,45 @@ NAMES = {
 THIS_ITER = {"EpisodesThisIter": "episodes", "TimestepsThisIter": "steps", "TimeElapsedThisIter": "seconds"}
 
 
-class TensorBoardEvents(Tracker):
+class TensorBoardEvents(RowFile):
     """The events of the run at `path`.  Raises ConfigError where tensorboardX is not installed."""
 
     def __init__(self, path: Path) -> None:
         if find_spec("tensorboardX") is None:
             raise ConfigError("tracking.tensorboard needs tensorboardX: pip install 'mpies[tensorboard]'")
-        self._path = path / FILE
-        self._previous: Mapping[str, Cell] = {}  # the row of the generation before
+        super().__init__(path / FILE)
 
-    def resume(self, rows: Sequence[Mapping[str, Cell]]) -> None:
-        end, newest = self._complete_part([int(row["generation"] or 0) for row in rows])
-        self._file = AppendOnlyFile(self._path, end)
-        if not end:
-            self._file.append(_record(_event(file_version="brain.Event:2")), key="head")
-        self._previous = {}
-        now, total = time.time(), _float(rows[-1]["seconds"]) or 0.0 if rows else 0.0
-        for row in rows:
-            if int(row["generation"] or 0) > newest:
-                self.append(row, now - total + (_float(row["seconds"]) or 0.0))
-            self._previous = row
+    def begin(self, present: bytes) -> bytes:
+        self._began = _read_beginning(present) or time.time()
+        return _record(_event(file_version="brain.Event:2", wall_time=self._began))
 
-    def is_intact(self) -> bool:
-        return self._file.is_intact()
-
-    def append(self, row: Mapping[str, Cell], when: float | None = None) -> None:
-        """Add a row of metrics.csv.  when: seconds since 1970; default now."""
+    def encode(self, row: Row, previous: Row) -> bytes:
         from tensorboardX.proto.summary_pb2 import Summary
 
         values = {name: _float(row.get(column)) for name, column in NAMES.items()}
         for name, column in THIS_ITER.items():
-            values[name] = (_float(row[column]) or 0.0) - (_float(self._previous.get(column)) or 0.0)
+            values[name] = (_float(row[column]) or 0.0) - (_float(previous.get(column)) or 0.0)
         summary = Summary(value=[Summary.Value(tag=n, simple_value=v) for n, v in values.items() if v is not None])
-        generation = int(row["generation"] or 0)
-        event = _event(wall_time=when or time.time(), step=generation, summary=summary)
-        self._file.append(_record(event), key=generation)
-        self._previous = row
+        when = self._began + (_float(row["seconds"]) or 0.0)
+        return _record(_event(wall_time=when, step=int(row["generation"] or 0), summary=summary))
 
-    def _complete_part(self, generations: Sequence[int]) -> tuple[int, int]:
-        """The byte behind the last complete record before which none of the generations is missing; its generation.
 
-        generations: of the rows of metrics.csv, which may lack some that have a record.
-        """
-        from tensorboardX.proto.event_pb2 import Event
+def _read_beginning(content: bytes) -> float | None:
+    """When the run began, which the first event tells; None where it is damaged or absent."""
+    from google.protobuf.message import DecodeError
+    from tensorboardX.proto.event_pb2 import Event
 
-        try:
-            content = self._path.read_bytes()
-        except FileNotFoundError:
-            return 0, 0
-        end, newest = 0, -1
-        missing = [*generations[::-1], 0]  # the next one last; the head is that of 0
-        while len(content) >= end + 16:
-            (length,) = struct.unpack_from("<Q", content, end)
-            body = content[end + 12 : end + 12 + length]
-            if content[end : end + length + 16] != _record(body):
-                break
-            step = Event.FromString(body).step
-            if not (missing and newest < step <= missing[-1]):
-                break
-            if step == missing[-1]:
-                missing.pop()
-            end, newest = end + length + 16, step
-        return end, max(newest, 0)
+    try:
+        (length,) = struct.unpack_from("<Q", content)
+        return float(Event.FromString(content[12 : 12 + length]).wall_time)
+    except (struct.error, DecodeError):
+        return None
 
 
 def _event(**fields: Any) -> bytes:
     from tensorboardX.proto.event_pb2 import Event
 
-    return bytes(Event(**{"wall_time": time.time(), **fields}).SerializeToString())
+    return bytes(Event(**fields).SerializeToString())
 
 
 def _record(body: bytes) -> bytes:
@@ -126,4 +94,5 @@ def _record(body: bytes) -> bytes:
 
 
 def _float(cell: Cell) -> float | None:
-    return None if cell is None or cell == "" else float(cell)
+    """The number in a cell, with as many digits as metrics.csv has; None where it is empty."""
+    return None if cell is None or cell == "" else float(f"{float(cell):.9g}")

@@ -1,24 +1,24 @@
-"""evaluations.csv: a row for each held-out episode, once, whatever is cut off or refused."""
+"""evaluations.csv has a row for each held-out episode, once, whatever is cut off or refused."""
 
 import csv
 import os
-import shutil
 
 import numpy as np
 import pytest
 
-from mpies.runs.evaluations_file import HEADER, EvaluationsFile
 from mpies.runs.metrics import read_metrics
 from mpies.runs.snapshot import Evaluation
+from mpies.runs.tables import EvaluationsFile
 from tests.runs.test_writer import make_snapshot, record, refusals, run  # noqa: F401 (fixtures)
 
+HEADER = "generation,seconds,return,length\n"
 EVALUATION = Evaluation.of(np.array([1.5, np.nan, 1 / 3]), np.array([10, 0, 12]))
 
 
 def write(path, generation, *numbers):
     file = EvaluationsFile(path, generation)
     for number in numbers:
-        file.append({"generation": number, "seconds": 0.5 * number}, EVALUATION)
+        file.append({"generation": number, "seconds": 0.5 * number}, EVALUATION.returns, EVALUATION.lengths)
     return file
 
 
@@ -73,28 +73,6 @@ def test_the_line_ends_of_a_spreadsheet_cost_no_row(path):
     path.write_bytes(before.replace(b"\n", b"\r\n"))
     write(path, 2)
     assert path.read_bytes() == before
-
-
-def test_a_file_that_is_removed_or_shortened_begins_again_with_one_warning(run, monkeypatch):  # noqa: F811
-    """What it has lost is in no other file."""
-    warnings = []
-    monkeypatch.setattr(run, "warn", warnings.append)
-    path = run.path / "evaluations.csv"
-    for number, tamper in enumerate((lambda: None, path.unlink, lambda: os.truncate(path, 40), lambda: None), 1):
-        tamper()
-        record(run, make_snapshot(number, evaluation=EVALUATION))
-    assert generations(path) == [3, 3, 4, 4]
-    assert len(warnings) == 1 and "evaluations.csv: was removed, shortened or replaced; the evaluations" in warnings[0]
-
-
-def test_a_run_that_is_created_again_tells_of_it_once(run, monkeypatch):  # noqa: F811
-    warnings = []
-    monkeypatch.setattr(run, "warn", warnings.append)
-    record(run, make_snapshot(1, evaluation=EVALUATION))
-    shutil.rmtree(run.path)
-    record(run, make_snapshot(2, evaluation=EVALUATION))
-    assert generations(run.path / "evaluations.csv") == [2, 2]
-    assert len(warnings) == 1 and "was removed or moved, and is created again" in warnings[0]
 
 
 def test_evaluations_are_on_disk_before_a_checkpoint(run, monkeypatch):  # noqa: F811
