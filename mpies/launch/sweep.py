@@ -88,7 +88,7 @@ class SweepFinished(Goal):
 
     def growth_pays(self, start: Start, more: int) -> bool:
         folder = self._folder
-        trials = [*folder.list_trained_by(self.job), *(folder.trials[number] for number in folder.list_left())]
+        trials = [*folder.find_trained_by(self.job), *(folder.trials[number] for number in folder.list_left())]
         found = [measure_remaining(folder, trial) for trial in trials]
         known = [one for one in found if one]
         if not known:

@@ -26,7 +26,7 @@ from mpies.runs.files import explain_refusal, write_atomically
 from mpies.runs.lock import LOCK_FILE, STALE, Lock, guarded
 from mpies.runs.reader import RunView
 from mpies.sweeps.halving import Halving
-from mpies.sweeps.proposals import Proposals
+from mpies.sweeps.sampler import Proposals
 from mpies.sweeps.trials import Sweep, Trial, read_sweep
 
 # running: its lock is held; stopped: it was begun, and is to be taken up again; waiting: it is done with its rung, and
@@ -199,27 +199,20 @@ class SweepFolder:
         For STALE seconds, the lock of a job that died on another host or in another container looks like that of a
         live one.  But a live one writes heartbeats.
         """
-        beats = {trial.name: self._beat(trial) for trial in self.list_trained_by("")}
+        beats = {trial.name: self._beat(trial) for trial in self.find_trained_by()}
         until = time.monotonic() + STALE
         while beats and time.monotonic() < until:
             time.sleep(LOOK)
-            running = self.list_trained_by("")
-            beats = {one.name: beats[one.name] for one in running if self._beat(one) == beats.get(one.name)}
+            running = {one.name: self._beat(one) for one in self.find_trained_by()}
+            beats = {name: beat for name, beat in running.items() if beat == beats.get(name)}
         return self.list_left(most)
 
     def _beat(self, trial: Trial) -> Any:
         """The last heartbeat of the job that trains a trial."""
         return RunView(self.path / trial.name).writer().get("beat")
 
-    def list_trained_by(self, job: str) -> list[Trial]:
+    def find_trained_by(self, job: str = "") -> Iterator[Trial]:
         """The trials that are being trained by a job whose name begins so."""
-        return list(self._find_trained_by(job))
-
-    def is_trained_by(self, job: str) -> bool:
-        """Whether any trial is being trained by a job whose name begins so."""
-        return any(True for _ in self._find_trained_by(job))
-
-    def _find_trained_by(self, job: str) -> Iterator[Trial]:
         for trial in [trial for trial in self.trials if trial.name not in self._done]:
             view = RunView(self.path / trial.name)
             if str(view.writer().get("job", "")).startswith(job) and view.state() == "running":

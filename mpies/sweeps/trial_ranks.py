@@ -8,7 +8,6 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -52,7 +51,6 @@ class DivisionRequested(Exception):
     """All ranks of the job are to be divided anew, so this trial is stopped."""
 
 
-@dataclass
 class SweepRanks:
     """What all groups of a job have in common, on one rank.
 
@@ -62,17 +60,21 @@ class SweepRanks:
     is_disk_full: whether rank 0 of the group could not write how a trial has ended.
     """
 
-    folder: SweepFolder
-    job: str
-    report: Report
-    signals: Signals
-    tables: NoiseTables | None = None
-    start_up: float = START_UP
-    is_disk_full: bool = False
-    results: ResultReader = field(init=False)
+    def __init__(
+        self, folder: SweepFolder, job: str, report: Report, signals: Signals, tables: NoiseTables | None = None
+    ) -> None:
+        self.folder, self.job, self.report, self.signals, self.tables = folder, job, report, signals, tables
+        self.results = ResultReader(folder)
+        self.start_up, self.is_disk_full = START_UP, False
 
-    def __post_init__(self) -> None:
-        self.results = ResultReader(self.folder)
+    def note_start_up(self, seconds: float) -> None:
+        """Take note of what a trial needed before its first generation."""
+        self.start_up = max(0.0, seconds)
+
+    def note_full_disk(self, message: str) -> None:
+        """Have the sweep end.  message: what could not be written."""
+        self.is_disk_full = True
+        log.error("%s: %s; the sweep ends, and the same command continues it", self.folder.name, message)
 
 
 class RankGroup:
@@ -117,11 +119,11 @@ class RankGroup:
         folder = self._folder
         try:
             taken, self._first, is_busy = folder.take(self._first, self._name), None, True
-            if not taken and not folder.is_trained_by("" if folder.may_grow else self._ranks.job):
+            if not taken and not any(folder.find_trained_by("" if folder.may_grow else self._ranks.job)):
                 is_busy = False
                 taken = folder.take(job=self._name)  # what has ended in between may have brought new trials
         except OSError as error:
-            self._note_full_disk(f"cannot be written ({error.strerror})")
+            self._ranks.note_full_disk(f"cannot be written ({error.strerror})")
             return END, 0
         if taken:
             number, lock = taken
@@ -137,7 +139,7 @@ class RankGroup:
 
     def _look_at_others(self) -> tuple[list[Remaining], int]:
         """What is left of the trials that this job trains, and its ranks; [] where it is not known of all."""
-        trials = self._folder.list_trained_by(self._ranks.job)
+        trials = [*self._folder.find_trained_by(self._ranks.job)]
         found = [measure_remaining(self._folder, trial) for trial in trials]
         known = [one for one in found if one]
         return known if len(known) == len(found) else [], self._size
@@ -173,16 +175,12 @@ class RankGroup:
         """
         reason, _, details = failure.partition("\n")
         if is_unwritten or any(os.strerror(number) in reason for number in FULL):
-            self._note_full_disk(reason)
+            self._ranks.note_full_disk(reason)
             return
         try:
             self._folder.record_failure(trial, reason, details)
         except OSError as error:
-            self._note_full_disk(f"{trial.name}: {reason}; that cannot be written ({error.strerror})")
-
-    def _note_full_disk(self, message: str) -> None:
-        self._ranks.is_disk_full = True
-        log.error("%s: %s; the sweep ends, and the same command continues it", self._folder.name, message)
+            self._ranks.note_full_disk(f"{trial.name}: {reason}; that cannot be written ({error.strerror})")
 
     def _give_back(self) -> None:
         """Release the trial that rank 0 has taken."""
@@ -199,7 +197,7 @@ class RankGroup:
             rows.append(snapshot.row)
             if len(rows) == 2:
                 first, second = (float(row["seconds"] or 0) for row in rows)
-                ranks.start_up = max(0.0, time.monotonic() - began - 2 * (second - first))
+                ranks.note_start_up(time.monotonic() - began - 2 * (second - first))
             if self._request.is_made and not is_nearly_done(pace_of([*rows], run.config.stop), ranks.start_up):
                 raise DivisionRequested
             return False
