@@ -73,11 +73,11 @@ def simulate(
     ranks, and what the run costs there.
     """
     from mpies.config.loading import load_config
-    from mpies.launch import constants as known_constants
     from mpies.launch import kubernetes
     from mpies.launch import simulate as model
+    from mpies.launch.constants import Constants, find_workload, read_constants
 
-    known = known_constants.read_constants(constants) if constants else known_constants.Constants()
+    known = read_constants(constants) if constants else Constants()
     machine = known.machine
     found = kubernetes.read_overlay(task) if Path(task, "kustomization.yaml").is_file() else None
     if found:
@@ -85,13 +85,13 @@ def simulate(
         ranks = ranks or str(found.ranks)
         generations = generations or load_config(task, overrides).stop.generations
         machine = machine.model_copy(update={"cores": found.ranks_per_worker})
-    workload = known_constants.find_workload(task, overrides, known)
+    workload = find_workload(task, overrides, known)
     pairs = model.predict_pairs(machine, workload, model.parse_ranks(ranks or "1..10000"))
     if plot:
         model.draw_plot(plot, workload, pairs)
     if as_json:
         click.echo(json.dumps([[asdict(prediction) for prediction in pair] for pair in pairs]))
     else:
-        click.echo(model.describe(workload, pairs, generations or 1000, price))
+        click.echo(model.describe_predictions(workload, pairs, generations or 1000, price))
         if found and constants:
             click.echo("\n" + kubernetes.describe_cost(found, overrides, constants, generations, price))

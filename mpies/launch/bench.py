@@ -274,12 +274,12 @@ def bench(
     }
     constants = Constants(machine=machine, task=workload, measured=measured)
     if comm.is_root:
-        print(describe(constants), flush=True)
+        print(describe_constants(constants), flush=True)
     do_together(comm, lambda: write_constants(constants, out) if out and comm.is_root else None)
     return comm.finalize(0)
 
 
-def describe(constants: Constants) -> str:
+def describe_constants(constants: Constants) -> str:
     """The Constants as a table for people."""
     machine, workload, measured = constants.machine, constants.task, constants.measured
     ranks, nodes = counted(measured["ranks"], "rank"), counted(measured["nodes"], "node")

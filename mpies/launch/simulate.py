@@ -128,7 +128,7 @@ def parse_ranks(text: str) -> list[int]:
     return counts
 
 
-def describe(
+def describe_predictions(
     workload: Workload, pairs: Sequence[tuple[Prediction, Prediction]], generations: int, price: float | None
 ) -> str:
     """The predictions as a table.

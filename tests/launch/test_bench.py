@@ -174,7 +174,7 @@ def test_a_file_holds_what_was_measured(tmp_path):
 )
 def test_the_table_begins_with_what_was_measured(ranks, nodes, words):
     measured = {"ranks": ranks, "nodes": nodes, "processor": "a CPU"}
-    assert bench.describe(Constants(measured=measured)).splitlines()[0] == words
+    assert bench.describe_constants(Constants(measured=measured)).splitlines()[0] == words
 
 
 @pytest.mark.parametrize("ranks", [0, 2])

@@ -8,8 +8,10 @@ from mpies.config.loading import validate_config
 from mpies.launch.cost import PROCESS, NodeMemory, predict_cost, predict_traffic
 from mpies.launch.dry_run import describe_needs
 from mpies.rollouts.batch import observation_record
+from mpies.solvers.loop import SolverLoop
 from mpies.training.task import Task
 from mpies.training.trainer import Trainer
+from mpies.training.update import make_solver
 
 D = 50
 
@@ -62,6 +64,23 @@ def test_the_traffic_is_what_the_solver_sends(kind):
     assert traffic.moments == len(weights.linear) + len(weights.square)
     assert (traffic.payload, traffic.behaviour) == (results.payload.shape[1], results.behaviours.shape[1])
     assert traffic.rows == len(trainer.updater.rows)
+
+
+def test_parents_are_sent_once_for_a_chain_of_mutations():
+    options = {"kind": "deep_ga", "population": 40, "parents": 6, "snapshot": 4, "sigma": 0.1}
+    config = sphere(solver=options, noise={"size": 10_000})
+    solver = make_solver(config, D)
+    solver.start(np.ones(D))
+    loop, sent = SolverLoop(solver, lambda x: -float(x @ x)), []
+    for _ in range(60):
+        proposal = solver.ask()
+        sent.append(sum(vector.nbytes for vector in proposal.vectors()))
+        sent[-1] += 0 if proposal.rows is None else proposal.rows.nbytes
+        loop.run_generation()
+    predicted = predict_traffic(config, Task(config)).proposal
+    assert predicted == sent[1] + 4 * D * 6 // 4
+    assert predicted == pytest.approx(np.mean(sent), rel=0.1)
+    assert predict_cost(config, ranks=1).broadcast == predicted
 
 
 def test_whole_candidates_are_kept_in_shared_memory_in_place_of_noise():

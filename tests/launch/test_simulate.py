@@ -138,11 +138,12 @@ def test_ranks_of_a_node_that_do_not_play_make_a_generation_longer():
 def test_the_table_has_core_hours_or_their_price():
     workload = parse_workload("1000,7200,1,0")
     pairs = model.predict_pairs(Machine(), workload, [1])
-    hours, cost, free = (model.describe(workload, pairs, 100, one).splitlines()[4].split()[3] for one in (None, 0.5, 0))
+    tables = [model.describe_predictions(workload, pairs, 100, price) for price in (None, 0.5, 0)]
+    hours, cost, free = (table.splitlines()[4].split()[3] for table in tables)
     assert (hours, cost, free) == ("200", "100", "0")
-    assert "cost/100 " in model.describe(workload, pairs, 100, 0)
+    assert "cost/100 " in tables[2]
     for generations in (1, 1000, 10**7):  # each column ends where its heading does
-        heading, row = model.describe(workload, pairs, generations, None).splitlines()[3:5]
+        heading, row = model.describe_predictions(workload, pairs, generations, None).splitlines()[3:5]
         ends = [heading.index(unit) + len(unit) for unit in ("ranks", f"core hours/{generations}", "overlap")]
         assert all(row[end - 1] != " " and row[end : end + 1] in (" ", "") for end in ends), (heading, row)
 

@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from mpies.runs.metrics import read_digests, read_metrics
-from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, train
+from tests.support import FAULTY, FAULTY_MODULE, train
 
 # Ranks of a group of two are neighbours, so the second one of each has an odd number.
 ENVIRONMENT = """
@@ -127,16 +127,6 @@ def test_an_environment_that_raises_on_one_rank_ends_its_trial_alone(run_mpies, 
             assert state == "failed" and words in reason, reason
     assert "2 of 8 trials finished, 6 failed" in outcome.stdout
     assert_complete(folder, "fault=none_seed=2", 2)
-
-
-def test_a_policy_that_does_not_fit_fails_alone_with_more_ranks_than_trials(run_mpies, write_config, tmp_path):
-    """Then the first trials are played, to decide how many ranks a run is worth."""
-    outcome = run_mpies(0, "sweep", write_config(CARTPOLE), "policy.kind=conv,mlp", "--ranks", "3", "--out", "out")
-    assert outcome.code == 1, outcome.stderr
-    found = read_states(tmp_path, "policy.kind")
-    assert found["mlp", "1"] == ("finished", "generations")
-    state, reason = found["conv", "1"]
-    assert state == "failed" and "image" in reason, reason
 
 
 def test_letters_that_the_locale_lacks_end_no_sweep(run_mpies, write_config, tmp_path, monkeypatch):

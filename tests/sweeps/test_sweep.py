@@ -13,7 +13,17 @@ from mpies.runs.lock import STALE, Lock
 from mpies.runs.metrics import read_digests
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.trials import load_sweep
-from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, assert_refused, ranks_of, read_files, wait_for
+from tests.support import (
+    CARTPOLE,
+    ENDLESS,
+    FAULTY,
+    FAULTY_MODULE,
+    assert_refused,
+    invoke,
+    ranks_of,
+    read_files,
+    wait_for,
+)
 
 SHORT = CARTPOLE.replace("generations: 10", "generations: 4")
 NAMES = [f"sigma={sigma}_seed={seed}" for seed in (1, 2) for sigma in (0.05, 0.3)]
@@ -64,18 +74,6 @@ def test_groups_of_ranks_started_by_the_supervisor(run_mpies, write_config, tmp_
     assert [read_digests(tmp_path / "out" / name) for name in NAMES] == [lone(name) for name in NAMES]
     used = {row.split(",")[12] for name in NAMES for row in (tmp_path / "out" / name / "metrics.csv").open()}
     assert used <= {"ranks", "1", "2"} and "2" in used
-
-
-def test_a_sweep_file_on_the_command_line(run_mpies, write_config, tmp_path, lone):
-    write_config(SHORT, "base.yaml")
-    file = write_config("base: base.yaml\nvary: {solver.sigma: [0.05, 0.3]}\nseeds: 2\n", "sweep.yaml")
-    listed = run_mpies(0, "sweep", file, "--out", "out", "--dry-run")
-    assert listed.code == 0 and [line.split()[:2] for line in listed.stdout.splitlines()[1:5]] == [
-        [name, "new"] for name in NAMES
-    ]
-    assert not (tmp_path / "out").exists()
-    assert run_mpies(0, "sweep", file, "--out", "out").code == 0
-    assert [read_digests(tmp_path / "out" / name) for name in NAMES] == [lone(name) for name in NAMES]
 
 
 LONG = ENDLESS.replace("generations: 1000000", "generations: 120")
@@ -154,30 +152,32 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("arguments", "words"), MISTAKES)
-def test_mistakes_are_found_before_anything_is_written(arguments, words, run_mpies, write_config, tmp_path):
+def test_mistakes_are_found_before_anything_is_written(arguments, words, write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     config, before = write_config(CARTPOLE), read_files(tmp_path)
-    assert_refused(run_mpies(0, "sweep", config, "--out", "out", *arguments), *words)
+    assert_refused(invoke("sweep", config, "--out", "out", *arguments), *words)
     assert read_files(tmp_path) == before
 
 
-def test_a_folder_of_another_sweep_or_of_something_else_is_refused(run_mpies, write_config, tmp_path):
+def test_a_folder_of_another_sweep_or_of_something_else_is_refused(write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     config = write_config(SHORT.replace("generations: 4", "generations: 1"))
-    assert run_mpies(0, "sweep", config, "solver.sigma=0.1", "--out", "out").code == 0
-    other = run_mpies(0, "sweep", config, "solver.sigma=0.2", "--out", "out")
-    assert_refused(other, "contains another sweep", "solver.sigma: 0.1 there, 0.2 now")
+
+    def sweep(*arguments, out="out"):
+        return invoke("sweep", config, *arguments, "--out", out)
+
+    assert sweep("solver.sigma=0.1").code == 0
     before = read_files(tmp_path)
-    other = run_mpies(0, "sweep", config, "solver.sigma_decay=0.5", "--out", "out")
-    assert_refused(other, "solver.sigma: 0.1 there, '(absent)' now; solver.sigma_decay: '(absent)' there, 0.5 now")
-    other = run_mpies(0, "sweep", config, "solver.sigma=0.1,0.2", "--out", "out")
-    assert_refused(other, "what varies: 'nothing' there, 'solver.sigma' now")
-    write_config(SHORT.replace("hidden: [8]", "hidden: [9]"))
-    assert_refused(run_mpies(0, "sweep", config, "solver.sigma=0.1", "--out", "out"), "policy.hidden: [8] there")
-    assert_refused(run_mpies(0, "sweep", config, "solver.sigma=0.1", "--out", f"out/{'seed=1'}"), "neither empty nor")
-    write_config(SHORT.replace("generations: 4", "generations: 1"))
+    assert_refused(sweep("solver.sigma=0.2"), "contains another sweep", "solver.sigma: 0.1 there, 0.2 now")
+    others = "solver.sigma: 0.1 there, '(absent)' now; solver.sigma_decay: '(absent)' there, 0.5 now"
+    assert_refused(sweep("solver.sigma_decay=0.5"), others)
+    assert_refused(sweep("solver.sigma=0.1,0.2"), "what varies: 'nothing' there, 'solver.sigma' now")
+    assert_refused(sweep("solver.sigma=0.1", "policy.hidden=[9]"), "policy.hidden: '(absent)' there, [9] now")
+    assert_refused(sweep("solver.sigma=0.1", out="out/seed=1"), "neither empty nor")
     assert read_files(tmp_path) == before
     # More values, more seeds and later ends belong to the same sweep.
-    longer = write_config(SHORT)
-    outcome = run_mpies(0, "sweep", longer, "solver.sigma=0.1", "--seeds", "2", "--out", "out")
+    write_config(SHORT)
+    outcome = sweep("solver.sigma=0.1", "--seeds", "2")
     assert outcome.code == 0, outcome.stderr
     assert [row["generations"] for row in read_table(tmp_path / "out")] == ["4", "4"]
 
