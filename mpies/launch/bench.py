@@ -22,8 +22,8 @@ from mpies.launch.constants import (
     Constants,
     Machine,
     Workload,
+    check_constants_file,
     make_workload,
-    require_writable,
     write_constants,
 )
 from mpies.launch.simulate import update_phases
@@ -262,7 +262,7 @@ def bench(
     config = do_together(comm, lambda: load_config(path, overrides) if path else None)
     if config:
         do_together(comm, lambda: build_task(config, comm).close())  # refuses at once what cannot run
-    do_together(comm, lambda: require_writable(out) if out and comm.is_root else None)  # not after all measurements
+    do_together(comm, lambda: check_constants_file(out) if out and comm.is_root else None)  # not after all measurements
     machine = measure_machine(comm, repeats)
     workload = measure_task(comm, config, Path(path).stem, generations) if config and path else None
     measured: dict[str, Any] = {

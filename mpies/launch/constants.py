@@ -260,7 +260,7 @@ def write_constants(constants: Constants, out: str) -> None:
         raise _unwritable(out, error) from None
 
 
-def require_writable(out: str) -> None:
+def check_constants_file(out: str) -> None:
     """Raise ConfigError where `write_constants` could not write this file.  Nothing is changed."""
     try:
         check_writable(out)

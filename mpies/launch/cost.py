@@ -62,14 +62,12 @@ class Traffic(NamedTuple):
 
     proposal: bytes that it broadcasts, a mean over the generations.  moments: how many vectors (d,) it wants summed.
     payload: numbers that it wants to know of each rollout.  behaviour: numbers about the end of each episode.
-    rows: how many vectors (d,) it keeps in the shared memory of each node.
     """
 
     proposal: int
     moments: int
     payload: int
     behaviour: int
-    rows: int
 
 
 class TaskSize(NamedTuple):
@@ -146,7 +144,7 @@ def predict_traffic(config: Config, task: Task) -> Traffic:
     solver = make_solver(config, dimension)
     behaviour = task.behaviour_size if solver.wants_behaviour else 0
     if not options.noise_rows(dimension):  # whole candidates; the solver's state may be too large to make it here
-        return Traffic(4 * dimension * (1 + solver.rows), 0, solver.payload_size, behaviour, solver.rows)
+        return Traffic(4 * dimension * (1 + solver.rows), 0, solver.payload_size, behaviour)
     solver.start(np.zeros(dimension, np.float32))
     proposal, members = solver.ask(), options.members(dimension)
     if not isinstance(solver, OwnSolver):  # which gets the results of whole populations
@@ -158,7 +156,7 @@ def predict_traffic(config: Config, task: Task) -> Traffic:
     if proposal.rows is not None:
         sent += proposal.rows.nbytes // options.rows_last
     moments = len(weights.linear) + len(weights.square)
-    return Traffic(sent, moments, solver.payload_size, behaviour, solver.rows)
+    return Traffic(sent, moments, solver.payload_size, behaviour)
 
 
 def predict_run(
@@ -289,7 +287,7 @@ class SweepForecast:
         return self._predictions[key]
 
     def _workload(self, config: Config) -> Workload:
-        key = f"{config.environment.model_dump_json()} {config.policy.model_dump_json()}"
+        key = _task_key(config)
         if key not in self._workloads:
             with contextlib.closing(Task(config)) as task:
                 self._workloads[key] = self._find_workload(config, task)
@@ -306,12 +304,16 @@ class SweepForecast:
 
 def _size_of(config: Config, known: dict[str, TaskSize]) -> TaskSize:
     """The TaskSize of a config, whose environment is built unless it is known already."""
-    sections = config.environment, config.policy, config.noise
-    key = " ".join(section.model_dump_json() for section in sections)
+    key = _task_key(config)
     if key not in known:
         with contextlib.closing(Task(config)) as task:
             known[key] = measure_size(config, task)
     return known[key]
+
+
+def _task_key(config: Config) -> str:
+    """The sections that decide on a Task, as text."""
+    return f"{config.environment.model_dump_json()} {config.policy.model_dump_json()}"
 
 
 def _add(costs: Sequence[CoreSeconds]) -> npt.NDArray[np.float64]:

@@ -63,7 +63,6 @@ def test_the_traffic_is_what_the_solver_sends(kind):
     assert traffic.proposal == sent
     assert traffic.moments == len(weights.linear) + len(weights.square)
     assert (traffic.payload, traffic.behaviour) == (results.payload.shape[1], results.behaviours.shape[1])
-    assert traffic.rows == len(trainer.updater.rows)
 
 
 def test_parents_are_sent_once_for_a_chain_of_mutations():
