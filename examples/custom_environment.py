@@ -1,4 +1,4 @@
-"""Train on an environment of your own: `python examples/custom_environment.py`.
+"""Train on a custom environment: `python examples/custom_environment.py`.
 
 An environment is a class with the interface of gymnasium.  The config names it as `path/to/file.py:Class`, and every
 rank makes its own objects of it.  So a run does not depend on the process that started it.

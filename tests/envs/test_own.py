@@ -38,7 +38,7 @@ def test_ids_of_the_user_are_told_from_those_of_a_registry(environment_id, expec
 
 
 def test_the_environment_in_the_readme_trains_as_printed(tmp_path, run_mpies):
-    section = re.search(r"## Your own environment\n(.*?)\n## ", README, re.S)[1]
+    section = re.search(r"## A custom environment\n(.*?)\n## ", README, re.S)[1]
     code, config = (
         "\n".join(line[4:] for line in re.search(rf"`{name}`:\n\n((?:    .*\n|\n)+)", section)[1].splitlines())
         for name in ("thermostat.py", "thermostat.yaml")
