@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from mpies.core.errors import ConfigError
-from mpies.launch.verify import verify_ranks
+from mpies.launch.train_again import verify_ranks
 
 IDS = [
     *("CartPole-v1", "Pendulum-v1", "LunarLander-v3", "LunarLanderContinuous-v3"),

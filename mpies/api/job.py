@@ -156,8 +156,8 @@ def train_as_job(request: RunRequest, ranks: int, callbacks: list[Callback], pro
         file.write_text(as_yaml(resolved(config)))
         options = ["--out", str(request.folder), "--resume", request.resume, "--log-format", "json"]
         run = absolute(request.folder)  # a callback may change the working directory
-        supervisor = Supervisor(["train", *options, "--", str(file)], ranks, RunsFinished([run]))
-        supervisor.output, supervisor.write = subprocess.DEVNULL, messages.write
+        words, output = ["train", *options, "--", str(file)], subprocess.DEVNULL
+        supervisor = Supervisor(words, ranks, RunsFinished([run]), output=output, write=messages.write)
         signals = Signals(owns_process=False)
         stack.callback(signals.restore)
         stack.callback(progress.close)

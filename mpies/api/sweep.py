@@ -164,8 +164,9 @@ def _sweep_as_job(request: SweepRequest, ranks: int, progress: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="mpies-") as place:
         file = Path(place) / "sweep.yaml"
         file.write_text(as_yaml(described.as_values()))
-        supervisor, messages = supervise_sweep(["--", str(file)], request, ranks, folder), Messages()
-        supervisor.output, supervisor.write = None if progress else subprocess.DEVNULL, messages.write
+        messages, output = Messages(), None if progress else subprocess.DEVNULL
+        words = ["--", str(file)]
+        supervisor = supervise_sweep(words, request, ranks, folder, output=output, write=messages.write)
         code = supervisor.run()
     for number in {*supervisor.received} - {signal.SIGINT}:  # it was meant for the whole process
         signal.raise_signal(number)

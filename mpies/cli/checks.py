@@ -103,6 +103,6 @@ def verify(config: str, ranks: str, generations: int, overrides: tuple[str, ...]
 
     It trains a few generations on each number of ranks, and once more with a stop in between.  Exit 1 if a bit differs.
     """
-    from mpies.launch.verify import verify_ranks
+    from mpies.launch.train_again import verify_ranks
 
     end(verify_ranks(config, parse_counts(ranks), generations, overrides))

@@ -260,7 +260,7 @@ def reproduce(
     ones by more than the recorded tolerance.
     """
     from mpies.core.errors import ConfigError
-    from mpies.launch.reproduce import reproduce_recipe
+    from mpies.launch.train_again import reproduce_recipe
     from mpies.report.records import list_recipes
 
     if listed:

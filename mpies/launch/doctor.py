@@ -9,11 +9,9 @@ import shlex
 import shutil
 import socket
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.util import find_spec
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
@@ -24,10 +22,10 @@ from mpies.config.loading import load_config
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted, name_few
 from mpies.core.threads import VARIABLES
-from mpies.launch.allocation import Allocation, find_allocation, output_of
-from mpies.launch.answers import is_this_host
 from mpies.launch.cost import SMALL_RUN, NodeMemory, predict_cost
+from mpies.launch.hosts import expand_counts, expand_names, output_of, parse_hosts
 from mpies.launch.launcher import list_pmi
+from mpies.launch.placement import command_on, is_this_host
 from mpies.runs.lock import STALE
 
 FULL = 100 * 2**20  # bytes of free disk below which the first checkpoints may not fit
@@ -38,7 +36,6 @@ PRINT_RANK = "from mpi4py import MPI; print('rank', MPI.COMM_WORLD.rank, 'of', M
 PRINT_VERSION = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
 
 Findings = Iterator["Finding"]
-AskHost = Callable[[Allocation, str, str], str | None]
 
 
 @dataclass(frozen=True)
@@ -55,6 +52,51 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.level:<4}  {self.subject:<14}  {self.text}" + (f"; {self.cure}" if self.cure else "")
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What this process is part of: a shell, a Slurm job or a pod.
+
+    kind: for people.  hosts: names of those that ranks would run on.  ranks: on this node, 0 where nothing tells.
+    memory: bytes that Slurm grants on a node, None without a limit.
+    """
+
+    kind: str
+    hosts: list[str] = field(default_factory=list)
+    ranks: int = 0
+    memory: int | None = None
+
+    @property
+    def is_slurm(self) -> bool:
+        return self.kind.startswith("Slurm")
+
+
+def find_allocation(
+    environment: Mapping[str, str] = os.environ, hostfile: str | Path = "/etc/mpi/hostfile"
+) -> Allocation:
+    """The Allocation of this process.
+
+    environment: variables of the process; one that names a default hostfile takes the place of `hostfile`, which is
+    the one of an MPIJob.
+    """
+
+    def number(name: str) -> int:
+        """Of the first node: 4 of Slurm's "4(x3),2"; 0 where the variable is absent or empty."""
+        return next(iter(expand_counts(environment.get(name, ""))), 0)
+
+    if job := environment.get("SLURM_JOB_ID"):
+        megabytes = number("SLURM_MEM_PER_NODE") or number("SLURM_MEM_PER_CPU") * number("SLURM_JOB_CPUS_PER_NODE")
+        names = expand_names(environment.get("SLURM_JOB_NODELIST", ""))
+        return Allocation(f"Slurm job {job}", names, number("SLURM_TASKS_PER_NODE"), megabytes * 2**20 or None)
+    is_pod = "KUBERNETES_SERVICE_HOST" in environment or "K_MPI_JOB_ROLE" in environment
+    kind = "pod" if is_pod else "container" if Path("/.dockerenv").exists() else "shell"
+    given = next((environment[name] for name in mpiexec.HOSTFILES if name in environment), hostfile)
+    try:
+        hosts = parse_hosts(Path(given).read_text(errors="replace"))
+    except OSError:
+        return Allocation(kind)
+    return Allocation(kind, list(hosts), next(iter(hosts.values()), 0))
 
 
 def examine_config(config: str | None, overrides: Sequence[str], folder: str) -> Findings:
@@ -83,11 +125,9 @@ def examine(needed: NodeMemory, folder: str) -> Findings:
     yield from check_processors(allocation.ranks, pinned, total, quota)
     yield from check_threads()
     yield from check_kernels()
-    yield from check_pybullet()
-    yield from check_hosts(allocation, folder, ask_host)
+    yield from check_hosts(allocation, folder)
     yield from check_clock(folder)
     yield from check_disk(folder)
-    yield from check_leftovers(tempfile.gettempdir())
 
 
 def check_mpi(allocation: Allocation) -> Findings:
@@ -192,63 +232,45 @@ def check_kernels(compiled: ModuleType | None = kernels.compiled) -> Findings:
         yield Finding("ok", "inner loop", "compiled")
 
 
-def check_pybullet(is_installed: bool | None = None) -> Findings:
-    """Whether pybullet's environments can be played.  is_installed: None looks for the package."""
-    if is_installed is None:
-        is_installed = find_spec("pybullet") is not None
-    if is_installed:
-        yield Finding("ok", "pybullet", "installed")
-    else:
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        text = f"not installed in this Python {version}: AntBulletEnv-v0 and similar environments do not work"
-        yield Finding("note", "pybullet", text, "its wheels are for CPython 3.11; other environments do not need it")
-
-
-def check_hosts(allocation: Allocation, folder: str, ask: AskHost) -> Findings:
-    """Whether all hosts can be reached, have this folder, and agree on the time.
-
-    ask: function of (allocation, host, shell command) that returns the command's output on that host, None without
-    an answer.
-    """
+def check_hosts(allocation: Allocation, folder: str) -> Findings:
+    """Whether all hosts can be reached, have this folder, and agree on the time."""
     here = socket.gethostname().partition(".")[0]
     others = [host for host in allocation.hosts if host.partition(".")[0] != here and not is_this_host(host)]
     program = "srun" if allocation.is_slurm else "ssh"
     if not others:
         yield Finding("ok", "hosts", "only this one")
         return
-    silent, talkative, without_folder, apart = [], [], [], 0.0
+    silent, without_folder, apart = [], [], 0.0
     for host in others:
         before = time.time()
         # The last word makes the command succeed where the folder is absent.
-        answer = ask(allocation, host, f"date +%s.%N; test -d {shlex.quote(folder)} && echo seen; true")
+        question = f"date +%s.%N; test -d {shlex.quote(folder)} && echo seen; true"
+        answer = output_of(command_on(host, ["sh", "-c", question], program))
         after = time.time()
-        if not answer:
+        # Its shell may print something before.
+        found = re.search(r"^(\d+\.\d+)\s*(seen)?\s*\Z", answer or "", re.MULTILINE)
+        if not found:
             silent.append(host)
             continue
-        found = re.search(r"^(\d+\.\d+)\s*(seen)?\s*\Z", answer, re.MULTILINE)
-        if not found:
-            talkative.append(host)
-            continue
-        clock, seen = float(found[1]), found[2]
-        if not seen:
+        if not found[2]:
             without_folder.append(host)
+        clock = float(found[1])
         apart = max(apart, before - clock, clock - after)
     if silent:
-        cure = "try ssh by hand: it must not ask anything" if program == "ssh" else "ask sinfo for their state"
+        by_hand = "try ssh by hand: it must not ask anything, nor print anything at its end"
+        cure = "ask sinfo for their state" if allocation.is_slurm else by_hand
         text = f"no answer through {program} from {name_few(silent)} of {len(others)} others"
         yield Finding("BAD", "hosts", text, cure)
     else:
         yield Finding("ok", "hosts", f"{len(others)} others answer through {program}")
-    if talkative:
-        cure = "its shell must print nothing when a command ends; look at ~/.bash_logout"
-        yield Finding("BAD", "hosts", f"the answer of {name_few(talkative)} cannot be read", cure)
+    if len(silent) == len(others):
+        return
     if without_folder:
         cure = "keep config and environment in a folder that all hosts share, or in the image"
         yield Finding("note", "shared files", f"{folder} is not on {name_few(without_folder)}", cure)
-    elif len(silent) + len(talkative) < len(others):
+    else:
         yield Finding("ok", "shared files", f"{folder} is on all hosts that answer")
-    if len(silent) + len(talkative) < len(others):
-        yield _judge_clock(f"hosts differ by up to {max(apart, 0):.1f} s", apart)
+    yield _judge_clock(f"hosts differ by up to {max(apart, 0):.1f} s", apart)
 
 
 def check_clock(folder: str | Path) -> Findings:
@@ -275,29 +297,11 @@ def _judge_clock(text: str, apart: float) -> Finding:
     return Finding("BAD" if is_bad else "ok", "clock", text, cure)
 
 
-def check_leftovers(folder: str | Path) -> Findings:
-    """Whether killed launchers have left folders: Open MPI 5 gives up if it gets the process number of one of them."""
-    names = filter(None, (mpiexec.LEFTOVER.fullmatch(path.name) for path in sorted(Path(folder).glob("ompi.*"))))
-    left = [f"{folder}/{name[0]}" for name in names if not Path("/proc", name[1]).exists()]
-    if left:
-        text = f"{name_few(left)} is left of {len(left)} killed mpirun; one with the same process number would fail"
-        yield Finding("note", "leftovers", text, f"rm -r {shlex.join(left)}")
-
-
 def check_disk(folder: str | Path) -> Findings:
     """Whether the disk has room for a run."""
     free = shutil.disk_usage(folder).free
     cure = "make room, or give another folder as --out" if free < FULL else ""
     yield Finding("BAD" if cure else "ok", "disk", f"{_size(free)} free in {folder}", cure)
-
-
-def ask_host(allocation: Allocation, host: str, command: str) -> str | None:
-    """The output of a shell command on another host, by srun in a Slurm job, else by ssh; None without an answer."""
-    if allocation.is_slurm:
-        start = ["srun", "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "sh", "-c"]
-        return output_of([*start, command])
-    arguments = os.environ.get(mpiexec.SSH_ARGUMENTS, "").split()
-    return output_of(["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", *arguments, host, command])
 
 
 def _size(count: float) -> str:

@@ -1,4 +1,4 @@
-"""Where ranks may run: which hosts there are now, and how many ranks each takes (its slots)."""
+"""Which hosts there are, as options, hostfiles and Slurm tell them, and how many ranks each takes (its slots)."""
 
 import errno
 import os
@@ -11,10 +11,10 @@ from pathlib import Path
 
 from mpies.core.errors import ConfigError
 from mpies.core.text import name_few
-from mpies.launch.allocation import TIMEOUT, expand_names, output_of, parse_hosts
 
 # The MPI Operator tells the launcher of an MPIJob how many ranks a worker takes; discover_hosts.sh does not.
 DEFAULT_SLOTS = "OMPI_MCA_orte_set_default_slots"
+TIMEOUT = 30  # seconds that a command may take
 RESTARTS = 100  # how often ranks that ended unexpectedly are started again, unless told otherwise
 
 
@@ -130,12 +130,51 @@ class SlurmHosts(HostSource):
         return [Host(name, self._slots[name]) for name in self._names]
 
 
+def parse_hosts(text: str, default: int = 0) -> dict[str, int]:
+    """The hosts and slots of a hostfile's text.  default: slots of a line that says none.
+
+    A line is NAME slots=N (Open MPI), NAME:N (MPICH) or NAME N ... ($PE_HOSTFILE of Grid Engine).  The slots of lines
+    with the same name are added up.
+    """
+    hosts: dict[str, int] = {}
+    for line in text.splitlines():
+        if words := line.partition("#")[0].split():
+            name, _, number = words[0].partition(":")
+            given = re.search(r"(?<![\w-])slots ?= ?(\d+)", " ".join(words[1:]))  # not max_slots= or max-slots=
+            second = words[1] if words[1:] and words[1].isdecimal() else ""
+            slots = given[1] if given else number or second
+            hosts[name] = hosts.get(name, 0) + (int(slots) if slots.isdecimal() else default)
+    return hosts
+
+
+def expand_names(nodes: str) -> list[str]:
+    """The names in Slurm's "n[1-3,7]"."""
+    return (output_of(["scontrol", "show", "hostnames", nodes]) or "").split() if nodes else []
+
+
 def expand_counts(text: str) -> list[int]:
     """[4, 4, 4, 2] of Slurm's "4(x3),2"."""
     counts = []
     for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
         counts += [int(number)] * int(times or 1)
     return counts
+
+
+def output_of(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str | None:
+    """The standard output of a command; None where it fails, takes longer than TIMEOUT or is absent."""
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",  # another host may print anything
+            timeout=TIMEOUT,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
 def find_source(

@@ -1,16 +1,12 @@
 """What starts the ranks of a job: mpirun on this host or on others, or srun in a Slurm job."""
 
-import contextlib
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from mpies.comm import mpiexec
 from mpies.core.errors import ConfigError
@@ -25,43 +21,34 @@ COUNT_RANKS = "import sys; wanted = int(sys.argv[1]); from mpi4py import MPI; sy
 
 
 class Launcher(ABC):
-    """A way of starting ranks.
-
-    name: for people.  way: how another host is asked whether it answers, ssh or srun.
-    added: further variables for the ranks.
-    """
+    """A way of starting ranks.  name: for people.  way: how another host is asked whether it answers, ssh or srun."""
 
     name = "mpirun"
     way = "ssh"
-
-    def __init__(self) -> None:
-        self.added: dict[str, str] = {}
 
     def prepare(self, hosts: Sequence[Host] | None) -> None:  # noqa: B027 (most have nothing to do)
         """Called before the first start with its hosts.  Raises ConfigError where no ranks can be started on them."""
 
     @abstractmethod
-    def start_command(self, hosts: Sequence[Host] | None, ranks: int) -> list[str]:
-        """What to put before a program to start it on `ranks` ranks.  hosts: None for this host alone."""
+    def start_command(self, hosts: Sequence[Host] | None, ranks: int, variables: Mapping[str, str]) -> list[str]:
+        """What to put before a program to start it on `ranks` ranks.
 
-    def command(self, hosts: Sequence[Host] | None, ranks: int, arguments: Sequence[str]) -> list[str]:
-        """The command line that runs `mpies` with these arguments on `ranks` ranks."""
-        return [*self.start_command(hosts, ranks), sys.executable, "-m", "mpies", *arguments]
+        hosts: None for this host alone.  variables: the environment that the command gets.
+        """
 
     def environment(self) -> dict[str, str]:
         """The variables that the command needs."""
-        return mpiexec.environment() | self.added
+        return mpiexec.environment()
 
 
 class Mpirun(Launcher):
-    """mpirun of Open MPI or MPICH.  binding: its options about binding, for hosts that the ranks have for themselves.
+    """mpirun of Open MPI or MPICH.  has_hosts_alone: whether the ranks have their hosts to themselves and are bound.
 
     Raises ConfigError where there is none, or where its options in the environment cannot be read.
     """
 
-    def __init__(self, binding: Sequence[str] = ()) -> None:
-        super().__init__()
-        self._program, self._binding = mpiexec.require("--ranks"), binding
+    def __init__(self, has_hosts_alone: bool = False) -> None:
+        self._program = mpiexec.require("--ranks")
         try:
             self._options = shlex.split(os.environ.get(OPTIONS, ""))
         except ValueError:
@@ -69,16 +56,20 @@ class Mpirun(Launcher):
                 f"{OPTIONS} must be options of mpirun, but a quote in {os.environ[OPTIONS]!r} is not closed"
             ) from None
         self.version = find_version(self._program)
+        self._is_new = self.version[:1] >= (5,)
+        if has_hosts_alone:  # the ranks of Open MPI 5 may be more than there are cores; others know no qualifiers
+            binding = "core:overload-allowed:if-supported" if self._is_new else "core"
+            self._options = ["--bind-to", binding, *self._options]
 
-    def start_command(self, hosts: Sequence[Host] | None, ranks: int) -> list[str]:
-        flags = [*self._binding, *self._options]
-        if self.version and self.version[0] >= 5 and "--with-ft" not in flags:
+    def start_command(self, hosts: Sequence[Host] | None, ranks: int, variables: Mapping[str, str]) -> list[str]:
+        flags = [*self._options]
+        if self._is_new and "--with-ft" not in flags:
             flags += ["--with-ft", "ulfm"]  # the ranks that are left go on where one is lost
         if hosts is not None:
             listed = ",".join(f"{host.name}:{host.slots}" for host in hosts)
             flags += ["--host" if self.version else "-hosts", listed]
             if self.version:
-                flags += [word for name in mpiexec.forwarded(self.environment()) for word in ("-x", name)]
+                flags += [word for name in mpiexec.forwarded(variables) for word in ("-x", name)]
         return [self._program, "-n", str(ranks), *flags]
 
     def environment(self) -> dict[str, str]:
@@ -97,10 +88,9 @@ class Srun(Launcher):
     """
 
     def __init__(self, kind: str, is_native: bool = False) -> None:
-        super().__init__()
         self._kind, self._is_native, self.name = kind, is_native, f"srun --mpi={kind}"
 
-    def start_command(self, hosts: Sequence[Host] | None, ranks: int) -> list[str]:
+    def start_command(self, hosts: Sequence[Host] | None, ranks: int, variables: Mapping[str, str]) -> list[str]:
         # Ranks leave together, each with its exit code; where one does so alone, the others get half a minute.
         flags = [f"--mpi={self._kind}", "--kill-on-bad-exit=0", "--wait=30", "--cpu-bind=cores", "--overlap"]
         if hosts is not None:
@@ -121,28 +111,35 @@ class SlurmLauncher(Launcher):
     way = "srun"
 
     def __init__(self, wanted: str = "auto") -> None:
-        super().__init__()
         self._wanted = wanted
         self._found: Launcher | None = None
 
     def prepare(self, hosts: Sequence[Host] | None) -> None:
         """Try the ways in turn.  Raises ConfigError with what each said where none works."""
         trouble = []
-        for launcher in _slurm_launchers(self._wanted):
-            ranks = count_ranks(hosts or ())
-            command = [*launcher.start_command(hosts, ranks), sys.executable, "-c", COUNT_RANKS, str(ranks)]
-            problem = _try(command, launcher.environment())
+        for launcher in self._list_ways():
+            ranks, variables = count_ranks(hosts or ()), launcher.environment()
+            command = launcher.start_command(hosts, ranks, variables)
+            problem = _try([*command, sys.executable, "-c", COUNT_RANKS, str(ranks)], variables)
             if not problem:
                 self._found, self.name = launcher, launcher.name
-                launcher.added = self.added  # mpirun's command line names the variables for other hosts
                 return
             trouble.append(f"{' '.join(command[:2])}: {problem}")
         what = "; ".join(trouble) or "it must be auto, srun, srun:pmix, srun:pmi2 or mpirun, and be installed here"
         raise ConfigError(f"no way to start connected ranks (--launcher {self._wanted}): {what}")
 
-    def start_command(self, hosts: Sequence[Host] | None, ranks: int) -> list[str]:
+    def _list_ways(self) -> list[Launcher]:
+        ways: list[Launcher] = []
+        for kind in list_pmi():
+            if self._wanted in ("auto", "srun", f"srun:{kind}"):
+                ways += [Srun(kind), Srun(kind, is_native=True)] if kind == "pmix" else [Srun(kind)]
+        if self._wanted in ("auto", "mpirun") and mpiexec.find():
+            ways.append(Mpirun(has_hosts_alone=True))
+        return ways
+
+    def start_command(self, hosts: Sequence[Host] | None, ranks: int, variables: Mapping[str, str]) -> list[str]:
         assert self._found, "prepare comes first"
-        return self._found.start_command(hosts, ranks)
+        return self._found.start_command(hosts, ranks, variables)
 
     def environment(self) -> dict[str, str]:
         assert self._found, "prepare comes first"
@@ -161,29 +158,6 @@ def find_version(program: str) -> tuple[int, ...]:
     return tuple(map(int, found.groups())) if found else ()
 
 
-def explain_no_start() -> str:
-    """Why mpirun may have started no rank, in one line; '' where that is not known."""
-    folder = os.environ.get("TMPDIR", "/tmp")
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(4096))
-    except OSError as error:
-        return (
-            f"mpirun cannot write its temporary files to {folder} ({error.strerror}); make room there, or name another "
-            "folder with TMPDIR"
-        )
-    return ""
-
-
-def remove_folder_of(mpirun: int) -> None:
-    """Remove the folder that a killed mpirun of Open MPI has left: one with the same process number would be refused.
-
-    mpirun: its process number.
-    """
-    with contextlib.suppress(OSError):  # there may be no folder for temporary files that can be written
-        shutil.rmtree(Path(tempfile.gettempdir(), f"ompi.{mpirun}"), ignore_errors=True)
-
-
 def list_pmi() -> list[str]:
     """The kinds of PMI that srun offers, the preferred one first; [] where there is no srun."""
     try:
@@ -192,18 +166,6 @@ def list_pmi() -> list[str]:
         return []
     known = listed.stdout + listed.stderr  # older versions of Slurm print it on standard error
     return [kind for kind in ("pmix", "pmi2") if kind in known]
-
-
-def _slurm_launchers(wanted: str) -> list[Launcher]:
-    launchers: list[Launcher] = []
-    for kind in list_pmi():
-        if wanted in ("auto", "srun", f"srun:{kind}"):
-            launchers += [Srun(kind), Srun(kind, is_native=True)] if kind == "pmix" else [Srun(kind)]
-    if wanted in ("auto", "mpirun") and mpiexec.find():
-        # Open MPI 4 and MPICH know no qualifiers.
-        bindings = (["--bind-to", "core:overload-allowed:if-supported"], ["--bind-to", "core"])
-        launchers += [Mpirun(binding) for binding in bindings]
-    return launchers
 
 
 def _try(command: Sequence[str], environment: dict[str, str]) -> str:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from mpies.comm import Communicator
 from mpies.core.errors import FAILED, FINISHED
-from mpies.launch.goal import Goal
-from mpies.launch.hosts import count_slots
+from mpies.launch.goal import Goal, Start
+from mpies.launch.hosts import Where, count_slots
 from mpies.launch.rank import run_on_this_rank
-from mpies.launch.start import Start
-from mpies.launch.supervisor import LOCAL, Supervisor, Where, place
+from mpies.launch.rank_processes import Write, write_lines
+from mpies.launch.supervisor import LOCAL, Supervisor
 from mpies.runs.pace import Pace, growth_pays
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.output import print_ending
@@ -39,31 +39,31 @@ def sweep_on_this_rank(request: SweepRequest) -> int:
 
 
 def supervise_sweep(
-    arguments: Sequence[str], request: SweepRequest, ranks: int | None, folder: SweepFolder, where: Where = LOCAL
+    arguments: Sequence[str],
+    request: SweepRequest,
+    ranks: int | None,
+    folder: SweepFolder,
+    where: Where = LOCAL,
+    output: int | None = None,
+    write: Write = write_lines,
 ) -> Supervisor:
     """The Supervisor of `mpies sweep` on `ranks` ranks of a job of its own; None takes all that the hosts have.
 
     arguments: besides those that the request tells.  folder: of the request's sweep.  where: on which hosts.
-    Raises ConfigError for mistakes in the sweep.
+    output, write: as for RankProcesses.  Raises ConfigError for mistakes in the sweep.
     """
     check_trials(folder.sweep, folder.list_to_check())
     folder.check()
     given = {"--out": request.out, "--ranks-per-run": request.ranks_per_run}
     flags = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
-    placement, launcher = place(where, ranks)
     check_ranks_per_run(request.ranks_per_run, count_slots(where.hosts, where.hostfile, ranks)[0] or 1)
-
-    supervisor = Supervisor(
-        ["sweep", *flags, *arguments], ranks or 1, SweepFinished(folder), placement, launcher, where.restarts
-    )
+    supervisor = Supervisor(["sweep", *flags, *arguments], ranks, SweepFinished(folder), where, None, output, write)
     open_folder(folder, request.retries)  # the ranks may be started several times
     return supervisor
 
 
 class SweepFinished(Goal):
     """All trials of a sweep, until none is left to train."""
-
-    can_grow = True
 
     def __init__(self, folder: SweepFolder) -> None:
         self._folder = folder

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpies.launch.train_process import find_reason
+from mpies.launch.train_again import find_reason
 
 
 @pytest.mark.parametrize(

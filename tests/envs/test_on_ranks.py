@@ -3,7 +3,7 @@
 import pytest
 
 import mpies
-from mpies.launch.verify import verify_ranks
+from mpies.launch.train_again import verify_ranks
 from mpies.runs.metrics import read_digests
 
 CONFIG = """

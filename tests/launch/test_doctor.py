@@ -8,8 +8,8 @@ import pytest
 
 from mpies.core.errors import ConfigError
 from mpies.launch import doctor
-from mpies.launch.allocation import Allocation
 from mpies.launch.cost import SMALL_RUN, NodeMemory
+from mpies.launch.doctor import Allocation
 
 MB = 2**20
 
@@ -64,6 +64,20 @@ def test_all_checks_are_made_with_the_ranks_of_the_allocation(monkeypatch, tmp_p
     assert set(found) >= {"processors", "threads", "inner loop", "hosts", "clock", "disk"}
 
 
+def test_an_allocation_is_known_by_its_environment(tmp_path):
+    (tmp_path / "hostfile").write_text("w-0 slots=2\n")
+    pod = doctor.find_allocation({"K_MPI_JOB_ROLE": "launcher"}, tmp_path / "hostfile")
+    assert (pod.kind, pod.hosts, pod.ranks) == ("pod", ["w-0"], 2)
+    own = doctor.find_allocation({"PRTE_MCA_prte_default_hostfile": str(tmp_path / "hostfile")}, tmp_path / "none")
+    assert own.hosts == ["w-0"] and own.kind in ("shell", "container") and not own.is_slurm
+    values = {"SLURM_TASKS_PER_NODE": "4(x3),2", "SLURM_MEM_PER_CPU": "512", "SLURM_JOB_CPUS_PER_NODE": "8(x3)"}
+    job = doctor.find_allocation({"SLURM_JOB_ID": "7", **values})
+    assert (job.kind, job.ranks, job.memory, job.is_slurm) == ("Slurm job 7", 4, 4096 * MB, True)
+    for given, megabytes in (("1000", 1000), ("", 4096)):  # some empty it, as srun refuses both together
+        values["SLURM_MEM_PER_NODE"] = given
+        assert doctor.find_allocation({"SLURM_JOB_ID": "7", **values}).memory == megabytes * MB
+
+
 def test_an_mpi_that_is_not_there_is_named_with_its_cure(run_mpies, monkeypatch, tmp_path):
     monkeypatch.setenv("MPI4PY_LIBMPI", str(tmp_path / "libmpi.so"))  # what mpi4py then loads, or fails to
     ended = run_mpies(0, "doctor")
@@ -75,16 +89,6 @@ def test_shared_memory_must_hold_the_table(tmp_path):
     assert levels(doctor.check_shared_memory(MB, tmp_path)) == {"shared memory": "ok"}
     assert levels(doctor.check_shared_memory(2**60, tmp_path)) == {"shared memory": "BAD"}
     assert levels(doctor.check_shared_memory(MB, tmp_path / "none")) == {"shared memory": "note"}
-
-
-def test_folders_of_killed_launchers_are_found(tmp_path):
-    (tmp_path / f"ompi.{os.getpid()}").mkdir()
-    (tmp_path / "ompi.node7.99999999").mkdir()  # of all jobs of a user of Open MPI 4
-    assert not list(doctor.check_leftovers(tmp_path))
-    (tmp_path / "ompi.99999999").mkdir()
-    (found,) = doctor.check_leftovers(tmp_path)
-    assert found.level == "note" and f"{tmp_path}/ompi.99999999 is left of 1 killed mpirun" in found.text
-    assert found.cure == f"rm -r {tmp_path}/ompi.99999999"
 
 
 @pytest.mark.parametrize(
@@ -118,43 +122,30 @@ def test_threads_of_linear_algebra_are_noticed():
     assert finding.level == "note" and "OMP_NUM_THREADS=8:" in finding.text
 
 
-def test_hosts_must_answer_share_files_and_agree_on_the_time():
+@pytest.fixture
+def answers(monkeypatch):
+    """What other hosts print, by their names; None is no answer."""
+    found = {}
+    monkeypatch.setattr(doctor, "output_of", lambda command: found[command[-2]])  # ssh ... HOST WORDS
+    return found
+
+
+def test_hosts_must_answer_share_files_and_agree_on_the_time(answers):
     pod = Allocation("pod", ["w-0.job.ns.svc", "w-1", "w-2"])
-
-    def ask(_, host, command):
-        return {"w-0.job.ns.svc": f"{time.time()}\nseen\n", "w-1": f"{time.time() + 20}\n", "w-2": None}[host]
-
-    found = {finding.subject: finding for finding in doctor.check_hosts(pod, "/runs", ask)}
+    answers |= {"w-0.job.ns.svc": f"{time.time()}\nseen\n", "w-1": f"{time.time() + 20}\n", "w-2": None}
+    found = {finding.subject: finding for finding in doctor.check_hosts(pod, "/runs")}
     assert [found[name].level for name in ("hosts", "shared files", "clock")] == ["BAD", "note", "BAD"]
     assert "no answer through ssh from w-2 of 3 others" in found["hosts"].text
     assert "/runs is not on w-1" in found["shared files"].text
     assert "differ by up to 20.0 s" in found["clock"].text
-
-    good = doctor.check_hosts(Allocation("pod", pod.hosts[:1]), "/runs", ask)
+    good = doctor.check_hosts(Allocation("pod", pod.hosts[:1]), "/runs")
     assert levels(good) == {"hosts": "ok", "shared files": "ok", "clock": "ok"}
-    assert levels(doctor.check_hosts(Allocation("shell"), "/runs", ask)) == {"hosts": "ok"}
 
 
-def test_this_host_is_not_asked():
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", socket.gethostname()])
+def test_this_host_is_not_asked(name):
     """Nor has it to run an sshd: mpirun needs none for it."""
-
-    def ask(_, host, command):
-        raise AssertionError(host)
-
-    for name in ("localhost", "127.0.0.1", socket.gethostname()):
-        assert levels(doctor.check_hosts(Allocation("shell", [name]), "/runs", ask)) == {"hosts": "ok"}
-
-
-def test_a_host_is_asked_by_ssh_or_in_a_slurm_job_by_srun(tmp_path, monkeypatch):
-    for program in ("ssh", "srun"):
-        (tmp_path / program).write_text('#!/bin/sh\nprintf "%s|" "$0" "$@"\n')
-        (tmp_path / program).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setenv("PRTE_MCA_plm_ssh_args", "-o ConnectionAttempts=10")
-    options = "-o|BatchMode=yes|-o|ConnectTimeout=5|-o|ConnectionAttempts=10"
-    assert doctor.ask_host(Allocation("shell"), "w-1", "date; id") == f"{tmp_path}/ssh|{options}|w-1|date; id|"
-    asked = doctor.ask_host(Allocation("Slurm job 7"), "n2", "date; id")
-    assert asked.startswith(f"{tmp_path}/srun|") and asked.endswith("|--nodelist=n2|sh|-c|date; id|")
+    assert levels(doctor.check_hosts(Allocation("shell", [name]), "/runs")) == {"hosts": "ok"}
 
 
 def test_a_host_without_the_folder_answers_all_the_same(tmp_path, monkeypatch):
@@ -164,23 +155,19 @@ def test_a_host_without_the_folder_answers_all_the_same(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     (tmp_path / "it's here").mkdir()
     for folder, level in ((tmp_path / "it's here", "ok"), (tmp_path / "none", "note")):
-        found = doctor.check_hosts(Allocation("pod", ["w-0"]), str(folder), doctor.ask_host)
+        found = doctor.check_hosts(Allocation("pod", ["w-0"]), str(folder))
         assert levels(found) == {"hosts": "ok", "shared files": level, "clock": "ok"}
 
 
-def test_a_host_that_does_not_exist_gives_no_answer():
-    assert doctor.ask_host(Allocation("shell"), "no-such-host.invalid", "date") is None
+@pytest.mark.parametrize(("answer", "level"), [("welcome\n\n{}\nseen\n", "ok"), ("{}\nseen\ngoodbye\n", "BAD")])
+def test_a_host_whose_shell_prints_something_is_understood(answer, level, answers):
+    answers["w-0"] = answer.format(f"{time.time():.9f}")
+    assert levels(doctor.check_hosts(Allocation("pod", ["w-0"]), "/runs"))["hosts"] == level
 
 
 @pytest.mark.parametrize(("compiled", "level"), [(doctor, "ok"), (None, "note")])
 def test_an_inner_loop_that_is_not_compiled_is_noted(compiled, level):
     [finding] = doctor.check_kernels(compiled)
-    assert finding.level == level and bool(finding.cure) == (level == "note")
-
-
-@pytest.mark.parametrize(("is_installed", "level"), [(True, "ok"), (False, "note")])
-def test_the_absence_of_pybullet_is_noted(is_installed, level):
-    [finding] = doctor.check_pybullet(is_installed)
     assert finding.level == level and bool(finding.cure) == (level == "note")
 
 
@@ -194,15 +181,6 @@ def test_a_folder_that_cannot_be_written_is_bad(tmp_path):
     assert levels(doctor.check_clock(tmp_path)) == {"clock": "ok"}
     assert levels(doctor.check_clock(tmp_path / "none")) == {"disk": "BAD"}
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_host_whose_shell_prints_something_is_understood():
-    pod = Allocation("pod", ("w-0.x", "w-1.x"))
-    answers = ["welcome\n\n{clock}\nseen\n", "{clock}\nseen\ngoodbye\n"]
-    expected = [{"hosts": "ok", "shared files": "ok", "clock": "ok"}, {"hosts": "BAD"}]
-    for answer, wanted in zip(answers, expected, strict=True):
-        found = doctor.check_hosts(pod, "/runs", lambda *_, text=answer: text.format(clock=f"{time.time():.9f}"))
-        assert levels(found).items() >= wanted.items()
 
 
 def test_the_kinds_of_pmi_are_found_wherever_srun_prints_them(tmp_path, monkeypatch):

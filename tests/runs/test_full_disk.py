@@ -16,8 +16,7 @@ from mpies.comm import mpiexec
 from mpies.core.errors import FAILED
 from mpies.launch import supervisor
 from mpies.launch.goal import RunsFinished
-from mpies.launch.hosts import GivenHosts
-from mpies.launch.placement import Placement
+from mpies.launch.hosts import Where
 from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import list_checkpoints
 from mpies.runs.lock import Lock
@@ -94,8 +93,7 @@ def test_a_disk_that_has_no_room_for_the_files_of_mpirun_is_named(hosts, disk, t
     fill(disk)
     monkeypatch.setenv("TMPDIR", str(disk))
     monkeypatch.setattr(supervisor, "PAUSE", 0.0)
-    placement = Placement(GivenHosts(hosts)) if hosts else None
-    job = supervisor.Supervisor(["train"], 2, RunsFinished([tmp_path / "run"]), placement)
+    job = supervisor.Supervisor(["train"], 2, RunsFinished([tmp_path / "run"]), Where(hosts))
     with monkeypatch.context() as patch:
         patch.setattr(tempfile, "gettempdir", has_no_folder)  # as where /tmp and /var/tmp are full, too
         assert job.run() == FAILED

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from mpies.comm import mpiexec
-from mpies.launch import start as job_start
+from mpies.launch import watches
+from mpies.launch.goal import Start
 from mpies.launch.hosts import Host, Where
 from mpies.launch.sweep import SweepFinished, supervise_sweep
 from mpies.runs import lock as lock_module
@@ -111,7 +112,7 @@ def test_ranks_that_die_again_and_again_are_given_up(life, restarts, starts, wor
 def test_a_host_that_comes_back_is_taken_in(mortal, monkeypatch, capfd):
     """Two names of this machine stand for two hosts; the second one is listed when the first trial has begun."""
     monkeypatch.chdir(mortal)
-    monkeypatch.setattr(job_start, "LOOK", 0.5)
+    monkeypatch.setattr(watches, "LOOK", 0.5)
     hosts, name = mortal / "hosts", socket.gethostname()
     hosts.write_text("localhost slots=1\n")
     sweep = load_sweep("config.yaml", {"solver.sigma": [0.05, 0.1, 0.2, 0.3]})
@@ -154,8 +155,8 @@ def test_locks_and_requests_of_ranks_that_are_lost_with_their_host_are_removed(t
 def test_mpirun_is_known_to_hang_although_trials_ended_before_its_start_or_have_failed(
     tmp_path, write_config, monkeypatch
 ):
-    monkeypatch.setattr(job_start, "LOOK", 0.0)
-    monkeypatch.setattr(job_start, "TEARDOWN", 0.0)
+    monkeypatch.setattr(watches, "LOOK", 0.0)
+    monkeypatch.setattr(watches, "TEARDOWN", 0.0)
     folder = SweepFolder(tmp_path / "out", load_sweep(write_config(CARTPOLE), {"solver.sigma": [0.1, 0.2, 0.3]}))
     folder.open(lambda trial: True)
     earlier, failed, last = folder.trials
@@ -163,8 +164,12 @@ def test_mpirun_is_known_to_hang_although_trials_ended_before_its_start_or_have_
         (folder.path / trial.name).mkdir()
     (folder.path / earlier.name / "finished.yaml").write_text("reason: solved\n")
     goal = SweepFinished(folder)
-    start = job_start.Start([Host("localhost", 2)], 2, time.time(), "", goal.progress.finished(), length=0)
-    watch = job_start.TeardownWatch(goal.progress, start, goal.is_reached_since)
+    start = Start(goal, [Host("localhost", 2)], 2)
+    held = folder.path / last.name / "writer.json"
+    held.write_text(json.dumps({"job": f"{goal.job}.1", "token": "1"}))
+    assert not start.look() and start.is_writing
+    held.unlink()
+    watch = watches.TeardownWatch(goal, start)
     folder.record_failure(failed, "it broke")
     assert not watch.has_hung(is_asked=False)  # a trial is left
     (folder.path / last.name / "finished.yaml").write_text("reason: solved\n")

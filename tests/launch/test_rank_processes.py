@@ -1,11 +1,13 @@
-"""Standard output that nobody reads, that cannot be written, or that is closed: the run goes on all the same."""
+"""What ranks print: mpirun's own reports are left out, and output that nobody reads or that is closed ends nothing."""
 
+import io
 import subprocess
 import sys
 
 import pytest
 
 from mpies.comm import mpiexec
+from mpies.launch.rank_processes import Forwarder
 from mpies.runs.reader import RunView
 from tests.support import CARTPOLE
 
@@ -82,3 +84,33 @@ def test_closed_descriptors_are_not_taken_by_files_of_the_run(ranks, write_confi
     assert subprocess.run([*shell, *mpies("train", config, "--out", "run", *ranks)], cwd=tmp_path).returncode == 0
     assert RunView(tmp_path / "run").state() == "finished"
     assert not [path for path in (tmp_path / "run").rglob("*") if path.is_file() and b"NOISE" in path.read_bytes()]
+
+
+def test_what_follows_a_users_line_that_looks_like_the_beginning_of_a_report_is_not_held_back():
+    lines, written = ["-" * 74 + "\n", *(f"line {number}\n" for number in range(1000))], []
+    Forwarder(io.StringIO("".join(lines)), written.append).run()
+    assert [line for part in written for line in part] == lines and len(written) > 800
+
+
+def test_a_report_of_an_abort_behind_an_error_that_has_not_ended_is_left_out():
+    dashes, written = "-" * 74, []
+    text = f"mpies: it is wrong{dashes}\nMPI_ABORT was invoked on rank 1\n{dashes}\nlast\n"
+    forwarder = Forwarder(io.StringIO(text), written.extend)
+    forwarder.run()
+    assert written == ["mpies: it is wrong\n", "last\n"]
+
+
+def test_what_open_mpi_says_of_a_barrier_is_left_out_with_its_empty_line():
+    noise = "NBC_Progress: an error 75 was found during schedule 0x15767360 at row-offset 0 - aborting the schedule\n"
+    lines, written = ["\n", "one\n", noise, "\n", noise, "\n", "\n", "two\n"], []
+    Forwarder(io.StringIO("".join(lines)), written.extend).run()
+    assert written == ["\n", "one\n", "\n", "two\n"]
+
+
+def test_a_users_line_of_dashes_is_none_of_mpiruns():
+    report = ["-" * 74, "prterun detected that one or more processes exited with non-zero status", "-" * 74]
+    lines = ["-" * 70, "my simulator", *report, "INFO rank 0: continues", "-" * 80]
+    written = []
+    Forwarder(io.StringIO("".join(f"{line}\n" for line in lines)), written.append).run()
+    assert [line for part in written for line in part] == [f"{lines[at]}\n" for at in (0, 1, 5, 6)]
+    assert written[0] == ["-" * 70 + "\n"]  # at once

@@ -1,0 +1,62 @@
+"""Limits of memory and processors, as control groups describe them."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mpies.comm import limits
+
+MB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "expected"),
+    [
+        (
+            "0::/a/b\n",
+            {"a/memory.max": "1000\n", "a/b/memory.max": "max\n", "a/b/cpu.max": "250000 100000\n"},
+            (1000, 2.5),
+        ),
+        ("0::/\n", {"memory.max": "max\n", "cpu.max": "max 100000\n"}, (None, None)),
+        (
+            "4:memory:/j\n2:cpu,cpuacct:/j\n",
+            {
+                "memory/j/memory.limit_in_bytes": "2000\n",
+                "memory/memory.limit_in_bytes": "9223372036854771712\n",
+                "cpu/j/cpu.cfs_quota_us": "50000\n",
+                "cpu/j/cpu.cfs_period_us": "100000\n",
+                "cpu/cpu.cfs_quota_us": "-1\n",
+                "cpu/cpu.cfs_period_us": "100000\n",
+            },
+            (2000, 0.5),
+        ),
+    ],
+)
+def test_limits_of_control_groups_are_read_in_both_versions(group, files, expected, tmp_path):
+    (tmp_path / "cgroup").write_text(group)
+    for name, text in files.items():
+        (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / name).write_text(text)
+    assert limits.find_limits(tmp_path / "cgroup", tmp_path / "root") == expected
+
+
+def test_without_control_groups_there_is_no_limit(tmp_path):
+    assert limits.find_limits(tmp_path / "none", tmp_path) == (None, None)
+
+
+@pytest.mark.skipif(not os.access("/sys/fs/cgroup/memory/cgroup.procs", os.W_OK), reason="no control groups to make")
+def test_the_limit_of_a_real_control_group_is_found(tmp_path):
+    folder = Path("/sys/fs/cgroup/memory/mpies-allocation-test")
+    folder.mkdir(exist_ok=True)
+    try:
+        (folder / "memory.limit_in_bytes").write_text(str(64 * MB))
+        (tmp_path / "cgroup").write_text("4:memory:/mpies-allocation-test\n")
+        assert limits.find_limits(tmp_path / "cgroup")[0] == 64 * MB
+    finally:
+        folder.rmdir()
+
+
+def test_available_memory_is_less_than_what_the_machine_has():
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert total / 1000 < limits.available_memory() < total

@@ -1,0 +1,331 @@
+"""mpies verify and mpies reproduce: training again in processes of its own, and comparing."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from mpies.comm import mpiexec
+from mpies.config.loading import load_config, resolved
+from mpies.core.errors import ConfigError
+from mpies.launch import train_again
+from mpies.launch.train_again import (
+    FORCED,
+    Reproduction,
+    compare_curves,
+    compare_digests,
+    recipe_of,
+    reproduce_recipe,
+    train_in_processes,
+    verify_ranks,
+)
+from mpies.report.curves import read_curves
+from mpies.report.figures import draw_return
+from mpies.report.records import read_published, read_record, read_recorded_metrics
+from mpies.runs.metrics import read_metrics
+from tests.support import HOME, assert_refused, invoke
+
+CONFIG = """
+environment: {id: "value.py:value", dimension: 6}
+solver: {population: 8}
+noise: {size: 1000}
+"""
+SPHERE = CONFIG.replace("value.py:value", "function:sphere")
+
+# Returns that depend on the number of ranks, from the third generation on.
+RANK_FUNCTION = """
+import os
+evaluations = 0
+
+def value(x):
+    global evaluations
+    evaluations += 1
+    ranks = int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
+    return -(x @ x) + (ranks - 1) * (evaluations > 2 * 8) * (evaluations % 3)  # also if one rank plays all members
+"""
+
+# Raises from the second generation on where there are two ranks.
+FAILS_ON_TWO = """
+import os
+evaluations = 0
+
+def value(x):
+    global evaluations
+    evaluations += 1
+    if int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1)) > 1:
+        os._exit(7)
+    return -(x @ x)
+"""
+
+# Returns depend on how many members this process has played before.
+COUNTS = """
+evaluations = 0
+
+def value(x):
+    global evaluations
+    evaluations += 1
+    return -(x @ x) * evaluations
+"""
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The commands that would have been run; they end with `started.result`."""
+
+    class Started(list):
+        result = subprocess.CompletedProcess([], 0, "", "")
+
+    commands = Started()
+    monkeypatch.setattr(mpiexec, "find", lambda: "/opt/mpiexec")
+    monkeypatch.setattr(mpiexec, "run", lambda command: commands.append(command) or commands.result)
+    return commands
+
+
+def test_one_rank_needs_no_mpi(started):
+    train_in_processes(1, ["a.yaml"])
+    train_in_processes(2, ["a.yaml"])
+    serial = [sys.executable, "-m", "mpies", "train", "--log-format", "text", "a.yaml"]
+    assert started == [serial, ["/opt/mpiexec", "-n", "2", *serial]]
+
+
+def test_without_mpiexec_several_ranks_are_refused_at_once(started, monkeypatch, write_config):
+    monkeypatch.setattr(mpiexec, "find", lambda: None)
+    train_in_processes(1, ["a.yaml"])
+    with pytest.raises(ConfigError, match=r'needs mpirun: pip install "mpies\[mpi\]"'):
+        train_in_processes(2, ["a.yaml"])
+    assert_refused(invoke("verify", write_config(SPHERE)), "needs mpirun")
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize(
+    ("stderr", "expected"),
+    [
+        ("noise\nmpies: a.yaml: is empty\nTraceback\n", "mpies: a.yaml: is empty"),
+        ("one\ntwo\nthree\nValueError: four\n", "two three ValueError: four"),
+        ("mpies: a: one\nmpies: b: two\n", "mpies: b: two"),
+        ("mpies: a: it failed, expected:\n", "mpies: a: it failed, expected:"),
+        (
+            "mpies: rank 1 on a failed:\nTraceback (most recent call last):\n  File x\nValueError: five\n\n---\nx\n",
+            "mpies: rank 1 on a failed: ValueError: five",
+        ),
+    ],
+)
+def test_a_failure_is_told_in_one_line(stderr, expected, started):
+    started.result = subprocess.CompletedProcess([], 3, "", stderr)
+    with pytest.raises(ConfigError) as refused:
+        train_in_processes(2, ["a.yaml"])
+    assert str(refused.value) == f"training on 2 ranks ended with code 3: {expected}"
+
+
+def test_the_reason_is_the_same_where_the_log_is_json(tmp_path, monkeypatch):
+    monkeypatch.setenv("MPIES_LOG", "json")
+    config = tmp_path / "config.yaml"
+    config.write_text("environment: {id: CartPole-v1}\npolicy: {init_from: absent.h5}\n")
+    with pytest.raises(ConfigError, match=r"ended with code 2: mpies: policy\.init_from: absent\.h5: cannot be read"):
+        train_in_processes(1, [str(config), "--out", str(tmp_path / "run")])
+
+
+def test_digests_are_compared_generation_by_generation():
+    assert compare_digests(["a", "b"], ["a", "b"]) == "same"
+    assert compare_digests(["a", "b", "c"], ["a", "x", "c"]) == "differs from generation 2 on"
+    with pytest.raises(ValueError, match="shorter"):
+        compare_digests(["a", "b"], ["a"])
+
+
+def test_equal_bits_are_confirmed(write_config):
+    config = write_config(SPHERE)
+    outcome = invoke("verify", config, "--ranks", "1,2", "--generations", "2", "solver.sigma=0.3")
+    assert outcome.code == 0, outcome.stderr
+    first, one, two, resumed, last = outcome.stdout.splitlines()
+    assert first == f"{config}: function:sphere, 2 generations" and last == "the same bits on all"
+    assert one.split()[:2] == ["1", "rank"] and two.split()[:2] == ["2", "ranks"]
+    assert one.split()[2:] == two.split()[2:] and one.split()[3] == "same"
+    assert resumed == f"{one}, stopped after generation 1 and resumed"
+    other = invoke("verify", config, "--ranks", "1", "--generations", "2", "solver.sigma=0.4").stdout.splitlines()[1]
+    assert other.split()[2] != one.split()[2]
+
+
+def test_bits_that_differ_end_with_exit_code_1(write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "value.py").write_text(RANK_FUNCTION)
+    write_config(CONFIG)
+    outcome = invoke("verify", "config.yaml", "--ranks", "1,2", "--generations", "5")
+    assert outcome.code == 1
+    assert "differs from generation" in outcome.stdout.splitlines()[2]
+    assert "differs from generation 1 on" not in outcome.stdout
+    assert outcome.stdout.splitlines()[-1].startswith("NOT the same bits")
+
+
+def test_training_that_fails_on_the_first_number_of_ranks_is_one_line(write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = invoke("verify", write_config(CONFIG), "--ranks", "1")
+    assert outcome.code == 2 and outcome.stderr.count("\n") == 1
+    assert "training on 1 rank ended with code 2: mpies: value.py:value: there is no file" in outcome.stderr
+
+
+def test_no_other_tool_follows_the_runs(started, write_config):
+    with pytest.raises(IndexError):  # nothing was trained
+        verify_ranks(write_config(SPHERE), [1], 1, [])
+    assert {*FORCED} < {*started[0]} and {"tracking.tensorboard=false", "tracking.json=false"} < {*FORCED}
+
+
+def test_it_is_printed_why_a_number_of_ranks_failed(write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "value.py").write_text(FAILS_ON_TWO)
+    write_config(CONFIG)
+    outcome = invoke("verify", "config.yaml", "--ranks", "1,2", "--generations", "2")
+    assert outcome.code == 1, outcome.stderr
+    _, one, two, resumed, last = outcome.stdout.splitlines()
+    assert one.endswith("same") and "same, stopped after generation 1 and resumed" in resumed
+    assert two.startswith("   2 ranks  failed with code ") and two.partition(": ")[2]
+    assert last == "NOT proven: training failed on 2 ranks"
+
+
+def test_the_reason_is_the_users_mistake_that_training_told_of(write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import os\nfrom mpies.solvers.snes import SNES\n\n"
+        "class Mine(SNES):\n"
+        "    def update(self, proposal, results, moments):\n"
+        "        super().update(proposal, results, moments)\n"
+        "        assert os.environ.get('OMPI_COMM_WORLD_SIZE', '1') == '1', 'one rank only'\n"
+    )
+    write_config(
+        'environment: {id: "function:sphere", dimension: 6}\nsolver: {kind: "mine.py:Mine"}\nnoise: {size: 1000}'
+    )
+    outcome = invoke("verify", "config.yaml", "--ranks", "1,2", "--generations", "1")
+    assert outcome.code == 1, outcome.stderr
+    assert outcome.stdout.splitlines()[2] == (
+        "   2 ranks  failed with code 2: mpies: solver.kind mine.py:Mine: update raised AssertionError: one rank only "
+        "(mine.py, line 7)"
+    )
+
+
+def test_a_run_that_does_not_resume_to_the_same_bits_is_found(write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "value.py").write_text(COUNTS)
+    write_config(CONFIG)
+    outcome = invoke("verify", "config.yaml", "--ranks", "1", "--generations", "4")
+    assert outcome.code == 1, outcome.stderr
+    _, one, resumed, last = outcome.stdout.splitlines()
+    assert one.endswith("  same")
+    assert resumed.endswith("  differs from generation 3 on, stopped after generation 2 and resumed")
+    assert last.startswith("NOT the same bits after a stop")
+
+
+def test_other_stop_rules_do_not_end_it(write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = write_config(SPHERE + "stop: {target: -100, steps: 8}\n")
+    outcome = invoke("verify", config, "--ranks", "1", "--generations", "4")
+    assert outcome.code == 0, (outcome.stdout, outcome.stderr)
+    assert outcome.stdout.splitlines()[-1] == "the same bits on all"
+
+
+@pytest.fixture
+def checkout(monkeypatch):
+    monkeypatch.chdir(HOME)
+
+
+def rows(returns, digests=None, steps=10):
+    """Rows of metrics.csv whose generations have so many steps each."""
+    cells = zip(returns, digests or "." * len(returns), strict=True)
+    return [{"return_mean": str(m), "digest": d, "steps": str(steps * k)} for k, (m, d) in enumerate(cells, 1)]
+
+
+@pytest.mark.parametrize("recipe", ["cartpole", "rastrigin"])
+def test_a_recorded_recipe_is_reproduced(recipe, tmp_path, checkout):
+    outcome = invoke("reproduce", recipe, "--out", tmp_path / "run")
+    assert outcome.code == 0, outcome.stderr
+    record = read_record(recipe)
+    assert outcome.stdout.rstrip().endswith(f"range, {record['tolerance']:.0%} allowed: reproduced")
+    assert len(read_metrics(tmp_path / "run")) == len(read_metrics(HOME / "results" / recipe))
+
+
+def test_a_seed_that_was_not_recorded_is_compared_with_the_band_alone(tmp_path, checkout):
+    outcome = invoke("reproduce", "cartpole", "--seed", 1234, "--generations", 2, "--out", tmp_path / "run")
+    assert outcome.code in (0, 1) and outcome.stdout.count("\n") == 1, outcome.stderr
+    assert outcome.stdout.startswith("cartpole, seed 1234: 2 generations, a seed that was not recorded; the curve ")
+    assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["seed"] == 1234
+
+
+def test_a_recipe_is_trained_as_it_was_recorded_but_for_no_longer(checkout, monkeypatch):
+    """Each seed has its run directory."""
+    record, trained = read_record("cartpole"), []
+    first = record["seeds"][0]
+    seeds = [{**first, "seed": 7, "generation": 12}, {**first, "seed": 9, "generation": 30}]
+    monkeypatch.setattr(train_again, "read_record", lambda name: {**record, "seeds": seeds})
+    monkeypatch.setattr(train_again, "read_recorded_metrics", lambda name, record, seed: rows([1.0, 2.0]))
+    monkeypatch.setattr(train_again, "read_metrics", lambda run: rows([1.0]))
+    monkeypatch.setattr(train_again, "train_in_processes", lambda ranks, words: trained.append((ranks, words)))
+    asked = [(7, None), (7, 5), (7, 100), (9, None), (8, None), (8, 20), (None, 3)]
+    for seed, generations in asked:
+        reproduce_recipe("hopper-openai", None, 2, generations, seed)
+    limits = [(7, 12), (7, 5), (7, 12), (9, 30), (8, 30), (8, 20), (7, 3)]
+    out = {7: "runs/reproduce-hopper-openai", **{n: f"runs/reproduce-hopper-openai-seed-{n}" for n in (8, 9)}}
+    recipe = str(recipe_of("hopper-openai"))
+    assert trained == [
+        (2, [recipe, "--out", out[seed], f"seed={seed}", f"stop.generations={limit}"]) for seed, limit in limits
+    ]
+    reproduce_recipe("hopper-openai", "elsewhere", 1, None, 8)
+    assert trained[-1][1][2] == "elsewhere"
+
+
+def test_curves_are_compared_by_digest_and_by_what_they_reach():
+    old = rows([0, 5, 10, 10], "abcd")
+    assert compare_curves({1: old}, 1, old) == (4, 4, 1, 0.0)
+    assert compare_curves({1: old}, 1, rows([0, 5, 6], "abx")) == (3, 2, 1, pytest.approx(4 / 3 / 10))
+    without_return = rows([0, "", 10, 10], "axcd")
+    assert compare_curves({1: old}, 1, without_return) == (4, 1, 1, 0.0)
+    assert compare_curves({1: old}, 1, rows([0, 5, 10, 10, 99], "abcde")) == (4, 4, 1, 0.0)
+
+
+def test_curves_are_compared_at_the_same_steps():
+    old = rows([0, 10, 20, 30])
+    assert compare_curves({1: old}, 2, rows([10, 30], steps=20))[3] == 0
+    assert compare_curves({1: old}, 2, rows([0, 10], steps=20))[3] == pytest.approx((10 + 20) / 2 / 30)
+
+
+def test_a_curve_is_compared_with_the_band_of_all_seeds():
+    recorded = {1: rows([0, 0, 0], "abc"), 2: rows([0, 10, 20], "def")}
+    assert compare_curves(recorded, 3, rows([0, 5, 5], "xyz")) == (3, None, 2, 0.0)
+    assert compare_curves(recorded, 2, rows([0, 10, 26], "dex")) == (3, 2, 2, pytest.approx(6 / 3 / 20))
+    assert compare_curves(recorded, 3, rows([0, 0, -4], "abc"))[1] is None
+
+
+@pytest.mark.parametrize("name", ["swimmer", "lunar_lander", "hopper"])
+def test_every_recorded_seed_is_inside_its_own_band(name, checkout):
+    record = read_record(name)
+    recorded = {one["seed"]: read_recorded_metrics(name, record, one["seed"]) for one in record["seeds"]}
+    for one in record["seeds"]:
+        whole = one["generation"], one["generation"], len(recorded), 0.0
+        assert compare_curves(recorded, one["seed"], recorded[one["seed"]]) == whole
+
+
+def test_a_curve_within_the_tolerance_is_reproduced():
+    good, bad = (Reproduction("pole", 1, 9, 3, 1, difference, 0.15) for difference in (0.15, 0.151))
+    assert good.is_reproduced and not bad.is_reproduced
+    assert str(good) == (
+        "pole, seed 1: 9 generations, the first 3 with the same bits; the curve differs from the recorded one by 15.0% "
+        "of the range, 15% allowed: reproduced"
+    )
+    assert str(bad).endswith("by 15.1% of the range, 15% allowed: NOT reproduced")
+    assert "1 generation, all with" in str(Reproduction("pole", 1, 1, 1, 1, 0.0, 0.15))
+    assert "9 generations, all with" in str(Reproduction("pole", 1, 9, 9, 1, 0.0, 0.15))
+    assert str(Reproduction("pole", 17, 9, None, 5, 0.04, 0.06)) == (
+        "pole, seed 17: 9 generations, a seed that was not recorded; the curve is outside the band of 5 seeds by 4.0% "
+        "of its range, 6% allowed: reproduced"
+    )
+    assert not Reproduction("pole", 1, 9, None, 1, float("nan"), 0.15).is_reproduced  # no return at all
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in HOME.glob("results/*/published.yaml")))
+def test_what_others_published_is_drawn_beside(name, tmp_path, checkout):
+    shutil.copy(HOME / "results" / name / "metrics.csv", tmp_path)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(resolved(load_config(name))))
+    beside = read_published(name)
+    for _, points in beside:
+        assert points == sorted(points)
+    (legend,) = draw_return(read_curves(tmp_path), "steps", beside=beside).legends
+    assert beside and {title for title, _ in beside} < {text.get_text() for text in legend.get_texts()}

@@ -1,0 +1,41 @@
+"""What is watched while ranks run."""
+
+import pytest
+
+from mpies.launch import watches
+from mpies.launch.goal import Goal, Start
+from mpies.launch.hosts import Host
+from mpies.launch.watches import TeardownWatch
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr(watches, "LOOK", 0.0)
+    monkeypatch.setattr(watches, "TEARDOWN", 0.0)
+
+
+class Proposed(Goal):
+    """The runs that are there."""
+
+    def exit_code(self, start, hosts_answer):
+        return None
+
+
+def test_a_sweep_whose_sampler_has_proposed_more_has_not_come_to_its_end(at_once, tmp_path):
+    """The runs of the first batch are finished and nobody writes them; those of the second are being written."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    goal = Proposed(lambda: [run for run in (first, second) if run.exists()])
+    start = Start(goal, [Host("localhost", 2)], 2)
+    watch = TeardownWatch(goal, start)
+    first.mkdir()
+    (first / "writer.json").write_text(f'{{"job": "{goal.job}.1", "token": "1"}}')
+    assert not start.look() and start.is_writing
+    (first / "writer.json").unlink()
+    assert not watch.has_hung(is_asked=False)
+    (first / "finished.yaml").write_text("reason: solved\n")
+    second.mkdir()
+    (second / "writer.json").write_text(f'{{"job": "{goal.job}.1", "token": "2"}}')
+    assert not watch.has_hung(is_asked=False)
+    (second / "writer.json").unlink()
+    (second / "finished.yaml").write_text("reason: solved\n")
+    assert watch.has_hung(is_asked=False)
