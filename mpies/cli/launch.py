@@ -9,6 +9,7 @@ import click
 from mpies.cli.options import CONFIG, COUNT, OVERRIDES, Decorator, add_options, sweep_options, user_errors
 
 if TYPE_CHECKING:
+    from mpies.launch.submit import Job, Request
     from mpies.sweeps.trials import SweepOptions
 
 
@@ -39,12 +40,16 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     return add_options(command, options)
 
 
-def check_no_sweep(options: "SweepOptions", ranks_per_run: int | None) -> None:
-    """Raise ConfigError where an option is given that only a sweep has."""
+def plan_job(request: "Request", is_sweep: bool, options: "SweepOptions", ranks_per_run: int | None) -> "Job":
+    """The Job of a run or of a sweep.  Raises ConfigError, also where an option is given that only a sweep has."""
     from mpies.core.errors import ConfigError
+    from mpies.launch.submit import plan_run, plan_sweep
 
+    if is_sweep:
+        return plan_sweep(request, options, ranks_per_run)
     if given := [*options.words(), *(["--ranks-per-run"] if ranks_per_run else [])]:
         raise ConfigError(f"{given[0]} is for a sweep; add --sweep, or leave it out")
+    return plan_run(request)
 
 
 @launch.command()
@@ -72,15 +77,11 @@ def slurm(
     It writes the script OUT.sbatch and submits it.  The job continues by itself after its time limit or the loss of a
     node.
     """
-    from mpies.launch import slurm
-    from mpies.launch.submit import Request, plan
-    from mpies.launch.submit_sweep import plan_sweep
+    from mpies.launch.slurm import launch_batch_job
+    from mpies.launch.submit import Request
 
     request = Request(config, overrides, out, nodes, ranks_per_node, constants, time, account, partition)
-    if sweep:
-        sys.exit(slurm.launch(plan_sweep(request, options, ranks_per_run)[0], not dry_run, click.echo))
-    check_no_sweep(options, ranks_per_run)
-    sys.exit(slurm.launch(plan(request), not dry_run, click.echo))
+    sys.exit(launch_batch_job(plan_job(request, sweep, options, ranks_per_run), not dry_run, click.echo))
 
 
 @launch.command()
@@ -105,13 +106,8 @@ def k8s(
 
     It writes the folder OUT.k8s with the manifests, and applies it by kubectl.
     """
-    from mpies.launch import kubernetes
-    from mpies.launch.submit import Request, plan
-    from mpies.launch.submit_sweep import plan_sweep
+    from mpies.launch.kubernetes import launch_mpijob
+    from mpies.launch.submit import Request
 
     request = Request(config, overrides, out, nodes, ranks_per_node, constants)
-    if sweep:
-        job, found = plan_sweep(request, options, ranks_per_run)
-        sys.exit(kubernetes.launch(job, base, image, not dry_run, click.echo, found))
-    check_no_sweep(options, ranks_per_run)
-    sys.exit(kubernetes.launch(plan(request), base, image, not dry_run, click.echo))
+    sys.exit(launch_mpijob(plan_job(request, sweep, options, ranks_per_run), base, image, not dry_run, click.echo))

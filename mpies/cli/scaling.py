@@ -94,4 +94,4 @@ def simulate(
     else:
         click.echo(model.describe_predictions(workload, pairs, generations or 1000, price))
         if found and constants:
-            click.echo("\n" + kubernetes.describe_cost(found, overrides, constants, generations, price))
+            click.echo("\n" + kubernetes.describe_overlay_cost(found, overrides, constants, generations, price))

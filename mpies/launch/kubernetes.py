@@ -7,8 +7,8 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,15 @@ import yaml
 from mpies.config.loading import as_yaml, flatten, flatten_settings, load_config, read_config, resolved
 from mpies.config.recipes import find_recipes
 from mpies.core.errors import ConfigError
-from mpies.core.text import counted
+from mpies.core.text import counted, one_line
 from mpies.launch.cost import predict_run
-from mpies.launch.images import describe_image, own_images, replace_image, set_images
-from mpies.launch.submit import Echo, Job, describe, repository_file, submit, write_file
-from mpies.launch.submit_sweep import as_sweep_file
+from mpies.launch.submit import Echo, Job, repository_file, submit, write_job_file
 from mpies.runs.files import default_out
 from mpies.sweeps.settings import Distribution, read_values
 from mpies.sweeps.trials import Sweep
 
 SLACK = 64 * 2**20  # bytes of shared memory beside the noise table, for MPI
-OWN_FILES = "environment.id", "policy.module", "solver.kind"  # keys whose value may be file.py:name
-LARGEST = 900_000  # bytes of a file beside the others in a ConfigMap
+CUSTOM_KEYS = "environment.id", "policy.module", "solver.kind"  # keys whose value may be file.py:name
 HELD = 2**20  # bytes of all files of a ConfigMap, as the API server counts them: of binary ones before base64
 RECIPES = "mpies-configs"  # the ConfigMap of the base, which holds all recipes
 CONFIGS = "/configs"  # where pods find the config
@@ -40,29 +37,69 @@ KUSTOMIZATIONS = "kustomization.yaml", "kustomization.yml", "Kustomization"  # n
 NAME_LENGTH = 40  # of an MPIJob at most: pods are called NAME-worker-N, which must be a name of DNS
 
 
-def overlay(
-    job: Job, base: str, mpijob: Mapping[str, Any], image: str | None, own: Mapping[str, str] | None = None
-) -> str:
-    """The kustomization.yaml of a folder that holds the config too.
+@dataclass(frozen=True)
+class JobFiles:
+    """What the pods of a job find at CONFIGS, and how its launcher names it.
+
+    config: the name of the config.  contents: of all files, by name.
+    words: behind the config and --out: options, and KEY=VALUE, also those that say where the other files are.
+    """
+
+    config: str
+    contents: dict[str, bytes]
+    words: list[str]
+
+
+def collect_files(job: Job) -> JobFiles:
+    """The JobFiles of a job: its config, or all of its sweep in one file, and the user's files that it names.
+
+    Raises ConfigError where a ConfigMap cannot hold them.
+    """
+    path, words = Path(job.config), [*job.options, *job.request.overrides]
+    name = path.name
+    if sweep := job.sweep:
+        named, text, name = find_files_of_sweep(sweep), as_yaml(sweep.as_values()), f"{path.stem}_sweep.yaml"
+        words = [*job.options[job.options.index("--ranks-per-run") :]] if "--ranks-per-run" in job.options else []
+    else:
+        named = find_custom_files(flatten_settings(resolved(load_config(job.config, job.request.overrides))))
+        text = path.read_text(encoding="utf-8") if path.is_file() else as_yaml(read_config(path))
+        if not path.is_file():  # an environment, such as room.py:Room
+            name = f"{default_out(path, ()).name}.yaml"
+    if not _is_valid(name):
+        raise ConfigError(
+            f"{job.config}: the name of the file must be valid in a ConfigMap; use only letters, digits, - . _"
+        )
+    if name in KUSTOMIZATIONS:
+        raise ConfigError(f"{job.config}: the overlay beside it has a file of this name; rename the config")
+    parts = {key: _split(value) for key, value in named.items()}
+    contents = {name: text.encode()} | {file.name: file.read_bytes() for file, _ in parts.values()}
+    if (size := sum(map(len, contents.values()))) > HELD:
+        raise ConfigError(
+            f"{job.config}: it and the files that it names have {size / 1e6:.1f} MB together, but a ConfigMap holds "
+            "1 MB; put some of them into your image"
+        )
+    words += [f"{key}={CONFIGS}/{file.name}{rest}" for key, (file, rest) in parts.items()]
+    return JobFiles(name, contents, words)
+
+
+def make_kustomization(job: Job, files: JobFiles, base: str, mpijob: Mapping[str, Any], image: str | None) -> str:
+    """The kustomization.yaml of a folder that holds the job's files, too.
 
     base: the path from there to the folder that it changes.  mpijob: the MPIJob found there.
     image: name of the container image, or None for the base's own.
-    own: as `find_own_files` has them; the folder holds these files, too.
     Raises ConfigError where the MPIJob's pods have no volume for the config, or its workers none for shared memory.
     """
-    own = own or {}
-    files = [Path(job.config).name, *sorted({_split(value)[0].name for value in own.values()})]
     no_recipes = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": RECIPES}, "$patch": "delete"}
     kustomization: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": [base],
-        "configMapGenerator": [{"name": config_map_name(job), "files": files}],
+        "configMapGenerator": [{"name": config_map_name(job), "files": sorted(files.contents)}],
         "generatorOptions": {"disableNameSuffixHash": True},
         "patches": [
             {
                 "target": {"kind": "MPIJob", "name": mpijob["metadata"]["name"]},
-                "patch": _to_yaml(_make_patch(job, base, mpijob, own)),
+                "patch": _to_yaml(_make_patch(job, files, base, mpijob)),
                 "options": {"allowNameChange": True},
             },
             # Other jobs may use it, and a sweep's file in it would be lost.
@@ -70,32 +107,25 @@ def overlay(
         ],
     }
     if image:
-        kustomization["images"] = [replace_image(known, image) for known in own_images(mpijob)]
+        kustomization["images"] = [replace_image(known, image) for known in images_of(mpijob)]
     return _to_yaml(kustomization)
 
 
-def _make_patch(job: Job, base: str, mpijob: Mapping[str, Any], own: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The changes of the MPIJob, as a JSON patch.  The arguments are those of `overlay`."""
+def _make_patch(job: Job, files: JobFiles, base: str, mpijob: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The changes of the MPIJob, as a JSON patch.  The arguments are those of `make_kustomization`."""
     shared_memory = _path_of_volume(base, mpijob, "Worker", "shared-memory", "an emptyDir with medium: Memory")
     configs = [_path_of_volume(base, mpijob, role, RECIPES, "this ConfigMap") for role in ("Launcher", "Worker")]
-    parts = {key: _split(value) for key, value in own.items()}
     launcher, workers = "/spec/mpiReplicaSpecs/Launcher", "/spec/mpiReplicaSpecs/Worker"
-    resources = {"cpu": str(job.ranks_per_node), "memory": _mebibytes(job.memory)}
+    resources = {"cpu": str(job.request.ranks_per_node), "memory": _mebibytes(job.memory)}
+    arguments = [f"{CONFIGS}/{files.config}", "--out", f"/runs/{Path(job.out).name}", *files.words]
     values = {
         "/metadata/name": job_name(job),
-        "/spec/slotsPerWorker": job.ranks_per_node,
-        f"{workers}/replicas": job.nodes,
+        "/spec/slotsPerWorker": job.request.ranks_per_node,
+        f"{workers}/replicas": job.request.nodes,
         f"{workers}/template/spec/containers/0/resources": {"requests": resources, "limits": dict(resources)},
         f"{shared_memory}/emptyDir/sizeLimit": _mebibytes(job.shared + SLACK),
         **{f"{path}/configMap/name": config_map_name(job) for path in configs},
-        f"{launcher}/template/spec/containers/0/args": [
-            f"{CONFIGS}/{Path(job.config).name}",
-            "--out",
-            f"/runs/{Path(job.out).name}",
-            *job.options,
-            *job.overrides,
-            *(f"{key}={CONFIGS}/{file.name}{rest}" for key, (file, rest) in parts.items()),
-        ],
+        f"{launcher}/template/spec/containers/0/args": arguments,
     }
     if job.command != "train":
         values[f"{launcher}/template/spec/containers/0/command/1"] = job.command
@@ -137,33 +167,59 @@ def job_name(job: Job) -> str:
     return f"{plain[: NAME_LENGTH - len(ending) - 1].rstrip('-')}-{ending}"
 
 
-def find_own_files(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The settings that name a file of the user's: file.py:name, or a policy to begin with.
+def explain_image(image: str) -> str:
+    """A line that says which image the pods of a job will ask for where no other one is given."""
+    where = "which the nodes must have, or find under this name; for your own image add --image REGISTRY/NAME:TAG"
+    return f"image: {image}, {where}"
+
+
+def images_of(mpijob: Mapping[str, Any]) -> list[str]:
+    """The images of mpies itself, in the first containers of the workers and of the launcher."""
+    replicas = mpijob["spec"]["mpiReplicaSpecs"]
+    images = [replicas[role]["template"]["spec"]["containers"][0]["image"] for role in ("Worker", "Launcher")]
+    return list(dict.fromkeys(images))
+
+
+def replace_image(known: str, image: str) -> dict[str, str]:
+    """An entry of `images` in a kustomization, which puts another image in the place of a known one."""
+    name, tag = _split_image(image)
+    digest = image.partition("@")[2]
+    if not tag and known != _split_image(known)[0]:  # else the known one's would stay
+        tag = "latest"
+    kept = {"digest": digest} if digest else {"newTag": tag} if tag else {}
+    return {"name": _split_image(known)[0], "newName": name, **kept}
+
+
+def _split_image(image: str) -> tuple[str, str]:
+    """The name and the tag of an image, '' without one; its digest is left out."""
+    whole = image.partition("@")[0]
+    name, _, tag = whole.rpartition(":")
+    return (name, tag) if name and "/" not in tag else (whole, "")  # the colon may be that of a registry's port
+
+
+def find_custom_files(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The settings that name a file of the user's, with its path: file.py:name, or a policy to begin with.
 
     Raises ConfigError where a file cannot be sent beside the others.
     """
-    own = {key: str(settings.get(key, "")) for key in OWN_FILES}
-    own = {key: value for key, value in own.items() if _names_file(value)}
+    named = {key: str(settings.get(key, "")) for key in CUSTOM_KEYS}
+    named = {key: value for key, value in named.items() if _names_file(value)}
     if (first := settings.get("policy.init_from")) and Path(first).exists():  # another one is in the image
         if Path(first).is_dir():
             raise ConfigError(f"policy.init_from: {first} is a folder; name a file in it, such as {first}/best.h5")
-        own["policy.init_from"] = first
+        named["policy.init_from"] = first
     sources: dict[str, Path] = {}
-    for key, value in own.items():
+    for key, value in named.items():
         file = _split(value)[0]
         if not _is_valid(file.name) or sources.setdefault(file.name, file.resolve()) != file.resolve():
             raise ConfigError(
                 f"{key}: {file} needs a name of its own in a ConfigMap: letters, digits, - . _; rename it"
             )
-        if (size := file.stat().st_size if file.exists() else 0) > LARGEST:
-            raise ConfigError(
-                f"{key}: {file} has {size / 1e6:.1f} MB, but a ConfigMap holds 1 MB; put it into your image"
-            )
-    return own
+    return named
 
 
 def find_files_of_sweep(sweep: Sweep) -> dict[str, str]:
-    """What `find_own_files` returns for the settings that all trials share.  Raises ConfigError where files vary."""
+    """What `find_custom_files` returns for the settings that all trials share.  Raises ConfigError where files vary."""
     settings = flatten_settings(sweep.base)
     for key in sorted(sweep.vary, key=lambda key: key.count(".")):  # a section comes before its own keys
         given = read_values(key, sweep.vary[key])
@@ -174,15 +230,15 @@ def find_files_of_sweep(sweep: Sweep) -> dict[str, str]:
             settings |= dict(found)
             continue
         for name, value in found:
-            if name == "policy.init_from" or (name in OWN_FILES and _names_file(str(value))):
+            if name == "policy.init_from" or (name in CUSTOM_KEYS and _names_file(str(value))):
                 raise ConfigError(
                     f"{name}: files that vary cannot be sent to the pods; launch a sweep for each of them"
                 )
-    return find_own_files(settings)
+    return find_custom_files(settings)
 
 
 def _names_file(value: str) -> bool:
-    """Whether the value of one of OWN_FILES is file.py:name."""
+    """Whether the value of one of CUSTOM_KEYS is file.py:name."""
     return value.rpartition(":")[0].endswith(".py")
 
 
@@ -216,50 +272,25 @@ def _mebibytes(count: int) -> str:
     return f"{math.ceil(count / 2**20)}Mi"
 
 
-def launch(
-    job: Job, base: str | None, image: str | None, is_wanted: bool, echo: Echo, sweep: Sweep | None = None
-) -> int:
+def launch_mpijob(job: Job, base: str | None, image: str | None, is_wanted: bool, echo: Echo) -> int:
     """Write a Job's overlay beside its run and, where that is wanted, apply it.  Returns the exit code.
 
-    base: a folder of Kustomize to build on, or None for the repository's own.  image: as for `overlay`.
-    sweep: what the job trains, if that is no run.
+    base: a folder of Kustomize to build on, or None for the repository's own.  image: as for `make_kustomization`.
     """
-    summary = describe(job)  # it names the config as the user does
-    if sweep:
-        own = find_files_of_sweep(sweep)
-        job, text = as_sweep_file(job, sweep)
-    else:
-        own = find_own_files(flatten_settings(resolved(load_config(job.config, job.overrides))))
-        file = Path(job.config)
-        text = file.read_text(encoding="utf-8") if file.is_file() else as_yaml(read_config(file))
-        if not file.is_file():  # an environment, such as room.py:Room
-            job = replace(job, config=f"{default_out(file, ()).name}.yaml")
+    files = collect_files(job)
     base_folder = Path(base) if base else repository_file("k8s/mpi-operator/base")
-    if not _is_valid(Path(job.config).name):
-        raise ConfigError(
-            f"{job.config}: the name of the file must be valid in a ConfigMap; use only letters, digits, - . _"
-        )
-    if Path(job.config).name in KUSTOMIZATIONS:
-        raise ConfigError(f"{job.config}: the overlay beside it has a file of this name; rename the config")
     folder = Path(f"{job.out}.k8s")
     path_to_base = os.path.relpath(base_folder.resolve(), folder.resolve())
     mpijob = read_mpijob(base_folder)
-    kustomization = overlay(job, path_to_base, mpijob, image, own)
-    files = {Path(job.config).name: text.encode()}
-    files |= {source.name: source.read_bytes() for source in {_split(value)[0] for value in own.values()}}
-    if (size := sum(map(len, files.values()))) > HELD:
-        raise ConfigError(
-            f"{job.config}: it and the files that it names have {size / 1e6:.1f} MB together, but a ConfigMap holds "
-            "1 MB; put some of them into your image"
-        )
-    for name, content in files.items():
-        write_file(folder / name, content)
-    write_file(folder / "kustomization.yaml", kustomization)
-    echo(f"{folder}: {summary}")
+    kustomization = make_kustomization(job, files, path_to_base, mpijob, image)
+    for name, content in files.contents.items():
+        write_job_file(folder / name, content)
+    write_job_file(folder / "kustomization.yaml", kustomization)
+    echo(f"{folder}: {job.summary()}")
     if not base:
         echo(DEFAULT_BASE)
     if not image:
-        echo(describe_image(own_images(mpijob)[0]))
+        echo(explain_image(images_of(mpijob)[0]))
     delete = ["kubectl", "delete", "mpijob", job_name(job), "--ignore-not-found"]  # its pods cannot be changed in place
     # Without --server-side, kubectl copies each object into an annotation, which holds a quarter of a mebibyte.
     apply = ["kubectl", "apply", "--server-side", "--force-conflicts", "--kustomize", str(folder)]
@@ -267,31 +298,19 @@ def launch(
 
 
 def read_mpijob(folder: str | Path) -> dict[str, Any]:
-    """The MPIJob among the resources of a folder of Kustomize, with the images that the folders on the way there say.
-
-    Its patches are not applied.  Raises ConfigError where there is none.
-    """
-    folder = Path(folder)
-    try:
-        kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
-        for resource in kustomization["resources"]:
-            path = folder / resource
-            found: Iterable[Any] = ()
-            if path.is_dir() and (path / "kustomization.yaml").exists():
-                try:
-                    found = [read_mpijob(path)]
-                except ConfigError:
-                    continue
-            elif path.is_file():
-                found = yaml.safe_load_all(path.read_text(encoding="utf-8"))
-            for document in found:
-                if document and document.get("kind") == "MPIJob":
-                    mpijob: dict[str, Any] = document
-                    set_images(mpijob, kustomization.get("images", ()))
-                    return mpijob
-    except (OSError, yaml.YAMLError, KeyError, TypeError):
-        pass
-    raise ConfigError(f"{folder}: contains no MPIJob; give a folder such as k8s/mpi-operator/overlays/workstation")
+    """The MPIJob of a folder of Kustomize, as kubectl renders it.  Raises ConfigError where there is not just one."""
+    if shutil.which("kubectl") is None:
+        raise ConfigError(f"{folder}: kubectl is not on the path, and it is needed to read this folder; install it")
+    done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True)
+    if done.returncode:
+        raise ConfigError(f"{folder}: kubectl kustomize says: {one_line(done.stderr)}")
+    jobs: list[dict[str, Any]] = [part for part in yaml.safe_load_all(done.stdout) if part and part["kind"] == "MPIJob"]
+    if len(jobs) != 1:
+        raise ConfigError(
+            f"{folder}: has {len(jobs)} MPIJobs, but one was expected; give a folder such as "
+            "k8s/mpi-operator/overlays/workstation"
+        )
+    return jobs[0]
 
 
 @dataclass(frozen=True)
@@ -314,29 +333,21 @@ class Overlay:
 
 def read_overlay(folder: str | Path) -> Overlay:
     """The Overlay in a folder as kubectl renders it.  Raises ConfigError."""
-    if shutil.which("kubectl") is None:
-        raise ConfigError(
-            f"{folder}: kubectl is not on the path, and it is needed to read the folder; install it, or give a config"
-        )
-    done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True)
-    if done.returncode:
-        raise ConfigError(f"{folder}: kubectl kustomize says: {done.stderr.strip()}")
-    jobs = [part for part in yaml.safe_load_all(done.stdout) if part and part["kind"] == "MPIJob"]
-    if len(jobs) != 1:
-        raise ConfigError(f"{folder}: has {len(jobs)} MPIJobs, but one was expected; give an overlay of one run")
-    spec = jobs[0]["spec"]
+    spec = read_mpijob(folder)["spec"]
     replicas = spec["mpiReplicaSpecs"]
     launcher = replicas["Launcher"]["template"]["spec"]["containers"][0]
     arguments = launcher.get("args") or [""]
     name = Path(arguments[0]).name
-    own = Path(folder) / name
+    inside = Path(folder) / name
     if "sweep" in launcher.get("command", ()):
-        raise ConfigError(f"{folder}: trains a sweep; for its cost use mpies sweep {shlex.quote(str(own))} --dry-run")
-    if not own.is_file() and Path(name).stem not in find_recipes():
+        raise ConfigError(
+            f"{folder}: trains a sweep; for its cost use mpies sweep {shlex.quote(str(inside))} --dry-run"
+        )
+    if not inside.is_file() and Path(name).stem not in find_recipes():
         raise ConfigError(
             f"{folder}: its launcher trains {arguments[0]!r}, which is neither in this folder nor among the recipes"
         )
-    config = str(own) if own.is_file() else Path(name).stem
+    config = str(inside) if inside.is_file() else Path(name).stem
     # Without those that only say where a pod finds a file that the config names.
     given = [word for word in arguments[1:] if re.match(r"[\w.]+=", word)]
     overrides = tuple(word for word in given if not word.partition("=")[2].startswith(f"{CONFIGS}/"))
@@ -344,7 +355,7 @@ def read_overlay(folder: str | Path) -> Overlay:
     return Overlay(str(folder), config, overrides, workers, spec.get("slotsPerWorker", 1))
 
 
-def describe_cost(
+def describe_overlay_cost(
     found: Overlay, overrides: Sequence[str], constants: str | Path, generations: int | None, price: float | None
 ) -> str:
     """What the run of an Overlay takes and costs, in one line.

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from mpies.core.errors import ConfigError
-from mpies.launch.submit import GRACE, Echo, Job, describe, repository_file, submit, write_file
+from mpies.launch.submit import GRACE, Echo, Job, repository_file, submit, write_job_file
 
 EARLY = 60  # seconds by which Slurm may send its signal too early
 
@@ -17,19 +17,20 @@ def batch_script(job: Job, library: str, environment: str) -> str:
 
     library: the shell functions of slurm/train.sh.  environment: folder of the virtual environment.
     """
+    request = job.request
     days, hours, minutes = job.seconds // 86400, job.seconds // 3600 % 24, job.seconds // 60 % 60
     options = {
         "job-name": Path(job.out).name,
-        "nodes": job.nodes,
-        "ntasks-per-node": job.ranks_per_node,
+        "nodes": request.nodes,
+        "ntasks-per-node": request.ranks_per_node,
         "cpus-per-task": 1,
         "mem": f"{math.ceil(job.memory / 2**20)}M",
         "time": f"{days}-{hours:02}:{minutes:02}:{job.seconds % 60:02}",
         "signal": f"B:USR1@{job.warning}",
         "open-mode": "append",
         "output": f"{job.out.replace('%', '%%')}-%j.out",
-        "account": job.account,
-        "partition": job.partition,
+        "account": request.account,
+        "partition": request.partition,
     }
     header = [f"#SBATCH --{name}={_quoted(str(value))}" for name, value in options.items() if value is not None]
     return "\n".join(
@@ -45,7 +46,7 @@ def batch_script(job: Job, library: str, environment: str) -> str:
             "",
             library.rstrip("\n"),
             "",
-            shlex.join([job.command, job.config, *job.options, *job.overrides]),
+            shlex.join([job.command, job.config, *job.options, *request.overrides]),
             "",
         ]
     )
@@ -58,7 +59,7 @@ def _quoted(value: str) -> str:
     return '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
 
 
-def launch(job: Job, is_wanted: bool, echo: Echo) -> int:
+def launch_batch_job(job: Job, is_wanted: bool, echo: Echo) -> int:
     """Write a Job's batch script beside its run and, where that is wanted, submit it.  Returns the exit code.
 
     Raises ConfigError where the signal before the time limit would come at once: the job would requeue itself for ever.
@@ -70,6 +71,6 @@ def launch(job: Job, is_wanted: bool, echo: Echo) -> int:
         )
     library = repository_file("slurm/train.sh").read_text()
     script = Path(f"{job.out}.sbatch")
-    write_file(script, batch_script(job, library, sys.prefix))
-    echo(f"{script}: {describe(job)}; --time is {job.seconds / 3600:.1f} h, then it continues by itself")
+    write_job_file(script, batch_script(job, library, sys.prefix))
+    echo(f"{script}: {job.summary()}; --time is {job.seconds / 3600:.1f} h, then it continues by itself")
     return submit([["sbatch", str(script)]], is_wanted, echo)

@@ -1,4 +1,4 @@
-"""What a run asks of a cluster, computed from its config.  `slurm` and `kubernetes` write it down and submit it."""
+"""What a run or a sweep asks of a cluster.  `slurm` and `kubernetes` write it down and submit it."""
 
 import math
 import re
@@ -14,8 +14,12 @@ from mpies.config.recipes import find_config
 from mpies.config.schema import StopSection
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted
-from mpies.launch.cost import predict_cost, predict_run
+from mpies.launch.constants import read_constants
+from mpies.launch.cost import SweepForecast, predict_cost, predict_run
 from mpies.runs.files import default_out, explain_refusal, write_atomically
+from mpies.sweeps.folder import SweepFolder
+from mpies.sweeps.rank_groups import check_ranks_per_run
+from mpies.sweeps.trials import NO_OPTIONS, Sweep, SweepOptions, check_trials
 
 HOME = Path(__file__).resolve().parents[2]  # the checkout
 MARGIN = 1.3  # factor on the predicted memory and time
@@ -25,40 +29,6 @@ LONGEST = 24 * 3600  # seconds of the longest time limit; a longer run continues
 GRACE = 90  # seconds of warning beyond stop.grace, for a checkpoint
 
 Echo = Callable[[str], object]  # shows a line to the user
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a run, or a sweep, asks of a cluster.
-
-    command: of mpies, train or sweep.  config: a path, or a recipe's name.  options: of the command, besides --out.
-    base: of a sweep, the config that its trials change, or its file where that holds all of it; '' of a run.
-    memory, shared: bytes of a node, and how many of them are shared memory.
-    seconds: the time limit.  warning: seconds before it at which the job is sent a signal.
-    longest: seconds of all its generations with episodes as long as they can be; None where that was not measured.
-    account, partition: of Slurm, None for the site's default.
-    """
-
-    config: str
-    overrides: tuple[str, ...]
-    out: str
-    nodes: int
-    ranks_per_node: int
-    memory: int
-    shared: int
-    seconds: int
-    warning: int
-    longest: float | None = None
-    account: str | None = None
-    partition: str | None = None
-    command: str = "train"
-    options: tuple[str, ...] = ()
-    base: str = ""
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError where `out` has no name, after which the job and its files are called."""
-        if Path(self.out).name in ("", ".."):
-            raise ConfigError(f"--out {self.out}: must end with a name for the run, as in runs/first")
 
 
 @dataclass(frozen=True)
@@ -87,7 +57,49 @@ class Request:
         return self.nodes * self.ranks_per_node
 
 
-def plan(request: Request) -> Job:
+@dataclass(frozen=True)
+class Job:
+    """A Request with what it needs.
+
+    config: a path, or a recipe's name.  out: the run directory, or the folder of the sweep.
+    memory, shared: bytes of a node, and how many of them are shared memory.
+    seconds: the time limit.  warning: seconds before it at which the job is sent a signal.
+    longest: seconds of all its generations with episodes as long as they can be; None where that was not measured.
+    sweep: what it trains, None where that is a run.  options: of `mpies sweep`, besides --out.
+    """
+
+    request: Request
+    config: str
+    out: str
+    memory: int
+    shared: int
+    seconds: int
+    warning: int
+    longest: float | None = None
+    sweep: Sweep | None = None
+    options: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError where `out` has no name, after which the job and its files are called."""
+        if Path(self.out).name in ("", ".."):
+            raise ConfigError(f"--out {self.out}: must end with a name for the run, as in runs/first")
+
+    @property
+    def command(self) -> str:
+        """The command of mpies that the job runs."""
+        return "sweep" if self.sweep else "train"
+
+    def summary(self) -> str:
+        """Its size and duration in one line."""
+        nodes, ranks = counted(self.request.nodes, "node"), counted(self.request.ranks_per_node, "rank")
+        size = f"{nodes} x {ranks}, {self.memory / 2**30:.1f} GB each"
+        if self.longest is None:  # of a sweep, its base is measured, or its file where that holds all of it
+            measure = f"mpies bench {shlex.quote(self.sweep.where if self.sweep else self.config)} --out FILE"
+            return f"{size}; its duration was not measured: {measure}, then --constants FILE"
+        return f"{size}; its generations take {self.longest / 3600:.1f} h at most"
+
+
+def plan_run(request: Request) -> Job:
     """The Job of a run.  Raises ConfigError."""
     path, overrides = request.config, request.overrides
     config = load_config(path, overrides)
@@ -96,39 +108,59 @@ def plan(request: Request) -> Job:
     if request.constants:
         longest = predict_run(path, overrides, request.constants, request.nodes, request.ranks_per_node)[1]
     return Job(
+        request,
         config=str(find_config(path)),
-        overrides=tuple(overrides),
         out=str(Path(request.out or default_out(path, overrides))),  # without a slash at the end
-        nodes=request.nodes,
-        ranks_per_node=request.ranks_per_node,
         memory=math.ceil(MARGIN * memory.total(request.ranks_per_node)),
         shared=memory.table,
-        seconds=parse_time(request.time) if request.time else time_limit(config.stop, longest),
+        seconds=find_time_limit(request, config.stop, longest),
         warning=math.ceil(config.stop.grace) + GRACE,
         longest=longest,
-        account=request.account,
-        partition=request.partition,
     )
 
 
-def time_limit(stop: StopSection, longest: float | None) -> int:
-    """Seconds of the time limit, in whole minutes.
+def plan_sweep(request: Request, options: SweepOptions = NO_OPTIONS, ranks_per_run: int | None = None) -> Job:
+    """The Job of a sweep.
 
-    longest: seconds that the run's generations take at most; None where that is not known.
+    The time limit is that of all trials with the longest episodes, shared by all ranks; what is left then goes on in
+    the next job.  options, ranks_per_run: as for `mpies sweep`.  Raises ConfigError.
     """
+    check_ranks_per_run(ranks_per_run, request.ranks)
+    sweep = options.load(request.config, request.overrides)
+    keys = [override.partition("=")[0] for override in request.overrides]
+    folder = SweepFolder(request.out or default_out(request.config, ["sweep", *keys]), sweep)
+    check_trials(sweep, folder.list_to_check())
+    if folder.halving:
+        folder.halving.check()
+    known = read_constants(request.constants) if request.constants else None
+    forecast = SweepForecast(folder, min(ranks_per_run or 1, request.ranks_per_node), known)
+    memory, configs = forecast.memory(request.ranks_per_node), list(forecast.configs.values())
+    longest = forecast.sweep().longest / request.ranks if known else None
+    return Job(
+        request,
+        config=str(find_config(request.config)),
+        out=folder.name,
+        memory=math.ceil(MARGIN * memory.total),
+        shared=memory.shared,
+        seconds=find_time_limit(request, configs[0].stop.model_copy(update={"seconds": None}), longest),
+        warning=math.ceil(max(config.stop.grace for config in configs)) + GRACE,
+        longest=longest,
+        sweep=sweep,
+        options=(*options.words(), *(("--ranks-per-run", str(ranks_per_run)) if ranks_per_run else ())),
+    )
+
+
+def find_time_limit(request: Request, stop: StopSection, longest: float | None) -> int:
+    """Seconds of the time limit: what the request says, else computed, in whole minutes.
+
+    longest: seconds that the generations take at most; None where that is not known.
+    """
+    if request.time:
+        return parse_time(request.time)
     seconds = UNKNOWN if longest is None else START + MARGIN * longest
     if stop.seconds is not None:
         seconds = min(seconds, START + MARGIN * stop.seconds)
     return min(60 * math.ceil(seconds / 60), LONGEST)
-
-
-def describe(job: Job) -> str:
-    """A Job in one line."""
-    size = f"{counted(job.nodes, 'node')} x {counted(job.ranks_per_node, 'rank')}, {job.memory / 2**30:.1f} GB each"
-    if job.longest is None:
-        measure = f"mpies bench {shlex.quote(job.base or job.config)} --out FILE"
-        return f"{size}; its duration was not measured: {measure}, then --constants FILE"
-    return f"{size}; its generations take {job.longest / 3600:.1f} h at most"
 
 
 def parse_time(text: str) -> int:
@@ -148,7 +180,7 @@ def repository_file(name: str) -> Path:
     return path
 
 
-def write_file(path: Path, content: str | bytes) -> None:
+def write_job_file(path: Path, content: str | bytes) -> None:
     """Write a file and the folders it is in.  Raises ConfigError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """A config, its measured constants and a Job, for the tests of submitting."""
 
-from mpies.launch.submit import Job
+from mpies.launch.submit import Job, Request
 
 CONFIG = """
 environment: {id: "function:sphere", dimension: 5}
@@ -14,15 +14,13 @@ machine: {core_streaming: 1.0e+12, node_streaming: 1.0e+12, generation: 0.5}
 task: {environment: "function:sphere", parameters: 9, rows: 9, episodes: 9, seconds: 0.1, longest: 3.0}
 """
 
+OVERRIDES = ("solver.sigma=0.2", "environment.id=function:sphere")
 JOB = Job(
+    Request("configs/my pole.yaml", OVERRIDES, nodes=3, ranks_per_node=16, partition="long"),
     config="configs/my pole.yaml",
-    overrides=("solver.sigma=0.2", "environment.id=function:sphere"),
     out="runs/pole",
-    nodes=3,
-    ranks_per_node=16,
     memory=5 * 2**30,
     shared=2**30,
     seconds=26 * 3600 + 60,
     warning=120,
-    partition="long",
 )

@@ -1,4 +1,4 @@
-"""The overlay of a Job over an MPIJob, as text and as kubectl renders it."""
+"""The overlay of a Job over an MPIJob, as text and as kubectl renders it, and what an overlay costs."""
 
 import re
 import shutil
@@ -10,8 +10,9 @@ import yaml
 
 from mpies.core.errors import ConfigError
 from mpies.launch import submit
-from mpies.launch.kubernetes import job_name, overlay, read_mpijob
-from tests.launch.examples import CONFIG, JOB
+from mpies.launch.cost import predict_run
+from mpies.launch.kubernetes import JobFiles, job_name, make_kustomization, read_mpijob, read_overlay
+from tests.launch.examples import CONFIG, CONSTANTS, JOB, OVERRIDES
 from tests.support import HOME, assert_refused, invoke
 
 BASE = """
@@ -36,8 +37,17 @@ spec:
           - {name: shared-memory, emptyDir: {medium: Memory, sizeLimit: 512Mi}}
           - {name: configs, configMap: {name: mpies-configs}}
 """
-needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
+pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
+OVERLAYS = HOME / "k8s/mpi-operator/overlays"
+FILES = JobFiles("pole.yaml", {"pole.yaml": b""}, [*OVERRIDES])
 KUSTOMIZATION = "resources: [mpijob.yaml]\nconfigMapGenerator: [{name: mpies-configs, literals: [other.yaml=x]}]\n"
+
+
+def make_base(folder, job=BASE, kustomization=KUSTOMIZATION):
+    """Make a folder of Kustomize with an MPIJob."""
+    folder.mkdir(exist_ok=True)
+    (folder / "mpijob.yaml").write_text(job)
+    (folder / "kustomization.yaml").write_text(kustomization)
 
 
 def patched(text):
@@ -52,8 +62,7 @@ def patched(text):
 
 
 def test_an_overlay_changes_what_the_job_needs():
-    job = replace(JOB, config="configs/pole.yaml")
-    kustomization, values = patched(overlay(job, "../../base", yaml.safe_load(BASE), None))
+    kustomization, values = patched(make_kustomization(JOB, FILES, "../../base", yaml.safe_load(BASE), None))
     replicas = "/spec/mpiReplicaSpecs"
     resources = {"cpu": "16", "memory": "5120Mi"}
     assert values == {
@@ -69,7 +78,7 @@ def test_an_overlay_changes_what_the_job_needs():
             "/configs/pole.yaml",
             "--out",
             "/runs/pole",
-            *JOB.overrides,
+            *OVERRIDES,
         ],
     }
     assert kustomization["resources"] == ["../../base"] and "images" not in kustomization
@@ -86,11 +95,10 @@ def test_an_overlay_changes_what_the_job_needs():
     ],
 )
 def test_an_image_may_have_a_tag(image, expected):
-    kustomization, _ = patched(overlay(JOB, ".", yaml.safe_load(BASE), image))
+    kustomization, _ = patched(make_kustomization(JOB, FILES, ".", yaml.safe_load(BASE), image))
     assert kustomization["images"] == [{"name": "mpies", **expected}]
 
 
-@needs_kubectl
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
@@ -104,9 +112,7 @@ def test_an_image_replaces_that_of_the_base(kept, image, expected, write_config,
     """Kustomize looks for the name that the base has given to the image."""
     monkeypatch.chdir(tmp_path)
     write_config(CONFIG, "ball.yaml")
-    (tmp_path / "below").mkdir()
-    (tmp_path / "below" / "mpijob.yaml").write_text(BASE)
-    (tmp_path / "below" / "kustomization.yaml").write_text(KUSTOMIZATION)
+    make_base(tmp_path / "below")
     (tmp_path / "base").mkdir()
     text = f"resources: [../below]\nimages: [{{name: mpies, newName: registry:5000/us/mpies, {kept}}}]\n"
     (tmp_path / "base" / "kustomization.yaml").write_text(text)
@@ -117,16 +123,13 @@ def test_an_image_replaces_that_of_the_base(kept, image, expected, write_config,
     assert [container["image"] for containers in pods for container in containers] == [expected] * 2
     named = invoke("launch", "k8s", "ball.yaml", "--base", "base", "--dry-run", "--out", "run").stdout
     known = ":7" if "newTag" in kept else f"@sha256:{'b' * 64}"
-    assert f"image: registry:5000/us/mpies{known}, which the nodes pull as" in named
+    assert f"image: registry:5000/us/mpies{known}, which the nodes must have" in named
 
 
-@needs_kubectl
 def test_an_mpijob_may_have_another_name(write_config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_config(CONFIG, "ball.yaml")
-    (tmp_path / "base").mkdir()
-    (tmp_path / "base" / "mpijob.yaml").write_text(BASE.replace("metadata: {name: mpies}", "metadata: {name: ours}"))
-    (tmp_path / "base" / "kustomization.yaml").write_text(KUSTOMIZATION)
+    make_base(tmp_path / "base", BASE.replace("metadata: {name: mpies}", "metadata: {name: ours}"))
     outcome = invoke("launch", "k8s", "ball.yaml", "--base", "base", "--dry-run", "--out", "run")
     assert outcome.code == 0, outcome.stderr
     (job,) = (part for part in render("run.k8s") if part["kind"] == "MPIJob")
@@ -134,24 +137,22 @@ def test_an_mpijob_may_have_another_name(write_config, tmp_path, monkeypatch):
     assert job["metadata"]["name"] == "mpies-run" and launcher["args"] == ["/configs/ball.yaml", "--out", "/runs/run"]
 
 
-def test_the_mpijob_is_found_through_other_folders(tmp_path):
-    for folder in ("base", "empty", "top"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "base" / "all.yaml").write_text(f"kind: Service\n---\n{BASE}")
-    (tmp_path / "base" / "kustomization.yaml").write_text("resources: [all.yaml]\n")
-    (tmp_path / "empty" / "kustomization.yaml").write_text("resources: []\n")
-    (tmp_path / "top" / "kustomization.yaml").write_text("resources: [absent, ../empty, ../base]\n")
-    assert read_mpijob(tmp_path / "top") == yaml.safe_load(BASE)
-    for folder in ("empty", "."):
-        with pytest.raises(ConfigError, match="contains no MPIJob"):
-            read_mpijob(tmp_path / folder)
+def test_a_base_needs_a_single_mpijob(tmp_path):
+    make_base(tmp_path / "base")
+    mpijob = read_mpijob(tmp_path / "base")
+    assert mpijob["spec"]["mpiReplicaSpecs"] == yaml.safe_load(BASE)["spec"]["mpiReplicaSpecs"]
+    (tmp_path / "base" / "kustomization.yaml").write_text("configMapGenerator: [{name: x, literals: [a=b]}]\n")
+    with pytest.raises(ConfigError, match="base: has 0 MPIJobs, but one was expected; give a folder such as"):
+        read_mpijob(tmp_path / "base")
+    with pytest.raises(ConfigError, match=r"absent: kubectl kustomize says: .*absent"):
+        read_mpijob(tmp_path / "absent")
 
 
 def test_every_overlay_of_the_repository_has_what_a_job_changes():
     for folder in ["base", *(f"overlays/{path.name}" for path in (HOME / "k8s/mpi-operator/overlays").iterdir())]:
         mpijob = read_mpijob(HOME / "k8s/mpi-operator" / folder)
         assert "slotsPerWorker" in mpijob["spec"]
-        _, values = patched(overlay(JOB, folder, mpijob, None))
+        _, values = patched(make_kustomization(JOB, FILES, folder, mpijob, None))
         for path in values:
             place = mpijob
             for key in path.strip("/").split("/"):
@@ -178,9 +179,7 @@ def test_jobs_of_different_runs_have_different_names():
 
 
 def test_a_base_without_shared_memory_is_refused(write_config, tmp_path, monkeypatch):
-    (tmp_path / "base").mkdir()
-    (tmp_path / "base" / "mpijob.yaml").write_text(BASE.replace("shared-memory", "other"))
-    (tmp_path / "base" / "kustomization.yaml").write_text(KUSTOMIZATION)
+    make_base(tmp_path / "base", BASE.replace("shared-memory", "other"))
     write_config(CONFIG, "ball.yaml")
     monkeypatch.chdir(tmp_path)
     outcome = invoke("launch", "k8s", "ball.yaml", "--dry-run", "--base", "base")
@@ -190,13 +189,11 @@ def test_a_base_without_shared_memory_is_refused(write_config, tmp_path, monkeyp
 def test_a_base_without_the_configs_is_refused():
     mpijob = yaml.safe_load(BASE.replace("configMap: {name: mpies-configs}", "emptyDir: {}", 1))
     with pytest.raises(ConfigError, match="base: the launcher pods of its MPIJob have no volume mpies-configs; add"):
-        overlay(JOB, "base", mpijob, None)
+        make_kustomization(JOB, FILES, "base", mpijob, None)
 
 
 def test_files_of_the_user_are_sent_with_the_config(write_config, tmp_path, monkeypatch):
-    (tmp_path / "base").mkdir()
-    (tmp_path / "base" / "mpijob.yaml").write_text(BASE)
-    (tmp_path / "base" / "kustomization.yaml").write_text(KUSTOMIZATION)
+    make_base(tmp_path / "base")
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "cost.py").write_text("def cost(x):\n    return -(x @ x)\n")
     write_config("environment: {id: 'own/cost.py:cost', dimension: 3}", "ball.yaml")
@@ -228,9 +225,7 @@ def test_a_config_may_be_an_environment_of_the_user(tmp_path, monkeypatch):
 
 def launch_with(base, *words):
     """The outcome of launch k8s on a base of its own; the files and the launcher's arguments in what it wrote."""
-    base.mkdir(exist_ok=True)
-    (base / "mpijob.yaml").write_text(BASE)
-    (base / "kustomization.yaml").write_text(KUSTOMIZATION)
+    make_base(base)
     outcome = invoke("launch", "k8s", *words, "--dry-run", "--base", base, "--out", base / "run")
     if outcome.code:
         return outcome, [], []
@@ -269,13 +264,10 @@ def test_a_policy_to_begin_with_is_sent_with_the_config(write_config, tmp_path, 
     (tmp_path / "old" / "best.h5").write_bytes(b"\x89HDF")
     outcome, files, arguments = launch_with(tmp_path / "base", "pole.yaml")
     assert outcome.code == 0, outcome.stderr
-    assert files == ["pole.yaml", "best.h5"] and arguments[-1] == "policy.init_from=/configs/best.h5"
+    assert files == ["best.h5", "pole.yaml"] and arguments[-1] == "policy.init_from=/configs/best.h5"
     assert (tmp_path / "base" / "run.k8s" / "best.h5").read_bytes() == b"\x89HDF"
     outcome, *_ = launch_with(tmp_path / "base", "pole.yaml", "policy.init_from=old")
     assert_refused(outcome, "policy.init_from: old is a folder; name a file in it, such as old/best.h5")
-    (tmp_path / "old" / "best.h5").write_bytes(bytes(1_000_000))
-    outcome, *_ = launch_with(tmp_path / "base", "pole.yaml")
-    assert_refused(outcome, "old/best.h5 has 1.0 MB, but a ConfigMap holds 1 MB; put it into your image")
 
 
 def test_files_that_are_too_much_together_are_refused(write_config, tmp_path, monkeypatch):
@@ -285,7 +277,7 @@ def test_files_that_are_too_much_together_are_refused(write_config, tmp_path, mo
     (tmp_path / "own.py").write_text("import gymnasium\ndef pole():\n    return gymnasium.make('CartPole-v1')\n")
     (tmp_path / "best.h5").write_bytes(b"\x89" * 800_000)
     outcome, files, _ = launch_with(tmp_path / "base", "pole.yaml")
-    assert outcome.code == 0 and files == ["pole.yaml", "best.h5", "own.py"], outcome.stderr
+    assert outcome.code == 0 and files == ["best.h5", "own.py", "pole.yaml"], outcome.stderr
     assert "apply --server-side " in outcome.stdout
     with open(tmp_path / "own.py", "a") as file:
         file.write("#" * 300_000)
@@ -295,11 +287,8 @@ def test_files_that_are_too_much_together_are_refused(write_config, tmp_path, mo
     assert not (tmp_path / "base" / "run.k8s").exists()
 
 
-@needs_kubectl
 def test_an_overlay_renders_to_the_job(run_mpies, write_config, tmp_path):
-    (tmp_path / "base").mkdir()
-    (tmp_path / "base" / "mpijob.yaml").write_text(BASE)
-    (tmp_path / "base" / "kustomization.yaml").write_text(KUSTOMIZATION)
+    make_base(tmp_path / "base")
     write_config(CONFIG, "ball.yaml")
     size = ["--nodes", 5, "--ranks-per-node", 8, "--image", "registry:5000/us/mpies:2", "--base", "base"]
     ended = run_mpies(0, "launch", "k8s", "ball.yaml", *size, "--dry-run", "seed=4")
@@ -313,7 +302,7 @@ def test_an_overlay_renders_to_the_job(run_mpies, write_config, tmp_path):
     specs = parts["MPIJob"]["spec"]["mpiReplicaSpecs"]
     worker = specs["Worker"]["template"]["spec"]
     assert (specs["Worker"]["replicas"], parts["MPIJob"]["spec"]["slotsPerWorker"]) == (5, 8)
-    expected = submit.plan(submit.Request(tmp_path / "ball.yaml", (), None, 5, 8))
+    expected = submit.plan_run(submit.Request(tmp_path / "ball.yaml", (), None, 5, 8))
     memory = f"{-(-expected.memory // 2**20)}Mi"
     assert worker["containers"][0]["resources"]["limits"] == {"cpu": "8", "memory": memory}
     assert worker["volumes"][1]["emptyDir"] == {"medium": "Memory", "sizeLimit": "255Mi"}
@@ -330,7 +319,6 @@ def test_an_overlay_renders_to_the_job(run_mpies, write_config, tmp_path):
     assert specs["Launcher"]["template"]["spec"]["terminationGracePeriodSeconds"] == expected.warning
 
 
-@needs_kubectl
 def test_no_job_takes_the_config_of_another(write_config, tmp_path, monkeypatch):
     """Two sweeps of one config, each in a file of the same name, and a job of the repository's overlays."""
     write_config(CONFIG, "ball.yaml")
@@ -351,7 +339,6 @@ def test_no_job_takes_the_config_of_another(write_config, tmp_path, monkeypatch)
     assert "lunar_lander_sweep.yaml" in found["mpies-configs"]["data"]
 
 
-@needs_kubectl
 @pytest.mark.parametrize(
     ("name", "mode", "storage"), [("workstation", "ReadWriteOnce", "1Gi"), ("gke-minitaur", "ReadWriteMany", "1Ti")]
 )
@@ -394,3 +381,92 @@ def test_a_config_is_sent_in_utf_8_whatever_the_locale(run_mpies, tmp_path, monk
     ended = run_mpies(0, "launch", "k8s", "ball.yaml", "--dry-run")
     assert ended.code == 0, ended.stderr
     assert (tmp_path / "runs" / "ball.k8s" / "ball.yaml").read_text(encoding="utf-8") == text
+
+
+@pytest.fixture
+def folder(write_config, tmp_path, monkeypatch):
+    """Where ball.yaml, its constants and a base are."""
+    monkeypatch.chdir(tmp_path)
+    write_config(CONFIG, "ball.yaml")
+    (tmp_path / "constants.yaml").write_text(CONSTANTS)
+    make_base(tmp_path / "base")
+    return tmp_path
+
+
+def launch(*options):
+    size = ["--nodes", "5", "--ranks-per-node", "8", "--base", "base", "--dry-run"]
+    outcome = invoke("launch", "k8s", "ball.yaml", *size, *options, "seed=4")
+    assert outcome.code == 0, outcome.stderr
+    return outcome.stdout
+
+
+def test_simulate_says_what_an_overlay_costs(folder):
+    launch()
+    outcome = invoke("simulate", "runs/ball_seed=4.k8s", "--constants", "constants.yaml", "--price", "0.05")
+    assert outcome.code == 0, outcome.stderr
+    line = outcome.stdout.strip().splitlines()[-1]
+    found = re.fullmatch(
+        r"runs/ball_seed=4.k8s: 5 workers x 8 ranks, 500 generations: (\S+) h and (\S+) of the currency of --price "
+        r"with episodes as measured, at most (\S+) h and (\S+); less if the run is solved earlier",
+        line,
+    )
+    seconds = predict_run("ball.yaml", ("seed=4",), "constants.yaml", 5, 8)
+    hours = [length / 3600 for length in seconds]
+    assert [float(text) for text in found.groups()] == pytest.approx(
+        [hours[0], 40 * hours[0] * 0.05, hours[1], 40 * hours[1] * 0.05], rel=0.01, abs=0.005
+    )
+    assert hours[0] < hours[1]
+    assert "cost/500" in outcome.stdout  # the table is for its number of generations, and
+    assert re.search(r"^ +40 ", outcome.stdout, re.MULTILINE)  # of ranks
+
+
+def test_an_environment_of_the_users_has_the_constants_that_were_measured_here(folder, write_config):
+    (folder / "own.py").write_text("def value(x):\n    return -float(x @ x)\n")
+    write_config(CONFIG.replace("function:sphere", "own.py:value"), "ball.yaml")
+    (folder / "constants.yaml").write_text(CONSTANTS.replace("function:sphere", "own.py:value"))
+    launch()
+    assert "environment.id=/configs/own.py:value" in (folder / "runs/ball_seed=4.k8s/kustomization.yaml").read_text()
+    outcome = invoke("simulate", "runs/ball_seed=4.k8s", "--constants", "constants.yaml")
+    assert outcome.code == 0 and "5 workers x 8 ranks, 500 generations" in outcome.stdout, outcome.stderr
+    assert read_overlay("runs/ball_seed=4.k8s").overrides == ("seed=4",)
+
+
+def test_generations_and_core_hours(folder):
+    launch()
+    outcome = invoke("simulate", "runs/ball_seed=4.k8s", "--constants", "constants.yaml", "--generations", "7")
+    assert "5 workers x 8 ranks, 7 generations:" in outcome.stdout and " core hours with " in outcome.stdout
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in OVERLAYS.iterdir() if path.name != "sweep"))
+def test_every_overlay_of_the_repository_can_be_read(name):
+    found = read_overlay(OVERLAYS / name)
+    assert (HOME / "configs" / f"{found.config}.yaml").exists()
+    assert (found.workers, found.ranks_per_worker) == {
+        "workstation": (2, 1),
+        "gke-minitaur": (5, 62),
+        "kueue": (5, 62),
+    }.get(name, (17, 62))
+
+
+def test_a_sweep_is_not_one_run():
+    with pytest.raises(
+        ConfigError, match=r"trains a sweep; for its cost use mpies sweep \S+lunar_lander_sweep\.yaml --dry-run"
+    ):
+        read_overlay(OVERLAYS / "sweep")
+
+
+def test_what_has_no_single_run_or_config_is_refused(folder):
+    empty = folder / "empty"
+    empty.mkdir()
+    (empty / "kustomization.yaml").write_text("configMapGenerator: [{name: x, literals: [a=b]}]\n")
+    assert_refused(invoke("simulate", "empty"), "has 0 MPIJobs, but one was expected")
+    assert_refused(invoke("simulate", "base"), "its launcher trains 'a', which is neither in this folder nor")
+    assert_refused(invoke("simulate", OVERLAYS / "gke-minitaur"), "measure it with mpies bench minitaur --out FILE")
+
+
+def test_launch_says_which_image_it_asks_for_unless_one_is_given(folder):
+    assert "image: mpies, which the nodes must have" in launch()
+    assert "image:" not in launch("--image", "registry:5000/us/mpies:2")
+    text = KUSTOMIZATION + "images: [{name: mpies, newName: registry/us/mpies, newTag: '3'}]\n"
+    (folder / "base" / "kustomization.yaml").write_text(text)
+    assert "image: registry/us/mpies:3, which" in launch()

@@ -32,7 +32,8 @@ def test_a_batch_script_asks_for_what_the_job_needs():
     assert text.startswith("#!/bin/bash\n")
     body = text.splitlines()
     assert body.index("train() { :; }") > max(body.index(option) for option in options), "sbatch stops at a command"
-    assert batch_script(replace(JOB, account="me"), "", "").count("#SBATCH --account=me\n") == 1
+    mine = replace(JOB, request=replace(JOB.request, account="me"))
+    assert batch_script(mine, "", "").count("#SBATCH --account=me\n") == 1
     assert "#SBATCH --time=0-00:00:30\n" in batch_script(replace(JOB, seconds=30), "", "")  # all zeros is no limit
     assert "#SBATCH --time=0-01:30:45\n" in batch_script(replace(JOB, seconds=5445), "", "")
     assert '#SBATCH --job-name="a pole"\n' in batch_script(replace(JOB, out="runs/a pole"), "", "")
@@ -44,7 +45,8 @@ def test_a_batch_script_asks_for_what_the_job_needs():
 
 def test_a_batch_script_hands_words_on_as_they_are():
     library = 'train() { printf \'%s\\n\' "$MPIES_VENV" "$MPIES_RUN" "$@"; }'
-    text = batch_script(replace(JOB, overrides=("a=$HOME 'b'",)), library, "/home/u/a venv")
+    job = replace(JOB, request=replace(JOB.request, overrides=("a=$HOME 'b'",)))
+    text = batch_script(job, library, "/home/u/a venv")
     printed = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True, env={}).stdout
     assert printed.splitlines() == ["/home/u/a venv", "runs/pole", "configs/my pole.yaml", "a=$HOME 'b'"]
 
