@@ -15,7 +15,7 @@ from mpies.runs.pace import Pace, growth_pays
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.output import print_ending
 from mpies.sweeps.rank_groups import check_ranks_per_run, estimate_works, measure_remaining
-from mpies.sweeps.train_sweep import SweepRequest, open_folder, train_sweep
+from mpies.sweeps.train_sweep import SweepRequest, train_sweep
 from mpies.sweeps.trials import check_trials
 from mpies.training.control import Signals
 from mpies.training.logs import use_json_if_wanted
@@ -58,7 +58,7 @@ def supervise_sweep(
     flags = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
     check_ranks_per_run(request.ranks_per_run, count_slots(where.hosts, where.hostfile, ranks)[0] or 1)
     supervisor = Supervisor(["sweep", *flags, *arguments], ranks, SweepFinished(folder), where, None, output, write)
-    open_folder(folder, request.retries)  # the ranks may be started several times
+    folder.open(request.retries)  # the ranks may be started several times
     return supervisor
 
 

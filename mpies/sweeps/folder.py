@@ -13,7 +13,7 @@ failure is on record.  So several jobs can work on a sweep, and what a killed jo
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from mpies.runs.reader import RunView
 from mpies.sweeps.halving import Halving
 from mpies.sweeps.sampler import Proposals
 from mpies.sweeps.trials import Sweep, Trial, read_sweep
+from mpies.training.finished_run import find_finished_run
 
 # running: its lock is held; stopped: it was begun, and is to be taken up again; waiting: it is done with its rung, and
 # others are not; dropped: halving trains it no further.
@@ -95,11 +96,11 @@ class SweepFolder:
             listed = "; ".join(changed[:5])
             raise ConfigError(f"{self.name}: contains another sweep ({listed}); choose another --out")
 
-    def open(self, is_complete: Callable[[Trial], bool], retries: bool = False) -> None:
+    def open(self, retries: bool = False) -> None:
         """Make the folder, or go on with the sweep in it.  One rank of a job calls this, before the others begin.
 
-        is_complete: whether the run of a trial that has ended asks for no more.  retries: whether trials that have
-        failed are tried again.  Raises ConfigError where the folder holds another sweep, or cannot be written.
+        retries: whether trials that have failed are tried again.
+        Raises ConfigError where the folder holds another sweep, or cannot be written.
         """
         self.check()
         file, text = self.path / SWEEP_FILE, as_yaml(self.sweep.as_values()).encode()
@@ -107,7 +108,7 @@ class SweepFolder:
         for trial in [] if is_same else self.trials:
             ending = self.path / trial.name / "finished.yaml"
             with contextlib.suppress(OSError):
-                if ending.exists() and not (self.halving.is_complete if self.halving else is_complete)(trial):
+                if ending.exists() and not self._is_complete(trial):
                     ending.unlink()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -122,6 +123,12 @@ class SweepFolder:
             raise ConfigError(explain_refusal(self.name, error)) from None
         if retries:
             self.forget_failures()
+
+    def _is_complete(self, trial: Trial) -> bool:
+        """Whether the run of a trial that has ended asks for no more: a stop rule may have been changed."""
+        if self.halving:
+            return self.halving.is_complete(trial)
+        return find_finished_run(self.run(trial), self.config(trial)) is not None
 
     def refresh(self) -> None:
         """Take note of what has ended since the last time; with halving, go on to the next rung."""

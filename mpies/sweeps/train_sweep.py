@@ -27,7 +27,6 @@ from mpies.sweeps.table import Result, ResultReader, write_table
 from mpies.sweeps.trial_ranks import RankGroup, Report, SweepRanks
 from mpies.sweeps.trials import Sweep, check_trials
 from mpies.training.control import Signals
-from mpies.training.finished_run import find_finished_run
 from mpies.training.noise_tables import NoiseTables
 
 log = logging.getLogger(__name__)
@@ -72,10 +71,7 @@ def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> 
     folder = do_together(comm, lambda: open_sweep(request, comm))
     own = comm.broadcast([np.frombuffer(uuid.uuid4().bytes, np.uint8)])[0].tobytes().hex()
     name = f"{os.environ.get(JOB, '')}.{own}"  # a supervisor tells by it which groups were its own
-    ranks_per_run = request.ranks_per_run
-    if not ranks_per_run:
-        chosen = choose_ranks_per_run(folder.count_left(), comm.size, comm.node_size) if comm.is_root else None
-        ranks_per_run = comm.broadcast_int(chosen)
+    ranks_per_run = comm.broadcast_int(do_together(comm, lambda: find_ranks_per_run(folder, request, comm)))
     screen = open_screen(SweepFolder(request.out, folder.sweep)) if request.is_live and comm.is_root else None
     report = SweepRequest.report if comm.broadcast_int(int(screen is not None)) else request.report
     tables = NoiseTables(comm.open_node_file())
@@ -132,6 +128,13 @@ def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) 
         trained.comm.close()
 
 
+def find_ranks_per_run(folder: SweepFolder, request: SweepRequest, comm: Communicator) -> int | None:
+    """How many ranks of this job train a run together; None on other ranks than rank 0."""
+    if not comm.is_root:
+        return None
+    return request.ranks_per_run or choose_ranks_per_run(folder.count_left(), comm.size, comm.node_size)
+
+
 def _agree_on_code(comm: Communicator, code: int) -> int:
     """Rank 0's code; of ranks that are lost now, no other one needs anything."""
     with contextlib.suppress(RankLost):
@@ -146,10 +149,5 @@ def open_sweep(request: SweepRequest, comm: Communicator) -> SweepFolder:
         check_ranks_per_run(request.ranks_per_run, comm.size)
     if comm.is_root:
         check_trials(folder.sweep, folder.list_to_check())
-        open_folder(folder, request.retries)
+        folder.open(request.retries)
     return folder
-
-
-def open_folder(folder: SweepFolder, retries: bool) -> None:
-    """Make the folder of a sweep, or go on with the sweep in it.  Raises ConfigError."""
-    folder.open(lambda trial: find_finished_run(folder.run(trial), folder.config(trial)) is not None, retries)

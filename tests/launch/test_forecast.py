@@ -50,7 +50,7 @@ def test_a_limit_of_seconds_ends_a_trial(tmp_path):
 
 def test_a_sweep_takes_what_its_trials_that_are_left_take(tmp_path):
     folder, forecast = forecast_of(tmp_path, {"stop.generations": [50, 100]}, seeds=3)
-    folder.open(lambda trial: True)
+    folder.open()
     folder.record_failure(folder.trials[1], "it broke")
     found = forecast.sweep()
     assert found.usual == pytest.approx((3 * 50 + 2 * 100) * 20.4 * 2.0, rel=1e-3)

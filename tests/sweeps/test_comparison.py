@@ -30,7 +30,7 @@ def make_sweep(vary, value_of):
     """The sweep `out` in this folder with two seeds.  value_of: a trial's evaluation; None where it has not ended."""
     Path("config.yaml").write_text(CARTPOLE)
     folder = SweepFolder("out", load_sweep("config.yaml", vary, SweepOptions(2)))
-    folder.open(lambda trial: True)
+    folder.open()
     for trial in folder.trials:
         value, run = value_of(trial), folder.path / trial.name
         run.mkdir()
@@ -88,7 +88,7 @@ def test_of_a_sweep_among_other_folders_all_runs_are_compared(sweep, tmp_path):
 def test_a_sweep_in_which_nothing_has_begun_has_a_table_and_no_pictures(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text(CARTPOLE)
-    SweepFolder("new", load_sweep("config.yaml", VARY)).open(lambda trial: True)
+    SweepFolder("new", load_sweep("config.yaml", VARY)).open()
     outcome = invoke("compare", "new", "--out", "here")
     assert outcome.code == 0, outcome.stderr
     assert {path.name for path in (tmp_path / "here").iterdir()} == {"ranking.csv", "ranking.json"}

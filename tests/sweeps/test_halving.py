@@ -27,7 +27,7 @@ HALVING = {"first": 3, "unit": "generations", "eta": 3}
 def make_folder(path, seeds=1, **changes):
     values = {"base": BASE, "vary": VARY, "seeds": seeds, "halving": HALVING, **changes}
     folder = SweepFolder(path, read_sweep(values, "sweep"))
-    folder.open(lambda trial: True)
+    folder.open()
     return folder
 
 

@@ -177,7 +177,7 @@ def test_a_folder_whose_sampler_draws_other_keys_is_refused(write_config, tmp_pa
     monkeypatch.chdir(tmp_path)
     config = write_config(BASE)
     values = {"base": read_yaml(config), "vary": {"solver.sigma": {"log_uniform": [0.01, 1]}}, "trials": 4}
-    SweepFolder("out", read_sweep({**values, "sampler": {"batch": 2}}, "sweep")).open(lambda trial: True)
+    SweepFolder("out", read_sweep({**values, "sampler": {"batch": 2}}, "sweep")).open()
     before = read_files(tmp_path)
     more = "solver.sigma_decay={uniform: [0.9, 1]}"
     words = "what varies: 'solver.sigma' there, 'solver.sigma, solver.sigma_decay' now"

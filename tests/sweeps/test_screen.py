@@ -19,7 +19,7 @@ def open_folder(tmp_path, seeds, halving=None):
     vary = {"solver.sigma": [0.1, 0.3]}
     sweep = load_sweep(tmp_path / "config.yaml", vary, SweepOptions(seeds, halving=halving))
     folder = SweepFolder(str(tmp_path / "out"), sweep)
-    folder.open(lambda trial: True)
+    folder.open()
     return folder
 
 

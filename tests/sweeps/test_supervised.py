@@ -137,7 +137,7 @@ def test_a_host_that_comes_back_is_taken_in(mortal, monkeypatch, capfd):
 
 def test_locks_and_requests_of_ranks_that_are_lost_with_their_host_are_removed(tmp_path, write_config):
     folder = SweepFolder(tmp_path / "out", load_sweep(write_config(CARTPOLE), {"solver.sigma": [0.1, 0.2]}))
-    folder.open(lambda trial: True)
+    folder.open()
     for trial, job in zip(folder.trials, ("mine.1.0", "others.1.0"), strict=True):
         run = folder.path / trial.name
         run.mkdir()
@@ -158,7 +158,7 @@ def test_mpirun_is_known_to_hang_although_trials_ended_before_its_start_or_have_
     monkeypatch.setattr(watches, "LOOK", 0.0)
     monkeypatch.setattr(watches, "TEARDOWN", 0.0)
     folder = SweepFolder(tmp_path / "out", load_sweep(write_config(CARTPOLE), {"solver.sigma": [0.1, 0.2, 0.3]}))
-    folder.open(lambda trial: True)
+    folder.open()
     earlier, failed, last = folder.trials
     for trial in (earlier, last):
         (folder.path / trial.name).mkdir()
@@ -179,7 +179,7 @@ def test_mpirun_is_known_to_hang_although_trials_ended_before_its_start_or_have_
 def test_a_trial_that_takes_long_to_start_counts_as_trained_on_other_hosts(tmp_path, write_config, monkeypatch):
     monkeypatch.setattr(lock_module, "HEARTBEAT", 0.1)
     folder = SweepFolder(tmp_path / "out", load_sweep(write_config(CARTPOLE), {"solver.sigma": [0.1]}))
-    folder.open(lambda trial: True)
+    folder.open()
     _, held = folder.take(job="mine.1.0")
     owner = json.loads(held.file.read_text())
     wait_for(lambda: json.loads(held.file.read_text())["beat"] > owner["beat"])

@@ -187,7 +187,7 @@ def test_a_folder_whose_sweep_is_half_written_is_taken_up(write_config, tmp_path
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / ".sweep.yaml.77.tmp").write_text("base: {envi")
     folder = SweepFolder(tmp_path / "out", load_sweep(write_config(SHORT), {"solver.sigma": [0.1, 0.3]}))
-    folder.open(lambda trial: True)
+    folder.open()
     assert (tmp_path / "out" / "sweep.yaml").exists()
 
 
@@ -222,7 +222,7 @@ def test_a_trial_whose_job_has_just_died_on_another_host_is_told_from_one_that_i
 ):
     config = write_config(SHORT)
     folder = SweepFolder(tmp_path / "out", load_sweep(config, {"solver.sigma": [0.1]}))
-    folder.open(lambda trial: True)
+    folder.open()
     run = folder.path / folder.trials[0].name
     run.mkdir()
     lock = Lock(run, "another job")

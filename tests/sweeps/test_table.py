@@ -37,7 +37,7 @@ def test_settings_are_ranked_by_the_mean_of_their_finished_seeds():
 
 def test_a_row_of_each_trial(tmp_path):
     folder = SweepFolder(tmp_path / "out", read_sweep(VALUES, "config"))
-    folder.open(lambda trial: True)
+    folder.open()
     run = folder.path / folder.trials[0].name
     run.mkdir()
     (run / "config.yaml").write_text("seed: 1\n")
