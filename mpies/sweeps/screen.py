@@ -1,17 +1,16 @@
 """The live screen of a sweep on a terminal: what is being trained, how many trials have ended, the best so far."""
 
 import contextlib
-import math
 import threading
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mpies.core.text import escape
 from mpies.report.display import find_terminal, open_terminal, shows_errors
-from mpies.report.web.run_index import read_newest_numbers
 from mpies.runs.reader import RunView
 from mpies.sweeps.folder import ENDED, SweepFolder
-from mpies.sweeps.settings import as_text
 from mpies.sweeps.table import Result, ResultReader, describe_trial, rank_settings
 from mpies.sweeps.trials import Trial
 from mpies.training.progress import format_mean
@@ -42,6 +41,7 @@ class SweepScreen:
         )
         self._began = time.monotonic()
         self._ended: dict[str, Result] = {}  # by the trial's name
+        self._views: dict[str, RunView] = {}  # of the trials in training, by name
         self._best = ""
         self._look(is_first=True)
         self._live.start(refresh=True)
@@ -84,6 +84,7 @@ class SweepScreen:
                     place = f"[{len(self._ended)}/{self._folder.total}]"
                     line = escape(f"{place} {describe_trial(result, self._folder.name)}")
                     self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._views = {one.name: self._views.get(one.name) or RunView(self._folder.path / one.name) for one in running}
         if has_news:
             self._best = self._describe_best()
         self._live.update(self._draw(running), refresh=not is_first)
@@ -124,10 +125,13 @@ class SweepScreen:
 
     def _describe_running(self, trial: Trial) -> tuple[str, ...]:
         """The cells of a trial that is being trained."""
-        newest = read_newest_numbers(RunView(self._folder.path / trial.name))
-        generation, *numbers = (newest.get(name) for name in ("generation", "return_mean", "eval_mean", "seconds"))
-        cells = ("-" if number is None or math.isnan(number) else f"{number:,.4g}" for number in numbers)
-        return trial.name, "-" if generation is None else as_text(int(generation)), *cells
+        columns = self._views[trial.name].metrics.refresh().columns
+        cells = []
+        for name, form in (("generation", ".0f"), ("return_mean", ",.4g"), ("eval_mean", ",.4g"), ("seconds", ",.4g")):
+            numbers = columns.get(name, np.empty(0))
+            known = numbers[np.isfinite(numbers)]
+            cells.append(f"{known[-1]:{form}}" if len(known) else "-")
+        return trial.name, *cells
 
 
 def open_screen(folder: SweepFolder) -> SweepScreen | None:
