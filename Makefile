@@ -77,7 +77,7 @@ test-wheel: install wheel ## install dist/ into fresh environments of every CPyt
 test-nodes: install ## lose nodes and get them back: ranks on nodes in network namespaces (root; else skipped)
 	command -v sshd >/dev/null || apt-get install -qq -y --no-install-recommends openssh-server openssh-client iproute2 \
 		|| echo "make: there is no sshd, and it cannot be installed here; the tests say so and are skipped"
-	MPIES_TEST_NODES=1 $(BIN)/python -m pytest -q -rs $(PYTEST_FLAGS) -m nodes tests/jobs
+	MPIES_TEST_NODES=1 $(BIN)/python -m pytest -q -rs $(PYTEST_FLAGS) -m nodes tests/launch
 
 check: install ## ruff and mypy
 	$(BIN)/ruff check .

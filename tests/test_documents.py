@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import itertools
 import os
 import re
 import shlex
@@ -19,7 +20,8 @@ from mpies.config.reference import describe_keys
 from tests.support import HOME, load_script
 
 SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")
-README, BENCHMARKS = HOME / "README.md", HOME / "benchmarks" / "README.md"
+README = HOME / "README.md"
+FOR_DEVELOPERS = [HOME / name for name in ("CONTRIBUTING.md", "benchmarks/README.md", "examples/README.md")]
 PAGES = [*sorted((HOME / "docs").glob("*.md")), README]
 RESULTS = sorted((HOME / "docs" / "recipes").glob("*.md"))  # a page for each recipe
 
@@ -160,9 +162,11 @@ def test_every_command_that_a_page_mentions_has_these_options(page):
             assert ended.exit_code == 0  # --help
 
 
-@pytest.mark.parametrize("page", [*PAGES, BENCHMARKS], ids=str)
+@pytest.mark.parametrize("page", [*PAGES, *FOR_DEVELOPERS], ids=str)
 def test_files_of_the_code_that_a_page_names_exist(page):
-    named = re.findall(r"\b((?:mpies|solvers|envs|tests|benchmarks|slurm)/[\w/-]+\.\w+)", page.read_text())
+    named = re.findall(
+        r"\b((?:mpies|solvers|envs|tests|benchmarks|docs|examples|slurm)/[\w/-]+\.\w+)", page.read_text()
+    )
     assert not [name for name in named if ".venv" not in name and not (HOME / name).exists()]
 
 
@@ -182,7 +186,12 @@ def anchors(page):
 
 
 def test_links_of_pages_lead_to_files_and_headings():
-    for page in [*HOME.glob("*.md"), *HOME.glob("docs/**/*.md"), *HOME.glob("benchmarks/*.md")]:
+    for page in [
+        *HOME.glob("*.md"),
+        *HOME.glob("docs/**/*.md"),
+        *HOME.glob("benchmarks/*.md"),
+        *HOME.glob("examples/*.md"),
+    ]:
         for link, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", re.sub(r"`[^`]*`", "", page.read_text())):
             target = page.parent / link if link else page
             assert target.exists(), f"{page.name}: {link}"

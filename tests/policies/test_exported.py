@@ -1,4 +1,4 @@
-"""The arithmetic that exported policies and the compiled perceptrons share; tests/tools has those of `mpies export`."""
+"""The arithmetic that exported policies and the compiled perceptrons share; test_export.py has the rest."""
 
 import ast
 from pathlib import Path
