@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-import itertools
 import os
 import re
 import shlex
