@@ -166,7 +166,8 @@ def test_files_of_the_code_that_a_page_names_exist(page):
     named = re.findall(
         r"\b((?:mpies|solvers|envs|tests|benchmarks|docs|examples|slurm)/[\w/-]+\.\w+)", page.read_text()
     )
-    assert not [name for name in named if ".venv" not in name and not (HOME / name).exists()]
+    exempt = ".venv", "NAME"  # a folder that is made, and a placeholder
+    assert not [name for name in named if not any(word in name for word in exempt) and not (HOME / name).exists()]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
