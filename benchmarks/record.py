@@ -23,10 +23,11 @@ import yaml
 
 from mpies.config.loading import load_config, resolved, validate_config
 from mpies.core.errors import ConfigError, RunError
+from mpies.core.text import counted
 from mpies.report.curves import Curves, read_all_curves
 from mpies.report.document import find_seeds
 from mpies.report.evaluate import evaluate_policy
-from mpies.report.figures import BLUE, GREEN, MARKERS, draw_return, format_ticks, new_figure, paper_style, render
+from mpies.report.figures import BLUE, GREEN, MARKERS, format_ticks, new_figure, paper_style, render
 from mpies.report.records import (
     CUT_SHORT,
     RESULTS,
@@ -192,7 +193,7 @@ def draw_seeds(name: str, record: Record) -> "Figure":
 
     The band is what `mpies reproduce` compares with.  Curves that others published are drawn beside it.
     """
-    figure, axes = new_figure(8.0, f"{name}, {len(record['seeds'])} seeds")
+    figure, axes = new_figure(8.0, f"{name}, {counted(len(record['seeds']), 'seed')}")
     rows = [read_recorded_metrics(name, record, seed["seed"]) for seed in record["seeds"]]
     band = Band.of(rows)
     steps = np.unique(np.concatenate([curve[:, 0] for curve in band.curves]))
@@ -232,12 +233,7 @@ def record_runs(paths: Sequence[Path], name: str, mark: float | None = None, epi
                 shutil.copy(policy, folder / "policy.h5")
     band = Band.of(read_recorded_metrics(name, record, seed["seed"]) for seed in record["seeds"])
     record["tolerance"] = round(choose_tolerance(band), 4)
-    figure = (
-        draw_seeds(name, record)
-        if len(record["seeds"]) > 1
-        else draw_return(runs[0], "steps", beside=read_published(name))
-    )
-    (folder / "return.png").write_bytes(render(figure))
+    (folder / "return.png").write_bytes(render(draw_seeds(name, record)))
     (folder / "record.yaml").write_text(yaml.safe_dump(dict(record), sort_keys=False))
     return record
 

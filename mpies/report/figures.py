@@ -134,22 +134,16 @@ def format_ticks(axes: "Axes", axis: str) -> None:
 
 
 @paper_style()
-def draw_return(
-    curves: Curves,
-    axis: str,
-    width: float = WIDE,
-    beside: Sequence[tuple[str, Sequence[tuple[float, float]]]] = (),
-    scale: str = "auto",
-) -> "Figure":
+def draw_return(curves: Curves, axis: str, width: float = WIDE, scale: str = "auto") -> "Figure":
     """A plot of the return against an axis of AXES.
 
     It shows the members' mean, minimum and maximum, the evaluations with their confidence interval, and the target.
     Marks above the axis show where the number of ranks changed, and where the run was started again.
 
-    beside: curves from elsewhere on the same axis, each a name and its points (x, return).  scale: one of SCALES.
+    scale: one of SCALES.
     """
     figure, axes = new_figure(width, curves.title)
-    _plot_return(axes, curves, axis, beside, scale)
+    _plot_return(axes, curves, axis, scale)
     figure.legend(loc="outside lower center", ncols=2 if width < 6 else 4)
     return figure
 
@@ -167,7 +161,7 @@ def draw_overview(curves: Curves) -> "Figure":
     heights = [2.0, 1.0][: len(layout)]
     figure = Figure((WIDE, 1.55 * sum(heights)), layout="constrained")
     panels = figure.subplot_mosaic(layout, height_ratios=heights)
-    _plot_return(panels["return"], curves, "steps", (), "auto")
+    _plot_return(panels["return"], curves, "steps", "auto")
     label, size = scale_axis("steps", [curves["steps"]])
     for name in below:
         axes = panels[name]
@@ -179,17 +173,10 @@ def draw_overview(curves: Curves) -> "Figure":
     return figure
 
 
-def _plot_return(
-    axes: "Axes",
-    curves: Curves,
-    axis: str,
-    beside: Sequence[tuple[str, Sequence[tuple[float, float]]]],
-    scale: str,
-) -> None:
+def _plot_return(axes: "Axes", curves: Curves, axis: str, scale: str) -> None:
     """Draw what `draw_return` shows on these axes."""
     column, at = curves[AXES[axis][0]], curves.is_evaluated
     label, size = scale_axis(axis, [column])
-    others = [np.array(points, float) for _, points in beside]  # each (points, 2)
     target = [] if curves.target is None else [curves.target]
     extremes = np.concatenate([curves["return_min"], curves["return_max"], target])
     sign = scale_returns(axes, np.concatenate([curves["return_mean"], curves["eval_mean"][at]]), scale, extremes)
@@ -207,12 +194,10 @@ def _plot_return(
             marker, colour = CHANGES[name]
             style = {"color": colour, "marker": marker, "markersize": 5, "linestyle": "", "clip_on": False}
             axes.plot(x[rows], np.full(len(rows), 0.025), transform=axes.get_xaxis_transform(), label=name, **style)
-    for (name, _), points, marker in zip(beside, others, MARKERS[1:], strict=False):
-        axes.plot(points[:, 0] / size, sign * points[:, 1], color=GREEN, marker=marker, markersize=4, label=name)
     axes.set_xlabel(label)
     axes.set_ylabel("return of an episode" if sign > 0 else "−return of an episode")
     if axes.get_yscale() == "linear":
-        axes.set_ylim(*_return_limits(curves, [points[:, 1] for points in others]))
+        axes.set_ylim(*_return_limits(curves))
     format_ticks(axes, axis)
 
 
@@ -222,15 +207,15 @@ def draw_target(axes: "Axes", height: float, label: str) -> None:
         axes.axhline(height, color="black", linestyle="--", linewidth=1, label=label)
 
 
-def _return_limits(curves: Curves, others: Sequence[Floats]) -> tuple[float, float]:
+def _return_limits(curves: Curves) -> tuple[float, float]:
     """The lower and upper end of the vertical axis.
 
-    All means, evaluations, the target and the `others` fit between them.  The most extreme 5 % of the members'
+    All means, evaluations and the target fit between them.  The most extreme 5 % of the members'
     minima and of their maxima need not: a single bad episode would flatten the curves.
     """
     low, high = curves["return_min"], curves["return_max"]
     target = np.array([np.nan if curves.target is None else curves.target])
-    parts = [curves["return_mean"], curves["eval_mean"], target, *others]
+    parts = [curves["return_mean"], curves["eval_mean"], target]
     if np.isfinite(low).any():
         parts += [np.nanpercentile(low, [5, 100]), np.nanpercentile(high, [0, 95])]
     values = np.concatenate(parts)

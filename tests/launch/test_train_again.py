@@ -1,6 +1,5 @@
 """mpies verify and mpies reproduce: training again in processes of its own, and comparing."""
 
-import shutil
 import subprocess
 import sys
 
@@ -8,7 +7,6 @@ import pytest
 import yaml
 
 from mpies.comm import mpiexec
-from mpies.config.loading import load_config, resolved
 from mpies.core.errors import ConfigError
 from mpies.launch import train_again
 from mpies.launch.train_again import (
@@ -21,9 +19,7 @@ from mpies.launch.train_again import (
     train_in_processes,
     verify_ranks,
 )
-from mpies.report.curves import read_curves
-from mpies.report.figures import draw_return
-from mpies.report.records import read_published, read_record, read_recorded_metrics
+from mpies.report.records import read_record, read_recorded_metrics
 from mpies.runs.metrics import read_metrics
 from tests.support import HOME, assert_refused, invoke
 
@@ -318,14 +314,3 @@ def test_a_curve_within_the_tolerance_is_reproduced():
         "of its range, 6% allowed: reproduced"
     )
     assert not Reproduction("pole", 1, 9, None, 1, float("nan"), 0.15).is_reproduced  # no return at all
-
-
-@pytest.mark.parametrize("name", sorted(path.parent.name for path in HOME.glob("results/*/published.yaml")))
-def test_what_others_published_is_drawn_beside(name, tmp_path, checkout):
-    shutil.copy(HOME / "results" / name / "metrics.csv", tmp_path)
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(resolved(load_config(name))))
-    beside = read_published(name)
-    for _, points in beside:
-        assert points == sorted(points)
-    (legend,) = draw_return(read_curves(tmp_path), "steps", beside=beside).legends
-    assert beside and {title for title, _ in beside} < {text.get_text() for text in legend.get_texts()}

@@ -199,8 +199,6 @@ def test_variants_of_openai_es_name_what_defaults_may_change(name):
 def test_a_heading_has_no_measured_text_and_no_commands(name):
     head = RECIPES[name].read_text().partition("\nenvironment:")[0]
     assert not re.search(r"Status|mpies train|reached here|±|\+-|\bseed \d", head)
-    sentences = re.split(r"(?<=[.:;]) ", read_heading(RECIPES[name]).notes)
-    assert all(len(sentence.split()) <= 30 for sentence in sentences)
 
 
 def test_every_record_has_a_recipe():

@@ -22,6 +22,7 @@ from mpies.report.records import (
     is_reached,
     list_recipes,
     metrics_file,
+    read_published,
     read_record,
     read_recorded_metrics,
     recipe_of,
@@ -87,6 +88,13 @@ def test_a_recipe_is_what_was_recorded(name):
             assert given == first or given.endswith(f"/results/{first}/policy.h5")
             recorded["policy"]["init_from"] = first
         assert differences(recorded, held) == []
+
+
+def test_published_curves_have_names_and_go_forward():
+    names = [path.parent.name for path in RESULTS.glob("*/published.yaml")]
+    published = [curve for name in names for curve in read_published(name)]
+    assert len(published) >= len(names) > 0
+    assert all(title and points == sorted(points) for title, points in published)
 
 
 def test_points_between_the_lowest_and_the_highest_curve_are_inside():

@@ -8,7 +8,6 @@ from PIL import Image, ImageSequence
 
 from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.core.errors import ConfigError
-from mpies.envs import EnvironmentProblem
 from mpies.report.evaluate import play_policy, show_member, visible_task
 from mpies.report.video import Video
 from mpies.runs import hdf5
@@ -76,12 +75,19 @@ def test_several_episodes_follow_each_other_in_one_video(run, tmp_path):
 
 @pytest.mark.parametrize(
     ("flags", "words"),
-    [((), "record with --video"), (("--video", "x.avi"), "must end in .mp4 or .gif")],
-    ids=["no screen", "suffix"],
+    [
+        ((), "there is no screen here: record with --video"),
+        (("--video", "x.avi"), "must end in .mp4 or .gif"),
+        (("--video", "absent/video.gif"), f"absent/video.gif: cannot be written (No such file or directory); {CURE}"),
+    ],
+    ids=["no screen", "suffix", "no folder"],
 )
 def test_what_cannot_be_shown_is_refused_in_one_line(flags, words, run, invoke):
     ended = invoke("play", run, *flags)
     assert ended.exit_code == 2 and words in ended.stderr and ended.stderr.count("\n") == 1
+    config = validate_config({"environment": {"id": "function:sphere", "dimension": 3}}, "config")
+    with pytest.raises(ConfigError, match="function:sphere has no episodes to show"), visible_task(config, None):
+        pass
 
 
 def test_a_video_that_would_replace_a_folder_is_refused_and_leaves_nothing(run, tmp_path, invoke):
@@ -125,12 +131,6 @@ def test_an_environment_is_recorded_without_a_screen(environment, package, strid
     assert np.abs(frames[-1] - frames[0]).max() > 0  # something moves
 
 
-def test_a_function_has_nothing_to_see():
-    config = validate_config({"environment": {"id": "function:sphere", "dimension": 3}}, "config")
-    with pytest.raises(ConfigError, match="function:sphere has no episodes to show"), visible_task(config, None):
-        pass
-
-
 class Screen:
     """An environment that renders the same frame for ever, and counts how often."""
 
@@ -162,13 +162,6 @@ def test_odd_sizes_are_cut_to_even_ones(tmp_path):
     with Video(tmp_path / "video.mp4") as video:
         video.add_frame(Screen(np.zeros((33, 65, 3), np.uint8)))
     assert imageio.v3.imread(tmp_path / "video.mp4").shape[1:3] == (32, 64)
-
-
-def test_an_environment_without_image_and_a_file_without_folder_are_refused(tmp_path):
-    with pytest.raises(EnvironmentProblem, match="render_mode rgb_array"):
-        Video(tmp_path / "video.mp4").add_frame(Screen(None))
-    with pytest.raises(ConfigError, match=r"video\.gif: cannot be written"):
-        Video(tmp_path / "absent" / "video.gif").add_frame(Screen(np.zeros((16, 16, 3), np.uint8)))
 
 
 ROOM = """
@@ -206,16 +199,6 @@ def test_an_environment_that_draws_nothing_is_refused_with_what_it_needs(name, r
     ended = invoke("play", tmp_path / "policy.h5", "--video", tmp_path / "video.gif")
     assert ended.exit_code == 2 and not list(tmp_path.glob("*video*"))
     assert ended.stderr == f"mpies: {tmp_path}/room.py:{name} cannot be shown: {reason}; {NEEDS}\n"
-
-
-def test_a_video_without_a_folder_is_refused_before_an_episode_begins(tmp_path, invoke):
-    (tmp_path / "room.py").write_text(ROOM)
-    write_policy(tmp_path / "policy.h5", {"id": f"{tmp_path}/room.py:Seen"})
-    video = tmp_path / "absent" / "video.gif"
-    ended = invoke("play", tmp_path / "policy.h5", "--video", video)
-    line = f"mpies: {video}: cannot be written (No such file or directory); {CURE}\n"
-    assert (ended.exit_code, ended.stderr) == (2, line)
-    assert invoke("play", tmp_path / "policy.h5", "--video", tmp_path / "video.gif").exit_code == 0
 
 
 def test_a_member_whose_episodes_fail_has_no_video_and_this_is_said(tmp_path, invoke):
