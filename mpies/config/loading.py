@@ -14,11 +14,10 @@ import numpy as np
 import yaml
 from pydantic import Field, ValidationError, create_model
 
-from mpies.config.config_type import ConfigType
 from mpies.config.kinds import kinds_of
 from mpies.config.messages import explain, quoted
 from mpies.config.recipes import find_config, is_environment_id
-from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, any_solver
+from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, ConfigType, any_solver
 from mpies.core.errors import ConfigError
 from mpies.core.options import Options
 from mpies.core.paths import absolute, start_folder
@@ -187,9 +186,9 @@ def _find_model(values: Mapping[str, Any]) -> type[Config]:
     kind = section.get("kind") if isinstance(section, dict) else None
     if not isinstance(kind, str) or ":" not in kind:
         return Config
-    own, field = find_solver_class(kind), Config.model_fields["solver"]
+    custom, field = find_solver_class(kind), Config.model_fields["solver"]
     return create_model(
-        "Config", __base__=Config, solver=(any_solver(own), Field(field.default, description=field.description))
+        "Config", __base__=Config, solver=(any_solver(custom), Field(field.default, description=field.description))
     )
 
 

@@ -36,8 +36,8 @@ def make_schema() -> dict[str, Any]:
     """
     schema = Config.model_json_schema()
     _accept_kinds(schema)
-    own = {"type": "object", "properties": {"kind": {"type": "string", "pattern": ":"}}, "required": ["kind"]}
-    schema["properties"]["solver"]["anyOf"].append(own)
+    custom = {"type": "object", "properties": {"kind": {"type": "string", "pattern": ":"}}, "required": ["kind"]}
+    schema["properties"]["solver"]["anyOf"].append(custom)
     return schema
 
 
@@ -78,10 +78,10 @@ def _describe_section(title: str, path: str, models: Mapping[str | None, type[Op
     lines = [f"## {title}", "", _MEANING[key] + hint, ""]
     lines += [*_HEAD, f"| `kind` | {default} | one of {', '.join(map(str, models))} |", *shared, ""]
     for kind, each in rows.items():
-        own = [row for key, row in each.items() if key != "kind" and row not in shared]
+        special = [row for key, row in each.items() if key != "kind" and row not in shared]
         lines += [f"### {title} (kind: {kind})", "", _first_line(models[kind], path), ""]
-        if own:
-            lines += [*_HEAD, *own, ""]
+        if special:
+            lines += [*_HEAD, *special, ""]
         elif set(each) == {"kind"}:
             lines += ["It has no other keys.", ""]
     return lines

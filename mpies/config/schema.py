@@ -1,13 +1,13 @@
 """The keys of a run's configuration, one class for each section: type, default and meaning of each key."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union, cast
 
 from pydantic import Field, model_validator
 
-from mpies.config.config_type import ConfigType
 from mpies.config.kinds import kinds_of, with_kinds
+from mpies.core.errors import ConfigError
 from mpies.core.options import (
     Arguments,
     Count,
@@ -251,7 +251,7 @@ with warnings.catch_warnings():
         def _mlflow_is_a_callback(cls, values: Any) -> Any:
             if not isinstance(values, dict) or "mlflow" not in values:
                 return values
-            if values["mlflow"]:
+            if values["mlflow"] not in (None, False):
                 raise ValueError("mlflow is a callback in Python now, as in examples/mlflow_callback.py; remove it")
             return {key: value for key, value in values.items() if key != "mlflow"}  # an earlier default
 
@@ -288,9 +288,9 @@ def is_free(key: str) -> bool:
     return key in FREE_KEYS or key.partition(".")[0] in FREE_SECTIONS
 
 
-def any_solver(*own: type[Solver]) -> Any:
-    """The type of the solver section: the Options of any solver in the registry, or of the classes `own`."""
-    options = tuple(solver.Options for solver in (*SOLVERS.values(), *own))
+def any_solver(*custom: type[Solver]) -> Any:
+    """The type of the solver section: the Options of any solver in the registry, or of the classes `custom`."""
+    options = tuple(solver.Options for solver in (*SOLVERS.values(), *custom))
     return Annotated[Union[options], Field(discriminator="kind")]  # noqa: UP007
 
 
@@ -305,6 +305,24 @@ if TYPE_CHECKING:  # The unions are built at run time; a type checker sees what 
 else:
     PolicySection = any_policy()
     SolverSection = any_solver()
+
+
+class ConfigType(type(Options)):  # type: ignore[misc]  # the metaclass of pydantic's models
+    """The class of Config, whose arguments are read as the sections of a YAML file are.
+
+    read: makes a Config of a mapping; mpies.config.loading, which needs the schema, sets it.
+    """
+
+    read: Callable[[dict[str, Any]], Any]
+
+    def __call__(cls, *unnamed: Any, **values: Any) -> Any:
+        """The Config of these sections and keys.  Raises ConfigError, in one line."""
+        if unnamed:
+            raise ConfigError(
+                'mpies.Config takes sections by their names, such as environment={"id": "CartPole-v1"}; for a mapping, '
+                "use mpies.Config(**mapping)"
+            )
+        return ConfigType.read(values)
 
 
 class Config(Options, metaclass=ConfigType):

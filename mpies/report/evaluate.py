@@ -89,7 +89,7 @@ def evaluate_policy(
         "generation": policy.generation,
         "episodes": episodes,
         "mean": evaluation.mean if has_any else None,
-        "std": evaluation.deviation if has_any else None,
+        "std": evaluation.std if has_any else None,
         "interval": evaluation.interval if len(returns) > 1 else None,
         "min": float(returns.min()) if has_any else None,
         "max": float(returns.max()) if has_any else None,

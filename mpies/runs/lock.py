@@ -173,13 +173,13 @@ def is_lock_file(name: str) -> bool:
 
 def is_owner(values: Any) -> bool:
     """Whether this is the content of a lock file."""
-    names = {"job", "token", "host", "pid", "start", "boot", "beat"}
+    names = {"job", "token", "host", "pid", "start", "boot", "namespace", "beat"}
     return isinstance(values, dict) and names <= values.keys() and isinstance(values["beat"], (int, float))
 
 
 def is_alive(owner: dict[str, Any]) -> bool:
     """Whether the owner of a lock still runs: its process tells, on another host or in a container its heartbeat."""
     is_here = owner["host"] == socket.gethostname() and owner["boot"] == _boot()
-    if is_here and owner.get("namespace", _namespace()) == _namespace():  # older files have none
+    if is_here and owner["namespace"] == _namespace():
         return owner["start"] is not None and process_start(owner["pid"]) == owner["start"]
     return bool(time.time() - owner["beat"] < STALE)

@@ -13,12 +13,12 @@ from mpies.runs.metrics import Row
 CONFIDENCE = 1.96  # standard errors on either side of a mean that make its 95 % confidence interval
 
 
-def half_interval(deviation: float, episodes: float) -> float:
+def half_interval(std: float, episodes: float) -> float:
     """Half the width of the 95 % confidence interval of the mean of so many returns with this standard deviation.
 
     NaN for a single episode, which tells nothing of it.
     """
-    return CONFIDENCE * deviation / math.sqrt(episodes) if episodes > 1 else math.nan
+    return CONFIDENCE * std / math.sqrt(episodes) if episodes > 1 else math.nan
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class Evaluation:
         return float(np.mean(self.lengths))
 
     @property
-    def deviation(self) -> float:
+    def std(self) -> float:
         """Sample standard deviation of the returns."""
         return float(np.std(self.returns, ddof=1)) if len(self.returns) > 1 else 0.0
 
     @property
     def interval(self) -> float:
         """Half the width of the 95 % confidence interval of the mean, as of `half_interval`."""
-        return half_interval(self.deviation, len(self.returns))
+        return half_interval(self.std, len(self.returns))
 
     def rank_among(self, returns: npt.NDArray[np.float64]) -> float:
         """The share of a generation's `returns` (n,) below an episode of the mean: 0.5 where noise changes nothing."""
@@ -76,7 +76,7 @@ def evaluation_attributes(evaluation: Evaluation | None) -> dict[str, Any]:
         return {}
     return {
         "eval_mean": evaluation.mean,
-        "eval_std": evaluation.deviation,
+        "eval_std": evaluation.std,
         "eval_episodes": len(evaluation.returns),
     }
 

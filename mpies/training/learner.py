@@ -213,7 +213,7 @@ class Learner:
             "return_max": returns.max() if has_any else None,
             "length_mean": results.steps.mean() / self.config.solver.episodes,
             "eval_mean": evaluation.mean if evaluation else None,
-            "eval_std": evaluation.deviation if evaluation else None,
+            "eval_std": evaluation.std if evaluation else None,
             "eval_episodes": len(evaluation.returns) if evaluation else None,
             "eval_length": evaluation.length if evaluation else None,
             "eval_rank": evaluation.rank_among(returns) if evaluation else None,

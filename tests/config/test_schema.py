@@ -14,6 +14,7 @@ from mpies.config.schema import (
     any_solver,
     walk_sections,
 )
+from mpies.core.errors import ConfigError
 from mpies.solvers import SOLVERS
 from mpies.solvers.options import tagged
 
@@ -119,3 +120,15 @@ def test_keys_of_a_function_may_be_named_at_their_defaults():
 )
 def test_a_config_that_is_made_in_python_needs_no_kinds_either(values):
     assert Config(**values) == validate_config(values, "test")
+
+
+@pytest.mark.parametrize("default", [None, False])
+def test_a_config_that_names_the_earlier_tracker_without_using_it_is_read(default):
+    config = validate_config({"environment": {"id": "CartPole-v1"}, "tracking": {"mlflow": default, "json": True}}, "x")
+    assert config.tracking.json and "mlflow" not in config.tracking.model_dump()
+
+
+@pytest.mark.parametrize("value", [True, {}, {"experiment": "mine"}])
+def test_the_earlier_tracker_is_refused_with_the_example_that_takes_its_place(value):
+    with pytest.raises(ConfigError, match=r"^x: tracking\.mlflow is a callback .*examples/mlflow_callback\.py; remove"):
+        validate_config({"environment": {"id": "CartPole-v1"}, "tracking": {"mlflow": value}}, "x")

@@ -25,7 +25,7 @@ print("held", flush=True)
 sys.stdin.read()
 """
 
-NO_BEAT = json.dumps(dict.fromkeys(["job", "token", "host", "pid", "start", "boot", "beat"], "x"))
+NO_BEAT = json.dumps(dict.fromkeys(["job", "token", "host", "pid", "start", "boot", "namespace", "beat"], "x"))
 
 
 @pytest.fixture
@@ -104,19 +104,6 @@ def test_a_writer_in_another_container_of_this_host_is_alive(tmp_path):
     finally:
         process.kill()
         process.communicate()
-
-
-def test_the_lock_of_an_earlier_version_tells_no_namespace(holder, tmp_path):
-    values = owner(tmp_path)
-    del values["namespace"]
-    (tmp_path / "writer.json").write_text(json.dumps(values))
-    with pytest.raises(RunLocked):
-        Lock(tmp_path).acquire()
-    holder.kill()
-    holder.wait()
-    (tmp_path / "writer.json").write_text(json.dumps(values))
-    Lock(tmp_path).acquire()
-    assert owner(tmp_path)["pid"] == os.getpid()
 
 
 @pytest.mark.parametrize(("job", "refused"), [("a", False), ("b", True)])
@@ -249,3 +236,23 @@ def test_a_heartbeat_of_a_clock_that_is_ahead_is_of_this_moment(holder, tmp_path
     edit(tmp_path, host="node17", beat=time.time() + 3600)
     with pytest.raises(RunLocked, match="last heartbeat was 0 s ago; "):
         Lock(tmp_path).acquire()
+
+
+def test_a_claim_is_taken_over_by_its_own_job_only_and_then_removes_nothing(tmp_path):
+    claim, stranger, run = Lock(tmp_path, "group 1"), Lock(tmp_path, "group 2"), Lock(tmp_path, "group 1")
+    claim.acquire()
+    with pytest.raises(RunLocked):
+        stranger.acquire()
+    run.acquire()
+    claim.release()
+    run.check()
+    assert (tmp_path / "writer.json").exists()
+    run.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_claim_that_nobody_took_over_is_released(tmp_path):
+    claim = Lock(tmp_path, "group 1")
+    claim.acquire()
+    claim.release()
+    assert list(tmp_path.iterdir()) == []

@@ -65,7 +65,7 @@ def test_the_state_follows_the_writer(run, tmp_path):
     (tmp_path / "a" / "finished.yaml").write_text("reason: solved\n")
     assert run.state() == "finished"
     (tmp_path / "a" / "finished.yaml").unlink()
-    gone = {"job": "", "token": "", "host": "elsewhere", "boot": "", "pid": 1, "start": 1, "beat": 0}
+    gone = {"job": "", "token": "", "host": "elsewhere", "boot": "", "namespace": "", "pid": 1, "start": 1, "beat": 0}
     (tmp_path / "a" / "writer.json").write_text(json.dumps(gone))
     assert run.state() == "stale"
 

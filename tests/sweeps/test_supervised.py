@@ -141,7 +141,16 @@ def test_locks_and_requests_of_ranks_that_are_lost_with_their_host_are_removed(t
     for trial, job in zip(folder.trials, ("mine.1.0", "others.1.0"), strict=True):
         run = folder.path / trial.name
         run.mkdir()
-        owner = {"job": job, "token": "t", "host": "elsewhere", "boot": "b", "pid": 7, "start": 1, "beat": time.time()}
+        owner = {
+            "job": job,
+            "token": "t",
+            "host": "elsewhere",
+            "boot": "b",
+            "namespace": "n",
+            "pid": 7,
+            "start": 1,
+            "beat": time.time(),
+        }
         (run / "writer.json").write_text(json.dumps(owner))
     assert [folder.state(trial) for trial in folder.trials] == ["running", "running"] and not folder.has_work()
     mine, others = DivisionRequest(folder.path, "mine.1", 1), DivisionRequest(folder.path, "others.1", 1)
