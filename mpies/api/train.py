@@ -23,6 +23,7 @@ from mpies.core.paths import fixed_start_folder
 from mpies.core.text import escape
 from mpies.core.threads import warn_of_threads
 from mpies.report.display import make_progress
+from mpies.report.figures import draw_in_background
 from mpies.runs.files import default_out
 from mpies.training.control import Signals
 from mpies.training.logs import StandardErrorHandler, log_to
@@ -102,7 +103,7 @@ def _make_request(
     else:
         raise ConfigError(f"config must be a path, a recipe's name, a mapping or a Config, but is {config!r}")
     folder = read_path("out", out) if out else default_out(name, overrides)
-    return RunRequest(load, folder, folder, resume, callback_in_training(callbacks))
+    return RunRequest(load, folder, folder, resume, callback_in_training(callbacks), when_over=draw_in_background)
 
 
 def _train_here(request: RunRequest, world: Any, progress: Progress) -> Run:

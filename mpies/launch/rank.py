@@ -1,13 +1,15 @@
 """One rank of a job: from the command line into the training loop, and out again with the right exit code."""
 
+import contextlib
 import functools
 import logging
 import os
 import socket
+import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mpies.comm import RANKS, Communicator, connect
@@ -28,11 +30,12 @@ from mpies.core.errors import (
 from mpies.core.interrupt import is_interrupt
 from mpies.core.text import one_line
 from mpies.report.display import make_progress
+from mpies.report.figures import draw_in_background
 from mpies.runs.files import default_out
 from mpies.training.control import Signals
 from mpies.training.logs import StandardErrorHandler, is_wanted, print_error, use_json_if_wanted
 from mpies.training.progress import process_age
-from mpies.training.session import RunRequest, train_run
+from mpies.training.session import Ending, RunRequest, train_run
 
 ROOT_FIRST = 3.0  # seconds that a rank with a user's mistake waits: rank 0 mostly has the same one, and ends all ranks
 
@@ -56,39 +59,38 @@ def train_on_this_rank(
 
     All ranks call this.  out: the run directory, None for the default.  resume: as for open_run.
     """
-
-    def train(comm: Communicator) -> int:
+    base, code = Path(out) if out else default_out(path, overrides), FINISHED
+    with this_rank() as comm:
         began, signals = time.monotonic() - process_age(), Signals()
         use_json_if_wanted(comm)
-        base = Path(out) if out else default_out(path, overrides)
-
-        def train_one(folder: Path, overrides: Sequence[str]) -> int:
-            request = RunRequest(lambda: load_config(path, overrides), folder, base, resume)
-            ending = train_run(comm, request, signals, make_progress(), began)
-            if ending.reason == "failures" and JOB in os.environ:
-                return FAILED_FOR_GOOD
-            code = {"signal": REQUEUE, "failures": FAILED}.get(ending.reason, FINISHED)
-            return FAILED if ending.problem else code
-
-        if seeds is None:
-            code = train_one(base, overrides)
-            signals.close()
-            return comm.finalize(code)
-        for seed in seeds:
-            code = train_one(Path(f"{base}-seed-{seed}"), [*overrides, f"seed={seed}"])
+        for seed in [None] if seeds is None else seeds:
+            folder, added = (base, []) if seed is None else (Path(f"{base}-seed-{seed}"), [f"seed={seed}"])
+            load = functools.partial(load_config, path, [*overrides, *added])
+            request = RunRequest(load, folder, base, resume, when_over=draw_in_background)
+            code = exit_code(train_run(comm, request, signals, make_progress(), began))
             began = time.monotonic()
-            if comm.first_error("this seed's run was not finished" if code else ""):
-                break
-            comm.free()
+            if seed is not None:
+                if comm.first_error("this seed's run was not finished" if code else ""):
+                    break
+                comm.free()
         signals.close()
         return comm.finalize(code)
 
-    return run_on_this_rank(train)
+
+def exit_code(ending: Ending) -> int:
+    """The exit code of a rank whose training ended so."""
+    if ending.reason == "failures" and JOB in os.environ:
+        return FAILED_FOR_GOOD
+    if ending.problem:
+        return FAILED
+    return {"signal": REQUEUE, "failures": FAILED}.get(ending.reason, FINISHED)
 
 
-def run_on_this_rank(work: Callable[[Communicator], int]) -> int:
-    """Do work(comm), this rank's part of a job.  Returns its exit code, or the one of how it failed.
+@contextlib.contextmanager
+def this_rank() -> Iterator[Communicator]:
+    """This process as one rank of its job, with its log set up.  It ends with the right exit code where it fails.
 
+    What the code in the `with` block raises ends all ranks, in one line where it is a user's mistake.
     Raises KeyboardInterrupt where Ctrl-C ends the work of a single rank.
     """
     try:
@@ -98,17 +100,18 @@ def run_on_this_rank(work: Callable[[Communicator], int]) -> int:
             print_error(one_line(error), error)
         else:
             time.sleep(ROOT_FIRST)  # mpirun ends all ranks as soon as one ends, the first one too
-        return USER_ERROR
+        sys.exit(USER_ERROR)
     if comm.size > 1:
         end_with_parent()
     set_up_logging(comm)
     code = FAILED
     try:
-        return work(comm)
+        yield comm
+        return
     except CollectiveError as error:
         if comm.is_root:
             print_error(one_line(error), error.mistake)
-        return comm.finalize(USER_ERROR)
+        sys.exit(comm.finalize(USER_ERROR))
     except RunLocked as error:
         print_error(one_line(f"{error}; this job ends"), error)
     except TrainingFailed as error:  # another start would go on with what is left, which nobody has asked for
@@ -126,7 +129,13 @@ def run_on_this_rank(work: Callable[[Communicator], int]) -> int:
             raise
         print_error(f"rank {comm.rank} on {socket.gethostname()} failed:\n{traceback.format_exc()}")
     comm.abort(code)  # the other ranks would wait for ever
-    return code
+    sys.exit(code)
+
+
+def run_on_this_rank(work: Callable[[Communicator], int]) -> int:
+    """Do work(comm), this rank's part of a job.  Returns its exit code."""
+    with this_rank() as comm:
+        return work(comm)
 
 
 def set_up_logging(comm: Communicator) -> None:

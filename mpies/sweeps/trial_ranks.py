@@ -210,7 +210,6 @@ class RankGroup:
             "auto",
             stop_if_requested,
             job=self._name,
-            has_plots=False,
             tables=ranks.tables,
         )
         return train_run(comm, request, ranks.signals, NoProgress(), began)

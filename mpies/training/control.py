@@ -24,8 +24,16 @@ STOP_REASONS = ("", "solved", "generations", "steps", "seconds", "signal", "fail
 CONTINUE, STOP, ABANDON = range(3)
 
 
-class GenerationAbandoned(Exception):
+class TrainingStopped(Exception):
+    """Training cannot go on.  reason: one of STOP_REASONS.  The message on rank 0 is one line that says why."""
+
+    reason = ""
+
+
+class GenerationAbandoned(TrainingStopped):
     """A signal's grace was over before the generation was complete; it is played again after a resume."""
+
+    reason = "signal"
 
 
 class Signals:

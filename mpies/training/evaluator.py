@@ -1,4 +1,4 @@
-"""Play members and the mean on all ranks, and keep what was played when a rank is lost."""
+"""Play members and the mean on all ranks."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -17,21 +17,25 @@ from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import PlayingRanks, RolloutQueue
 from mpies.runs.snapshot import Evaluation
 from mpies.solvers.base import Proposal, Results, Solver
-from mpies.training.control import Control
+from mpies.training.control import Control, TrainingStopped
 from mpies.training.failures import FailureGroup, gather_failures
-from mpies.training.generation import Part, Population, QueueKey
+from mpies.training.generation import Part, PlayedGeneration, QueueKey
+from mpies.training.recovery import OpenQueues
 from mpies.training.task import Task
 
 log = logging.getLogger(__name__)
 
+OnPlay = Callable[[QueueKey, Sequence[RolloutQueue]], object]
 
 MOST_LINES = 5  # for the failures of a generation
 CONFIRMING = 100  # fresh episodes at least whose mean return must be at the target, too, for a run to be solved
 HOPELESS = 16  # batches: a generation ends where all episodes of so many fail, since more would fail as well
 
 
-class EvaluationFailed(Exception):
-    """Too many episodes of an evaluation failed.  Its message on rank 0 is one line that says why."""
+class EvaluationFailed(TrainingStopped):
+    """Too many episodes of an evaluation failed."""
+
+    reason = "failures"
 
 
 @dataclass(frozen=True)
@@ -54,24 +58,25 @@ class MemberParameters:
 class Evaluator:
     """Plays populations and the mean, together with all other ranks.
 
-    queues: what is being played, and what has been played of the generations in flight.
-    recovered: the queues of this rank when another was lost; what they hold is not played again.
-    is_recovering: whether a rank was lost since the last generation was recorded.
     on_play: called on every rank when it begins to play queues.
+    queues: what is being played, and what has been played of the generations in flight.
     failures: on rank 0, of the rollouts that were played last.
     """
 
     def __init__(
-        self, config: Config, task: Task, solver: Solver[Any, Any], comm: Communicator, control: Control
+        self,
+        config: Config,
+        task: Task,
+        solver: Solver[Any, Any],
+        comm: Communicator,
+        control: Control,
+        on_play: OnPlay = lambda key, queues: None,
     ) -> None:
         self.config, self.task, self.solver, self.comm, self.control = config, task, solver, comm, control
-        self.queues: dict[QueueKey, RolloutQueue] = {}
-        self.recovered: dict[QueueKey, RolloutQueue] = {}
-        self.is_recovering = False
+        self.on_play, self.queues = on_play, OpenQueues(comm)
         self.failures: list[FailureGroup] = []
-        self.on_play: Callable[[QueueKey, Sequence[RolloutQueue]], object] = lambda key, queues: None
 
-    def evaluate(self, parts: Sequence[Part], generation: int, prefetch: Part | None = None) -> Population:
+    def evaluate(self, parts: Sequence[Part], generation: int, prefetch: Part | None = None) -> PlayedGeneration:
         """Play the members of a generation; batches of whole populations until the solver has enough.
 
         It also ends where all episodes of the first HOPELESS batches failed.
@@ -101,7 +106,7 @@ class Evaluator:
             queues = [self._open_training(whole, generation, batch)]
         results = results_of_members(np.concatenate(records), solver.episodes)
         self.control.failed_share = float(np.isnan(results.returns).mean())
-        return Population(results, np.concatenate(indices), observations, np.asarray(sum(busy)))
+        return PlayedGeneration(results, np.concatenate(indices), observations, np.asarray(sum(busy)))
 
     def evaluate_mean(
         self,
@@ -147,13 +152,11 @@ class Evaluator:
     def keep_finished(self) -> None:
         """Keep what this rank has played, because another rank was lost."""
         self.task.player.drop()
-        self.is_recovering = True
-        self.recovered |= self.queues
-        self.queues = {}
+        self.queues.keep()
 
-    def forget_recovered(self) -> None:
-        """End a recovery: the generation is recorded.  Results that were kept for later generations are dropped."""
-        self.is_recovering, self.recovered = False, {}
+    def forget_kept(self) -> None:
+        """The generation is recorded: what was kept after the loss of a rank is not needed any more."""
+        self.queues.forget_kept()
 
     def _play_mean(
         self,
@@ -172,7 +175,7 @@ class Evaluator:
             episodes = 1
         batch = evaluation_batch(mean, self.task.evaluation_seeds(generation, attempt, episodes), normalization)
         key = QueueKey(generation, "evaluation", attempt)
-        records, _, _ = self._play([self._open_queue(batch, key)], key)
+        records, _, _ = self._play([self.queues.open(key, batch)], key)
         evaluation = Evaluation.of(records["total"], records["steps"])
         if evaluation.failed_share > tolerated:
             raise EvaluationFailed(
@@ -185,21 +188,8 @@ class Evaluator:
     def _open_training(self, part: Part, generation: int, batch: int) -> RolloutQueue:
         """The queue of a part of a batch of a generation's members; one that is open already goes on."""
         key = QueueKey(generation, "training", batch, part.start)
-        if key in self.queues:
-            return self.queues[key]
-        return self._open_queue(training_batch(self.task, self.solver, part, generation, batch), key)
-
-    def _open_queue(self, batch: RolloutBatch, key: QueueKey) -> RolloutQueue:
-        """A queue of this batch.  After a rank was lost, what the others have finished is not played again."""
-        queue = self.recovered.get(key) or RolloutQueue(batch)
-        pending = np.arange(len(batch))
-        if self.is_recovering:
-            finished, _ = self.comm.allgather(np.flatnonzero(queue.is_finished))
-            pending = np.setdiff1d(pending, finished)
-        queue.reopen(pending, self.comm.work_counter(len(pending)))
-        self.queues[key] = queue
-        self.recovered.pop(key, None)  # not before: another rank may be lost in the allgather
-        return queue
+        queue = self.queues.get(key)
+        return queue or self.queues.open(key, training_batch(self.task, self.solver, part, generation, batch))
 
     def _play(
         self, queues: Sequence[RolloutQueue], key: QueueKey
@@ -209,7 +199,7 @@ class Evaluator:
         Returns the records of all rollouts in order, on rank 0 the observation sums in order (None elsewhere, and
         where nothing was sampled), and the seconds (ranks,) that each rank played.
         """
-        self.queues = {name: kept for name, kept in self.queues.items() if name.generation >= key.generation}
+        self.queues.close_before(key.generation)
         next_generation = key.generation + (key.kind == "training")
         prefetch = self.queues.get(QueueKey(next_generation, "training", 0))
         self.on_play(key, queues)

@@ -73,7 +73,7 @@ class QueueKey(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Population:
+class PlayedGeneration:
     """The members of a generation and what their episodes returned, in member order, the same on every rank.
 
     indices: (k,) int64, where each member's (or pair's) noise begins in the noise table.

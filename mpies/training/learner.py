@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,9 @@ from mpies.runs.policy_file import select
 from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.solvers.base import Solver
 from mpies.solvers.moments import norm
-from mpies.training.generation import GenerationSpec, Population, results_to_arrays
+from mpies.training.generation import GenerationSpec, PlayedGeneration, results_to_arrays
 from mpies.training.normalizer import Normalizer
-
-EARLY_SPEC = "ahead/"  # how the names of the early spec's vectors begin in a checkpoint
+from mpies.training.overlap import EarlySpecs
 
 
 @dataclass
@@ -40,8 +39,7 @@ class Learner:
     observation_size: o, 0 where observations are not normalised.
     constants: arrays that a policy has besides its parameters.
     limit: steps of a training episode, None for no limit.
-    early_spec: where generations overlap, the spec of the coming generation's early members, which was fixed before the
-    newest results; None where there are none.
+    early: the specs of early members, where generations overlap.
     best: the highest mean of an evaluation so far.
     solved: the mean of the newest evaluation if it was confirmed, else -inf.
     solved_interval: half the width of its 95 % confidence interval; NaN where that is not known.
@@ -61,8 +59,7 @@ class Learner:
         self.clock = Clock()
         adaptive = config.environment.adaptive
         self.limit = adaptive.start if adaptive else None
-        self.early_spec: GenerationSpec | None = None
-        self._coming: GenerationSpec | None = None  # the early spec of the generation after the coming one
+        self.early = EarlySpecs()
         self.best = self.solved = -math.inf
         self.solved_interval = math.nan
         self._mean_before: npt.NDArray[np.float32] | None = None  # (d,) what the newest step started from
@@ -82,24 +79,21 @@ class Learner:
     @np.errstate(all="ignore")  # a scale may overflow; the returns of the members show it
     def ask_early(self) -> GenerationSpec:
         """The spec of the early members of the generation after this one: around where the mean is expected to be."""
-        newest = self.ask()
-        expected = replace(newest, proposal=replace(newest.proposal, mean=self.solver.predict_mean()))
-        self._coming = expected.copy()  # the solver changes its own vectors while these members are played
-        return self._coming
+        return self.early.fix(self.ask(), self.solver.predict_mean())
 
     def tell(
-        self, spec: GenerationSpec, population: Population, moments: npt.NDArray[np.float32], seconds: float
+        self, spec: GenerationSpec, population: PlayedGeneration, moments: npt.NDArray[np.float32], seconds: float
     ) -> None:
         """Take the step of a generation.  moments: (orders, d), of all its members.  seconds: that it took."""
         self._mean_before = self.solver.mean.copy()
         self.solver.tell(spec.proposal, population.results, moments)
-        early, self.early_spec, self._coming = self.early_spec, self._coming, None
+        early = self.early.advance()
         if population.record is not None:  # the ledger has the statistics and the clock after this step
             self._load_progress(population.record)
         else:
             self._count(population, early, seconds)
 
-    def _count(self, population: Population, early: GenerationSpec | None, seconds: float) -> None:
+    def _count(self, population: PlayedGeneration, early: GenerationSpec | None, seconds: float) -> None:
         """Add a generation that was played to the statistics and the clock.  early: the spec of its early members."""
         results, episodes = population.results, self.config.solver.episodes
         for sums in population.observations:
@@ -134,12 +128,11 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """Names to arrays that no later step changes: all that the next generation depends on; the digest covers it."""
-        spec = self.early_spec.vectors() if self.early_spec else []
         return (
             {f"solver/{name}": value for name, value in self.solver.state().items()}
             | {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
             | ({} if self.limit is None else {"limit": self.limit})
-            | {f"{EARLY_SPEC}{place}": vector for place, vector in enumerate(spec)}
+            | self.early.state()
         )
 
     def progress(self) -> dict[str, Any]:
@@ -159,11 +152,7 @@ class Learner:
         """Continue from what `state_dict` returned, bit for bit."""
         self.solver.restore(select(arrays, "solver/"))
         self._load_progress(arrays)
-        vectors = select(arrays, EARLY_SPEC)
-        self.early_spec = None
-        if vectors:
-            in_order = [vectors[str(place)] for place in range(len(vectors))]
-            self.early_spec = GenerationSpec.from_vectors(in_order, self.solver.Proposal)
+        self.early.restore(arrays, self.solver.Proposal)
 
     def _load_progress(self, arrays: Mapping[str, Any]) -> None:
         self.normalizer.restore(select(dict(arrays), "normalizer/"))
@@ -184,7 +173,7 @@ class Learner:
         )
 
     @np.errstate(all="ignore")  # parameters and returns may be huge
-    def row(self, population: Population, evaluation: Evaluation | None, job: Row) -> Row:
+    def row(self, population: PlayedGeneration, evaluation: Evaluation | None, job: Row) -> Row:
         """The newest generation's row of metrics.csv, without the digest.
 
         job: the columns about ranks, nodes, starts and pauses.
@@ -228,7 +217,7 @@ class Learner:
 
     def snapshot(
         self,
-        population: Population | None = None,
+        population: PlayedGeneration | None = None,
         evaluation: Evaluation | None = None,
         is_best: bool = False,
         ranks: int = 1,

@@ -6,15 +6,13 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from mpies.comm import Communicator
 from mpies.core.text import escape
-from mpies.runs.metrics import Row
 from mpies.runs.trackers.wandb_run import THREAD
-from mpies.training.progress import Progress, describe_generation, format_entry, is_json_wanted
+from mpies.training.progress import format_entry, is_json_wanted
 
 _run_of_thread: dict[int, Path] = {}  # the log.txt of the run that a thread trains
 
@@ -51,6 +49,10 @@ class LogFile(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError), open(self.path, "a", encoding="utf-8") as file:
             file.write(escape(self.format(record)) + "\n")
+
+    def append(self, message: str) -> None:
+        """Append what rank 0 shows elsewhere than in the log."""
+        self.emit(logging.makeLogRecord({"levelname": "INFO", "msg": message, "rank": 0}))
 
 
 @contextlib.contextmanager
@@ -92,29 +94,6 @@ def output_may_fail() -> Iterator[None]:
     except OSError:
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
-
-
-class LoggedProgress(Progress):
-    """Shows generations on a Progress and appends a line of each to a LogFile."""
-
-    def __init__(self, progress: Progress, log_file: LogFile) -> None:
-        self._progress, self._log_file = progress, log_file
-
-    def show(self, row: Row) -> None:
-        with output_may_fail():
-            self._progress.show(row)
-        self._append(describe_generation(row, with_spread=True))
-
-    def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
-        with output_may_fail():
-            self._progress.show_outcome(message, values)
-        self._append(message)
-
-    def close(self) -> None:
-        self._progress.close()
-
-    def _append(self, message: str) -> None:
-        self._log_file.emit(logging.makeLogRecord({"levelname": "INFO", "msg": message, "rank": 0}))
 
 
 class JsonFormatter(logging.Formatter):

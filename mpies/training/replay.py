@@ -49,7 +49,6 @@ class Replay:
         dimension, observation_size = len(arrays["solver/mean"]), len(arrays["normalizer/total"])
         solver = make_solver(self.config, dimension)
         self._updater = Updater(self.config, solver, Serial())
-        self._updater.build_table()
         self.learner = Learner(self.config, solver, observation_size, self._constants())
         self.learner.load_state_dict(arrays)
         self._updater.begin(self.learner)

@@ -19,16 +19,17 @@ from mpies.comm.mpiexec import JOB
 from mpies.comm.together import do_together
 from mpies.config.schema import Config
 from mpies.core.errors import SolverProblem
-from mpies.report.figures import draw_in_background
 from mpies.runs.directory import open_run
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter
 from mpies.training.control import Signals
 from mpies.training.finished_run import find_finished_run
-from mpies.training.logs import LogFile, LoggedProgress, log_run_to, output_may_fail
+from mpies.training.logs import LogFile, log_run_to, output_may_fail
 from mpies.training.noise_tables import NoiseTables
-from mpies.training.progress import PLOTS, Phase, Phases, Progress, format_mean
+from mpies.training.progress import PLOTS, Phase, Phases, Progress, describe_generation, format_mean
+from mpies.training.task import Task, build_task
 from mpies.training.trainer import Trainer
+from mpies.training.update import Updater, make_solver
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +47,8 @@ class RunRequest:
     resume: as for open_run.
     callback: called on rank 0 with each generation's snapshot when it is recorded; True stops the run.
     job: the name that all ranks of the job share in the run's lock; '' makes one.
-    has_plots: whether plots are drawn in the background when the run is over.
     tables: noise tables that this run shares with others; None where it has one of its own.
+    when_over: called on rank 0 with the run directory when the run is over and nobody writes it any more.
     """
 
     load: Callable[[], Config]
@@ -56,8 +57,8 @@ class RunRequest:
     resume: str
     callback: Callable[[RunWriter, Snapshot], bool] | None = None
     job: str = ""
-    has_plots: bool = True
     tables: NoiseTables | None = None
+    when_over: Callable[[Path], object] = lambda folder: None
 
 
 @dataclass(frozen=True)
@@ -78,14 +79,15 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
     """Train a run, or go on with it.  All ranks call this.
 
     began: time.monotonic() from which its time counts.
-    Raises CollectiveError on all ranks for a user's mistake that is found before training.
+    Raises CollectiveError on all ranks for a user's mistake that is found before training, and SolverProblem on the
+    rank where a user's solver fails while it trains.
     """
     with Phases(progress, comm, began) as phases, contextlib.ExitStack() as stack:
 
-        def make_trainer() -> Trainer:
-            trainer = Trainer(config, comm, signals=signals)
-            stack.callback(_close_environment, trainer)
-            return trainer
+        def make_task() -> Task:
+            task = build_task(config, comm)
+            stack.callback(task.close)  # the process may go on to train other runs
+            return task
 
         def make_writer() -> RunWriter:
             folder = request.folder
@@ -98,119 +100,120 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
 
         phases.begin_start_up("reading the config")
         config = do_together(comm, request.load)
-        may_be_finished = comm.is_root and request.resume != "never"
-        finished = do_together(comm, lambda: find_finished_run(request.folder, config) if may_be_finished else None)
-        if comm.broadcast_int(finished is not None):
-            if finished:
-                phases.close()
-                with contextlib.suppress(OSError):  # launchers tell by its time that this job found the run complete
-                    (request.folder / "finished.yaml").touch()
-                with output_may_fail():
-                    phases.show_outcome(finished.describe(config, request.out), finished.values())
+        if _is_finished(comm, request, config, phases):
             return Ending("")
         phases.set_stop(config.stop)
         phases.begin_start_up("building the environment")
-        trainer = do_together(comm, make_trainer)
+        task = do_together(comm, make_task)
+        solver = do_together(comm, lambda: make_solver(config, task.dimension, task.directions))
         phases.begin_start_up("building the noise table")
-        do_together(comm, lambda: trainer.build_table(request.tables))
+        for warning in task.find_warnings() if comm.is_root else ():
+            log.warning("%s", warning)
+        updater = do_together(comm, lambda: Updater(config, solver, comm, request.tables))
         phases.begin_start_up("reading the run")
         # A supervisor gives all its starts one name: a later one may take the lock of the run at once.
-        own = uuid.UUID(os.environ.get(JOB) or uuid.uuid4().hex)
-        job = request.job or comm.broadcast([np.frombuffer(own.bytes, np.uint8)])[0].tobytes().hex()
-        trainer.run = run = do_together(comm, make_writer)
+        name = uuid.UUID(os.environ.get(JOB) or uuid.uuid4().hex)
+        job = request.job or comm.broadcast([np.frombuffer(name.bytes, np.uint8)])[0].tobytes().hex()
+        run = do_together(comm, make_writer)
         stack.enter_context(_short_switch_interval())
         log_file = LogFile(run.path / "log.txt")
         stack.enter_context(log_run_to(comm, log_file))
+        watcher = _Watcher(request, run, phases, log_file)
+        trainer = Trainer(config, comm, task, updater, run, signals, phases.begin_play, watcher.on_generation)
         try:
-            return _train(trainer, request, run, LoggedProgress(phases, log_file), phases, log_file)
-        except BaseException:
+            reason = trainer.train()
+            return watcher.end(trainer, reason) if trainer.learner else Ending(reason)
+        except BaseException as error:
+            if isinstance(error, SolverProblem):  # the user's code: the terminal gets one line, the file all of it
+                record = {"levelname": "DEBUG", "msg": traceback.format_exc(), "rank": comm.rank}
+                log_file.emit(logging.makeLogRecord(record))
+                if trainer.learner:
+                    run.flush()  # what is complete is on disk before this ends
             if comm.size > 1 and not isinstance(comm, Guarded):
                 stack.pop_all()  # the caller ends all ranks, and nothing must delay that
             raise
 
 
-def _train(
-    trainer: Trainer,
-    request: RunRequest,
-    run: RunWriter,
-    progress: LoggedProgress,
-    phases: Phases,
-    log_file: LogFile,
-) -> Ending:
-    """Train until a stop rule holds, and write down how the run ended."""
-    trainer.evaluator.on_play = phases.begin_play
-    errors: list[BaseException] = []
+def _is_finished(comm: Communicator, request: RunRequest, config: Config, phases: Phases) -> bool:
+    """Whether the run is complete already, and the config asks for no more of it; then rank 0 says so."""
+    may_be_finished = comm.is_root and request.resume != "never"
+    finished = do_together(comm, lambda: find_finished_run(request.folder, config) if may_be_finished else None)
+    is_finished = bool(comm.broadcast_int(finished is not None))
+    if finished:
+        phases.close()
+        with contextlib.suppress(OSError):  # launchers tell by its time that this job found the run complete
+            (request.folder / "finished.yaml").touch()
+        with output_may_fail():
+            phases.show_outcome(finished.describe(config, request.out), finished.values())
+    return is_finished
 
-    def on_generation(snapshot: Snapshot) -> bool:
-        progress.show(snapshot.row)
+
+class _Watcher:
+    """On rank 0, shows the generations of a run, calls the callback with them, and writes down how the run ended."""
+
+    def __init__(self, request: RunRequest, run: RunWriter, phases: Phases, log_file: LogFile) -> None:
+        self._request, self._run, self._phases, self._log_file = request, run, phases, log_file
+        self._error: BaseException | None = None  # what the callback raised
+
+    def on_generation(self, snapshot: Snapshot) -> bool:
+        """Show a generation that is recorded, and call the callback.  Returns whether it stops the run."""
+        with output_may_fail():
+            self._phases.show(snapshot.row)
+        self._log_file.append(describe_generation(snapshot.row, with_spread=True))
         try:
-            return request.callback is not None and request.callback(run, snapshot)
+            return self._request.callback is not None and self._request.callback(self._run, snapshot)
         except BaseException as error:  # it comes out when the run is on disk
-            errors.append(error)
+            self._error = error
             return True
 
-    trainer.on_generation = on_generation
-    try:
-        reason = trainer.train()
-    except SolverProblem:  # the user's code: the terminal gets one line, the file all of it
-        record = {"levelname": "DEBUG", "msg": traceback.format_exc(), "rank": trainer.comm.rank}
-        log_file.emit(logging.makeLogRecord(record))
-        raise
-    if not trainer.learner:
-        return Ending(reason)
-    progress.close()
-    problem = finish_run(trainer, reason, progress, phases, bool(errors))
-    phases.begin(Phase("closing the run", PLOTS))  # trackers may take their time
-    run.close()
-    if request.has_plots and reason != "signal":  # after a signal the next start goes on
-        draw_in_background(run.path)
-    return Ending(reason, problem, errors[0] if errors else None)
+    def end(self, trainer: Trainer, reason: str) -> Ending:
+        """The run is over for this job: leave it as a later job, or a reader, wants to find it."""
+        self._phases.close()
+        problem = self._finish_run(trainer, reason)
+        self._phases.begin(Phase("closing the run", PLOTS))  # trackers may take their time
+        self._run.close()
+        if reason != "signal":  # after a signal the next start goes on
+            self._request.when_over(self._run.path)
+        return Ending(reason, problem, self._error)
 
+    def _finish_run(self, trainer: Trainer, reason: str) -> str:
+        """Report how the run ended, and mark it as finished when it is.
 
-def finish_run(trainer: Trainer, reason: str, progress: LoggedProgress, phases: Phases, has_raised: bool) -> str:
-    """On rank 0, report how the run ended, and mark it as finished when it is.
-
-    has_raised: whether a callback has raised an exception.
-    Returns the problem where the run is neither finished nor stopped, else ''.
-    """
-    run, learner = trainer.run, trainer.learner
-    assert run and learner
-    clock = learner.clock
-    # The newest generation was not evaluated as it should be; it is played again after a resume.
-    is_unrecorded = trainer.unrecorded is not None
-    snapshot = None if is_unrecorded else learner.snapshot()
-    is_interrupted = reason in ("signal", "failures", "callback")
-    is_finished = not is_interrupted or (reason == "callback" and not has_raised)
-    problem = ""
-    if is_interrupted and not run.checkpoint(snapshot):
-        problem = f"{run.name}: the state of generation {clock.generation} could not be written"
-    elif reason == "failures":
-        problem = trainer.failure
-    elif is_finished and not run.finish(reason, learner.snapshot(), clock.steps):
-        problem = f"{run.name}: the end of the run could not be written"
-    if problem:
-        log.error("%s", problem)
-    elif reason == "signal":
-        kept = clock.generation - is_unrecorded
-        log.info("stopped by a signal after generation %d; the same command continues from there", kept)
-    elif is_finished:
-        outcome = {"callback": "stopped by a callback"}.get(reason, f"all {reason} done")
-        if reason == "solved":
-            mean = format_mean(learner.solved, learner.solved_interval)
-            outcome = f"solved: {mean}, target {learner.config.stop.target:g}"
-        progress.show_outcome(
-            f"{run.name}: {outcome}; generation {clock.generation}, {clock.steps:,} steps, {clock.seconds:.1f} s of "
-            f"training ({run.seconds / max(clock.seconds, 1e-9):.1%} more for writing files; a checkpoint takes "
-            f"{1000 * run.checkpoint_seconds:.0f} ms); {phases.describe()}",
-            {"reason": reason, "run": run.name},
-        )
-    return problem
-
-
-def _close_environment(trainer: Trainer) -> None:
-    """Free what the environment holds; the process may go on to train other runs."""
-    trainer.task.player.drop()
-    trainer.task.close()
+        Returns the problem where the run is neither finished nor stopped, else ''.
+        """
+        run, learner = self._run, trainer.learner
+        assert learner
+        clock = learner.clock
+        # Where the newest generation was not evaluated as it should be, it is played again after a resume.
+        snapshot = learner.snapshot() if trainer.is_recorded else None
+        is_interrupted = reason in ("signal", "failures", "callback")
+        is_finished = not is_interrupted or (reason == "callback" and not self._error)
+        problem = ""
+        if is_interrupted and not run.checkpoint(snapshot):
+            problem = f"{run.name}: the state of generation {clock.generation} could not be written"
+        elif reason == "failures":
+            problem = trainer.failure
+        elif is_finished and not run.finish(reason, learner.snapshot(), clock.steps):
+            problem = f"{run.name}: the end of the run could not be written"
+        if problem:
+            log.error("%s", problem)
+        elif reason == "signal":
+            kept = clock.generation - (not trainer.is_recorded)
+            log.info("stopped by a signal after generation %d; the same command continues from there", kept)
+        elif is_finished:
+            outcome = {"callback": "stopped by a callback"}.get(reason, f"all {reason} done")
+            if reason == "solved":
+                mean = format_mean(learner.solved, learner.solved_interval)
+                outcome = f"solved: {mean}, target {learner.config.stop.target:g}"
+            message = (
+                f"{run.name}: {outcome}; generation {clock.generation}, {clock.steps:,} steps, {clock.seconds:.1f} s "
+                f"of training ({run.seconds / max(clock.seconds, 1e-9):.1%} more for writing files; a checkpoint takes "
+                f"{1000 * run.checkpoint_seconds:.0f} ms); {self._phases.describe()}"
+            )
+            with output_may_fail():
+                self._phases.show_outcome(message, {"reason": reason, "run": run.name})
+            self._log_file.append(message)
+        return problem
 
 
 @contextlib.contextmanager

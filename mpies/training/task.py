@@ -115,7 +115,7 @@ def _play_randomly(
 
 
 def build_task(config: Config, comm: Communicator) -> "Task":
-    """The Task of this rank.  Collective.
+    """The Task of this rank, which has the memory to train it.  Collective.
 
     Where a node holds a limited number of environments, its ranks take turns to build theirs.  Those that will not play
     close it again, and the others come last.
@@ -141,6 +141,7 @@ def build_task(config: Config, comm: Communicator) -> "Task":
     if error:
         raise error
     assert task
+    require_memory(task.training_needs())
     return task
 
 
@@ -226,6 +227,10 @@ class Task:
         if config.policy.normalize_observations:
             self.observation_size = env.interface.observation_size
 
+    def find_warnings(self) -> list[str]:
+        """What is likely to be a mistake in the config or the environment, one line each."""
+        return [warning for warning in (self.find_shared_noise(), self.find_unseeded_numbers()) if warning]
+
     def find_unseeded_numbers(self) -> str:
         """A warning if episodes with the same seed were seen to differ; '' otherwise."""
         if not isinstance(self.env, VectorEnv) or not self.env.ignores_seed:
@@ -271,6 +276,7 @@ class Task:
 
     def close(self) -> None:
         """Free what the environment holds on this rank, for instance a licence; a later episode takes it again."""
+        self.player.drop()
         if isinstance(self.env, VectorEnv):
             self.env.close()
 

@@ -9,18 +9,19 @@ import numpy.typing as npt
 
 from mpies.comm import Communicator
 from mpies.comm.stopwatch import stopwatch
+from mpies.comm.together import do_together
 from mpies.config.loading import find_solver_class
 from mpies.config.schema import Config
-from mpies.core.errors import SolverProblem
 from mpies.solvers.base import Results, Solver
 from mpies.solvers.sampling import noise
 from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.update import sum_moments
-from mpies.training.generation import GenerationSpec, Part, Population
+from mpies.training.generation import GenerationSpec, Part, PlayedGeneration
 from mpies.training.learner import Learner
+from mpies.training.noise_tables import NoiseTables
+from mpies.training.overlap import EarlyParts, count_early_members
 
 ROWS_KEY = "solver.population (solver.parents of deep_ga)"  # decides how many rows a proposal has
-FIRST_EARLY = 2  # the first generation, counted from 0, that may have an early part
 
 
 def make_solver(config: Config, dimension: int, directions: Directions | None = None) -> Solver[Any, Any]:
@@ -29,77 +30,61 @@ def make_solver(config: Config, dimension: int, directions: Directions | None = 
 
 
 class Updater:
-    """The solver on all ranks with its noise table.
+    """The solver on all ranks with its noise table.  All ranks make one together.
+
+    tables: those of the node, where this run shares them with other runs of the job; None for one of its own.
 
     learner: the state of the run, on rank 0; None elsewhere.
     generation: how many generations have been applied.
-    early: how many members of a generation may begin before the previous generation is complete.
-    early_spec: what those of the coming generation are sampled from, once it has been broadcast.
     rows: (r, d) of whole candidates, in the shared memory of the node.
-    Raises SolverProblem where generations overlap and the user's solver has rows.
+    Raises NotEnoughSharedMemory, and SolverProblem where generations overlap and the user's solver has rows.
     """
 
-    def __init__(self, config: Config, solver: Solver[Any, Any], comm: Communicator) -> None:
+    def __init__(
+        self, config: Config, solver: Solver[Any, Any], comm: Communicator, tables: NoiseTables | None = None
+    ) -> None:
         self.config, self.solver, self.comm = config, solver, comm
         self.learner: Learner | None = None
         self.generation = 0
         self._began: float | None = None  # when the coming generation began, on the stopwatch; None before
-        self.early = config.solver.early_members(config.overlap, solver.dimension)
-        if self.early and solver.rows:  # early members would need the rows of two generations
-            raise SolverProblem(
-                f"solver.kind {config.solver.kind}: overlap does not work with rows; leave it out, or send what the "
-                "members need as vectors of the proposal"
-            )
-        self.early_spec: GenerationSpec | None = None
-        self._upcoming: Part | None = None  # the early part of the generation after the coming one
-
-    @property
-    def table_size(self) -> int:
-        """Normals of the noise table; 0 where the solver needs none."""
-        return self.config.noise.size if self.config.solver.noise_rows(self.solver.dimension) else 0
-
-    def build_table(self, table: npt.NDArray[np.float32] | None = None) -> None:
-        """Make the noise table, and room for the rows of whole candidates, in the shared memory of each node.
-
-        Rank r of the n ranks of a node fills blocks r, r + n, r + 2 n, ...  Raises NotEnoughSharedMemory.
-
-        table: a noise table (table_size,) of the config's seed that is there already.
-        """
-        comm, dimension, size = self.comm, self.solver.dimension, self.table_size
-        if table is None:
-            table = comm.allocate_shared(size, np.float32)
-            for block in range(comm.node_rank, noise.blocks(size), comm.node_size):
-                noise.fill(table, self.config.seed, block)
-        self.solver.table = table
-        rows = comm.allocate_shared(self.solver.rows * dimension, np.float32, ROWS_KEY)
-        self.rows = rows.reshape(-1, dimension)
+        self._early = EarlyParts(count_early_members(config, solver), self.broadcast_spec)
+        solver.table = self._build_table(tables)
+        rows = comm.allocate_shared(solver.rows * solver.dimension, np.float32, ROWS_KEY)
+        self.rows = rows.reshape(-1, solver.dimension)
         comm.node_barrier()
+
+    def _build_table(self, tables: NoiseTables | None) -> npt.NDArray[np.float32]:
+        """The noise table in the shared memory of each node; (0,) where the solver needs none.
+
+        Rank r of the n ranks of a node fills blocks r, r + n, r + 2 n, ...
+        """
+        size = self.config.noise.size if self.config.solver.noise_rows(self.solver.dimension) else 0
+        if tables:
+            return do_together(self.comm, lambda: tables.get(self.config.seed, size))
+        table = self.comm.allocate_shared(size, np.float32)
+        for block in range(self.comm.node_rank, noise.blocks(size), self.comm.node_size):
+            noise.fill(table, self.config.seed, block)
+        return table
 
     def begin(self, learner: Learner | None) -> None:
         """Go on from this learner, on all ranks.  learner: on rank 0; None elsewhere."""
-        self.learner, self.early_spec, self._upcoming = learner, None, None
+        self.learner = learner
+        self._early.forget()
         before = self.generation
         self.generation = self.comm.broadcast_int(learner.clock.generation if learner else None)
         if self.generation != before:
             self._began = None
 
     def next_parts(self) -> tuple[list[Part], Part | None]:
-        """The parts of the coming generation and, where generations overlap, the early part of the one after it.
-
-        The first two generations have no early part: observation statistics and momentum begin with their results.
-        """
-        learner, began = self.learner, self._began
-        self._began = stopwatch.now() if began is None else began  # after a loss, a generation goes on
-        parts, members = [], self.config.solver.members(self.solver.dimension)
-        if self.early and self.generation >= FIRST_EARLY:
-            self.early_spec = self.early_spec or self.broadcast_spec(learner.early_spec if learner else None)
-            parts.append(Part(self.early_spec, 0, self.early))
-        if not parts or self.early < members:
-            newest = self.broadcast_spec(learner.ask() if learner else None)
-            parts.append(Part(newest, self.early if parts else 0, members))
-        if self.early and self.generation + 1 >= FIRST_EARLY:
-            self._upcoming = Part(self.broadcast_spec(learner.ask_early() if learner else None), 0, self.early)
-        return parts, self._upcoming
+        """The parts of the coming generation and, where generations overlap, the early part of the one after it."""
+        learner, members = self.learner, self.config.solver.members(self.solver.dimension)
+        if self._began is None:  # else a rank was lost, and the generation goes on
+            self._began = stopwatch.now()
+        parts = self._early.of_generation(self.generation, learner.early.ready if learner else None)
+        first = parts[-1].stop if parts else 0
+        if first < members:
+            parts.append(Part(self.broadcast_spec(learner.ask() if learner else None), first, members))
+        return parts, self._early.of_next(self.generation, lambda: learner.ask_early() if learner else None)
 
     def broadcast_spec(self, spec: GenerationSpec | None) -> GenerationSpec:
         """Rank 0's spec on every rank."""
@@ -116,7 +101,7 @@ class Updater:
         mean, normalization = self.comm.broadcast(vectors)
         return mean, normalization.reshape(2, -1) if len(normalization) else None
 
-    def apply(self, parts: Sequence[Part], population: Population) -> None:
+    def apply(self, parts: Sequence[Part], population: PlayedGeneration) -> None:
         """Take the step of a generation: each rank sums its block of the moments, rank 0 tells the solver.
 
         The step treats all members as sampled from the newest spec, that of the last part.
@@ -128,7 +113,7 @@ class Updater:
                 assert moments is not None and self._began is not None
                 self.learner.tell(spec, population, moments, stopwatch.now() - self._began)
         self._began = None
-        self.early_spec, self._upcoming = self._upcoming.spec if self._upcoming else None, None
+        self._early.advance()
         self.generation += 1
 
     def replay(self, record: Mapping[str, Any] | None) -> None:
@@ -136,7 +121,7 @@ class Updater:
         parts, _ = self.next_parts()
         self.apply(parts, self._recorded_population(record))
 
-    def _recorded_population(self, record: Mapping[str, Any] | None) -> Population:
+    def _recorded_population(self, record: Mapping[str, Any] | None) -> PlayedGeneration:
         """The population of a ledger record, on every rank."""
         names = [entry.name for entry in fields(Results)]
         shapes = self.comm.broadcast([np.array(record[name].shape) for name in names] if record else None)
@@ -144,4 +129,4 @@ class Updater:
         results = Results(*(array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)))
         batches = range(len(results.returns) // self.config.solver.members(self.solver.dimension))
         indices = [self.solver.population_indices(self.generation, batch) for batch in batches]
-        return Population(results, np.concatenate(indices), record=record)
+        return PlayedGeneration(results, np.concatenate(indices), record=record)

@@ -1,0 +1,105 @@
+"""Overlapping generations (`overlap` of a config): the first members of a generation begin before it is their turn.
+
+Ranks that have nothing left to play begin with these early members while the last episodes of the generation before
+are played.  Early members are sampled around where the mean is expected to be.  Which members are early, and what they
+are sampled from, hangs on the number of the generation alone, so it changes no bit how many ranks there are.
+
+Everything that knows of early members is here.  Without overlap their number is 0.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.config.schema import Config
+from mpies.core.errors import SolverProblem
+from mpies.solvers.base import Proposal, Solver
+from mpies.training.generation import GenerationSpec, Part
+
+STATE = "ahead/"  # how the names of an early spec's vectors begin in a checkpoint
+FIRST = 2  # the first generation, counted from 0, with early members: statistics and momentum begin with results
+
+
+def count_early_members(config: Config, solver: Solver[Any, Any]) -> int:
+    """How many members of a generation are early.  Raises SolverProblem where the solver sends rows."""
+    count: int = config.solver.early_members(config.overlap, solver.dimension)
+    if count and solver.rows:  # early members would need the rows of two generations
+        raise SolverProblem(
+            f"solver.kind {config.solver.kind}: overlap does not work with rows; leave it out, or send what the "
+            "members need as vectors of the proposal"
+        )
+    return count
+
+
+class EarlySpecs:
+    """On rank 0, what early members are sampled from; part of the learner's state.
+
+    ready: of the coming generation, fixed before the newest results; None where it has no early members.
+    """
+
+    def __init__(self) -> None:
+        self.ready: GenerationSpec | None = None
+        self._following: GenerationSpec | None = None  # of the generation after the coming one
+
+    def fix(self, newest: GenerationSpec, expected_mean: npt.NDArray[np.float32]) -> GenerationSpec:
+        """The spec of the early members of the generation after the coming one, which `advance` makes ready.
+
+        newest: of members around the newest mean.  expected_mean: (d,) where the mean will be after the coming step.
+        """
+        expected = replace(newest, proposal=replace(newest.proposal, mean=expected_mean))
+        self._following = expected.copy()  # the solver changes its own vectors while these members are played
+        return self._following
+
+    def advance(self) -> GenerationSpec | None:
+        """The step of a generation is taken.  Returns the spec of its early members."""
+        before, self.ready, self._following = self.ready, self._following, None
+        return before
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Names to vectors of what is ready."""
+        vectors = self.ready.vectors() if self.ready else []
+        return {f"{STATE}{place}": vector for place, vector in enumerate(vectors)}
+
+    def restore(self, arrays: Mapping[str, Any], proposal_type: type[Proposal]) -> None:
+        """Continue from what `state` returned, as part of `arrays`."""
+        vectors = {name.removeprefix(STATE): value for name, value in arrays.items() if name.startswith(STATE)}
+        self.ready, self._following = None, None
+        if vectors:
+            in_order = [vectors[str(place)] for place in range(len(vectors))]
+            self.ready = GenerationSpec.from_vectors(in_order, proposal_type)
+
+
+class EarlyParts:
+    """On every rank, the early parts of the coming generation and of the one after it.
+
+    count: early members of a generation.  broadcast: returns rank 0's spec on every rank.
+    """
+
+    def __init__(self, count: int, broadcast: Callable[[GenerationSpec | None], GenerationSpec]) -> None:
+        self.count, self._broadcast = count, broadcast
+        self.forget()
+
+    def forget(self) -> None:
+        """Have rank 0 broadcast again what the other ranks know: the ranks or the generation have changed."""
+        self._ready: GenerationSpec | None = None
+        self._following: Part | None = None
+
+    def of_generation(self, generation: int, ready: GenerationSpec | None) -> list[Part]:
+        """The early part of the coming generation; [] where it has none.  ready: on rank 0, as of EarlySpecs."""
+        if not self.count or generation < FIRST:
+            return []
+        self._ready = self._ready or self._broadcast(ready)
+        return [Part(self._ready, 0, self.count)]
+
+    def of_next(self, generation: int, fix: Callable[[], GenerationSpec | None]) -> Part | None:
+        """The early part of the generation after this one; None where it has none.  fix: makes its spec, on rank 0."""
+        if self.count and generation + 1 >= FIRST:
+            self._following = Part(self._broadcast(fix()), 0, self.count)
+        return self._following
+
+    def advance(self) -> None:
+        """The step of a generation is taken."""
+        self._ready, self._following = self._following.spec if self._following else None, None
