@@ -30,7 +30,7 @@ from mpies.config.loading import validate_config
 from mpies.launch.bench import barrier, temporary_run
 from mpies.runs.writer import RunWriter
 from mpies.solvers.moments import TILE
-from mpies.training.trainer import Trainer
+from mpies.training.trainer import Trainer, make_trainer
 
 REQUIRED = 1.5
 REQUIRED_SUMS = 1.25
@@ -145,8 +145,7 @@ def measure(comm: Communicator, sections: dict[str, Any], pairs: int, repeats: i
         "checkpoint": {"every": 10**6},
         "stop": {"generations": 10**6},
     }
-    trainer = Trainer(validate_config(values, "between_rollouts"), comm)
-    trainer.build_table()
+    trainer = make_trainer(validate_config(values, "between_rollouts"), comm)
     dimension, length = trainer.task.dimension, trainer.task.directions.length
     trainer.task.player = MadeUpPlayer(comm, dimension)
     with temporary_run(trainer) as run:

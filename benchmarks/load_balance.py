@@ -29,8 +29,8 @@ from mpies.envs.gymnasium_env import GymnasiumEnv
 from mpies.launch.bench import barrier, play_generation
 from mpies.launch.constants import Machine, Workload
 from mpies.launch.simulate import predict
-from mpies.training.trainer import Trainer
-from mpies.training.update import FIRST_EARLY
+from mpies.training.overlap import FIRST as FIRST_EARLY
+from mpies.training.trainer import Trainer, make_trainer
 
 CASES: dict[str, dict[str, Any]] = {
     "CV 0.5": {"variation": 0.5},
@@ -41,7 +41,7 @@ OVERLAPS = 0.25, 0.5, 1.0
 Share = tuple[float, float]  # busy, and of the sleep what was too long
 
 
-def make_trainer(
+def start_trainer(
     comm: Communicator, members: int, step: float, mean: float, overlap: float = 0.0, **kwargs: Any
 ) -> Trainer:
     """A Trainer at the beginning of a run.  members: of a rank.  step: seconds.  mean: steps of an episode."""
@@ -56,9 +56,8 @@ def make_trainer(
         "noise": {"size": 100_000},
         "overlap": overlap,
     }
-    trainer = Trainer(validate_config(values, "load_balance"), comm)
-    trainer.build_table()
-    trainer.updater.begin(trainer.make_learner(None) if comm.is_root else None)
+    trainer = make_trainer(validate_config(values, "load_balance"), comm)
+    trainer.restore()
     return trainer
 
 
@@ -76,7 +75,7 @@ def busy_share(trainer: Trainer, generations: int = 1) -> Share:
 
 def measure(comm: Communicator, options: argparse.Namespace, kwargs: dict[str, Any]) -> dict[str, Any]:
     """The busy shares of a case."""
-    trainer = make_trainer(comm, options.members, options.step, options.mean, **kwargs)
+    trainer = start_trainer(comm, options.members, options.step, options.mean, **kwargs)
     counter, shares = comm.work_counter, dict[str, list[Share]](counter=[], static=[])
     for _ in range(options.generations):
         shares["counter"].append(busy_share(trainer))
@@ -84,7 +83,7 @@ def measure(comm: Communicator, options: argparse.Namespace, kwargs: dict[str, A
         shares["static"].append(busy_share(trainer))
         comm.work_counter = counter
     for overlap in OVERLAPS:
-        trainer = make_trainer(comm, options.members, options.step, options.mean, overlap, **kwargs)
+        trainer = start_trainer(comm, options.members, options.step, options.mean, overlap, **kwargs)
         for _ in range(FIRST_EARLY):
             play_generation(trainer)  # from here on the next one is under way
         shares[f"overlap {overlap:g}"] = [busy_share(trainer, options.generations)]

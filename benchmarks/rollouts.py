@@ -28,7 +28,7 @@ from mpies.comm import Communicator, connect
 from mpies.config.loading import load_config
 from mpies.envs.base import EpisodeBatch, VectorEnv
 from mpies.launch.bench import barrier, temporary_run
-from mpies.training.trainer import Trainer
+from mpies.training.trainer import Trainer, make_trainer
 
 IN_A_ROW = 5  # generations, where they overlap
 # Nothing is evaluated, nothing is saved and nothing ends while it is measured.
@@ -168,8 +168,7 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     comm = connect()
     config = load_config(options.config, [*options.overrides, *ENDLESS])
-    trainer = Trainer(config, comm)
-    trainer.build_table()
+    trainer = make_trainer(config, comm)
     with temporary_run(trainer):
         whole, both, shares = measure(trainer, options.repeats, options.between)
     if comm.is_root:

@@ -61,18 +61,20 @@ def take_times(config: str, overrides: list[str], out: str) -> None:
     from mpies.launch import rank as imported
     from mpies.runs.directory import open_run
     from mpies.training.progress import process_age
+    from mpies.training.task import build_task
     from mpies.training.trainer import Trainer
+    from mpies.training.update import Updater, make_solver
 
     assert imported
     times = [time.time() - process_age(), time.time()]
     comm = connect()
     times.append(time.time())
-    trainer = Trainer(load_config(config, [*overrides, *GENERATION]), comm)
+    settings = load_config(config, [*overrides, *GENERATION])
+    task = build_task(settings, comm)
     times.append(time.time())
-    trainer.build_table()
+    updater = Updater(settings, make_solver(settings, task.dimension, task.directions), comm)
     times.append(time.time())
-    if comm.is_root:
-        trainer.run = open_run(out, trainer.config)
+    trainer = Trainer(settings, comm, task, updater, open_run(out, settings) if comm.is_root else None)
     trainer.restore()
     times.append(time.time())
     every, _ = comm.allgather(np.array(times))

@@ -34,7 +34,7 @@ from mpies.runs.writer import RunWriter
 from mpies.solvers.moments import Weights, moments, no_square, split
 from mpies.solvers.sampling.noise import LINE
 from mpies.training.task import build_task
-from mpies.training.trainer import Trainer
+from mpies.training.trainer import Trainer, make_trainer
 
 STREAM = (1 << 18, 64)  # coordinates and rows of the streaming measurement: 64 MB, more than most caches
 SMALL, LARGE = 8, 1 << 22  # bytes of a collective operation
@@ -168,15 +168,13 @@ def measure_collectives(comm: Communicator, repeats: int) -> dict[str, Collectiv
 
 
 @contextlib.contextmanager
-def temporary_run(trainer: Trainer) -> Iterator[RunWriter]:
-    """Let a trainer begin a run in a temporary directory, which is deleted afterwards.  Collective."""
-    is_root, config = trainer.comm.is_root, trainer.config
+def temporary_run(config: Config, comm: Communicator) -> Iterator[RunWriter]:
+    """A run in a temporary directory, which is deleted afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
-        run = trainer.run = open_run(path, config) if is_root else RunWriter(path, config)
-        trainer.restore()
+        run = open_run(path, config) if comm.is_root else RunWriter(path, config)
         yield run
-        if is_root:
+        if comm.is_root:
             run.flush()
             run.close()
 
@@ -191,10 +189,11 @@ def loop_seconds(comm: Communicator, dimension: int, episodes: int, repeats: int
         "checkpoint": {"every": UNLIMITED},
         "stop": {"generations": UNLIMITED},
     }
-    trainer = Trainer(validate_config(values, "bench"), comm)
-    trainer.build_table()
-    trainer.task.player = IdlePlayer(comm)
-    with temporary_run(trainer):
+    config = validate_config(values, "bench")
+    with temporary_run(config, comm) as run:
+        trainer = make_trainer(config, comm, run)
+        trainer.task.player = IdlePlayer(comm)
+        trainer.restore()
         return median_of(repeats, lambda: timed(comm, trainer.run_generation)) - NAP
 
 
@@ -226,9 +225,8 @@ def measure_machine(comm: Communicator, repeats: int) -> Machine:
 
 def measure_task(comm: Communicator, config: Config, name: str, generations: int) -> Workload:
     """The Workload of a config, from its first generations.  name: of the config, for people."""
-    trainer = Trainer(config, comm)
-    trainer.build_table()
-    trainer.updater.begin(trainer.make_learner(None) if comm.is_root else None)
+    trainer = make_trainer(config, comm)
+    trainer.restore()
     player = trainer.task.player = TimedPlayer(trainer.task.player)
     with contextlib.closing(trainer.task):
         for _ in range(generations):

@@ -32,6 +32,10 @@ CONFIRMING = 100  # fresh episodes at least whose mean return must be at the tar
 HOPELESS = 16  # batches: a generation ends where all episodes of so many fail, since more would fail as well
 
 
+def ignore(*_: object) -> None:
+    """Where nobody wants to be called."""
+
+
 class EvaluationFailed(TrainingStopped):
     """Too many episodes of an evaluation failed."""
 
@@ -70,7 +74,7 @@ class Evaluator:
         solver: Solver[Any, Any],
         comm: Communicator,
         control: Control,
-        on_play: OnPlay = lambda key, queues: None,
+        on_play: OnPlay = ignore,
     ) -> None:
         self.config, self.task, self.solver, self.comm, self.control = config, task, solver, comm, control
         self.on_play, self.queues = on_play, OpenQueues(comm)
@@ -152,7 +156,7 @@ class Evaluator:
     def keep_finished(self) -> None:
         """Keep what this rank has played, because another rank was lost."""
         self.task.player.drop()
-        self.queues.keep()
+        self.queues.keep_finished()
 
     def forget_kept(self) -> None:
         """The generation is recorded: what was kept after the loss of a rank is not needed any more."""

@@ -27,18 +27,14 @@ def go_on_without_the_lost(comm: Communicator) -> None:
         log.warning("%s; training continues on %s after %.3f s", what, counted(comm.size, "rank"), seconds)
 
 
-class OpenQueues:
-    """The queues of the generations in flight on this rank, with what they held when another rank was lost."""
+class OpenQueues(dict[QueueKey, RolloutQueue]):
+    """The queues of the generations in flight on this rank, and what they held when another rank was lost."""
 
     def __init__(self, comm: Communicator) -> None:
+        super().__init__()
         self._comm = comm
-        self._queues: dict[QueueKey, RolloutQueue] = {}
         self._kept: dict[QueueKey, RolloutQueue] = {}  # from before the loss; their results are not played again
         self._is_recovering = False  # whether a rank was lost since the last generation was recorded
-
-    def get(self, key: QueueKey) -> RolloutQueue | None:
-        """The queue that is open under this key; None where there is none."""
-        return self._queues.get(key)
 
     def open(self, key: QueueKey, batch: RolloutBatch) -> RolloutQueue:
         """Open a queue of this batch.  Collective.  After a loss, only what no rank has finished is handed out."""
@@ -48,19 +44,20 @@ class OpenQueues:
             finished, _ = self._comm.allgather(np.flatnonzero(queue.is_finished))
             pending = np.setdiff1d(pending, finished)
         queue.reopen(pending, self._comm.work_counter(len(pending)))
-        self._queues[key] = queue
+        self[key] = queue
         self._kept.pop(key, None)  # not before: another rank may be lost in the allgather
         return queue
 
     def close_before(self, generation: int) -> None:
         """Forget the queues of earlier generations."""
-        self._queues = {key: queue for key, queue in self._queues.items() if key.generation >= generation}
+        for key in [key for key in self if key.generation < generation]:
+            del self[key]
 
-    def keep(self) -> None:
+    def keep_finished(self) -> None:
         """Keep what this rank has played, because another rank was lost."""
         self._is_recovering = True
-        self._kept |= self._queues
-        self._queues = {}
+        self._kept |= self
+        self.clear()
 
     def forget_kept(self) -> None:
         """The generation is recorded, which ends a recovery.  What was kept of later generations is dropped."""

@@ -12,7 +12,7 @@ from mpies.runs.metrics import Row, parse_count, parse_number
 from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.runs.writer import RunWriter
 from mpies.training.control import Control, Signals, TrainingStopped, rule_that_holds
-from mpies.training.evaluator import Evaluator, OnPlay
+from mpies.training.evaluator import Evaluator, OnPlay, ignore
 from mpies.training.generation import PlayedGeneration
 from mpies.training.learner import Clock, Learner
 from mpies.training.recovery import go_on_without_the_lost
@@ -42,8 +42,8 @@ class Trainer:
         updater: Updater,
         run: RunWriter | None = None,
         signals: Signals | None = None,
-        on_play: OnPlay = lambda key, queues: None,
-        on_generation: Callable[[Snapshot], object] = lambda snapshot: None,
+        on_play: OnPlay = ignore,
+        on_generation: Callable[[Snapshot], object] = ignore,
     ) -> None:
         self.config, self.comm, self.task, self.updater, self.run = config, comm, task, updater, run
         self.on_generation = on_generation
@@ -149,8 +149,8 @@ class Trainer:
         """Go on from the checkpoint, and replay the generations behind it from the ledger, without an environment."""
         run, learner, checkpoint = self.run, None, None
         records: list[Arrays] = []
-        if self.comm.is_root and run:
-            checkpoint, records = run.load(self._ends_unevaluated)
+        if self.comm.is_root:
+            checkpoint, records = run.load(self._ends_unevaluated) if run else (None, [])
             learner = self._make_learner(checkpoint)
         self.updater.begin(learner)
         for number in range(self.comm.broadcast_int(len(records))):
@@ -194,8 +194,14 @@ class Trainer:
         return learner
 
 
-def make_trainer(config: Config, comm: Communicator) -> Trainer:
-    """A Trainer that writes no run, with its task and noise table.  All ranks call this together."""
+def make_trainer(
+    config: Config,
+    comm: Communicator,
+    run: RunWriter | None = None,
+    on_play: OnPlay = ignore,
+    on_generation: Callable[[Snapshot], object] = ignore,
+) -> Trainer:
+    """A Trainer with a task and a noise table of its own, as scripts use it.  All ranks call this together."""
     task = build_task(config, comm)
     solver = make_solver(config, task.dimension, task.directions)
-    return Trainer(config, comm, task, Updater(config, solver, comm))
+    return Trainer(config, comm, task, Updater(config, solver, comm), run, None, on_play, on_generation)

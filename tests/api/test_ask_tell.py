@@ -1,5 +1,6 @@
 """Any solver by ask and tell, over the registry: the bits of training, files, domains, and what is refused."""
 
+import contextlib
 import re
 
 import numpy as np
@@ -14,7 +15,7 @@ from mpies.runs.directory import open_run
 from mpies.runs.policy_file import select
 from mpies.solvers import SOLVERS
 from mpies.solvers.loop import SolverLoop
-from mpies.training.trainer import Trainer
+from mpies.training.trainer import make_trainer
 from tests.solvers.test_contract import LEFT, OPTIONS, have_same_bits, same
 from tests.support import HOME
 
@@ -57,11 +58,9 @@ def test_the_bits_are_those_of_training(case, tmp_path):
     values = {"seed": 7, "environment": environment, "solver": solver, "noise": {"size": NOISE}}
     config = validate_config({**values, "stop": {"generations": 6}, "evaluation": {"every": 0}}, "x")
     states = []
-    trainer = Trainer(config, Serial(), on_generation=lambda snapshot: states.append(snapshot.state))
-    trainer.build_table()
-    trainer.run = open_run(tmp_path / "run", config)
-    trainer.train()
-    trainer.run.close()
+    with contextlib.closing(open_run(tmp_path / "run", config)) as run:
+        trainer = make_trainer(config, Serial(), run, on_generation=lambda snapshot: states.append(snapshot.state))
+        trainer.train()
     es = make(case, np.zeros(DIMENSION), seed=7, maximize=True, dtype=np.float32)
     assert len(states) == 6
     for state in states:

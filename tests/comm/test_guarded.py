@@ -12,7 +12,7 @@ from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.runs.directory import open_run
 from mpies.runs.writer import RunWriter
-from mpies.training.trainer import Trainer
+from mpies.training.trainer import make_trainer
 
 CONFIGS = {
     "overlap": {"solver": {"kind": "pepg", "population": 12}, "overlap": 1},
@@ -49,11 +49,10 @@ def train(name, guarded, folder, play=None):
     config = validate_config(COMMON | CONFIGS[name], name)
     with contextlib.ExitStack() as stack:
         try:
-            trainer = Trainer(config, guarded)
-            trainer.build_table()
             path = folder / uuid.uuid4().hex
-            trainer.run = open_run(path, config, job="job") if guarded.is_root else RunWriter(path, config, "job")
-            stack.callback(trainer.run.close)
+            run = open_run(path, config, job="job") if guarded.is_root else RunWriter(path, config, "job")
+            stack.callback(run.close)
+            trainer = make_trainer(config, guarded, run)
             if play:
                 own = trainer.task.player.play
                 trainer.task.player.play = lambda *arguments: play(own, *arguments)

@@ -10,7 +10,7 @@ from mpies.config.loading import validate_config
 from mpies.runs.directory import open_run
 from mpies.runs.metrics import read_digests
 from mpies.training.task import Task, build_task
-from mpies.training.trainer import Trainer
+from mpies.training.trainer import make_trainer
 from tests.envs.licensed import Licensed
 from tests.support import assert_refused, invoke, ranks_of, wait_for
 
@@ -52,8 +52,7 @@ def test_a_rank_never_holds_more_objects(instances, rebuild, overlap, monkeypatc
     monkeypatch.setattr(Licensed, "peak", 0)
     monkeypatch.setattr(Licensed, "held", 0)
     config = validate_config(values, "x")
-    trainer = Trainer(config, Serial(), run=open_run(tmp_path / "run", config))
-    trainer.build_table()
+    trainer = make_trainer(config, Serial(), run=open_run(tmp_path / "run", config))
     assert trainer.train() == "generations"
     trainer.run.close()
     assert Licensed.peak == instances

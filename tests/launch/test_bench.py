@@ -17,7 +17,7 @@ from mpies.launch.constants import Collective, Constants, Machine, parse_workloa
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
 from mpies.runs.metrics import read_metrics
-from mpies.training.trainer import Trainer
+from mpies.training.trainer import make_trainer
 from tests.support import assert_refused
 
 CARTPOLE = """
@@ -57,8 +57,7 @@ def test_the_loop_is_measured_without_a_warning(caplog):
 
 
 def test_an_idle_generation_is_a_generation_of_the_real_loop():
-    trainer = Trainer(sphere(evaluation={"every": 0}), Serial())
-    trainer.build_table()
+    trainer = make_trainer(sphere(evaluation={"every": 0}), Serial())
     trainer.task.player = bench.IdlePlayer(trainer.comm)
     with bench.temporary_run(trainer) as run:
         for _ in range(3):
@@ -122,9 +121,8 @@ def test_one_rank_has_nothing_to_communicate():
 def test_the_workload_is_that_of_the_first_generations():
     config = validate_config(yaml.safe_load(CARTPOLE), "test")
     workload = bench.measure_task(Serial(), config, "pole", generations=2)
-    trainer = Trainer(config, Serial())
-    trainer.build_table()
-    trainer.updater.begin(trainer.make_learner(None))
+    trainer = make_trainer(config, Serial())
+    trainer.restore()
     steps = []
     for generation in range(2):
         parts, _ = trainer.updater.next_parts()

@@ -10,7 +10,7 @@ from mpies.launch.dry_run import describe_needs
 from mpies.rollouts.batch import observation_record
 from mpies.solvers.loop import SolverLoop
 from mpies.training.task import Task
-from mpies.training.trainer import Trainer
+from mpies.training.trainer import make_trainer
 from mpies.training.update import make_solver
 
 D = 50
@@ -51,9 +51,8 @@ def test_a_rank_has_the_parameters_of_every_slot_and_observation_statistics_are_
 def test_the_traffic_is_what_the_solver_sends(kind):
     config = sphere(solver={"kind": kind, "population": 12}, noise={"size": 10_000})
     traffic = predict_traffic(config, Task(config))
-    trainer = Trainer(config, Serial())
-    trainer.build_table()
-    trainer.updater.begin(trainer.make_learner(None))
+    trainer = make_trainer(config, Serial())
+    trainer.restore()
     parts, _ = trainer.updater.next_parts()
     spec = parts[-1].spec
     rows = trainer.solver.ask().rows

@@ -26,7 +26,7 @@ from mpies.runs.metrics import read_digests
 from mpies.training import progress as phases_module
 from mpies.training.generation import QueueKey
 from mpies.training.progress import EVALUATIONS, GENERATIONS, Phase, Phases, Progress, process_age
-from mpies.training.trainer import Trainer
+from mpies.training.trainer import make_trainer
 from tests.report.test_progress import EVALUATED, ROW
 
 # Episodes of two steps; a step takes as long as NAP says.
@@ -229,13 +229,13 @@ def test_the_evaluator_names_each_queue_that_it_plays_once():
     environment = {"id": "CartPole-v1", "max_steps": 20}
     values = {"environment": environment, "policy": {"hidden": []}, "solver": {"population": 8}}
     values |= {"noise": {"size": 1000}, "evaluation": {"every": 1, "episodes": 3}, "stop": {"generations": 2}}
-    trainer = Trainer(validate_config(values, "x"), Serial())
-    trainer.build_table()
     played = []
-    trainer.evaluator.on_play = lambda key, queues: played.append(
-        (key, len(queues[0].pending), queues[0].is_finished.any())
-    )
-    trainer.updater.begin(trainer.make_learner(None))
+
+    def on_play(key, queues):
+        played.append((key, len(queues[0].pending), queues[0].is_finished.any()))
+
+    trainer = make_trainer(validate_config(values, "x"), Serial(), on_play=on_play)
+    trainer.restore()
     for _ in range(2):
         trainer.run_generation()
     assert played == [

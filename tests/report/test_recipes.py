@@ -20,7 +20,7 @@ from mpies.report.records import (
     recipe_of,
     trace_starts,
 )
-from mpies.training.trainer import Trainer
+from mpies.training.trainer import make_trainer
 from tests.support import HOME, load_script
 
 RECIPES = find_recipes()
@@ -175,8 +175,7 @@ def test_a_recipe_trains_a_generation(name, tmp_path, monkeypatch):
     assert "parameters" in cost
     (count,) = re.findall(r"([\d,]+) parameters|none, (\d+)", read_heading(RECIPES[name]).policy)[:1]
     assert re.search(rf"parameters +{''.join(count)}\b", cost), cost
-    trainer = Trainer(load_config(name, shrink(config)), Serial())
-    trainer.build_table()
+    trainer = make_trainer(load_config(name, shrink(config)), Serial())
     with temporary_run(trainer):
         trainer.run_generation()
         assert trainer.control.stop_reason(trainer.learner) == "generations"

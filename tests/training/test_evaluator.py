@@ -32,7 +32,6 @@ class Rig:
         self.solver = make_solver(config, self.task.dimension, self.task.directions)
         self.control = Control(config.stop, comm)
         self.updater = Updater(config, self.solver, comm)
-        self.updater.build_table()
         self.evaluator = Evaluator(config, self.task, self.solver, comm, self.control)
         learner = None
         if comm.is_root:
@@ -164,13 +163,13 @@ def test_what_was_played_before_a_rank_was_lost_is_not_played_again(ranks):
     player, play = rig.task.player, rig.task.player.play
     player.play = lambda queues, *rest: played.append(len(queues[0].pending)) or play(queues, *rest)
     rig.evaluator.keep_finished()
-    assert rig.evaluator.is_recovering and not rig.evaluator.queues
+    assert not rig.evaluator.queues
     assert rig.evaluate().results.returns.tobytes() == expected
     assert played == [0]
-    rig.evaluator.forget_recovered()
+    rig.evaluator.forget_kept()
     rig.evaluator.queues.clear()
     assert rig.evaluate().results.returns.tobytes() == expected
-    assert played == [0, 12] and not rig.evaluator.is_recovering
+    assert played == [0, 12]
 
 
 def test_an_abandoned_generation_raises():

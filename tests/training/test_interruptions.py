@@ -8,7 +8,7 @@ from mpies.config.loading import validate_config
 from mpies.runs import ledger
 from mpies.runs.directory import open_run
 from mpies.runs.metrics import read_digests, read_metrics
-from mpies.training.trainer import Trainer
+from mpies.training.trainer import make_trainer
 
 CONFIGS = {
     "plain": {"solver": {"population": 8, "sigma": 0.2}},
@@ -71,8 +71,7 @@ def train(name, folder, comm):
     """Train in this process.  Returns the run's path, the rollouts that were played, and the rows shown."""
     config = validate_config(COMMON | CONFIGS[name], name)
     run, played, shown = open_run(folder, config, job="this job"), [], []
-    trainer = Trainer(config, comm, run, on_generation=lambda snapshot: shown.append(snapshot.generation))
-    trainer.build_table()
+    trainer = make_trainer(config, comm, run, on_generation=lambda snapshot: shown.append(snapshot.generation))
     play = trainer.task.player.play
 
     def count_and_play(queues, *rest):

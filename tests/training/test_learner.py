@@ -11,7 +11,7 @@ from mpies.config.loading import validate_config
 from mpies.runs import hdf5
 from mpies.runs.snapshot import Evaluation
 from mpies.solvers.base import Results
-from mpies.training.generation import Population
+from mpies.training.generation import PlayedGeneration
 from mpies.training.learner import Learner
 from mpies.training.task import Task
 from mpies.training.update import make_solver
@@ -40,7 +40,7 @@ def make_population(steps=20, failed=()):
     steps = np.full(16, steps)
     results = Results(returns, np.ones(16), steps, np.zeros((16, 0)), np.zeros((16, 0)))
     sums = np.array([(0, 2.0, np.ones(4), np.ones(4))], [("rollout", "i8"), ("count", "f8"), *VECTORS])
-    return Population(results, np.arange(8), [sums], busy=np.array([0.25, 0.5]))
+    return PlayedGeneration(results, np.arange(8), [sums], busy=np.array([0.25, 0.5]))
 
 
 VECTORS = [("total", "f8", (4,)), ("squares", "f8", (4,))]
@@ -48,7 +48,7 @@ VECTORS = [("total", "f8", (4,)), ("squares", "f8", (4,))]
 
 def advance(learner, population=None, seconds=0.5, generations=1):
     for _ in range(generations):
-        spec, ready = learner.ask(), learner.early_spec
+        spec, ready = learner.ask(), learner.early.ready
         if learner.config.overlap:
             learner.ask_early()
         random = np.random.default_rng(learner.clock.generation)
@@ -83,7 +83,7 @@ def test_the_limit_is_raised_where_enough_members_reach_it_in_all_episodes(reach
 def test_early_members_are_compared_with_the_limit_that_they_were_played_under(overlap, restored):
     learner = started(overlap=overlap)
     advance(learner)  # generation 0, under 10; the early members of generation 1 are played under it as well
-    assert learner.limit == 15 and learner.early_spec.limit == 10
+    assert learner.limit == 15 and learner.early.ready.limit == 10
     if restored:
         state, learner = learner.state_dict(), make_learner(overlap=overlap)
         learner.load_state_dict({name: np.asarray(value) for name, value in state.items()})
@@ -91,7 +91,7 @@ def test_early_members_are_compared_with_the_limit_that_they_were_played_under(o
     steps = np.where(np.arange(16) < early, 20, 2)  # two episodes each
     assert early == {0.5: 8, 1: 16}[overlap]
     advance(learner, make_population(steps=steps))  # half of all are enough
-    assert learner.limit == 22 and learner.early_spec.limit == 15
+    assert learner.limit == 22 and learner.early.ready.limit == 15
     advance(learner, make_population(steps=steps))
     assert learner.limit == 22  # 20 steps of two episodes are below 15
 
@@ -119,15 +119,15 @@ def test_the_spec_is_what_the_generation_is_sampled_from():
 
 def test_an_early_spec_was_fixed_before_the_newest_results():
     learner = started(overlap=1)
-    assert learner.early_spec is None
+    assert learner.early.ready is None
     fixed = learner.ask_early()  # of generation 2, while generation 1 is played
     before = fixed.proposal.mean.copy()
     learner.tell(learner.ask(), make_population(), np.ones((1, learner.solver.dimension), np.float32), 1.0)
-    assert learner.early_spec is fixed
+    assert learner.early.ready is fixed
     assert fixed.proposal.mean.tobytes() == before.tobytes() != learner.solver.mean.tobytes()
     learner.ask_early()
     learner.tell(fixed, make_population(), np.ones((1, learner.solver.dimension), np.float32), 1.0)
-    assert not np.array_equal(learner.early_spec.proposal.mean, before)
+    assert not np.array_equal(learner.early.ready.proposal.mean, before)
 
 
 @pytest.mark.parametrize("overlap", [0, 1])
@@ -141,7 +141,7 @@ def test_a_loaded_learner_goes_on_with_the_same_bits(overlap):
     assert other.best == 3.5 and other.clock == one.clock and other.digest() == one.digest()
     for learner in (one, other):
         advance(learner, generations=2)
-    assert other.digest() == one.digest() and (other.early_spec is None) == (overlap == 0)
+    assert other.digest() == one.digest() and (other.early.ready is None) == (overlap == 0)
 
 
 def test_a_recorded_generation_brings_the_statistics_of_its_record():
@@ -152,7 +152,7 @@ def test_a_recorded_generation_brings_the_statistics_of_its_record():
     record = {name: np.asarray(value) for name, value in live.progress().items()}
     spec = replayed.ask()
     moments = np.random.default_rng(0).standard_normal((1, replayed.solver.dimension)).astype(np.float32)
-    replayed.tell(spec, Population(population.results, population.indices, record=record), moments, seconds=9.0)
+    replayed.tell(spec, PlayedGeneration(population.results, population.indices, record=record), moments, seconds=9.0)
     assert copy_of(replayed.state_dict()) == copy_of(live.state_dict())
     assert replayed.best == 7.0 and replayed.clock == live.clock
 
@@ -167,7 +167,7 @@ def test_the_digest_changes_with_everything_the_next_generation_depends_on():
     digests.add(learner.digest())
     learner.solver.mean[3] += 1
     digests.add(learner.digest())
-    learner.early_spec.proposal.mean[3] += 1
+    learner.early.ready.proposal.mean[3] += 1
     digests.add(learner.digest())
     assert len(digests) == 5
     learner.clock.seconds += 1  # not on the machine's speed
@@ -194,7 +194,7 @@ def test_a_snapshot_does_not_change_with_the_learner():
     advance(learner, generations=3, seconds=0.75)
     for array in (learner.solver.mean, learner.normalizer.total, learner.normalizer.count, learner.normalizer.squares):
         array += 1
-    for vector in learner.early_spec.vectors():
+    for vector in learner.early.ready.vectors():
         vector += 1
     learner.update_best(Evaluation(np.array([99.0]), np.array([1])))
     learner.limit = 1000

@@ -9,7 +9,7 @@ from mpies.core.errors import ConfigError
 from mpies.training import memory
 from mpies.training.memory import describe_size, require_memory
 from mpies.training.task import Task
-from mpies.training.trainer import Trainer
+from mpies.training.trainer import make_trainer
 from tests.support import assert_refused, invoke
 
 CARTPOLE = {"environment": {"id": "CartPole-v1"}}
@@ -44,7 +44,7 @@ HUGE = {
 def test_training_is_refused_with_the_size_its_cause_and_what_there_is(name):
     values, cause = HUGE[name]
     with pytest.raises(ConfigError, match=cause) as caught:
-        Trainer(validate_config(values, "x"), Serial())
+        make_trainer(validate_config(values, "x"), Serial())
     message = str(caught.value)
     assert message.startswith("a rank needs at least ") and "\n" not in message
     assert "can be used here; make that smaller" in message

@@ -18,7 +18,7 @@ from mpies.runs.directory import open_run
 from mpies.runs.metrics import COLUMNS, read_digests, read_metrics
 from mpies.training.control import STOP
 from mpies.training.replay import Replay
-from mpies.training.trainer import Trainer
+from mpies.training.trainer import make_trainer
 from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, assert_refused, read_files
 
 
@@ -161,8 +161,7 @@ def test_a_run_that_is_interrupted_is_not_evaluated(reason, tmp_path):
     values = {"environment": {"id": "function:sphere", "dimension": 3}, "solver": {"population": 4}}
     config = validate_config(values | {"noise": {"size": 100}, "stop": {"max_failures": 0}}, "x")
     run = open_run(tmp_path / "run", config)
-    trainer = Trainer(config, Serial(), run)
-    trainer.build_table()
+    trainer = make_trainer(config, Serial(), run)
     play = trainer.task.player.play
 
     def play_and_interrupt(queues, *rest):
@@ -344,8 +343,7 @@ def test_a_signal_makes_no_evaluation_the_last_one_in_which_nothing_may_fail(tmp
     }
     config = validate_config(values | {"noise": {"size": 100}, "evaluation": {"every": 1}}, "x")
     run = open_run(tmp_path / "run", config)
-    trainer = Trainer(config, Serial(), run, on_generation=lambda snapshot: snapshot.generation == 3)
-    trainer.build_table()
+    trainer = make_trainer(config, Serial(), run, on_generation=lambda snapshot: snapshot.generation == 3)
     evaluate = trainer.evaluator.evaluate
 
     def evaluate_and_interrupt(parts, generation, prefetch):
