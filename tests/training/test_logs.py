@@ -6,8 +6,14 @@ import logging
 import sys
 from types import SimpleNamespace
 
+<<<<<<< HEAD
 from mpies.training.logs import JsonFormatter, LogFile, LoggedProgress, print_error
 from mpies.training.progress import Progress
+=======
+from mpies.launch.forwarder import Forwarder
+from mpies.training.logs import JsonFormatter, LogFile, print_error
+from mpies.training.progress import describe_generation
+>>>>>>> 5adce98 (Tests of log.txt follow the log's own module)
 
 CONFIG = """
 environment: {id: "function:sphere", dimension: 3}
@@ -56,30 +62,14 @@ def test_what_the_disk_refuses_is_left_out(tmp_path):
     assert (tmp_path / "absent" / "log.txt").read_text().endswith("kept\n")
 
 
-class Shown(Progress):
-    """Counts what it is asked."""
-
-    def __init__(self):
-        self.rows, self.is_closed = [], False
-
-    def show(self, row):
-        self.rows.append(row)
-
-    def close(self):
-        self.is_closed = True
-
-
-def test_what_is_shown_is_also_logged(tmp_path, capsys):
-    shown = Shown()
-    progress = LoggedProgress(shown, LogFile(tmp_path / "log.txt"))
+def test_what_is_shown_of_a_generation_is_appended_with_the_spread_of_its_members(tmp_path):
     row = {"generation": 5, "return_mean": 2.0, "return_std": 1.25, "return_min": -1.0, "return_max": 4.5}
-    progress.show(row)
-    progress.show_outcome("solved", {"reason": "solved"})
-    progress.close()
+    log_file = LogFile(tmp_path / "log.txt")
+    log_file.append(describe_generation(row, with_spread=True))
+    log_file.append("solved")
     lines = (tmp_path / "log.txt").read_text().splitlines()
     described = "generation 5: return 2.00 (-1.00 to 4.50, deviation 1.25)"
     assert [line.partition("rank 0: ")[2] for line in lines] == [described, "solved"]
-    assert len(shown.rows) == 1 and shown.is_closed and capsys.readouterr().out == "solved\n"
 
 
 def test_records_name_the_newest_number_of_their_rank():
