@@ -6,14 +6,8 @@ import logging
 import sys
 from types import SimpleNamespace
 
-<<<<<<< HEAD
-from mpies.training.logs import JsonFormatter, LogFile, LoggedProgress, print_error
-from mpies.training.progress import Progress
-=======
-from mpies.launch.forwarder import Forwarder
 from mpies.training.logs import JsonFormatter, LogFile, print_error
 from mpies.training.progress import describe_generation
->>>>>>> 5adce98 (Tests of log.txt follow the log's own module)
 
 CONFIG = """
 environment: {id: "function:sphere", dimension: 3}
