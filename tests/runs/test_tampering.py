@@ -11,7 +11,7 @@ import pytest
 from mpies.config.loading import validate_config
 from mpies.core.errors import TrainingFailed
 from mpies.runs import files, ledger
-from mpies.runs.checkpoint import checkpoint_path, list_checkpoints
+from mpies.runs.checkpoint import list_checkpoints
 from mpies.runs.directory import open_run
 from mpies.runs.metrics import read_digests, read_metrics
 from mpies.runs.snapshot import Evaluation, Snapshot
@@ -63,31 +63,29 @@ TAMPERING = {
 
 
 def tamper_with(job, run, tamper):
-    """Do it while the job stands still in the middle of its run.  Returns how many generations it had recorded."""
+    """Do it while the job, if it has a single rank, stands still in the middle of its run."""
     wait_for(lambda: len(read_digests(run)) >= 25, job)
     job.send_signal(signal.SIGSTOP)
     wait_for(lambda: psutil.Process(job.pid).status() == psutil.STATUS_STOPPED, job)
-    before = len(read_digests(run))
     tamper(run)
     job.send_signal(signal.SIGCONT)
-    return before
 
 
-@pytest.mark.parametrize("what", ["metrics cut off", "ledger removed", "directory removed"])
-@pytest.mark.parametrize("ranks", [0, 2])
+@pytest.mark.parametrize(
+    ("what", "ranks"), [("metrics cut off", 0), ("ledger removed", 0), ("directory removed", 0), ("ledger removed", 2)]
+)
 def test_a_run_that_was_tampered_with_ends_in_one_line_and_the_same_command_goes_on(
     what, ranks, digests_of, start_mpies, run_mpies, write_config, tmp_path
 ):
     tamper, file = TAMPERING[what]
     run, config = tmp_path / "run", write_config(CONFIG)
     job = start_mpies(ranks, "train", config, "--out", "run", "stop.generations=100000")
-    before = tamper_with(job, run, tamper)
+    tamper_with(job, run, tamper)
     stderr = job.communicate(timeout=60)[1]
     assert job.returncode == 1 and "Traceback" not in stderr, stderr
     (line,) = [line for line in stderr.splitlines() if "was removed, shortened or replaced" in line]
     assert f"{run / file}: was removed, shortened or replaced while the run is written; the same command" in line
-    if run.exists():
-        assert checkpoint_path(run, before // 10 * 10) in list_checkpoints(run)
+    assert len(list_checkpoints(run)) == (0 if what == "directory removed" else 3)
     outcome = run_mpies(0, "train", config, "--out", "run")
     assert outcome.code == 0, outcome.stderr
     assert ("continuing from generation" in outcome.stderr) == (what != "directory removed")
