@@ -11,9 +11,10 @@ failure is on record.  So several jobs can work on a sweep, and what a killed jo
 """
 
 import contextlib
+import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,22 @@ class SweepFolder:
         wanted: the number of the trial to take if that is possible.  job: the name under which it is locked.
         """
         self._extend()
-        numbers = range(len(self.trials)) if wanted is None else [wanted, *range(len(self.trials))]
+        numbers = range(len(self.trials))
+        for number in self._find_left(numbers if wanted is None else [wanted, *numbers]):
+            trial = self.trials[number]
+            lock = Lock(self.path / trial.name, job)
+            try:
+                lock.file.parent.mkdir(exist_ok=True)
+                lock.acquire()  # the run takes it over, after a start-up that may be long
+            except RunLocked:  # another group was faster
+                continue
+            if not self.has_failed(trial) and not self._has_ended(trial):  # in the meantime
+                return number, lock
+            lock.release()
+        return None
+
+    def _find_left(self, numbers: Iterable[int]) -> Iterator[int]:
+        """Those of the numbers whose trials nobody trains and that are not done."""
         for number in numbers:
             trial = self.trials[number]
             if trial.name in self._done:
@@ -171,17 +187,7 @@ class SweepFolder:
             if state in (*ENDED, "waiting"):
                 self._done.add(trial.name)
             elif state != "running":
-                lock = Lock(self.path / trial.name, job)
-                try:
-                    lock.file.parent.mkdir(exist_ok=True)
-                    lock.acquire()  # the run takes it over, after a start-up that may be long
-                except RunLocked:  # another group was faster
-                    continue
-                if self.has_failed(trial) or self._has_ended(trial):  # in the meantime
-                    lock.release()
-                    continue
-                return number, lock
-        return None
+                yield number
 
     def _has_ended(self, trial: Trial) -> bool:
         """Whether a trial has ended, whoever holds its lock."""
@@ -192,13 +198,7 @@ class SweepFolder:
     def list_left(self, most: int | None = None) -> list[int]:
         """Numbers of the first trials that nobody trains and that are not done, `most` of them at most."""
         self._extend()
-        found = []
-        for number, trial in enumerate(self.trials):
-            if trial.name not in self._done and self.state(trial) in ("new", "stopped"):
-                found.append(number)
-                if len(found) == most:
-                    break
-        return found
+        return list(itertools.islice(self._find_left(range(len(self.trials))), most))
 
     def list_abandoned(self, most: int | None = None) -> list[int]:
         """What `list_left` returns, after a wait in which the jobs of all trials under way show whether they live.

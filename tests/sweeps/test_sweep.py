@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import re
 import signal
 import time
@@ -20,7 +19,6 @@ from tests.support import (
     FAULTY_MODULE,
     assert_refused,
     invoke,
-    ranks_of,
     read_files,
     wait_for,
 )
@@ -94,21 +92,6 @@ def test_a_signal_checkpoints_the_running_trials_and_the_command_goes_on(
     outcome = run_mpies(0, "sweep", config, *SWEEP, "--ranks", "2")
     assert outcome.code == 0, outcome.stderr
     assert [read_digests(run) for run in runs] == [lone(run.name, LONG) for run in runs]
-
-
-def test_the_job_is_killed_and_the_same_command_goes_on(start_mpies, run_mpies, write_config, tmp_path, lone):
-    config = write_config(LONG)
-    runs = [tmp_path / "out" / name for name in NAMES]
-    for count in (2, 3):  # once in the first trials, once in a later one
-        process = start_mpies(3, "sweep", config, *SWEEP)
-        wait_for(lambda count=count: sum((run / "metrics.csv").exists() for run in runs) >= count, process)
-        for rank in ranks_of(process):
-            os.kill(rank.pid, signal.SIGKILL)
-        assert process.wait(60) != 0
-    outcome = run_mpies(3, "sweep", config, *SWEEP)
-    assert outcome.code == 0, outcome.stderr
-    assert [read_digests(run) for run in runs] == [lone(run.name, LONG) for run in runs]
-    assert {row["state"] for row in read_table(tmp_path / "out")} == {"finished"}
 
 
 def test_two_jobs_share_a_sweep(start_mpies, write_config, tmp_path, lone):
