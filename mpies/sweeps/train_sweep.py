@@ -69,8 +69,8 @@ def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> 
     Raises CollectiveError on all ranks for a user's mistake that is found before the first trial.
     """
     folder = do_together(comm, lambda: open_sweep(request, comm))
-    own = comm.broadcast([np.frombuffer(uuid.uuid4().bytes, np.uint8)])[0].tobytes().hex()
-    name = f"{os.environ.get(JOB, '')}.{own}"  # a supervisor tells by it which groups were its own
+    drawn = comm.broadcast([np.frombuffer(uuid.uuid4().bytes, np.uint8)])[0].tobytes().hex()
+    name = f"{os.environ.get(JOB, '')}.{drawn}"  # a supervisor tells its groups by it
     ranks_per_run = comm.broadcast_int(do_together(comm, lambda: find_ranks_per_run(folder, request, comm)))
     screen = open_screen(SweepFolder(request.out, folder.sweep)) if request.is_live and comm.is_root else None
     report = SweepRequest.report if comm.broadcast_int(int(screen is not None)) else request.report

@@ -130,9 +130,9 @@ class Sweep:
 
     def _combine(self, found: Sequence[Settings], labels: Sequence[str]) -> list[Trial]:
         """The trials of these settings with all seeds."""
-        own = self.base.get("seed", Config.model_fields["seed"].default)
+        of_base = self.base.get("seed", Config.model_fields["seed"].default)
         trials = []
-        for seed in self.seeds or [own]:
+        for seed in self.seeds or [of_base]:
             for label, settings in zip(labels, found, strict=True):
                 name = f"{label}_seed={seed}" if label else f"seed={seed}"
                 overrides = (*as_overrides(settings), f"seed={as_text(seed)}")
