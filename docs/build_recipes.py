@@ -20,7 +20,7 @@ from mpies.report.records import (
     describe_core_hours,
     describe_return,
     describe_seeds,
-    format_evaluation,
+    format_recorded_mean,
     format_result,
     has_record,
     is_finished,
@@ -168,7 +168,7 @@ def _list_seed(seed: RecordedSeed, mark: float | None) -> list[str]:
     evaluation = seed["evaluation"]
     returns = ["none", ""]
     if evaluation:
-        returns = [format_evaluation(evaluation), str(evaluation["policy_of_generation"])]
+        returns = [format_recorded_mean(evaluation), str(evaluation["policy_of_generation"])]
         returns[0] += "" if evaluation["episodes"] == 100 else f" ({evaluation['episodes']} episodes)"
     reached = [] if mark is None else ["reached" if seed["reached"] else "not reached"]
     counts = [f"{seed['generation']:,}", f"{seed['steps']:,}", f"{seed['seconds']:,.0f}", str(seed["ranks"])]

@@ -15,7 +15,7 @@ from mpies.config.schema import Config
 from mpies.core.errors import ConfigError, RunError
 from mpies.core.paths import absolute, start_folder
 from mpies.report.curves import name_run_below, read_curves
-from mpies.report.document import summarize, write_report
+from mpies.report.document import make_summary, write_report
 from mpies.report.evaluate import show_member
 from mpies.runs import ledger
 from mpies.runs.hdf5 import Arrays
@@ -185,7 +185,7 @@ class Run:
     def _repr_html_(self) -> str:
         """For notebooks: the newest numbers and the curve, without scripts."""
         try:
-            return summarize(read_curves(self._view), self.status)
+            return make_summary(read_curves(self._view), self.status)
         except (RunError, ConfigError) as error:  # no generation yet
             return f"<div>{html.escape(f'{self!r}: {error}')}</div>"
 

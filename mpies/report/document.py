@@ -232,7 +232,7 @@ def _picture(curves: Curves) -> str:
     return f'<img class="curves" src="{source}" alt="return, episode length and sigma against steps">\n'
 
 
-def summarize(curves: Curves, status: str) -> str:
+def make_summary(curves: Curves, status: str) -> str:
     """The newest numbers and the curve as a piece of HTML, for a notebook.  status: of the run, in one word.
 
     Without matplotlib there is no curve.

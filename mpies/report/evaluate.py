@@ -103,11 +103,9 @@ def evaluate_policy(
 
 def require_writable(file: str) -> None:
     """Raise ConfigError where `write_episodes` could not write this file, or must not.  Nothing is changed."""
-    try:
+    with _writing(file):
         refuse_run_file(file)
         check_writable(file)
-    except OSError as error:
-        raise _unwritable(file, error) from None
 
 
 def write_episodes(result: dict[str, Any], file: str) -> None:
@@ -118,14 +116,17 @@ def write_episodes(result: dict[str, Any], file: str) -> None:
     episodes = zip(result["returns"], result["lengths"], strict=True)
     cells = ((number, "" if total is None else f"{total:.9g}", steps) for number, (total, steps) in enumerate(episodes))
     lines = ["episode,return,length", *(f"{number},{total},{steps}" for number, total, steps in cells)]
-    try:
+    with _writing(file):
         write_atomically(file, ("\n".join(lines) + "\n").encode())
+
+
+@contextlib.contextmanager
+def _writing(file: str) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        raise _unwritable(file, error) from None
-
-
-def _unwritable(file: str, error: OSError) -> ConfigError:
-    return ConfigError(f"--csv {file or repr(file)}: cannot be written ({error.strerror}); give another file")
+        name = file or repr(file)
+        raise ConfigError(f"--csv {name}: cannot be written ({error.strerror}); give another file") from None
 
 
 def describe_evaluation(result: dict[str, Any]) -> str:

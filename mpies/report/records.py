@@ -238,10 +238,10 @@ def describe_return(record: Record) -> str:
         digits = 0 if abs(mean) >= 1000 else 1
         return f"{_rounded(mean, digits)} ({_rounded(low, digits)} to {_rounded(high, digits)})"
     evaluation = next((seed["evaluation"] for seed in record["seeds"] if seed["evaluation"]), None)
-    return format_evaluation(evaluation) if evaluation else "no policy"
+    return format_recorded_mean(evaluation) if evaluation else "no policy"
 
 
-def format_evaluation(evaluation: RecordedEvaluation) -> str:
+def format_recorded_mean(evaluation: RecordedEvaluation) -> str:
     """The mean return over held-out episodes, with its interval."""
     return f"{_rounded(evaluation['mean'], 1)} ± {evaluation['interval_95']:.1f}"
 

@@ -1,7 +1,6 @@
 """Videos of episodes: their files, written frame by frame, and stills of one for where it cannot move."""
 
 import contextlib
-import errno
 import math
 import os
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ import numpy as np
 
 from mpies.core.errors import ConfigError, EnvironmentProblem
 from mpies.core.paths import absolute
+from mpies.runs.files import check_writable
 
 # Endings of videos to their types.
 VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
@@ -54,9 +54,7 @@ class Video:
         self._steps = 0  # so far
         self._stride = 1  # every so many steps one is rendered
         try:
-            if self.path.is_dir():
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            self._unfinished.touch()
+            check_writable(self.path)
         except OSError as error:
             cure = "it must be a file in a folder that you may write to"
             raise ConfigError(f"{self.name}: cannot be written ({error.strerror}); {cure}") from None

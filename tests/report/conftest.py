@@ -70,6 +70,7 @@ def make_curves():
         columns |= {"return_mean": numbers, "return_min": numbers - 1, "return_max": numbers + 1}
         columns["eval_mean"] = np.array([np.nan if value is None else value for value in evaluations], float)
         columns["eval_std"] = np.where(np.isfinite(columns["eval_mean"]), 2.0, np.nan)
+        columns["eval_episodes"] = np.where(np.isfinite(columns["eval_mean"]), 4.0, np.nan)
         columns |= {"failures": np.zeros(len(numbers)), "ranks": np.ones(len(numbers))}
         return Curves(Path(path), config, {"numpy": "2.0"}, columns, reason)
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from mpies.core.errors import RunError
-from mpies.report import figures as plots
 from mpies.report.compare import draw_comparison
-from mpies.report.figures import draw_in_background, draw_return, render, scale_axis, write_file
+from mpies.report.figures import STYLE, draw_in_background, draw_overview, draw_return, render, scale_axis, write_file
 from mpies.report.run_groups import group_runs
 from tests.report.conftest import train
 
@@ -44,7 +43,7 @@ def test_a_run_without_a_generation_is_left_out(run, tmp_path, invoke):
     assert ended.exit_code == 2 and ended.stderr.count("\n") == 1 and str(fresh) in ended.stderr
 
 
-@pytest.mark.parametrize("kind", ["png", "svg"])
+@pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
 def test_the_same_curves_give_the_same_bytes(make_curves, kind):
     curves = make_curves([None, 3.0, 4.0], target=5.0)
     first, second = (render(draw_return(curves, "steps"), kind) for _ in range(2))
@@ -112,7 +111,7 @@ def test_members_evaluations_and_target_are_drawn(make_curves):
     (dots, _, (intervals,)) = bars
     assert dots.get_xydata().tolist() == [[2, 3], [3, 4]]
     low, high = intervals.get_segments()[0][:, 1]
-    assert (low, high) == pytest.approx((3 - 1.96, 3 + 1.96))  # a deviation of 2 over 4 episodes
+    assert (low, high) == pytest.approx((3 - 1.96, 3 + 1.96))  # a standard deviation of 2 over 4 episodes
 
 
 def test_one_bad_member_does_not_flatten_the_curves_but_a_far_target_is_shown(make_curves):
@@ -120,6 +119,30 @@ def test_one_bad_member_does_not_flatten_the_curves_but_a_far_target_is_shown(ma
     curves["return_min"][7] = -90_000
     low, high = draw_return(curves, "steps").axes[0].get_ylim()
     assert -50 < low < 0 and 300 < high < 330
+
+
+def test_fonts_of_a_pdf_are_embedded_as_truetype(make_curves):
+    assert b"/Type3" not in render(draw_return(make_curves([1.0]), "steps"), "pdf") and STYLE.exists()
+
+
+def test_an_overview_shows_what_varies(make_curves):
+    curves = make_curves([1.0, 2.0])
+    curves.columns.update(sigma=np.array([0.1, 0.05]), update_ratio=np.array([0.1, 0.1]))
+    assert [axes.get_title() for axes in draw_overview(curves).axes] == ["", "sigma"]
+    del curves.columns["sigma"]
+    assert len(draw_overview(curves).axes) == 1
+
+
+def test_costs_are_drawn_as_distances_to_zero(make_curves):
+    curves = make_curves([-900.0, -1.0], target=-0.001)
+    for name, values in {"return_mean": [-990, -2], "return_min": [-999, -5], "return_max": [-900, -1]}.items():
+        curves.columns[name] = np.array(values, float)
+    (axes,) = draw_return(curves, "iteration").axes
+    assert axes.get_yscale() == "log" and axes.yaxis_inverted()
+    assert [line.get_ydata()[0] for line in axes.lines if "target" in str(line.get_label())] == [0.001]
+    assert draw_return(curves, "iteration", scale="linear").axes[0].get_yscale() == "linear"
+    curves.columns["return_mean"] = np.array([-990.0, 2.0])
+    assert draw_return(curves, "iteration", scale="log").axes[0].get_yscale() == "symlog"
 
 
 def test_steps_are_numbered_in_thousands_and_millions(make_curves):
@@ -135,10 +158,6 @@ def test_a_file_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
     )
     with pytest.raises(RunError, match=words):
         write_file(tmp_path / "absent" / "x.png", b"")
-
-
-def test_the_file_names_follow_the_axes():
-    assert [f"reward_vs_{axis}.png" for axis in plots.AXES] == FILES
 
 
 def wait_for(path):

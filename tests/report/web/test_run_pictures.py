@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from mpies.report.curves import read_curves
-from mpies.report.figures import STYLE, draw_overview, draw_return, render, write_plots
 from mpies.report.web.run_index import MAX_MEMBERS, RunIndex, list_pictures, read_members
 from mpies.runs.ledger import pack, read_newest
 from mpies.runs.reader import RunView
@@ -91,37 +90,3 @@ def test_the_members_of_a_trained_run_are_shown(two_runs):
     assert members["members"] == 8 and members["generation"] == 6
     assert np.mean(members["lengths"]) == pytest.approx(curves["length_mean"][-1], rel=1e-3)
     assert np.mean(members["returns"]) == pytest.approx(curves["return_mean"][-1], rel=1e-3)
-
-
-@pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
-def test_pictures_for_papers_are_the_same_each_time(make_curves, kind, tmp_path):
-    curves = make_curves([None, 3.0, 4.0], target=5.0)
-    for _ in range(2):
-        paths = write_plots(tmp_path, curves, formats=(kind,))
-        contents = [path.read_bytes() for path in paths]
-    assert [path.suffix for path in paths] == [f".{kind}"] * 3
-    assert contents[0] == render(draw_return(curves, "time"), kind)
-
-
-def test_fonts_of_a_pdf_are_embedded_as_truetype(make_curves):
-    assert b"/Type3" not in render(draw_return(make_curves([1.0]), "steps"), "pdf") and STYLE.exists()
-
-
-def test_an_overview_shows_what_varies(make_curves):
-    curves = make_curves([1.0, 2.0])
-    curves.columns.update(sigma=np.array([0.1, 0.05]), update_ratio=np.array([0.1, 0.1]))
-    assert [axes.get_title() for axes in draw_overview(curves).axes] == ["", "sigma"]
-    del curves.columns["sigma"]
-    assert len(draw_overview(curves).axes) == 1
-
-
-def test_costs_are_drawn_as_distances_to_zero(make_curves):
-    curves = make_curves([-900.0, -1.0], target=-0.001)
-    for name, values in {"return_mean": [-990, -2], "return_min": [-999, -5], "return_max": [-900, -1]}.items():
-        curves.columns[name] = np.array(values, float)
-    (axes,) = draw_return(curves, "iteration").axes
-    assert axes.get_yscale() == "log" and axes.yaxis_inverted()
-    assert [line.get_ydata()[0] for line in axes.lines if "target" in str(line.get_label())] == [0.001]
-    assert draw_return(curves, "iteration", scale="linear").axes[0].get_yscale() == "linear"
-    curves.columns["return_mean"] = np.array([-990.0, 2.0])
-    assert draw_return(curves, "iteration", scale="log").axes[0].get_yscale() == "symlog"
