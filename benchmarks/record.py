@@ -47,7 +47,7 @@ from mpies.report.records import (
     read_recorded_metrics,
     recipe_of,
 )
-from mpies.report.run_groups import bootstrap_interval, interquartile_mean
+from mpies.report.seeds import bootstrap_interval, interquartile_mean
 from mpies.runs.metrics import count_core_seconds, read_digests, read_metrics
 from mpies.runs.policy_file import find_policy
 

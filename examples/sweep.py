@@ -22,7 +22,7 @@ def main(out="runs/sigmas"):
         out=out,
     )
     for standing in result.standings:  # the best settings first
-        print(standing.results[0].trial.settings, f"{standing.mean:.1f}")
+        print(standing.settings, f"{standing.mean:.1f}")
     print("the best settings:", result.best)
     for trial in result.trials:
         print(trial["name"], trial["state"])

@@ -18,10 +18,11 @@ from mpies.config.schema import Config
 from mpies.core.errors import FINISHED, REQUEUE, ConfigError
 from mpies.core.paths import absolute, fixed_start_folder
 from mpies.launch.sweep import supervise_sweep
+from mpies.report.ranking import Standing, rank_settings
 from mpies.runs.files import default_out
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.output import print_result
-from mpies.sweeps.table import ResultReader, Standing, rank_settings
+from mpies.sweeps.table import ResultReader
 from mpies.sweeps.train_sweep import SweepRequest, train_sweep
 from mpies.sweeps.trials import Sweep, SweepOptions, load_sweep, read_sweep
 
@@ -43,7 +44,7 @@ class SweepResult:
     def best(self) -> dict[str, Any]:
         """The settings with the best mean evaluation; {} where no trial has finished."""
         first = self.standings[0] if self.standings else None
-        return dict(first.results[0].trial.settings) if first and first.rank else {}
+        return dict(first.settings) if first and first.rank else {}
 
     @property
     def trials(self) -> list[dict[str, Any]]:

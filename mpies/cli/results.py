@@ -10,7 +10,7 @@ import click
 from mpies.cli.options import COUNT, RUN, RUNS, NumberRange, echo, end, refuse_given, user_errors
 
 if TYPE_CHECKING:
-    from mpies.report.run_groups import Group
+    from mpies.report.run_groups import RunGroup
 
 WIDTH = click.option(
     "--width", default=8.0, show_default=True, type=NumberRange(3, 40), help="Width of a plot in inches."
@@ -154,7 +154,7 @@ def compare(
     only if all runs were trained on the same machine.
     """
     from mpies.report.compare import write_comparison
-    from mpies.report.comparison_table import print_table
+    from mpies.report.comparison_table import print_table, tabulate
     from mpies.report.curves import find_machine, read_all_curves
     from mpies.report.run_groups import group_runs
     from mpies.sweeps.comparison import is_sweep
@@ -170,18 +170,19 @@ def compare(
     if machine is None:
         machine = find_machine(run for group in groups for run in group.runs)
     if not is_whole:
-        print_table(groups, machine)
+        print_table(tabulate(groups, machine))
     if not groups:  # of a sweep that has not begun
         return
     for path in write_comparison(groups, out, width, formats, band, scale, machine):
         echo(path)
 
 
-def rank_sweep(path: str, out: str) -> "list[Group]":
+def rank_sweep(path: str, out: str) -> "list[RunGroup]":
     """Print the settings of a sweep, the best first, and write them to files.  Returns the groups of the best."""
+    from mpies.report.ranking import rank_settings
     from mpies.sweeps.comparison import describe_importance, group_best, read_folder, write_ranking
     from mpies.sweeps.output import print_standings
-    from mpies.sweeps.table import ResultReader, rank_settings
+    from mpies.sweeps.table import ResultReader
 
     folder = read_folder(path)
     results = ResultReader(folder).refresh()

@@ -9,7 +9,6 @@ import numpy as np
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted
 from mpies.report.comparison_table import write_tables
-from mpies.report.curves import Floats
 from mpies.report.figures import (
     AXES,
     COLOURS,
@@ -24,23 +23,19 @@ from mpies.report.figures import (
     scale_returns,
     write_figure,
 )
-from mpies.report.run_groups import Group, bootstrap_interval, group_by_task, interquartile_mean
+from mpies.report.run_groups import RunGroup, group_by_task
+from mpies.report.seeds import BANDS, summarize_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Bands around a group's curve to what the figure says of line and band.
-BANDS = {
-    "bootstrap": "interquartile mean over seeds, 95 % bootstrap interval",
-    "range": "mean over seeds, from the worst to the best seed",
-}
 POINTS = 100  # of a curve
 
 
 @paper_style()
 def draw_comparison(
-    groups: Sequence[Group],
+    groups: Sequence[RunGroup],
     axis: str,
     width: float = WIDE,
     band: str = "bootstrap",
@@ -49,7 +44,7 @@ def draw_comparison(
 ) -> "Figure":
     """A plot of evaluations against an axis of AXES, with a panel for each task.
 
-    A group has the same colour in all panels.  band: one of BANDS.  scale: one of plots.SCALES.  machine: where the
+    A group has the same colour in all panels.  band: one of BANDS.  scale: one of figures.SCALES.  machine: where the
     runs were trained, which a plot against time names.
     """
     tasks = group_by_task(groups)
@@ -67,12 +62,14 @@ def draw_comparison(
     return figure
 
 
-def _draw_task(axes: "Axes", groups: Sequence[Group], axis: str, band: str, scale: str, looks: dict[str, int]) -> None:
+def _draw_task(
+    axes: "Axes", groups: Sequence[RunGroup], axis: str, band: str, scale: str, looks: dict[str, int]
+) -> None:
     """Draw the groups of one task.  looks: labels to numbers of colours."""
     column = AXES[axis][0]
     label, size = scale_axis(axis, [run[column] for group in groups for run in group.runs])
     curves = [(group, *group.interpolate(column, POINTS)) for group in groups]
-    drawn = [(group, x, y, *summarize(y, band)) for group, x, y in curves if len(x)]
+    drawn = [(group, x, y, *summarize_seeds(y, band)) for group, x, y in curves if len(x)]
     targets = sorted({target for group in groups for target in group.targets})
     middles = [middle for *_, middle, _, _ in drawn]
     sign = scale_returns(axes, np.concatenate([*middles, targets]) if middles else np.zeros(0), scale)
@@ -95,15 +92,8 @@ def _draw_task(axes: "Axes", groups: Sequence[Group], axis: str, band: str, scal
     format_ticks(axes, axis)
 
 
-def summarize(values: Floats, band: str) -> tuple[Floats, Floats, Floats]:
-    """The line of a group, and the lower and upper end of its band (points,), of values (runs, points)."""
-    if band == "range":
-        return values.mean(axis=0), values.min(axis=0), values.max(axis=0)
-    return interquartile_mean(values), *bootstrap_interval(values)
-
-
 def write_comparison(
-    groups: Sequence[Group],
+    groups: Sequence[RunGroup],
     out: str | Path,
     width: float = WIDE,
     formats: Sequence[str] = ("png",),

@@ -5,50 +5,47 @@ import io
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mpies.comm import is_launched
 from mpies.report.figures import write_file
-from mpies.report.run_groups import (
-    Group,
-    bootstrap_interval,
-    changed_keys,
-    format_setting,
-    group_by_task,
-    interquartile_mean,
-)
+from mpies.report.run_groups import RunGroup, changed_keys, format_setting, group_by_task
+from mpies.report.seeds import bootstrap_interval, interquartile_mean
 
 Row = dict[str, Any]  # what is known of a group; None where there is no number
 
 
-def describe_group(group: Group, machine: str = "") -> Row:
+def describe_group(group: RunGroup, machine: str = "", with_interval: bool = True) -> Row:
     """What is known of a group.
 
-    iqm, low, high: interquartile mean of the runs' newest evaluations and its 95 % bootstrap interval.  steps, seconds:
-    until the target was reached, median over the solved runs; seconds only where the machine is named.
+    iqm, low, high: interquartile mean of the runs' newest evaluations and its 95 % bootstrap interval, which need
+    SciPy and time; without `with_interval` they are left out.  steps, seconds: until the target was reached, median
+    over the solved runs; seconds only where the machine is named.
     """
     final = group.final()[np.isfinite(group.final())]
     row: Row = {"task": group.task, "config": group.label, "runs": len(group.runs)}
     row["seeds"] = [run.config.get("seed") for run in group.runs]
-    row["solved"] = len(group.solved()) if group.targets else None
-    names = ("iqm", "low", "high", "median", "quartile_1", "quartile_3", "min", "max")
-    numbers: Sequence[float] = [math.nan] * len(names)
+    row["solved"] = len(group.solved) if group.targets else None
+    if with_interval:
+        row |= dict.fromkeys(("iqm", "low", "high"))
+    row |= dict.fromkeys(("median", "quartile_1", "quartile_3", "min", "max"))
+    if len(final) and with_interval:
+        low, high = bootstrap_interval(final[:, None])
+        row |= {"iqm": interquartile_mean(final[:, None]).item(), "low": low.item(), "high": high.item()}
     if len(final):
-        column = final[:, None]
-        low, high = bootstrap_interval(column)
-        quartiles = np.percentile(final, [50, 25, 75, 0, 100])
-        numbers = [interquartile_mean(column).item(), low.item(), high.item(), *quartiles.tolist()]
-    row |= {name: None if math.isnan(number) else number for name, number in zip(names, numbers, strict=True)}
-    row["steps"] = float(np.median(group.at_target("steps"))) if group.solved() else None
+        names = ("median", "quartile_1", "quartile_3", "min", "max")
+        row |= zip(names, np.percentile(final, [50, 25, 75, 0, 100]).tolist(), strict=True)
+    row["steps"] = group.at_target("steps")
     if machine:
-        row["seconds"] = float(np.median(group.at_target("seconds"))) if group.solved() else None
+        row["seconds"] = group.at_target("seconds")
     return row
 
 
-def tabulate(groups: Sequence[Group], machine: str = "") -> list[tuple[str, ...]]:
+def tabulate(groups: Sequence[RunGroup], machine: str = "") -> list[tuple[str, ...]]:
     """Headings, then a row of text for each group."""
     has_tasks = len(group_by_task(groups)) > 1
     heads = ["config", "runs", "solved", "evaluation, IQM", "95 % interval", "min to max", "steps to target"]
@@ -74,27 +71,31 @@ def _text(number: float | None, form: str = "") -> str:
     return f"{number:{form}}"
 
 
-def print_table(groups: Sequence[Group], machine: str = "") -> None:
-    """Print `tabulate` on standard output, as wide as the terminal, or 160 columns in a file."""
+def print_table(rows: Iterable[Sequence[str]]) -> None:
+    """Print headings and rows of text on standard output, as wide as the terminal, or 160 columns in a file."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    heads, *rows = tabulate(groups, machine)
-    table = Table(*heads, box=box.SIMPLE)
-    for row in rows:
+    heads, *rest = ([Text(cell) for cell in row] for row in rows)  # without markup
+    table = Table(box=box.SIMPLE)
+    for head in heads:
+        table.add_column(head)
+    for row in rest:
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160, markup=False, emoji=False).print(table)
+    is_terminal = sys.stdout.isatty() and not is_launched()
+    Console(width=None if is_terminal else 160, force_terminal=None if is_terminal else False).print(table)
 
 
-def write_tables(groups: Sequence[Group], out: Path, machine: str = "") -> Iterator[Path]:
+def write_tables(groups: Sequence[RunGroup], out: Path, machine: str = "") -> Iterator[Path]:
     """Write comparison.csv, comparison.json and comparison.tex into a folder; yields the path of each."""
     for kind, make in (("csv", as_csv), ("json", as_json), ("tex", as_latex)):
         write_file(out / f"comparison.{kind}", make(groups, machine).encode())
         yield out / f"comparison.{kind}"
 
 
-def as_csv(groups: Sequence[Group], machine: str = "") -> str:
+def as_csv(groups: Sequence[RunGroup], machine: str = "") -> str:
     """A line for each group: what is known of it, then the settings in which the groups differ."""
     keys = changed_keys([group.settings for group in groups])
     text = io.StringIO()
@@ -107,7 +108,7 @@ def as_csv(groups: Sequence[Group], machine: str = "") -> str:
     return text.getvalue()
 
 
-def as_json(groups: Sequence[Group], machine: str = "") -> str:
+def as_json(groups: Sequence[RunGroup], machine: str = "") -> str:
     """All groups with their settings, and with the results of each of their runs."""
     found = [
         {**describe_group(group, machine), "settings": group.settings, "results": _describe_runs(group, machine)}
@@ -116,7 +117,7 @@ def as_json(groups: Sequence[Group], machine: str = "") -> str:
     return json.dumps({"machine": machine or None, "groups": found}, indent=1, default=str) + "\n"
 
 
-def _describe_runs(group: Group, machine: str) -> list[Row]:
+def _describe_runs(group: RunGroup, machine: str) -> list[Row]:
     described = []
     for run, final in zip(group.runs, group.final().tolist(), strict=True):
         row = {"run": str(run.path), "seed": run.config.get("seed"), "ended": run.reason or None}
@@ -126,7 +127,7 @@ def _describe_runs(group: Group, machine: str) -> list[Row]:
     return described
 
 
-def as_latex(groups: Sequence[Group], machine: str = "") -> str:
+def as_latex(groups: Sequence[RunGroup], machine: str = "") -> str:
     """A table for LaTeX; it needs the package booktabs."""
     heads, *rows = tabulate(groups, machine)
     columns = "l" * (1 + (heads[0] == "task")) + "r" * (len(heads) - 1 - (heads[0] == "task"))

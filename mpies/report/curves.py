@@ -1,6 +1,6 @@
 """The curves of a run: its config and the columns of metrics.csv as arrays.  Only reads."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ Floats = npt.NDArray[np.float64]
 COUNTED = ("generation", "seconds", "episodes", "steps")
 NEEDED = (*COUNTED, "return_mean", "return_min", "return_max", "eval_mean", "eval_std", "failures", "ranks")
 
+SECTIONS = ("environment", "solver", "stop", "evaluation")  # of the config of every run
 _CURE = "give the directory of a run"
 
 # How the ranks of a run may change between two generations.
@@ -90,17 +91,6 @@ class Curves:
         return f"{self.config['environment']['id']}, {solver['kind']}, seed {self.config['seed']}"
 
 
-def has_sections(config: Mapping[str, Any], *more: str) -> bool:
-    """Whether a config has the sections of a run, and these; one that is damaged or of another program may not."""
-    return all(isinstance(config.get(key), dict) for key in ("environment", "solver", "stop", *more))
-
-
-def clean_columns(columns: Columns) -> Columns:
-    """The columns without the rows that have a damaged cell in a column of COUNTED.  All of NEEDED must be there."""
-    is_whole = np.all([np.isfinite(columns[name]) for name in COUNTED], axis=0)
-    return {name: values[is_whole] for name, values in columns.items()}
-
-
 def name_run_below(folder: Path) -> str:
     """`, such as PATH` with the first of the runs in a folder that is no run itself; '' where there is none."""
     names = [name for name in find_runs(folder, depth=2) if name != "."]
@@ -120,12 +110,13 @@ def read_curves(run: str | Path | RunView) -> Curves:
         raise RunError(f"{view.folder}/config.yaml: is absent or damaged; {_CURE}{name_run_below(view.folder)}")
     if not len(view.metrics):
         raise RunError(f"{view.folder}: has no generation yet; wait until the first one is complete")
-    if not has_sections(config, "evaluation"):
+    if not all(isinstance(config.get(key), dict) for key in SECTIONS):
         raise RunError(f"{view.folder}/config.yaml: lacks sections that every run has; {_CURE}")
     if missing := [name for name in NEEDED if name not in columns]:
         raise RunError(f"{view.folder}/metrics.csv: lacks {name_few(missing)}, which every run has; {_CURE}")
-    columns = clean_columns(columns)
-    if not len(columns["generation"]):
+    is_whole = np.all([np.isfinite(columns[name]) for name in COUNTED], axis=0)
+    columns = {name: values[is_whole] for name, values in columns.items()}
+    if not is_whole.any():
         raise RunError(f"{view.folder}/metrics.csv: each row has a damaged cell; give another run")
     machines, recorded = tuple(machines_of(config)), config.pop("versions", None)
     versions = {**recorded} if isinstance(recorded, dict) else {}

@@ -17,7 +17,8 @@ from mpies.core.errors import ConfigError, RunError, UserError
 from mpies.report.curves import Curves, read_curves
 from mpies.report.facts import list_facts
 from mpies.report.figures import WIDE, draw_overview, draw_return, render, write_file
-from mpies.report.run_groups import Group, bootstrap_interval, interquartile_mean, read_settings
+from mpies.report.run_groups import RunGroup, read_settings
+from mpies.report.seeds import bootstrap_interval, interquartile_mean
 from mpies.report.video import VIDEOS, encode_stills
 from mpies.runs import hdf5
 from mpies.runs.metrics import format_return
@@ -181,7 +182,7 @@ def _tell_seeds(runs: list[Curves]) -> str:
     """A table of the runs with their newest evaluations, and the interquartile mean of these."""
     if len(runs) == 1:
         return "<p>This is the only seed in its folder; <code>mpies train CONFIG --seeds 5</code> trains five.</p>"
-    group = Group("", "", {}, runs)
+    group = RunGroup("", "", {}, runs)
     final = group.final()
     heads = ("seed", "evaluation", "generations", "steps", "end")
     rows = [

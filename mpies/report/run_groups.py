@@ -1,7 +1,6 @@
-"""Groups of runs: runs that differ in their seed alone, short names of how groups differ, and statistics over seeds."""
+"""Groups of runs that differ in their seed alone, and short names of how the groups differ."""
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,19 +8,15 @@ from typing import Any
 import numpy as np
 
 from mpies.config.loading import flatten_settings
-from mpies.core.errors import ConfigError
 from mpies.report.curves import Curves, Floats
 
 Settings = dict[str, Any]  # dotted keys of a config to values
 
-# The 97.5 % quantiles of Student's t of 1, 2, ... degrees of freedom.
-T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-
 SHORT = 3  # settings that a label names, unless more are needed to tell two labels apart
 
 
-@dataclass(frozen=True)
-class Group:
+@dataclass(frozen=True, eq=False)
+class RunGroup:
     """Runs of one config with different seeds.
 
     task: environment and its arguments; returns of different tasks cannot be compared.
@@ -48,13 +43,14 @@ class Group:
             [run["eval_mean"][run.is_evaluated][-1] if run.is_evaluated.any() else np.nan for run in self.runs]
         )
 
+    @property
     def solved(self) -> list[Curves]:
         """The runs that ended because their target was reached and confirmed."""
         return [run for run in self.runs if run.reason == "solved"]
 
-    def at_target(self, column: str) -> Floats:
-        """(s,) the last value of a column of metrics.csv, of each of the s solved runs."""
-        return np.array([run[column][-1] for run in self.solved()])
+    def at_target(self, column: str) -> float | None:
+        """The last value of a column of metrics.csv, median over the solved runs; None where there are none."""
+        return float(np.median([run[column][-1] for run in self.solved])) if self.solved else None
 
     @property
     def targets(self) -> list[float]:
@@ -105,7 +101,7 @@ class Group:
         return found
 
 
-def group_runs(runs: Sequence[Curves], also: Sequence[str] = ()) -> list[Group]:
+def group_runs(runs: Sequence[Curves], also: Sequence[str] = ()) -> list[RunGroup]:
     """Groups of runs whose configs are equal but for the seed and the sections that change no result.
 
     Of several runs with the same config and seed only the longest counts.  Groups of the same task are neighbours.
@@ -125,16 +121,16 @@ def group_runs(runs: Sequence[Curves], also: Sequence[str] = ()) -> list[Group]:
     ordered = sorted(seeds, key=lambda key: (task_of(settings[key]), str(next(iter(seeds[key].values())).path)))
     labels = label_settings([settings[key] for key in ordered])
     return [
-        Group(
+        RunGroup(
             task_of(settings[key]), label, settings[key], [run for _, run in sorted(seeds[key].items())], left_out[key]
         )
         for label, key in zip(labels, ordered, strict=True)
     ]
 
 
-def group_by_task(groups: Sequence[Group]) -> dict[str, list[Group]]:
+def group_by_task(groups: Sequence[RunGroup]) -> dict[str, list[RunGroup]]:
     """The groups of each task."""
-    found: dict[str, list[Group]] = {}
+    found: dict[str, list[RunGroup]] = {}
     for group in groups:
         found.setdefault(group.task, []).append(group)
     return found
@@ -228,52 +224,3 @@ def format_setting(value: Any) -> str:
     if value is None:
         return "none"
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def average_seeds(means: Sequence[float], intervals: Sequence[float]) -> tuple[float, float]:
-    """The mean of the evaluations of n seeds, and half the width of its 95 % confidence interval, by Student's t.
-
-    means, intervals: (n,) of each seed.  Of one seed both are its own; without any they are NaN.
-    """
-    if len(means) < 2:
-        return (means[0], intervals[0]) if means else (math.nan, math.nan)
-    values = np.array(means)
-    freedom = len(values) - 1
-    if freedom <= len(T_QUANTILES):
-        quantile = T_QUANTILES[freedom - 1]
-    else:  # Abramowitz and Stegun 1964, 26.7.5
-        quantile = 1.96 + 2.372 / freedom + 2.823 / freedom**2
-    return float(values.mean()), float(quantile * values.std(ddof=1) / math.sqrt(len(values)))
-
-
-def interquartile_mean(values: Floats) -> Floats:
-    """The mean over the first axis (runs, ...) without the lowest and the highest quarter of the runs (...)."""
-    return np.asarray(_import_stats().trim_mean(values, 0.25, axis=0), dtype=float)
-
-
-def bootstrap_interval(values: Floats) -> tuple[Floats, Floats]:
-    """The 95 % interval of `interquartile_mean` over runs (runs, ...), by a percentile bootstrap over the runs.
-
-    As Agarwal et al. 2021 ("Deep Reinforcement Learning at the Edge of the Statistical Precipice") recommend for few
-    seeds.  The same values give the same interval.  Of a single run it is that run.
-    """
-    if len(values) < 2:
-        return interquartile_mean(values), interquartile_mean(values)
-    stats = _import_stats()
-
-    def statistic(resampled: Floats, axis: int) -> Floats:
-        return np.asarray(stats.trim_mean(resampled, 0.25, axis=axis), dtype=float)
-
-    found = stats.bootstrap((values,), statistic, n_resamples=2000, method="percentile", axis=0, batch=200, rng=0)
-    return np.asarray(found.confidence_interval.low), np.asarray(found.confidence_interval.high)
-
-
-def _import_stats() -> Any:
-    """The statistics of SciPy.  Raises ConfigError where it is not installed."""
-    try:
-        from scipy import stats
-    except ImportError:
-        raise ConfigError(
-            'statistics over seeds need SciPy, which is not installed: pip install "mpies[plots]"'
-        ) from None
-    return stats

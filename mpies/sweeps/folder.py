@@ -23,12 +23,13 @@ from mpies.config.schema import Config, is_free
 from mpies.core.errors import ConfigError, RunLocked
 from mpies.core.paths import absolute
 from mpies.core.text import escape, one_line
+from mpies.report.ranking import Trial
 from mpies.runs.files import explain_refusal, write_atomically
 from mpies.runs.lock import LOCK_FILE, STALE, Lock, guarded
 from mpies.runs.reader import RunView
 from mpies.sweeps.halving import Halving
 from mpies.sweeps.sampler import Proposals
-from mpies.sweeps.trials import Sweep, Trial, read_sweep
+from mpies.sweeps.trials import Sweep, read_sweep
 from mpies.training.finished_run import find_finished_run
 
 # running: its lock is held; stopped: it was begun, and is to be taken up again; waiting: it is done with its rung, and

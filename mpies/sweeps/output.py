@@ -1,12 +1,12 @@
 """What `mpies sweep` prints: a line for each trial that ends, and a table of the settings at the end."""
 
-import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from mpies.comm import is_launched
 from mpies.core.text import escape
-from mpies.sweeps.table import Result, describe_trial, format_standings
+from mpies.report.comparison_table import print_table
+from mpies.report.ranking import Result
+from mpies.sweeps.table import describe_trial, format_standings
 from mpies.training.logs import output_may_fail
 from mpies.training.progress import format_entry, is_json_wanted
 
@@ -49,20 +49,3 @@ def print_standings(results: Sequence[Result], varied: Sequence[str]) -> None:
     print_table([heading, *rows[:ROWS]])
     if len(rows) > ROWS:
         print(f"and {len(rows) - ROWS} more", flush=True)
-
-
-def print_table(rows: Iterable[tuple[str, ...]]) -> None:
-    """Print a heading and rows as a table, as wide as the terminal, or 140 columns in a file."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    heading, *rest = rows
-    table = Table(box=box.SIMPLE)
-    for cell in heading:
-        table.add_column(Text(cell))
-    for row in rest:
-        table.add_row(*(Text(cell) for cell in row))
-    is_terminal = sys.stdout.isatty() and not is_launched()
-    Console(width=None if is_terminal else 140, force_terminal=False).print(table)

@@ -17,9 +17,9 @@ import numpy as np
 from mpies.comm import Communicator
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted
+from mpies.report.ranking import Trial
 from mpies.runs.pace import WORTH, Pace, recent_pace
 from mpies.sweeps.folder import DIVISION, SweepFolder
-from mpies.sweeps.trials import Trial
 
 ANY = -1  # in place of a trial's number: the next one of the queue
 START_UP = 1.0  # seconds that a trial is taken to need before its first generation, until one has been measured

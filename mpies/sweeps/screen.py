@@ -9,10 +9,10 @@ import numpy as np
 
 from mpies.core.text import escape
 from mpies.report.display import find_terminal, open_terminal, shows_errors
+from mpies.report.ranking import Result, Trial, rank_settings
 from mpies.runs.reader import RunView
 from mpies.sweeps.folder import ENDED, SweepFolder
-from mpies.sweeps.table import Result, ResultReader, describe_trial, rank_settings
-from mpies.sweeps.trials import Trial
+from mpies.sweeps.table import ResultReader, describe_trial
 from mpies.training.progress import format_mean
 
 if TYPE_CHECKING:  # rich takes long to import

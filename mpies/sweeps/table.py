@@ -4,59 +4,23 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from mpies.report.run_groups import average_seeds
+from mpies.report.ranking import Result, Trial, rank_settings
 from mpies.runs.files import write_atomically
 from mpies.runs.lock import guarded
 from mpies.runs.metrics import count_core_seconds, parse_count, parse_number, read_metrics
 from mpies.runs.reader import RunView
 from mpies.runs.snapshot import half_interval
-from mpies.sweeps.folder import ENDED, GUARD_FILE, SweepFolder
+from mpies.sweeps.folder import GUARD_FILE, SweepFolder
 from mpies.sweeps.settings import as_text
-from mpies.sweeps.trials import Trial
 from mpies.training.progress import format_mean
 
 COLUMNS = (
     *("seed", "state", "rung", "generations", "steps", "core_seconds", "eval_mean", "eval_interval", "rank"),
     *("name", "reason"),
 )
-
-
-@dataclass(frozen=True)
-class Result:
-    """How far a trial is.
-
-    state: one of folder.STATES, or solved.  core_seconds: of training, summed over the ranks.
-    eval_mean, eval_interval: of the newest evaluation and half the width of its 95 % confidence interval, NaN before
-    the first one.  reason: why it has failed, or the stop rule that ended it; '' before.
-    rung: that it came to, with halving, counted from 0.
-    """
-
-    trial: Trial
-    state: str
-    generations: int = 0
-    steps: int = 0
-    core_seconds: float = 0.0
-    eval_mean: float = math.nan
-    eval_interval: float = math.nan
-    reason: str = ""
-    rung: int = 0
-
-    @property
-    def is_finished(self) -> bool:
-        return self.state in ("finished", "solved")
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether nobody trains it any more."""
-        return self.is_finished or self.state in ENDED
-
-    @property
-    def is_ranked(self) -> bool:
-        """Whether its evaluation counts: that of its end, or, with halving, of a rung."""
-        return self.is_finished or self.state in ("dropped", "waiting") or (self.rung > 0 and self.state != "failed")
 
 
 class ResultReader:
@@ -108,46 +72,6 @@ class ResultReader:
         )
 
 
-@dataclass(frozen=True)
-class Standing:
-    """The results of the same settings with all seeds.
-
-    mean: of the evaluations of its finished trials, NaN without any.  interval: half the width of its 95 % confidence
-    interval over the seeds; with one seed, over the episodes.  rank: 1 for the best mean, 0 where there is none; with
-    halving, those that came to a later rung are better.
-    """
-
-    results: list[Result]
-    mean: float
-    interval: float
-    rank: int
-
-
-def rank_settings(results: Sequence[Result]) -> list[Standing]:
-    """The Standing of each of the settings, the best first.  Equal means share a rank; those without one come last."""
-    by_label: dict[str, list[Result]] = {}
-    for result in results:
-        by_label.setdefault(result.trial.label, []).append(result)
-    found = [(group, *_average(group)) for group in by_label.values()]
-    found.sort(key=lambda one: _order(one[0], one[1]))
-    orders = [_order(group, mean) for group, mean, _ in found]
-    return [
-        Standing(group, mean, interval, 0 if math.isnan(mean) else 1 + orders.index(_order(group, mean)))
-        for group, mean, interval in found
-    ]
-
-
-def _order(group: Sequence[Result], mean: float) -> tuple[int, int, float]:
-    """What the Standings are sorted by: those with a mean first, then by rung, then by the mean."""
-    return (1, 0, 0.0) if math.isnan(mean) else (0, -group[0].rung, -mean)
-
-
-def _average(group: Sequence[Result]) -> tuple[float, float]:
-    """Mean and interval of those whose evaluation counts."""
-    ranked = [one for one in group if one.is_ranked and not math.isnan(one.eval_mean)]
-    return average_seeds([one.eval_mean for one in ranked], [one.eval_interval for one in ranked])
-
-
 def write_table(results: ResultReader) -> None:
     """Write trials.csv as the runs are now.  Any job may do so at any time."""
     folder = results.folder
@@ -196,7 +120,7 @@ def format_standings(results: Sequence[Result], keys: Sequence[str]) -> Iterator
     heads = short if len({*short}) == len(short) else keys
     yield ("rank", *heads, "evaluation", "trials", "solved", "steps", "core seconds")
     for one in rank_settings(results):
-        settings: Mapping[str, Any] = one.results[0].trial.settings
+        settings: Mapping[str, Any] = one.settings
         states = [result.state for result in one.results]
         done, failed = sum(result.is_finished for result in one.results), states.count("failed")
         yield (

@@ -14,6 +14,7 @@ from mpies.comm.mpiexec import JOB
 from mpies.comm.together import do_together
 from mpies.core.errors import FAILED, FINISHED, REQUEUE
 from mpies.core.text import counted
+from mpies.report.ranking import Result
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.rank_groups import (
     DivisionRequest,
@@ -23,7 +24,7 @@ from mpies.sweeps.rank_groups import (
     wait_for_all,
 )
 from mpies.sweeps.screen import open_screen
-from mpies.sweeps.table import Result, ResultReader, write_table
+from mpies.sweeps.table import ResultReader, write_table
 from mpies.sweeps.trial_ranks import RankGroup, Report, SweepRanks
 from mpies.sweeps.trials import Sweep, check_trials
 from mpies.training.control import Signals

@@ -16,6 +16,7 @@ from mpies.comm.guarded import Guarded, PeerFailed
 from mpies.comm.together import CollectiveError
 from mpies.core.errors import RunLocked, UserError
 from mpies.core.text import one_line
+from mpies.report.ranking import Result, Trial
 from mpies.runs.files import FULL
 from mpies.runs.lock import Lock
 from mpies.runs.metrics import Row
@@ -32,8 +33,7 @@ from mpies.sweeps.rank_groups import (
     is_nearly_done,
     measure_remaining,
 )
-from mpies.sweeps.table import Result, ResultReader, write_table
-from mpies.sweeps.trials import Trial
+from mpies.sweeps.table import ResultReader, write_table
 from mpies.training.control import Signals
 from mpies.training.noise_tables import NoiseTables
 from mpies.training.progress import NoProgress

@@ -16,6 +16,7 @@ from mpies.config.schema import Config
 from mpies.core.errors import ConfigError, UserError
 from mpies.core.options import Count, Integer, Options, WholeNumber
 from mpies.core.text import name_few
+from mpies.report.ranking import Trial
 from mpies.report.run_groups import shorten_keys
 from mpies.sweeps.settings import Settings, as_overrides, as_text, list_settings, read_override, read_seeds
 
@@ -52,21 +53,6 @@ class SweepFile(Options):
     draw_seed: WholeNumber = Field(1, description="seed of the values that are drawn")
     halving: HalvingOptions | None = Field(None, description="train only the best settings to the end")
     sampler: SamplerOptions | None = Field(None, description="have Optuna propose the settings")
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A run of a sweep.
-
-    name: of its directory.  label: of its settings, the same for all its seeds.  overrides: all in which its config
-    differs from the base, as KEY=VALUE.
-    """
-
-    name: str
-    label: str
-    settings: Settings
-    seed: int
-    overrides: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,13 @@ from tests.report.web.served_runs import HEADER, line
 
 pytestmark = pytest.mark.browser
 
-CONFIG = "seed: {seed}\nenvironment: {{id: {id}}}\nsolver: {{kind: snes, sigma: {sigma}}}\nstop: {{target: {target}}}\n"
+CONFIG = """
+seed: {seed}
+environment: {{id: {id}}}
+solver: {{kind: snes, sigma: {sigma}}}
+stop: {{target: {target}}}
+evaluation: {{}}
+"""
 
 
 def add_run(folder, name, sigma=0.1, seed=1, lines=(), id="LunarLander-v3", target=200):
@@ -86,10 +92,10 @@ def test_a_comparison_follows_its_runs(open_page, sweep):  # noqa: F811
     page.goto(page.url.split("#")[0] + "#" + hash_of("sweep/sigma=0.1_seed=1", "first"))
     wait_for_text(page, "#name", "2 runs in 2 groups")
     page.select_option("select[name=drawn]", "return_mean")
-    page.wait_for_function("() => compared.drawn === 'return_mean' && panels[0].x.at(-1) === 40")
+    page.wait_for_function("() => compared.drawn === 'return_mean' && panels[0].data[0].at(-1) === 40")
     with open(sweep / "sweep/sigma=0.1_seed=1/metrics.csv", "a") as file:
         file.write("".join(map(line, range(41, 61))))
-    page.wait_for_function("() => panels[0].x.at(-1) === 60")
+    page.wait_for_function("() => panels[0].data[0].at(-1) === 60")
     page.select_option("select[name=across]", "steps")
     page.wait_for_selector("#panels .uplot[aria-label*='environment steps']")
     page.check("#seeds")
@@ -106,7 +112,7 @@ def test_the_view_of_a_comparison_stays_while_its_runs_go_on(open_page, sweep): 
     page.keyboard.press("Home")
     with open(sweep / "sweep/sigma=0.1_seed=1/metrics.csv", "a") as file:
         file.write("".join(map(line, range(41, 61))))
-    page.wait_for_function("() => panels[0].x.at(-1) === 60")
+    page.wait_for_function("() => panels[0].data[0].at(-1) === 60")
     assert page.evaluate("marked") == 1
     assert page.evaluate("[panels[0].plot.scales.x.min, panels[0].plot.scales.x.max]") == [1, 2]
     assert page.evaluate("document.activeElement.classList.contains('uplot')")
@@ -135,7 +141,7 @@ def test_costs_are_drawn_on_a_logarithmic_axis(open_page, sweep):  # noqa: F811
     add_run(sweep, "function", lines=rows, id="function:rastrigin", target=-0.001)
     page = open_page("function")
     wait_for_text(page, "#name", "function")
-    kind = "charts[0].vertical.kind"
+    kind = "charts[0].scale.kind"
     assert page.evaluate(kind) == "negative"
     low, high = page.evaluate("[charts[0].plot.scales.y.min, charts[0].plot.scales.y.max]")
     assert 0 < low < 1e-3 and high > 500
@@ -144,14 +150,14 @@ def test_costs_are_drawn_on_a_logarithmic_axis(open_page, sweep):  # noqa: F811
     page.goto(page.url.split("#")[0] + "#" + hash_of("function", "group/long"))
     page.wait_for_selector("#panels .uplot")
     assert page.evaluate("panels.map(panel => panel.scale.kind).sort()") == ["linear", "negative"]
-    assert page.evaluate("panels.map(panel => panel.task).sort()") == ["LunarLander-v3", "rastrigin"]
+    assert page.evaluate("panels.map(panel => panel.title).sort()") == ["LunarLander-v3", "rastrigin"]
 
 
 def test_an_axis_has_a_place_for_a_target_of_the_other_sign(open_page, run_folder):  # noqa: F811
     rows = [line(n).replace(f",{n - 5},{n + 5},", f",{n},{n},") for n in range(1, 301)]
     add_run(run_folder, "other", lines=rows, target=-3)
     page = open_page("other")
-    assert page.evaluate("[charts[0].vertical.kind, charts[0].plot.scales.y.min < -3]") == ["linear", True]
+    assert page.evaluate("[charts[0].scale.kind, charts[0].plot.scales.y.min < -3]") == ["linear", True]
     page.goto(page.url.split("#")[0] + "#" + hash_of("other"))
     page.select_option("#comparison [name=drawn]", "return_mean")
     page.wait_for_function("() => compared.drawn === 'return_mean' && panels.length === 1")

@@ -214,13 +214,13 @@ def test_pictures_and_members_of_a_run_are_shown(open_page, run_folder):
     (run / "episode.mp4").write_bytes(b"no film")
     (run / "ledger.bin").write_bytes(pack({"generation": 3, "returns": np.arange(8.0), "steps": np.arange(8)}))
     page = open_page("first")
-    wait_for_text(page, "#members h3", "Members of generation 3")
-    assert page.query_selector("#members").evaluate(INK) > 300
+    page.wait_for_selector(".uplot[aria-label*='8 members of generation 3']")
+    assert page.query_selector("#charts .chart:last-child").evaluate(INK) > 300
     page.click("#pictures summary")
     page.wait_for_function("() => document.querySelector('#pictures img').naturalWidth === 30")
     assert page.locator("#pictures figcaption").all_inner_texts() == ["episode.mp4", "film.gif"]
     page.goto(page.url.replace("first", "group%2Flong"))
-    page.wait_for_selector("#members", state="hidden")
+    page.wait_for_selector(".uplot[aria-label*='members of generation']", state="detached")
 
 
 def zoom(page, plot):

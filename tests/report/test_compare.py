@@ -203,7 +203,7 @@ def test_each_task_has_a_panel_and_a_group_one_colour(make_curves):
 
 
 def test_names_are_printed_as_they_are(make_curves, capsys):
-    print_table(group_runs([make_curves([1.0], track=track) for track in (":car:", "[red]:x:")]))
+    print_table(tabulate(group_runs([make_curves([1.0], track=track) for track in (":car:", "[red]:x:")])))
     printed = capsys.readouterr().out
     assert "track :car:" in printed and "track [red]:x:" in printed
 

@@ -28,7 +28,7 @@ from mpies.report.records import (
     recipe_of,
     shorten,
 )
-from mpies.report.run_groups import bootstrap_interval, interquartile_mean
+from mpies.report.seeds import bootstrap_interval, interquartile_mean
 from mpies.runs.metrics import count_core_seconds
 from mpies.runs.policy_file import load_policy
 from tests.support import HOME, assert_refused, invoke

@@ -4,15 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mpies.report.run_groups import (
-    average_seeds,
-    bootstrap_interval,
-    group_by_task,
-    group_runs,
-    interquartile_mean,
-    label_settings,
-    shorten_keys,
-)
+from mpies.report.run_groups import group_by_task, group_runs, label_settings, shorten_keys
+from mpies.report.seeds import average_seeds, bootstrap_interval, interquartile_mean
 
 
 def test_different_environments_are_different_tasks_with_labels_of_their_own(make_curves):

@@ -11,11 +11,12 @@ import yaml
 
 import mpies
 from mpies.core.errors import ConfigError
+from mpies.report.ranking import rank_settings
 from mpies.report.web.run_index import RunIndex
 from mpies.runs.metrics import read_digests
 from mpies.runs.reader import RunView
 from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.table import ResultReader, rank_settings, write_table
+from mpies.sweeps.table import ResultReader, write_table
 from mpies.sweeps.trials import read_sweep
 from tests.support import CARTPOLE, assert_refused, invoke, ranks_of, wait_for
 
@@ -69,7 +70,7 @@ def test_the_best_third_of_the_means_over_seeds_goes_on(tmp_path):
             end_rung(folder, trial, trial.settings["solver.sigma"], 9)
     assert alive(folder) == [0.6, 0.6] and folder.budget == 0  # one is left: it is trained to its end
     standings = rank_settings(ResultReader(folder).refresh())
-    order = [(one.rank, one.results[0].trial.settings["solver.sigma"]) for one in standings]
+    order = [(one.rank, one.settings["solver.sigma"]) for one in standings]
     assert order[:4] == [(1, 0.6), (2, 0.5), (3, 0.2), (4, 0.1)]
     # Another process comes to the same from the files alone.
     assert alive(SweepFolder(tmp_path / "out", folder.sweep)) == [0.6, 0.6]
@@ -119,9 +120,7 @@ def test_a_trial_that_failed_is_not_the_best(tmp_path):
     assert alive(folder) == [0.3]
     folder.record_failure(folder.trials[2], "it broke")
     standings = rank_settings(ResultReader(folder).refresh())
-    assert [(one.rank, one.results[0].trial.settings["solver.sigma"]) for one in standings] == [
-        *[(1, 0.2), (2, 0.1), (0, 0.3)]
-    ]
+    assert [(one.rank, one.settings["solver.sigma"]) for one in standings] == [*[(1, 0.2), (2, 0.1), (0, 0.3)]]
 
 
 def test_a_run_that_has_ended_by_another_rule_is_not_trained_further(tmp_path):

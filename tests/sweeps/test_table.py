@@ -5,9 +5,10 @@ import math
 
 import pytest
 
+from mpies.report.ranking import Result, Trial, rank_settings
 from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.table import Result, ResultReader, format_standings, rank_settings, write_table
-from mpies.sweeps.trials import Trial, read_sweep
+from mpies.sweeps.table import ResultReader, format_standings, write_table
+from mpies.sweeps.trials import read_sweep
 
 HEADER = "generation,seconds,steps,ranks,eval_mean,eval_std,eval_episodes"
 VALUES = {"base": {"environment": {"id": "CartPole-v1"}}, "vary": {"solver.sigma": [0.1, 0.2]}, "seeds": 2}

@@ -12,6 +12,7 @@ import re
 import socket
 import socketserver
 import sys
+import threading
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,14 +23,13 @@ from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
 from mpies.core.errors import ConfigError
 from mpies.report.web.overlay import AXES, BANDS
-from mpies.report.web.run_index import DOWNLOADS, PICTURES, RunIndex
+from mpies.report.web.run_index import RunIndex
+from mpies.report.web.run_update import DOWNLOADS, PICTURES, read_update
 from mpies.report.web.sweep_table import find_sweeps, read_sweep_table
 
 _PAGE = {  # path of a URL to (file in page/, type)
     "/": ("page.html", "text/html"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/compare.js": ("compare.js", "text/javascript"),
-    "/sweep.js": ("sweep.js", "text/javascript"),
+    **{f"/{name}.js": (f"{name}.js", "text/javascript") for name in ("page", "charts", "run", "compare", "sweep")},
     "/page.css": ("page.css", "text/css"),
     "/uPlot.js": ("uPlot.iife.min.js", "text/javascript"),
     "/uPlot.css": ("uPlot.min.css", "text/css"),
@@ -64,7 +64,7 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 1024  # connections that wait to be accepted; at the default of 5, bursts of clients are lost
 
     def __init__(self, address: tuple[str, int], runs: RunIndex) -> None:
-        self.runs = runs
+        self.runs, self.lock = runs, threading.Lock()  # a request holds the lock while it reads runs
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
         self.is_local = ipaddress.ip_address(str(self.server_address[0])).is_loopback
@@ -127,19 +127,10 @@ class _Handler(BaseHTTPRequestHandler):
         elif url.path in _PAGE:
             file, kind = _PAGE[url.path]
             self._send(_read_page(file), f"{kind}; charset=utf-8")
-        elif url.path == "/api/runs":
-            self._send_json(self.server.runs.summaries())
-        elif url.path == "/api/run":
-            version, after, log = (_parse_whole(query.get(name)) for name in ("version", "after", "log"))
-            update = self.server.runs.read_update(query.get("name", ""), version, after, log)
-            self._refuse(HTTPStatus.NOT_FOUND, "no such run") if update is None else self._send_json(update)
-        elif url.path == "/api/compare":
-            self._send_json(self._read_overlay(queries))
-        elif url.path == "/api/sweeps":
-            self._send_json(find_sweeps(self.server.runs.folder))
-        elif url.path == "/api/sweep":
-            found = read_sweep_table(self.server.runs.folder, query.get("name", ""), query.get("version", ""))
-            self._refuse(HTTPStatus.NOT_FOUND, "no such sweep") if found is None else self._send_json(found)
+        elif url.path.startswith("/api/"):
+            with self.server.lock:
+                found = self._find(url.path.removeprefix("/api/"), queries)
+            self._refuse(HTTPStatus.NOT_FOUND, "not found") if found is None else self._send_json(found)
         elif url.path == "/picture":
             self._send_picture(query.get("run", ""), query.get("file", ""))
         elif url.path == "/download":
@@ -147,11 +138,25 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._refuse(HTTPStatus.NOT_FOUND, "no such page")
 
-    def _read_overlay(self, query: Mapping[str, list[str]]) -> dict[str, Any]:
-        """The answer to a request to compare the runs `run`; what is unknown in it is taken for the default."""
-        axis, drawn, band, version = (query.get(name, [""])[0] for name in ("axis", "drawn", "band", "version"))
-        axis, band = axis if axis in AXES else AXES[0], band if band in BANDS else BANDS[0]
-        return self.server.runs.read_overlay(query.get("run", []), version, axis, drawn, band, "seeds" in query)
+    def _find(self, what: str, queries: Mapping[str, list[str]]) -> Any:
+        """The values that the page asks for; None where there is nothing of this name."""
+        runs, query = self.server.runs, {key: values[0] for key, values in queries.items()}
+        name, version = query.get("name", ""), query.get("version", "")
+        if what == "runs":
+            return runs.summaries()
+        if what == "sweeps":
+            return find_sweeps(runs.folder)
+        if what == "sweep":
+            return read_sweep_table(runs.folder, name, version)
+        if what == "compare":  # what is unknown is taken for the default
+            axis, band = query.get("axis", ""), query.get("band", "")
+            axis, band = axis if axis in AXES else AXES[0], band if band in BANDS else BANDS[0]
+            return runs.read_overlay(
+                queries.get("run", []), version, axis, query.get("drawn", ""), band, "seeds" in query
+            )
+        view = runs.find(name) if what == "run" else None
+        known = (_parse_whole(query.get(key)) for key in ("version", "after", "log"))
+        return read_update(view, *known) if view else None
 
     def _download(self, name: str, file: str) -> None:
         content = self._read(name, file) if file in DOWNLOADS else None
@@ -180,7 +185,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _read(self, name: str, file: str) -> bytes | None:
         """The content of a file of a run; None where there is none."""
-        view = self.server.runs.find(name)
+        with self.server.lock:
+            view = self.server.runs.find(name)
         try:
             if view is None:
                 return None

@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from mpies.report.comparison_table import describe_group
 from mpies.report.curves import Curves, Floats
-from mpies.report.run_groups import Group, changed_keys, format_setting, group_by_task, group_runs, shorten_keys
+from mpies.report.run_groups import RunGroup, changed_keys, format_setting, group_by_task, group_runs, shorten_keys
+from mpies.report.seeds import summarize_seeds
 from mpies.runs.metrics import round_number
 
 AXES = ("generation", "seconds", "steps")
 # Columns of metrics.csv that can be drawn.
 DRAWN = ("eval_mean", "return_mean", "length_mean", "eval_length", "sigma", "update_ratio", "steps_per_second")
-BANDS = ("quartiles", "range")
+BANDS = ("quartiles", "extremes")  # of seeds.BANDS, those that need no SciPy and are drawn around the median
 MAX_POINTS = 200  # of a curve
 MAX_NUMBERS = 12_000  # of all curves together, so that an answer stays below 50 kB; there are 25 points at least
 MAX_KEYS = 30  # columns of settings
@@ -36,7 +37,18 @@ def overlay(
     short = shorten_keys(keys)
     curves = 3 * len(groups) + (len(runs) if with_runs else 0)
     points = min(MAX_POINTS, max(25, MAX_NUMBERS // max(1, curves)))
-    numbers = {id(group): number for number, group in enumerate(groups)}
+    tasks = []
+    for task, inside in group_by_task(groups).items():
+        grid = _make_grid(inside, axis, drawn, points)
+        lines = [{"group": groups.index(one), **_draw(one, grid, axis, drawn, band, with_runs)} for one in inside]
+        tasks.append(
+            {
+                "task": task,
+                "targets": sorted({target for group in inside for target in group.targets}),
+                "x": round_numbers(grid, 6),
+                "curves": [line for line in lines if "mid" in line],
+            }
+        )
     return {
         "drawn": drawn,
         "available": available,
@@ -44,85 +56,56 @@ def overlay(
         "keys": [{"key": key, "short": short[key]} for key in keys[:MAX_KEYS]],
         "hidden_keys": max(0, len(keys) - MAX_KEYS),
         "groups": [_describe(group, keys[:MAX_KEYS]) for group in groups],
-        "tasks": [
-            {
-                "task": task,
-                **_draw(inside, [numbers[id(group)] for group in inside], axis, drawn, band, points, with_runs),
-            }
-            for task, inside in group_by_task(groups).items()
-        ],
+        "tasks": tasks,
     }
 
 
-def _describe(group: Group, keys: Sequence[str]) -> dict[str, Any]:
-    """A row of the table: the group's runs, settings and results."""
-    final = group.final()[np.isfinite(group.final())]
-    low, middle, high = round_numbers(np.percentile(final, [25, 50, 75]), 5) if len(final) else [None] * 3
+def _describe(group: RunGroup, keys: Sequence[str]) -> dict[str, Any]:
+    """A row of the table: what `mpies compare` tells of the group, its runs' names and its settings."""
+    row = describe_group(group, with_interval=False)
+    row = {name: round_number(value, 5) if isinstance(value, float) else value for name, value in row.items()}
+    generations = np.median([run["generation"][-1] for run in group.runs])
     return {
-        "task": group.task,
-        "label": group.label,
-        "runs": [{"name": str(run.path), "seed": run.config.get("seed")} for run in group.runs],
-        "settings": [format_setting(group.settings[key]) if key in group.settings else "" for key in keys],
-        "median": middle,
-        "quartiles": [low, high],
-        "solved": len(group.solved()) if group.targets else None,
-        "generations": round_numbers(np.median([run["generation"][-1:] for run in group.runs], axis=0), 6),
-        "steps_to_target": float(np.median(group.at_target("steps"))) if group.solved() else None,
+        **row,
+        "names": [str(run.path) for run in group.runs],
+        "generations": round_number(float(generations), 6),
+        "settings": {key: format_setting(group.settings[key]) for key in keys if key in group.settings},
     }
 
 
-def _draw(
-    groups: Sequence[Group], numbers: Sequence[int], axis: str, drawn: str, band: str, points: int, with_runs: bool
-) -> dict[str, Any]:
-    """The curves of groups of one task on a common grid; null where a group has no values."""
-    extents = [group.extent(axis, drawn) for group in groups]
-    known = [extent for extent in extents if extent]
-    targets = sorted({target for group in groups for target in group.targets})
-    if not known:
-        return {"targets": targets, "x": [], "curves": []}
-    first, last = min(start for start, _ in known), max(stop for _, stop in known)
+def _make_grid(groups: Sequence[RunGroup], axis: str, drawn: str, points: int) -> Floats:
+    """The values of the axis on which the curves of a task are drawn; none where no run has a value."""
+    extents = [extent for extent in (group.extent(axis, drawn) for group in groups) if extent]
+    if not extents:
+        return np.zeros(0)
+    first, last = min(start for start, _ in extents), max(stop for _, stop in extents)
     grid = np.linspace(first, last, points) if last > first else np.array([first])
-    if axis == "generation":
-        grid = np.unique(grid.round())
-    curves = []
-    for number, group, extent in zip(numbers, groups, extents, strict=True):
-        if not extent:
-            continue
-        shown = _nearest(grid, *extent)
-        low, middle, high = _summarize(group.sample(grid[shown], axis, drawn), band)
-        curve: dict[str, Any] = {"group": number}
-        curve |= {name: _spread(grid, shown, one) for name, one in (("low", low), ("mid", middle), ("high", high))}
-        if with_runs:
-            curve["runs"] = []
-            for run in group.runs:
-                alone = Group(group.task, group.label, group.settings, [run])
-                own = alone.extent(axis, drawn)
-                if own:
-                    at = _nearest(grid, *own)
-                    curve["runs"].append(_spread(grid, at, alone.sample(grid[at], axis, drawn)[0]))
-        curves.append(curve)
-    return {"targets": targets, "x": round_numbers(grid, 6), "curves": curves}
+    return np.unique(grid.round()) if axis == "generation" else grid
 
 
-def _summarize(values: Floats, band: str) -> tuple[Floats, Floats, Floats]:
-    """Lower end of the band, median and upper end (points,) of values (runs, points)."""
-    ends = (0, 100) if band == "range" else (25, 75)
-    low, middle, high = np.percentile(values, [ends[0], 50, ends[1]], axis=0)
-    return low, middle, high
+def _draw(group: RunGroup, grid: Floats, axis: str, drawn: str, band: str, with_runs: bool) -> dict[str, Any]:
+    """The curve of a group and the ends of its band on the grid, and a curve of each run; {} without values."""
+    values = _sample(group, grid, axis, drawn)
+    if not len(values):
+        return {}
+    middle, low, high = summarize_seeds(values, band)
+    curve: dict[str, Any] = {"low": round_numbers(low, 4), "mid": round_numbers(middle, 4)}
+    curve["high"] = round_numbers(high, 4)
+    if with_runs:
+        alone = [RunGroup(group.task, group.label, group.settings, [run]) for run in group.runs]
+        curve["runs"] = [round_numbers(line, 4) for one in alone for line in _sample(one, grid, axis, drawn)]
+    return curve
 
 
-def _nearest(grid: Floats, start: float, stop: float) -> npt.NDArray[np.bool_]:
-    """(points,) which points of the grid lie between two values, or next to them; at least one does."""
-    first, last = np.abs(grid - start).argmin(), np.abs(grid - stop).argmin()
-    places = np.arange(len(grid))
-    return (places >= first) & (places <= last)
-
-
-def _spread(grid: Floats, at: npt.NDArray[np.bool_], values: Floats) -> list[float | None]:
-    """The values (k,) in the places (points,) where `at` is true, null elsewhere."""
-    spread = np.full(len(grid), np.nan)
-    spread[at] = values
-    return round_numbers(spread, 4)
+def _sample(group: RunGroup, grid: Floats, axis: str, drawn: str) -> Floats:
+    """(runs, points) the values of those runs that have any; NaN beside the group's extent, but for one point."""
+    extent = group.extent(axis, drawn)
+    if not extent:
+        return np.zeros((0, len(grid)))
+    first, last = (np.abs(grid - end).argmin() for end in extent)
+    values = group.sample(grid, axis, drawn)
+    values[:, :first] = values[:, last + 1 :] = np.nan
+    return values
 
 
 def round_numbers(values: Floats, digits: int) -> list[float | None]:

@@ -50,7 +50,7 @@ def test_a_run_whose_name_is_not_utf8_can_be_shown(server, run_folder):
     assert update["rows"] == 3 and update["name"] == names[0]
     assert get(server, f"/download?run={name}&file=best.h5") == (200, b"a policy" * 100)
     compared = json.loads(get(server, f"/api/compare?run={name}")[1])
-    assert compared["groups"][0]["runs"][0]["name"] == names[0]
+    assert compared["groups"][0]["names"][0] == names[0]
     assert json.loads(get(server, "/api/sweeps")[1]) == [names[0]]
     assert json.loads(get(server, f"/api/sweep?name={name}")[1])["name"] == names[0]
 

@@ -13,7 +13,13 @@ from mpies.report.web.run_index import RunIndex, shorten_names
 from tests.report.web.served_runs import line
 from tests.report.web.test_dashboard import get
 
-CONFIG = "seed: {seed}\nenvironment: {{id: A-v1}}\nsolver: {{kind: snes, sigma: {sigma}}}\nstop: {{target: 9}}\n"
+CONFIG = """
+seed: {seed}
+environment: {{id: A-v1}}
+solver: {{kind: snes, sigma: {sigma}}}
+stop: {{target: 9}}
+evaluation: {{}}
+"""
 
 
 def make_run(path, source, sigma, seed):
@@ -23,15 +29,15 @@ def make_run(path, source, sigma, seed):
 
 def test_seeds_are_a_median_in_a_band(make_curves):
     seeds = [make_curves([float(seed), 3.0 * seed], seed=seed, reason="solved", target=4.0) for seed in (1, 2, 3)]
-    found = overlay([*seeds, make_curves([9.0, 8.0], kind="ars")], "generation", "", "range", with_runs=True)
+    found = overlay([*seeds, make_curves([9.0, 8.0], kind="ars")], "generation", "", "extremes", with_runs=True)
     assert found["drawn"] == "eval_mean" and found["keys"] == [{"key": "solver.kind", "short": "kind"}]
-    table = {group["label"]: group for group in found["groups"]}
-    assert [run["seed"] for run in table["snes"]["runs"]] == [1, 2, 3] and table["snes"]["settings"] == ["snes"]
-    assert (table["snes"]["median"], table["snes"]["quartiles"], table["snes"]["solved"]) == (6, [4.5, 7.5], 3)
-    assert table["snes"]["steps_to_target"] == 20 and table["ars"]["solved"] is None
+    table = {group["config"]: group for group in found["groups"]}
+    assert table["snes"]["seeds"] == [1, 2, 3] and table["snes"]["settings"] == {"solver.kind": "snes"}
+    assert [table["snes"][name] for name in ("median", "quartile_1", "quartile_3", "solved")] == [6, 4.5, 7.5, 3]
+    assert table["snes"]["steps"] == 20 and table["ars"]["solved"] is None
     (panel,) = found["tasks"]
     assert panel["x"] == [1, 2] and panel["targets"] == [4]
-    curves = {found["groups"][curve["group"]]["label"]: curve for curve in panel["curves"]}
+    curves = {found["groups"][curve["group"]]["config"]: curve for curve in panel["curves"]}
     snes = curves["snes"]
     assert (snes["low"], snes["mid"], snes["high"]) == ([1, 3], [2, 6], [3, 9])
     assert snes["runs"] == [[1, 3], [2, 6], [3, 9]] and curves["ars"]["mid"] == [9, 8]
@@ -41,20 +47,20 @@ def test_seeds_are_a_median_in_a_band(make_curves):
 
 def test_a_group_ends_where_its_first_unfinished_run_is(make_curves):
     runs = [make_curves([1.0, 2.0], seed=1), make_curves([1.0, 2.0, 3.0, 4.0], seed=2, reason="generations")]
-    (panel,) = overlay(runs, "generation", "", "range", with_runs=True)["tasks"]
+    (panel,) = overlay(runs, "generation", "", "extremes", with_runs=True)["tasks"]
     assert panel["x"] == [1, 2] and panel["curves"][0]["high"] == [1, 2]
 
 
 def test_runs_with_the_config_and_seed_of_another_one_are_counted(make_curves):
     runs = [make_curves([1.0] * count, path=str(count)) for count in (2, 3, 1)]
-    found = overlay([*runs, make_curves([1.0], seed=2)], "generation", "", "range", with_runs=False)
-    assert found["repeated"] == 2 and [run["name"] for run in found["groups"][0]["runs"]] == ["3", "run"]
+    found = overlay([*runs, make_curves([1.0], seed=2)], "generation", "", "extremes", with_runs=False)
+    assert found["repeated"] == 2 and found["groups"][0]["names"] == ["3", "run"]
 
 
 def test_runs_without_values_are_listed_but_not_drawn(make_curves):
-    found = overlay([make_curves([None])], "generation", "sigma", "range", with_runs=False)
+    found = overlay([make_curves([None])], "generation", "sigma", "extremes", with_runs=False)
     assert found["drawn"] == "return_mean"
-    assert overlay([], "generation", "", "range", with_runs=False)["tasks"] == []
+    assert overlay([], "generation", "", "extremes", with_runs=False)["tasks"] == []
 
 
 def test_however_many_runs_are_compared_an_answer_stays_small(make_curves):
@@ -76,7 +82,7 @@ def test_the_server_answers_once_and_then_only_what_is_new(server, run_folder):
     assert (
         status == 200
         and found["runs"] == 4
-        and [group["label"] for group in found["groups"]]
+        and [group["config"] for group in found["groups"]]
         == [
             "sigma 0.1",
             "sigma 0.2",
@@ -107,7 +113,7 @@ def test_settings_of_a_sweep_that_differ_in_stop_alone_are_groups(run_folder):
     names = [name for name in listed if name.startswith("sweep/")]
     found = index.read_overlay(names, "", "generation", "", "quartiles", False)
     assert found["keys"] == [{"key": "stop.target", "short": "target"}] and found["repeated"] == 0
-    assert [(group["label"], len(group["runs"])) for group in found["groups"]] == [("target 5", 2), ("target 9", 2)]
+    assert [(group["config"], group["runs"]) for group in found["groups"]] == [("target 5", 2), ("target 9", 2)]
     beside = index.read_overlay([*names, "first"], "", "generation", "", "quartiles", False)
     assert beside["repeated"] == 2 and len(beside["groups"]) == 2
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from mpies.report.web.run_index import MAX_POINTS, TAIL, RunIndex, read_newest_numbers, read_tail, summarize_runs, thin
+from mpies.report.web.run_index import TAIL, RunIndex, summarize_runs
+from mpies.report.web.run_update import MAX_POINTS, read_tail, read_update, thin
 from mpies.runs.reader import RunView
 from tests.report.web.served_runs import HEADER, line
 
@@ -36,28 +37,28 @@ def test_steps_are_counted_to_the_last_one(index, run_folder):
     """The page shows them as whole numbers."""
     with open(run_folder / "first/metrics.csv", "a") as file:
         file.write(line(12345678).replace(f"{12345678 * 800}", "12345678901"))
-    update = index.read_update("first", -1, -1, -1)
+    update = read_update(index.find("first"), -1, -1, -1)
     assert update["newest"]["steps"] == update["columns"]["steps"][-1] == 12345678901
     assert update["newest"]["generation"] == 12345678
 
 
 def test_a_run_that_is_continued_with_other_settings_is_sent_again(index, run_folder):
-    known = index.read_update("first", -1, -1, -1)["version"], 3, 0
-    assert "target" not in index.read_update("first", *known)
+    known = read_update(index.find("first"), -1, -1, -1)["version"], 3, 0
+    assert "target" not in read_update(index.find("first"), *known)
     file = run_folder / "first/config.yaml"
     file.write_text(file.read_text().replace("target: 200", "target: null"))
-    update = index.read_update("first", *known)
+    update = read_update(index.find("first"), *known)
     assert update["target"] is None and "target: null" in update["config"] and update["rows"] == 3
 
 
 def test_a_run_that_appears_later_is_found(index, run_folder):
     assert index.find("second") is None
     (run_folder / "first").rename(run_folder / "second")
-    assert index.find("second") is not None and index.read_update("absent", 0, 0, 0) is None
+    assert index.find("second") is not None
 
 
 def test_a_long_run_is_thinned_and_then_only_grows(index, run_folder):
-    update = index.read_update("group/long", -1, -1, -1)
+    update = read_update(index.find("group/long"), -1, -1, -1)
     assert update["again"] and update["rows"] == 2000 and len(update["columns"]["generation"]) == MAX_POINTS
     assert update["columns"]["generation"][-1] == 2000 and update["columns"]["return_min"][0] == -4
     assert update["columns"]["return_max"][0] == 10 and update["columns"]["return_mean"][0] == 3
@@ -69,33 +70,32 @@ def test_a_long_run_is_thinned_and_then_only_grows(index, run_folder):
         file.write(line(2001) + line(2002)[:20])
     with open(run_folder / "group/long/log.txt", "a") as file:
         file.write("more\n")
-    news = index.read_update("group/long", *known)
+    news = read_update(index.find("group/long"), *known)
     assert not news["again"] and news["columns"]["generation"] == [2001] and news["log"]["text"] == "more\n"
     assert news["per_point"] == 1 and "config" not in news
     (run_folder / "group/long/metrics.csv").write_text("generation,seconds\n1,2\n")
-    update = index.read_update("group/long", *known)
+    update = read_update(index.find("group/long"), *known)
     assert update["again"] and update["columns"] == {"generation": [1], "seconds": [2]}
 
 
 def test_a_reader_without_rows_is_sent_all_of_them(index, run_folder):
     """As the page that is opened before a run's first generation."""
     (run_folder / "first" / "metrics.csv").write_text(HEADER)
-    update = index.read_update("first", -1, -1, -1)
+    update = read_update(index.find("first"), -1, -1, -1)
     assert update["rows"] == 0
     known = update["version"], 0, update["log"]["end"]
     with open(run_folder / "first" / "metrics.csv", "a") as file:
         file.write(line(1))
-    update = index.read_update("first", *known)
+    update = read_update(index.find("first"), *known)
     assert update["again"] and update["columns"]["generation"] == [1] and update["target"] == 200
 
 
 def test_an_evaluation_that_is_long_ago_is_found(index, run_folder):
-    """Also by the next look, which reads what is new, and not where the caller wants the end only."""
+    """Also by the next look, when the file has grown or was replaced."""
     metrics = run_folder / "first" / "metrics.csv"
     rows = [line(number) for number in range(1, 1000) if number % 5]
     metrics.write_text(HEADER + line(5) + "".join(rows))
     assert metrics.stat().st_size > 4 * TAIL
-    assert "eval_mean" not in read_newest_numbers(RunView(run_folder, "first"))
     assert {run["path"]: run.get("eval_mean") for run in summarize_runs(run_folder)}[str(run_folder / "first")] == 150
     for number in (1001, 1002):
         listed = {one["name"]: one for one in index.summaries()}
@@ -126,22 +126,22 @@ def test_an_evaluation_keeps_its_interval_while_the_run_goes_on(index, run_folde
 
 def test_the_files_of_another_program_do_not_disturb(index, run_folder):
     (run_folder / "first/metrics.csv").write_text("epoch,loss\n1,0.5\n")
-    assert index.read_update("first", -1, -1, -1)["rows"] == 0
-    compared = index.read_overlay(["first", "group/long"], "", "generation", "", "range", False)
+    assert read_update(index.find("first"), -1, -1, -1)["rows"] == 0
+    compared = index.read_overlay(["first", "group/long"], "", "generation", "", "extremes", False)
     assert compared["runs"] == 1
 
 
 def test_too_many_new_rows_are_sent_thinned(index):
-    version = index.read_update("group/long", -1, -1, -1)["version"]
-    assert not index.read_update("group/long", version, 2000 - MAX_POINTS, 0)["again"]
-    assert index.read_update("group/long", version, 1999 - MAX_POINTS, 0)["again"]
+    version = read_update(index.find("group/long"), -1, -1, -1)["version"]
+    assert not read_update(index.find("group/long"), version, 2000 - MAX_POINTS, 0)["again"]
+    assert read_update(index.find("group/long"), version, 1999 - MAX_POINTS, 0)["again"]
 
 
 def test_missing_and_cut_off_files_are_no_error(index, run_folder):
-    assert index.read_update("truncated", -1, -1, -1)["rows"] == 0
+    assert read_update(index.find("truncated"), -1, -1, -1)["rows"] == 0
     (run_folder / "truncated" / "metrics.csv").unlink()
-    assert index.read_update("truncated", -1, -1, -1)["columns"] == {}
-    assert index.read_update("first", 0, 99, 9999)["again"]  # more rows than there are
+    assert read_update(index.find("truncated"), -1, -1, -1)["columns"] == {}
+    assert read_update(index.find("first"), 0, 99, 9999)["again"]  # more rows than there are
 
 
 def test_thinning_keeps_extremes_and_gaps():
@@ -181,5 +181,5 @@ def test_the_metrics_of_another_program_are_not_compared(index, run_folder):
     for name in ("seconds", "eval_mean"):
         metrics = run_folder / "first/metrics.csv"
         metrics.write_text((HEADER + line(5)).replace(f",{name},", f",my_{name},"))
-        found = index.read_overlay(["first", "group/long"], "", "seconds", "eval_mean", "range", True)
+        found = index.read_overlay(["first", "group/long"], "", "seconds", "eval_mean", "extremes", True)
         assert found["runs"] == 1

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mpies.report.curves import read_curves
-from mpies.report.web.run_index import MAX_MEMBERS, RunIndex, list_pictures, read_members
+from mpies.report.web.run_update import MAX_MEMBERS, list_pictures, read_members, read_update
 from mpies.runs.ledger import pack, read_newest
 from mpies.runs.reader import RunView
 from tests.report.web.test_dashboard import get
@@ -26,7 +26,7 @@ def test_pictures_and_films_are_listed_and_sent(server, run_folder):
     (run / "link.png").symlink_to(run_folder.parent / "secret.txt")
     (run / "drawing.svg").touch()
     assert [name for name, _ in list_pictures(RunView(run_folder, "first"))] == ["film.mp4", "reward.png"]
-    assert [name for name, _ in RunIndex(run_folder).read_update("first", -1, -1, -1)["pictures"]] == [
+    assert [name for name, _ in read_update(RunView(run_folder, "first"), -1, -1, -1)["pictures"]] == [
         "film.mp4",
         "reward.png",
     ]

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from mpies.report.web.sweep_table import find_sweeps, measure_importance, read_sweep_table
+from mpies.report.ranking import measure_importance
+from mpies.report.web.sweep_table import find_sweeps, read_sweep_table
 
 HEADER = (
     "solver.sigma,stop.generations,seed,state,generations,steps,core_seconds,eval_mean,eval_interval,rank,name,reason"
@@ -26,7 +27,7 @@ def test_a_sweep_outside_the_folder_is_not_read(tmp_path, name):
 
 def test_steps_of_a_trial_are_counted_to_the_last_one(tmp_path):
     make_sweep(tmp_path / "long", ["0.1,5,1,finished,5,12345678901,1.5,10,2,1,a,"])
-    assert read_sweep_table(tmp_path, "long")["trials"][0]["steps"] == 12345678901
+    assert read_sweep_table(tmp_path, "long")["groups"][0]["trials"][0]["steps"] == 12345678901
 
 
 def test_settings_are_grouped_over_seeds_with_the_best_first(tmp_path):
@@ -40,14 +41,14 @@ def test_settings_are_grouped_over_seeds_with_the_best_first(tmp_path):
     (tmp_path / "runs" / "lone" / "config.yaml").write_text("")
     assert find_sweeps(tmp_path) == ["runs/first"] and find_sweeps(tmp_path / "runs" / "first") == ["."]
     found = read_sweep_table(tmp_path, "runs/first")
-    assert found["keys"] == [{"key": "solver.sigma", "short": "sigma"}]
+    assert found["keys"] == [{"key": "solver.sigma", "short": "sigma", "importance": None}]
     assert read_sweep_table(tmp_path, "runs/first", found["version"]) == {"version": found["version"]}
-    assert [(group["settings"], group["rank"], group["mean"]) for group in found["groups"]] == [
-        *((["0.3"], 1, 40.0), (["0.1"], 2, 15.0), (["0.2"], 0, None))
+    assert [(group["settings"]["solver.sigma"], group["rank"], group["mean"]) for group in found["groups"]] == [
+        *(("0.3", 1, 40.0), ("0.1", 2, 15.0), ("0.2", None, None))
     ]
     assert found["groups"][1]["interval"] == pytest.approx(12.706 * 5.0) and found["groups"][0]["interval"] == 3.0
-    assert [found["trials"][number]["name"] for number in found["groups"][0]["trials"]] == ["a", "b"]
-    assert found["trials"][5]["reason"] == "it broke" and found["groups"][2]["ended"] == 1
+    assert [trial["name"] for trial in found["groups"][0]["trials"]] == ["runs/first/a", "runs/first/b"]
+    assert found["groups"][2]["trials"][1]["reason"] == "it broke" and found["groups"][2]["ended"] == 1
     assert read_sweep_table(tmp_path, "runs/lone") is None and read_sweep_table(tmp_path, "../x") is None
 
 
@@ -88,4 +89,4 @@ def test_with_halving_what_came_to_a_later_rung_counts_while_it_is_trained(tmp_p
     (tmp_path / "sweep" / "sweep.yaml").write_text("base: cartpole\n")
     (tmp_path / "sweep" / "trials.csv").write_text("\n".join([head, *rows]) + "\n")
     groups = read_sweep_table(tmp_path, "sweep")["groups"]
-    assert [(group["settings"], group["mean"]) for group in groups] == [(["0.1"], 40.0), (["0.2"], None)]
+    assert [(group["settings"]["solver.sigma"], group["mean"]) for group in groups] == [("0.1", 40.0), ("0.2", None)]

@@ -1,0 +1,173 @@
+"""The settings of a sweep ranked by their results.  The sweep's tables, its page and `mpies compare` all show this."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpies.report.run_groups import Settings
+from mpies.report.seeds import average_seeds
+from mpies.runs.metrics import parse_number, round_number
+
+BEST = 10  # settings whose curves are drawn; the tables have all
+BINS = 5  # of the values of a setting that has more; each holds about as many settings
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run of a sweep.
+
+    name: of its directory.  label: of its settings, the same for all its seeds.  overrides: all in which its config
+    differs from the base, as KEY=VALUE.
+    """
+
+    name: str
+    label: str
+    settings: Settings
+    seed: int
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """How far a trial is.
+
+    state: one of sweeps.folder.STATES, or solved.  core_seconds: of training, summed over the ranks.
+    eval_mean, eval_interval: of the newest evaluation and half the width of its 95 % confidence interval, NaN before
+    the first one.  reason: why it has failed, or the stop rule that ended it; '' before.
+    rung: that it came to, with halving, counted from 0.
+    """
+
+    trial: Trial
+    state: str
+    generations: int = 0
+    steps: int = 0
+    core_seconds: float = 0.0
+    eval_mean: float = math.nan
+    eval_interval: float = math.nan
+    reason: str = ""
+    rung: int = 0
+
+    @property
+    def is_finished(self) -> bool:
+        return self.state in ("finished", "solved")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nobody trains it any more."""
+        return self.is_finished or self.state in ("dropped", "failed")
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether its evaluation counts: that of its end, or, with halving, of a rung."""
+        return self.is_finished or self.state in ("dropped", "waiting") or (self.rung > 0 and self.state != "failed")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The results of the same settings with all seeds.
+
+    mean: of the evaluations of its finished trials, NaN without any.  interval: half the width of its 95 % confidence
+    interval over the seeds; with one seed, over the episodes.  rank: 1 for the best mean, 0 where there is none; with
+    halving, those that came to a later rung are better.
+    """
+
+    results: list[Result]
+    mean: float
+    interval: float
+    rank: int
+
+    @property
+    def settings(self) -> Settings:
+        return self.results[0].trial.settings
+
+    def describe(self, keys: Sequence[str]) -> dict[str, Any]:
+        """Names and values for JSON, None for what is not known; `settings` has those of the keys.
+
+        mean and interval are over the seeds that have finished.  steps and core_seconds are sums over all seeds.
+        """
+        states = [result.state for result in self.results]
+        return {
+            "rank": self.rank or None,
+            "settings": {key: self.settings[key] for key in keys},
+            "mean": round_number(self.mean),
+            "interval": round_number(self.interval),
+            "seeds": len(self.results),
+            "finished": sum(result.is_finished for result in self.results),
+            "solved": states.count("solved"),
+            "failed": states.count("failed"),
+            "steps": sum(result.steps for result in self.results),
+            "core_seconds": round(sum(result.core_seconds for result in self.results), 3),
+            "trials": [_describe(result) for result in self.results],
+        }
+
+
+def _describe(result: Result) -> dict[str, Any]:
+    values = {name: value for name, value in asdict(result).items() if name != "trial"}
+    values = {name: round_number(value) if isinstance(value, float) else value for name, value in values.items()}
+    return {"name": result.trial.name, "seed": result.trial.seed, **values}
+
+
+def rank_settings(results: Sequence[Result]) -> list[Standing]:
+    """The Standing of each of the settings, the best first.  Equal means share a rank; those without one come last."""
+    by_label: dict[str, list[Result]] = {}
+    for result in results:
+        by_label.setdefault(result.trial.label, []).append(result)
+    found = [(group, *_average(group)) for group in by_label.values()]
+    found.sort(key=lambda one: _order(one[0], one[1]))
+    orders = [_order(group, mean) for group, mean, _ in found]
+    return [
+        Standing(group, mean, interval, 0 if math.isnan(mean) else 1 + orders.index(_order(group, mean)))
+        for group, mean, interval in found
+    ]
+
+
+def _order(group: Sequence[Result], mean: float) -> tuple[int, int, float]:
+    """What the Standings are sorted by: those with a mean first, then by rung, then by the mean."""
+    return (1, 0, 0.0) if math.isnan(mean) else (0, -group[0].rung, -mean)
+
+
+def _average(group: Sequence[Result]) -> tuple[float, float]:
+    """Mean and interval of those whose evaluation counts."""
+    ranked = [one for one in group if one.is_ranked and not math.isnan(one.eval_mean)]
+    return average_seeds([one.eval_mean for one in ranked], [one.eval_interval for one in ranked])
+
+
+def measure_importance(values: Sequence[str], results: npt.NDArray[np.float64]) -> float | None:
+    """How much a setting alone decides on the result: the share of the variance of the results' ranks, 0 to 1.
+
+    The epsilon squared of Kelley 1935 ("An unbiased correlation ratio measure"), of the ranks: the variance between the
+    values of the setting, without what chance puts there.  Ranks, since a few settings often fail altogether.  Of a
+    setting with more than BINS numbers, neighbours count as one value, so that an optimum in the middle counts too.
+    A setting that matters only together with another one has a small share.
+
+    values: (n,) of the setting, as text.  results: (n,), NaN where there is none.
+    Returns None where too few are known.
+    """
+    is_known = np.isfinite(results)
+    levels = _levels([value for value, known in zip(values, is_known, strict=True) if known])
+    count, different = len(levels), len({*levels.tolist()})
+    if different < 2 or count <= different:
+        return None
+    _, place, times = np.unique(results[is_known], return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(times) - (times - 1) / 2)[place]  # equal results share their mean rank
+    total = float(((ranks - ranks.mean()) ** 2).sum())
+    within = sum(
+        float(((inside := ranks[levels == level]) - inside.mean()) @ (inside - inside.mean())) for level in {*levels}
+    )
+    if total == 0:
+        return 0.0
+    return round(max(0.0, 1 - within / (count - different) / (total / (count - 1))), 3)
+
+
+def _levels(values: Sequence[str]) -> npt.NDArray[np.int64]:
+    """(n,) the number of each value among the different ones, or of its bin."""
+    different = sorted({*values})
+    numbers = np.array([parse_number(value) for value in values])
+    if len(different) <= BINS or not np.isfinite(numbers).all():
+        return np.array([different.index(value) for value in values], np.int64)
+    edges = np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1])
+    return np.searchsorted(edges, numbers, side="right")

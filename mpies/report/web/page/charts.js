@@ -1,0 +1,186 @@
+// Charts of curves by uPlot, the same for one run and for groups of runs.
+"use strict";
+
+const AXES = { generation: "generation", seconds: "training time", steps: "environment steps" };
+const WHOLE = Array.from({ length: 39 }, (_, place) => [1, 2, 5][place % 3] * 10 ** Math.floor(place / 3));
+const WIDE_SPAN = 200; // ratio of the largest to the smallest value from which an axis is logarithmic by itself
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+// Shows charts in a box.  Where they are there already, in the same style, they only get new values, so that what the
+// reader has zoomed in on, and reads at the cursor, stays.  Returns the charts that are shown.
+//   title, description; data: columns, the horizontal one first, or null where there is none; series, bands: uPlot's
+//   label, unit: of the axes; scale: of `chooseScale`; areWhole, areCounts: whether the axes count
+//   fit: widens the vertical range; draw: what is drawn over the curves; onCursor: told the place of the cursor
+//   style: all that only building the charts again changes
+function showCharts(box, shown, wanted) {
+  const styles = (charts) => charts.map(({ title, style }) => `${title} ${style}`).join("\n");
+  if (styles(shown) === styles(wanted)) {
+    shown.forEach((chart, place) => Object.assign(chart, wanted[place]));
+    shown.filter((chart) => chart.plot).forEach(renew);
+    return shown;
+  }
+  refill(box, () => {
+    for (const chart of shown) chart.plot?.destroy();
+    for (const chart of wanted)
+      chart.box = make("div", { class: chart.isWide ? "chart wide" : "chart" }, make("h3", {}, chart.title));
+    box.replaceChildren(...wanted.map((chart) => chart.box));
+    for (const chart of wanted) {
+      if (chart.data) build(chart);
+      else chart.box.append(make("p", { class: "note" }, "no values yet"));
+    }
+  });
+  return wanted;
+}
+
+function build(chart) {
+  chart.plot = new uPlot({
+    ...sizeOf(chart),
+    series: [{ label: chart.label, value: (u, value, _, index) => number(index === null ? u.data[0].at(-1) : value) }, ...chart.series],
+    bands: chart.bands,
+    scales: {
+      x: { time: false, ...(chart.hasMargin && { range: (_, from, to) => pad(chart.scale, from, to) }) },
+      y: { ...chart.scale.options, range: (_, from, to) => rangeOf(chart, from, to) },
+    },
+    axes: axesOf(chart),
+    cursor: { drag: { x: true, y: false } },
+    legend: { show: Boolean(chart.hasLegend), live: true },
+    hooks: { draw: [(u) => drawOver(u, chart)], setCursor: [(u) => chart.onCursor?.(u.cursor.idx ?? null)] },
+  }, chart.data, chart.box);
+  const root = chart.plot.root;
+  root.tabIndex = 0;
+  root.setAttribute("role", "img");
+  root.setAttribute("aria-label", chart.description);
+  root.addEventListener("keydown", (event) => moveCursor(event, chart.plot));
+}
+
+// Gives a chart its new values.  A part of it that the reader has zoomed in on stays.
+function renew({ plot, data, description }) {
+  const { min, max } = plot.scales.x, isZoomed = min > plot.data[0][0] || max < plot.data[0].at(-1);
+  plot.setData(data);
+  if (isZoomed) plot.setScale("x", { min, max });
+  plot.root.setAttribute("aria-label", description);
+}
+
+function sizeOf(chart) {
+  return { width: Math.max(240, chart.box.clientWidth - 14), height: chart.isWide ? 330 : 220 };
+}
+
+function fitToWindow(charts) {
+  for (const chart of charts) chart.plot?.setSize(sizeOf(chart));
+}
+
+// Whether a curve is so short that its points are shown.
+const hasFewValues = (u, series) => u.data[series].filter((value) => value !== null && value !== undefined).length < 3;
+
+// Arrow keys move the cursor by one value, Home and End to the ends of the curve.
+function moveCursor(event, u) {
+  const last = u.data[0].length - 1, here = u.cursor.idx ?? last;
+  const places = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: last };
+  if (!(event.key in places) || last < 0) return;
+  event.preventDefault();
+  const place = Math.min(last, Math.max(0, places[event.key]));
+  u.setCursor({ left: u.valToPos(u.data[0][place], "x"), top: u.over.clientHeight / 2 });
+}
+
+// ---------------------------------------------------------------- axes
+
+// The values of a horizontal axis, times in a unit that fits, and its label.
+function horizontal(values, name) {
+  if (name !== "seconds") return [values, AXES[name]];
+  const end = values.at(-1) || 0;
+  const [unit, sign] = end > 10800 ? [3600, "hours"] : end > 300 ? [60, "minutes"] : [1, "seconds"];
+  return [values.map((value) => value / unit), `${AXES.seconds}, ${sign}`];
+}
+
+// The scale of a vertical axis.  apply: from a value to what is drawn; null for what has no place.  invert: back.
+// Logarithms of values of one sign; of negative ones, the distance to 0 is drawn, with 0 far up.  Values of both signs
+// get an axis that is linear near 0.  deciding: columns that must span much for an automatic axis to be logarithmic.
+function chooseScale(columns, wanted, deciding = []) {
+  const sizesOf = (some) => some.flat().filter((value) => value).map(Math.abs).sort((a, b) => a - b);
+  const sizes = sizesOf(columns), means = sizesOf(deciding), same = (value) => value;
+  const positive = columns.flat().every((value) => value >= 0), negative = columns.flat().every((value) => value <= 0);
+  const spans = means.at(-1) / means[0] > WIDE_SPAN && (positive || negative);
+  const label = (unit) => `${unit}, log`;
+  if (!sizes.length || wanted === "linear" || (wanted === "auto" && !spans))
+    return { kind: "linear", apply: same, invert: same, label: same, options: {} };
+  if (positive)
+    return { kind: "log", apply: (v) => (v > 0 ? v : null), invert: same, label, options: { distr: 3 } };
+  if (negative)
+    return { kind: "negative", apply: (v) => (v !== null && v < 0 ? -v : null), invert: (v) => (v === null ? null : -v),
+      label: (unit) => `−(${unit}), log`, options: { distr: 3, dir: -1 } };
+  const linear = 10 ** Math.floor(Math.log10(sizes[Math.floor(0.1 * sizes.length)]));
+  return { kind: "both", apply: same, invert: same, label, options: { distr: 4, asinh: linear } };
+}
+
+function rangeOf(chart, from, to) {
+  if (from === null || from === undefined) return [0, 1];
+  if (chart.areCounts) return [0, Math.max(to, 1) * 1.06];
+  [from, to] = chart.fit?.(from, to) ?? [from, to];
+  const targets = (chart.targets || []).map(chart.scale.apply).filter((value) => value !== null);
+  return pad(chart.scale, Math.min(from, ...targets), Math.max(to, ...targets));
+}
+
+// Room around the values of an axis.
+function pad(scale, from, to) {
+  if (scale.options.distr === 3) return [from / 1.2, to * 1.2];
+  const room = (to - from || Math.abs(to) || 1) * 0.06;
+  return [from >= 0 && from < room ? 0 : from - room, to + room];
+}
+
+// The labels of an axis, all with the same unit: 0, 0.5 M, 1 M.
+function ticks(values) {
+  const largest = Math.max(...values.map(Math.abs));
+  const [unit, sign] = largest >= 1e9 ? [1e9, " G"] : largest >= 1e6 ? [1e6, " M"] : largest >= 1e4 ? [1e3, " k"] : [1, ""];
+  return values.map((value) => {
+    const scaled = value / unit;
+    if (scaled === 0) return "0";
+    return Math.abs(scaled) < 1e-3 ? (+scaled.toPrecision(6)).toExponential() : `${+scaled.toPrecision(6)}${sign}`;
+  });
+}
+
+function axesOf({ label, unit, scale, areWhole, areCounts }) {
+  const font = "12px system-ui, sans-serif", line = { stroke: colour("line"), width: 1 };
+  const look = { stroke: colour("ink"), grid: line, ticks: line, font, labelFont: font, labelSize: 20 };
+  const isLinear = scale.kind === "linear";
+  const isPower = (value) => value === 0 || Math.abs(Math.log10(Math.abs(value)) % 1) < 1e-9;
+  const powers = { ...line, filter: (_, values) => values.map((value) => (isPower(value) ? value : null)) };
+  const one = (value) => (value === null || value === undefined ? "" : ticks([value])[0]);
+  return [
+    { ...look, label, size: 34, values: (_, values) => ticks(values), ...(areWhole && { incrs: WHOLE }) },
+    { ...look, label: scale.label(unit), size: 62, values: (_, values) => (isLinear ? ticks(values) : values.map(one)),
+      ...(!isLinear && { grid: powers, ticks: powers }), ...(areCounts && { incrs: WHOLE }) },
+  ];
+}
+
+// ---------------------------------------------------------------- what is drawn over curves
+
+function drawOver(u, chart) {
+  const { left, top, width, height } = u.bbox, brush = u.ctx;
+  brush.save();
+  brush.beginPath();
+  brush.rect(left, top, width, height);
+  brush.clip();
+  chart.draw?.(u, brush);
+  drawTargets(u, brush, chart);
+  brush.restore();
+}
+
+function drawTargets(u, brush, { targets = [], scale }) {
+  const { left, top, width } = u.bbox, ratio = devicePixelRatio;
+  brush.strokeStyle = brush.fillStyle = colour("green");
+  brush.setLineDash([6 * ratio, 4 * ratio]);
+  brush.lineWidth = 1.5 * ratio;
+  brush.font = `${12 * ratio}px system-ui, sans-serif`;
+  brush.textAlign = "left";
+  for (const target of targets) {
+    const drawn = scale.apply(target);
+    if (drawn === null) continue;
+    const y = u.valToPos(drawn, "y", true);
+    brush.beginPath();
+    brush.moveTo(left, y);
+    brush.lineTo(left + width, y);
+    brush.stroke();
+    brush.fillText(`target ${number(target)}`, left + 6 * ratio, y > top + 20 * ratio ? y - 5 * ratio : y + 14 * ratio);
+  }
+}
