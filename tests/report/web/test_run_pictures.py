@@ -8,14 +8,14 @@ import pytest
 
 from mpies.report.curves import read_curves
 from mpies.report.web.run_update import MAX_MEMBERS, list_pictures, read_members, read_update
-from mpies.runs.ledger import pack, read_newest
+from mpies.runs.ledger import pack_record, read_newest
 from mpies.runs.reader import RunView
 from tests.report.web.test_dashboard import get
 
 
 def record(generation, members):
     returns = np.arange(members, dtype=float) / 3
-    return pack({"generation": generation, "returns": returns, "steps": np.arange(members)[::-1] * 4})
+    return pack_record({"generation": generation, "returns": returns, "steps": np.arange(members)[::-1] * 4})
 
 
 def test_pictures_and_films_are_listed_and_sent(server, run_folder):
@@ -80,7 +80,7 @@ def test_the_newest_generation_is_read_from_a_ledger_that_is_being_written(run_f
     file.write_bytes(damaged)
     with open(file, "rb") as opened:
         assert read_newest(opened) is None
-    file.write_bytes(pack({"generation": 1}))
+    file.write_bytes(pack_record({"generation": 1}))
     assert read_members(view, 2) is None
 
 
