@@ -69,8 +69,12 @@ class Supervisor:
         if launcher is None:
             launcher = SlurmLauncher(where.launcher) if where.hosts == "slurm" else Mpirun()
         self._launcher = launcher
-        self._placement = source and Placement(
-            source, ranks, where.min_ranks, where.wait, launcher.way, goal.job, self._is_stopped, self._report
+        self._placement = (
+            Placement(
+                source, ranks, where.min_ranks, where.wait, launcher.way, goal.job, self._is_stopped, self._report
+            )
+            if source
+            else None
         )
         self._restarted = 0  # how often ranks that ended unexpectedly were started again
         self._fruitless = 0  # how many of these starts in a row made no generation, although all hosts were there
