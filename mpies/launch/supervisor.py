@@ -123,7 +123,7 @@ class Supervisor:
 
     def _report(self, severity: str, message: str) -> None:
         _, newest = self._goal.newest()
-        logs.report(severity, message, newest or next(iter(self._goal.runs), None))
+        logs.report_of_supervisor(severity, message, newest or next(iter(self._goal.runs), None))
 
     def _newest_generation(self) -> int:
         return newest_generation(self._goal.newest()[1])

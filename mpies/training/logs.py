@@ -122,7 +122,7 @@ def print_error(message: str, error: Exception | None = None) -> None:
         print(line + "\n", end="", file=sys.stderr, flush=True)  # in one piece: what mpirun prints must not follow it
 
 
-def report(severity: str, message: str, run: Path | None) -> None:
+def report_of_supervisor(severity: str, message: str, run: Path | None) -> None:
     """Print what a supervisor has to say on standard error, and append it to the log.txt of a run that is there."""
     message = escape(message)
     line = format_entry(severity, message, {}) if is_json_wanted() else f"{severity} supervisor: {message}"
