@@ -15,7 +15,7 @@ example of 30 lines.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -61,7 +61,7 @@ class Results:
     steps: (n,) environment steps of all episodes of each member.
     payload: (n, q) numbers that `Solver.write` returned for each member.
     behaviours: (n, b) how the episodes of each member ended; b is 0 unless the solver wants it.
-    Raises ValueError if the shapes do not match.
+    No solver can change them: they are recorded, and shared by ranks.  Raises ValueError if the shapes do not match.
     """
 
     returns: npt.NDArray[np.float64]
@@ -77,13 +77,9 @@ class Results:
             shape = getattr(self, entry.name).shape
             if shape[:1] != self.returns.shape or len(shape) != (2 if entry.name in ("payload", "behaviours") else 1):
                 raise ValueError(f"{entry.name} has shape {shape}, but there are {len(self.returns)} returns")
-
-    def read_only(self) -> Self:
-        """The same results, which a method of a user's solver cannot change: they are recorded, and shared by ranks."""
-        views = {entry.name: getattr(self, entry.name).view() for entry in fields(self)}
-        for view in views.values():
+            view = getattr(self, entry.name).view()
             view.flags.writeable = False
-        return replace(self, **views)
+            object.__setattr__(self, entry.name, view)
 
     @classmethod
     def of(
@@ -103,9 +99,6 @@ class Results:
 
 OptionsT = TypeVar("OptionsT", bound=Population)
 ProposalT = TypeVar("ProposalT", bound=Proposal)
-
-# Earlier names of what a subclass defines.
-RENAMED = {"weigh": "compute_weights", "remembers": "state_fields"}
 
 
 class Solver(ABC, Generic[OptionsT, ProposalT]):
@@ -140,12 +133,6 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
         self.directions = directions or Directions(dimension)
         self.table = np.zeros(0, dtype)
         self._asked: ProposalT | None = None
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        for old, new in RENAMED.items():
-            if old in vars(cls):
-                raise TypeError(f"{cls.__name__}.{old} is now called {new}; rename it")
 
     @property
     def state_fields(self) -> tuple[str, ...]:
@@ -197,7 +184,10 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
             scale = self._scale_of(proposal)
             self.directions.sample(self.table, indices[row], proposal.mean, sign * scale, out)
             return (0.0,) * self.payload_size
-        return self.sample(proposal, self.directions.row(self.table, indices[row]), sign, out)
+        payload: Sequence[float] | None = self.sample(
+            proposal, self.directions.row(self.table, indices[row]), sign, out
+        )
+        return () if payload is None else payload  # custom solvers without a payload may return nothing
 
     def noise(self, index: int) -> FloatArray:
         """The noise row (d,) at an index: a view into the table, not to be written to.

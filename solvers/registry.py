@@ -12,12 +12,10 @@ from typing import Any, cast
 
 from mpies.solvers.adapters.from_nevergrad import nevergrad_solver
 from mpies.solvers.adapters.from_pycma import CMAES
-from mpies.solvers.adapters.own import OwnSolver
-from mpies.solvers.adapters.own_options import check_options
-from mpies.solvers.adapters.problem import RAISED
 from mpies.solvers.ars import ARS
 from mpies.solvers.base import Solver
 from mpies.solvers.cr_fm_nes import CRFMNES
+from mpies.solvers.custom_solver import RAISED, make_custom
 from mpies.solvers.deep_ga import DeepGA
 from mpies.solvers.novelty_es import NoveltyES
 from mpies.solvers.openai_es import OpenAIES
@@ -71,8 +69,7 @@ def _load_solver(kind: str, path: Path, name: str, folder: Path, importing: Impo
     except ValueError:
         sys.modules.pop(module.__name__, None)  # it is read again once the user has mended it
         raise
-    options = check_options(solver.Options, kind, str(location))
-    return type(name, (OwnSolver, solver), {"Options": options, "own_kind": kind, "own_file": str(location)})
+    return make_custom(solver, f"solver.kind {kind}", str(location), kind)
 
 
 def _find_class(module: ModuleType, path: Path, name: str) -> SolverClass:
@@ -120,7 +117,5 @@ def _import_file(path: Path, location: Path, importing: Importing) -> ModuleType
         if not isinstance(error, RAISED):
             raise
         message = f"raises SyntaxError: {error}" if isinstance(error, SyntaxError) else f"raises {error!r}"
-        if isinstance(error, ModuleNotFoundError) and error.name in ("solvers", "envs"):
-            message = f"imports {error.name}, which is now called mpies.{error.name}"
         raise ValueError(f"must name a file that can be loaded, but {path} {message}") from error
     return module

@@ -20,8 +20,8 @@ from mpies.runs import hdf5
 from mpies.runs.directory import refuse_run_file
 from mpies.runs.files import write_atomically
 from mpies.runs.policy_file import select
-from mpies.solvers.adapters.own import OwnSolver
 from mpies.solvers.base import Solver
+from mpies.solvers.custom_solver import CustomSolver
 from mpies.solvers.loop import SolverLoop
 from mpies.solvers.registry import SOLVERS, SolverClass
 from mpies.solvers.sampling.noise import FloatArray, build_table
@@ -50,7 +50,7 @@ class AskTell:
     bounds: (low, high), each a number, d numbers or None.  Members and the mean lie within them.
     integers: coordinates that are whole numbers, as indices or as a mask (d,).  Members are rounded there; cma_es is
     also told of them.
-    dtype: of the solver; default float64, and float32 for own solvers, which are written for it.  With float32,
+    dtype: of the solver; default float64, and float32 for custom solvers, which are written for it.  With float32,
     `noise_size` the config's noise.size and the same seed, each step has the bits of training on a function.
     noise_size: normals of the noise table, for solvers that use one; default 2^20, or more for many parameters.
 
@@ -115,7 +115,7 @@ class AskTell:
             raise ConfigError(refusal)
         self.options = config.solver
         solver = _find_class(self.kind)
-        default: FloatType = np.float32 if issubclass(solver, OwnSolver) else np.float64
+        default: FloatType = np.float32 if issubclass(solver, CustomSolver) else np.float64
         return solver(config.solver, self.dimension, self.seed, _read_dtype(dtype) or default)
 
     @property

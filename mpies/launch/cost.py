@@ -23,8 +23,9 @@ from mpies.launch.constants import (
 )
 from mpies.launch.simulate import Prediction, predict
 from mpies.rollouts.batch import observation_record, rollout_record
-from mpies.solvers.adapters.own import OwnSolver
 from mpies.solvers.base import Results
+from mpies.solvers.check import check_if_custom
+from mpies.solvers.custom_solver import CustomSolver
 from mpies.sweeps.folder import ENDED, SweepFolder
 from mpies.sweeps.trials import HalvingOptions
 from mpies.training.memory import PARAMETERS, SOLVER, require_memory
@@ -100,9 +101,10 @@ class Cost:
 
 
 def predict_cost(config: Config, ranks: int) -> Cost:
-    """The Cost of a run on `ranks` ranks.  Builds the environment to learn its sizes."""
+    """The Cost of a run on `ranks` ranks.  Builds the environment to learn its sizes, and tries a custom solver out."""
     with contextlib.closing(Task(config)) as task:
         size = measure_size(config, task)
+        check_if_custom(make_solver(config, task.dimension, task.directions), task.behaviour_size)
         solver, dimension, observations = config.solver, task.dimension, task.observation_size
         rollouts = solver.members(dimension) * solver.episodes
         sampled = rollouts * config.policy.statistics_fraction if observations else 0
@@ -147,7 +149,7 @@ def predict_traffic(config: Config, task: Task) -> Traffic:
         return Traffic(4 * dimension * (1 + solver.rows), 0, solver.payload_size, behaviour)
     solver.start(np.zeros(dimension, np.float32))
     proposal, members = solver.ask(), options.members(dimension)
-    if not isinstance(solver, OwnSolver):  # which gets the results of whole populations
+    if not isinstance(solver, CustomSolver):  # which gets the results of whole populations
         members = min(members, MADE_UP + options.plays_mean)
     payload, behaviours = np.ones((members, solver.payload_size)), np.zeros((members, behaviour))
     with np.errstate(all="ignore"):  # a huge learning rate, for instance

@@ -11,6 +11,7 @@ from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.metrics import Row, parse_count, parse_number
 from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.runs.writer import RunWriter
+from mpies.solvers.check import check_if_custom
 from mpies.training.control import Control, Signals, TrainingStopped, rule_that_holds
 from mpies.training.evaluator import Evaluator, OnPlay, ignore
 from mpies.training.generation import PlayedGeneration
@@ -190,6 +191,7 @@ class Trainer:
         if checkpoint:
             learner.load_state_dict(checkpoint[0])
         else:
+            check_if_custom(self.solver, self.task.behaviour_size)
             learner.start(self.task.first_policy())
         return learner
 

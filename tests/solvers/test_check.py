@@ -1,11 +1,17 @@
-"""Own solvers that are wrong in one way each: `mpies train` says in one line what to mend."""
+"""Custom solvers that are wrong in one way each: `check_solver` says in one line what to mend."""
 
 import re
+import sys
 import textwrap
 
+import numpy as np
 import pytest
 
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.core.errors import SolverProblem
+from mpies.solvers import SOLVERS, check_solver, find_solver
+from mpies.solvers.base import Gaussian, Solver
+from mpies.solvers.options import Population
+from tests.solvers import test_contract as contract
 
 # A solver that is right.  The wrong ones below are subclasses in the same file, and each differs in one thing.
 RIGHT = """
@@ -66,19 +72,12 @@ class RightExternal(ExternalSolver):
     def recommend(self):
         return self.best
 """
-CONFIG = """
-environment: {{id: "function:sphere", dimension: 6, shift: 1}}
-solver: {{kind: "wrong.py:{name}", population: 8}}
-noise: {{size: 1000}}
-evaluation: {{every: 0}}
-stop: {{generations: 20}}
-"""
+
 ONLY_RANK_0 = ", which rank 0 alone has; put what it needs into the proposal, which every rank gets"
 STREAM = "take random numbers from mpies.core.streams.stream(self.seed, SOLVER, self.generation)"
 
 # What is wrong: (body of the class, what the line says).  `...` stands for anything.
 WRONG = {
-    # the state
     "a forgotten vector": (
         """
         def begin(self):
@@ -86,14 +85,6 @@ WRONG = {
             self.momentum = np.zeros(self.dimension, np.float32)
         def update(self, proposal, results, moments):
             self.momentum = np.float32(0.9) * self.momentum + moments[0]
-            self.mean += np.float32(0.05) * self.momentum
-        """,
-        "attribute `momentum` changes the step but is not in state_fields; add it",
-    ),
-    "a forgotten vector that update makes": (
-        """
-        def update(self, proposal, results, moments):
-            self.momentum = getattr(self, "momentum", 0) + moments[0]
             self.mean += np.float32(0.05) * self.momentum
         """,
         "attribute `momentum` changes the step but is not in state_fields; add it",
@@ -110,22 +101,6 @@ WRONG = {
                 self.sigma = self.sigma * np.float32(0.5)
         """,
         "attribute `stalled` changes the step but is not in state_fields; add it",
-    ),
-    "two forgotten attributes": (
-        """
-        def begin(self):
-            super().begin()
-            self.best, self.path = -np.inf, [0.0]
-        def propose(self):
-            return Gaussian(self.mean, self.sigma * np.float32(1 + 0.1 * sum(self.path)))
-        def update(self, proposal, results, moments):
-            super().update(proposal, results, moments)
-            self.best = max(self.best, float(results.returns.max()))
-            self.path.append(0.5)
-            self.mean += np.float32(1e-3 * self.best)
-        """,
-        "attributes `best` and `path` change the step but are not in state_fields; add them, as a number, an array "
-        "or an object with the methods state and restore",
     ),
     "a random generator in an attribute": (
         """
@@ -204,16 +179,6 @@ WRONG = {
         "update raised ValueError: assignment destination is read-only (wrong.py, line 62); change a copy of the "
         "results",
     ),
-    "compute_weights changes the results": (
-        """
-        def compute_weights(self, results, proposal):
-            results.returns[:] = -results.returns
-            return super().compute_weights(results, proposal)
-        """,
-        "compute_weights raised ValueError: assignment destination is read-only (wrong.py, line 62); change a copy of "
-        "the results",
-    ),
-    # what only rank 0 has
     "weights from the state": (
         """
         def compute_weights(self, results, proposal):
@@ -252,22 +217,17 @@ WRONG = {
         """,
         "write or sample gives two results for the same arguments; they must be pure functions of these,...",
     ),
-    # wrong types and shapes
-    "propose returns nothing": (
-        "def propose(self): Gaussian(self.mean, self.sigma)",
-        "propose must return a Gaussian, but returned None",
-    ),
     "propose returns another proposal": (
         "def propose(self): return Proposal(self.mean)",
         "propose must return a Gaussian, but returned a Proposal; or write Proposal = Proposal into the class",
     ),
     "a proposal in double precision": (
         "def propose(self): return Gaussian(self.mean.astype(float), self.sigma)",
-        "propose must return a mean, float32 of shape (6,), but it is float64 of shape (6,)",
+        "propose must return a mean, float32 of shape (6,), but it is an array of shape (6,) of float64",
     ),
     "a scale of the wrong length": (
         "def propose(self): return Gaussian(self.mean, self.sigma[:3])",
-        "propose must return a scale, float32 of shape (1,) or (6,), but it is float32 of shape (3,)",
+        "propose must return a scale, float32 of shape (1,) or (6,), but it is an array of shape (3,) of float32",
     ),
     "rows that nobody expects": (
         "def propose(self): return Gaussian(self.mean, self.sigma, rows=np.zeros((2, 6), np.float32))",
@@ -275,25 +235,20 @@ WRONG = {
     ),
     "weights that are an array": (
         "def compute_weights(self, results, proposal): return centred_ranks(results.returns)",
-        "compute_weights must return a Weights of mpies.solvers.moments, but returned float32 of shape (8,)",
-    ),
-    "weights without an axis of orders": (
-        "def compute_weights(self, results, proposal): return Weights(centred_ranks(results.returns), no_square(8))",
-        "compute_weights must return linear weights (orders, 8), a column for each noise row of 8 members, as float32, "
-        "but they are float32 of shape (8,)",
+        "compute_weights must return a Weights of mpies.solvers.moments, but returned an array of shape (8,)...",
     ),
     "weights in double precision": (
         "def compute_weights(self, results, proposal): return Weights(results.returns[None], no_square(8))",
-        "compute_weights must return linear weights (orders, 8), a column for each noise row of 8 members, as float32, "
-        "but they are float64 of shape (1, 8)",
+        "compute_weights must return linear weights (orders, rows), a column for each noise row, 8 for each "
+        "population, as float32, but they are an array of shape (1, 8) of float64",
     ),
     "square weights of another length": (
         """
         def compute_weights(self, results, proposal):
             return Weights(centred_ranks(results.returns)[None], np.ones((1, 7), np.float32))
         """,
-        "compute_weights must return square weights (orders, 8), a column for each noise row of 8 members, as float32, "
-        "but they are float32 of shape (1, 7)",
+        "compute_weights must return square weights (orders, rows), a column for each noise row, 8 for each "
+        "population, as float32, but they are an array of shape (1, 7) of float32",
     ),
     "weights that are NaN": (
         """
@@ -302,20 +257,16 @@ WRONG = {
                 weights = (results.returns / results.returns.std() / np.inf * np.inf).astype(np.float32)[None]
             return Weights(weights, no_square(8))
         """,
-        "compute_weights must return linear weights (orders, 8), a column for each noise row of 8 members, as float32, "
-        "but 8 of 8 are NaN or infinite",
+        "compute_weights must return linear weights (orders, rows), a column for each noise row, 8 for each "
+        "population, as float32, but 8 of 8 are NaN or infinite",
     ),
     "update returns the mean": (
         "def update(self, proposal, results, moments): return self.mean + moments[0]",
-        "update must change self.mean and return None, but returned float32 of shape (6,)",
-    ),
-    "a mean in double precision": (
-        "def update(self, proposal, results, moments): self.mean = self.mean + 0.1 * moments[0].astype(float)",
-        "update must leave a mean, float32 of shape (6,), but it is float64 of shape (6,)",
+        "update must change self.mean and return None, but returned an array of shape (6,) of float32",
     ),
     "a mean of another shape": (
         "def update(self, proposal, results, moments): self.mean = self.mean + moments",
-        "update must leave a mean, float32 of shape (6,), but it is float32 of shape (1, 6)",
+        "update must leave a mean, float32 of shape (6,), but it is an array of shape (1, 6) of float32",
     ),
     "a mean that is NaN": (
         "def update(self, proposal, results, moments): self.mean[2] = np.nan",
@@ -337,17 +288,7 @@ WRONG = {
             super().sample(proposal, noise, sign, out)
             return 1.0, "x"
         """,
-        "write and sample must return 2 numbers (payload_size in the class), but returned a str among them",
-    ),
-    "a payload of vectors": (
-        """
-        payload_size = 1
-        def sample(self, proposal, noise, sign, out):
-            super().sample(proposal, noise, sign, out)
-            return [noise * noise]
-        """,
-        "write and sample must return 1 numbers (payload_size in the class), but returned float32 of shape (6,) among "
-        "them",
+        "write and sample must return 2 numbers (payload_size in the class), but returned the text 'x' among them",
     ),
     "a proposal whose fields are keywords": (
         """
@@ -357,19 +298,6 @@ WRONG = {
             path: np.ndarray
         def propose(self):
             return self.Proposal(self.mean, self.sigma, path=self.sigma)
-        """,
-        "other ranks make a Proposal from its vectors in the order of its fields, but that fails or gives other "
-        "vectors;...",
-    ),
-    "a proposal that changes its vectors": (
-        """
-        import dataclasses
-        @dataclasses.dataclass(frozen=True)
-        class Proposal(Gaussian):
-            def __post_init__(self):
-                object.__setattr__(self, "scale", self.scale / 2)
-        def propose(self):
-            return self.Proposal(self.mean, self.sigma)
         """,
         "other ranks make a Proposal from its vectors in the order of its fields, but that fails or gives other "
         "vectors;...",
@@ -390,14 +318,6 @@ WRONG = {
         "def report(self): return 5",
         "report must return a dict of names to numbers, but returned 5",
     ),
-    "report returns a vector": (
-        'def report(self): return {"sigma": self.sigma}',
-        "report must return a dict of names to numbers, but sigma is float32 of shape (6,)",
-    ),
-    "report takes a column of every run": (
-        'def report(self): return {"steps": 5}',
-        "report must name columns of its own, but every run has steps; choose another name",
-    ),
     "rows that are sent every ten generations only": (
         """
         rows = 1
@@ -411,14 +331,13 @@ WRONG = {
         "propose returns no rows after begin or restore, but a run that goes on has none of those that were sent "
         "before; send them in the first proposal after each of these",
     ),
-    # exceptions
     "begin raises": (
         "def begin(self): self.sigma = np.full(self.dimension, self.options.sigm)",
         "begin raised AttributeError: 'RightOptions' object has no attribute 'sigm' (wrong.py, line 61)",
     ),
     "the constructor raises": (
         "def __init__(self, options): pass",
-        "__init__ raised TypeError: ... (own.py, line ...)",
+        "__init__ raised TypeError: ... (custom_solver.py, line ...)",
     ),
     "the constructor does not call that of Solver": (
         "def __init__(self, *arguments, **keywords): pass",
@@ -430,21 +349,6 @@ WRONG = {
         """,
         "update raised IndexError: index 0 is out of bounds for axis 0 with size 0 (wrong.py, line 35); the class has "
         "no compute_weights, so the moments that update gets are empty",
-    ),
-    "update raises": (
-        """
-        def update(self, proposal, results, moments):
-            return np.ones(3) @ np.ones(4)
-        """,
-        "update raised ValueError: matmul: ... (wrong.py, line 62)",
-    ),
-    "update raises in a later generation": (
-        """
-        def update(self, proposal, results, moments):
-            super().update(proposal, results, moments)
-            1 / (self.generation - 4)
-        """,
-        "update raised ZeroDivisionError: division by zero (wrong.py, line 63)",
     ),
     "a message of several lines with control characters": (
         r"""
@@ -459,16 +363,12 @@ WRONG = {
     ),
     "sample raises": (
         'def sample(self, proposal, noise, sign, out): raise KeyError("x")',
-        "write raised KeyError: 'x' (wrong.py, line 61)",
-    ),
-    "report raises": (
-        'def report(self): return {"x": [][0]}',
-        "report raised IndexError: list index out of range (wrong.py, line 61)",
+        "sample raised KeyError: 'x' (wrong.py, line 61)",
     ),
 }
 OVERLAPS = """
-    class Options(RightOptions):
-        overlaps = True
+class Options(RightOptions):
+    overlaps = True
 """
 WRONG_WITH_OVERLAP = {
     "a forgotten vector that only predict_mean needs": (
@@ -487,11 +387,7 @@ WRONG_WITH_OVERLAP = {
     ),
     "predict_mean returns a mean of another shape": (
         "def predict_mean(self): return self.mean[:3]",
-        "predict_mean must return a mean, float32 of shape (6,), but it is float32 of shape (3,)",
-    ),
-    "rows of two generations": (
-        "rows = 1",
-        "overlap does not work with rows; leave it out, or send what the members need as vectors of the proposal",
+        "predict_mean must return a mean, float32 of shape (6,), but it is an array of shape (3,) of float32",
     ),
 }
 WRONG_EXTERNAL = {
@@ -508,7 +404,7 @@ WRONG_EXTERNAL = {
     ),
     "no recommendation": (
         "def recommend(self): return None",
-        "update must leave a mean, float32 of shape (6,), but it is float32 of shape ()",
+        "update must leave a mean, float32 of shape (6,), but it is an array of shape () of float32",
     ),
     "learn raises": (
         "def learn(self, candidates, costs): candidates[8]",
@@ -516,72 +412,184 @@ WRONG_EXTERNAL = {
     ),
 }
 
+RAISED = "raised ZeroDivisionError: division by zero (wrong.py, line"
 
-def write_solver(folder, name, body, base="Right"):
-    """Write wrong.py with the class Wrong, and config.yaml for the class `name` of that file."""
-    wrong = f"\n\nclass Wrong({base}):\n" + textwrap.indent(textwrap.dedent(body).strip() or "pass", "    ") + "\n"
-    (folder / "wrong.py").write_text(RIGHT + wrong)
-    (folder / "config.yaml").write_text(CONFIG.format(name=name))
-    return folder / "config.yaml"
+# A body of the solver, and what the line says.
+METHODS = {
+    "rows = '8'": "rows must be a whole number, but is the text '8'",
+    "rows = property(lambda self: 1 / 0)": f"rows {RAISED}",
+    "payload_size = 'x'": "payload_size must be a whole number, but is the text 'x'",
+    "wants_behaviour = property(lambda self: 1 / 0)": f"payload_size and wants_behaviour {RAISED}",
+    "def population_indices(self, generation, batch): 1 / 0": f"population_indices {RAISED}",
+    "def population_indices(self, generation, batch): return [1, 2]": (
+        "population_indices must return 8 whole numbers, int64 of shape (8,), but returned a list of 2"
+    ),
+    "def population_indices(self, generation, batch): return np.full(8, 2**20)": (
+        "population_indices must return 8 whole numbers, int64 of shape (8,), from 0 to 16378, but one is 1048576"
+    ),
+    "def moments(self, indices, weights, start, stop): 1 / 0": f"moments {RAISED}",
+    "def moments(self, indices, weights, start, stop): return np.zeros((1, 3), np.float32)": (
+        "moments gives other numbers for blocks of coordinates than for all; each must depend on the same coordinate"
+    ),
+    "def start(self, mean): 1 / 0": f"start {RAISED}",
+    "def ask(self): 1 / 0": f"ask {RAISED}",
+    "def tell(self, proposal, results, moments): 1 / 0": f"tell {RAISED}",
+    "def sample(self, proposal, noise, sign, out): raise GeneratorExit": "sample raised GeneratorExit (wrong.py, line",
+    "def state(self): return 5": "state must return a dict of names to numbers and arrays of numbers, but returned 5",
+    "def state(self): return {**super().state(), 'phase': 'first'}": (
+        "state must return a dict of names to numbers and arrays of numbers, but phase is the text 'first'"
+    ),
+}
+
+FIELDS = ", ".join(f"('v{number}', np.ndarray)" for number in range(12))
+MANY = f"""
+Proposal = dataclasses.make_dataclass("Many", [{FIELDS}], bases=(Gaussian,), frozen=True)
+def propose(self): return self.Proposal(self.mean, self.sigma, *[np.zeros(2, np.float32)] * 12)
+"""
+METHODS[MANY] = "propose must return a Many of at most 13 vectors, but it has 14; join some of them"
+
+# A body of the Options, and what the line says.
+OPTIONS = {
+    "def members(self, dimension): 1 / 0": f"Mine.members {RAISED}",
+    "def members(self, dimension): pass": "Mine.members must return a whole number of at least 1, but returned None",
+    "def noise_rows(self, dimension): 1 / 0": f"Mine.noise_rows {RAISED}",
+    "def noise_rows(self, dimension): return 8.0": "Mine.noise_rows must return a whole number, but returned 8.0",
+    "def groups(self, dimension): 1 / 0": f"Mine.groups {RAISED}",
+    "def groups(self, dimension): return np.arange(3)": (
+        "Mine.groups must return whole numbers of shape (8,), one for each member, but their shape is (3,)"
+    ),
+    "def groups(self, dimension): return np.arange(8) - 1": (
+        "Mine.groups must return whole numbers from 0 on, one for each member, but returned an array"
+    ),
+    "def is_complete(self, episodes, steps): 1 / 0": f"Mine.is_complete {RAISED}",
+    "def is_complete(self, episodes, steps): pass": "Mine.is_complete must return True or False, but returned None",
+    "def memory(self, dimension): 1 / 0": f"Mine.memory {RAISED}",
+    "def memory(self, dimension): return -1": "Mine.memory must return a whole number of bytes, but returned -1",
+    "def refusal(self, dimension): raise SystemExit": "Mine.refusal raised SystemExit (wrong.py, line",
+    "def refusal(self, dimension): pass": "Mine.refusal must return text, '' if it can run, but returned None",
+    "def early_members(self, share, dimension): 1 / 0": f"Mine.early_members {RAISED}",
+    "def early_members(self, share, dimension): return 9": (
+        "Mine.early_members must return at most 8, all members, but returned 9"
+    ),
+    "def computed_defaults(self, dimension): 1 / 0": f"Mine.computed_defaults {RAISED}",
+    "def computed_defaults(self, dimension): return {'sigma': '?'}": (
+        "Mine.computed_defaults must return a dict of keys to numbers, but returned a dict"
+    ),
+    "plays_mean = property(lambda self: 1 / 0)": f"Mine.plays_mean {RAISED}",
+    "plays_mean = property(lambda self: 1)": "Mine.plays_mean must return True or False, but returned 1",
+}
 
 
-def assert_line(outcome, line):
-    """The command ended with exit code 2, and with this line alone on standard error."""
-    assert outcome.code == 2, (outcome.code, outcome.stderr[-2000:])
-    pattern = re.escape(f"mpies: solver.kind wrong.py:Wrong: {line}").replace(r"\.\.\.", ".+")
-    assert re.fullmatch(pattern, outcome.stderr.strip()), outcome.stderr[-2000:]
-    assert "Traceback" not in outcome.stdout
+@pytest.fixture
+def find(tmp_path, monkeypatch):
+    """A function from the text that follows RIGHT in a file to the class Wrong in it, as solver.kind names it."""
+    monkeypatch.chdir(tmp_path)
+
+    def find(text):
+        (tmp_path / "wrong.py").write_text(RIGHT + text)
+        sys.modules.pop("_solver_wrong", None)
+        return find_solver("wrong.py:Wrong")
+
+    yield find
+    sys.modules.pop("_solver_wrong", None)
+
+
+def class_of(body, base="Right"):
+    return f"\n\nclass Wrong({base}):\n" + textwrap.indent(textwrap.dedent(body).strip() or "pass", "    ") + "\n"
+
+
+def problem_of(solver):
+    with pytest.raises(SolverProblem) as raised:
+        check_solver(solver, solver.Options(population=8), 6)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+CASES = [("Right", *case) for case in WRONG.values()]
+CASES += [
+    ("Right", textwrap.dedent(OVERLAPS) + textwrap.dedent(body), line) for body, line in WRONG_WITH_OVERLAP.values()
+]
+CASES += [("RightExternal", *case) for case in WRONG_EXTERNAL.values()]
+
+
+@pytest.mark.parametrize(("base", "body", "line"), CASES, ids=[*WRONG, *WRONG_WITH_OVERLAP, *WRONG_EXTERNAL])
+def test_what_is_wrong_is_said_in_one_line(base, body, line, find):
+    pattern = re.escape(f"solver.kind wrong.py:Wrong: {line}").replace(r"\.\.\.", ".+")
+    message = problem_of(find(class_of(body, base)))
+    assert re.fullmatch(pattern, message), message
 
 
 @pytest.mark.parametrize(
-    ("base", "what"), [*(("Right", what) for what in WRONG), *(("RightExternal", what) for what in WRONG_EXTERNAL)]
+    ("solver", "options", "line"),
+    [*((body, "", line) for body, line in METHODS.items()), *(("", body, line) for body, line in OPTIONS.items())],
 )
-def test_the_user_sees_one_line(base, what, run_mpies, tmp_path):
-    body, line = (WRONG | WRONG_EXTERNAL)[what]
-    outcome = run_mpies(0, "train", write_solver(tmp_path, "Wrong", body, base), "--out", "run")
-    assert_line(outcome, line)
+def test_a_wrong_method_is_named(solver, options, line, find):
+    mine = f"\n\nclass Mine(RightOptions):\n{textwrap.indent(options or 'pass', '    ')}\n"
+    text = f"import dataclasses\n{mine}{class_of('Options = Mine' + chr(10) + solver)}"
+    assert problem_of(find(text)).startswith(f"solver.kind wrong.py:Wrong: {line}")
 
 
-@pytest.mark.parametrize("what", WRONG_WITH_OVERLAP)
-def test_with_overlap_it_is_one_line_too(what, run_mpies, tmp_path):
-    body, line = WRONG_WITH_OVERLAP[what]
-    config = write_solver(tmp_path, "Wrong", textwrap.dedent(OVERLAPS) + textwrap.dedent(body))
-    assert_line(run_mpies(0, "train", config, "--out", "run", "overlap=0.5"), line)
+@pytest.mark.parametrize("base", ["Right", "RightExternal"])
+def test_a_solver_that_is_right_passes(base, find):
+    solver = find(class_of("", base))
+    check_solver(solver)
+    check_solver(solver, solver.Options(population=6), 100)
 
 
-@pytest.mark.parametrize("name", ["Right", "RightExternal"])
-def test_a_solver_that_is_right_trains_and_goes_on_to_the_same_bits(name, run_mpies, tmp_path):
-    config = write_solver(tmp_path, name, "")
-    for ranks, out, generations in ((0, "whole", 40), (2, "parts", 20), (0, "parts", 40)):
-        outcome = run_mpies(ranks, "train", config, "--out", out, f"stop.generations={generations}")
-        assert outcome.code == 0, outcome.stderr
-    assert read_digests(tmp_path / "parts") == read_digests(tmp_path / "whole")
+@pytest.mark.parametrize("case", [case for case in contract.OPTIONS if not case.startswith("nevergrad")])
+def test_every_solver_of_ours_passes(case):
+    solver = contract.make(case)
+    check_solver(type(solver), solver.options, contract.DIMENSION)
 
 
-def test_what_was_finished_before_is_on_disk_and_the_traceback_is_in_the_log(run_mpies, tmp_path):
-    config = write_solver(tmp_path, "Wrong", WRONG["update raises in a later generation"][0])
-    assert run_mpies(0, "train", config, "--out", "run").code == 2
-    assert [row["generation"] for row in read_metrics(tmp_path / "run")] == ["1", "2", "3", "4"]
-    text = (tmp_path / "run" / "log.txt").read_text()
-    assert "DEBUG rank 0: Traceback" in text and "1 / (self.generation - 4)" in text
-    assert run_mpies(0, "train", config, "--out", "run").code == 2  # it goes on, and comes to the same generation
-    write_solver(tmp_path, "Wrong", WRONG["update raises in a later generation"][0].replace("- 4", "+ 1"))
-    assert run_mpies(0, "train", config, "--out", "run").code == 0
-    assert len(read_metrics(tmp_path / "run")) == 20
+def test_a_solver_for_one_number_of_parameters_passes_with_that_number_alone(find):
+    solver = find(class_of("def begin(self):\n    self.sigma = np.ones(50, np.float32)\n"))
+    check_solver(solver, dimension=50)
+    with pytest.raises(
+        SolverProblem, match=r"a scale, float32 of shape \(1,\) or \(20,\), but it is an array of shape"
+    ):
+        check_solver(solver)
+    with pytest.raises(
+        SolverProblem, match=r"a scale, float32 of shape \(1,\) or \(60,\), but it is an array of shape"
+    ):
+        check_solver(solver, dimension=60)
 
 
-def test_a_run_from_before_a_state_field_was_added_does_not_go_on(run_mpies, tmp_path):
-    body = WRONG["a forgotten vector"][0]
-    config = write_solver(tmp_path, "Wrong", body)
-    assert run_mpies(0, "train", config, "--out", "run").code == 2
-    write_solver(tmp_path, "Wrong", 'state_fields = ("mean", "sigma", "momentum")\n' + textwrap.dedent(body))
-    assert_line(run_mpies(0, "train", config, "--out", "run"), "the state has no 'momentum';...")
-    assert run_mpies(0, "train", config, "--out", "other").code == 0
+class Unfinished(Solver):
+    Options = Population
+
+    def begin(self):
+        pass
 
 
-@pytest.mark.parametrize("what", ["weights from the state", "members from the state", "update raises", "begin raises"])
-def test_on_two_ranks_it_is_the_same_line(what, run_mpies, tmp_path):
-    body, line = WRONG[what]
-    config = write_solver(tmp_path, "Wrong", body)
-    outcome = run_mpies(0, "train", config, "--out", "run", "--ranks", "2")
-    assert_line(outcome, line)
+class Needy(SOLVERS["snes"]):
+    class Options(Population):
+        rate: float
+
+
+class Forgetful(Solver):
+    Options = Population
+
+    def begin(self):
+        self.speed = np.zeros(self.dimension, np.float32)
+
+    def propose(self):
+        return Gaussian(self.mean, np.ones(1, np.float32))
+
+    def update(self, proposal, results, moments):
+        self.speed = self.speed + np.float32(0.1)
+        self.mean += self.speed
+
+
+@pytest.mark.parametrize(
+    ("solver", "line"),
+    [
+        (Unfinished, "Unfinished: it lacks propose, update; a solver has the methods begin, propose and update"),
+        (type("Bare", (Forgetful,), {"Options": 5}), "Bare: it lacks Options, a subclass of mpies.solvers.options"),
+        (Needy, r"Needy: its Options are refused \(Field required\); give options="),
+        (Forgetful, "Forgetful: attribute `speed` changes the step but is not in state_fields; add it"),
+    ],
+)
+def test_a_class_that_is_in_no_config_is_tried_out_as_well(solver, line):
+    with pytest.raises(SolverProblem, match=f"^{line}"):
+        check_solver(solver)

@@ -1,0 +1,351 @@
+"""Try a custom solver out on a small problem, as gymnasium's check_env does with an environment.
+
+    >>> from mpies.solvers import check_solver
+    >>> check_solver(MySolver)
+
+A run that is stopped and resumed has nothing but the solver's state, and a rank other than 0 has not even that.  So a
+solver that is restored from the state must take the same steps, and one that was never started must write the same
+members and compute the same weights.
+"""
+
+import copy
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from mpies.core.errors import SolverProblem
+from mpies.core.text import one_line
+from mpies.solvers.base import Proposal, Results, Solver
+from mpies.solvers.custom_solver import RAISED, CustomSolver, make_custom
+from mpies.solvers.moments import Weights, split
+from mpies.solvers.options import Population
+from mpies.solvers.sampling.noise import FloatArray, build_table
+
+DIMENSION = 20  # parameters of the problem
+GENERATIONS, FEW = 16, 4  # of the trial; few where populations are large
+LARGE = 1_000_000  # parameters of all members of a population
+RESTORED = (0, 1, 2, 4, 8)  # generations from whose states another solver goes on
+BLOCKS = 3  # that the coordinates are split into, as among ranks
+
+STREAM = "take random numbers from mpies.core.streams.stream(self.seed, SOLVER, self.generation)"
+ONLY_RANK_0 = ", which rank 0 alone has; put what it needs into the proposal, which every rank gets"
+
+# Attributes of every solver that no method of the user's computes.
+_BASE = {"options", "dimension", "seed", "dtype", "directions", "table", "generation", "_asked"}
+
+AnySolver = Solver[Any, Any]
+Bits = dict[str, tuple[Any, ...]]  # names to (dtype, shape, bytes)
+
+
+def check_solver(
+    solver: type[AnySolver],
+    options: Population | None = None,
+    dimension: int = DIMENSION,
+    behaviour_size: int = 3,
+) -> None:
+    """Raise SolverProblem, in one line, for what is wrong with a solver class.
+
+    options: its keys; default `solver.Options()`.  dimension: parameters that it must work for.
+    behaviour_size: numbers that it gets of each member's behaviour, if it wants any.
+    """
+    cls = solver if issubclass(solver, CustomSolver) else _make_custom(solver)
+    if not isinstance(options, cls.Options):
+        try:
+            options = cls.Options.model_validate(options.model_dump(exclude={"kind"}) if options else {})
+        except ValidationError as error:
+            reason = one_line(error.errors()[0]["msg"])
+            raise SolverProblem(f"{cls.custom_name}: its Options are refused ({reason}); give options=") from None
+    small = min(dimension, DIMENSION)
+    try:
+        _Trial(cls, options, small, behaviour_size).run()
+    except SolverProblem:
+        if small == dimension:
+            raise
+        _Trial(cls, options, dimension, behaviour_size).run()  # it may be made for this number of parameters alone
+
+
+def check_if_custom(solver: AnySolver, behaviour_size: int) -> None:
+    """`check_solver` for the solver of a config, if it is a custom one.  behaviour_size: of its task."""
+    if isinstance(solver, CustomSolver):
+        check_solver(type(solver), solver.options, solver.dimension, behaviour_size)
+
+
+def _make_custom(solver: type[AnySolver]) -> type[CustomSolver]:
+    name = solver.__name__
+    if missing := sorted(getattr(solver, "__abstractmethods__", ())):
+        raise SolverProblem(
+            f"{name}: it lacks {', '.join(missing)}; a solver has the methods begin, propose and update"
+        )
+    if not (isinstance(getattr(solver, "Options", None), type) and issubclass(solver.Options, Population)):
+        raise SolverProblem(f"{name}: it lacks Options, a subclass of mpies.solvers.options.Population")
+    try:
+        file = inspect.getfile(solver)
+    except (OSError, TypeError):  # it was typed into an interpreter
+        file = ""
+    return make_custom(solver, name, file, name)
+
+
+class _Trial:
+    """A solver on the sphere function, beside solvers that stand for other ranks and for runs that go on.
+
+    Raises SolverProblem where the solver refuses so many parameters.
+    """
+
+    def __init__(self, cls: type[CustomSolver], options: Population, dimension: int, behaviour_size: int) -> None:
+        self.cls, self.options, self.dimension, self.behaviour_size = cls, options, dimension, behaviour_size
+        if reason := options.refusal(dimension):
+            raise SolverProblem(reason)
+        self.table = build_table(max(1 << 14, 4 * dimension), dtype=np.float32)
+        self.members = options.members(dimension)
+        self.generations = GENERATIONS if self.members * dimension <= LARGE else FEW
+
+    def problem(self, text: str) -> SolverProblem:
+        return SolverProblem(f"{self.cls.custom_name}: {text}")
+
+    def make(self) -> AnySolver:
+        """A solver that was not started, as ranks other than 0 have it."""
+        solver = self.cls(self.options, self.dimension)
+        solver.table = self.table
+        return solver
+
+    def restored(self, state: Mapping[str, Any], hidden: Mapping[str, Any]) -> AnySolver:
+        """A solver that goes on from a state, and gets the attributes `hidden` as well."""
+        solver = self.make()
+        solver.restore(copy.deepcopy(dict(state)))
+        vars(solver).update(copy.deepcopy(dict(hidden)))
+        return solver
+
+    @np.errstate(all="ignore")  # as in training
+    def run(self) -> None:
+        """Raise SolverProblem for what is wrong."""
+        self.check_options()
+        solver = self.make()
+        solver.start(np.linspace(-1, 1, self.dimension, dtype=np.float32))
+        before: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # a generation's state and other attributes
+        steps: list[Bits] = []
+        rows: FloatArray | None = None
+        for generation in range(self.generations):
+            if generation in RESTORED:
+                state = {name: np.array(value) for name, value in solver.state().items()}
+                before[generation] = state, _copy_attributes(solver)
+            self.check_propose(solver, is_first=not generation)
+            bits, rows = self.take_step(solver, rows, is_first=True)
+            steps.append(bits)
+            solver.report()
+        for start, (state, hidden) in before.items():
+            self.check_restored(state, hidden, steps[start : max(1, 2 * start)])
+
+    def check_options(self) -> None:
+        """Call what only other parts of mpies call; the results are checked where the methods are explained."""
+        options, name = self.options, type(self.options).__name__
+        groups, early = options.groups(self.dimension), options.early_members(0.5, self.dimension)
+        options.is_complete(self.members, self.members)
+        options.computed_defaults(self.dimension)
+        options.memory(self.dimension)
+        if groups.shape != (self.members,):
+            raise self.problem(
+                f"{name}.groups must return whole numbers of shape ({self.members},), one for each member, but their "
+                f"shape is {groups.shape}"
+            )
+        if early > self.members:
+            raise self.problem(
+                f"{name}.early_members must return at most {self.members}, all members, but returned {early}"
+            )
+
+    def check_propose(self, solver: AnySolver, is_first: bool) -> None:
+        """is_first: whether this is the first proposal after `begin` or `restore`."""
+        before = _bits_of(solver.state())
+        proposal = solver.ask()
+        if changed := [name for name, bits in _bits_of(solver.state()).items() if bits != before.get(name)]:
+            raise self.problem(
+                f"propose changes {_quote(changed)}, which the state has; change it in update, and not in propose"
+            )
+        if solver.rows and is_first and proposal.rows is None:
+            raise self.problem(
+                "propose returns no rows after begin or restore, but a run that goes on has none of those that were "
+                "sent before; send them in the first proposal after each of these"
+            )
+        vectors, name = proposal.vectors(), type(proposal).__name__
+        try:
+            again = type(proposal)(*vectors).vectors()
+            is_same = all(np.array_equal(*pair, equal_nan=True) for pair in zip(again, vectors, strict=True))
+        except RAISED:
+            is_same = False
+        if not is_same:
+            raise self.problem(
+                f"other ranks make a {name} from its vectors in the order of its fields, but that fails or gives other "
+                "vectors; let the constructor take and keep them so, as @dataclass(frozen=True) without kw_only does"
+            )
+
+    def take_step(
+        self, solver: AnySolver, rows: FloatArray | None, is_first: bool = False
+    ) -> tuple[Bits, FloatArray | None]:
+        """Run one generation.  rows: those of the last proposal that had any.
+
+        Returns the bits of what the solver has asked for and of the state after it, and the rows.
+        is_first: whether what other ranks compute is checked.
+        """
+        proposal = solver.ask()
+        vectors = {f"proposal.{number}": vector for number, vector in enumerate(proposal.vectors())}
+        rows = proposal.rows if proposal.rows is not None else rows
+        proposal = replace(proposal, rows=rows)
+        indices = solver.population_indices(solver.generation, 0)
+        members = np.empty((self.members, self.dimension), solver.dtype)
+        payload = [solver.write(proposal, indices, number, members[number]) for number in range(self.members)]
+        returns = -np.sum(np.square(members - 1, dtype=np.float64), axis=1)
+        size = self.behaviour_size if solver.wants_behaviour else 0
+        behaviours = np.resize(members.T, (size, self.members)).T
+        results = Results.of(returns, np.array(payload, np.float64), behaviours)
+        weights = solver.compute_weights(results, proposal)
+        if is_first:
+            self.check_other_rank(solver, proposal, indices, members, results, weights)
+        indices = indices[: weights.linear.shape[1]]
+        moments = solver.moments(indices, weights, 0, self.dimension)
+        if is_first:
+            bounds = split(self.dimension, BLOCKS)
+            blocks = [solver.moments(indices, weights, *block) for block in itertools.pairwise(bounds)]
+            if np.concatenate(blocks, axis=1).tobytes() != moments.tobytes():
+                raise self.problem(
+                    "moments gives other numbers for blocks of coordinates than for all; each must depend on the same "
+                    "coordinate of the directions alone, since every rank sums a block"
+                )
+        expected = {"expected": solver.predict_mean()} if self.options.overlaps else {}
+        bits = _bits_of(vectors | expected)
+        try:
+            solver.tell(proposal, results, moments)
+        except SolverProblem as problem:
+            if self.options.noise_rows(self.dimension) and self.cls.compute_weights is Solver.compute_weights:
+                hint = "; the class has no compute_weights, so the moments that update gets are empty"
+                raise SolverProblem(f"{problem}{hint}") from problem.__cause__
+            raise
+        return bits | _bits_of(solver.state()), rows
+
+    def check_other_rank(
+        self,
+        solver: AnySolver,
+        proposal: Proposal,
+        indices: np.ndarray[Any, Any],
+        members: FloatArray,
+        results: Results,
+        weights: Weights,
+    ) -> None:
+        """Raise SolverProblem where a solver that was not started gives other members or weights."""
+        other = self.make()
+        member = np.empty_like(members[0])
+        for number in {0, 1 % self.members, self.members - 1}:
+            payload = self.call(other, "write", proposal, indices, number, member)
+            same = np.array_equal(np.array(payload, np.float64), results.payload[number], equal_nan=True)
+            if member.tobytes() != members[number].tobytes() or not same:
+                raise self.problem(
+                    "write or sample gives two results for the same arguments; they must be pure functions of "
+                    "these, the options, the dimension and the noise table: put what they need into the proposal"
+                )
+        wanted = _bits_of(vars(weights))
+        if _bits_of(vars(self.call(other, "compute_weights", results, proposal))) == wanted:
+            return
+
+        def is_same(given: Sequence[str]) -> bool:
+            other = self.make()
+            vars(other).update({name: value for name, value in vars(solver).items() if name in given})
+            try:
+                return _bits_of(vars(other.compute_weights(results, proposal))) == wanted
+            except SolverProblem:
+                return False
+
+        names = [name for name in vars(solver) if name not in _BASE - {"generation"}]
+        if is_same(names):
+            raise self.problem(f"compute_weights reads {_quote(_find_needed(names, is_same))}{ONLY_RANK_0}")
+        raise self.problem(
+            "compute_weights gives two results for the same arguments; it must be a pure function of them, "
+            "the options and the dimension"
+        )
+
+    def call(self, solver: AnySolver, method: str, *args: Any) -> Any:
+        """Call a method of a solver that was not started.  Raises SolverProblem where it reads what only rank 0 has."""
+        try:
+            return getattr(solver, method)(*args)
+        except SolverProblem as problem:
+            cause = problem.__cause__
+            if isinstance(cause, AttributeError) and cause.obj is solver:
+                raise self.problem(f"{method} reads `{cause.name}`{ONLY_RANK_0}") from cause
+            raise
+
+    def check_restored(self, state: Mapping[str, Any], hidden: Mapping[str, Any], steps: Sequence[Bits]) -> None:
+        """Raise SolverProblem where a solver that is restored from a state takes other steps than these."""
+        before, restored = _bits_of(state), _bits_of(self.restored(state, {}).state())
+        for name, (kind, shape, _) in before.items():
+            if restored.get(name) != before[name]:
+                now = restored.get(name, ("absent", ()))
+                raise self.problem(
+                    f"`{name}` does not come back from a checkpoint as it was ({kind} of shape {shape} before, "
+                    f"{now[0]} of shape {now[1]} after); keep it as a Python number or as an array"
+                )
+
+        self.check_propose(self.restored(state, {}), is_first=True)
+
+        def is_same(given: Iterable[str]) -> bool:
+            solver, rows = self.restored(state, {name: hidden[name] for name in given}), None
+            try:
+                for bits in steps:
+                    now, rows = self.take_step(solver, rows)
+                    if now != bits:
+                        return False
+            except SolverProblem:
+                return False
+            return True
+
+        if is_same([]):
+            return
+        if not is_same(hidden):
+            raise self.problem(
+                f"the same step taken twice from the same state gives two results; {STREAM}, and read no clock and no "
+                "global"
+            )
+        what = "the step or predict_mean" if self.options.overlaps else "the step"
+        raise self.problem(_describe_hidden({name: hidden[name] for name in _find_needed(list(hidden), is_same)}, what))
+
+
+def _find_needed(names: Sequence[str], is_same: Callable[[Sequence[str]], bool]) -> list[str]:
+    """Those of the names without which alone the result is not the same; all where each can be spared."""
+    return [name for name in names if not is_same([other for other in names if other != name])] or list(names)
+
+
+def _describe_hidden(hidden: Mapping[str, Any], what: str) -> str:
+    """What to do about attributes that are not in the state.  what: they change."""
+    one = len(hidden) == 1
+    named = f"attribute{'' if one else 's'} {_quote(hidden)} change{'s' if one else ''} {what} but "
+    if any(isinstance(value, np.random.Generator | np.random.RandomState) for value in hidden.values()):
+        return f"{named}cannot be saved; {STREAM}"
+    named += f"{'is' if one else 'are'} not in state_fields; add {'it' if one else 'them'}"
+    if all(hasattr(value, "state") or np.asarray(value).dtype.kind in "biuf" for value in hidden.values()):
+        return named
+    return f"{named}, as a number, an array or an object with the methods state and restore"
+
+
+def _quote(names: Iterable[str]) -> str:
+    """Names as a text shows them: `a`, `b` and `c`."""
+    *first, last = (f"`{name}`" for name in names)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _bits_of(arrays: Mapping[str, Any]) -> Bits:
+    """What is equal for the same bits alone."""
+    parts = {name: np.asarray(value) for name, value in arrays.items()}
+    return {name: (part.dtype.name, part.shape, part.tobytes()) for name, part in parts.items()}
+
+
+def _copy_attributes(solver: AnySolver) -> dict[str, Any]:
+    """Copies of the attributes that are not in the state; what cannot be copied is left out."""
+    copies = {}
+    for name, value in vars(solver).items():
+        if name not in _BASE and name not in solver.state_fields:
+            try:
+                copies[name] = copy.deepcopy(value)
+            except Exception:  # a user's object may raise anything
+                continue
+    return copies

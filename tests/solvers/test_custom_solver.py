@@ -1,0 +1,199 @@
+"""A custom solver in a run: the same bits as ever, and whatever is wrong with it ends the run with one line."""
+
+import re
+import textwrap
+
+import numpy as np
+import pytest
+
+from mpies.config.loading import load_config
+from mpies.core.errors import SolverProblem, UserError
+from mpies.runs.metrics import read_digests, read_metrics
+from mpies.solvers.base import Results
+from mpies.solvers.custom_solver import CustomSolver, make_custom
+from mpies.solvers.loop import SolverLoop
+from mpies.solvers.sampling.directions import Directions
+from mpies.solvers.snes import SNES
+from mpies.training.task import Task
+from tests.solvers import test_contract as contract
+from tests.solvers.test_check import OVERLAPS, RIGHT, WRONG, class_of
+
+CONFIG = """
+environment: {{id: "function:sphere", dimension: 6, shift: 1}}
+solver: {{kind: "wrong.py:{name}", population: 8}}
+noise: {{size: 1000}}
+evaluation: {{every: 0}}
+stop: {{generations: 20}}
+"""
+FAILS_LATER = """
+def update(self, proposal, results, moments):
+    super().update(proposal, results, moments)
+    1 / (self.generation - 16)
+"""
+
+
+def write_solver(folder, body="", name="Wrong", base="Right"):
+    """Write wrong.py with the class Wrong, and config.yaml for the class `name` of that file."""
+    (folder / "wrong.py").write_text(RIGHT + class_of(body, base))
+    (folder / "config.yaml").write_text(CONFIG.format(name=name))
+    return folder / "config.yaml"
+
+
+def assert_line(outcome, line):
+    """The command ended with exit code 2, and with this line alone on standard error."""
+    assert outcome.code == 2, (outcome.code, outcome.stderr[-2000:])
+    pattern = re.escape(f"mpies: solver.kind wrong.py:Wrong: {line}").replace(r"\.\.\.", ".+")
+    assert re.fullmatch(pattern, outcome.stderr.strip()), outcome.stderr[-2000:]
+    assert "Traceback" not in outcome.stdout
+
+
+@pytest.mark.parametrize("command", [("check",), ("train", "--out", "run"), ("train", "--out", "run", "--ranks", "2")])
+def test_a_solver_is_tried_out_before_a_run_begins(command, run_mpies, tmp_path):
+    body, line = WRONG["a forgotten counter that matters in the tenth generation"]
+    outcome = run_mpies(0, command[0], write_solver(tmp_path, body), *command[1:], "stop.generations=2")
+    assert_line(outcome, line)
+
+
+@pytest.mark.parametrize("name", ["Right", "RightExternal"])
+def test_a_solver_that_is_right_trains_and_goes_on_to_the_same_bits(name, run_mpies, tmp_path):
+    config = write_solver(tmp_path, name=name)
+    for ranks, out, generations in ((0, "whole", 40), (2, "parts", 20), (0, "parts", 40)):
+        outcome = run_mpies(ranks, "train", config, "--out", out, f"stop.generations={generations}")
+        assert outcome.code == 0, outcome.stderr
+    assert read_digests(tmp_path / "parts") == read_digests(tmp_path / "whole")
+
+
+def test_what_was_finished_before_is_on_disk_and_the_traceback_is_in_the_log(run_mpies, tmp_path):
+    config = write_solver(tmp_path, FAILS_LATER)
+    line = "update raised ZeroDivisionError: division by zero (wrong.py, line 63)"
+    assert_line(run_mpies(0, "train", config, "--out", "run"), line)
+    assert [row["generation"] for row in read_metrics(tmp_path / "run")] == [str(number) for number in range(1, 17)]
+    text = (tmp_path / "run" / "log.txt").read_text()
+    assert "DEBUG rank 0: Traceback" in text and "1 / (self.generation - 16)" in text
+    assert run_mpies(0, "train", config, "--out", "run").code == 2  # it goes on, and comes to the same generation
+    write_solver(tmp_path, FAILS_LATER.replace("- 16", "+ 1"))
+    assert run_mpies(0, "train", config, "--out", "run").code == 0
+    assert len(read_metrics(tmp_path / "run")) == 20
+
+
+def test_a_run_from_before_a_state_field_was_added_does_not_go_on(run_mpies, tmp_path):
+    config = write_solver(tmp_path, FAILS_LATER)
+    assert run_mpies(0, "train", config, "--out", "run").code == 2
+    write_solver(tmp_path, 'state_fields = ("mean", "sigma", "momentum")\nmomentum = 0.0')
+    assert_line(run_mpies(0, "train", config, "--out", "run"), "the state has no 'momentum';...")
+    assert run_mpies(0, "train", config, "--out", "other").code == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "override"),
+    [
+        (
+            'def report(self): return {"steps": 5}',
+            "report must name columns of its own, but every run...",
+            "",
+        ),
+        (f"rows = 1{OVERLAPS}", "overlap does not work with rows; leave it out, or send what...", "overlap=0.5"),
+    ],
+)
+def test_what_does_not_fit_the_run_is_one_line(body, line, override, run_mpies, tmp_path):
+    config = write_solver(tmp_path, textwrap.dedent(body))
+    assert_line(run_mpies(0, "train", config, "--out", "run", *override.split()), line)
+
+
+MINE = """
+environment: {{id: CartPole-v1, max_steps: 60}}
+policy: {{hidden: [8]}}
+solver: {{kind: "{kind}", population: 16, sigma: 0.1}}
+noise: {{kind: low_rank, size: 100000}}
+evaluation: {{every: 0, episodes: 5}}
+overlap: 1
+stop: {{generations: 20}}
+"""
+
+
+def test_with_overlap_and_low_rank_a_subclass_trains_to_the_digests_of_its_base(run_mpies, write_config, tmp_path):
+    (tmp_path / "mine.py").write_text("from mpies.solvers.openai_es import OpenAIES\nclass Mine(OpenAIES): pass\n")
+    digests = []
+    for ranks, kind in ((0, "openai_es"), (2, "mine.py:Mine")):
+        config, out = write_config(MINE.format(kind=kind)), f"run-{ranks}"
+        outcome = run_mpies(ranks, "train", config, "--out", out)
+        assert outcome.code == 0, outcome.stderr
+        digests.append(read_digests(tmp_path / out))
+    assert digests[0] == digests[1] and len(digests[0]) == 20
+
+
+def custom(solver):
+    return make_custom(solver, "Mine", __file__, "mine")
+
+
+def run(solver, generations):
+    """The states after these generations, from a start at 1."""
+    solver.start(np.ones(contract.DIMENSION, np.float32))
+    loop, states = SolverLoop(solver, contract.half_fail, contract.TABLE, contract.first_three), []
+    for _ in range(generations):
+        loop.run_generation()
+        states.append({name: np.array(value).tobytes() for name, value in solver.state().items()})
+    return states
+
+
+@pytest.mark.parametrize("case", [case for case in contract.OPTIONS if not case.startswith("nevergrad")])
+def test_a_custom_solver_takes_the_same_steps(case):
+    ours = contract.make(case)
+    cls = custom(type(ours))
+    options = cls.Options(**ours.options.model_dump() | {"kind": "mine"})
+    assert run(cls(options, contract.DIMENSION, 3), 10) == run(ours, 10)
+
+
+def test_a_solver_of_ours_and_the_order_of_calls_are_left_alone():
+    assert not issubclass(SNES, CustomSolver)
+    solver = custom(SNES)(custom(SNES).Options(), 3)
+    with pytest.raises(RuntimeError, match="ask before start"):
+        solver.ask()
+    solver.start(np.zeros(3))
+    with pytest.raises(RuntimeError, match="tell before ask"):
+        solver.tell(None, Results.of(np.zeros(7)), np.zeros((2, 3), np.float32))
+
+
+class Linear(SNES):
+    def compute_weights(self, results, proposal):
+        weights = super().compute_weights(results, proposal)
+        return type(weights)(weights.linear, weights.square[:0])
+
+    def update(self, proposal, results, moments):
+        self.mean += proposal.scale * moments[0]
+
+
+class LinearSampling(Linear):
+    def sample(self, proposal, noise, sign, out):  # returns nothing, as there is no payload
+        out[:] = proposal.mean + proposal.scale * noise
+
+
+@pytest.mark.parametrize("solver", [Linear, LinearSampling])
+def test_low_rank_noise_takes_a_scale_for_each_parameter_only_where_the_class_uses_it(solver):
+    cls = custom(solver)
+    made = cls(cls.Options(), 30, directions=Directions(30, ((0, 5, 5),)))
+    made.start(np.ones(30, np.float32))
+    loop = SolverLoop(made, contract.sphere, contract.TABLE)
+    if solver is LinearSampling:
+        loop.run_generation()
+        return
+    with pytest.raises(SolverProblem, match=r"must return a scale of one number, .*low rank, float32 of shape \(1,\)"):
+        loop.run_generation()
+
+
+def test_a_validator_that_raises_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = "class Options(RightOptions):\n    check = model_validator(mode='after')(lambda self: 1 / 0)"
+    path = write_solver(tmp_path, options)
+    file = tmp_path / "wrong.py"
+    file.write_text("from pydantic import model_validator\n" + file.read_text())
+    with pytest.raises(UserError, match=r"wrong\.py:Wrong: a validator raised ZeroDivisionError: division by zero \("):
+        load_config(path)
+
+
+def test_groups_may_have_any_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    groups = "def groups(self, dimension): return (np.arange(8) % 3).astype(np.uint8)"
+    path = write_solver(tmp_path, f"class Options(RightOptions):\n    {groups}")
+    seeds = Task(load_config(path)).training_seeds(2, 1)
+    assert len(set(seeds.tolist())) == 3 and seeds.tolist() == seeds[[0, 1, 2, 0, 1, 2, 0, 1]].tolist()
