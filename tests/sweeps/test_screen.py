@@ -8,7 +8,7 @@ from mpies.runs.metrics import read_digests
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.screen import SweepScreen, open_screen
 from mpies.sweeps.trials import SweepOptions, load_sweep
-from tests.report.test_live_progress import run_on_terminal
+from tests.report.test_display import run_on_terminal
 from tests.support import CARTPOLE
 
 HEADER = "generation,seconds,return_mean,eval_mean,eval_std,eval_episodes,steps,ranks"

@@ -1,7 +1,8 @@
-"""What a run shows while it works: the phase it is in, how far it is, and where the time went."""
+"""How progress is shown: text lines, JSON lines, a bar with the time left, and every second of a slow run."""
 
 import fcntl
 import json
+import math
 import os
 import pty
 import re
@@ -9,26 +10,33 @@ import struct
 import subprocess
 import sys
 import termios
-import threading
 import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from mpies.comm.serial import Serial
+from mpies.comm import LAUNCHED
 from mpies.config.loading import validate_config
 from mpies.report import display
-from mpies.report.display import LineProgress, ProgressBar
-from mpies.rollouts.batch import evaluation_batch
-from mpies.rollouts.queue import RolloutQueue
+from mpies.report.display import LineProgress, ProgressBar, TimeLeft, make_progress
 from mpies.runs.metrics import read_digests
-from mpies.training import progress as phases_module
-from mpies.training.generation import QueueKey
-from mpies.training.progress import EVALUATIONS, GENERATIONS, Phase, Phases, Progress, process_age
-from mpies.training.trainer import make_trainer
-from tests.report.test_progress import EVALUATED, ROW
+from mpies.training import progress
+from mpies.training.progress import EVALUATIONS, GENERATIONS, Phase
 
+ROW = {
+    "generation": 3,
+    "seconds": 12.34,
+    "steps": 123456,
+    "return_mean": -1.5,
+    "return_max": 2e6,
+    "length_mean": 40.0,
+    "steps_per_second": 10004.4,
+    "eval_mean": None,
+    "sigma": float("nan"),
+    "failures": np.int64(2),
+}
+EVALUATED = ROW | {"eval_mean": 2.0, "eval_std": 2**0.5, "eval_episodes": 2}
 # Episodes of two steps; a step takes as long as NAP says.
 CONFIG = """
 environment: {id: "nap.py:Nap", rebuild: never}
@@ -56,6 +64,10 @@ class Nap(gymnasium.Env):
 """
 
 
+def config(**stop):
+    return validate_config({"environment": {"id": "function:sphere", "dimension": 3}, "stop": stop}, "config")
+
+
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that `advance` moves by some seconds; the phases and the progress go by it."""
@@ -63,7 +75,7 @@ def clock(monkeypatch):
     now.advance = lambda seconds: setattr(now, "seconds", now.seconds + seconds)
     fake = SimpleNamespace(monotonic=lambda: now.seconds)
     monkeypatch.setattr(display, "time", fake)
-    monkeypatch.setattr(phases_module, "time", fake)
+    monkeypatch.setattr(progress, "time", fake)
     return now
 
 
@@ -76,6 +88,81 @@ def follow(shown, phase, clock, seconds):
     for _ in range(int(seconds * 4)):
         clock.advance(0.25)
         shown.show_phase(phase)
+
+
+def test_text_has_one_header_and_aligned_columns(capsys):
+    text = LineProgress()
+    text.show(ROW)
+    text.show(EVALUATED | {"return_mean": None})
+    header, first, second = capsys.readouterr().out.splitlines()
+    assert header.split() == ["generation", "mean", "max", "length", "evaluation", "steps", "steps/s", "seconds"]
+    assert first.split() == ["3", "-1.50", "2.000e+06", "40.00", "123,456", "10,004", "12.3"]
+    assert second.split() == ["3", "-", "2.000e+06", "40.00", "2.00", "+-", "1.96", "123,456", "10,004", "12.3"]
+    assert len(header) == len(first) == len(second)
+
+
+def test_json_has_the_numbers_under_their_names(capsys):
+    LineProgress(is_json=True).show(EVALUATED | {"return_std": np.inf})
+    entry = json.loads(capsys.readouterr().out)
+    assert entry.pop("severity") == "INFO"
+    assert entry.pop("message") == "generation 3: return -1.50, evaluation 2.00 +- 1.96"
+    assert entry == {name: value for name, value in EVALUATED.items() if name != "sigma"}  # nor infinity
+
+
+def test_the_bar_shows_evaluations_and_the_target(capsys):
+    bar = ProgressBar()
+    bar.set_stop(config(target=10).stop)
+    bar.show(EVALUATED)
+    bar.close()
+    shown = capsys.readouterr().out
+    assert "generation 3: evaluation 2.00 +- 1.96, target 10" in shown and "10,004 steps/s" in shown
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "stop", "left"),
+    [
+        ([], {}, "1:06:00 to the last generation"),  # 40 s for 100 generations, 9900 to go
+        ([(0, 0), (10, 5)], {"target": 50}, "0:01:30 to the target"),
+        ([(0, 5), (10, 4)], {"target": 50}, "1:06:00 to the last generation"),  # it does not rise
+        ([(0, 1)], {"target": 50}, "1:06:00 to the last generation"),
+        ([(0, -900), (1, 0), (2, 1), (3, 2), (4, 3), (5, 4)], {"target": 10}, "0:00:06 to the target"),  # the last 5
+        ([(0, 0), (10, 60)], {"target": 50}, "0:00:00 to the target"),  # reached, and to be confirmed
+        ([(0, 1), (1, math.inf)], {"target": 50}, "1:06:00 to the last generation"),  # the mean of huge returns
+        ([], {"seconds": 100, "steps": 50_000}, "0:01:00 to the limit of seconds"),  # the first of the limits
+        ([], {"seconds": 100, "steps": 3_000}, "0:00:20 to the limit of steps"),
+    ],
+)
+def test_the_time_left_is_extrapolated(evaluations, stop, left):
+    row = {"generation": 100, "steps": 2000, "seconds": 40.0}
+    assert TimeLeft(config(generations=10_000, **stop).stop, evaluations).describe(row) == left
+
+
+def test_json_is_made_where_it_is_wanted_and_a_bar_on_a_terminal(monkeypatch):
+    for name in LAUNCHED:
+        monkeypatch.delenv(name, raising=False)
+    is_terminal = False
+    monkeypatch.setattr(display.sys, "stdout", SimpleNamespace(isatty=lambda: is_terminal, write=len, flush=int))
+    monkeypatch.setenv("TERM", "xterm")
+    assert type(make_progress()) is LineProgress
+    is_terminal = True
+    assert isinstance(make_progress(), ProgressBar)
+    for term in ("dumb", "unknown"):  # such as the shell of Emacs, where no bar can be drawn
+        with monkeypatch.context() as inside:
+            inside.setenv("TERM", term)
+            assert type(make_progress()) is LineProgress
+    monkeypatch.setenv("PMIX_RANK", "0")  # now mpirun's standard output decides
+    monkeypatch.setattr(display.os, "readlink", lambda path: "/tmp/log.txt")
+    assert type(make_progress()) is LineProgress
+    first, second = os.openpty()
+    try:
+        terminal = os.ttyname(second)
+        monkeypatch.setattr(display.os, "readlink", lambda path: terminal)
+        assert isinstance(make_progress(), ProgressBar)
+    finally:
+        os.close(first)
+        os.close(second)
+    monkeypatch.setenv("MPIES_LOG", "json")
+    assert make_progress()._is_json
 
 
 def test_a_phase_is_a_line_once_it_takes_longer_than_two_seconds(clock, capsys):
@@ -123,7 +210,7 @@ def test_with_json_a_phase_is_an_entry(clock, capsys):
 
 def test_the_bar_moves_within_a_generation_and_never_back(clock, capsys):
     bar = ProgressBar()
-    bar.set_stop(validate_config({"environment": {"id": "CartPole-v1"}, "stop": {"generations": 10}}, "x").stop)
+    bar.set_stop(config(generations=10).stop)
     (task,) = bar._bar.tasks
     shares = [0.0]
     bar.show_phase(phase_at(clock, "building the noise table"))
@@ -148,110 +235,6 @@ def test_the_bar_moves_within_a_generation_and_never_back(clock, capsys):
     clock.advance(3)
     bar.show_phase(plots)
     assert capsys.readouterr().out == "closing the run ...\n"
-
-
-class Recorded(Progress):
-    """Keeps the phases that it is asked to show."""
-
-    def __init__(self):
-        self.shown, self.is_closed = [], False
-
-    def show(self, row):
-        self.shown.append(row)
-
-    def show_phase(self, phase):
-        self.shown.append((phase.name, phase.played and phase.played()))
-
-    def close(self):
-        self.is_closed = True
-
-
-def queue_of(count):
-    return RolloutQueue(evaluation_batch(np.zeros(1, np.float32), np.arange(count)))
-
-
-def test_the_seconds_of_all_phases_add_up(clock):
-    phases = Phases(Recorded(), SimpleNamespace(is_root=False, size=1), clock.seconds - 1.5)
-    for name in ("reading the config", "building the environment"):
-        phases.begin_start_up(name)
-        clock.advance(2)
-    for generation in (0, 1):
-        phases.begin_play(QueueKey(generation, "training", 0), [queue_of(4)])
-        clock.advance(10)
-    phases.begin_play(QueueKey(2, "evaluation", 0), [queue_of(4)])
-    clock.advance(4)
-    phases.show(EVALUATED)
-    clock.advance(0.5)
-    assert phases.describe() == "this job took 30.0 s: 5.5 s start-up, 20.5 s generations, 4.0 s evaluations"
-
-
-def test_a_thread_shows_the_newest_phase_and_ends_with_the_run(monkeypatch):
-    monkeypatch.setattr(phases_module, "INTERVAL", 0.01)
-    shown, queue = Recorded(), queue_of(8)
-    with Phases(shown, SimpleNamespace(is_root=True, size=2), time.monotonic()) as phases:  # its share is 4 of the 8
-        phases.begin_play(QueueKey(6, "training", 1), [queue])
-        for finished in range(6):
-            queue.take(1)
-            queue.finish(finished, 1.0, 1.0, 10)
-            before = len(shown.shown)
-            while len(shown.shown) < before + 2:
-                time.sleep(0.001)
-    assert shown.is_closed and not [thread for thread in threading.enumerate() if thread is phases._thread]
-    assert {name for name, _ in shown.shown} == {"generation 7, batch 2"}
-    shares = [share for _, share in shown.shown]
-    assert shares == sorted(shares) and set(shares) >= {0.25, 0.5, 0.75, 1.0} and max(shares) == 1.0
-
-
-def test_the_bar_is_closed_where_a_run_fails():
-    shown = Recorded()
-    with pytest.raises(ZeroDivisionError), Phases(shown, Serial(), time.monotonic()) as phases:
-        phases.begin_start_up("building the environment")
-        1 / 0  # noqa: B018
-    assert shown.is_closed
-
-
-def test_a_rank_that_is_not_the_root_shows_nothing_until_it_is(monkeypatch):
-    monkeypatch.setattr(phases_module, "INTERVAL", 0.001)
-    shown, comm = Recorded(), SimpleNamespace(is_root=False, size=3)
-    with Phases(shown, comm, time.monotonic()) as phases:
-        phases.begin_play(QueueKey(0, "training", 0), [queue_of(3)])
-        time.sleep(0.05)
-        assert shown.shown == []
-        comm.is_root, comm.size = True, 2  # rank 0 was lost
-        phases.begin_play(QueueKey(0, "training", 0), [queue_of(3)])
-        until = time.monotonic() + 10
-        while not shown.shown and time.monotonic() < until:
-            time.sleep(0.001)
-    assert shown.shown
-
-
-def test_the_evaluator_names_each_queue_that_it_plays_once():
-    environment = {"id": "CartPole-v1", "max_steps": 20}
-    values = {"environment": environment, "policy": {"hidden": []}, "solver": {"population": 8}}
-    values |= {"noise": {"size": 1000}, "evaluation": {"every": 1, "episodes": 3}, "stop": {"generations": 2}}
-    played = []
-
-    def on_play(key, queues):
-        played.append((key, len(queues[0].pending), queues[0].is_finished.any()))
-
-    trainer = make_trainer(validate_config(values, "x"), Serial(), on_play=on_play)
-    trainer.restore()
-    for _ in range(2):
-        trainer.run_generation()
-    assert played == [
-        (QueueKey(0, "training", 0), 8, False),
-        (QueueKey(1, "evaluation", 0), 3, False),
-        (QueueKey(1, "training", 0), 8, False),
-        (QueueKey(2, "evaluation", 0), 3, False),
-    ]
-
-
-def test_the_age_of_a_process_begins_with_it():
-    program = "import time; time.sleep(0.3); from mpies.training.progress import process_age; print(process_age())"
-    began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert 0.25 < float(done.stdout) < time.monotonic() - began + 0.1
-    assert process_age() > 0
 
 
 @pytest.fixture
