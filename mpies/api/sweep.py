@@ -13,7 +13,7 @@ from mpies.api.job import Messages
 from mpies.api.run import Run, load
 from mpies.api.train import ranks_of_this_job
 from mpies.config.loading import as_plain, as_yaml
-from mpies.config.messages import quoted
+from mpies.config.mistakes import quoted
 from mpies.config.schema import Config
 from mpies.core.errors import FINISHED, REQUEUE, ConfigError
 from mpies.core.paths import absolute, fixed_start_folder

@@ -15,7 +15,7 @@ import yaml
 from pydantic import Field, ValidationError, create_model
 
 from mpies.config.kinds import kinds_of
-from mpies.config.messages import explain, quoted
+from mpies.config.mistakes import explain, quoted
 from mpies.config.recipes import find_config, is_environment_id
 from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, ConfigType, any_solver
 from mpies.core.errors import ConfigError

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pydantic import Field, ValidationError
 
 from mpies.config.loading import as_yaml, load_config, read_yaml
-from mpies.config.messages import explain
+from mpies.config.mistakes import explain
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError
 from mpies.core.options import Count, Flag, NonNegative, Options, Positive, Text, WholeNumber

@@ -12,7 +12,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from mpies.config.loading import Values, parse_value
-from mpies.config.messages import quoted
+from mpies.config.mistakes import quoted
 from mpies.core.errors import ConfigError
 from mpies.core.options import Integer, Real
 from mpies.core.streams import SETTINGS, stream

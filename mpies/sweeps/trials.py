@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, ValidationError
 
 from mpies.config.loading import Values, make_config, parse_value, read_config
-from mpies.config.messages import explain, quoted
+from mpies.config.mistakes import explain, quoted
 from mpies.config.recipes import find_config
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError, UserError

@@ -3,7 +3,7 @@
 import pytest
 
 from mpies.config.loading import load_config
-from mpies.config.messages import quoted
+from mpies.config.mistakes import quoted
 from mpies.core.errors import ConfigError
 from tests.config.examples import CARTPOLE, SPHERE
 
