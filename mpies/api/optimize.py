@@ -6,7 +6,8 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,10 +54,7 @@ class OptimizeResult:
     history: dict[str, npt.NDArray[Any]]
 
 
-class Evaluator(Protocol):
-    """What a search needs: the values of its members, FunctionRanks' or a FunctionJob's."""
-
-    def evaluate(self, members: FloatArray) -> Evaluated: ...
+Evaluate = Callable[[FloatArray], Evaluated]  # of FunctionRanks or of a FunctionJob
 
 
 def minimize(
@@ -100,8 +98,8 @@ def minimize(
     Raises UserError, in one line, for wrong arguments, for a function that cannot be sent to the ranks, and where all
     members of a generation fail.
     """
-    settings = {"sigma": sigma, "population": population, "bounds": bounds, "integers": integers}
-    make = _search_maker(solver, x0, seed, settings, options, maximize=False)
+    search = {"sigma": sigma, "population": population, "bounds": bounds, "integers": integers, "seed": seed}
+    make = partial(_make_search, solver, x0, False, search | options)
     return _optimize(f, make, Limits.of(generations, target, callbacks), ranks)
 
 
@@ -110,35 +108,28 @@ def maximize(
     x0: npt.ArrayLike,
     solver: str = "cma_es",
     *,
-    sigma: float | None = None,
-    population: int | None = None,
-    bounds: Bounds | None = None,
-    integers: npt.ArrayLike | None = None,
     generations: int = 1000,
     target: float | None = None,
     ranks: int | None = None,
-    seed: int = 0,
     callbacks: Iterable[Callback] | Callback = (),
-    **options: Any,
+    **search: Any,
 ) -> OptimizeResult:
-    """Maximise a function; all else is as in `minimize`."""
-    settings = {"sigma": sigma, "population": population, "bounds": bounds, "integers": integers}
-    make = _search_maker(solver, x0, seed, settings, options, maximize=True)
+    """Maximise a function; all else is as in `minimize`, whose other arguments it takes, too."""
+    make = partial(_make_search, solver, x0, True, search)
     return _optimize(f, make, Limits.of(generations, target, callbacks), ranks)
 
 
-def _search_maker(
-    solver: str, x0: npt.ArrayLike, seed: int, settings: Mapping[str, Any], options: Mapping[str, Any], maximize: bool
-) -> Callable[[], AskTell]:
-    """A function that makes the search.  settings: further arguments of AskTell; those that are None are left out.
+def _make_search(solver: str, x0: npt.ArrayLike, maximize: bool, search: Mapping[str, Any]) -> AskTell:
+    """The search with further arguments of AskTell; where sigma or population is None, it is left out.
 
-    Raises ConfigError where one of the options is an argument that AskTell alone has.
+    Raises ConfigError where one of them is an argument that AskTell alone has.
     """
     for name, cure in (("kind", "give the solver as solver="), ("maximize", "call mpies.minimize or mpies.maximize")):
-        if name in options:
+        if name in search:
             raise ConfigError(f"{name} is not an argument of minimize and maximize; {cure}")
-    given = {name: value for name, value in settings.items() if value is not None}
-    return lambda: AskTell(solver, x0, seed=seed, maximize=maximize, **given, **options)
+    left_out = {name for name in ("sigma", "population") if search.get(name) is None}
+    given = {name: value for name, value in search.items() if name not in left_out}
+    return AskTell(solver, x0, maximize=maximize, **given)
 
 
 @dataclass(frozen=True)
@@ -192,7 +183,7 @@ def _optimize(f: Function, make: Callable[[], AskTell], limits: Limits, ranks: i
 def _search_by_job(f: Function, es: AskTell, limits: Limits, ranks: int) -> dict[str, Any]:
     """Search in this process, which has the solver, while `ranks` other ones evaluate."""
     with FunctionJob(f, es.dimension, ranks) as job:
-        return _search(es, job, limits)
+        return _search(es, job.evaluate, limits)
 
 
 def _search_together(f: Function, make: Callable[[], AskTell], limits: Limits, comm: Communicator) -> dict[str, Any]:
@@ -211,7 +202,7 @@ def _search_together(f: Function, make: Callable[[], AskTell], limits: Limits, c
         raise error_of_kind(outcome["error"], f"the search ended on rank 0: {outcome['message']}")
     outcome = {}
     try:
-        outcome = _search(es, ranks, limits)
+        outcome = _search(es, ranks.evaluate, limits)
         return outcome
     except BaseException as error:
         outcome = {"error": type(error).__name__, "message": describe_error(error)}
@@ -220,14 +211,14 @@ def _search_together(f: Function, make: Callable[[], AskTell], limits: Limits, c
         ranks.release(outcome)
 
 
-def _search(es: AskTell, evaluator: Evaluator, limits: Limits) -> dict[str, Any]:
+def _search(es: AskTell, evaluate: Evaluate, limits: Limits) -> dict[str, Any]:
     """Run generations until a limit is reached.  Returns the fields of an OptimizeResult, as lists and numbers."""
     rows: list[Row] = []
     began, reason, has_warned = time.perf_counter(), "", False
     while not reason:
         try:
             members = es.ask()
-            evaluated = evaluator.evaluate(members)
+            evaluated = evaluate(members)
             if evaluated.is_interrupted:
                 es.update_best(members, evaluated.values)
                 raise KeyboardInterrupt

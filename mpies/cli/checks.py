@@ -4,8 +4,7 @@ import json
 
 import click
 
-from mpies.cli import completion
-from mpies.cli.options import CONFIG, COUNT, OPTIONAL_CONFIG, OVERRIDES, end, parse_counts, user_errors
+from mpies.cli.options import CONFIG, COUNT, OPTIONAL_CONFIG, OVERRIDES, PATH, end, user_errors
 
 
 @click.command()
@@ -65,7 +64,7 @@ def doctor(config: str | None, out: str, overrides: tuple[str, ...]) -> None:
     nargs=-1,
     required=True,
     metavar="ENVIRONMENT ...",
-    shell_complete=completion.complete_config,
+    type=PATH,
 )
 @click.option("--steps", default=300, show_default=True, type=COUNT, help="Maximum length of an episode, in steps.")
 @click.option(
@@ -103,6 +102,7 @@ def verify(config: str, ranks: str, generations: int, overrides: tuple[str, ...]
 
     It trains a few generations on each number of ranks, and once more with a stop in between.  Exit 1 if a bit differs.
     """
+    from mpies.launch.simulate import parse_ranks
     from mpies.launch.train_again import verify_ranks
 
-    end(verify_ranks(config, parse_counts(ranks), generations, overrides))
+    end(verify_ranks(config, parse_ranks(ranks), generations, overrides))

@@ -1,15 +1,16 @@
 """mpies launch slurm, launch k8s: submit a run to a cluster."""
 
+import functools
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mpies.cli.options import CONFIG, COUNT, OVERRIDES, Decorator, add_options, sweep_options, user_errors
 
 if TYPE_CHECKING:
-    from mpies.launch.submit import Job, Request
+    from mpies.launch.submit import Job
     from mpies.sweeps.trials import SweepOptions
 
 
@@ -18,38 +19,58 @@ def launch() -> None:
     """Write a cluster's job that trains a config, and submit it."""
 
 
+CLUSTER_OPTIONS: list[Decorator] = [
+    CONFIG,
+    click.option("--nodes", default=1, show_default=True, type=COUNT, help="Number of nodes."),
+    click.option("--ranks-per-node", default=4, show_default=True, type=COUNT, help="Ranks per node."),
+    click.option("--out", help="Run directory (on Kubernetes, its name); default as for mpies train."),
+    click.option(
+        "--constants", metavar="FILE", help="File that mpies bench wrote for CONFIG, to predict how long it takes."
+    ),
+    click.option("--dry-run", is_flag=True, help="Write the files, but do not submit."),
+    click.option("--sweep", is_flag=True, help="Train many settings; KEY=V1,V2 and the options below describe them."),
+    sweep_options,
+    click.option("--ranks-per-run", type=COUNT, help="Number of ranks for each run."),
+    OVERRIDES,
+]
+
+
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the arguments and options that both clusters take."""
-    options: list[Decorator] = [
-        CONFIG,
-        click.option("--nodes", default=1, show_default=True, type=COUNT, help="Number of nodes."),
-        click.option("--ranks-per-node", default=4, show_default=True, type=COUNT, help="Ranks per node."),
-        click.option("--out", help="Run directory (on Kubernetes, its name); default as for mpies train."),
-        click.option(
-            "--constants", metavar="FILE", help="File that mpies bench wrote for CONFIG, to predict how long it takes."
-        ),
-        click.option("--dry-run", is_flag=True, help="Write the files, but do not submit."),
-        click.option(
-            "--sweep", is_flag=True, help="Train many settings; KEY=V1,V2 and the options below describe them."
-        ),
-        sweep_options,
-        click.option("--ranks-per-run", type=COUNT, help="Number of ranks for each run."),
-        OVERRIDES,
-        user_errors,
-    ]
-    return add_options(command, options)
+    """A command with the arguments and options that both clusters take.
 
+    It gets them as the Job that they ask for.
+    """
 
-def plan_job(request: "Request", is_sweep: bool, options: "SweepOptions", ranks_per_run: int | None) -> "Job":
-    """The Job of a run or of a sweep.  Raises ConfigError, also where an option is given that only a sweep has."""
-    from mpies.core.errors import ConfigError
-    from mpies.launch.submit import plan_run, plan_sweep
+    @functools.wraps(command)
+    def run(
+        sweep: bool,
+        options: "SweepOptions",
+        ranks_per_run: int | None,
+        dry_run: bool,
+        config: str,
+        overrides: tuple[str, ...],
+        out: str | None,
+        nodes: int,
+        ranks_per_node: int,
+        constants: str | None,
+        time: str | None = None,
+        account: str | None = None,
+        partition: str | None = None,
+        **of_cluster: Any,
+    ) -> None:
+        from mpies.core.errors import ConfigError
+        from mpies.launch.submit import Request, plan_run, plan_sweep
 
-    if is_sweep:
-        return plan_sweep(request, options, ranks_per_run)
-    if given := [*options.words(), *(["--ranks-per-run"] if ranks_per_run else [])]:
-        raise ConfigError(f"{given[0]} is for a sweep; add --sweep, or leave it out")
-    return plan_run(request)
+        request = Request(config, overrides, out, nodes, ranks_per_node, constants, time, account, partition)
+        if sweep:
+            job = plan_sweep(request, options, ranks_per_run)
+        elif given := [*options.words(), *(["--ranks-per-run"] if ranks_per_run else [])]:
+            raise ConfigError(f"{given[0]} is for a sweep; add --sweep, or leave it out")
+        else:
+            job = plan_run(request)
+        command(job=job, dry_run=dry_run, **of_cluster)
+
+    return add_options(user_errors(run), CLUSTER_OPTIONS)
 
 
 @launch.command()
@@ -57,57 +78,26 @@ def plan_job(request: "Request", is_sweep: bool, options: "SweepOptions", ranks_
 @click.option("--time", help="Time limit in Slurm's notation; default computed.")
 @click.option("--account", help="Slurm account; default the site's.")
 @click.option("--partition", help="Slurm partition; default the site's.")
-def slurm(
-    config: str,
-    nodes: int,
-    ranks_per_node: int,
-    out: str | None,
-    constants: str | None,
-    dry_run: bool,
-    sweep: bool,
-    options: "SweepOptions",
-    ranks_per_run: int | None,
-    overrides: tuple[str, ...],
-    time: str | None,
-    account: str | None,
-    partition: str | None,
-) -> None:
+def slurm(job: "Job", dry_run: bool) -> None:
     """Train CONFIG as a batch job that requeues itself.
 
     It writes the script OUT.sbatch and submits it.  The job continues by itself after its time limit or the loss of a
     node.
     """
     from mpies.launch.slurm import launch_batch_job
-    from mpies.launch.submit import Request
 
-    request = Request(config, overrides, out, nodes, ranks_per_node, constants, time, account, partition)
-    sys.exit(launch_batch_job(plan_job(request, sweep, options, ranks_per_run), not dry_run, click.echo))
+    sys.exit(launch_batch_job(job, not dry_run, click.echo))
 
 
 @launch.command()
 @cluster_options
 @click.option("--base", metavar="DIR", help="Kustomize folder to build on; default k8s/mpi-operator/base.")
 @click.option("--image", help="Container image; default the base's.")
-def k8s(
-    config: str,
-    nodes: int,
-    ranks_per_node: int,
-    out: str | None,
-    constants: str | None,
-    dry_run: bool,
-    sweep: bool,
-    options: "SweepOptions",
-    ranks_per_run: int | None,
-    overrides: tuple[str, ...],
-    base: str | None,
-    image: str | None,
-) -> None:
+def k8s(job: "Job", dry_run: bool, base: str | None, image: str | None) -> None:
     """Train CONFIG as an MPIJob; a node is a worker.
 
     It writes the folder OUT.k8s with the manifests, and applies it by kubectl.
     """
     from mpies.launch.kubernetes import launch_mpijob
-    from mpies.launch.submit import Request
 
-    request = Request(config, overrides, out, nodes, ranks_per_node, constants)
-    sys.exit(launch_mpijob(plan_job(request, sweep, options, ranks_per_run), base, image, not dry_run, click.echo))
+    sys.exit(launch_mpijob(job, base, image, not dry_run, click.echo))

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from mpies.cli import checks, completion, launch, policies, results, runs, scaling, sweep, train
+from mpies.cli import checks, launch, policies, results, runs, scaling, sweep, train
 from mpies.cli.options import end_with_error
 from mpies.core.paths import fixed_start_folder
 from mpies.core.threads import limit_threads
@@ -40,8 +40,6 @@ class Commands(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        if "_MPIES_COMPLETE" in os.environ:
-            completion.register()
         run = functools.partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()

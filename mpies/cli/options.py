@@ -10,8 +10,6 @@ from typing import Any, NoReturn, ParamSpec
 
 import click
 
-from mpies.cli import completion
-
 Arguments = ParamSpec("Arguments")
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -28,14 +26,13 @@ class NumberRange(click.FloatRange):
 
 # How many of something: ranks, episodes, generations.  mpirun and NumPy take no larger numbers.
 COUNT = click.IntRange(1, 10_000_000)
-CONFIG = click.argument("config", shell_complete=completion.complete_config)
-OPTIONAL_CONFIG = click.argument("config", required=False, shell_complete=completion.complete_config)
-RUN = click.argument("run", shell_complete=completion.complete_run)
-RUNS = click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=completion.complete_run)
-POLICY = click.argument("policy", shell_complete=completion.complete_policy)
-OVERRIDES = click.argument(
-    "overrides", nargs=-1, metavar="[KEY=VALUE ...]", shell_complete=completion.complete_override
-)
+PATH = click.Path()  # for which shells offer files
+CONFIG = click.argument("config", type=PATH)
+OPTIONAL_CONFIG = click.argument("config", type=PATH, required=False)
+RUN = click.argument("run", type=PATH)
+RUNS = click.argument("runs", type=PATH, nargs=-1, required=True, metavar="RUN...")
+POLICY = click.argument("policy", type=PATH)
+OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE ...]")
 LAUNCHERS = ("auto", "srun", "srun:pmix", "srun:pmi2", "mpirun")
 HOST_OPTIONS: list[Decorator] = [
     click.option(
@@ -220,39 +217,3 @@ def end(is_good: bool) -> NoReturn:
     from mpies.core.errors import FAILED, FINISHED
 
     sys.exit(FINISHED if is_good else FAILED)
-
-
-def parse_seeds(text: str) -> range:
-    """The seeds of "5", which are 1 to 5, or of "6..10".  Raises ConfigError."""
-    from mpies.core.errors import ConfigError
-    from mpies.sweeps.settings import MOST_SEEDS
-
-    first, dots, last = text.rpartition("..")
-    first = first if dots else "1"
-    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-        raise ConfigError(f"--seeds must be a number such as 5, or a range such as 6..10, but is {text!r}")
-    if int(last) - int(first) >= MOST_SEEDS:
-        raise ConfigError(
-            f"--seeds {text} is more than {MOST_SEEDS:,} runs; for the one seed {last} give {last}..{last}"
-        )
-    return range(int(first), int(last) + 1)
-
-
-def parse_counts(text: str) -> list[int]:
-    """The numbers of ranks of "1,2,3".  Raises ConfigError."""
-    from mpies.core.errors import ConfigError
-
-    parts = text.split(",")
-    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-        raise ConfigError(f"--ranks must be numbers like 1,2,3, but is {text!r}")
-    return [int(part) for part in parts]
-
-
-def parse_member(text: str) -> tuple[int, int]:
-    """The generation and the member's number of "12,3".  Raises ConfigError."""
-    from mpies.core.errors import ConfigError
-
-    generation, comma, number = text.partition(",")
-    if not (comma and generation.isdecimal() and number.isdecimal() and int(generation) > 0):
-        raise ConfigError(f"--member must be GENERATION,NUMBER such as 12,3, but is {text!r}")
-    return int(generation), int(number)

@@ -4,7 +4,7 @@ import json
 
 import click
 
-from mpies.cli.options import COUNT, POLICY, echo, end, end_with_error, parse_member, refuse_given, user_errors
+from mpies.cli.options import COUNT, POLICY, echo, end, end_with_error, refuse_given, user_errors
 
 SEED = click.option(
     "--seed", type=click.IntRange(0), help="Seed of the held-out episodes; default the seed of the run."
@@ -100,6 +100,16 @@ def play(
 
         end_with_error(f"{video}: not written, since episodes of this member failed; play another --member", FAILED)
     end(recorded == replayed or (recorded != recorded and replayed != replayed))  # NaN, where episodes failed
+
+
+def parse_member(text: str) -> tuple[int, int]:
+    """The generation and the member's number of "12,3".  Raises ConfigError."""
+    from mpies.core.errors import ConfigError
+
+    generation, comma, number = text.partition(",")
+    if not (comma and generation.isdecimal() and number.isdecimal() and int(generation) > 0):
+        raise ConfigError(f"--member must be GENERATION,NUMBER such as 12,3, but is {text!r}")
+    return int(generation), int(number)
 
 
 @click.command()

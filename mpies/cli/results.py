@@ -3,14 +3,10 @@
 import contextlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from mpies.cli.options import COUNT, RUN, RUNS, NumberRange, echo, end, refuse_given, user_errors
-
-if TYPE_CHECKING:
-    from mpies.report.run_groups import RunGroup
 
 WIDTH = click.option(
     "--width", default=8.0, show_default=True, type=NumberRange(3, 40), help="Width of a plot in inches."
@@ -109,9 +105,8 @@ def plot(
 @RUN
 @click.option("--out", help="File to write; default RUN/report.html.")
 @click.option("--video", is_flag=True, help="First record an episode of the best policy as RUN/video.mp4.")
-@click.option("--film", is_flag=True, hidden=True, help="The earlier name of --video.")
 @user_errors
-def report(run: str, out: str | None, video: bool, film: bool) -> None:
+def report(run: str, out: str | None, video: bool) -> None:
     """Write one HTML file about RUN that opens anywhere.
 
     It shows what was trained and on what, the curves, the evaluation, the seeds, a video, and how to reproduce it.
@@ -119,7 +114,7 @@ def report(run: str, out: str | None, video: bool, film: bool) -> None:
     from mpies.report.curves import read_curves
     from mpies.report.document import write_report
 
-    if video or film:
+    if video:
         from mpies.core.paths import absolute
         from mpies.report.evaluate import play_policy
 
@@ -157,7 +152,7 @@ def compare(
     from mpies.report.comparison_table import print_table, tabulate
     from mpies.report.curves import find_machine, read_all_curves
     from mpies.report.run_groups import group_runs
-    from mpies.sweeps.comparison import is_sweep
+    from mpies.sweeps.comparison import is_sweep, rank_sweep
 
     is_whole = len(runs) == 1 and is_sweep(runs[0])
     if is_whole:
@@ -175,24 +170,6 @@ def compare(
         return
     for path in write_comparison(groups, out, width, formats, band, scale, machine):
         echo(path)
-
-
-def rank_sweep(path: str, out: str) -> "list[RunGroup]":
-    """Print the settings of a sweep, the best first, and write them to files.  Returns the groups of the best."""
-    from mpies.report.ranking import rank_settings
-    from mpies.sweeps.comparison import describe_importance, group_best, read_folder, write_ranking
-    from mpies.sweeps.output import print_standings
-    from mpies.sweeps.table import ResultReader
-
-    folder = read_folder(path)
-    results = ResultReader(folder).refresh()
-    standings = rank_settings(results)
-    print_standings(results, folder.sweep.varied)
-    if importance := describe_importance(standings, folder.sweep.varied):
-        echo(importance)
-    for file in write_ranking(standings, folder.sweep.varied, out):
-        echo(file)
-    return group_best(folder, standings)
 
 
 @click.command()

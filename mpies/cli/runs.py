@@ -8,12 +8,11 @@ from typing import Any
 
 import click
 
-from mpies.cli import completion
-from mpies.cli.options import echo, refuse_given, user_errors
+from mpies.cli.options import PATH, echo, refuse_given, user_errors
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="[DIR]", shell_complete=completion.complete_run)
+@click.argument("paths", type=PATH, nargs=-1, metavar="[DIR]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list on standard output.")
 @click.option("--prune", is_flag=True, help="Remove the runs that are named in place of DIR: --prune RUN ...")
 @click.option("--yes", is_flag=True, help="With --prune: do not ask.")

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mpies.cli import completion
-from mpies.cli.options import COUNT, OPTIONAL_CONFIG, OVERRIDES, NumberRange, user_errors
+from mpies.cli.options import COUNT, OPTIONAL_CONFIG, OVERRIDES, PATH, NumberRange, user_errors
 
 if TYPE_CHECKING:
     from mpies.comm import Communicator
@@ -37,7 +36,7 @@ def bench(config: str | None, out: str | None, repeats: int, generations: int, o
 
 
 @click.command()
-@click.argument("task", metavar="CONFIG|OVERLAY|D,N,T,CV[,LONGEST]", shell_complete=completion.complete_config)
+@click.argument("task", metavar="CONFIG|OVERLAY|D,N,T,CV[,LONGEST]", type=PATH)
 @click.option(
     "--constants",
     metavar="FILE",

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mpies.cli import completion
 from mpies.cli.options import CONFIG, COUNT, LOG_FORMAT, host_options, sweep_options, user_errors
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Check and list all trials, with core hours, but write nothing.")
 @click.option("--constants", metavar="FILE", help="With --dry-run: file that mpies bench wrote for CONFIG.")
 @LOG_FORMAT
-@click.argument("overrides", nargs=-1, metavar="[KEY=V1,V2 ...]", shell_complete=completion.complete_override)
+@click.argument("overrides", nargs=-1, metavar="[KEY=V1,V2 ...]")
 @user_errors
 def sweep(
     config: str,

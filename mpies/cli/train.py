@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mpies.cli import completion
-from mpies.cli.options import CONFIG, COUNT, LOG_FORMAT, OVERRIDES, host_options, parse_seeds, user_errors
+from mpies.cli.options import CONFIG, COUNT, LOG_FORMAT, OVERRIDES, PATH, host_options, user_errors
 
 if TYPE_CHECKING:
     from mpies.launch.hosts import Where
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 @CONFIG
 @click.option(
     "--out",
-    shell_complete=completion.complete_run,
+    type=PATH,
     help="Run directory; default runs/NAME-OF-CONFIG, with the overrides in its name.",
 )
 @click.option(
@@ -66,7 +65,11 @@ def train(
 
     if seeds is not None and any(override.startswith("seed=") for override in overrides):
         raise ConfigError("--seeds and seed= cannot be used together; leave one out")
-    numbers = None if seeds is None else parse_seeds(seeds)
+    numbers = None
+    if seeds is not None:
+        from mpies.sweeps.settings import read_seeds
+
+        numbers = read_seeds(seeds)
     if dry_run:
         from mpies.launch.dry_run import describe_training, show_on_one_rank
         from mpies.launch.hosts import count_slots

@@ -1,13 +1,13 @@
-"""The keys of a config, from the classes of its sections: docs/keys.md, a JSON schema, and a list for shells."""
+"""The keys of a config, from the classes of its sections: docs/keys.md and a JSON schema."""
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from mpies.config.kinds import kinds_of, list_choices
+from mpies.config.kinds import list_choices
 from mpies.config.schema import Config, walk_sections
 from mpies.core.options import Options
 
@@ -129,29 +129,6 @@ def _describe_default(default: Any, path: str, key: str) -> str:
     if default is None:
         return "none"
     return f"`{str(default).lower()}`" if isinstance(default, bool) else str(default)
-
-
-def list_keys(config: Config | None = None) -> dict[str, list[str]]:
-    """The dotted keys that a config may have, each with its values where these are few, else [].
-
-    config: tells the kind of each section; None lists the keys of every kind.
-    """
-
-    def walk(model: type[Options], section: Options | None, prefix: str) -> Iterator[tuple[str, list[str]]]:
-        for name, field in model.model_fields.items():
-            kinds, inner = kinds_of(field), getattr(section, name, None)
-            models = [type(inner)] if isinstance(inner, Options) else list(kinds.values())
-            if not kinds:
-                yield prefix + name, _choices(field)
-            elif None not in kinds:
-                yield f"{prefix}{name}.kind", [str(kind) for kind in kinds]
-            for one in models:
-                yield from walk(one, inner, f"{prefix}{name}.")
-
-    keys: dict[str, list[str]] = {}
-    for key, values in walk(type(config) if config else Config, config, ""):
-        keys.setdefault(key, values)
-    return keys
 
 
 def _choices(field: FieldInfo) -> list[str]:

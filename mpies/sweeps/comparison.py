@@ -12,12 +12,15 @@ import numpy as np
 from mpies.config.loading import read_yaml
 from mpies.config.schema import is_free
 from mpies.core.errors import ConfigError, RunError
+from mpies.core.text import escape
 from mpies.report.curves import Curves, read_curves
-from mpies.report.ranking import BEST, Standing, measure_importance
+from mpies.report.ranking import BEST, Standing, measure_importance, rank_settings
 from mpies.report.run_groups import RunGroup, group_runs
 from mpies.runs.files import write_atomically
 from mpies.sweeps.folder import SWEEP_FILE, SweepFolder
+from mpies.sweeps.output import print_standings
 from mpies.sweeps.settings import as_text
+from mpies.sweeps.table import ResultReader
 from mpies.sweeps.trials import read_sweep
 
 NUMBERS = ("mean", "interval", "seeds", "finished", "solved", "failed", "steps", "core_seconds")  # of a standing
@@ -32,6 +35,19 @@ def read_folder(folder: str | Path) -> SweepFolder:
     """The sweep in a folder.  Raises ConfigError."""
     file = Path(folder) / SWEEP_FILE
     return SweepFolder(folder, read_sweep(read_yaml(file), str(file)))
+
+
+def rank_sweep(path: str, out: str) -> list[RunGroup]:
+    """Print the settings of a sweep, the best first, and write them to files.  Returns the groups of the best."""
+    folder = read_folder(path)
+    results = ResultReader(folder).refresh()
+    standings = rank_settings(results)
+    print_standings(results, folder.sweep.varied)
+    if importance := describe_importance(standings, folder.sweep.varied):
+        print(escape(importance))
+    for file in write_ranking(standings, folder.sweep.varied, out):
+        print(escape(str(file)))
+    return group_best(folder, standings)
 
 
 def group_best(folder: SweepFolder, standings: Sequence[Standing]) -> list[RunGroup]:

@@ -4,34 +4,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from mpies.cli.options import end, parse_counts, parse_member, parse_seeds, user_errors
+from mpies.cli.options import end, user_errors
+from mpies.cli.policies import parse_member
 from mpies.core.errors import ConfigError, RunError
 from mpies.envs import EnvironmentProblem
 from tests.support import assert_refused, invoke
-
-
-@pytest.mark.parametrize(("text", "seeds"), [("3", [1, 2, 3]), ("1", [1]), ("6..8", [6, 7, 8]), ("0..0", [0])])
-def test_seeds_are_a_number_or_a_range(text, seeds):
-    assert list(parse_seeds(text)) == seeds
-
-
-@pytest.mark.parametrize("text", ["", "x", "0", "-1", "3..", "..3", "5..4", "1..2..3", "1.5", "²"])
-def test_seeds_that_are_neither_are_refused(text):
-    with pytest.raises(ConfigError) as caught:
-        parse_seeds(text)
-    assert str(caught.value) == f"--seeds must be a number such as 5, or a range such as 6..10, but is {text!r}"
-
-
-@pytest.mark.parametrize(("text", "counts"), [("2", [2]), ("1,2,3", [1, 2, 3]), ("4, 1", [4, 1])])
-def test_numbers_of_ranks_are_a_list(text, counts):
-    assert parse_counts(text) == counts
-
-
-@pytest.mark.parametrize("text", ["", "0", "1,0", "1,,2", "1..3", "x", "-1", "²"])
-def test_numbers_of_ranks_that_are_none_are_refused(text):
-    with pytest.raises(ConfigError) as caught:
-        parse_counts(text)
-    assert str(caught.value) == f"--ranks must be numbers like 1,2,3, but is {text!r}"
 
 
 @pytest.mark.parametrize(("text", "member"), [("12,3", (12, 3)), ("1,0", (1, 0))])

@@ -1,7 +1,14 @@
-"""mpies export: an exported policy acts as the trained one."""
+"""mpies export: exported policies of every kind act as in rollouts.
 
+Real episodes are played twice: by the rollouts' own player, which records what it observed and did, and by the exported
+file on these observations.
+"""
+
+import json
+import os
 import subprocess
 import sys
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -9,45 +16,123 @@ import yaml
 
 import mpies
 from mpies.config.loading import as_yaml, resolved, validate_config
-from mpies.policies import aligned_stack
-from mpies.policies.exported import Policy
+from mpies.envs import make_env
+from mpies.policies.exported import ExportedPolicy, aligned_stack
+from mpies.rollouts.batch import evaluation_batch
+from mpies.rollouts.queue import play_alone
 from mpies.runs import hdf5
+from mpies.runs.policy_file import load_policy
 from mpies.training.task import Task
 from tests.support import assert_refused, invoke
 
-POLICIES = {
-    "discrete": ("CartPole-v1", {"hidden": [16, 8], "activation": "relu"}),
-    "linear": ("CartPole-v1", {"hidden": [], "normalize_observations": False, "bias": False}),
-    "clip": ("Pendulum-v1", {"hidden": [32, 32], "activation": "elu"}),
-    "scale": ("Pendulum-v1", {"hidden": [7], "activation": "lrelu", "output": "scale"}),
-    "floor": ("Pendulum-v1", {"hidden": [7], "output": "floor"}),
-    "wide": ("HalfCheetah-v5", {"hidden": [64, 64]}),
+ROVER = "tests.envs.rover:Rover"
+CASES = {
+    "discrete": ("CartPole-v1", {}, {"hidden": [16, 8], "activation": "relu"}),
+    "linear": ("CartPole-v1", {}, {"hidden": [], "normalize_observations": False, "bias": False}),
+    "clip": ("Pendulum-v1", {}, {"hidden": [32, 32], "activation": "elu"}),
+    "scale": ("Pendulum-v1", {}, {"hidden": [7], "activation": "lrelu", "output": "scale"}),
+    "floor": ("Pendulum-v1", {}, {"hidden": [7], "output": "floor"}),
+    "wide": ("HalfCheetah-v5", {}, {"hidden": [64, 64]}),
+    "lstm": ("LunarLander-v3", {}, {"kind": "lstm", "hidden": 6}),
+    "gru": ("Pendulum-v1", {}, {"kind": "gru", "hidden": 5}),
+    "elman": ("Pendulum-v1", {}, {"kind": "elman", "hidden": 5, "output": "scale"}),
+    "bins": ("LunarLanderContinuous-v3", {}, {"hidden": [8], "bins": "uniform:5"}),
+    "time": ("LunarLander-v3", {}, {"hidden": [8], "time_input": 30, "normalize_observations": False}),
+    "lstm of all": (
+        ROVER,
+        {"actions": "mixed"},
+        {"kind": "lstm", "hidden": 4, "time_input": 7, "bins": "custom:-1,0,2"},
+    ),
+    "parts": (ROVER, {"actions": "mixed"}, {"hidden": [9]}),
+    "scaled parts": (ROVER, {"actions": "two boxes"}, {"hidden": [9], "output": "scale", "sampling": "gaussian"}),
+    "bits": (ROVER, {"actions": "lamps"}, {"kind": "gru", "hidden": 4}),
+    "one choice": (ROVER, {"actions": "one choice"}, {"hidden": []}),
+    "one-hot": ("gymnasium:Blackjack-v1", {}, {"hidden": [8]}),
+    "noisy": ("Pendulum-v1", {}, {"hidden": [8], "sampling": "gaussian"}),
+}
+IMAGES = """
+import gymnasium, numpy as np
+from gymnasium import spaces
+class Images(gymnasium.Env):
+    observation_space = spaces.Box(0, 255, (2, 14, 12), np.uint8)
+    action_space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)])
+    def _observe(self): return self.np_random.integers(0, 256, (2, 14, 12)).astype(np.uint8)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._observe(), {}
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.steps += 1
+        return self._observe(), float(action[0]), self.steps == 6, False, {}
+"""
+CONVOLUTIONS = {"kind": "conv", "convolutions": [[3, 4, 2], [4, 3, 1]], "hidden": [7], "reference": 20}
+CASES |= {
+    "conv": ("images.py", {}, CONVOLUTIONS),
+    "plain conv": ("images.py", {}, CONVOLUTIONS | {"batch_normalization": False, "hidden": [], "activation": "elu"}),
 }
 
 
-@pytest.fixture(scope="module", params=POLICIES)
-def policy(request, tmp_path_factory):
-    """A policy file with random parameters, 1,000 observations, and what training's policy does on them."""
-    environment, options = POLICIES[request.param]
-    config = validate_config({"environment": {"id": environment}, "policy": options}, "test")
+def record(task, saved, seeds):
+    """Play an episode of each seed as rollouts do.  Returns the observations and the actions of each."""
+    player, seen, done = task.player, {}, {}
+    open_batch = player.env.open
+
+    def watch(seeds, is_training=False):
+        batch = open_batch(seeds, is_training)
+        batch.calls = None  # steps in Python, so that they can be watched
+        send, receive, running = batch.send, batch.receive, []
+        for place, seed in enumerate(seeds):
+            seen[seed], done[seed] = [np.array(batch.observations[place], np.float32)], []
+
+        def watched_send(places, actions):
+            running[:] = [seeds[place] for place in places]
+            for seed, action in zip(running, actions, strict=True):
+                done[seed].append(np.array(action))
+            send(places, actions)
+
+        def watched_receive():
+            observations, rewards, over = receive()
+            for seed, row in zip(running, observations, strict=True):
+                seen[seed].append(np.array(row, np.float32))
+            return observations, rewards, over
+
+        batch.send, batch.receive = watched_send, watched_receive
+        return batch
+
+    player.env.open = watch
+    normalization = saved["normalization"] if task.observation_size else None
+    records, failures = play_alone(player, evaluation_batch(saved["parameters"], np.array(seeds), normalization))
+    assert not failures, failures
+    assert [len(done[seed]) for seed in seeds] == records["steps"].tolist()
+    return [np.stack(seen[seed][:-1]) for seed in seeds], [np.stack(done[seed]) for seed in seeds]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def played(request, tmp_path_factory):
+    """A policy file with random parameters, and the observations and actions of episodes that rollouts played."""
+    environment, kwargs, options = CASES[request.param]
+    folder = tmp_path_factory.mktemp("policy")
+    if environment == "images.py":
+        (folder / "images.py").write_text(IMAGES)
+        environment = f"{folder}/images.py:Images"
+    section = {"id": environment, "kwargs": kwargs, "max_steps": 60}
+    config = validate_config({"environment": section, "policy": options}, "test")
     task, random = Task(config), np.random.default_rng(3)
     size = task.env.interface.observation_size
+    stack = aligned_stack(1, task.dimension)
+    # Large weights make an Elman network chaotic: what one runtime rounds otherwise would grow from step to step.
+    stack[:] = random.normal(0, 0.3 if config.policy.kind == "elman" else 0.8, task.dimension)
+    for block, view in zip(task.policy.blocks, task.policy.views(stack), strict=True):
+        view *= 1 if len(block.shape) == 2 else 0.2  # of large biases, actions would never change
     arrays = {
-        "parameters": random.normal(0, 0.15, task.dimension).astype(np.float32),
-        "normalization": np.stack([random.normal(size=size), random.uniform(0.5, 2, size)]).astype(np.float32),
+        "parameters": stack[0].copy(),
+        "normalization": np.stack([random.normal(0, 0.3, size), random.uniform(0.5, 2, size)]).astype(np.float32),
     }
-    path = tmp_path_factory.mktemp("policy") / "policy.h5"
-    path.write_bytes(hdf5.pack(arrays, {"config": as_yaml(resolved(config)), "generation": 3}))
-    observations = random.normal(0, 3, (1000, size)).astype(np.float32)
-    inputs = observations
-    if config.policy.normalize_observations:
-        inputs = (observations - arrays["normalization"][0]) / arrays["normalization"][1]
-        inputs = np.maximum(np.minimum(inputs, np.float32(5)), np.float32(-5))
-    stack = aligned_stack(64, task.dimension)
-    stack[:] = arrays["parameters"]
-    act = task.policy.bind(stack)
-    actions = np.concatenate([act(inputs[start : start + 50]).copy() for start in range(0, 1000, 50)])
-    return path, observations, actions
+    constants = {f"constants/{name}": value for name, value in task.policy.constants.items()}
+    content = hdf5.pack(arrays | constants, {"config": as_yaml(resolved(config)), "generation": 3})
+    (folder / "policy.h5").write_bytes(content)
+    return folder / "policy.h5", *record(task, arrays, range(11, 16))
 
 
 def export(policy, to):
@@ -56,60 +141,135 @@ def export(policy, to):
     return outcome.stdout
 
 
-def test_the_python_file_acts_to_the_bit_and_needs_numpy_alone(policy, tmp_path):
-    path, observations, actions = policy
-    about = f"generation 3, {len(hdf5.read(path)[0]['parameters'])} parameters"
-    assert export(path, tmp_path / "policy.py").rstrip().endswith(about)
-    np.save(tmp_path / "observations.npy", observations)
+def test_the_npz_acts_to_the_bit_through_whole_episodes(played, tmp_path):
+    path, episodes, actions = played
+    export(path, tmp_path / "policy.npz")
+    with np.load(tmp_path / "policy.npz", allow_pickle=False) as arrays:
+        policy = ExportedPolicy(arrays)
+    for observations, expected in zip(episodes, actions, strict=True):
+        policy.reset()
+        found = np.stack([policy(observation) for observation in observations])
+        assert found.astype(expected.dtype).tobytes() == expected.tobytes()
+    assert len(np.unique(np.concatenate(actions), axis=0)) > 1  # it does more than one thing
+
+
+def test_several_episodes_side_by_side_go_as_each_alone(played, tmp_path):
+    path, episodes, actions = played
+    export(path, tmp_path / "policy.npz")
+    with np.load(tmp_path / "policy.npz", allow_pickle=False) as arrays:
+        policy = ExportedPolicy(arrays)
+    steps = min(len(expected) for expected in actions)
+    for _ in range(2):
+        policy.reset()
+        for step in range(steps):
+            found = policy(np.stack([observations[step] for observations in episodes]))
+            expected = np.stack([expected[step] for expected in actions])
+            assert found.dtype == expected.dtype and found.tobytes() == expected.tobytes()
+
+
+def test_the_python_file_needs_numpy_alone(played, tmp_path):
+    path, episodes, actions = played
+    export(path, tmp_path / "policy.py")
+    np.save(tmp_path / "observations.npy", episodes[0])
     program = (
         "import sys, numpy; import policy; act = policy.Policy();"
-        "numpy.save('actions.npy', act(numpy.load('observations.npy')));"
-        "numpy.save('first.npy', act(numpy.load('observations.npy')[0]));"
+        "numpy.save('actions.npy', numpy.stack([act(one) for one in numpy.load('observations.npy')]));"
         "ours = [name for name in sys.modules if name.split('.')[0] in ('mpies', 'gymnasium')];"
         "assert not ours, ours"
     )
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env={}, check=True)
-    found = np.load(tmp_path / "actions.npy")
-    assert found.dtype == actions.dtype and found.tobytes() == actions.tobytes()
-    assert np.array_equal(np.load(tmp_path / "first.npy"), actions[0])
+    blas = {name: value for name, value in os.environ.items() if name.startswith("OPENBLAS_")}  # it rounds as here
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=blas, check=True)
+    assert np.array_equal(np.load(tmp_path / "actions.npy"), actions[0])
 
 
-def test_the_npz_acts_to_the_bit(policy, tmp_path):
-    path, observations, actions = policy
-    export(path, tmp_path / "policy.npz")
-    with np.load(tmp_path / "policy.npz", allow_pickle=False) as arrays:
-        assert Policy(arrays)(observations).tobytes() == actions.tobytes()
-
-
-def test_the_onnx_model_acts_to_a_millionth(policy, tmp_path):
+def test_the_onnx_model_acts_but_for_rounding_through_whole_episodes(played, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
-    path, observations, actions = policy
+    path, episodes, actions = played
     export(path, tmp_path / "policy.onnx")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(tmp_path / "policy.onnx", options, providers=["CPUExecutionProvider"])
-    (found,) = session.run(["action"], {"observation": observations})
-    assert found.shape == actions.shape
-    np.testing.assert_allclose(found, actions, rtol=1e-6, atol=1e-6)
+    carried = [given.shape[1] for given in session.get_inputs() if given.name == "state"]
+    assert [value.name for value in session.get_outputs()] == ["action", "next_state"][: 1 + len(carried)]
+    for observations, expected in zip(episodes, actions, strict=True):
+        state = [np.zeros((1, width), np.float32) for width in carried]
+        for observation, action in zip(observations, expected, strict=True):
+            feed = {"observation": observation[None]} | dict(zip(["state"], state, strict=False))
+            (found, *state) = session.run(None, feed)
+            assert found[0].shape == action.shape
+            np.testing.assert_allclose(found[0], action, rtol=1e-5, atol=1e-5)
+
+
+def test_a_policy_that_carries_something_wants_a_reset_before_other_episodes(played, tmp_path):
+    path, episodes, _ = played
+    export(path, tmp_path / "policy.npz")
+    with np.load(tmp_path / "policy.npz", allow_pickle=False) as arrays:
+        policy = ExportedPolicy(arrays)
+    policy(episodes[0][0])
+    if policy.kind in ("lstm", "gru", "elman") or policy.horizon is not None:  # units, or the time
+        with pytest.raises(ValueError, match="1 episodes are in progress; call reset before you pass 2 observations"):
+            policy(np.tile(episodes[0][0], (2, 1)))
+        policy.reset()
+    assert len(policy(np.tile(episodes[0][0], (2, 1)))) == 2
+
+
+def test_what_training_wrote_is_exported_and_earns_the_same_return(run_mpies, write_config, tmp_path):
+    """The whole way: train, evaluate, export, and play the same episodes with the exported file alone."""
+    config = write_config(
+        "environment: {id: 'gymnasium:CartPole-v1', max_steps: 60}\npolicy: {kind: lstm, hidden: 4}\n"
+        "solver: {population: 8, sigma: 0.1}\nnoise: {size: 100000}\n"
+        "evaluation: {every: 1, episodes: 3}\nstop: {generations: 2}\n"
+    )
+    assert run_mpies(0, "train", config, "--out", "run").code == 0
+    assert run_mpies(0, "export", "run", "--to", "policy.npz").code == 0
+    expected = json.loads(run_mpies(0, "evaluate", "run", "--episodes", "5", "--json").stdout)["returns"]
+    with np.load(tmp_path / "policy.npz", allow_pickle=False) as arrays:
+        policy = ExportedPolicy(arrays)
+    task = Task(load_policy(tmp_path / "run").config)
+    seeds = task.evaluation_seeds(0, 0, 5).tolist()
+    with closing(make_env("gymnasium:CartPole-v1", max_steps=60)) as env:
+        batch = env.open(seeds)
+        running, rows, totals = np.arange(5, dtype=np.int32), batch.observations, np.zeros(5)
+        histories = [[row] for row in rows]
+        while len(running):
+            actions = []
+            for place in running:
+                policy.reset()
+                actions.append([policy(row) for row in histories[place]][-1])
+            batch.send(running, np.array(actions, np.int32))
+            rows, rewards, over = batch.receive()
+            totals[running] += rewards
+            for place, row in zip(running, rows, strict=True):
+                histories[place].append(row.copy())
+            running = running[~over]
+    assert totals.tolist() == expected
+
+
+def save_policy(environment, options, path):
+    """Write a policy file with random parameters.  Returns its path."""
+    config, random = validate_config({"environment": environment, "policy": options}, "test"), np.random.default_rng(3)
+    with closing(Task(config)) as task:
+        size, seen = task.dimension, task.env.interface.observation_size
+    arrays = {
+        "parameters": random.normal(size=size),
+        "normalization": np.stack([random.normal(size=seen), random.uniform(0.5, 2, seen)]),
+    }
+    arrays = {name: values.astype(np.float32) for name, values in arrays.items()}
+    path.write_bytes(hdf5.pack(arrays, {"config": as_yaml(resolved(config)), "generation": 3}))
+    return path
 
 
 @pytest.mark.parametrize("options", [{"hidden": [8]}, {"kind": "lstm", "hidden": 4, "time_input": 9}])
 def test_exports_take_the_numbers_that_environment_hide_leaves_out(options, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
-    environment = {"id": "CartPole-v1", "hide": [3, 1]}
-    config, random = validate_config({"environment": environment, "policy": options}, "test"), np.random.default_rng(3)
-    arrays = {
-        "parameters": random.normal(size=Task(config).dimension).astype(np.float32),
-        "normalization": np.stack([random.normal(size=2), random.uniform(0.5, 2, 2)]).astype(np.float32),
-    }
-    path = tmp_path / "policy.h5"
-    path.write_bytes(hdf5.pack(arrays, {"config": as_yaml(resolved(config)), "generation": 3}))
+    path = save_policy({"id": "CartPole-v1", "hide": [3, 1]}, options, tmp_path / "policy.h5")
+    random = np.random.default_rng(4)
     ours, observations = mpies.Policy.load(path), random.normal(size=(50, 4)).astype(np.float32)
     expected = ours(observations)
     for name in ("policy.npz", "policy.py", "policy.onnx"):
         export(path, tmp_path / name)
     with np.load(tmp_path / "policy.npz", allow_pickle=False) as values:
-        policy = Policy(values)
+        policy = ExportedPolicy(values)
     assert policy(observations).tolist() == expected.tolist() and len(set(expected)) == 2
     with pytest.raises(ValueError, match=r"an observation must be a vector of 4 numbers, but has shape \(50, 2\)"):
         policy(observations[:, [0, 2]])
@@ -137,14 +297,9 @@ class Env(gymnasium.Env):
 
 def test_an_export_closes_its_environment(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
-    config = validate_config({"environment": {"id": f"{tmp_path}/own.py:Env"}, "policy": {"hidden": [3]}}, "test")
-    task = Task(config)
-    size = task.dimension
-    task.close()
-    arrays = {"parameters": np.zeros(size, np.float32), "normalization": np.ones((2, 2), np.float32)}
-    path = tmp_path / "own.h5"
-    path.write_bytes(hdf5.pack(arrays, {"config": as_yaml(resolved(config)), "generation": 3}))
-    assert export(path, tmp_path / "own.npz").splitlines()[0] == "0 open"
+    path = save_policy({"id": f"{tmp_path}/own.py:Env"}, {"hidden": [3]}, tmp_path / "own.h5")
+    about = f"{tmp_path}/own.py:Env, generation 3, 17 parameters"
+    assert export(path, tmp_path / "own.npz").splitlines() == ["0 open", f"{tmp_path}/own.npz: {about}"]
 
 
 def saved_again(path, folder, **sections):
@@ -156,8 +311,8 @@ def saved_again(path, folder, **sections):
     return folder / "other.h5"
 
 
-def test_what_cannot_be_exported_is_refused_in_one_line(policy, tmp_path):
-    path = policy[0]
+def test_what_cannot_be_exported_is_refused_in_one_line(tmp_path):
+    path = save_policy({"id": "CartPole-v1"}, {"hidden": [3]}, tmp_path / "policy.h5")
     assert_refused(
         invoke("export", path, "--to", tmp_path / "policy.pkl"), "policy.pkl: an export must end in .npz, .py or .onnx"
     )
@@ -168,4 +323,4 @@ def test_what_cannot_be_exported_is_refused_in_one_line(policy, tmp_path):
         invoke("export", other, "--to", tmp_path / "policy.py"),
         "function:sphere has no observations; `parameters` is the point that was found",
     )
-    assert [file.name for file in tmp_path.iterdir()] == ["other.h5"]
+    assert {file.name for file in tmp_path.iterdir()} == {"policy.h5", "other.h5"}

@@ -66,9 +66,8 @@ def test_a_film_that_is_being_recorded_is_not_part_of_it(run, invoke):
     assert "There is none yet" in (run / "report.html").read_text()
 
 
-@pytest.mark.parametrize("option", ["--video", "--film"])  # the latter is its earlier name
-def test_a_video_is_recorded_first(option, run, invoke):
-    ended = invoke("report", run, option)
+def test_a_video_is_recorded_first(run, invoke):
+    ended = invoke("report", run, "--video")
     assert ended.exit_code == 0, ended.output
     text = (run / "report.html").read_text()
     assert (run / "video.mp4").exists() and "data:video/mp4;base64," in text and "There is none yet" not in text
