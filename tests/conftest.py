@@ -14,7 +14,7 @@ from tests.support import HOME, Outcome, train
 
 INSIDE = "MPIES_TEST_INSIDE_MPI"  # set in the ranks that a test marked mpi is run on
 os.environ["PYTHONPATH"] = str(HOME)  # the ranks test this checkout, also where another one is installed
-os.environ.setdefault("MPIES_PICTURES", "0")  # they take a second of every short run
+os.environ.setdefault("MPIES_PICTURES", "0")  # each would be a process beside the tests
 
 
 # A job in the background of a shell ignores SIGINT, and its children would too; the tests send it.

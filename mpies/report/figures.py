@@ -237,23 +237,17 @@ def render(figure: "Figure", kind: str = "png") -> bytes:
 
 
 def write_plots(
-    path: Path,
-    curves: Curves,
-    width: float = WIDE,
-    formats: Sequence[str] = ("png",),
-    scale: str = "auto",
+    path: Path, curves: Curves, width: float = WIDE, formats: Sequence[str] = ("png",), scale: str = "auto"
 ) -> list[Path]:
     """Write reward_vs_time.png, reward_vs_iteration.png and reward_vs_steps.png into the run at `path`.
 
     formats: of FORMATS.  scale: one of SCALES.  Returns the paths of the files written.
     """
-    written: list[Path] = []
-    for axis in AXES:
-        figure = draw_return(curves, axis, width, scale=scale)
-        for kind in formats:
-            written.append(path / f"reward_vs_{axis}.{kind}")
-            write_file(written[-1], render(figure, kind))
-    return written
+    return [
+        file
+        for axis in AXES
+        for file in write_figure(path / f"reward_vs_{axis}", draw_return(curves, axis, width, scale), formats)
+    ]
 
 
 def draw_in_background(run: Path) -> None:
