@@ -191,7 +191,7 @@ class Trainer:
         if checkpoint:
             learner.load_state_dict(checkpoint[0])
         else:
-            check_if_custom(self.solver, self.task.behaviour_size)
+            check_if_custom(self.updater.solver, self.task.behaviour_size)
             learner.start(self.task.first_policy())
         return learner
 
