@@ -1,14 +1,15 @@
 """What `mpies sweep` prints: a line for each trial that ends, and a table of the settings at the end."""
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from mpies.core.text import escape
 from mpies.report.comparison_table import print_table
-from mpies.report.ranking import Result
-from mpies.sweeps.table import describe_trial, format_standings
+from mpies.report.ranking import Result, rank_settings
+from mpies.sweeps.settings import as_text
 from mpies.training.logs import output_may_fail
-from mpies.training.progress import format_entry, is_json_wanted
+from mpies.training.progress import format_entry, format_mean, is_json_wanted
 
 ROWS = 40  # settings that the table shows
 
@@ -19,6 +20,17 @@ def print_result(result: Result, ended: int, total: int, out: str) -> None:
     severity = "WARNING" if result.state == "failed" else "INFO"
     with output_may_fail():
         print(format_entry(severity, message, {}) if is_json_wanted() else escape(message), flush=True)
+
+
+def describe_trial(result: Result, out: str) -> str:
+    """A trial that has ended, in one line."""
+    if result.state == "failed":
+        return f"{out}/{result.trial.name}: failed after generation {result.generations}: {result.reason}"
+    evaluation = "" if math.isnan(result.eval_mean) else f", {format_mean(result.eval_mean, result.eval_interval)}"
+    return (
+        f"{out}/{result.trial.name}: {result.state}{evaluation}; generation {result.generations}, "
+        f"{result.steps:,} steps, {result.core_seconds:.1f} core seconds"
+    )
 
 
 def print_ending(results: Sequence[Result], total: int, out: str, varied: Sequence[str]) -> None:
@@ -49,3 +61,21 @@ def print_standings(results: Sequence[Result], varied: Sequence[str]) -> None:
     print_table([heading, *rows[:ROWS]])
     if len(rows) > ROWS:
         print(f"and {len(rows) - ROWS} more", flush=True)
+
+
+def format_standings(results: Sequence[Result], keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """A heading and a row of text for each of the settings, the best first.  keys: of the config, that vary."""
+    short = [key.rpartition(".")[2] for key in keys]
+    heads = short if len({*short}) == len(short) else keys
+    yield ("rank", *heads, "evaluation", "trials", "solved", "steps", "core seconds")
+    for one in rank_settings(results):
+        known = one.describe(keys)
+        yield (
+            str(one.rank or "-"),
+            *(as_text(one.settings[key]) for key in keys),
+            "-" if math.isnan(one.mean) else format_mean(one.mean, one.interval),
+            f"{known['finished']} of {known['seeds']}" + (f", {known['failed']} failed" if known["failed"] else ""),
+            str(known["solved"]),
+            f"{known['steps']:,}",
+            f"{known['core_seconds']:,.1f}",
+        )

@@ -12,7 +12,8 @@ from mpies.report.display import find_terminal, open_terminal, shows_errors
 from mpies.report.ranking import Result, Trial, rank_settings
 from mpies.runs.reader import RunView
 from mpies.sweeps.folder import ENDED, SweepFolder
-from mpies.sweeps.table import ResultReader, describe_trial
+from mpies.sweeps.output import describe_trial
+from mpies.sweeps.table import ResultReader
 from mpies.training.progress import format_mean
 
 if TYPE_CHECKING:  # rich takes long to import

@@ -1,9 +1,9 @@
-"""What comes out of a sweep: trials.csv with a row for each trial, and a table of its settings with the best first."""
+"""How far the trials of a sweep are, and trials.csv with a row for each of them."""
 
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,6 @@ from mpies.runs.reader import RunView
 from mpies.runs.snapshot import half_interval
 from mpies.sweeps.folder import GUARD_FILE, SweepFolder
 from mpies.sweeps.settings import as_text
-from mpies.training.progress import format_mean
 
 COLUMNS = (
     *("seed", "state", "rung", "generations", "steps", "core_seconds", "eval_mean", "eval_interval", "rank"),
@@ -61,10 +60,8 @@ class ResultReader:
         mean, interval = math.nan, math.nan
         evaluated = [row for row in rows if row["eval_mean"]]
         if evaluated:
-            mean, deviation, episodes = (
-                parse_number(evaluated[-1][k]) for k in ("eval_mean", "eval_std", "eval_episodes")
-            )
-            interval = half_interval(deviation, episodes)
+            mean, std, episodes = (parse_number(evaluated[-1][k]) for k in ("eval_mean", "eval_std", "eval_episodes"))
+            interval = half_interval(std, episodes)
         newest = rows[-1]
         return Result(
             *(trial, state, int(newest["generation"]), parse_count(newest["steps"]), count_core_seconds(rows)),
@@ -101,34 +98,3 @@ def _as_csv(results: Sequence[Result], keys: Sequence[str]) -> bytes:
 
 def _cell(number: float) -> str:
     return "" if math.isnan(number) else f"{number:.9g}"
-
-
-def describe_trial(result: Result, out: str) -> str:
-    """A trial that has ended, in one line."""
-    if result.state == "failed":
-        return f"{out}/{result.trial.name}: failed after generation {result.generations}: {result.reason}"
-    evaluation = "" if math.isnan(result.eval_mean) else f", {format_mean(result.eval_mean, result.eval_interval)}"
-    return (
-        f"{out}/{result.trial.name}: {result.state}{evaluation}; generation {result.generations}, "
-        f"{result.steps:,} steps, {result.core_seconds:.1f} core seconds"
-    )
-
-
-def format_standings(results: Sequence[Result], keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """A heading and a row of text for each of the settings, the best first.  keys: of the config, that vary."""
-    short = [key.rpartition(".")[2] for key in keys]
-    heads = short if len({*short}) == len(short) else keys
-    yield ("rank", *heads, "evaluation", "trials", "solved", "steps", "core seconds")
-    for one in rank_settings(results):
-        settings: Mapping[str, Any] = one.settings
-        states = [result.state for result in one.results]
-        done, failed = sum(result.is_finished for result in one.results), states.count("failed")
-        yield (
-            str(one.rank or "-"),
-            *(as_text(settings[key]) for key in keys),
-            "-" if math.isnan(one.mean) else format_mean(one.mean, one.interval),
-            f"{done} of {len(states)}" + (f", {failed} failed" if failed else ""),
-            str(states.count("solved")),
-            f"{sum(result.steps for result in one.results):,}",
-            f"{sum(result.core_seconds for result in one.results):,.1f}",
-        )

@@ -57,9 +57,11 @@ def test_the_loop_is_measured_without_a_warning(caplog):
 
 
 def test_an_idle_generation_is_a_generation_of_the_real_loop():
-    trainer = make_trainer(sphere(evaluation={"every": 0}), Serial())
-    trainer.task.player = bench.IdlePlayer(trainer.comm)
-    with bench.temporary_run(trainer) as run:
+    config, comm = sphere(evaluation={"every": 0}), Serial()
+    with bench.temporary_run(config, comm) as run:
+        trainer = make_trainer(config, comm, run)
+        trainer.task.player = bench.IdlePlayer(comm)
+        trainer.restore()
         for _ in range(3):
             trainer.run_generation()
         run.flush()
