@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from mpies.core.errors import SolverProblem
-from mpies.core.text import one_line
+from mpies.core.text import describe_value, one_line
 from mpies.solvers.base import Proposal, Results, Solver
 from mpies.solvers.custom_solver import RAISED, CustomSolver, make_custom
 from mpies.solvers.moments import Weights, split
@@ -33,7 +33,10 @@ RESTORED = (0, 1, 2, 4, 8)  # generations from whose states another solver goes 
 BLOCKS = 3  # that the coordinates are split into, as among ranks
 
 STREAM = "take random numbers from mpies.core.streams.stream(self.seed, SOLVER, self.generation)"
-ONLY_RANK_0 = ", which rank 0 alone has; put what it needs into the proposal, which every rank gets"
+ONLY_ARGUMENTS = (
+    "on ranks that were not started it has its arguments, the options, the dimension and the noise table alone: put "
+    "what else it needs into the proposal"
+)
 
 # Attributes of every solver that no method of the user's computes.
 _BASE = {"options", "dimension", "seed", "dtype", "directions", "table", "generation", "_asked"}
@@ -126,6 +129,7 @@ class _Trial:
         self.check_options()
         solver = self.make()
         solver.start(np.linspace(-1, 1, self.dimension, dtype=np.float32))
+        self.check_state(solver)
         before: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # a generation's state and other attributes
         steps: list[Bits] = []
         rows: FloatArray | None = None
@@ -141,21 +145,32 @@ class _Trial:
             self.check_restored(state, hidden, steps[start : max(1, 2 * start)])
 
     def check_options(self) -> None:
-        """Call what only other parts of mpies call; the results are checked where the methods are explained."""
-        options, name = self.options, type(self.options).__name__
-        groups, early = options.groups(self.dimension), options.early_members(0.5, self.dimension)
-        options.is_complete(self.members, self.members)
-        options.computed_defaults(self.dimension)
-        options.memory(self.dimension)
-        if groups.shape != (self.members,):
+        """Call what only other parts of mpies call."""
+        groups = self.options.groups(self.dimension)
+        self.options.is_complete(self.members, self.members)
+        self.options.memory(self.dimension)
+        if np.shape(groups) != (self.members,):
             raise self.problem(
-                f"{name}.groups must return whole numbers of shape ({self.members},), one for each member, but their "
-                f"shape is {groups.shape}"
+                f"groups must return whole numbers of shape ({self.members},), one for each member, but their shape is "
+                f"{np.shape(groups)}"
             )
-        if early > self.members:
-            raise self.problem(
-                f"{name}.early_members must return at most {self.members}, all members, but returned {early}"
-            )
+
+    def check_state(self, solver: AnySolver) -> None:
+        """Raise SolverProblem where the state names what is not there, or cannot be saved."""
+        names: Any = solver.state_fields
+        wanted = 'state_fields must be a tuple of names such as ("mean", "sigma"), with "mean" among them'
+        if not isinstance(names, tuple | list) or "mean" not in names:
+            comma = "; a tuple of one name needs a comma" if isinstance(names, str) else ""
+            raise self.problem(f"{wanted}, but is {names!r}{comma}")
+        for name in names:
+            if not hasattr(solver, name):
+                raise self.problem(f"begin must set `{name}`, which state_fields names, but there is none")
+        for name, value in solver.state().items():
+            if np.asarray(value).dtype.kind not in "biuf":
+                raise self.problem(
+                    f"`{name}` of the state must be a number, an array of numbers or an optimizer, but is "
+                    f"{describe_value(value)}"
+                )
 
     def check_propose(self, solver: AnySolver, is_first: bool) -> None:
         """is_first: whether this is the first proposal after `begin` or `restore`."""
@@ -235,45 +250,20 @@ class _Trial:
         weights: Weights,
     ) -> None:
         """Raise SolverProblem where a solver that was not started gives other members or weights."""
-        other = self.make()
-        member = np.empty_like(members[0])
-        for number in {0, 1 % self.members, self.members - 1}:
-            payload = self.call(other, "write", proposal, indices, number, member)
-            same = np.array_equal(np.array(payload, np.float64), results.payload[number], equal_nan=True)
-            if member.tobytes() != members[number].tobytes() or not same:
-                raise self.problem(
-                    "write or sample gives two results for the same arguments; they must be pure functions of "
-                    "these, the options, the dimension and the noise table: put what they need into the proposal"
-                )
-        wanted = _bits_of(vars(weights))
-        if _bits_of(vars(self.call(other, "compute_weights", results, proposal))) == wanted:
-            return
-
-        def is_same(given: Sequence[str]) -> bool:
-            other = self.make()
-            vars(other).update({name: value for name, value in vars(solver).items() if name in given})
-            try:
-                return _bits_of(vars(other.compute_weights(results, proposal))) == wanted
-            except SolverProblem:
-                return False
-
-        names = [name for name in vars(solver) if name not in _BASE - {"generation"}]
-        if is_same(names):
-            raise self.problem(f"compute_weights reads {_quote(_find_needed(names, is_same))}{ONLY_RANK_0}")
-        raise self.problem(
-            "compute_weights gives two results for the same arguments; it must be a pure function of them, "
-            "the options and the dimension"
-        )
-
-    def call(self, solver: AnySolver, method: str, *args: Any) -> Any:
-        """Call a method of a solver that was not started.  Raises SolverProblem where it reads what only rank 0 has."""
+        other, member, name = self.make(), np.empty_like(members[0]), "write or sample"
         try:
-            return getattr(solver, method)(*args)
+            is_same = True
+            for number in {0, 1 % self.members, self.members - 1}:
+                payload = np.array(other.write(proposal, indices, number, member), np.float64)
+                is_same &= member.tobytes() == members[number].tobytes()
+                is_same &= np.array_equal(payload, results.payload[number], equal_nan=True)
+            if is_same:
+                name = "compute_weights"
+                is_same = _bits_of(vars(other.compute_weights(results, proposal))) == _bits_of(vars(weights))
         except SolverProblem as problem:
-            cause = problem.__cause__
-            if isinstance(cause, AttributeError) and cause.obj is solver:
-                raise self.problem(f"{method} reads `{cause.name}`{ONLY_RANK_0}") from cause
-            raise
+            raise SolverProblem(f"{problem}; {ONLY_ARGUMENTS}") from problem.__cause__
+        if not is_same:
+            raise self.problem(f"{name} gives another result on another rank; {ONLY_ARGUMENTS}")
 
     def check_restored(self, state: Mapping[str, Any], hidden: Mapping[str, Any], steps: Sequence[Bits]) -> None:
         """Raise SolverProblem where a solver that is restored from a state takes other steps than these."""
