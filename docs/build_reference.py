@@ -1,4 +1,4 @@
-"""Write docs/reference.md, the reference of the Python API, from the docstrings of what `mpies.__all__` names.
+"""Write docs/reference.md, the reference of the Python API, from the docstrings of what it offers.
 
 make docs            # or: python docs/build_reference.py
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import mpies
+from mpies.solvers import check_solver
 
 PAGE = Path(__file__).resolve().parent / "reference.md"
 HEAD = """# Reference of the Python API
@@ -31,6 +32,7 @@ def make_page() -> str:
     is_error = {name: inspect.isclass(value) and issubclass(value, Exception) for name, value in names.items()}
     ordered = sorted((name for name in names if not is_error[name]), key=lambda name: (name[0].isupper(), name))
     parts = [HEAD, *(_describe(name, names[name]) for name in ordered)]
+    parts.append(_describe("solvers.check_solver", check_solver))
     parts += ["## Errors\n\n| exception | kind of | meaning |\n|---|---|---|\n"]
     for name in sorted(name for name in names if is_error[name]):
         kinds = ", ".join(f"`{base.__name__}`" for base in names[name].__bases__)

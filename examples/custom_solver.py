@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 
 import mpies
+from mpies.solvers import check_solver
 from mpies.solvers.base import Gaussian, Solver
 from mpies.solvers.moments import Weights, no_square
 from mpies.solvers.options import Population, Positive
@@ -47,6 +48,7 @@ class Plain(Solver[PlainOptions, Gaussian]):
 
 
 def main(out="runs/custom_solver"):
+    check_solver(Plain)  # tries it out on a small problem, and says in one line what is wrong
     run = mpies.train(
         "cartpole",
         f"solver={{kind: '{__file__}:Plain', population: 64}}",
