@@ -145,10 +145,12 @@ def measure(comm: Communicator, sections: dict[str, Any], pairs: int, repeats: i
         "checkpoint": {"every": 10**6},
         "stop": {"generations": 10**6},
     }
-    trainer = make_trainer(validate_config(values, "between_rollouts"), comm)
-    dimension, length = trainer.task.dimension, trainer.task.directions.length
-    trainer.task.player = MadeUpPlayer(comm, dimension)
-    with temporary_run(trainer) as run:
+    config = validate_config(values, "between_rollouts")
+    with temporary_run(config, comm) as run:
+        trainer = make_trainer(config, comm, run)
+        dimension, length = trainer.task.dimension, trainer.task.directions.length
+        trainer.task.player = MadeUpPlayer(comm, dimension)
+        trainer.restore()
         trainer.run_generation()  # pages, caches and buffers are there from now on
         stopwatch = watch_phases(trainer, run)
         generations, streams = [], []

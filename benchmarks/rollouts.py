@@ -168,8 +168,9 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     comm = connect()
     config = load_config(options.config, [*options.overrides, *ENDLESS])
-    trainer = make_trainer(config, comm)
-    with temporary_run(trainer):
+    with temporary_run(config, comm) as run:
+        trainer = make_trainer(config, comm, run)
+        trainer.restore()
         whole, both, shares = measure(trainer, options.repeats, options.between)
     if comm.is_root:
         bare, alone = zip(*both, strict=True)

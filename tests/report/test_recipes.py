@@ -175,8 +175,10 @@ def test_a_recipe_trains_a_generation(name, tmp_path, monkeypatch):
     assert "parameters" in cost
     (count,) = re.findall(r"([\d,]+) parameters|none, (\d+)", read_heading(RECIPES[name]).policy)[:1]
     assert re.search(rf"parameters +{''.join(count)}\b", cost), cost
-    trainer = make_trainer(load_config(name, shrink(config)), Serial())
-    with temporary_run(trainer):
+    small, comm = load_config(name, shrink(config)), Serial()
+    with temporary_run(small, comm) as run:
+        trainer = make_trainer(small, comm, run)
+        trainer.restore()
         trainer.run_generation()
         assert trainer.control.stop_reason(trainer.learner) == "generations"
     assert trainer.learner.clock.generation == 1 and trainer.control.failed_share == 0
