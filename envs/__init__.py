@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from mpies.core.errors import EnvironmentProblem
 from mpies.envs.base import VectorEnv
-from mpies.envs.functions import FUNCTIONS, BenchmarkFunctionEnv, FunctionEnv, OwnFunctionEnv
+from mpies.envs.functions import FUNCTIONS, BenchmarkFunctionEnv, CustomFunctionEnv, FunctionEnv
 from mpies.envs.tasks import change_task
 
 BACKENDS = ("auto", "envpool", "gymnasium", "gym")
@@ -61,16 +61,16 @@ def make_env(
     kwargs: for the environment's constructor.
     Raises EnvironmentProblem if there is no such environment or it cannot be used.
     """
-    from mpies.envs import own
+    from mpies.envs import custom_env
 
     prefix, colon, rest = environment_id.partition(":")
     if colon and prefix in BACKENDS:
         backend, environment_id = prefix, rest
-    is_own = own.is_own(environment_id)
+    is_custom = custom_env.is_custom(environment_id)
     path = environment_id if environment_id.endswith(".py") else environment_id.rpartition(":")[0]
-    if path.endswith(".py") and not is_own:
+    if path.endswith(".py") and not is_custom:
         raise EnvironmentProblem(f"{environment_id}: name the class or function in it, as in {path}:NAME")
-    if backend == "auto" and not is_own:
+    if backend == "auto" and not is_custom:
         from mpies.envs.envpool_env import offers
 
         backend = "envpool" if not kwargs and offers(environment_id) else "auto"
@@ -88,16 +88,17 @@ def make_env(
     from mpies.envs import gym_env, gymnasium_registry
     from mpies.envs.gymnasium_env import GymnasiumEnv
 
-    if is_own:
-        factory, folder = own.find(environment_id, start_folder), own.folder_of(environment_id, start_folder)
-        backend, make = "your own", functools.partial(own.make, environment_id, factory, folder)
+    if is_custom:
+        factory = custom_env.find(environment_id, start_folder)
+        folder = custom_env.folder_of(environment_id, start_folder)
+        backend, make = "your own", functools.partial(custom_env.make, environment_id, factory, folder)
     elif backend == "gym" or (
         backend == "auto" and not gymnasium_registry.offers(environment_id) and gym_env.offers(environment_id)
     ):
         backend, make = "gym", functools.partial(gym_env.make, environment_id)
     else:
         if ":" in environment_id:  # MODULE:ID, which gymnasium imports
-            own.search_in(start_folder or Path.cwd())
+            custom_env.search_in(start_folder or Path.cwd())
         backend, make = "gymnasium", functools.partial(gymnasium_registry.make, environment_id)
     build = functools.partial(make, max_steps, **kwargs)
     is_known = environment_id in CARRY_HISTORY | NO_HISTORY
@@ -116,11 +117,11 @@ def make_function_env(
     dimension: d.  offset: (d,), by which the optimum is moved.  start_folder: as of make_env.
     Raises EnvironmentProblem if there is no such function.
     """
-    from mpies.envs import own
+    from mpies.envs import custom_env
 
     if name in FUNCTIONS:
         return BenchmarkFunctionEnv(name, dimension, offset)
-    return OwnFunctionEnv(name, dimension, offset, own.find(name, start_folder))
+    return CustomFunctionEnv(name, dimension, offset, custom_env.find(name, start_folder))
 
 
 __all__ = [

@@ -21,9 +21,9 @@ import numpy.typing as npt
 from mpies.core.errors import EnvironmentProblem
 from mpies.core.text import message_of
 from mpies.envs.base import SEED_BITS, Calls, EpisodeBatch, VectorEnv
+from mpies.envs.build_errors import suggest_ids
 from mpies.envs.envpool_models import plain_models
 from mpies.envs.envpool_reuse import PoolStore, SeededPool
-from mpies.envs.messages import suggest_ids
 from mpies.envs.spaces import interface_of, named_parts
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mpies.core.errors import EnvironmentProblem
 from mpies.core.interrupt import is_interrupt
 from mpies.core.text import describe_error, describe_value
-from mpies.envs.messages import check_signature
+from mpies.envs.build_errors import check_signature
 
 ATTEMPTS = 5  # a function is refused when all of these calls fail
 
@@ -87,7 +87,7 @@ class BenchmarkFunctionEnv(FunctionEnv):
 
 
 @dataclass(frozen=True)
-class OwnFunctionEnv(FunctionEnv):
+class CustomFunctionEnv(FunctionEnv):
     """The user's function, to be maximised.  function: of a vector (d,) float64; `value` raises what it raises."""
 
     function: Callable[[Vector], float]

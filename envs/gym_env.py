@@ -22,8 +22,8 @@ import numpy as np
 
 from mpies.core.errors import EnvironmentProblem
 from mpies.core.text import describe_value
+from mpies.envs.build_errors import explain_build_errors, suggest_ids, suggest_pybullet
 from mpies.envs.legacy_imports import provide_pkg_resources
-from mpies.envs.messages import explain_build_errors, suggest_ids, suggest_pybullet
 
 # Attributes of pybullet's walking robots: the weights of the parts of their reward.
 REWARD_WEIGHTS = ("electricity_cost", "stall_torque_cost", "joints_at_limit_cost")

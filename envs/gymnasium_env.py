@@ -16,7 +16,7 @@ from mpies.core.errors import EnvironmentProblem
 from mpies.core.interrupt import is_interrupt
 from mpies.core.text import describe_error, describe_value
 from mpies.envs.base import EpisodeBatch, VectorEnv
-from mpies.envs.messages import explain_build_errors
+from mpies.envs.build_errors import explain_build_errors
 from mpies.envs.spaces import action_maker, interface_of, observation_writer
 from mpies.envs.trial import SEEDS, carries_history, ignores_seed, play_one_step
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mpies.core.errors import EnvironmentProblem
 from mpies.core.text import message_of
 from mpies.envs import envpool_env
-from mpies.envs.messages import explain_build_errors, missing_package, suggest_ids, suggest_pybullet
+from mpies.envs.build_errors import explain_build_errors, missing_package, suggest_ids, suggest_pybullet
 
 if TYPE_CHECKING:
     import gymnasium

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from mpies.core.errors import EnvironmentProblem
 from mpies.core.text import describe_value
 from mpies.envs.base import Binary, Composite, Continuous, Discrete, Interface, VectorEnv
-from mpies.envs.messages import check_signature
+from mpies.envs.build_errors import check_signature
 from mpies.envs.spaces import flatten_observation, make_action, named_parts
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
     proposal = solver.ask()                                            on rank 0
     payload = solver.write(proposal, indices, member, out)             on the rank that evaluates the member
-    moments = sum_moments(solver, proposal, results, indices, comm)    on every rank; see mpies.solvers.update
+    moments = sum_moments(solver, proposal, results, indices, comm)    on every rank; see mpies.solvers.sum_moments
     solver.tell(proposal, results, moments)                            on rank 0
 
 A solver on the noise table never sees the parameters of its members.  They are computed from rows of the table, and

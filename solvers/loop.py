@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from mpies.solvers.base import Results, Solver
 from mpies.solvers.sampling.noise import FloatArray, build_table
-from mpies.solvers.update import sum_moments
+from mpies.solvers.sum_moments import sum_moments
 
 
 def no_value(x: FloatArray) -> float:

@@ -1,15 +1,12 @@
 """The registry of solvers: from `solver.kind` to the class."""
 
-import contextlib
 import difflib
-import importlib.util
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+from mpies.core.user_files import load_file
 from mpies.solvers.adapters.from_nevergrad import nevergrad_solver
 from mpies.solvers.adapters.from_pycma import CMAES
 from mpies.solvers.ars import ARS
@@ -26,7 +23,6 @@ from mpies.solvers.sep_cma import SepCMA
 from mpies.solvers.snes import SNES
 
 SolverClass = type[Solver[Any, Any]]
-Importing = Callable[[Path], AbstractContextManager[None]]
 
 # The values of `solver.kind`, besides nevergrad:NAME and path/to/file.py:Class.
 SOLVERS: dict[str, SolverClass] = {
@@ -35,13 +31,10 @@ SOLVERS: dict[str, SolverClass] = {
 }
 
 
-def find_solver(
-    kind: str, folder: Path | None = None, importing: Importing = lambda folder: contextlib.nullcontext()
-) -> SolverClass:
+def find_solver(kind: str, folder: Path | None = None) -> SolverClass:
     """The Solver class of `kind`: a key of SOLVERS, nevergrad:NAME or path/to/file.py:Class.
 
     folder: where a relative path begins; None for the working directory.
-    importing: of a folder, the context in which a file in it is imported, such as mpies.envs.own.importing_from.
     Its Options accept this kind only.  Raises ValueError, in one sentence, if there is no such solver.
     """
     if kind in SOLVERS:
@@ -50,7 +43,7 @@ def find_solver(
     if kind.startswith("nevergrad:"):
         return nevergrad_solver(kind)
     if colon and path.endswith(".py"):
-        return _load_solver(kind, Path(path), name, folder or Path.cwd(), importing)
+        return _load_solver(kind, Path(path), name, folder or Path.cwd())
     close = difflib.get_close_matches(kind, SOLVERS, n=1)
     hint = f"did you mean {close[0]}?" if close else "use openai_es, for instance"
     raise ValueError(
@@ -58,12 +51,12 @@ def find_solver(
     )
 
 
-def _load_solver(kind: str, path: Path, name: str, folder: Path, importing: Importing) -> SolverClass:
+def _load_solver(kind: str, path: Path, name: str, folder: Path) -> SolverClass:
     """The solver class `name` of a user's file.  path: begins in `folder` if it is relative."""
     location = (folder / path).resolve()
     if not location.is_file():
         raise ValueError(f"must name a file that exists, but there is no {path} in {folder}")
-    module = _import_file(path, location, importing)
+    module = _import_file(path, location)
     try:
         solver = _find_class(module, path, name)
     except ValueError:
@@ -100,22 +93,10 @@ def _is_solver(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, Solver)
 
 
-def _import_file(path: Path, location: Path, importing: Importing) -> ModuleType:
+def _import_file(path: Path, location: Path) -> ModuleType:
     """The module of a file, imported once.  path: for messages.  location: its absolute path."""
-    name = f"_solver_{path.stem}"
-    module = sys.modules.get(name)
-    if module is not None and module.__file__ == str(location):
-        return module
-    spec = importlib.util.spec_from_file_location(name, location)
-    assert spec is not None and spec.loader is not None  # both exist for a file whose name ends in .py
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        with importing(location.parent):
-            spec.loader.exec_module(module)
-    except BaseException as error:
-        sys.modules.pop(name, None)  # a part of a module would be found the next time
-        if not isinstance(error, RAISED):
-            raise
+        return load_file(location, f"_solver_{path.stem}")
+    except RAISED as error:
         message = f"raises SyntaxError: {error}" if isinstance(error, SyntaxError) else f"raises {error!r}"
         raise ValueError(f"must name a file that can be loaded, but {path} {message}") from error
-    return module

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.comm import Communicator
-from mpies.envs.functions import OwnFunctionEnv
+from mpies.envs.functions import CustomFunctionEnv
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.functions import FunctionPlayer
 from mpies.rollouts.queue import PlayingRanks, RolloutQueue
@@ -53,7 +53,7 @@ class FunctionRanks:
     def __init__(self, function: Function, dimension: int, comm: Communicator) -> None:
         self._comm, self._dimension = comm, dimension
         name = getattr(function, "__name__", type(function).__name__)
-        env = OwnFunctionEnv(name, dimension, np.zeros(dimension), function)
+        env = CustomFunctionEnv(name, dimension, np.zeros(dimension), function)
         self._player = FunctionPlayer(env, np.float64)
 
     def evaluate(self, members: FloatArray) -> Evaluated:

@@ -22,7 +22,7 @@ from mpies.core.errors import ConfigError
 from mpies.core.options import Options
 from mpies.core.paths import absolute, start_folder
 from mpies.core.text import one_line
-from mpies.envs.own import importing_from, list_definitions
+from mpies.envs.custom_env import list_definitions
 from mpies.solvers.registry import SolverClass, find_solver
 
 Values = dict[str, Any]  # a section as plain values: numbers, texts, flags, lists and sections
@@ -174,7 +174,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[st
 
 def find_solver_class(kind: str) -> SolverClass:
     """The solver class of `solver.kind`; a file of the user's may import the files beside it.  Raises ValueError."""
-    return find_solver(kind, start_folder(), importing_from)
+    return find_solver(kind, start_folder())
 
 
 def _find_model(values: Mapping[str, Any]) -> type[Config]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mpies.core.errors import ConfigError
 from mpies.core.paths import absolute
-from mpies.envs.own import is_own
+from mpies.envs.custom_env import is_custom
 
 RECIPES = Path(__file__).resolve().parents[1] / "configs"  # in a checkout, a link to its configs/
 RESULTS = RECIPES.with_name("results")  # likewise
@@ -94,7 +94,7 @@ def is_environment_id(name_or_path: str | Path) -> bool:
     """
     folder = Path(name_or_path).parent
     is_path = folder.name != "" and os.path.isdir(absolute(folder))
-    return is_own(str(name_or_path)) or (not is_path and bool(_ID.fullmatch(str(name_or_path))))
+    return is_custom(str(name_or_path)) or (not is_path and bool(_ID.fullmatch(str(name_or_path))))
 
 
 def find_config(name_or_path: str | Path) -> Path:

@@ -21,7 +21,7 @@ from mpies.core.options import (
     WholeNumber,
 )
 from mpies.envs import FUNCTIONS
-from mpies.envs.own import is_own
+from mpies.envs.custom_env import is_custom
 from mpies.policies import MLPOptions, any_policy
 from mpies.policies.base import PolicyOptions
 from mpies.solvers import SOLVERS
@@ -155,7 +155,7 @@ class EnvironmentSection(Options):
     def _function_keys(self) -> Self:
         # A resolved config names every key, so a key at its default counts as absent.
         given = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
-        if not self.id.startswith("function:") and not is_own(self.id):
+        if not self.id.startswith("function:") and not is_custom(self.id):
             for name in ("dimension", "shift"):
                 if name in given:
                     raise ValueError(f"{name} is for functions only; remove it, or use id: function:NAME")

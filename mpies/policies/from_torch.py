@@ -53,7 +53,7 @@ class Torch(Architecture):
             import torch
         except ImportError:
             raise PolicyProblem('policy.kind torch needs PyTorch; pip install "mpies[torch]"') from None
-        from mpies.envs.own import find
+        from mpies.envs.custom_env import find
 
         torch.set_num_threads(1)
         factory = find(self.options.module, start_folder())

@@ -17,8 +17,8 @@ from mpies.core.errors import ConfigError
 from mpies.core.text import counted, message_of
 from mpies.envs import EnvironmentProblem
 from mpies.envs.base import VectorEnv
+from mpies.envs.build_errors import is_about_arguments
 from mpies.envs.gymnasium_registry import name_in_gymnasium
-from mpies.envs.messages import is_about_arguments
 from mpies.report.video import RENDERING, Video, recording
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import play_alone

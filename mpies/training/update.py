@@ -15,7 +15,7 @@ from mpies.config.schema import Config
 from mpies.solvers.base import Results, Solver
 from mpies.solvers.sampling import noise
 from mpies.solvers.sampling.directions import Directions
-from mpies.solvers.update import sum_moments
+from mpies.solvers.sum_moments import sum_moments
 from mpies.training.generation import GenerationSpec, Part, PlayedGeneration
 from mpies.training.learner import Learner
 from mpies.training.noise_tables import NoiseTables

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mpies.envs import EnvironmentProblem, envpool_env, make_env
-from mpies.envs.messages import suggest_ids
+from mpies.envs.build_errors import suggest_ids
 
 
 @pytest.fixture

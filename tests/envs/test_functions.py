@@ -4,7 +4,7 @@ import warnings
 import numpy as np
 import pytest
 
-from mpies.envs.functions import FUNCTIONS, BenchmarkFunctionEnv, OwnFunctionEnv
+from mpies.envs.functions import FUNCTIONS, BenchmarkFunctionEnv, CustomFunctionEnv
 from tests.support import HOME
 
 
@@ -44,7 +44,7 @@ def test_parameters_that_are_not_finite_give_no_number_and_no_warning(name):
 
 def test_the_users_function_is_moved_and_sees_float64():
     seen = []
-    env = OwnFunctionEnv("own.py:f", 2, np.array([0.5, 0.0]), lambda x: seen.append(x) or x.sum())
+    env = CustomFunctionEnv("own.py:f", 2, np.array([0.5, 0.0]), lambda x: seen.append(x) or x.sum())
     value = env.value(np.array([1.5, 3], np.float32))
     assert value == 4 and type(value) is float
     assert seen[0].dtype == np.float64 and seen[0].tolist() == [1, 3]

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.solvers.base import Results, Solver
-from mpies.solvers.update import sum_moments
+from mpies.solvers.sum_moments import sum_moments
 
 
 def tell_once(

@@ -5,7 +5,7 @@ import pytest
 
 from mpies.solvers.base import Results
 from mpies.solvers.cr_fm_nes import CRFMNES, distance_base
-from mpies.solvers.update import sum_moments
+from mpies.solvers.sum_moments import sum_moments
 
 crfmnes_alg = pytest.importorskip("crfmnes.alg", reason="crfmnes is not installed")
 

@@ -8,7 +8,7 @@ from mpies.solvers.loop import SolverLoop
 from mpies.solvers.moments import split
 from mpies.solvers.sampling.noise import build_table, sample_indices
 from mpies.solvers.snes import SNES
-from mpies.solvers.update import sum_moments
+from mpies.solvers.sum_moments import sum_moments
 
 TABLE = build_table(1 << 14)
 DIMENSION = 100

@@ -10,7 +10,7 @@ from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.config.schema import EnvironmentSection
 from mpies.envs import EnvironmentProblem, change_task, make_env
-from mpies.envs.own import find, is_own
+from mpies.envs.custom_env import find, is_custom
 from mpies.runs.metrics import read_metrics
 from mpies.training.task import build_task, make_task_env
 from tests.envs.episodes import play
@@ -34,7 +34,7 @@ README = (HOME / "README.md").read_text()
     ],
 )
 def test_ids_of_the_user_are_told_from_those_of_a_registry(environment_id, expected):
-    assert is_own(environment_id) == expected
+    assert is_custom(environment_id) == expected
 
 
 def test_the_environment_in_the_readme_trains_as_printed(tmp_path, run_mpies):

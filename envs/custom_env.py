@@ -1,15 +1,14 @@
-"""The user's own environment or function, named path/to/file.py:name or module:callable."""
+"""A custom environment or function, named path/to/file.py:name or module:callable."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
 import importlib
-import importlib.util
 import inspect
 import numbers
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from mpies.core.errors import EnvironmentProblem
 from mpies.core.interrupt import is_interrupt
 from mpies.core.text import describe_error
-from mpies.envs.messages import explain_build_errors
+from mpies.core.user_files import importing_from, load_file
+from mpies.envs.build_errors import explain_build_errors
 
 if TYPE_CHECKING:
     import gymnasium
@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 
 _PREFIX = "_environment_"  # of the name in sys.modules that a file of the user's gets
 
-# Folder to the modules that files in it have imported from beside them, by name.
-_neighbours: dict[Path, dict[str, ModuleType]] = {}
 
-
-def is_own(environment_id: str) -> bool:
+def is_custom(environment_id: str) -> bool:
     """Whether an id names a callable of the user's.
 
     gymnasium has ids of the form module:ID-v0 too, but what follows their colon is no Python identifier.
@@ -77,24 +74,16 @@ def folder_of(environment_id: str, folder: Path | None = None) -> Path | None:
 def _load(environment_id: str, source: str, folder: Path) -> ModuleType:
     """The module of a file or of a module's name, imported once.  Raises EnvironmentProblem if that fails."""
     path = (folder / source).resolve()
-    key = f"{_PREFIX}{path}"
     try:
         if not source.endswith(".py"):
             search_in(folder)
             return importlib.import_module(source)
         if not path.is_file():
             raise EnvironmentProblem(f"{environment_id}: there is no file {source} in {folder}")
-        if key not in sys.modules:
-            spec = importlib.util.spec_from_file_location(key, path)
-            assert spec is not None and spec.loader is not None  # Python has a loader for every .py file
-            sys.modules[key] = importlib.util.module_from_spec(spec)
-            with importing_from(path.parent):
-                spec.loader.exec_module(sys.modules[key])
-        return sys.modules[key]
+        return load_file(path, f"{_PREFIX}{path}")
     except EnvironmentProblem:
         raise
     except BaseException as error:  # the user's file may do anything
-        sys.modules.pop(key, None)
         if is_interrupt(error):
             raise
         raise EnvironmentProblem(f"{environment_id}: {source} cannot be imported ({describe_error(error)})") from error
@@ -108,38 +97,6 @@ def search_in(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
     importlib.invalidate_caches()
-
-
-@contextlib.contextmanager
-def importing_from(folder: Path) -> Iterator[None]:
-    """Let imports in the `with` block find the modules of a folder first.
-
-    Afterwards sys.path is as before, and these modules are out of sys.modules: they are kept for the next time, and
-    modules of the same names in another folder are others.
-    """
-    known = _neighbours.setdefault(folder, {})
-    before = set(sys.modules)
-    sys.modules.update((name, module) for name, module in known.items() if name not in before)
-    sys.path.insert(0, str(folder))
-    importlib.invalidate_caches()  # a file may be younger than what Python remembers of its folder
-    has_worked = False  # else they are imported again once the user has mended what is wrong
-    try:
-        yield
-        has_worked = True
-    finally:
-        with contextlib.suppress(ValueError):  # the user's code may have changed it, too
-            sys.path.remove(str(folder))
-        new = set(sys.modules) - before
-        top = {name for name in new if "." not in name and _is_in(sys.modules[name], folder)}
-        mine = {name: sys.modules.pop(name) for name in new if name.partition(".")[0] in top}
-        if has_worked:
-            known.update(mine)
-
-
-def _is_in(module: ModuleType, folder: Path) -> bool:
-    """Whether a module is a file or a package right in this folder."""
-    places = [*getattr(module, "__path__", ()), getattr(module, "__file__", None) or ""]
-    return any(Path(place).parent == folder for place in places)
 
 
 def make(

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from mpies.envs import EnvironmentProblem, make_env
-from mpies.envs.own import find
+from mpies.envs.custom_env import find
 from mpies.runs.metrics import read_digests
 from tests.envs.episodes import play
 
@@ -79,16 +79,16 @@ def test_two_files_of_a_folder_share_their_neighbours(tmp_path):
     assert find(f"{tmp_path}/one.py:kind")() is find(f"{tmp_path}/two.py:kind")()
 
 
-@pytest.mark.parametrize("name", ["solvers", "envs", "base", "messages"])
+@pytest.mark.parametrize("name", ["solvers", "envs", "base", "build_errors"])
 def test_names_of_modules_of_mpies_are_free_for_neighbours(name, tmp_path):
     import mpies.envs.base
-    import mpies.envs.messages
+    import mpies.envs.build_errors
 
-    before = mpies.envs.base, mpies.envs.messages
+    before = mpies.envs.base, mpies.envs.build_errors
     assert reward_of(write_world(tmp_path / "world", 3, neighbour=name)) == 303
-    from mpies.envs import base, messages
+    from mpies.envs import base, build_errors
 
-    assert (base, messages) == before and hasattr(messages, "one_line")
+    assert (base, build_errors) == before and hasattr(build_errors, "suggest_ids")
 
 
 def test_a_neighbour_that_failed_is_imported_again_once_it_is_mended(tmp_path):

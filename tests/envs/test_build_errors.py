@@ -3,7 +3,7 @@
 import pytest
 
 from mpies.envs import EnvironmentProblem
-from mpies.envs.messages import explain_build_errors, missing_package, suggest_ids
+from mpies.envs.build_errors import explain_build_errors, missing_package, suggest_ids
 
 
 def test_at_most_two_ids_are_suggested():
