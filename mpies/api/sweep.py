@@ -17,7 +17,7 @@ from mpies.config.mistakes import quoted
 from mpies.config.schema import Config
 from mpies.core.errors import FINISHED, REQUEUE, ConfigError
 from mpies.core.paths import absolute, fixed_start_folder
-from mpies.launch.sweep import supervise_sweep
+from mpies.launch.sweep_job import supervise_sweep
 from mpies.report.ranking import Standing, rank_settings
 from mpies.runs.files import default_out
 from mpies.sweeps.folder import SweepFolder

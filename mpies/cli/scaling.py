@@ -28,9 +28,9 @@ def bench(config: str | None, out: str | None, repeats: int, generations: int, o
     from mpies.launch.rank import run_on_this_rank
 
     def measure(comm: "Communicator") -> int:
-        from mpies.launch.bench import bench
+        from mpies.launch.bench import run_bench
 
-        return bench(comm, config, overrides, out, repeats, generations)
+        return run_bench(comm, config, overrides, out, repeats, generations)
 
     sys.exit(run_on_this_rank(measure))
 

@@ -50,7 +50,7 @@ def sweep(
     vary, trials and seeds (docs/sweeps.md).
     """
     os.environ["MPIES_LOG"] = log_format  # where progress.py reads it
-    from mpies.launch import sweep as jobs
+    from mpies.launch.sweep_job import supervise_sweep, sweep_on_this_rank
     from mpies.runs.files import default_out
     from mpies.sweeps.folder import SweepFolder
     from mpies.sweeps.output import print_result
@@ -72,6 +72,6 @@ def sweep(
 
         sys.exit(show_on_one_rank(describe))
     if ranks is None and not where.hosts and not where.hostfile:
-        sys.exit(jobs.sweep_on_this_rank(request))
+        sys.exit(sweep_on_this_rank(request))
     words = [*options.words(), "--log-format", log_format, "--", config, *overrides]
-    sys.exit(jobs.supervise_sweep(words, request, ranks, SweepFolder(out, request.load()), where).run())
+    sys.exit(supervise_sweep(words, request, ranks, SweepFolder(out, request.load()), where).run())

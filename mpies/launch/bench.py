@@ -243,7 +243,7 @@ def play_generation(trainer: Trainer) -> None:
     trainer.updater.apply(parts, population)
 
 
-def bench(
+def run_bench(
     comm: Communicator,
     path: str | None,
     overrides: Sequence[str],

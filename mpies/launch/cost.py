@@ -103,7 +103,7 @@ class Cost:
 def predict_cost(config: Config, ranks: int) -> Cost:
     """The Cost of a run on `ranks` ranks.  Builds the environment to learn its sizes, and tries a custom solver out."""
     with contextlib.closing(Task(config)) as task:
-        size = measure_size(config, task)
+        size = size_of_task(config, task)
         check_if_custom(make_solver(config, task.dimension, task.directions), task.behaviour_size)
         solver, dimension, observations = config.solver, task.dimension, task.observation_size
         rollouts = solver.members(dimension) * solver.episodes
@@ -121,7 +121,7 @@ def predict_cost(config: Config, ranks: int) -> Cost:
         )
 
 
-def measure_size(config: Config, task: Task) -> TaskSize:
+def size_of_task(config: Config, task: Task) -> TaskSize:
     """The TaskSize of a config's task.  Raises ConfigError where the parameters and the solver cannot fit anywhere."""
     needs = task.training_needs()
     require_memory({name: needs[name] for name in (PARAMETERS, SOLVER)})  # they are used to predict the traffic
@@ -309,7 +309,7 @@ def _size_of(config: Config, known: dict[str, TaskSize]) -> TaskSize:
     key = _task_key(config)
     if key not in known:
         with contextlib.closing(Task(config)) as task:
-            known[key] = measure_size(config, task)
+            known[key] = size_of_task(config, task)
     return known[key]
 
 
