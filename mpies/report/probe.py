@@ -13,9 +13,9 @@ from pathlib import Path
 
 import click
 
+from mpies.config.environment import EnvironmentSection
 from mpies.config.loading import load_config, validate_config
 from mpies.config.recipes import find_recipes
-from mpies.config.schema import EnvironmentSection
 from mpies.core.errors import ConfigError, EnvironmentProblem
 from mpies.core.paths import start_folder
 from mpies.core.text import counted

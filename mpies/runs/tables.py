@@ -50,7 +50,7 @@ class MetricsFile:
     def _add_columns(self, row: Row) -> None:
         """Give the file a column for all that a row has, empty in earlier rows."""
         known = self._columns or COLUMNS
-        columns = [*known, *(name for name in row if name not in known and name not in COLUMNS)]
+        columns = [*known, *(name for name in row if name not in known)]
         if columns != self._columns:
             empty = "," * (len(columns) - len(known))
             lines = self._file.read().decode().splitlines()[1:]

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from mpies.comm import Communicator
 from mpies.comm.stopwatch import stopwatch
-from mpies.config.schema import Config, EnvironmentSection
+from mpies.config.environment import EnvironmentSection
+from mpies.config.schema import Config
 from mpies.core.errors import ConfigError, RunError, UserError
 from mpies.core.paths import absolute, start_folder
 from mpies.core.streams import ACTIONS, EPISODES, EVALUATION, HELD_OUT_ACTIONS, REFERENCE, STATISTICS, TASK, stream

@@ -3,12 +3,12 @@
 import pytest
 from pydantic import ValidationError
 
+from mpies.config.environment import EnvironmentSection
 from mpies.config.kinds import kinds_of
 from mpies.config.loading import validate_config
 from mpies.config.schema import (
     FREE_SECTIONS,
     Config,
-    EnvironmentSection,
     LowRankSection,
     NoiseSection,
     any_solver,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from mpies.comm.serial import Serial
+from mpies.config.environment import EnvironmentSection
 from mpies.config.loading import validate_config
-from mpies.config.schema import EnvironmentSection
 from mpies.envs import EnvironmentProblem, change_task, make_env
 from mpies.envs.custom_env import find, is_custom
 from mpies.runs.metrics import read_metrics

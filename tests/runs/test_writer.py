@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 import threading
 
 import numpy as np
@@ -23,7 +22,7 @@ from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.runs.trackers.base import Trackers
 from mpies.runs.trackers.json_lines import JsonLines
 from mpies.runs.writer import RunWriter
-from tests.support import CARTPOLE, read_files
+from tests.support import read_files
 
 CONFIG = validate_config({"environment": {"id": "function:sphere", "dimension": 2}}, "x")
 
@@ -335,17 +334,3 @@ def test_a_run_is_reopened_as_resume_says(tmp_path):
     assert read_files(tmp_path) == before
     open_run(tmp_path / "run", CONFIG).close()
     assert not (tmp_path / "run" / "finished.yaml").exists()
-
-
-def test_a_run_from_before_some_columns_keeps_its_own(trained, run_mpies, write_config, tmp_path):
-    run = shutil.copytree(trained(CARTPOLE), tmp_path / "run")
-    new = ("eval_episodes", "eval_length", "eval_rank", "idle_mean", "idle_max", "observations", "nodes", "starts")
-    rows = [{name: cell for name, cell in row.items() if name not in new} for row in read_metrics(run)]
-    with open(run / "metrics.csv", "w", newline="") as file:
-        table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-    outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", run, "stop.generations=12")
-    assert outcome.code == 0, outcome.stderr
-    columns = RunView(run).metrics.refresh().columns
-    assert columns["generation"].tolist() == list(range(1, 13)) and not set(new) & columns.keys()
