@@ -136,6 +136,12 @@ def _average(group: Sequence[Result]) -> tuple[float, float]:
     return average_seeds([one.eval_mean for one in ranked], [one.eval_interval for one in ranked])
 
 
+def list_importance(standings: Sequence[Standing], keys: Sequence[str]) -> dict[str, float | None]:
+    """How much each of the keys matters, as `measure_importance` has it."""
+    means = np.array([one.mean for one in standings])
+    return {key: measure_importance([str(one.settings[key]) for one in standings], means) for key in keys}
+
+
 def measure_importance(values: Sequence[str], results: npt.NDArray[np.float64]) -> float | None:
     """How much a setting alone decides on the result: the share of the variance of the results' ranks, 0 to 1.
 

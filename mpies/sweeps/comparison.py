@@ -7,14 +7,12 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from mpies.config.loading import read_yaml
 from mpies.config.schema import is_free
 from mpies.core.errors import ConfigError, RunError
 from mpies.core.text import escape
 from mpies.report.curves import Curves, read_curves
-from mpies.report.ranking import BEST, Standing, measure_importance, rank_settings
+from mpies.report.ranking import BEST, Standing, list_importance, rank_settings
 from mpies.report.run_groups import RunGroup, group_runs
 from mpies.runs.files import write_atomically
 from mpies.sweeps.folder import SWEEP_FILE, SweepFolder
@@ -67,9 +65,7 @@ def group_best(folder: SweepFolder, standings: Sequence[Standing]) -> list[RunGr
 
 def describe_importance(standings: Sequence[Standing], keys: Sequence[str]) -> str:
     """How much each of the keys that vary matters, in one line; '' where too little is known."""
-    results = np.array([one.mean for one in standings])
-    texts = {key: [as_text(one.settings[key]) for one in standings] for key in keys}
-    found = {key: measure_importance(values, results) for key, values in texts.items()}
+    found = list_importance(standings, keys)
     known = sorted(((share, key) for key, share in found.items() if share is not None), reverse=True)
     listed = ", ".join(f"{key} {share:.0%}" for share, key in known)
     return f"importance of each key (share of the variance of ranks that it explains alone): {listed}" if known else ""

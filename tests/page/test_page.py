@@ -54,6 +54,8 @@ def test_the_page_draws_the_curves_and_names_the_run(open_page):
         assert chart.evaluate(INK) > 2000
     assert "LunarLander-v3" in page.inner_text("#about") and "stopped" in page.inner_text("#about")
     assert page.locator("#runs li").count() == 3
+    assert page.evaluate("charts[0].plot.axes[0]._splits.every(Number.isInteger)")  # generations have whole ticks
+    assert page.evaluate("ticks([1e-4, 1.5e-4, 2e-4])") == ["1e-4", "1.5e-4", "2e-4"]  # and small ones all digits
     assert "id: LunarLander-v3" in page.text_content("#config")
     assert "5 generations" in page.inner_text("#thinned")
     assert page.inner_text("#numbers div:nth-child(4)").split("\n") == ["mean return", "2,000"]  # not thinned
@@ -180,6 +182,12 @@ def test_nothing_is_cut_off_at_any_width(width, open_page):
     for chart in page.query_selector_all("#charts .chart"):
         outer, inner = chart.bounding_box(), chart.query_selector("canvas").bounding_box()
         assert inner["x"] + inner["width"] <= outer["x"] + outer["width"] and inner["width"] > 200
+    page.goto(page.url.split("#")[0] + "#+first+group%2Flong")
+    page.wait_for_selector("#panels .uplot canvas")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for box in page.query_selector_all("#panels .chart, #comparison label, nav button, nav select"):
+        place = box.bounding_box()
+        assert place is None or (place["x"] >= 0 and place["x"] + place["width"] <= width)
 
 
 def test_light_and_dark_follow_the_reader(open_page):
@@ -276,11 +284,6 @@ def test_a_film_goes_on_when_a_picture_is_drawn_again(open_page, run_folder):
     os.utime(run / "reward.png", (1, 1))
     page.wait_for_function("old => document.querySelector('#pictures img').getAttribute('src') !== old", arg=before)
     assert page.locator("#pictures video#playing").count() == 1
-
-
-def test_ticks_that_are_small_have_all_their_digits(open_page):
-    page = open_page("first")
-    assert page.evaluate("ticks([1e-4, 1.5e-4, 2e-4])") == ["1e-4", "1.5e-4", "2e-4"]
 
 
 def test_the_link_past_the_list_keeps_the_selection(open_page):

@@ -131,12 +131,12 @@ def summarize_runs(folder: str | Path) -> list[dict[str, Any]]:
         stamp = view.stamp("metrics.csv") or view.stamp("config.yaml")
         hidden = ("name", "state", "short", "seed", "reason")  # status says more
         row = {key: value for key, value in summary.items() if key not in hidden}
-        row = {"path": str(Path(folder) / name), "status": view.status(), **row, "size": measure_size(place / name)}
+        row = {"path": str(Path(folder) / name), "status": view.status(), **row, "size": count_bytes(place / name)}
         found.append({**row, "changed": stamp[2] / 1e9 if stamp else 0.0})
     return sorted(found, key=lambda row: -row["changed"])
 
 
-def measure_size(folder: str | Path) -> int:
+def count_bytes(folder: str | Path) -> int:
     """Bytes of all files below a folder."""
     size = 0
     for path, _, files in os.walk(folder):

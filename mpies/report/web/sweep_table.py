@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mpies.config.schema import is_free
-from mpies.report.ranking import BEST, Result, Standing, Trial, measure_importance, rank_settings
+from mpies.report.ranking import BEST, Result, Standing, Trial, list_importance, rank_settings
 from mpies.report.run_groups import shorten_keys
 from mpies.runs.metrics import parse_count, parse_number
 from mpies.runs.reader import RunView, is_run
@@ -58,15 +56,13 @@ def read_sweep_table(folder: str | Path, name: str, version: str = "") -> dict[s
     keys = _varied_keys(rows)
     results = [_read_result(row, keys, "" if name == "." else f"{name}/") for row in rows]
     standings = rank_settings(results)
-    means = np.array([one.mean for one in standings])
-    importance = [measure_importance([one.settings[key] for one in standings], means) for key in keys]
+    importance = list_importance(standings, keys)
     begun = [[result.trial.name for result in one.results if result.state != "new"] for one in standings]
     return {
         "name": name,
         "version": newest,
         "keys": [
-            {"key": key, "short": short, "importance": share}
-            for (key, short), share in zip(shorten_keys(keys).items(), importance, strict=True)
+            {"key": key, "short": short, "importance": importance[key]} for key, short in shorten_keys(keys).items()
         ],
         "groups": [_describe(one, keys) for one in standings],
         "states": Counter(result.state for result in results),

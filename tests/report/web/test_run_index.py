@@ -90,45 +90,34 @@ def test_a_reader_without_rows_is_sent_all_of_them(index, run_folder):
     assert update["again"] and update["columns"]["generation"] == [1] and update["target"] == 200
 
 
-def test_an_evaluation_that_is_long_ago_is_found(index, run_folder):
+def test_an_evaluation_that_is_long_ago_is_found_with_its_interval(index, run_folder):
     """Also by the next look, when the file has grown or was replaced."""
     metrics = run_folder / "first" / "metrics.csv"
-    rows = [line(number) for number in range(1, 1000) if number % 5]
-    metrics.write_text(HEADER + line(5) + "".join(rows))
+    rows = "".join(line(number) for number in range(1, 1000) if number % 5)
+    metrics.write_text(HEADER + line(5) + rows)
     assert metrics.stat().st_size > 4 * TAIL
     assert {run["path"]: run.get("eval_mean") for run in summarize_runs(run_folder)}[str(run_folder / "first")] == 150
-    for number in (1001, 1002):
-        listed = {one["name"]: one for one in index.summaries()}
-        assert listed["first"]["eval_mean"] == 150
+    for new, mean in (("", 150), (line(1001), 150), (line(1005).replace(",150,", ",170,") + rows, 170)):
         with open(metrics, "a") as file:
-            file.write(line(number))
-    with open(metrics, "a") as file:
-        file.write(line(1005).replace(",150,", ",170,") + "".join(rows))
-    listed = {one["name"]: one for one in index.summaries()}
-    assert (listed["first"]["eval_mean"], listed["first"]["generation"]) == (170, 999)
-    metrics.with_suffix(".new").write_text(HEADER + "".join(rows))
-    metrics.with_suffix(".new").replace(metrics)  # another run
-    assert "eval_mean" not in {one["name"]: one for one in index.summaries()}["first"]
-
-
-def test_an_evaluation_keeps_its_interval_while_the_run_goes_on(index, run_folder):
-    file = run_folder / "first/metrics.csv"
-    rows = "".join(line(number) for number in range(6, 400) if number % 5)
-    for new in (line(5), rows, rows):  # more than the end that is read
-        with open(file, "a") as metrics:
-            metrics.write(new)
+            file.write(new)
         first = index.summaries()[0]
-        assert (first["eval_mean"], first["eval_interval"]) == (150, pytest.approx(1.96 * 20 / 10))
-    with open(file, "a") as metrics:
-        metrics.write(line(400).replace(",100,0.1,", ",1,0.1,"))  # a single episode
+        assert (first["eval_mean"], first["eval_interval"]) == (mean, pytest.approx(1.96 * 20 / 10))
+    with open(metrics, "a") as file:
+        file.write(line(1010).replace(",100,0.1,", ",1,0.1,"))  # a single episode
     assert "eval_interval" not in index.summaries()[0]
+    metrics.with_suffix(".new").write_text(HEADER + rows)
+    metrics.with_suffix(".new").replace(metrics)  # another run
+    assert "eval_mean" not in index.summaries()[0]
 
 
-def test_the_files_of_another_program_do_not_disturb(index, run_folder):
-    (run_folder / "first/metrics.csv").write_text("epoch,loss\n1,0.5\n")
+def test_the_metrics_of_another_program_do_not_disturb(index, run_folder):
+    metrics, compared = run_folder / "first/metrics.csv", (["first", "group/long"], "", "seconds", "", "extremes", True)
+    for name in ("seconds", "eval_mean"):
+        metrics.write_text((HEADER + line(5)).replace(f",{name},", f",my_{name},"))
+        assert index.read_overlay(*compared)["runs"] == 1
+    metrics.write_text("epoch,loss\n1,0.5\n")
     assert read_update(index.find("first"), -1, -1, -1)["rows"] == 0
-    compared = index.read_overlay(["first", "group/long"], "", "generation", "", "extremes", False)
-    assert compared["runs"] == 1
+    assert index.read_overlay(*compared)["runs"] == 1
 
 
 def test_too_many_new_rows_are_sent_thinned(index):
@@ -175,11 +164,3 @@ def test_a_quotation_mark_in_a_damaged_cell_hides_no_other_row(index, run_folder
         metrics.write_text(HEADER + line(4).replace("4,", '4,"', 1) + "".join(rows[:count]))
         first = index.summaries()[0]
         assert first["generation"] == int(rows[count - 1].split(",")[0])
-
-
-def test_the_metrics_of_another_program_are_not_compared(index, run_folder):
-    for name in ("seconds", "eval_mean"):
-        metrics = run_folder / "first/metrics.csv"
-        metrics.write_text((HEADER + line(5)).replace(f",{name},", f",my_{name},"))
-        found = index.read_overlay(["first", "group/long"], "", "seconds", "eval_mean", "extremes", True)
-        assert found["runs"] == 1
