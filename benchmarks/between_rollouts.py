@@ -81,7 +81,7 @@ class Stopwatch:
 
 def watch_phases(trainer: Trainer, run: RunWriter) -> Stopwatch:
     """A Stopwatch on this rank's generations."""
-    stopwatch, comm, solver = Stopwatch(), trainer.comm, trainer.solver
+    stopwatch, comm, solver = Stopwatch(), trainer.comm, trainer.updater.solver
     phases = [
         (trainer, "run_generation", "the rest"),
         (trainer.task.player, "play", "playing"),
@@ -120,10 +120,10 @@ def streaming_seconds(trainer: Trainer) -> float:
     """Seconds in which all ranks together have read the noise rows of the coming generation."""
     comm, length = trainer.comm, trainer.task.directions.length
     start, stop = (length * (comm.rank + i) // comm.size for i in (0, 1))
-    indices = trainer.solver.population_indices(trainer.updater.generation, 0).tolist()
+    indices = trainer.updater.solver.population_indices(trainer.updater.generation, 0).tolist()
     barrier(comm)
     began = time.perf_counter()
-    read_rows(trainer.solver.table, indices, start, stop)
+    read_rows(trainer.updater.solver.table, indices, start, stop)
     barrier(comm)
     return time.perf_counter() - began
 
