@@ -17,6 +17,11 @@ def read_whole_number(name: str, value: object, least: int, kind: type[UserError
     return plain
 
 
+def read_optional_number(name: str, value: object, least: int) -> int | None:
+    """As `read_whole_number`; None where the argument is left out."""
+    return None if value is None else read_whole_number(name, value, least)
+
+
 def read_path(name: str, value: object, kind: type[UserError] = ConfigError) -> Path:
     """An argument as a path.  Raises `kind` where it is neither text nor a pathlib.Path."""
     if isinstance(value, str | os.PathLike):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.api.arguments import read_path, read_whole_number
+from mpies.api.arguments import read_optional_number, read_path, read_whole_number
 from mpies.api.batch_actor import BatchActor, State
 from mpies.config.loading import resolved, validate_config
 from mpies.config.schema import Config
@@ -162,7 +162,7 @@ class Policy:
         Raises UserError where all of them fail, and for numbers that are wrong.
         """
         episodes = read_whole_number("episodes", episodes, 1)
-        seed = None if seed is None else read_whole_number("seed", seed, 0)
+        seed = read_optional_number("seed", seed, 0)
         records, failures = play_held_out(self._saved, episodes, seed, deterministic)
         evaluation = Evaluation.of(records["total"], records["steps"])
         if failures:

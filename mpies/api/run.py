@@ -3,8 +3,9 @@
 import contextlib
 import html
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -84,11 +85,7 @@ class Run:
 
     def to_pandas(self) -> "pandas.DataFrame":
         """The metrics as a DataFrame, one row for each generation.  Raises ConfigError without pandas."""
-        try:
-            import pandas
-        except ImportError:
-            raise ConfigError('to_pandas needs a package that is not installed: pip install "mpies[pandas]"') from None
-        return pandas.DataFrame(self.metrics)
+        return make_frame(self.metrics)
 
     @property
     def config(self) -> Config:
@@ -188,6 +185,15 @@ class Run:
             return make_summary(read_curves(self._view), self.status)
         except (RunError, ConfigError) as error:  # no generation yet
             return f"<div>{html.escape(f'{self!r}: {error}')}</div>"
+
+
+def make_frame(table: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
+    """A DataFrame of columns, or of rows.  Raises ConfigError without pandas."""
+    try:
+        import pandas
+    except ImportError:
+        raise ConfigError('to_pandas needs a package that is not installed: pip install "mpies[pandas]"') from None
+    return pandas.DataFrame(table)
 
 
 def _make_absolute(name: str, path: str | Path) -> Path:

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpies.api.arguments import read_path, read_whole_number
+from mpies.api.arguments import read_optional_number, read_path
 from mpies.api.job import Messages
-from mpies.api.run import Run, load
+from mpies.api.run import Run, load, make_frame
 from mpies.api.train import ranks_of_this_job
 from mpies.config.loading import as_plain, as_yaml
 from mpies.config.mistakes import quoted
@@ -63,11 +63,7 @@ class SweepResult:
 
     def to_pandas(self) -> "pandas.DataFrame":
         """`trials` as a DataFrame.  Raises ConfigError without pandas."""
-        try:
-            import pandas
-        except ImportError:
-            raise ConfigError('to_pandas needs a package that is not installed: pip install "mpies[pandas]"') from None
-        return pandas.DataFrame(self.trials)
+        return make_frame(self.trials)
 
 
 def sweep(
@@ -114,8 +110,11 @@ def sweep(
     if not (vary is None or (isinstance(vary, Mapping) and all(isinstance(key, str) for key in vary))):
         example = 'vary must be a mapping such as {"solver.sigma": [0.1, 0.2]}'
         raise ConfigError(f"{example}, but is {quoted(as_plain(vary))}")
-    ranks, ranks_per_run = _read_number("ranks", ranks), _read_number("ranks_per_run", ranks_per_run)
-    trials, draw_seed = _read_number("trials", trials), _read_number("draw_seed", draw_seed, least=0)
+    ranks, ranks_per_run = (
+        read_optional_number("ranks", ranks, 1),
+        read_optional_number("ranks_per_run", ranks_per_run, 1),
+    )
+    trials, draw_seed = read_optional_number("trials", trials, 1), read_optional_number("draw_seed", draw_seed, 0)
     if ranks is not None and comm is not None:
         raise ConfigError("ranks starts a job of its own, and comm trains in this one; leave one of them out")
     with fixed_start_folder():
@@ -134,11 +133,6 @@ def sweep(
             _sweep_as_job(request, ranks, progress)
         found = ResultReader(SweepFolder(folder, described)).refresh()
         return SweepResult(absolute(folder), rank_settings(found))
-
-
-def _read_number(name: str, given: Any, least: int = 1) -> int | None:
-    """An argument as a number of Python's; None where it is left out.  Raises ConfigError."""
-    return None if given is None else read_whole_number(name, given, least)
 
 
 def _describe(config: Any, vary: dict[str, Any], options: SweepOptions) -> Sweep:

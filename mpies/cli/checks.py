@@ -4,7 +4,7 @@ import json
 
 import click
 
-from mpies.cli.options import CONFIG, COUNT, OPTIONAL_CONFIG, OVERRIDES, PATH, end, user_errors
+from mpies.cli.parameters import CONFIG, COUNT, OPTIONAL_CONFIG, OVERRIDES, PATH, end, user_errors
 
 
 @click.command()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpies.cli.options import CONFIG, COUNT, OVERRIDES, Decorator, add_options, sweep_options, user_errors
+from mpies.cli.parameters import CONFIG, COUNT, OVERRIDES, Decorator, add_options, sweep_options, user_errors
 
 if TYPE_CHECKING:
     from mpies.launch.submit import Job

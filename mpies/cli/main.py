@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from mpies.cli import checks, launch, policies, results, runs, scaling, sweep, train
-from mpies.cli.options import end_with_error
+from mpies.cli.parameters import end_with_error
 from mpies.core.paths import fixed_start_folder
 from mpies.core.threads import limit_threads
 

@@ -4,7 +4,7 @@ import json
 
 import click
 
-from mpies.cli.options import COUNT, POLICY, echo, end, end_with_error, refuse_given, user_errors
+from mpies.cli.parameters import COUNT, POLICY, echo, end, end_with_error, refuse_given, user_errors
 
 SEED = click.option(
     "--seed", type=click.IntRange(0), help="Seed of the held-out episodes; default the seed of the run."

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mpies.cli.options import COUNT, RUN, RUNS, NumberRange, echo, end, refuse_given, user_errors
+from mpies.cli.parameters import COUNT, RUN, RUNS, NumberRange, echo, end, refuse_given, user_errors
 
 WIDTH = click.option(
     "--width", default=8.0, show_default=True, type=NumberRange(3, 40), help="Width of a plot in inches."

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mpies.cli.options import PATH, echo, refuse_given, user_errors
+from mpies.cli.parameters import PATH, echo, refuse_given, user_errors
 
 
 @click.command()

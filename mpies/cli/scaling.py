@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mpies.cli.options import COUNT, OPTIONAL_CONFIG, OVERRIDES, PATH, NumberRange, user_errors
+from mpies.cli.parameters import COUNT, OPTIONAL_CONFIG, OVERRIDES, PATH, NumberRange, user_errors
 
 if TYPE_CHECKING:
     from mpies.comm import Communicator

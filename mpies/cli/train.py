@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mpies.cli.options import CONFIG, COUNT, LOG_FORMAT, OVERRIDES, PATH, host_options, user_errors
+from mpies.cli.parameters import CONFIG, COUNT, LOG_FORMAT, OVERRIDES, PATH, host_options, user_errors
 
 if TYPE_CHECKING:
     from mpies.launch.hosts import Where

@@ -1,4 +1,4 @@
-"""What several commands share: arguments, values of options, how a command ends."""
+"""What several commands share: arguments and options, and how a command ends."""
 
 import contextlib
 import errno

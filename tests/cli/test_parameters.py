@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from mpies.cli.options import end, user_errors
+from mpies.cli.parameters import end, user_errors
 from mpies.cli.policies import parse_member
 from mpies.core.errors import ConfigError, RunError
 from mpies.envs import EnvironmentProblem
