@@ -122,7 +122,7 @@ def _check_proposal(solver: Solver[Any, Any], proposal: Any) -> Proposal:
     if len(vectors) > MOST_VECTORS:
         raise _Wrong(f"must return at most {MOST_VECTORS} vectors, but it has {len(vectors)}; join some of them")
     if (rows := proposal.rows) is not None:
-        shape = rows.shape if isinstance(rows, np.ndarray) else ()
+        shape: tuple[int, ...] = rows.shape if isinstance(rows, np.ndarray) else ()
         if len(shape) != 2 or shape[1] != d or shape[0] > solver.rows:
             raise _Wrong(f"must return at most {solver.rows} rows (rows in the class) of {d} numbers, but has {shape}")
         if not np.isfinite(rows).all():

@@ -9,17 +9,7 @@ from pydantic import Field, model_validator
 from mpies.config.environment import EnvironmentSection
 from mpies.config.kinds import kinds_of, with_kinds
 from mpies.core.errors import ConfigError
-from mpies.core.options import (
-    Count,
-    Flag,
-    Fraction,
-    NonNegative,
-    Options,
-    Positive,
-    Real,
-    Text,
-    WholeNumber,
-)
+from mpies.core.options import Count, Flag, Fraction, NonNegative, Options, Positive, Real, Text, WholeNumber
 from mpies.policies import MLPOptions, any_policy
 from mpies.policies.base import PolicyOptions
 from mpies.solvers import SOLVERS
