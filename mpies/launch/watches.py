@@ -42,7 +42,9 @@ class GrowthWatch:
 
     def __init__(self, placement: Placement | None, goal: Goal, start: Start, executor: Executor) -> None:
         self._goal, self._start = goal, start
-        self._question = placement and Question(executor, lambda: placement.find_larger(start.hosts or []), LOOK)
+        self._question = (
+            Question(executor, lambda: placement.find_larger(start.hosts or []), LOOK) if placement else None
+        )
 
     def find_larger(self) -> list[Host]:
         """The hosts of a larger start that is worth its cost; [] while there is none."""
@@ -64,7 +66,9 @@ class RanksWatch:
         self, placement: Placement | None, start: Start, executor: Executor, sought: bool | None, every: float
     ) -> None:
         self._sought = sought
-        self._question = placement and Question(executor, lambda: placement.look_for_ranks(start.hosts or []), every)
+        self._question = (
+            Question(executor, lambda: placement.look_for_ranks(start.hosts or []), every) if placement else None
+        )
         self._before: set[str] = set()  # hosts that gave the sought answer at the look before
 
     def find(self) -> str:
