@@ -11,7 +11,7 @@ import numpy.typing as npt
 from mpies.comm import Communicator
 from mpies.envs.functions import CustomFunctionEnv
 from mpies.rollouts.batch import RolloutBatch
-from mpies.rollouts.functions import FunctionPlayer
+from mpies.rollouts.function_player import FunctionPlayer
 from mpies.rollouts.queue import PlayingRanks, RolloutQueue
 from mpies.solvers.sampling.noise import FloatArray
 from mpies.training.failures import FailureGroup, gather_failures

@@ -22,7 +22,7 @@ from mpies.policies import PolicyProblem, make_policy
 from mpies.policies.base import Architecture
 from mpies.policies.convolutional import ConvolutionalOptions
 from mpies.policies.imported import import_policy, is_imported
-from mpies.rollouts.functions import FunctionPlayer
+from mpies.rollouts.function_player import FunctionPlayer
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import Player
 from mpies.runs.policy_file import find_policy, load_policy

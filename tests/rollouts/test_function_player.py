@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from mpies.envs.functions import CustomFunctionEnv
-from mpies.rollouts.functions import FunctionPlayer
+from mpies.rollouts.function_player import FunctionPlayer
 from mpies.rollouts.queue import PlayingRanks, RolloutQueue
 from tests.rollouts.fakes import Calls, make_batch
 
