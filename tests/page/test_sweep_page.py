@@ -1,4 +1,4 @@
-"""The page of a sweep in a real browser: the table, parallel coordinates, what matters, and the curves of the best."""
+"""The page of a sweep in a real browser: the table, what matters, and the curves of the best."""
 
 import threading
 
@@ -13,8 +13,6 @@ COLUMNS = (
     "solver.sigma,policy.activation,seed,state,generations,steps,core_seconds,eval_mean,eval_interval,rank,name,reason"
 )
 MEANS = {(0.01, "tanh"): 1.0, (0.01, "relu"): 2.0, (0.1, "tanh"): 9.0, (0.1, "relu"): 8.0, (0.5, "tanh"): 4.0}
-INK = """canvas => { const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-    let ink = 0; for (let i = 3; i < data.length; i += 4) ink += data[i] > 0; return ink; }"""
 
 
 def write_sweep(folder):
@@ -95,21 +93,6 @@ def test_what_matters_most_comes_first(page):
     names = page.locator("#importance .bars span").all_inner_texts()
     shares = [float(text.split()[0]) for text in page.locator("#importance .bars b").all_inner_texts()]
     assert names == ["sigma", "activation"] and shares[0] > 60 > 30 > shares[1]
-
-
-def test_a_part_of_an_axis_keeps_its_settings(page):
-    canvas = page.query_selector("#parallel")
-    canvas.scroll_into_view_if_needed()
-    assert canvas.evaluate(INK) > 2000
-    box = canvas.bounding_box()
-    x = box["x"] + 70  # the first axis, which is logarithmic: 0.1 lies above its middle
-    page.mouse.move(x, box["y"] + 28)
-    page.mouse.down()
-    page.mouse.move(x, box["y"] + 180, steps=3)
-    page.mouse.up()
-    assert cells(page, 2) == ["0.1", "0.1", "0.5"]
-    page.mouse.click(x, box["y"] + 100)
-    assert len(cells(page, 2)) == 5
 
 
 def test_curves_of_the_best_have_bands_over_their_seeds(page):

@@ -104,8 +104,8 @@ function duration(seconds) {
 
 // Shows a table with a line for each group.  columns: their title, the value of a group, by which a click on the heading
 // sorts, and, where it differs, what is shown of it; key: where titles may be the same; isDown: the highest comes first.
-// order: {by, down}, which clicks change.  classOf: of the line of a group's number; null leaves it out.
-function showTable(table, columns, groups, order, classOf) {
+// order: {by, down}, which clicks change.  classOf: of the line of a group's number.
+function showTable(table, columns, groups, order, classOf = () => "") {
   const keyOf = (column) => column.key || column.title;
   const by = columns.find((column) => keyOf(column) === order.by) || columns[0];
   const heads = columns.map((column) => {
@@ -118,8 +118,7 @@ function showTable(table, columns, groups, order, classOf) {
     });
     return make("th", { scope: "col", "aria-sort": sorted }, button);
   });
-  const places = [...groups.keys()].filter((place) => classOf(place) !== null)
-    .sort((one, two) => compareValues(by.value(groups[one]), by.value(groups[two]), order.down));
+  const places = [...groups.keys()].sort((one, two) => compareValues(by.value(groups[one]), by.value(groups[two]), order.down));
   const lines = places.map((place) => make("tr", { "data-group": place, class: classOf(place) }, ...columns.map((column) => {
     const shown = (column.show || ((group) => String(column.value(group) ?? "–")))(groups[place], place);
     return column.isHead ? make("th", { scope: "row" }, shown) : make("td", { class: column.class || "" }, shown);
@@ -238,6 +237,5 @@ document.addEventListener("visibilitychange", () => { if (!document.hidden) tick
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   if (run) drawRun();
   if (compared) showCompared();
-  if (swept) drawParallel();
 });
 addEventListener("DOMContentLoaded", tick); // when the other scripts are there, too
