@@ -10,7 +10,7 @@ import pytest
 
 from mpies.comm import mpiexec
 from mpies.runs.metrics import read_digests
-from tests.support import HOME, Outcome, train
+from tests.support import HOME, Outcome, skip_without_programs, train
 
 INSIDE = "MPIES_TEST_INSIDE_MPI"  # set in the ranks that a test marked mpi is run on
 os.environ["PYTHONPATH"] = str(HOME)  # the ranks test this checkout, also where another one is installed
@@ -97,6 +97,7 @@ def run_mpies(start_mpies):
     """Run `mpies` to its end.  Returns an Outcome."""
 
     def run(ranks, *arguments, timeout=120):
+        skip_without_programs(arguments)
         for _ in range(3):
             process = start_mpies(ranks, *arguments)
             stdout, stderr = process.communicate(timeout=timeout)

@@ -1,6 +1,7 @@
 """What tests of several packages share: configs, faulty environments, waiting, and how a refused command ends."""
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 import time
@@ -82,8 +83,15 @@ class Outcome:
     stderr: str
 
 
+def skip_without_programs(arguments):
+    """Skip the test where these arguments of `mpies` need a program that is not here."""
+    if "k8s" in arguments and shutil.which("kubectl") is None:
+        pytest.skip("there is no kubectl, which reads the folders of Kustomize")
+
+
 def invoke(*arguments):
     """Run `mpies` with these arguments in this process.  Returns an Outcome."""
+    skip_without_programs(arguments)
     from click.testing import CliRunner
 
     from mpies.cli.main import main
