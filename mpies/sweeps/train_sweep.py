@@ -23,7 +23,6 @@ from mpies.sweeps.rank_groups import (
     divide,
     wait_for_all,
 )
-from mpies.sweeps.screen import open_screen
 from mpies.sweeps.table import ResultReader, write_table
 from mpies.sweeps.trial_ranks import RankGroup, Report, SweepRanks
 from mpies.sweeps.trials import Sweep, check_trials
@@ -39,7 +38,7 @@ class SweepRequest:
 
     load: reads the sweep.  out: its folder.  ranks_per_run: of a group; None lets `choose_ranks_per_run` decide.
     retries: whether trials that have failed are tried again.  report: called on rank 0 of a group when a trial has
-    ended.  is_live: whether that is shown on a live screen instead, where there is a terminal.
+    ended.
     """
 
     load: Callable[[], Sweep]
@@ -47,7 +46,6 @@ class SweepRequest:
     ranks_per_run: int | None = None
     retries: bool = False
     report: Report = lambda result, ended, total, out: None
-    is_live: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,16 +71,12 @@ def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> 
     drawn = comm.broadcast([np.frombuffer(uuid.uuid4().bytes, np.uint8)])[0].tobytes().hex()
     name = f"{os.environ.get(JOB, '')}.{drawn}"  # a supervisor tells its groups by it
     ranks_per_run = comm.broadcast_int(do_together(comm, lambda: find_ranks_per_run(folder, request, comm)))
-    screen = open_screen(SweepFolder(request.out, folder.sweep)) if request.is_live and comm.is_root else None
-    report = SweepRequest.report if comm.broadcast_int(int(screen is not None)) else request.report
     tables = NoiseTables(comm.open_node_file())
     try:
-        ranks = SweepRanks(folder, name, report, signals, tables)
+        ranks = SweepRanks(folder, name, request.report, signals, tables)
         cause = _train_in_groups(comm, ranks, ranks_per_run)
     finally:
         tables.close()
-        if screen:
-            screen.close()
     varied, total = folder.sweep.varied, folder.total
     if not comm.is_root:
         return SweepEnding(_agree_on_code(comm, FINISHED), [], varied, total)
