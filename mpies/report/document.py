@@ -14,12 +14,12 @@ import numpy as np
 
 from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.core.errors import ConfigError, RunError, UserError
+from mpies.core.text import counted
 from mpies.report.curves import Curves, read_curves
-from mpies.report.facts import list_facts
-from mpies.report.figures import WIDE, draw_overview, draw_return, render, write_file
+from mpies.report.figures import WIDE, draw_return, render, write_file
 from mpies.report.run_groups import RunGroup, read_settings
 from mpies.report.seeds import bootstrap_interval, interquartile_mean
-from mpies.report.video import VIDEOS, encode_stills
+from mpies.report.video import VIDEOS
 from mpies.runs import hdf5
 from mpies.runs.metrics import format_return
 from mpies.runs.reader import RunView, find_runs
@@ -39,7 +39,7 @@ pre.command, code { white-space: pre-wrap; overflow-wrap: anywhere }
   body { font-size: 8pt; line-height: 1.3; margin: 0; max-width: none; color: #000; background: #fff }
   h1 { font-size: 13pt } h2 { font-size: 10pt; margin: .4rem 0 .1rem } p { margin: .15rem 0 }
   pre { font-size: 7pt; columns: 2; margin: .2rem 0; padding: .3rem }
-  img.curves { width: 68% } img[alt=stills] { width: 70% } video, details { display: none }
+  img.curves { width: 68% } video, details { display: none }
 }
 """
 LARGEST_VIDEO = 8_000_000  # bytes of a video that a report holds
@@ -95,11 +95,11 @@ def make_report(curves: Curves, others: Iterable[Curves] = (), video: Path | Non
 <h1>{title}</h1>
 <h2>What was trained, and on what</h2>
 {_table(_list_method(curves))}
-<h2>Curves</h2>
+<h2>Return</h2>
 {_picture(curves)}<p>Members are the policies that a generation samples around the mean. Evaluations play held-out
 episodes with the mean itself; bars are 95 % confidence intervals over episodes.</p>
 <h2>Evaluation</h2>
-{_table(list_facts(curves))}
+{_table(_list_results(curves))}
 <h2>Seeds</h2>
 {_tell_seeds(seeds)}
 <h2>Video</h2>
@@ -178,6 +178,34 @@ def _flat(value: Any) -> str:
     return f"({_describe(value, 'kind')})" if isinstance(value, dict) else str(value)
 
 
+def _list_results(curves: Curves) -> Iterator[tuple[str, str]]:
+    """The newest evaluation, how the run ended, and how much was trained."""
+    yield "seed", str(curves.config["seed"])
+    if curves.machines:
+        yield "machine", "; then ".join(curves.machines)
+    yield "end", curves.reason or "not complete: still running, or stopped"
+    if curves.is_evaluated.any():
+        at = np.flatnonzero(curves.is_evaluated)[-1]
+        mean, interval, generation = curves["eval_mean"][at], curves.interval[at], curves["generation"][at]
+        episodes = curves.columns["eval_episodes"][at] if "eval_episodes" in curves.columns else np.nan
+        ends = f", 95 % confidence {format_return(mean - interval)} to {format_return(mean + interval)}"
+        count = "" if np.isnan(episodes) else f", over {counted(round(episodes), 'held-out episode')}"
+        yield (
+            "final evaluation" if curves.reason else "newest evaluation",
+            f"mean return {format_return(mean)}{'' if np.isnan(interval) else ends}"
+            f"{count}, of the search distribution's mean, generation {generation:.0f}",
+        )
+    if curves.target is not None:
+        yield "target", f"{curves.target:g}"
+    last = {name: values[-1] for name, values in curves.columns.items()}
+    yield "generations", f"{last['generation']:,.0f}"
+    yield "training", f"{last['steps']:,.0f} steps, {last['episodes']:,.0f} episodes, {last['seconds']:,.1f} s"
+    for name in [name for name in ("ranks", "nodes") if name in curves.columns]:
+        counts = np.unique(curves[name][np.isfinite(curves[name])])
+        yield name, ", ".join(f"{count:.0f}" for count in counts)
+    yield "members with an episode that failed", f"{np.nansum(curves['failures']):,.0f}"
+
+
 def _tell_seeds(runs: list[Curves]) -> str:
     """A table of the runs with their newest evaluations, and the interquartile mean of these."""
     if len(runs) == 1:
@@ -210,7 +238,7 @@ def _tell_seeds(runs: list[Curves]) -> str:
 
 
 def _show_video(curves: Curves, video: Path | None) -> str:
-    """The video, and stills of it for print; how to record one where there is none."""
+    """The video; how to record one where there is none."""
     name = html.escape(shlex.quote(str(curves.path)))
     if video is None:
         return (
@@ -222,15 +250,12 @@ def _show_video(curves: Curves, video: Path | None) -> str:
     source = f"data:{VIDEOS[video.suffix]};base64,{base64.b64encode(content).decode()}"
     is_picture = VIDEOS[video.suffix].startswith("image/")
     moving = f'<img src="{source}" alt="an episode">' if is_picture else f'<video src="{source}" controls loop></video>'
-    stills = encode_stills(video)
-    strip = f'<img src="data:image/jpeg;base64,{base64.b64encode(stills).decode()}" alt="stills">' if stills else ""
-    return f"{moving}{strip}<p>{html.escape(video.name)}: an episode, and stills at equal distances in time.</p>"
+    return f"{moving}<p>{html.escape(video.name)}: an episode.</p>"
 
 
 def _picture(curves: Curves) -> str:
-    content = base64.b64encode(render(draw_overview(curves), "svg")).decode()
-    source = f"data:image/svg+xml;base64,{content}"
-    return f'<img class="curves" src="{source}" alt="return, episode length and sigma against steps">\n'
+    content = base64.b64encode(render(draw_return(curves, "steps"), "svg")).decode()
+    return f'<img class="curves" src="data:image/svg+xml;base64,{content}" alt="return against steps">\n'
 
 
 def make_summary(curves: Curves, status: str) -> str:
@@ -246,5 +271,5 @@ def make_summary(curves: Curves, status: str) -> str:
         curve = f"<p>{html.escape(str(error))}</p>"
     return (
         f"<div><strong>{title}</strong>{curve}"
-        f"<details><summary>Numbers</summary>{_table(list_facts(curves))}</details></div>"
+        f"<details><summary>Numbers</summary>{_table(_list_results(curves))}</details></div>"
     )

@@ -34,9 +34,6 @@ AXES = {
 }
 WIDE = 8.0  # inches
 
-
-# Columns of metrics.csv that an overview shows below the return, to their titles.
-OVERVIEW = {"length_mean": "episode length (steps)", "sigma": "sigma", "update_ratio": "update ratio"}
 FORMATS = ("png", "pdf", "svg")
 SCALES = ("auto", "linear", "log")
 WIDE_SPAN = 200  # ratio of the largest to the smallest return from which an axis is logarithmic by itself
@@ -143,38 +140,6 @@ def draw_return(curves: Curves, axis: str, width: float = WIDE, scale: str = "au
     scale: one of SCALES.
     """
     figure, axes = new_figure(width, curves.title)
-    _plot_return(axes, curves, axis, scale)
-    figure.legend(loc="outside lower center", ncols=2 if width < 6 else 4)
-    return figure
-
-
-@paper_style()
-def draw_overview(curves: Curves) -> "Figure":
-    """The curves of a run in one figure, against steps: the return above, episode length and what the solver varies.
-
-    Below are those columns of OVERVIEW that vary.
-    """
-    from matplotlib.figure import Figure
-
-    below = [name for name in OVERVIEW if len(np.unique(curves.columns.get(name, np.zeros(0)))) > 1]
-    layout: list[Any] = [["return"] * max(1, len(below)), *[below] * bool(below)]
-    heights = [2.0, 1.0][: len(layout)]
-    figure = Figure((WIDE, 1.55 * sum(heights)), layout="constrained")
-    panels = figure.subplot_mosaic(layout, height_ratios=heights)
-    _plot_return(panels["return"], curves, "steps", "auto")
-    label, size = scale_axis("steps", [curves["steps"]])
-    for name in below:
-        axes = panels[name]
-        axes.plot(curves["steps"] / size, curves[name], color=BLUE, linewidth=1)
-        axes.set_title(OVERVIEW[name])
-        axes.set_xlabel(label)
-        format_ticks(axes, "steps")
-    figure.legend(loc="outside upper center", ncols=4)
-    return figure
-
-
-def _plot_return(axes: "Axes", curves: Curves, axis: str, scale: str) -> None:
-    """Draw what `draw_return` shows on these axes."""
     column, at = curves[AXES[axis][0]], curves.is_evaluated
     label, size = scale_axis(axis, [column])
     target = [] if curves.target is None else [curves.target]
@@ -199,6 +164,8 @@ def _plot_return(axes: "Axes", curves: Curves, axis: str, scale: str) -> None:
     if axes.get_yscale() == "linear":
         axes.set_ylim(*_return_limits(curves))
     format_ticks(axes, axis)
+    figure.legend(loc="outside lower center", ncols=2 if width < 6 else 4)
+    return figure
 
 
 def draw_target(axes: "Axes", height: float, label: str) -> None:

@@ -1,4 +1,4 @@
-"""Videos of episodes: their files, written frame by frame, and stills of one for where it cannot move."""
+"""Videos of episodes, written frame by frame."""
 
 import contextlib
 import math
@@ -18,8 +18,6 @@ VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
 # Of what is recorded, frames a second at most: viewers slow faster GIFs down, and drawing takes most of the time.
 MAX_FRAMES = {".mp4": 60, ".gif": 25}
 SUFFIXES = tuple(MAX_FRAMES)
-STILLS = 5  # frames at most
-STILL_WIDTH = 240  # pixels
 RENDERING = "its constructor must accept render_mode, and with render_mode rgb_array render must return an image"
 
 
@@ -112,25 +110,3 @@ def follow(environment: Renderable) -> None:
     if renderer is not None and renderer.camera_id in (None, -1):  # -1: the default
         cameras = [renderer.model.camera(index).name for index in range(renderer.model.ncam)]
         renderer.camera_id = cameras.index("track") if "track" in cameras else renderer.camera_id
-
-
-def encode_stills(video: Path) -> bytes | None:
-    """STILLS frames at equal distances in time, beside each other, as a JPEG.
-
-    None where imageio is not installed or cannot read the video.
-    """
-    try:
-        import imageio.v3
-
-        total = sum(1 for _ in imageio.v3.imiter(video))
-        if not total:
-            return None
-        wanted = set(np.linspace(0, total - 1, min(STILLS, total)).round().astype(int).tolist())
-        frames = [frame for number, frame in enumerate(imageio.v3.imiter(video)) if number in wanted]
-        # Frames in shades of grey are (height, width).
-        frames = [frame if frame.ndim == 3 else np.stack(3 * [frame], axis=-1) for frame in frames]
-        step = max(1, frames[0].shape[1] // STILL_WIDTH)
-        strip = np.concatenate([frame[::step, ::step, :3] for frame in frames], axis=1)
-        return bytes(imageio.v3.imwrite("<bytes>", strip, extension=".jpg"))
-    except Exception:  # of a file that is cut off, imageio's plugins raise many kinds, also SyntaxError and IndexError
-        return None

@@ -35,15 +35,11 @@ def test_the_plot_marks_each_change_at_its_generation(curves):
     assert (marks[FEWER], marks[RESTART], marks[MORE]) == ([3], [5], [6])
 
 
-def test_the_report_names_the_changes(curves):
+def test_the_report_names_the_numbers_of_ranks(curves):
     text = make_report(curves)
     assert "<th>ranks</th><td>4, 6<" in text and "<th>nodes</th><td>2, 3<" in text
-    words = (
-        "fewer ranks from generation 3 on (4); restart from generation 5 on (4); more ranks from generation 6 on (6)"
-    )
-    assert words in text
 
 
 def test_a_run_that_went_on_undisturbed_has_no_marks(make_curves):
     curves = make_curves([None, 1.0])
-    assert not any(len(rows) for rows in curves.changes.values()) and "<th>changes" not in make_report(curves)
+    assert not any(len(rows) for rows in curves.changes.values())

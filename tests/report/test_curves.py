@@ -5,10 +5,8 @@ import pytest
 
 from mpies.core.errors import RunError
 from mpies.report.curves import NEEDED, read_curves
-from mpies.report.facts import REASONS, list_facts
-from mpies.runs.reader import HALVED, RunView
-from mpies.training.control import STOP_REASONS
-from tests.report.web.served_runs import CONFIG, line
+from mpies.runs.reader import RunView
+from tests.report.web.served_runs import line
 
 
 def test_columns_are_read_with_gaps_where_nothing_was_evaluated(run_folder):
@@ -68,29 +66,6 @@ def test_metrics_without_a_column_that_every_run_has_are_refused(name, run_folde
         ended = invoke(command, run_folder / "first")
         assert ended.exit_code == 2 and ended.stderr.count("\n") == 1
         assert f"metrics.csv: lacks {name}, which every run has; give the directory of a run" in ended.stderr
-
-
-def test_damaged_cells_leave_the_other_facts(run_folder):
-    file = run_folder / "first/metrics.csv"
-    (run_folder / "first/config.yaml").write_text(CONFIG + "seed: 1\n")
-    file.write_text(file.read_text() + line(5).replace(",100,0.1,", ",1x,0.1,") + line(6).replace(",20,0,2,", ",,x,2,"))
-    facts = dict(list_facts(read_curves(run_folder / "first")))
-    assert facts["newest evaluation"].startswith("mean return 150.00, over 100 held-out episodes of")
-    assert facts["members with an episode that failed"] == "0"
-
-
-def test_a_single_episode_has_no_interval(run_folder):
-    file = run_folder / "first/metrics.csv"
-    (run_folder / "first/config.yaml").write_text(CONFIG + "seed: 1\n")
-    file.write_text(file.read_text() + line(5).replace(",20,", ",0,").replace(",100,0.1,", ",1,0.1,"))
-    curves = read_curves(run_folder / "first")
-    assert curves["eval_episodes"][-1] == 1 and np.isnan(curves.interval[-1])
-    assert dict(list_facts(curves))["newest evaluation"].startswith("mean return 150.00, over 1 held-out episode of")
-
-
-def test_every_way_in_which_a_run_ends_is_told_in_words(make_curves):
-    assert {*STOP_REASONS} - {"signal", "failures"} | {*HALVED} == {*REASONS}  # after those two, a run is not complete
-    assert dict(list_facts(make_curves([1.0], reason="callback")))["end"] == "ended by a callback"
 
 
 def test_what_is_no_run_is_refused(run_folder, tmp_path):

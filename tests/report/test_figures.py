@@ -9,7 +9,7 @@ import pytest
 
 from mpies.core.errors import RunError
 from mpies.report.compare import draw_comparison
-from mpies.report.figures import STYLE, draw_in_background, draw_overview, draw_return, render, scale_axis, write_file
+from mpies.report.figures import STYLE, draw_in_background, draw_return, render, scale_axis, write_file
 from mpies.report.run_groups import group_runs
 from tests.report.conftest import train
 
@@ -123,14 +123,6 @@ def test_one_bad_member_does_not_flatten_the_curves_but_a_far_target_is_shown(ma
 
 def test_fonts_of_a_pdf_are_embedded_as_truetype(make_curves):
     assert b"/Type3" not in render(draw_return(make_curves([1.0]), "steps"), "pdf") and STYLE.exists()
-
-
-def test_an_overview_shows_what_varies(make_curves):
-    curves = make_curves([1.0, 2.0])
-    curves.columns.update(sigma=np.array([0.1, 0.05]), update_ratio=np.array([0.1, 0.1]))
-    assert [axes.get_title() for axes in draw_overview(curves).axes] == ["", "sigma"]
-    del curves.columns["sigma"]
-    assert len(draw_overview(curves).axes) == 1
 
 
 def test_costs_are_drawn_as_distances_to_zero(make_curves):
