@@ -12,27 +12,6 @@ from mpies.report.curves import Floats
 # The 97.5 % quantiles of Student's t of 1, 2, ... degrees of freedom.
 T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
-# Lines with a band around them, over seeds, in words.
-BANDS = {
-    "bootstrap": "interquartile mean over seeds, 95 % bootstrap interval",
-    "range": "mean over seeds, from the worst to the best seed",
-    "quartiles": "median over seeds, from the lower to the upper quartile",
-    "extremes": "median over seeds, from the worst to the best seed",
-}
-
-
-def summarize_seeds(values: Floats, band: str) -> tuple[Floats, Floats, Floats]:
-    """The line over seeds, and the lower and upper end of its band, each (points,).
-
-    values: (runs, points).  band: one of BANDS.  Raises ConfigError where it needs SciPy, which is not installed.
-    """
-    if band == "bootstrap":
-        return interquartile_mean(values), *bootstrap_interval(values)
-    if band == "range":
-        return values.mean(axis=0), values.min(axis=0), values.max(axis=0)
-    low, middle, high = np.percentile(values, [25, 50, 75] if band == "quartiles" else [0, 50, 100], axis=0)
-    return middle, low, high
-
 
 def average_seeds(means: Sequence[float], intervals: Sequence[float]) -> tuple[float, float]:
     """The mean of the evaluations of n seeds, and half the width of its 95 % confidence interval, by Student's t.

@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
 from mpies.core.errors import ConfigError
-from mpies.report.web.overlay import AXES, BANDS
+from mpies.report.web.overlay import AXES
 from mpies.report.web.run_index import RunIndex
 from mpies.report.web.run_update import DOWNLOADS, PICTURES, read_update
 from mpies.report.web.sweep_table import find_sweeps, read_sweep_table
@@ -40,9 +40,6 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-# A name that is not UTF-8 has a surrogate for each odd byte, which no page can ask for.  It gets a private character.
-_TO_PAGE = {0xDC00 + byte: 0xF700 + byte for byte in range(128, 256)}
-_FROM_PAGE = {private: surrogate for surrogate, private in _TO_PAGE.items()}
 _CLIENT_HAS_LEFT = (ConnectionError, TimeoutError)
 
 
@@ -117,9 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, url: SplitResult, host: str) -> None:
         """Answer a request.  host: the name that the client has asked for, without the port."""
-        queries = {
-            key: [value.translate(_FROM_PAGE) for value in values] for key, values in parse_qs(url.query).items()
-        }
+        queries = parse_qs(url.query)
         query = {key: values[0] for key, values in queries.items()}
         if self.server.is_local and not _is_local(host):
             # Another site may resolve its own name to this address, and must not read the runs.
@@ -149,11 +144,9 @@ class _Handler(BaseHTTPRequestHandler):
         if what == "sweep":
             return read_sweep_table(runs.folder, name, version)
         if what == "compare":  # what is unknown is taken for the default
-            axis, band = query.get("axis", ""), query.get("band", "")
-            axis, band = axis if axis in AXES else AXES[0], band if band in BANDS else BANDS[0]
-            return runs.read_overlay(
-                queries.get("run", []), version, axis, query.get("drawn", ""), band, "seeds" in query
-            )
+            axis = query.get("axis", "")
+            axis, drawn = axis if axis in AXES else AXES[0], query.get("drawn", "")
+            return runs.read_overlay(queries.get("run", []), version, axis, drawn, "seeds" in query)
         view = runs.find(name) if what == "run" else None
         known = (_parse_whole(query.get(key)) for key in ("version", "after", "log"))
         return read_update(view, *known) if view else None
@@ -196,8 +189,8 @@ class _Handler(BaseHTTPRequestHandler):
             return None
 
     def _send_json(self, values: Any) -> None:
-        text = json.dumps(values, separators=(",", ":"), default=str, ensure_ascii=False).translate(_TO_PAGE)
-        self._send(text.encode(errors="backslashreplace"), "application/json")
+        text = json.dumps(values, separators=(",", ":"), default=str, ensure_ascii=False)
+        self._send(text.encode(errors="replace"), "application/json")  # a name may not be UTF-8
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         self._send(f"{status} {text}\n".encode(), "text/plain; charset=utf-8", status)

@@ -8,25 +8,21 @@ import numpy as np
 from mpies.report.comparison_table import describe_group
 from mpies.report.curves import Curves, Floats
 from mpies.report.run_groups import RunGroup, changed_keys, format_setting, group_by_task, group_runs, shorten_keys
-from mpies.report.seeds import summarize_seeds
 from mpies.runs.metrics import round_number
 
 AXES = ("generation", "seconds", "steps")
 # Columns of metrics.csv that can be drawn.
 DRAWN = ("eval_mean", "return_mean", "length_mean", "eval_length", "sigma", "update_ratio", "steps_per_second")
-BANDS = ("quartiles", "extremes")  # of seeds.BANDS, those that need no SciPy and are drawn around the median
 MAX_POINTS = 200  # of a curve
 MAX_NUMBERS = 12_000  # of all curves together, so that an answer stays below 50 kB; there are 25 points at least
 MAX_KEYS = 30  # columns of settings
 
 
-def overlay(
-    runs: Sequence[Curves], axis: str, drawn: str, band: str, with_runs: bool, also: Sequence[str] = ()
-) -> dict[str, Any]:
-    """The runs in groups, each a median over its seeds within a band.
+def overlay(runs: Sequence[Curves], axis: str, drawn: str, with_runs: bool, also: Sequence[str] = ()) -> dict[str, Any]:
+    """The runs in groups, each a median over its seeds between the quartiles.
 
     runs: the name of each is its path.  axis: one of AXES.  drawn: one of DRAWN; "" for the evaluations, or the
-    members' mean return where nothing was evaluated.  band: one of BANDS.  with_runs: also a curve of each run.
+    members' mean return where nothing was evaluated.  with_runs: also a curve of each run.
     also: as for `read_settings`.
     repeated: how many runs are left out, since another one has the same config and seed.
     """
@@ -40,7 +36,7 @@ def overlay(
     tasks = []
     for task, inside in group_by_task(groups).items():
         grid = _make_grid(inside, axis, drawn, points)
-        lines = [{"group": groups.index(one), **_draw(one, grid, axis, drawn, band, with_runs)} for one in inside]
+        lines = [{"group": groups.index(one), **_draw(one, grid, axis, drawn, with_runs)} for one in inside]
         tasks.append(
             {
                 "task": task,
@@ -83,12 +79,12 @@ def _make_grid(groups: Sequence[RunGroup], axis: str, drawn: str, points: int) -
     return np.unique(grid.round()) if axis == "generation" else grid
 
 
-def _draw(group: RunGroup, grid: Floats, axis: str, drawn: str, band: str, with_runs: bool) -> dict[str, Any]:
-    """The curve of a group and the ends of its band on the grid, and a curve of each run; {} without values."""
+def _draw(group: RunGroup, grid: Floats, axis: str, drawn: str, with_runs: bool) -> dict[str, Any]:
+    """The median of a group and its quartiles on the grid, and a curve of each run; {} without values."""
     values = _sample(group, grid, axis, drawn)
     if not len(values):
         return {}
-    middle, low, high = summarize_seeds(values, band)
+    low, middle, high = np.percentile(values, [25, 50, 75], axis=0)
     curve: dict[str, Any] = {"low": round_numbers(low, 4), "mid": round_numbers(middle, 4)}
     curve["high"] = round_numbers(high, 4)
     if with_runs:

@@ -82,14 +82,14 @@ class RunIndex:
         return self._views.get(name)
 
     def read_overlay(
-        self, names: Sequence[str], version: str, axis: str, drawn: str, band: str, with_runs: bool
+        self, names: Sequence[str], version: str, axis: str, drawn: str, with_runs: bool
     ) -> dict[str, Any]:
         """What `overlay` tells of the runs of these names, and its version.
 
         version: of what the reader has; where that is the newest, there is nothing but the version.
         """
         views = [view for view in map(self.find, dict.fromkeys(names)) if view]
-        asked = [[(view.name, _stamps(view)) for view in views], axis, drawn, band, with_runs]
+        asked = [[(view.name, _stamps(view)) for view in views], axis, drawn, with_runs]
         newest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
         if version == newest:
             return {"version": newest}
@@ -97,7 +97,7 @@ class RunIndex:
         folders = {os.path.dirname(view.name) for view in views}
         sweeps = self._find_sweeps(folders)
         also = sweeps.popitem()[1] if len(folders) == len(sweeps) == 1 else []  # of a sweep that is shown alone
-        return {"version": newest, "runs": len(runs), **overlay(runs, axis, drawn, band, with_runs, also)}
+        return {"version": newest, "runs": len(runs), **overlay(runs, axis, drawn, with_runs, also)}
 
     def _read_curves(self, view: RunView) -> Curves | None:
         """The Curves of a run, with its name as its path; None where it has no generation, or is no run of ours."""

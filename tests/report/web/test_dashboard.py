@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import http.client
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -37,22 +36,6 @@ def test_runs_and_updates_are_answered_as_json(server):
     assert status == 200 and update["columns"]["generation"] == [2000]
     status, content = get(server, "/api/run?name=group%2Flong&version=x&after=-1&log=1e9")
     assert status == 200 and json.loads(content)["again"]
-
-
-def test_a_run_whose_name_is_not_utf8_can_be_shown(server, run_folder):
-    """A browser can neither read nor ask for half a pair of surrogates."""
-    os.rename(run_folder / "first", os.fsencode(run_folder) + b"/caf\xe9")
-    (run_folder / "caf\udce9/sweep.yaml").write_text("")
-    names = [run["name"] for run in json.loads(get(server, "/api/runs")[1])]
-    name = quote(names[0])  # as encodeURIComponent does, which refuses surrogates
-    assert names[1:] == ["group/long", "truncated"]
-    update = json.loads(get(server, f"/api/run?name={name}")[1])
-    assert update["rows"] == 3 and update["name"] == names[0]
-    assert get(server, f"/download?run={name}&file=best.h5") == (200, b"a policy" * 100)
-    compared = json.loads(get(server, f"/api/compare?run={name}")[1])
-    assert compared["groups"][0]["names"][0] == names[0]
-    assert json.loads(get(server, "/api/sweeps")[1]) == [names[0]]
-    assert json.loads(get(server, f"/api/sweep?name={name}")[1])["name"] == names[0]
 
 
 def test_the_page_is_part_of_the_package(server):

@@ -29,7 +29,7 @@ def make_run(path, source, sigma, seed):
 
 def test_seeds_are_a_median_in_a_band(make_curves):
     seeds = [make_curves([float(seed), 3.0 * seed], seed=seed, reason="solved", target=4.0) for seed in (1, 2, 3)]
-    found = overlay([*seeds, make_curves([9.0, 8.0], kind="ars")], "generation", "", "extremes", with_runs=True)
+    found = overlay([*seeds, make_curves([9.0, 8.0], kind="ars")], "generation", "", with_runs=True)
     assert found["drawn"] == "eval_mean" and found["keys"] == [{"key": "solver.kind", "short": "kind"}]
     table = {group["config"]: group for group in found["groups"]}
     assert table["snes"]["seeds"] == [1, 2, 3] and table["snes"]["settings"] == {"solver.kind": "snes"}
@@ -39,34 +39,33 @@ def test_seeds_are_a_median_in_a_band(make_curves):
     assert panel["x"] == [1, 2] and panel["targets"] == [4]
     curves = {found["groups"][curve["group"]]["config"]: curve for curve in panel["curves"]}
     snes = curves["snes"]
-    assert (snes["low"], snes["mid"], snes["high"]) == ([1, 3], [2, 6], [3, 9])
+    assert (snes["low"], snes["mid"], snes["high"]) == ([1.5, 4.5], [2, 6], [2.5, 7.5])
     assert snes["runs"] == [[1, 3], [2, 6], [3, 9]] and curves["ars"]["mid"] == [9, 8]
-    quartiles = overlay(seeds, "steps", "eval_mean", "quartiles", with_runs=False)["tasks"][0]["curves"][0]
-    assert (quartiles["low"][-1], quartiles["high"][-1]) == (4.5, 7.5) and "runs" not in quartiles
+    assert "runs" not in overlay(seeds, "steps", "eval_mean", with_runs=False)["tasks"][0]["curves"][0]
 
 
 def test_a_group_ends_where_its_first_unfinished_run_is(make_curves):
     runs = [make_curves([1.0, 2.0], seed=1), make_curves([1.0, 2.0, 3.0, 4.0], seed=2, reason="generations")]
-    (panel,) = overlay(runs, "generation", "", "extremes", with_runs=True)["tasks"]
-    assert panel["x"] == [1, 2] and panel["curves"][0]["high"] == [1, 2]
+    (panel,) = overlay(runs, "generation", "", with_runs=True)["tasks"]
+    assert panel["x"] == [1, 2] and panel["curves"][0]["mid"] == [1, 2]
 
 
 def test_runs_with_the_config_and_seed_of_another_one_are_counted(make_curves):
     runs = [make_curves([1.0] * count, path=str(count)) for count in (2, 3, 1)]
-    found = overlay([*runs, make_curves([1.0], seed=2)], "generation", "", "extremes", with_runs=False)
+    found = overlay([*runs, make_curves([1.0], seed=2)], "generation", "", with_runs=False)
     assert found["repeated"] == 2 and found["groups"][0]["names"] == ["3", "run"]
 
 
 def test_runs_without_values_are_listed_but_not_drawn(make_curves):
-    found = overlay([make_curves([None])], "generation", "sigma", "extremes", with_runs=False)
+    found = overlay([make_curves([None])], "generation", "sigma", with_runs=False)
     assert found["drawn"] == "return_mean"
-    assert overlay([], "generation", "", "extremes", with_runs=False)["tasks"] == []
+    assert overlay([], "generation", "", with_runs=False)["tasks"] == []
 
 
 def test_however_many_runs_are_compared_an_answer_stays_small(make_curves):
     random = np.random.default_rng(0)
     runs = [make_curves(random.normal(size=300).tolist(), seed=k % 5, sigma=k // 5, path=f"s{k}") for k in range(300)]
-    found = overlay(runs, "steps", "eval_mean", "quartiles", with_runs=True)
+    found = overlay(runs, "steps", "eval_mean", with_runs=True)
     assert len(found["groups"]) == 60
     assert len(gzip.compress(json.dumps(found, separators=(",", ":")).encode(), 5)) < 50_000
 
@@ -111,15 +110,15 @@ def test_settings_of_a_sweep_that_differ_in_stop_alone_are_groups(run_folder):
     listed = {one["name"]: one.get("short") for one in index.summaries()}
     assert listed["sweep/target=5_seed=2"] == "sweep: target 5, seed 2"
     names = [name for name in listed if name.startswith("sweep/")]
-    found = index.read_overlay(names, "", "generation", "", "quartiles", False)
+    found = index.read_overlay(names, "", "generation", "", False)
     assert found["keys"] == [{"key": "stop.target", "short": "target"}] and found["repeated"] == 0
     assert [(group["config"], group["runs"]) for group in found["groups"]] == [("target 5", 2), ("target 9", 2)]
-    beside = index.read_overlay([*names, "first"], "", "generation", "", "quartiles", False)
+    beside = index.read_overlay([*names, "first"], "", "generation", "", False)
     assert beside["repeated"] == 2 and len(beside["groups"]) == 2
 
 
 def test_nothing_outside_the_folder_is_compared(server):
-    found = json.loads(get(server, "/api/compare?run=../secret.txt&run=/etc&axis=x&band=x&drawn=x")[1])
+    found = json.loads(get(server, "/api/compare?run=../secret.txt&run=/etc&axis=x&drawn=x")[1])
     assert found["runs"] == 0 and found["groups"] == []
 
 

@@ -111,7 +111,7 @@ def test_an_evaluation_that_is_long_ago_is_found_with_its_interval(index, run_fo
 
 
 def test_the_metrics_of_another_program_do_not_disturb(index, run_folder):
-    metrics, compared = run_folder / "first/metrics.csv", (["first", "group/long"], "", "seconds", "", "extremes", True)
+    metrics, compared = run_folder / "first/metrics.csv", (["first", "group/long"], "", "seconds", "", True)
     for name in ("seconds", "eval_mean"):
         metrics.write_text((HEADER + line(5)).replace(f",{name},", f",my_{name},"))
         assert index.read_overlay(*compared)["runs"] == 1

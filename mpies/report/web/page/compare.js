@@ -21,7 +21,7 @@ function comparedRuns() {
 
 async function refreshCompared() {
   const asked = address(), names = comparedRuns(), form = document.forms.comparison;
-  const query = new URLSearchParams({ axis: form.across.value, drawn: form.drawn.value, band: form.spread.value });
+  const query = new URLSearchParams({ axis: form.across.value, drawn: form.drawn.value });
   if ($("seeds").checked) query.append("seeds", "1");
   for (const name of names) query.append("run", name);
   const what = query.toString(), isOther = compared?.what !== what;
@@ -75,17 +75,15 @@ function layOutTask({ task, targets, x, curves }) {
   for (const { group, mid, low, high, runs: each = [] } of curves) {
     const [solid, faint, fill] = marked === null || marked === group ? [1, 0.45, 0.16] : [0.15, 0.08, 0.03];
     for (const values of each) add(values, { stroke: groupColour(group, faint), width: 0.75 });
-    if (form.spread.value !== "none") {
-      for (const end of [high, low]) add(end, { stroke: "transparent", points: { show: false } });
-      bands.push({ series: [data.length - 2, data.length - 1], fill: groupColour(group, fill) });
-    }
+    for (const end of [high, low]) add(end, { stroke: "transparent", points: { show: false } });
+    bands.push({ series: [data.length - 2, data.length - 1], fill: groupColour(group, fill) });
     add(mid, { stroke: groupColour(group, solid), width: marked === group ? 3 : 1.75 });
   }
   return {
     title: task, unit, label, scale, isWide, data, series, bands, targets: aims, areWhole: form.across.value !== "seconds",
     curves, description: `${task}: ${what} of ${plural(curves.length, "group")} against ${label}`,
     onCursor: (index) => showCursor(curves, index),
-    style: [compared.drawn, series.map(({ stroke, width }) => `${stroke} ${width}`), bands.length, scale.kind, label, colour("ink")].join(),
+    style: [compared.drawn, series.map(({ stroke, width }) => `${stroke} ${width}`), scale.kind, label, colour("ink")].join(),
   };
 }
 

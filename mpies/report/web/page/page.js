@@ -148,7 +148,6 @@ function seedLinks(trials) {
 
 function showRuns() {
   const words = $("filter").value.toLowerCase(), state = $("state").value;
-  const least = $("least").value === "" ? -Infinity : +$("least").value;
   const checked = new Set(comparedRuns()), isOneRun = ["run", ""].includes(address().kind);
   visible = [];
   for (const one of runs) {
@@ -164,7 +163,7 @@ function showRuns() {
       : `generation ${number(one.generation)}, return ${number(one.return_mean)}${evaluated}`}`);
     if (run?.name === one.name && isOneRun) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");
-    row.hidden = (state && one.state !== state && status !== state) || (one.eval_mean ?? -Infinity) < least
+    row.hidden = (state && one.state !== state && status !== state)
       || !`${one.name} ${one.short || ""} ${one.environment}`.toLowerCase().includes(words);
     if (!row.hidden) visible.push(one.name);
   }
@@ -216,7 +215,7 @@ async function tick() {
   timer = setTimeout(tick, document.hidden ? 5 * EVERY : EVERY);
 }
 
-for (const id of ["filter", "state", "sort", "least"]) $(id).addEventListener("input", showRuns);
+for (const id of ["filter", "state", "sort"]) $(id).addEventListener("input", showRuns);
 $("all").addEventListener("click", () => pick(visible));
 $("none").addEventListener("click", () => pick([]));
 // The up and down keys go to the run above or below; the space bar selects a run to compare.
