@@ -126,7 +126,7 @@ def observation_writer(space: Any, name: str = "observation") -> WriteObservatio
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
-        return _one_hot_writer(int(space.n), int(space.start), name)
+        return _one_hots_writer(np.array([space.n]), np.array([space.start]), name)
     if isinstance(space, spaces.MultiDiscrete):
         return _one_hots_writer(space.nvec.ravel(), space.start.ravel(), name)
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
@@ -137,19 +137,6 @@ def observation_writer(space: Any, name: str = "observation") -> WriteObservatio
         if flat.shape != out.shape:
             raise ValueError(f"{name} has {flat.size} numbers, but {out.size} were expected")
         out[:] = flat
-
-    return write
-
-
-def _one_hot_writer(count: int, start: int, name: str) -> WriteObservation:
-    """The writer of a number from start to start + count - 1 as a one-hot vector."""
-
-    def write(observation: Any, out: npt.NDArray[np.float32]) -> None:
-        index = int(observation) - start
-        if not 0 <= index < count:
-            raise ValueError(f"{name} is {observation}, which is not one of {start} to {start + count - 1}")
-        out[:] = 0
-        out[index] = 1
 
     return write
 

@@ -1,7 +1,7 @@
 """Try out an environment before a run begins: one reset and one step of it, and whether its episodes can be repeated.
 
-The same policy plays the same seed in fresh and in used environments.  The trace of an episode is a digest of all its
-observations and rewards, so equal traces mean equal episodes.
+The same random actions are taken with the same seed in fresh and in used environments.  The trace of an episode is a
+digest of all its observations and rewards, so equal traces mean equal episodes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mpies.core.errors import EnvironmentProblem
 from mpies.core.text import describe_value
-from mpies.envs.base import Binary, Composite, Continuous, Discrete, Interface, VectorEnv
+from mpies.envs.base import Action, Composite, Continuous, Interface, VectorEnv, draw_actions
 from mpies.envs.build_errors import check_signature
 from mpies.envs.spaces import flatten_observation, make_action, named_parts
 
@@ -33,41 +33,19 @@ _RESET = "as in def reset(self, *, seed=None, options=None)"
 _STEP = "the five values observation, reward, terminated, truncated, info"
 
 
-class ProbePolicy:
-    """A random linear map from observations to actions, with random noise; both depend on the seed alone."""
-
-    def __init__(self, interface: Interface, seed: int) -> None:
-        self._random = np.random.default_rng(seed)
-        action = interface.action
-        self._is_discrete = isinstance(action, Discrete)
-        self._parts = action.parts if isinstance(action, Composite) else (action,)
-        outputs = sum(len(part.low) if isinstance(part, Continuous) else part.count for part in self._parts)
-        size = interface.observation_size
-        self._weights = self._random.standard_normal((size, outputs)).astype(np.float32) / np.float32(np.sqrt(size))
-
-    def act(self, observation: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """An action for an observation (o,), as a batch of one: (1,) int32, or (1, a) float32 if it is not Discrete."""
-        scores = np.nan_to_num(observation) @ self._weights
-        scores = scores + 2 * self._random.standard_normal(len(scores)).astype(np.float32)
-        if self._is_discrete:
-            return scores.argmax()[None].astype(np.int32)
-        numbers, start = [], 0
-        for part in self._parts:
-            stop = start + (len(part.low) if isinstance(part, Continuous) else part.count)
-            numbers.append(_choose(part, scores[start:stop]))
-            start = stop
-        return np.concatenate(numbers)[None].astype(np.float32)
+def draw_action(action: Action, random: np.random.Generator) -> npt.NDArray[Any]:
+    """A random action, (1,) int32 if discrete, else (1, a) float32, whose numbers are within 10 of those nearest 0."""
+    return draw_actions(_narrow(action), 1, random)
 
 
-def _choose(part: Discrete | Continuous | Binary, scores: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
-    """The numbers of a part of an action, for the scores of its outputs."""
-    if isinstance(part, Discrete):
-        return np.array([scores.argmax()])
-    if isinstance(part, Binary):
-        return scores > 0
-    nearest = np.clip(0, part.low, part.high)  # the action that is closest to zero
-    low, high = np.maximum(part.low, nearest - 10), np.minimum(part.high, nearest + 10)
-    return np.clip((low + high) / 2 + scores * (high - low) / 2, low, high)
+def _narrow(action: Any) -> Any:
+    """An action, or a part of one, with bounds that are within 10 of the number nearest 0."""
+    if isinstance(action, Composite):
+        return Composite(tuple(_narrow(part) for part in action.parts))
+    if not isinstance(action, Continuous):
+        return action
+    nearest = np.clip(np.zeros_like(action.low), action.low, action.high)
+    return Continuous(np.maximum(action.low, nearest - 10), np.minimum(action.high, nearest + 10))
 
 
 def play_one_step(environment: gymnasium.Env[Any, Any], interface: Interface, seed: int) -> None:
@@ -88,8 +66,8 @@ def play_one_step(environment: gymnasium.Env[Any, Any], interface: Interface, se
         raise EnvironmentProblem(
             f"reset must return the two values observation, info, but returns {describe_value(result)}"
         )
-    observation = _check_observation(result[0], inner.observation_space, "reset")
-    action = ProbePolicy(interface, seed).act(observation)[0]
+    _check_observation(result[0], inner.observation_space, "reset")
+    action = draw_action(interface.action, np.random.default_rng(seed))[0]
     result = inner.step(make_action(inner.action_space, action))
     if not isinstance(result, (tuple, list)) or len(result) != 5:
         raise EnvironmentProblem(f"step must return {_STEP}, but returns {describe_value(result)}")
@@ -103,41 +81,34 @@ def play_one_step(environment: gymnasium.Env[Any, Any], interface: Interface, se
             )
 
 
-def _check_observation(value: Any, space: Any, method: str) -> npt.NDArray[np.float32]:
-    """The observation as a vector (o,) float32."""
+def _check_observation(value: Any, space: Any, method: str) -> None:
     subject = f"the observation of {method}"
-    _check_numbers(value, space, subject)
+    _check_kinds(value, space, subject)
     try:
-        return flatten_observation(space, value)
-    except ValueError as error:  # a Dict or Tuple lacks a part
+        numbers = flatten_observation(space, value)
+    except ValueError as error:
         raise EnvironmentProblem(f"{error}, in {subject}") from None
+    wrong = np.flatnonzero(~np.isfinite(numbers))
+    if len(wrong):
+        raise ValueError(f"number {wrong[0]} of {subject} is {numbers[wrong[0]]}, and must be finite")
 
 
-def _check_numbers(value: Any, space: Any, subject: str) -> None:
-    """Check the numbers of an observation, of each part of a Dict or Tuple that it has."""
+def _check_kinds(value: Any, space: Any, subject: str) -> None:
+    """Check that an observation, or each part that it has, holds numbers: NumPy would take None for NaN."""
     from gymnasium import spaces
 
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         for key, part in named_parts(space):
             with contextlib.suppress(KeyError, IndexError, TypeError):
-                _check_numbers(value[key], part, f"part {key!r} of {subject}")
+                _check_kinds(value[key], part, f"part {key!r} of {subject}")
         return
     try:
-        flat = np.asarray(value).ravel()
+        kind = np.asarray(value).dtype.kind
     except ValueError:  # lists of different lengths
-        flat = np.array([None])
-    if flat.dtype.kind not in "biuf":
-        raise EnvironmentProblem(f"{subject} must hold numbers, but is {describe_value(value)}")
-    if isinstance(space, spaces.Discrete):
-        if flat.shape != (1,) or flat.dtype.kind == "f" or not 0 <= int(flat[0]) - int(space.start) < space.n:
-            raise EnvironmentProblem(f"{subject} must be a whole number of {space}, but is {describe_value(value)}")
-        return
-    size = int(np.prod(space.shape))
-    if flat.shape != (size,):
-        raise EnvironmentProblem(f"{subject} must have {size} numbers, as observation_space says, but has {flat.size}")
-    wrong = np.flatnonzero(~np.isfinite(flat))
-    if len(wrong):
-        raise ValueError(f"number {wrong[0]} of {subject} is {flat[wrong[0]]}, and must be finite")
+        kind = "O"
+    kinds, wanted = ("biu", "whole numbers") if isinstance(space, spaces.Discrete) else ("biuf", "numbers")
+    if kind not in kinds:
+        raise EnvironmentProblem(f"{subject} must hold {wanted}, but is {describe_value(value)}")
 
 
 def _check_reward(reward: Any) -> None:
@@ -162,17 +133,16 @@ def trace(
     """
     seeds = [seed, *neighbours]
     batch = env.open(seeds)
-    policies = [ProbePolicy(env.interface, each) for each in seeds]
+    randoms = [np.random.default_rng(each) for each in seeds]
     observations = batch.observations
     sha = hashlib.sha256(observations[0].tobytes())
     places = np.arange(len(seeds), dtype=np.int32)
     for _ in range(steps):
-        actions = [policies[place].act(row) for place, row in zip(places, observations, strict=True)]
-        batch.send(places, np.concatenate(actions))
+        batch.send(places, np.concatenate([draw_action(env.interface.action, randoms[place]) for place in places]))
         observations, rewards, over = batch.receive()
         observations = np.array(observations, np.float32)
         sha.update(observations[0].tobytes() + np.float64(rewards[0]).tobytes() + over[:1].tobytes())
-        places, observations = places[~over], observations[~over]
+        places = places[~over]
         if over[0]:
             break
     batch.close()

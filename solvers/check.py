@@ -11,7 +11,7 @@ members and compute the same weights.
 import copy
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from mpies.core.errors import SolverProblem
 from mpies.core.text import describe_value, one_line
 from mpies.solvers.base import Proposal, Results, Solver
-from mpies.solvers.custom_solver import RAISED, CustomSolver, make_custom
+from mpies.solvers.custom_solver import RAISED, CustomSolver, find_missing, make_custom
 from mpies.solvers.moments import Weights, split
 from mpies.solvers.options import Population
 from mpies.solvers.sampling.noise import FloatArray, build_table
@@ -80,12 +80,8 @@ def check_if_custom(solver: AnySolver, behaviour_size: int) -> None:
 
 def _make_custom(solver: type[AnySolver]) -> type[CustomSolver]:
     name = solver.__name__
-    if missing := sorted(getattr(solver, "__abstractmethods__", ())):
-        raise SolverProblem(
-            f"{name}: it lacks {', '.join(missing)}; a solver has the methods begin, propose and update"
-        )
-    if not (isinstance(getattr(solver, "Options", None), type) and issubclass(solver.Options, Population)):
-        raise SolverProblem(f"{name}: it lacks Options, a subclass of mpies.solvers.options.Population")
+    if missing := find_missing(solver):
+        raise SolverProblem(f"{name}: it lacks {missing}")
     try:
         file = inspect.getfile(solver)
     except (OSError, TypeError):  # it was typed into an interpreter
@@ -116,11 +112,10 @@ class _Trial:
         solver.table = self.table
         return solver
 
-    def restored(self, state: Mapping[str, Any], hidden: Mapping[str, Any]) -> AnySolver:
-        """A solver that goes on from a state, and gets the attributes `hidden` as well."""
+    def restored(self, state: Mapping[str, Any]) -> AnySolver:
+        """A solver that goes on from a state."""
         solver = self.make()
         solver.restore(copy.deepcopy(dict(state)))
-        vars(solver).update(copy.deepcopy(dict(hidden)))
         return solver
 
     @np.errstate(all="ignore")  # as in training
@@ -130,19 +125,19 @@ class _Trial:
         solver = self.make()
         solver.start(np.linspace(-1, 1, self.dimension, dtype=np.float32))
         self.check_state(solver)
-        before: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # a generation's state and other attributes
+        before: dict[int, dict[str, Any]] = {}  # a generation's state
         steps: list[Bits] = []
         rows: FloatArray | None = None
         for generation in range(self.generations):
             if generation in RESTORED:
-                state = {name: np.array(value) for name, value in solver.state().items()}
-                before[generation] = state, _copy_attributes(solver)
+                before[generation] = {name: np.array(value) for name, value in solver.state().items()}
             self.check_propose(solver, is_first=not generation)
             bits, rows = self.take_step(solver, rows, is_first=True)
             steps.append(bits)
             solver.report()
-        for start, (state, hidden) in before.items():
-            self.check_restored(state, hidden, steps[start : max(1, 2 * start)])
+        others = sorted(vars(solver).keys() - _BASE - set(solver.state_fields))
+        for start, state in before.items():
+            self.check_restored(state, steps[start : max(1, 2 * start)], others)
 
     def check_options(self) -> None:
         """Call what only other parts of mpies call."""
@@ -265,56 +260,36 @@ class _Trial:
         if not is_same:
             raise self.problem(f"{name} gives another result on another rank; {ONLY_ARGUMENTS}")
 
-    def check_restored(self, state: Mapping[str, Any], hidden: Mapping[str, Any], steps: Sequence[Bits]) -> None:
-        """Raise SolverProblem where a solver that is restored from a state takes other steps than these."""
-        before, restored = _bits_of(state), _bits_of(self.restored(state, {}).state())
+    def check_restored(self, state: Mapping[str, Any], steps: Sequence[Bits], others: Sequence[str]) -> None:
+        """Raise SolverProblem where a solver that is restored from a state takes other steps than these.
+
+        others: names of attributes that are not in the state.
+        """
+        solver = self.restored(state)
+        before, now = _bits_of(state), _bits_of(solver.state())
         for name, (kind, shape, _) in before.items():
-            if restored.get(name) != before[name]:
-                now = restored.get(name, ("absent", ()))
+            if now.get(name) != before[name]:
+                restored = now.get(name, ("absent", ()))
                 raise self.problem(
                     f"`{name}` does not come back from a checkpoint as it was ({kind} of shape {shape} before, "
-                    f"{now[0]} of shape {now[1]} after); keep it as a Python number or as an array"
+                    f"{restored[0]} of shape {restored[1]} after); keep it as a Python number or as an array"
                 )
-
-        self.check_propose(self.restored(state, {}), is_first=True)
-
-        def is_same(given: Iterable[str]) -> bool:
-            solver, rows = self.restored(state, {name: hidden[name] for name in given}), None
-            try:
-                for bits in steps:
-                    now, rows = self.take_step(solver, rows)
-                    if now != bits:
-                        return False
-            except SolverProblem:
-                return False
-            return True
-
-        if is_same([]):
-            return
-        if not is_same(hidden):
-            raise self.problem(
-                f"the same step taken twice from the same state gives two results; {STREAM}, and read no clock and no "
-                "global"
-            )
-        what = "the step or predict_mean" if self.options.overlaps else "the step"
-        raise self.problem(_describe_hidden({name: hidden[name] for name in _find_needed(list(hidden), is_same)}, what))
-
-
-def _find_needed(names: Sequence[str], is_same: Callable[[Sequence[str]], bool]) -> list[str]:
-    """Those of the names without which alone the result is not the same; all where each can be spared."""
-    return [name for name in names if not is_same([other for other in names if other != name])] or list(names)
-
-
-def _describe_hidden(hidden: Mapping[str, Any], what: str) -> str:
-    """What to do about attributes that are not in the state.  what: they change."""
-    one = len(hidden) == 1
-    named = f"attribute{'' if one else 's'} {_quote(hidden)} change{'s' if one else ''} {what} but "
-    if any(isinstance(value, np.random.Generator | np.random.RandomState) for value in hidden.values()):
-        return f"{named}cannot be saved; {STREAM}"
-    named += f"{'is' if one else 'are'} not in state_fields; add {'it' if one else 'them'}"
-    if all(hasattr(value, "state") or np.asarray(value).dtype.kind in "biuf" for value in hidden.values()):
-        return named
-    return f"{named}, as a number, an array or an object with the methods state and restore"
+        self.check_propose(solver, is_first=True)
+        solver, rows = self.restored(state), None
+        try:
+            for bits in steps:
+                step, rows = self.take_step(solver, rows)
+                if step != bits:
+                    break
+            else:
+                return
+        except SolverProblem:  # it may lack what is not in the state
+            pass
+        missing = f"add what the step needs to state_fields, which lacks {_quote(others)}; " if others else ""
+        raise self.problem(
+            f"a solver that is restored from its state takes another step; {missing}{STREAM}, and read no clock and no "
+            "global"
+        )
 
 
 def _quote(names: Iterable[str]) -> str:
@@ -327,15 +302,3 @@ def _bits_of(arrays: Mapping[str, Any]) -> Bits:
     """What is equal for the same bits alone."""
     parts = {name: np.asarray(value) for name, value in arrays.items()}
     return {name: (part.dtype.name, part.shape, part.tobytes()) for name, part in parts.items()}
-
-
-def _copy_attributes(solver: AnySolver) -> dict[str, Any]:
-    """Copies of the attributes that are not in the state; what cannot be copied is left out."""
-    copies = {}
-    for name, value in vars(solver).items():
-        if name not in _BASE and name not in solver.state_fields:
-            try:
-                copies[name] = copy.deepcopy(value)
-            except Exception:  # a user's object may raise anything
-                continue
-    return copies

@@ -36,6 +36,14 @@ class CustomSolver(Solver[Any, Any]):
     custom_name: ClassVar[str]
 
 
+def find_missing(solver: type[Solver[Any, Any]]) -> str:
+    """What a class lacks to be a solver, for messages; '' if nothing."""
+    options = getattr(solver, "Options", None)
+    if not (isinstance(options, type) and issubclass(options, Population)):
+        return "Options, a subclass of mpies.solvers.options.Population"
+    return ", ".join(sorted(getattr(solver, "__abstractmethods__", ())))
+
+
 def make_custom(solver: type[Solver[Any, Any]], name: str, file: str, kind: str) -> type[CustomSolver]:
     """A subclass of the user's class that raises SolverProblem for what its methods raise and return wrongly.
 

@@ -12,11 +12,10 @@ from mpies.solvers.adapters.from_pycma import CMAES
 from mpies.solvers.ars import ARS
 from mpies.solvers.base import Solver
 from mpies.solvers.cr_fm_nes import CRFMNES
-from mpies.solvers.custom_solver import RAISED, make_custom
+from mpies.solvers.custom_solver import RAISED, find_missing, make_custom
 from mpies.solvers.deep_ga import DeepGA
 from mpies.solvers.novelty_es import NoveltyES
 from mpies.solvers.openai_es import OpenAIES
-from mpies.solvers.options import Population
 from mpies.solvers.pepg import PEPG
 from mpies.solvers.pgpe import PGPE
 from mpies.solvers.sep_cma import SepCMA
@@ -78,14 +77,8 @@ def _find_class(module: ModuleType, path: Path, name: str) -> SolverClass:
     solver = getattr(module, name)
     if not _is_solver(solver):
         raise ValueError(f"must name a subclass of mpies.solvers.base.Solver, but {name} in {path} is {solver!r}")
-    options = getattr(solver, "Options", None)
-    if not (isinstance(options, type) and issubclass(options, Population)):
-        raise ValueError(
-            f"must name a solver with Options, a subclass of mpies.solvers.options.Population: see {name} in {path}"
-        )
-    missing = sorted(solver.__abstractmethods__)
-    if missing:
-        raise ValueError(f"must name a complete solver, but {name} in {path} lacks {', '.join(missing)}")
+    if missing := find_missing(solver):
+        raise ValueError(f"must name a complete solver, but {name} in {path} lacks {missing}")
     return cast(SolverClass, solver)
 
 

@@ -21,6 +21,7 @@ from mpies.runs.directory import refuse_run_file
 from mpies.runs.files import write_atomically
 from mpies.runs.policy_file import select
 from mpies.solvers.base import Solver
+from mpies.solvers.check import check_if_custom
 from mpies.solvers.custom_solver import CustomSolver
 from mpies.solvers.loop import SolverLoop
 from mpies.solvers.registry import SOLVERS, SolverClass
@@ -84,6 +85,7 @@ class AskTell:
         if kind == "cma_es" and len(self.domain.integers):
             options["integers"] = self.domain.integers.tolist()
         self.solver = solver = self._make_solver(options, dtype)
+        check_if_custom(solver, BEHAVIOUR)
         self.noise_size = 0
         if solver.options.noise_rows(dimension):
             noise_size = max(TABLE, 10 * dimension) if noise_size is None else noise_size

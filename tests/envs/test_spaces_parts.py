@@ -10,7 +10,7 @@ from gymnasium import spaces
 from mpies.envs import EnvironmentProblem, change_task, make_env
 from mpies.envs.base import Binary, Composite, Continuous, Discrete, draw_actions
 from mpies.envs.spaces import action_maker, flatten_observation, interface_of, make_action
-from mpies.envs.trial import ProbePolicy
+from mpies.envs.trial import draw_action
 from mpies.runs.metrics import read_digests
 from tests.envs.episodes import Episode
 from tests.envs.rover import ACTIONS, OBSERVATION, Rover
@@ -138,13 +138,13 @@ def test_an_observation_of_another_form_is_named(change, message):
 
 
 def play_with_probe(env, seeds, steps=60):
-    """Episodes (seeds) of the ProbePolicy."""
+    """Episodes (seeds) of random actions."""
     batch = env.open(seeds)
-    policies = [ProbePolicy(env.interface, seed) for seed in seeds]
+    randoms = [np.random.default_rng(seed) for seed in seeds]
     observations, rewards = [[row.copy()] for row in batch.observations], [[] for _ in seeds]
     running = np.arange(len(seeds), dtype=np.int32)
     for _ in range(steps):
-        actions = np.concatenate([policies[place].act(observations[place][-1]) for place in running])
+        actions = np.concatenate([draw_action(env.interface.action, randoms[place]) for place in running])
         batch.send(running, actions)
         rows, received, over = batch.receive()
         for place, row, reward in zip(running, rows, received, strict=True):
@@ -163,12 +163,14 @@ def test_episodes_are_those_of_the_bare_environment(actions):
     env = make_env(ROVER, actions=actions)
     env.try_out()
     for seed, episode in zip((3, 4), play_with_probe(env, [3, 4]), strict=True):
-        bare, policy = Rover(actions), ProbePolicy(env.interface, seed)
+        bare, random = Rover(actions), np.random.default_rng(seed)
         observation, _ = bare.reset(seed=seed)
         for step in range(7):
             flat = np.asarray(spaces.flatten(OBSERVATION, observation), np.float32)
             assert np.array_equal(episode.observations[step], flat)
-            observation, reward, *_ = bare.step(make_action(bare.action_space, policy.act(flat)[0]))
+            observation, reward, *_ = bare.step(
+                make_action(bare.action_space, draw_action(env.interface.action, random)[0])
+            )
             assert episode.rewards[step] == reward
         assert episode.is_over
 
@@ -181,12 +183,12 @@ def test_gymnasiums_own_environments_play(environment_id, size):
     env = make_env(f"gymnasium:{environment_id}", max_steps=30)
     env.try_out()
     (episode,) = play_with_probe(env, [3])
-    bare, policy = gymnasium.make(environment_id, max_episode_steps=30), ProbePolicy(env.interface, 3)
+    bare, random = gymnasium.make(environment_id, max_episode_steps=30), np.random.default_rng(3)
     observation, _ = bare.reset(seed=3)
     for step in range(len(episode.rewards)):
         flat = np.asarray(spaces.flatten(bare.observation_space, observation), np.float32)
         assert episode.observations[step].shape == (size,) and np.array_equal(episode.observations[step], flat)
-        observation, reward, *_ = bare.step(int(policy.act(flat)[0]))
+        observation, reward, *_ = bare.step(int(draw_action(env.interface.action, random)[0]))
         assert episode.rewards[step] == reward
 
 
@@ -235,9 +237,9 @@ def faulty_rover(monkeypatch, observation):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"sight": (SIGHT[0], 0.5)}, "part 1 of part 'sight' of the observation of reset must be a whole number"),
+        ({"sight": (SIGHT[0], 0.5)}, "part 1 of part 'sight' of the observation of reset must hold whole numbers"),
         ({"lamps": "on"}, "part 'lamps' of the observation of reset must hold numbers, but is the text 'on'"),
-        ({"lamps": [1]}, "part 'lamps' of the observation of reset must have 4 numbers"),
+        ({"lamps": [1]}, "observation['lamps'] has 1 numbers, but 4 were expected"),
         ({"sight": 3}, "observation['sight'] must be a tuple of 2, but is 3"),
     ],
 )

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from mpies.envs.base import Continuous, Discrete, Interface
+from mpies.envs.base import Continuous, Discrete
 from mpies.envs.gymnasium_env import GymnasiumEnv
-from mpies.envs.trial import ProbePolicy, carries_history, memory_growth, trace, trace_used
+from mpies.envs.trial import carries_history, draw_action, memory_growth, trace, trace_used
 
 
 class Leaky(gymnasium.Env):
@@ -61,9 +61,9 @@ def test_history_that_shows_later_than_the_probe_is_missed():
 
 
 @pytest.mark.parametrize("action", [Discrete(3), Continuous(np.float32([-2, -np.inf]), np.float32([0.5, np.inf]))])
-def test_the_policy_acts_within_the_bounds(action):
-    policy = ProbePolicy(Interface(2, action), 1)
-    actions = np.concatenate([policy.act(np.array([np.nan, 1], np.float32)) for _ in range(50)])
+def test_random_actions_are_within_the_bounds(action):
+    random = np.random.default_rng(1)
+    actions = np.concatenate([draw_action(action, random) for _ in range(50)])
     if isinstance(action, Discrete):
         assert actions.dtype == np.int32 and set(actions.tolist()) == {0, 1, 2}
         return
@@ -84,8 +84,8 @@ def test_the_policy_acts_within_the_bounds(action):
     ],
 )
 def test_bounds_far_from_zero_are_kept(low, high, least, most):
-    policy = ProbePolicy(Interface(2, Continuous(np.float32([low]), np.float32([high]))), 1)
-    actions = np.concatenate([policy.act(np.ones(2, np.float32)) for _ in range(50)])
+    action, random = Continuous(np.float32([low]), np.float32([high])), np.random.default_rng(1)
+    actions = np.concatenate([draw_action(action, random) for _ in range(50)])
     assert least <= actions.min() < actions.max() <= most
 
 

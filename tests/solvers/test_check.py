@@ -74,6 +74,8 @@ class RightExternal(ExternalSolver):
 """
 
 STREAM = "take random numbers from mpies.core.streams.stream(self.seed, SOLVER, self.generation)"
+RESTORED = "a solver that is restored from its state takes another step"
+LACKS = f"{RESTORED}; add what the step needs to state_fields, which lacks"
 
 # What is wrong: (body of the class, what the line says).  `...` stands for anything.
 WRONG = {
@@ -86,7 +88,7 @@ WRONG = {
             self.momentum = np.float32(0.9) * self.momentum + moments[0]
             self.mean += np.float32(0.05) * self.momentum
         """,
-        "attribute `momentum` changes the step but is not in state_fields; add it",
+        f"{LACKS} `momentum` and `step_norm`; {STREAM}, and read no clock and no global",
     ),
     "a forgotten counter that matters in the tenth generation": (
         """
@@ -99,7 +101,7 @@ WRONG = {
             if self.stalled == 10:
                 self.sigma = self.sigma * np.float32(0.5)
         """,
-        "attribute `stalled` changes the step but is not in state_fields; add it",
+        f"{LACKS} `stalled` and `step_norm`;...",
     ),
     "a random generator in an attribute": (
         """
@@ -110,14 +112,14 @@ WRONG = {
             super().update(proposal, results, moments)
             self.mean += self.random.standard_normal(self.dimension).astype(np.float32)
         """,
-        f"attribute `random` changes the step but cannot be saved; {STREAM}",
+        f"{LACKS} `random` and `step_norm`; {STREAM}, and...",
     ),
     "a global random generator": (
         """
         def update(self, proposal, results, moments):
             self.mean += np.random.standard_normal(self.dimension).astype(np.float32)
         """,
-        f"the same step taken twice from the same state gives two results; {STREAM}, and read no clock and no global",
+        f"{LACKS} `step_norm`; {STREAM}, and read no clock and no global",
     ),
     "propose changes the state": (
         """
@@ -358,7 +360,7 @@ WRONG_WITH_OVERLAP = {
             self.last = np.float32(0.05) * moments[0]
             self.mean += self.last
         """,
-        "attribute `last` changes the step or predict_mean but is not in state_fields; add it",
+        f"{LACKS} `last` and `step_norm`;...",
     ),
     "predict_mean raises": (
         "def predict_mean(self): return self.mean + self.momentum",
@@ -375,7 +377,7 @@ WRONG_EXTERNAL = {
         def draw(self):
             return list(self.best + np.random.default_rng().standard_normal((self.rows, self.dimension)))
         """,
-        f"the same step taken twice from the same state gives two results; {STREAM}, and read no clock and no global",
+        f"{LACKS} `_candidates`, `best`, `history` and `lowest`; {STREAM}, and...",
     ),
     "no recommendation": (
         "def recommend(self): return None",
@@ -527,10 +529,10 @@ class Forgetful(Solver):
 @pytest.mark.parametrize(
     ("solver", "line"),
     [
-        (Unfinished, "Unfinished: it lacks propose, update; a solver has the methods begin, propose and update"),
+        (Unfinished, "Unfinished: it lacks propose, update"),
         (type("Bare", (Forgetful,), {"Options": 5}), "Bare: it lacks Options, a subclass of mpies.solvers.options"),
         (Needy, r"Needy: its Options are refused \(Field required\); give options="),
-        (Forgetful, "Forgetful: attribute `speed` changes the step but is not in state_fields; add it"),
+        (Forgetful, f"Forgetful: {LACKS} `speed`"),
     ],
 )
 def test_a_class_that_is_in_no_config_is_tried_out_as_well(solver, line):

@@ -99,7 +99,7 @@ def test_files_of_the_same_name_in_two_folders_are_two_modules(write_solver, tmp
             "x = 1\n1 +",
             r"a file that can be loaded, but mine.py raises SyntaxError: invalid syntax \(mine.py, line 2\)$",
         ),
-        (MINE.replace("    Options = MineOptions\n", ""), "must name a solver with Options, .*: see Mine in mine.py"),
+        (MINE.replace("    Options = MineOptions\n", ""), "but Mine in mine.py lacks Options, a subclass"),
         (MINE.replace("def update", "def step"), "must name a complete solver, but Mine in mine.py lacks update"),
     ],
 )
@@ -115,7 +115,7 @@ def test_a_file_that_is_no_solver_is_refused_in_one_line(text, message, write_so
         ("1 / 0", "ZeroDivisionError"),
         ("", "has no Mine"),
         (MINE.replace("def update", "def step"), "lacks update"),
-        (MINE.replace("    Options = MineOptions\n", ""), "a solver with Options"),
+        (MINE.replace("    Options = MineOptions\n", ""), "lacks Options"),
     ],
 )
 def test_a_file_that_failed_is_read_again(text, message, write_solver):
