@@ -97,9 +97,9 @@ def measure(comm: Communicator, options: argparse.Namespace, kwargs: dict[str, A
 
 def predicted(ranks: int, options: argparse.Namespace, variation: float, env: VectorEnv) -> list[float]:
     """The busy shares that `mpies simulate` predicts: counter, static, and each share of overlap."""
-    slots = {key: getattr(env, key) for key in ("slots", "smallest", "largest", "low_water", "divisor")}
+    schedule = {key: getattr(env, key) for key in ("smallest", "largest", "low_water", "divisor")}
     episodes, seconds = options.members * ranks, options.step * options.mean
-    workload = Workload(parameters=16, rows=1, episodes=episodes, seconds=seconds, variation=variation, **slots)
+    workload = Workload(parameters=16, rows=1, episodes=episodes, seconds=seconds, variation=variation, **schedule)
     # Ranks on nodes of their own share no counter, as with equal shares.
     ways = [(ranks, 0.0), (1, 0.0), *((ranks, share) for share in OVERLAPS)]
     return [predict(Machine(cores=cores), workload, ranks, share).efficiency for cores, share in ways]

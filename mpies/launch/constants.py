@@ -68,7 +68,6 @@ class Workload(Options):
     step: Positive | None = Field(None, description="seconds of a step")
     players: Count | None = Field(None, description="ranks of a node that play at most; None for all")
     overlaps: Flag = Field(True, description="whether generations may overlap; not every solver allows it")
-    slots: Count = Field(1, description="episodes side by side on a rank")
     smallest: Count = Field(1, description="fewest episodes that a rank takes at a time")
     largest: Count = Field(1, description="most episodes that a rank takes at a time")
     low_water: WholeNumber = Field(
@@ -207,9 +206,9 @@ def make_workload(config: Config, task: Task, name: str, step: float, lengths: n
 
     name: of the config, for people.  step: seconds of a step.  lengths: (k,) steps of the episodes that were played.
     """
-    env, slots = task.env, {}
+    env, schedule = task.env, {}
     if isinstance(env, VectorEnv):
-        slots = {key: getattr(env, key) for key in ("slots", "smallest", "largest", "low_water", "divisor")}
+        schedule = {key: getattr(env, key) for key in ("smallest", "largest", "low_water", "divisor")}
     limit, dimension = longest_episode(config), task.dimension
     return Workload(
         name=f"{name} ({config.environment.id})",
@@ -220,7 +219,7 @@ def make_workload(config: Config, task: Task, name: str, step: float, lengths: n
         longest=limit and limit * step,
         step=step,
         **size_of_generation(config, dimension, float(lengths.mean())),
-        **slots,
+        **schedule,
     )
 
 

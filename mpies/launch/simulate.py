@@ -74,7 +74,7 @@ def predict(machine: Machine, workload: Workload, ranks: int, overlap: float = 0
     drawn = [workload.draw(seed, generation) for generation in range(around + count + around)]
     # Writing a member reads its noise row and the mean, and writes as many bytes as each of them has.
     member = 3 * 4 * workload.parameters / machine.core_streaming
-    schedule = Schedule(workload.slots, workload.smallest, workload.largest, workload.low_water, workload.divisor)
+    schedule = Schedule(workload.smallest, workload.largest, workload.low_water, workload.divisor)
     ends = completion_times(
         [(times + member).tolist() for times in drawn],
         nodes,

@@ -138,14 +138,14 @@ def test_the_workload_is_that_of_the_first_generations():
     assert workload.seconds == pytest.approx(workload.step * steps.mean())
     assert workload.longest == pytest.approx(50 * workload.step)
     env = trainer.task.env
-    rules = (workload.slots, workload.smallest, workload.largest, workload.low_water, workload.divisor)
-    assert rules == (env.slots, env.smallest, env.largest, env.low_water, env.divisor) and env.slots > 1
+    rules = (workload.smallest, workload.largest, workload.low_water, workload.divisor)
+    assert rules == (env.smallest, env.largest, env.low_water, env.divisor) and env.largest > 1
 
 
 def test_a_function_is_an_episode_of_one_step():
     workload = bench.measure_task(Serial(), sphere(), "ball", generations=1)
     assert workload.longest == workload.step == workload.seconds and workload.variation == 0
-    assert (workload.slots, workload.largest, workload.episodes) == (1, 1, 8)
+    assert (workload.largest, workload.episodes) == (1, 8)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_the_longest_episode_is_a_time_limit(section, steps):
 
 
 def test_a_file_holds_what_was_measured(tmp_path):
-    workload = parse_workload("10,20,0.5,0.1").model_copy(update={"slots": 8, "step": 0.01})
+    workload = parse_workload("10,20,0.5,0.1").model_copy(update={"largest": 8, "step": 0.01})
     measured = Constants(machine=Machine(cores=3, episode=1e-6), task=workload, measured={"ranks": 3})
     constants.write_constants(measured, str(tmp_path / "constants.yaml"))
     assert read_constants(tmp_path / "constants.yaml") == measured
@@ -185,7 +185,7 @@ def test_bench_measures_what_simulate_needs(ranks, run_mpies, write_config, tmp_
     found = yaml.safe_load((tmp_path / "constants.yaml").read_text())
     assert found["machine"]["cores"] == max(1, ranks) and found["task"]["episodes"] == 32
     assert found["task"]["longest"] == pytest.approx(50 * found["task"]["step"])
-    assert found["task"]["slots"] > 1
+    assert found["task"]["largest"] > 1
     assert 1e8 < found["machine"]["core_streaming"] < 1e12
     shown = run_mpies(0, "simulate", config, "--constants", "constants.yaml", "--ranks", "1,2", "--json")
     assert shown.code == 0 and 0.05 < json.loads(shown.stdout)[0][0]["efficiency"] <= 1

@@ -96,10 +96,10 @@ def test_a_workload_is_of_numbers_or_of_what_was_measured(write_config, tmp_path
     with pytest.raises(ConfigError, match=rf"mpies bench '{spaced}' --out FILE"):
         find_workload(str(spaced), (), Constants())
     spaced.rename(config)
-    measured = parse_workload("1,1,0.5,0.1").model_copy(update={"environment": "function:sphere", "slots": 3})
+    measured = parse_workload("1,1,0.5,0.1").model_copy(update={"environment": "function:sphere", "largest": 3})
     workload = find_workload(str(config), ("solver.population=8",), Constants(task=measured))
     assert (workload.parameters, workload.rows, workload.episodes) == (5, 4, 16)
-    assert (workload.seconds, workload.slots, workload.name) == (0.5, 3, "config (function:sphere)")
+    assert (workload.seconds, workload.largest, workload.name) == (0.5, 3, "config (function:sphere)")
     with pytest.raises(ConfigError, match="its environment is function:rastrigin, but the constants are for"):
         find_workload(str(config), ("environment.id=function:rastrigin",), Constants(task=measured))
 
