@@ -10,7 +10,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -81,26 +81,6 @@ def _read_all(path: str | Path) -> Iterator[tuple[Arrays, int]]:
                 return
             yield arrays, file.tell()
             expected = generation + 1
-
-
-def read_newest(file: BinaryIO) -> Arrays | None:
-    """The last complete record of an open ledger, found without reading those before it; None without one.
-
-    A record that is damaged, or still being written, is left out together with what follows.
-    """
-    size = file.seek(0, 2)
-    place, last = 0, None
-    while place + _HEAD.size <= size:
-        file.seek(place)
-        magic, length, crc = _HEAD.unpack(file.read(_HEAD.size))
-        if magic != _MAGIC or place + _HEAD.size + length > size:
-            break
-        last, place = (place, length, crc), place + _HEAD.size + length
-    if last is None:
-        return None
-    file.seek(last[0] + _HEAD.size)
-    body = file.read(last[1])
-    return _unpack_record(body) if zlib.crc32(body) == last[2] else None
 
 
 def first_generation(path: str | Path) -> int:

@@ -45,7 +45,7 @@ def test_runs_that_are_checked_are_overlaid_in_groups(open_page, sweep):  # noqa
     page = open_page("first")
     page.fill("#filter", "sweep")
     wait_for_text(page, "#count", "4 of 7 runs")
-    assert page.locator("#runs li:visible .name").first.inner_text() == "sweep: sigma 0.1, seed 1"
+    assert page.locator("#runs li:visible .name").first.inner_text() == "sweep/sigma=0.1_seed=1"
     page.click("#all")
     wait_for_text(page, "#name", "4 runs in 2 groups")
     assert page.locator("#groups tbody tr").count() == 2 and page.locator("#panels .chart").count() == 1

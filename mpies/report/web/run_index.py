@@ -5,8 +5,7 @@ import hashlib
 import json
 import math
 import os
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from mpies.core.errors import RunError
 from mpies.core.paths import absolute
 from mpies.report.curves import Curves, read_curves
-from mpies.report.run_groups import label_settings, look_up, read_settings
+from mpies.report.run_groups import look_up
 from mpies.report.web.overlay import overlay
 from mpies.report.web.sweep_table import read_free_keys
 from mpies.runs.metrics import parse_number
@@ -25,7 +24,6 @@ TAIL = 16_000  # bytes that are read from the end of metrics.csv, and more where
 
 _FILES = ("config.yaml", "metrics.csv", "finished.yaml", "../trials.csv")  # on which all that is read here depends
 _Stamps = tuple[tuple[int, int, int] | None, ...]  # of _FILES
-_LONG = 40  # letters of a directory's name above which the page shows settings in its place
 
 
 class RunIndex:
@@ -37,30 +35,13 @@ class RunIndex:
         self._configs: dict[str, tuple[tuple[int, int, int] | None, dict[str, Any]]] = {}  # by name, with its stamp
         self._summaries: dict[str, tuple[_Stamps, dict[str, Any]]] = {}  # by name
         self._curves: dict[str, tuple[_Stamps, Curves | None]] = {}  # by name, of the runs that were compared
-        self._short: tuple[list[dict[str, Any]], dict[str, str]] = [], {}  # the configs they were made of; by name
 
     def summaries(self) -> list[dict[str, Any]]:
-        """Of each run: name, state, environment, solver, target, seed, reason of its end, and its newest numbers.
-
-        short: a shorter name, where there is one.
-        """
+        """Of each run: name, state, environment, solver, target, seed, reason of its end, and its newest numbers."""
         names = find_runs(self.folder)
         self._views = {name: self._views.get(name) or RunView(self.folder, name) for name in names}
         self._summaries = {name: self._summarize(view) for name, view in self._views.items()}
-        configs = {name: self._configs[name][1] for name in names}
-        if [id(config) for config in configs.values()] != [id(config) for config in self._short[0]]:
-            sweeps = self._find_sweeps({os.path.dirname(name) for name in names})
-            self._short = list(configs.values()), shorten_names(configs, sweeps)
-        found = []
-        for name, (_, summary) in self._summaries.items():
-            short = {"short": self._short[1][name]} if name in self._short[1] else {}
-            found.append({**summary, **short, "state": self._views[name].state()})
-        return found
-
-    def _find_sweeps(self, folders: Iterable[str]) -> dict[str, list[str]]:
-        """Those of the folders that hold a sweep, with the keys of `read_free_keys`."""
-        places = {folder: self.folder / folder for folder in folders}
-        return {folder: read_free_keys(place) for folder, place in places.items() if (place / "sweep.yaml").is_file()}
+        return [{**summary, "state": self._views[name].state()} for name, (_, summary) in self._summaries.items()]
 
     def _summarize(self, view: RunView) -> tuple[_Stamps, dict[str, Any]]:
         known, stamps = self._summaries.get(view.name), _stamps(view)
@@ -95,8 +76,8 @@ class RunIndex:
             return {"version": newest}
         runs = [run for run in map(self._read_curves, views) if run]
         folders = {os.path.dirname(view.name) for view in views}
-        sweeps = self._find_sweeps(folders)
-        also = sweeps.popitem()[1] if len(folders) == len(sweeps) == 1 else []  # of a sweep that is shown alone
+        sweep = self.folder / folders.pop() if len(folders) == 1 else None  # that is shown alone
+        also = read_free_keys(sweep) if sweep and (sweep / "sweep.yaml").is_file() else []
         return {"version": newest, "runs": len(runs), **overlay(runs, axis, drawn, with_runs, also)}
 
     def _read_curves(self, view: RunView) -> Curves | None:
@@ -129,7 +110,7 @@ def summarize_runs(folder: str | Path) -> list[dict[str, Any]]:
         name = summary["name"]
         view = RunView(place, name)
         stamp = view.stamp("metrics.csv") or view.stamp("config.yaml")
-        hidden = ("name", "state", "short", "seed", "reason")  # status says more
+        hidden = ("name", "state", "seed", "reason")  # status says more
         row = {key: value for key, value in summary.items() if key not in hidden}
         row = {"path": str(Path(folder) / name), "status": view.status(), **row, "size": count_bytes(place / name)}
         found.append({**row, "changed": stamp[2] / 1e9 if stamp else 0.0})
@@ -144,35 +125,6 @@ def count_bytes(folder: str | Path) -> int:
             with contextlib.suppress(OSError):  # removed meanwhile
                 size += os.lstat(os.path.join(path, file)).st_size
     return size
-
-
-def shorten_names(configs: Mapping[str, Mapping[str, Any]], sweeps: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Shorter names of the runs of sweeps whose directories' names are long or list settings.
-
-    configs: by the runs' names.  sweeps: folders, "" for the one that the names are relative to; each with what
-    `read_settings` takes as `also`.  A shorter name has the settings that differ among the runs of the
-    same folder and task, and the seed.  A run keeps its whole name where its settings do not differ, or another run
-    would have the same shorter name.
-    """
-    folders: dict[str, list[str]] = {}
-    for name in configs:
-        folders.setdefault(os.path.dirname(name), []).append(name)
-    short = {}
-    for folder, names in folders.items():
-        if folder not in sweeps or not any(_is_long(name) for name in names):
-            continue
-        labels = label_settings([read_settings(configs[name], sweeps[folder]) for name in names])
-        for name, label in zip(names, labels, strict=True):
-            config = configs[name]
-            seed = [f"seed {config['seed']}"] if "seed" in config else []
-            if _is_long(name) and label != str(look_up(config, "solver.kind")):
-                short[name] = f"{folder}: " * bool(folder) + ", ".join([label, *seed])
-    counts = Counter(short.values())
-    return {name: text for name, text in short.items() if counts[text] == 1}
-
-
-def _is_long(name: str) -> bool:
-    return "=" in os.path.basename(name) or len(os.path.basename(name)) > _LONG
 
 
 def read_newest_numbers(view: RunView) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""What the page shows of one run, as values for JSON: its curves, whole or what is new, members, pictures, log."""
+"""What the page shows of one run, as values for JSON: its curves, whole or what is new, pictures, log."""
 
 import contextlib
 import os
@@ -11,12 +11,10 @@ import numpy.typing as npt
 from mpies.report.run_groups import look_up
 from mpies.report.video import VIDEOS
 from mpies.report.web.overlay import round_numbers
-from mpies.runs.ledger import read_newest
 from mpies.runs.reader import Columns, RunView, intervals
 
 MAX_POINTS = 400  # of a curve when it is first sent; new points are added to it
 TAIL = 16_000  # bytes that are read from the end of a log
-MAX_MEMBERS = 300  # of the newest generation that are shown
 PICTURES = {".png": "image/png", **VIDEOS}  # endings of pictures and videos to their types; an SVG could hold a script
 DOWNLOADS = ("best.h5", "policy.h5", "metrics.csv", "evaluations.csv", "log.txt", "config.yaml", "report.html")
 
@@ -56,8 +54,6 @@ def read_update(view: RunView, version: int, after: int, log: int) -> dict[str, 
     }
     if again:
         update |= {"target": look_up(config, "stop.target"), "config": view.text("config.yaml")}
-    if again or any(len(column) for column in columns.values()):
-        update["members"] = read_members(view, look_up(config, "solver.episodes") or 1)
     return update
 
 
@@ -84,26 +80,6 @@ def _thin(name: str, values: npt.NDArray[np.float64], per_point: int) -> npt.NDA
 def _round(name: str, values: npt.NDArray[np.float64]) -> list[float | None]:
     """A column for JSON.  What is counted stays whole."""
     return round_numbers(values, 15 if name in _COUNTED else 6)
-
-
-def read_members(view: RunView, episodes: int) -> dict[str, Any] | None:
-    """Mean return and mean episode length of members of the newest generation, by length; None without a ledger.
-
-    episodes: of each member.
-    """
-    try:
-        with view.open("ledger.bin") as file:
-            record = read_newest(file)
-        if record is None:
-            return None
-        lengths, returns = record["steps"] / episodes, record["returns"].astype(float)
-        shown = np.argsort(lengths, kind="stable")
-    except (OSError, ValueError, KeyError, TypeError):  # absent, damaged, or of another version
-        return None
-    if len(shown) > MAX_MEMBERS:
-        shown = shown[np.linspace(0, len(shown) - 1, MAX_MEMBERS).astype(int)]
-    columns = {"lengths": round_numbers(lengths[shown], 4), "returns": round_numbers(returns[shown], 4)}
-    return {"generation": int(record["generation"]), "members": len(lengths), **columns}
 
 
 def list_pictures(view: RunView) -> list[tuple[str, int]]:

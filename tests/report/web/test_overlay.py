@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mpies.report.web.overlay import overlay
-from mpies.report.web.run_index import RunIndex, shorten_names
+from mpies.report.web.run_index import RunIndex
 from tests.report.web.served_runs import line
 from tests.report.web.test_dashboard import get
 
@@ -107,9 +107,7 @@ def test_settings_of_a_sweep_that_differ_in_stop_alone_are_groups(run_folder):
     (run_folder / "sweep/sweep.yaml").touch()
     (run_folder / "sweep/trials.csv").write_text("\n".join(rows) + "\n")
     index = RunIndex(Path(run_folder))
-    listed = {one["name"]: one.get("short") for one in index.summaries()}
-    assert listed["sweep/target=5_seed=2"] == "sweep: target 5, seed 2"
-    names = [name for name in listed if name.startswith("sweep/")]
+    names = [one["name"] for one in index.summaries() if one["name"].startswith("sweep/")]
     found = index.read_overlay(names, "", "generation", "", False)
     assert found["keys"] == [{"key": "stop.target", "short": "target"}] and found["repeated"] == 0
     assert [(group["config"], group["runs"]) for group in found["groups"]] == [("target 5", 2), ("target 9", 2)]
@@ -120,38 +118,6 @@ def test_settings_of_a_sweep_that_differ_in_stop_alone_are_groups(run_folder):
 def test_nothing_outside_the_folder_is_compared(server):
     found = json.loads(get(server, "/api/compare?run=../secret.txt&run=/etc&axis=x&drawn=x")[1])
     assert found["runs"] == 0 and found["groups"] == []
-
-
-def test_names_that_list_settings_become_short(run_folder):
-    for seed in (1, 2):
-        make_run(run_folder / f"sweep/sigma=0.1_lots-of-other-settings_seed={seed}", run_folder / "first", 0.1, seed)
-    make_run(run_folder / "sweep/sigma=0.2_seed=1", run_folder / "first", 0.2, 1)
-    (run_folder / "sweep/sweep.yaml").touch()
-    listed = {one["name"]: one.get("short") for one in RunIndex(Path(run_folder)).summaries()}
-    assert listed["first"] is None
-    assert sorted(short for short in listed.values() if short) == [
-        "sweep: sigma 0.1, seed 1",
-        "sweep: sigma 0.1, seed 2",
-        "sweep: sigma 0.2, seed 1",
-    ]
-    assert shorten_names({"a=1": {}}, {"": []}) == {}
-
-
-def test_a_name_stays_whole_where_a_shorter_one_says_less(run_folder):
-    for name in ("pole_seed=2_stop.generations=2", "pole_seed=2_stop.generations=3", "pole_solver.sigma=0.2_seed=1"):
-        sigma, seed = (0.2, 1) if "sigma" in name else (0.1, 2)
-        make_run(run_folder / name, run_folder / "first", sigma, seed)  # in no sweep
-    for generations in (3, 6):
-        for sigma in (0.1, 0.2):
-            name = f"sweep/sigma={sigma}_stop.generations={generations}_seed=1"
-            make_run(run_folder / name, run_folder / "first", sigma, 1)
-    make_run(run_folder / "sweep/sigma=0.3_stop.generations=3_seed=1", run_folder / "first", 0.3, 1)
-    for seed in (1, 2):
-        make_run(run_folder / f"seeds/seed={seed}", run_folder / "first", 0.1, seed)
-    for folder in ("sweep", "seeds"):
-        (run_folder / folder / "sweep.yaml").touch()
-    shorts = {one["name"]: one["short"] for one in RunIndex(Path(run_folder)).summaries() if "short" in one}
-    assert shorts == {"sweep/sigma=0.3_stop.generations=3_seed=1": "sweep: sigma 0.3, seed 1"}
 
 
 @pytest.mark.parametrize("reason", ["solved", "generations"])

@@ -39,7 +39,7 @@ function build(chart) {
     series: [{ label: chart.label, value: (u, value, _, index) => number(index === null ? u.data[0].at(-1) : value) }, ...chart.series],
     bands: chart.bands,
     scales: {
-      x: { time: false, ...(chart.hasMargin && { range: (_, from, to) => pad(chart.scale, from, to) }) },
+      x: { time: false },
       y: { ...chart.scale.options, range: (_, from, to) => rangeOf(chart, from, to) },
     },
     axes: axesOf(chart),

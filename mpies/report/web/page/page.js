@@ -155,7 +155,7 @@ function showRuns() {
     const row = rows.get(one.name), [box, link] = row.children, [name, badge, more] = link.children;
     const status = ["solved", "dropped", "waiting"].includes(one.reason) ? one.reason : one.state;
     box.checked = checked.has(one.name);
-    say(name, one.short || (one.name === "." ? "this run" : one.name));
+    say(name, one.name === "." ? "this run" : one.name);
     say(badge, `${MARKS[one.state]} ${status}`);
     badge.className = `state ${status}`;
     const evaluated = one.eval_mean === undefined ? "" : `, evaluation ${number(one.eval_mean)}`;
@@ -164,7 +164,7 @@ function showRuns() {
     if (run?.name === one.name && isOneRun) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");
     row.hidden = (state && one.state !== state && status !== state)
-      || !`${one.name} ${one.short || ""} ${one.environment}`.toLowerCase().includes(words);
+      || !`${one.name} ${one.environment}`.toLowerCase().includes(words);
     if (!row.hidden) visible.push(one.name);
   }
   const names = new Set(runs.map((one) => one.name)), by = $("sort").value;

@@ -1,4 +1,4 @@
-// One run: its numbers and curves, which new generations lengthen, its members, ranks, pictures, downloads and log.
+// One run: its numbers and curves, which new generations lengthen, its ranks, pictures, downloads and log.
 "use strict";
 
 const MOST = 1200; // points of a curve; a curve that grows longer is requested again, with fewer points
@@ -120,7 +120,7 @@ function drawRun() {
     return { title: words[0].toUpperCase() + words.slice(1), unit: "as the solver reports it", columns: { [column]: words } };
   });
   const wanted = [...CHARTS, ...others].map(layOut).filter((chart) => chart.shown.length);
-  charts = showCharts($("charts"), charts, [...wanted, ...layOutMembers()]);
+  charts = showCharts($("charts"), charts, wanted);
 }
 
 function layOut({ title, unit, columns, isReturn, areCounts, mayLog = [], factor = 1 }) {
@@ -151,18 +151,6 @@ function seriesOf(column, label, value) {
     return { ...common, stroke: colour("band"), width: 0.5, show: $("band").checked, points: { show: false } };
   if (column.startsWith("eval_")) return { ...common, paths: () => null, points: { show: true, size: 4, fill: stroke } };
   return { ...common, width: 1.75, points: { show: hasFewValues } };
-}
-
-// A chart of the members of the newest generation: return against episode length.
-function layOutMembers() {
-  const found = run.members;
-  if (!found?.lengths.some((length) => length !== found.lengths[0])) return [];
-  return [{
-    title: "Members of the newest generation", unit: "return", label: "episode length, steps", scale: chooseScale([], "linear"),
-    hasMargin: true, data: [found.lengths, found.returns], bands: [],
-    series: [{ paths: () => null, points: { show: true, size: 5, stroke: colour("blue"), fill: colour("band") } }],
-    description: `return against episode length of ${found.members} members of generation ${found.generation}`, style: colour("ink"),
-  }];
 }
 
 // The vertical range of the returns: it shows all means, evaluations and their intervals; a linear one cuts off the
