@@ -36,13 +36,11 @@ from mpies.report.records import (
     Record,
     RecordedEvaluation,
     RecordedSeed,
-    choose_tolerance,
     curve_of,
     describe_return,
     describe_seeds,
     has_record,
     metrics_file,
-    read_published,
     read_record,
     read_recorded_metrics,
     recipe_of,
@@ -56,6 +54,10 @@ if TYPE_CHECKING:
 
 SMALL = 100_000  # bytes of a policy that is kept with its record
 EPISODES = 100  # held-out episodes of the best policy
+TOLERANCE = 0.15  # of the range of a single curve; other package builds give other curves, though similar ones
+LEAST_TOLERANCE = 0.05  # of the range of several curves
+
+Points = list[tuple[float, float]]  # of a curve: environment steps and return
 
 
 def find_differences(config: Mapping[str, Any], name: str) -> list[str]:
@@ -215,6 +217,28 @@ def draw_seeds(name: str, record: Record) -> "Figure":
     format_ticks(axes, "steps")
     figure.legend(loc="outside lower center", ncols=3)
     return figure
+
+
+def read_published(name: str) -> list[tuple[str, Points]]:
+    """Curves that others published of a recipe, each with its name; often none."""
+    file = RESULTS / name / "published.yaml"
+    if not file.exists():
+        return []
+    return [(entry["curve"], [tuple(point) for point in entry["points"]]) for entry in yaml.safe_load(file.read_text())]
+
+
+def choose_tolerance(band: Band) -> float:
+    """How far a further curve may be outside the Band of the recorded ones, as a share of their range.
+
+    Of several curves it is the largest distance of one of them from the band of the others, but at least
+    LEAST_TOLERANCE.
+    """
+    curves, spread = band.curves, band.spread
+    if len(curves) == 1:
+        return TOLERANCE
+    others = [Band([*curves[:k], *curves[k + 1 :]]) for k in range(len(curves))]
+    distances = [rest.measure_distance(curve) / spread for rest, curve in zip(others, curves, strict=True)]
+    return max(LEAST_TOLERANCE, *distances)
 
 
 def record_runs(paths: Sequence[Path], name: str, mark: float | None = None, episodes: int = EPISODES) -> Record:

@@ -17,13 +17,10 @@ from mpies.core.errors import ConfigError
 from mpies.core.text import counted
 from mpies.runs.metrics import read_rows
 
-TOLERANCE = 0.15  # of the range of a single curve; other package builds give other curves, though similar ones
-LEAST_TOLERANCE = 0.05  # of the range of several curves
 CUT_SHORT = "not run to its end"  # how a run ended that no stop rule ended
 UNFINISHED = ("seconds", CUT_SHORT)  # ends of runs that more time would have taken further
 NOT_RUN, NOT_RUN_TO_THE_END = "not run", "not run to the end"  # in the place of a return, in tables
 
-Points = list[tuple[float, float]]  # of a curve: environment steps and return
 Curve = npt.NDArray[np.float64]  # (g, 2): environment steps, and the members' mean return
 
 
@@ -119,14 +116,6 @@ def read_recorded_metrics(name: str, record: Record, seed: int) -> list[dict[str
     return read_rows(metrics_file(name, record, seed))
 
 
-def read_published(name: str) -> list[tuple[str, Points]]:
-    """Curves that others published of a recipe, each with its name; often none."""
-    file = RESULTS / name / "published.yaml"
-    if not file.exists():
-        return []
-    return [(entry["curve"], [tuple(point) for point in entry["points"]]) for entry in yaml.safe_load(file.read_text())]
-
-
 def curve_of(rows: Sequence[Mapping[str, str]]) -> Curve:
     """The Curve of rows of metrics.csv.  Generations without a return are left out."""
     points = [(float(row["steps"]), float(row["return_mean"])) for row in rows if row["return_mean"]]
@@ -162,20 +151,6 @@ class Band:
         at_steps = np.array([np.interp(steps, one[:, 0], one[:, 1]) for one in self.curves])  # (curves, g)
         outside = np.maximum(at_steps.min(axis=0) - returns, returns - at_steps.max(axis=0))
         return float(np.maximum(outside, 0.0).mean())
-
-
-def choose_tolerance(band: Band) -> float:
-    """How far a further curve may be outside the Band of the recorded ones, as a share of their range.
-
-    Of several curves it is the largest distance of one of them from the band of the others, but at least
-    LEAST_TOLERANCE.
-    """
-    curves, spread = band.curves, band.spread
-    if len(curves) == 1:
-        return TOLERANCE
-    others = [Band([*curves[:k], *curves[k + 1 :]]) for k in range(len(curves))]
-    distances = [rest.measure_distance(curve) / spread for rest, curve in zip(others, curves, strict=True)]
-    return max(LEAST_TOLERANCE, *distances)
 
 
 def count_reached(record: Record) -> int:

@@ -2,13 +2,14 @@
 
 import shutil
 
+import numpy as np
 import pytest
 import yaml
 
 from mpies.config import recipes
 from mpies.core.errors import ConfigError
 from mpies.report import records
-from mpies.report.records import describe_seeds, read_record
+from mpies.report.records import RESULTS, Band, describe_seeds, read_record
 from mpies.runs.metrics import read_digests
 from tests.support import CARTPOLE, load_script, train
 
@@ -154,3 +155,24 @@ def test_two_runs_of_a_seed_and_other_versions_are_refused(script, runs, tmp_pat
     file.write_text(yaml.safe_dump(config | {"versions": config["versions"] | {"numpy": "1.0"}}))
     with pytest.raises(ConfigError, match="trained with different versions of packages"):
         script.record_runs([tmp_path / "twice"], "pole", episodes=2)
+
+
+def line(*returns):
+    """A curve whose generations are 10 steps each."""
+    return np.array([[10.0 * k, value] for k, value in enumerate(returns, 1)])
+
+
+def test_published_curves_have_names_and_go_forward():
+    read_published = load_script("benchmarks/record.py").read_published
+    names = [path.parent.name for path in RESULTS.glob("*/published.yaml")]
+    published = [curve for name in names for curve in read_published(name)]
+    assert len(published) >= len(names) > 0
+    assert all(title and points == sorted(points) for title, points in published)
+
+
+def test_the_tolerance_of_several_curves_is_how_far_one_is_from_the_others():
+    module = load_script("benchmarks/record.py")
+    assert module.choose_tolerance(Band([line(0, 1)])) == module.TOLERANCE
+    near = [line(0, 50, 100), line(0, 51, 100), line(0, 52, 100)]
+    assert module.choose_tolerance(Band(near)) == module.LEAST_TOLERANCE
+    assert module.choose_tolerance(Band([*near, line(0, 10, 40)])) == pytest.approx((0 + 40 + 60) / 3 / 100)

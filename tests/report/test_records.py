@@ -8,11 +8,8 @@ import pytest
 from mpies.config.loading import differences, load_config, resolved
 from mpies.report import records
 from mpies.report.records import (
-    LEAST_TOLERANCE,
     RESULTS,
-    TOLERANCE,
     Band,
-    choose_tolerance,
     curve_of,
     describe_core_hours,
     describe_return,
@@ -22,7 +19,6 @@ from mpies.report.records import (
     is_reached,
     list_recipes,
     metrics_file,
-    read_published,
     read_record,
     read_recorded_metrics,
     recipe_of,
@@ -31,7 +27,7 @@ from mpies.report.records import (
 from mpies.report.seeds import bootstrap_interval, interquartile_mean
 from mpies.runs.metrics import count_core_seconds
 from mpies.runs.policy_file import load_policy
-from tests.support import HOME, assert_refused, invoke
+from tests.support import HOME, assert_refused, invoke, load_script
 
 NAMES = sorted(path.parent.name for path in (HOME / "results").glob("*/record.yaml"))
 
@@ -67,7 +63,7 @@ def test_a_record_agrees_with_its_files(name):
         mark, evaluation = record["mark"], one["evaluation"]
         assert one["reached"] == (mark is not None and evaluation is not None and evaluation["mean"] >= mark)
     band = Band.of(read_recorded_metrics(name, record, number) for number in numbers)
-    assert record["tolerance"] == pytest.approx(choose_tolerance(band), abs=1e-4)
+    assert record["tolerance"] == pytest.approx(load_script("benchmarks/record.py").choose_tolerance(band), abs=1e-4)
     means = np.array([one["evaluation"]["mean"] for one in record["seeds"] if one["evaluation"]])
     assert (record["over_seeds"] is not None) == (len(means) > 1)
     if over := record["over_seeds"]:
@@ -90,13 +86,6 @@ def test_a_recipe_is_what_was_recorded(name):
         assert differences(recorded, held) == []
 
 
-def test_published_curves_have_names_and_go_forward():
-    names = [path.parent.name for path in RESULTS.glob("*/published.yaml")]
-    published = [curve for name in names for curve in read_published(name)]
-    assert len(published) >= len(names) > 0
-    assert all(title and points == sorted(points) for title, points in published)
-
-
 def test_points_between_the_lowest_and_the_highest_curve_are_inside():
     band = Band([line(0, 10, 20), line(4, 6, 8)])
     assert band.spread == 20
@@ -113,13 +102,6 @@ def test_generations_without_a_return_are_no_points():
     rows += [{"steps": "30", "return_mean": "nan"}]
     assert curve_of(rows).tolist() == [[10, 1.5]]
     assert len(Band.of([rows, rows[1:]]).curves) == 1
-
-
-def test_the_tolerance_of_several_curves_is_how_far_one_is_from_the_others():
-    assert choose_tolerance(Band([line(0, 1)])) == TOLERANCE
-    near = [line(0, 50, 100), line(0, 51, 100), line(0, 52, 100)]
-    assert choose_tolerance(Band(near)) == LEAST_TOLERANCE
-    assert choose_tolerance(Band([*near, line(0, 10, 40)])) == pytest.approx((0 + 40 + 60) / 3 / 100)
 
 
 def test_a_record_of_one_seed_is_described_by_its_episodes():
