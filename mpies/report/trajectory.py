@@ -36,13 +36,13 @@ class Trajectory:
     """The path of a run's mean, and some members beside it.
 
     replay: of the run, after its last generation.
-    means: (p, d) after `generations` (p,).  mean_returns: (p,) of the members that were sampled around each mean; NaN
-    where all of them failed, and for the last one, around which none was sampled.
+    means: (p, d) after evenly spaced generations, the last one too.
+    mean_returns: (p,) of the members that were sampled around each mean; NaN where all of them failed, and for the last
+    one, around which none was sampled.
     members: (m, d).  returns: (m,) of each.
     """
 
     replay: Replay
-    generations: npt.NDArray[np.int64]
     means: Parameters
     mean_returns: Floats
     members: Parameters
@@ -91,10 +91,7 @@ def read_trajectory(path: str | Path, shown_members: int = MEMBERS) -> Trajector
     if all((mean == means[0]).all() for mean in means):
         raise NoTrajectory(f"{path}: the mean has not moved in {len(records)} generations, so there is no trajectory")
     mean_returns.append(np.nan)
-    generations = start + np.array([*shown, len(records)])
-    return Trajectory(
-        replay, generations, np.array(means), np.array(mean_returns), np.array(members), np.array(returns)
-    )
+    return Trajectory(replay, np.array(means), np.array(mean_returns), np.array(members), np.array(returns))
 
 
 def principal_axes(means: Parameters) -> tuple[Parameters, Parameters]:
@@ -227,7 +224,7 @@ def write_landscape(
     """Write trajectory.png and landscape.png into a run; yields the path of each file as soon as it is written.
 
     with_umap: also write trajectory_umap.png.  grid: points along each side of the slice.  episodes: at each point.
-    formats: of plots.FORMATS.  shown_members: of each generation.
+    formats: of figures.FORMATS.  shown_members: of each generation.
     """
     trajectory, path = read_trajectory(path, shown_members), Path(path)
     points = np.concatenate([trajectory.means, trajectory.members])

@@ -24,7 +24,7 @@ def test_a_trajectory_ends_at_the_final_policy_and_its_slice_goes_through_it(run
         assert imageio.v3.imread(run / name).shape[:2] == (504, 960)
     trajectory = read_trajectory(run)
     final, _ = hdf5.read(run / "policy.h5")
-    assert trajectory.generations.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert len(trajectory.means) == 7
     assert trajectory.means[-1].tobytes() == final["parameters"].tobytes()
     axes, _ = principal_axes(trajectory.means)
     _, returns = play_slice(trajectory, axes, 3, 2)
@@ -56,7 +56,6 @@ def test_a_long_run_is_shown_at_evenly_spaced_generations(run, monkeypatch):
     everything = read_trajectory(run)
     monkeypatch.setattr(landscape, "MAX_MEANS", 3)
     thinned = read_trajectory(run)
-    assert thinned.generations.tolist() == [0, 2, 5, 6]
     assert thinned.means.tobytes() == everything.means[[0, 2, 5, 6]].tobytes()
     assert thinned.members[4:8].tobytes() == everything.members[8:12].tobytes()
 
