@@ -4,8 +4,6 @@ Each check yields Findings from the values it is given; `examine` runs all check
 """
 
 import os
-import re
-import shlex
 import shutil
 import socket
 import sys
@@ -20,15 +18,13 @@ from mpies.comm import is_launched, mpiexec
 from mpies.comm.limits import available_memory, find_limits
 from mpies.config.loading import load_config
 from mpies.core.errors import ConfigError
-from mpies.core.text import counted, name_few
+from mpies.core.text import counted
 from mpies.core.threads import VARIABLES
 from mpies.launch.cost import SMALL_RUN, NodeMemory, predict_cost
-from mpies.launch.hosts import expand_counts, expand_names, output_of, parse_hosts
+from mpies.launch.hosts import Host, expand_counts, expand_names, output_of, parse_hosts
 from mpies.launch.launcher import list_pmi
-from mpies.launch.placement import command_on, is_this_host
+from mpies.launch.placement import ask_hosts, is_this_host
 from mpies.runs.lock import STALE
-
-FULL = 100 * 2**20  # bytes of free disk below which the first checkpoints may not fit
 
 # A program for two ranks; each prints its number.
 PRINT_RANK = "from mpi4py import MPI; print('rank', MPI.COMM_WORLD.rank, 'of', MPI.COMM_WORLD.size)"
@@ -125,9 +121,8 @@ def examine(needed: NodeMemory, folder: str) -> Findings:
     yield from check_processors(allocation.ranks, pinned, total, quota)
     yield from check_threads()
     yield from check_kernels()
-    yield from check_hosts(allocation, folder)
+    yield from check_hosts(allocation)
     yield from check_clock(folder)
-    yield from check_disk(folder)
 
 
 def check_mpi(allocation: Allocation) -> Findings:
@@ -160,11 +155,6 @@ def check_mpi(allocation: Allocation) -> Findings:
     else:
         cure = f'run this to see the error: {program} -n 2 {sys.executable} -c "{PRINT_RANK}"'
         yield Finding("BAD", "mpiexec", f"2 ranks of {program} do not find each other", cure)
-    if output_of([program, "--with-ft", "ulfm", "-n", "1", "true"], mpiexec.environment()) is not None:
-        yield Finding("ok", "ULFM", "mpirun --with-ft ulfm continues after the loss of a rank")
-    else:
-        cure = "start the command again and the run continues; Open MPI 5 would survive the loss"
-        yield Finding("note", "ULFM", "the loss of a rank ends the job with this mpiexec", cure)
 
 
 def check_shared_memory(needed: int, folder: str | Path = "/dev/shm") -> Findings:
@@ -232,45 +222,17 @@ def check_kernels(compiled: ModuleType | None = kernels.compiled) -> Findings:
         yield Finding("ok", "inner loop", "compiled")
 
 
-def check_hosts(allocation: Allocation, folder: str) -> Findings:
-    """Whether all hosts can be reached, have this folder, and agree on the time."""
+def check_hosts(allocation: Allocation) -> Findings:
+    """Whether ranks can run on all other hosts, as a run with --hosts asks them."""
     here = socket.gethostname().partition(".")[0]
-    others = [host for host in allocation.hosts if host.partition(".")[0] != here and not is_this_host(host)]
-    program = "srun" if allocation.is_slurm else "ssh"
-    if not others:
-        yield Finding("ok", "hosts", "only this one")
-        return
-    silent, without_folder, apart = [], [], 0.0
-    for host in others:
-        before = time.time()
-        # The last word makes the command succeed where the folder is absent.
-        question = f"date +%s.%N; test -d {shlex.quote(folder)} && echo seen; true"
-        answer = output_of(command_on(host, ["sh", "-c", question], program))
-        after = time.time()
-        # Its shell may print something before.
-        found = re.search(r"^(\d+\.\d+)\s*(seen)?\s*\Z", answer or "", re.MULTILINE)
-        if not found:
-            silent.append(host)
-            continue
-        if not found[2]:
-            without_folder.append(host)
-        clock = float(found[1])
-        apart = max(apart, before - clock, clock - after)
-    if silent:
-        by_hand = "try ssh by hand: it must not ask anything, nor print anything at its end"
-        cure = "ask sinfo for their state" if allocation.is_slurm else by_hand
-        text = f"no answer through {program} from {name_few(silent)} of {len(others)} others"
-        yield Finding("BAD", "hosts", text, cure)
+    others = [Host(name, 1) for name in allocation.hosts if name.partition(".")[0] != here and not is_this_host(name)]
+    way = "srun" if allocation.is_slurm else "ssh"
+    problems = [answer.problem for answer in ask_hosts(others, way) if answer.problem]
+    if problems:
+        cure = "ask sinfo for their state" if allocation.is_slurm else "try ssh by hand: it must not ask anything"
+        yield Finding("BAD", "hosts", f"no ranks on {len(problems)} of {len(others)} others: {problems[0]}", cure)
     else:
-        yield Finding("ok", "hosts", f"{len(others)} others answer through {program}")
-    if len(silent) == len(others):
-        return
-    if without_folder:
-        cure = "keep config and environment in a folder that all hosts share, or in the image"
-        yield Finding("note", "shared files", f"{folder} is not on {name_few(without_folder)}", cure)
-    else:
-        yield Finding("ok", "shared files", f"{folder} is on all hosts that answer")
-    yield _judge_clock(f"hosts differ by up to {max(apart, 0):.1f} s", apart)
+        yield Finding("ok", "hosts", f"{len(others)} others answer through {way}" if others else "only this one")
 
 
 def check_clock(folder: str | Path) -> Findings:
@@ -287,21 +249,9 @@ def check_clock(folder: str | Path) -> Findings:
     except OSError as error:
         yield Finding("BAD", "disk", f"{folder} cannot be written ({error.strerror})", "give another folder as --out")
         return
-    yield _judge_clock(f"files here are dated within {max(apart, 0):.1f} s of this clock", apart)
-
-
-def _judge_clock(text: str, apart: float) -> Finding:
-    """The Finding about two clocks that differ by `apart` seconds.  text: what it says of them."""
-    is_bad = apart > STALE / 2
-    cure = "run an NTP client (chrony) on the hosts" if is_bad else ""
-    return Finding("BAD" if is_bad else "ok", "clock", text, cure)
-
-
-def check_disk(folder: str | Path) -> Findings:
-    """Whether the disk has room for a run."""
-    free = shutil.disk_usage(folder).free
-    cure = "make room, or give another folder as --out" if free < FULL else ""
-    yield Finding("BAD" if cure else "ok", "disk", f"{_size(free)} free in {folder}", cure)
+    cure = "run an NTP client (chrony) on all hosts" if apart > STALE / 2 else ""
+    text = f"files here are dated within {max(apart, 0):.1f} s of this clock"
+    yield Finding("BAD" if cure else "ok", "clock", text, cure)
 
 
 def _size(count: float) -> str:
