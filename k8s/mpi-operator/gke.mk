@@ -25,8 +25,8 @@ OPERATOR_URL = https://raw.githubusercontent.com/kubeflow/mpi-operator/$(OPERATO
 image: ## build the image of the MPIJob (IMAGE, CONTAINER=docker|podman|buildah, IMAGE_FLAGS)
 	$(CONTAINER) build --tag $(IMAGE) --file $(OPERATOR)/Dockerfile $(IMAGE_FLAGS) .
 
-gke-cost: install ## say what OVERLAY costs before anything is made (CONSTANTS of mpies bench, PRICE of a core hour)
-	$(BIN)/mpies simulate $(OPERATOR)/overlays/$(OVERLAY) $(if $(CONSTANTS),--constants $(CONSTANTS)) $(if $(PRICE),--price $(PRICE))
+gke-cost: install ## say what CONFIG costs on RANKS (CONSTANTS of mpies bench, PRICE of a core hour)
+	$(BIN)/mpies simulate $(CONFIG) --ranks $(RANKS) $(if $(CONSTANTS),--constants $(CONSTANTS)) $(if $(PRICE),--price $(PRICE))
 
 # The workers' pool has no machine until a run asks for some, and none again about ten minutes after it.  Only workers
 # tolerate its taint: launcher, dashboard and the cluster's own pods would keep machines alive.

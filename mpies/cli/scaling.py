@@ -3,7 +3,6 @@
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -36,17 +35,17 @@ def bench(config: str | None, out: str | None, repeats: int, generations: int, o
 
 
 @click.command()
-@click.argument("task", metavar="CONFIG|OVERLAY|D,N,T,CV[,LONGEST]", type=PATH)
+@click.argument("task", metavar="CONFIG|D,N,T,CV[,LONGEST]", type=PATH)
 @click.option(
     "--constants",
     metavar="FILE",
     help="File that mpies bench wrote; default, for numbers, an assumed cluster with 36 cores per node.",
 )
-@click.option("--ranks", help="Numbers of ranks, like 1,2,36 or 1..10000; default 1..10000, or those of OVERLAY.")
+@click.option("--ranks", help="Numbers of ranks, like 1,2,36 or 1..10000; default 1..10000.")
 @click.option(
     "--generations",
     type=COUNT,
-    help="Generations of a run, for its cost; default 1000, for OVERLAY its stop.generations.",
+    help="Generations of a run, for its cost; default those of CONFIG, for numbers 1000.",
 )
 @click.option("--price", type=NumberRange(0), help="Price of a core hour, in any currency; shows the cost.")
 @click.option("--plot", metavar="FILE", help="File for a picture of the efficiency against the ranks.")
@@ -67,30 +66,18 @@ def simulate(
 
     The generation is of CONFIG, with episodes as mpies bench measured them (--constants), or of D parameters and N
     episodes.  These take T seconds on average, with coefficient of variation CV, and LONGEST at most.
-
-    OVERLAY is a folder of Kustomize with an MPIJob, such as k8s/mpi-operator/overlays/gke-minitaur: its config on its
-    ranks, and what the run costs there.
     """
     from mpies.config.loading import load_config
-    from mpies.launch import kubernetes
     from mpies.launch import simulate as model
     from mpies.launch.constants import Constants, find_workload, read_constants
 
     known = read_constants(constants) if constants else Constants()
-    machine = known.machine
-    found = kubernetes.read_overlay(task) if Path(task, "kustomization.yaml").is_file() else None
-    if found:
-        task, overrides = found.config, (*found.overrides, *overrides)
-        ranks = ranks or str(found.ranks)
-        generations = generations or load_config(task, overrides).stop.generations
-        machine = machine.model_copy(update={"cores": found.ranks_per_worker})
     workload = find_workload(task, overrides, known)
-    pairs = model.predict_pairs(machine, workload, model.parse_ranks(ranks or "1..10000"))
+    pairs = model.predict_pairs(known.machine, workload, model.parse_ranks(ranks or "1..10000"))
     if plot:
         model.draw_plot(plot, workload, pairs)
     if as_json:
         click.echo(json.dumps([[asdict(prediction) for prediction in pair] for pair in pairs]))
     else:
-        click.echo(model.describe_predictions(workload, pairs, generations or 1000, price))
-        if found and constants:
-            click.echo("\n" + kubernetes.describe_overlay_cost(found, overrides, constants, generations, price))
+        generations = generations or (load_config(task, overrides).stop.generations if workload.environment else 1000)
+        click.echo(model.describe_predictions(workload, pairs, generations, price))

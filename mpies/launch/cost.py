@@ -167,17 +167,16 @@ def predict_run(
     constants: str | Path,
     nodes: int,
     ranks_per_node: int,
-    generations: int | None = None,
 ) -> tuple[float, float]:
     """Predicted seconds of all generations: with episodes as measured, and with all as long as they can be.
 
-    constants: the file that `mpies bench` wrote.  generations: None for those of `stop`.
+    constants: the file that `mpies bench` wrote.
     Raises ConfigError where the file is not of this config's environment.
     """
     known, config = read_constants(constants), load_config(path, overrides)
     workload = find_workload(str(path), overrides, known)
     machine = known.machine.model_copy(update={"cores": ranks_per_node})
-    count, ranks = generations or config.stop.generations, nodes * ranks_per_node
+    count, ranks = config.stop.generations, nodes * ranks_per_node
     measured = predict(machine, workload, ranks, config.overlap).seconds
     return count * measured, count * predict(machine, workload.at_longest(), ranks).seconds
 

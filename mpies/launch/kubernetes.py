@@ -1,13 +1,12 @@
-"""A Job as an overlay of Kustomize over an MPIJob, and what such an overlay costs."""
+"""A Job as an overlay of Kustomize over an MPIJob."""
 
 import hashlib
 import math
 import os
 import re
-import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,8 @@ from typing import Any
 import yaml
 
 from mpies.config.loading import as_yaml, flatten, flatten_settings, load_config, read_config, resolved
-from mpies.config.recipes import find_recipes
 from mpies.core.errors import ConfigError
-from mpies.core.text import counted, one_line
-from mpies.launch.cost import predict_run
+from mpies.core.text import one_line
 from mpies.launch.submit import Echo, Job, repository_file, submit, write_job_file
 from mpies.runs.files import default_out
 from mpies.sweeps.settings import Distribution, read_values
@@ -311,67 +308,3 @@ def read_mpijob(folder: str | Path) -> dict[str, Any]:
             "k8s/mpi-operator/overlays/workstation"
         )
     return jobs[0]
-
-
-@dataclass(frozen=True)
-class Overlay:
-    """What a folder of Kustomize with an MPIJob asks of a cluster.
-
-    config: path of the config, or the name of a recipe.  overrides: KEY=VALUE that its launcher adds.
-    """
-
-    folder: str
-    config: str
-    overrides: tuple[str, ...]
-    workers: int
-    ranks_per_worker: int
-
-    @property
-    def ranks(self) -> int:
-        return self.workers * self.ranks_per_worker
-
-
-def read_overlay(folder: str | Path) -> Overlay:
-    """The Overlay in a folder as kubectl renders it.  Raises ConfigError."""
-    spec = read_mpijob(folder)["spec"]
-    replicas = spec["mpiReplicaSpecs"]
-    launcher = replicas["Launcher"]["template"]["spec"]["containers"][0]
-    arguments = launcher.get("args") or [""]
-    name = Path(arguments[0]).name
-    inside = Path(folder) / name
-    if "sweep" in launcher.get("command", ()):
-        raise ConfigError(
-            f"{folder}: trains a sweep; for its cost use mpies sweep {shlex.quote(str(inside))} --dry-run"
-        )
-    if not inside.is_file() and Path(name).stem not in find_recipes():
-        raise ConfigError(
-            f"{folder}: its launcher trains {arguments[0]!r}, which is neither in this folder nor among the recipes"
-        )
-    config = str(inside) if inside.is_file() else Path(name).stem
-    # Without those that only say where a pod finds a file that the config names.
-    given = [word for word in arguments[1:] if re.match(r"[\w.]+=", word)]
-    overrides = tuple(word for word in given if not word.partition("=")[2].startswith(f"{CONFIGS}/"))
-    workers = replicas["Worker"].get("replicas", 1)
-    return Overlay(str(folder), config, overrides, workers, spec.get("slotsPerWorker", 1))
-
-
-def describe_overlay_cost(
-    found: Overlay, overrides: Sequence[str], constants: str | Path, generations: int | None, price: float | None
-) -> str:
-    """What the run of an Overlay takes and costs, in one line.
-
-    overrides: all KEY=VALUE.  constants: the file that `mpies bench` wrote.
-    generations: of the run; None for the config's stop.generations.  price: of a core hour; None shows core hours.
-    """
-    generations = generations or load_config(found.config, overrides).stop.generations
-    seconds = predict_run(found.config, overrides, constants, found.workers, found.ranks_per_worker, generations)
-    usual, most = (
-        f"{length / 3600:,.3g} h and {found.ranks * length / 3600 * (1 if price is None else price):,.2f}"
-        for length in seconds
-    )
-    unit = "core hours" if price is None else "of the currency of --price"
-    return (
-        f"{found.folder}: {counted(found.workers, 'worker')} x {counted(found.ranks_per_worker, 'rank')}, "
-        f"{counted(generations, 'generation')}: {usual} {unit} with episodes as measured, at most {most}; "
-        "less if the run is solved earlier"
-    )

@@ -56,11 +56,11 @@ def test_an_image_needs_no_tag(image, name, tag):
 
 
 def test_the_cost_is_said_before_anything_is_made():
-    lines = printed("gke-cluster", "PRICE=0.05", "CONSTANTS=c.yaml", "OVERLAY=gke-minitaur")
+    lines = printed("gke-cluster", "PRICE=0.05", "CONSTANTS=c.yaml", "CONFIG=minitaur", "RANKS=310")
     cost = next(number for number, line in enumerate(lines) if "mpies simulate" in line)
     first = next(number for number, line in enumerate(lines) if line.startswith("gcloud"))
     assert cost < first
-    assert lines[cost].endswith("simulate k8s/mpi-operator/overlays/gke-minitaur --constants c.yaml --price 0.05")
+    assert lines[cost].endswith("simulate minitaur --ranks 310 --constants c.yaml --price 0.05")
     assert not any("simulate" in line for line in printed("gke-cluster"))
 
 
