@@ -66,8 +66,12 @@ def _draw_task(axes: "Axes", groups: Sequence[RunGroup], axis: str, scale: str, 
     """Draw the groups of one task.  looks: labels to numbers of colours."""
     column = AXES[axis][0]
     label, size = scale_axis(axis, [run[column] for group in groups for run in group.runs])
-    curves = [(group, *group.interpolate(column, POINTS)) for group in groups]
-    drawn = [(group, x, y, interquartile_mean(y), *bootstrap_interval(y)) for group, x, y in curves if len(x)]
+    drawn = []
+    for group in groups:
+        if extent := group.extent(column, "eval_mean"):
+            x = np.linspace(*extent, POINTS)
+            y = group.sample(x, column, "eval_mean")
+            drawn.append((group, x, y, interquartile_mean(y), *bootstrap_interval(y)))
     targets = sorted({target for group in groups for target in group.targets})
     middles = [middle for *_, middle, _, _ in drawn]
     sign = scale_returns(axes, np.concatenate([*middles, targets]) if middles else np.zeros(0), scale)

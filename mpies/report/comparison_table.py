@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -151,11 +152,4 @@ def _escape(text: str) -> str:
     """A text for LaTeX; negative numbers get a minus."""
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     escaped = "".join(special.get(letter, f"\\{letter}" if letter in "&%$#_{}" else letter) for letter in text)
-    return " ".join(f"${word}$" if _is_negative(word) else word for word in escaped.split(" "))
-
-
-def _is_negative(word: str) -> bool:
-    try:
-        return word.startswith("-") and len(word) > 1 and math.isfinite(float(word.replace(",", "")))
-    except ValueError:
-        return False
+    return re.sub(r"(?<!\S)-\d[\d.,e+-]*(?!\S)", r"$\g<0>$", escaped)

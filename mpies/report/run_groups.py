@@ -63,41 +63,27 @@ class RunGroup:
         A run that has ended keeps its last value, so that a group does not get worse when its best runs end.  The
         extent ends where the first unfinished run is now.  None where no run has a value.
         """
-        spans = [
-            (x[0], x[-1], run.reason)
-            for run, (x, _) in zip(self.runs, self._points(column, drawn), strict=True)
-            if len(x)
-        ]
-        if not spans:
+        points = self._points(column, drawn)
+        if not points:
             return None
-        start = max(first for first, _, _ in spans)
-        unfinished = [last for _, last, reason in spans if not reason]
-        stop = min(unfinished) if unfinished else max(last for _, last, _ in spans)
+        start = max(x[0] for _, x, _ in points)
+        unfinished = [x[-1] for run, x, _ in points if not run.reason]
+        stop = min(unfinished) if unfinished else max(x[-1] for _, x, _ in points)
         return start, max(start, stop)
 
     def sample(self, grid: Floats, column: str, drawn: str) -> Floats:
         """(runs, points) `drawn` of each run that has values, where `column` is `grid` (points,)."""
-        points = [(x, y) for x, y in self._points(column, drawn) if len(x)]
-        return np.array([np.interp(grid, x, y) for x, y in points]).reshape(len(points), len(grid))
+        points = self._points(column, drawn)
+        return np.array([np.interp(grid, x, y) for _, x, y in points]).reshape(len(points), len(grid))
 
-    def interpolate(self, column: str, points: int = 200) -> tuple[Floats, Floats]:
-        """The evaluations of all runs on a common grid over `extent`: values of `column` (points,), (runs, points).
-
-        Both are empty where no run has a value.
-        """
-        extent = self.extent(column, "eval_mean")
-        if extent is None:
-            return np.zeros(0), np.zeros((0, 0))
-        grid = np.linspace(*extent, points)
-        return grid, self.sample(grid, column, "eval_mean")
-
-    def _points(self, column: str, drawn: str) -> list[tuple[Floats, Floats]]:
-        """Of each run: `column` and `drawn` in those generations that have the latter."""
+    def _points(self, column: str, drawn: str) -> list[tuple[Curves, Floats, Floats]]:
+        """The runs that have values of `drawn`, with `column` and `drawn` in the generations that have one."""
         found = []
         for run in self.runs:
             y = run.columns.get(drawn, np.full(len(run), np.nan))
             at = np.isfinite(y)
-            found.append((run[column][at], y[at]))
+            if at.any():
+                found.append((run, run[column][at], y[at]))
         return found
 
 

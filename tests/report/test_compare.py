@@ -90,8 +90,8 @@ def test_solved_runs_are_counted_with_their_steps_and_seconds(make_curves):
 def test_runs_without_target_or_evaluation_have_no_result(make_curves):
     _, (_, _, share, iqm, interval, *_) = tabulate(group_runs([make_curves([None, None])]))
     assert (share, iqm, interval) == ("no target", "-", "-")
-    x, y = group_runs([make_curves([None])])[0].interpolate("steps")
-    assert x.shape == (0,) and y.shape == (0, 0)
+    (group,) = group_runs([make_curves([None])])
+    assert group.extent("steps", "eval_mean") is None and group.sample(np.ones(3), "steps", "eval_mean").shape == (0, 3)
 
 
 def test_the_table_is_written_for_other_programs(make_curves):
@@ -116,16 +116,15 @@ def test_the_table_is_written_for_other_programs(make_curves):
 def test_a_run_that_has_ended_keeps_its_last_evaluation(make_curves):
     short = make_curves([1.0, 5.0], seed=1, reason="solved")
     long = make_curves([None, 2.0, None, 4.0], seed=2, reason="generations")
-    x, y = group_runs([short, long])[0].interpolate("generation", points=3)
-    assert x.tolist() == [2, 3, 4]  # from where all have an evaluation to the end of the longest
-    assert y.tolist() == [[5, 5, 5], [2, 3, 4]]
+    (group,) = group_runs([short, long])
+    assert group.extent("generation", "eval_mean") == (2, 4)  # from where all have one to the end of the longest
+    assert group.sample(np.array([2, 3, 4]), "generation", "eval_mean").tolist() == [[5, 5, 5], [2, 3, 4]]
 
 
 def test_the_grid_ends_where_the_first_unfinished_run_is(make_curves):
     unfinished = make_curves([1.0, 2.0, 3.0], seed=1)
     finished = make_curves([1.0, 1.0, 1.0, 1.0, 1.0], seed=2, reason="generations")
-    x, _ = group_runs([unfinished, finished])[0].interpolate("generation", points=2)
-    assert x.tolist() == [1, 3]
+    assert group_runs([unfinished, finished])[0].extent("generation", "eval_mean") == (1, 3)
 
 
 def test_of_two_runs_with_the_same_seed_the_longer_one_counts(make_curves):
