@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.comm.barrier import NonblockingBarrier
 from mpies.comm.work_counter import WorkCounter
 
 # Variables that a process manager sets for its ranks: Open MPI, PMIx, PMI (MPICH, srun).
@@ -25,6 +24,18 @@ def is_launched() -> bool:
 
 class RankLost(Exception):
     """A rank has died; all others must call `repair` and go on without it."""
+
+
+class NonblockingBarrier(ABC):
+    """All ranks must enter it, each by its first `is_over` or by `wait`."""
+
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Whether all ranks have entered; the first call enters this rank."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Return when all ranks have entered."""
 
 
 class Communicator(ABC):

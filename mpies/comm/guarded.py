@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from mpies.comm.barrier import NonblockingBarrier
-from mpies.comm.communicator import Array, Communicator, RankLost
+from mpies.comm.communicator import Array, Communicator, NonblockingBarrier, RankLost
 from mpies.comm.work_counter import WorkCounter
 
 

@@ -17,8 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from mpies.comm.barrier import MPIBarrier, NonblockingBarrier
-from mpies.comm.communicator import ROOT, Array, Communicator, RankLost
+from mpies.comm.communicator import ROOT, Array, Communicator, NonblockingBarrier, RankLost
 from mpies.comm.mpiexec import COMPONENTS
 from mpies.comm.processes import process_start
 from mpies.comm.work_counter import SLOTS, NodeCounters, WorkCounter, open_node_file
@@ -236,7 +235,7 @@ class MPICommunicator(Communicator):
         return WorkCounter(start, stop, functools.partial(self._counters.add, slot))
 
     def nonblocking_barrier(self) -> NonblockingBarrier:
-        return _SurvivableBarrier(self, self._world)
+        return _MPIBarrier(self, self._world.Ibarrier)
 
     @property
     def abandon_requested(self) -> bool:
@@ -300,18 +299,21 @@ class MPICommunicator(Communicator):
         return function()
 
 
-class _SurvivableBarrier(MPIBarrier):
-    """An MPIBarrier that raises RankLost where a rank has died."""
+class _MPIBarrier(NonblockingBarrier):
+    """MPI_Ibarrier, which raises RankLost where a rank has died.  ibarrier: begins it, and returns an MPI request."""
 
-    def __init__(self, comm: MPICommunicator, world: Any) -> None:
-        super().__init__(world)
-        self._comm = comm
+    def __init__(self, comm: MPICommunicator, ibarrier: Callable[[], Any]) -> None:
+        self._comm, self._ibarrier = comm, ibarrier
+        self._request: Any = None
 
     def is_over(self) -> bool:
-        return self._comm._call(super().is_over)
+        if self._request is None:
+            self._request = self._comm._call(self._ibarrier)
+        return bool(self._comm._call(self._request.Test))
 
     def wait(self) -> None:
-        self._comm._call(super().wait)
+        if not self.is_over():
+            self._comm._call(self._request.Wait)
 
 
 def _lacking_in_shm(size: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.comm import Communicator
-from mpies.comm.barrier import SerialBarrier
+from mpies.comm.serial import SerialBarrier
 from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import Config
 from mpies.envs.base import SEED_BITS
