@@ -131,40 +131,23 @@ def measure_streaming(comm: Communicator, ranks: int, repeats: int) -> float:
     return 4 * dimension * rows / median_of(repeats, lambda: timed(comm, step))
 
 
-def measure_collective(comm: Communicator, operation: Callable[[int], object], repeats: int) -> Collective:
-    """The Collective of operation(bytes), which has taken its time when all ranks have done it."""
+def measure_network(comm: Communicator, repeats: int) -> Collective:
+    """The Collective of a broadcast, which has taken its time when all ranks have it; gathering takes about as long."""
     if comm.size == 1:
         return Collective()
 
     def seconds(size: int) -> float:
-        def operation_and_barrier() -> None:
-            operation(size)
+        def broadcast_and_barrier() -> None:
+            comm.broadcast([np.zeros(size, np.uint8)])
             barrier(comm)
 
-        both = median_of(repeats, lambda: timed(comm, operation_and_barrier))
+        both = median_of(repeats, lambda: timed(comm, broadcast_and_barrier))
         return both - median_of(repeats, lambda: timed(comm, lambda: barrier(comm)))
 
     small, large = seconds(SMALL), seconds(LARGE)
     levels = (comm.size - 1).bit_length()
     slope = max(large - small, 1e-9) / (LARGE - SMALL)
     return Collective(latency=max(small, 1e-9) / levels, bandwidth=1 / slope)
-
-
-def measure_collectives(comm: Communicator, repeats: int) -> dict[str, Collective]:
-    """The Collectives of a generation, by their names in Machine."""
-
-    def broadcast(size: int) -> None:
-        comm.broadcast([np.zeros(size, np.uint8)])
-
-    def allgather(size: int) -> None:
-        comm.allgather(np.zeros(size // 8 // comm.size, np.int64))
-
-    def gather(size: int) -> None:
-        bounds = split(size // 4, comm.size)
-        comm.gather_blocks(np.zeros((1, np.diff(bounds)[comm.rank]), np.float32), bounds)
-
-    operations = {"broadcast": broadcast, "allgather": allgather, "gather": gather}
-    return {name: measure_collective(comm, operation, repeats) for name, operation in operations.items()}
 
 
 @contextlib.contextmanager
@@ -203,7 +186,7 @@ def measure_machine(comm: Communicator, repeats: int) -> Machine:
         cores=comm.node_size,
         core_streaming=measure_streaming(comm, 1, repeats),
         node_streaming=measure_streaming(comm, comm.node_size, repeats),
-        **measure_collectives(comm, repeats),
+        network=measure_network(comm, repeats),
     )
 
     def unexplained(dimension: int, episodes: int) -> float:
@@ -287,10 +270,8 @@ def describe_constants(constants: Constants) -> str:
         f"{'by all ranks of a node':<28} {machine.node_streaming / 1e9:10.2f} GB/s",
     ]
     source = ", assumed: one rank sends nothing" * (measured["ranks"] == 1)
-    for name in ("broadcast", "allgather", "gather"):
-        operation: Collective = getattr(machine, name)
-        latency, bandwidth = 1e6 * operation.latency, operation.bandwidth / 1e9
-        lines.append(f"{name:<28} {latency:10.1f} us per level {bandwidth:10.2f} GB/s{source}")
+    latency, bandwidth = 1e6 * machine.network.latency, machine.network.bandwidth / 1e9
+    lines.append(f"{'network':<28} {latency:10.1f} us per level {bandwidth:10.2f} GB/s{source}")
     lines.append(f"{'fixed cost of a generation':<28} {1e3 * machine.generation:10.2f} ms")
     lines.append(f"{'fixed cost of an episode':<28} {1e6 * machine.episode:10.2f} us")
     lines.append(f"{'fixed cost of a parameter':<28} {1e9 * machine.parameter:10.2f} ns")

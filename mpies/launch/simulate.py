@@ -51,12 +51,12 @@ def update_phases(machine: Machine, workload: Workload, ranks: int) -> dict[str,
     busy = min(ranks, machine.cores)
     streaming = min(machine.core_streaming, machine.node_streaming / busy)
     return {
-        "results": machine.allgather.seconds(rollout_record().itemsize * workload.episodes, ranks),
+        "results": machine.network.seconds(rollout_record().itemsize * workload.episodes, ranks),
         "weights": machine.episode * workload.episodes,
         "moments": workload.rows * max(size / ranks, 4 * LINE) / streaming,
-        "blocks": machine.gather.seconds(size, ranks),
+        "blocks": machine.network.seconds(size, ranks),
         "step": machine.generation + machine.parameter * workload.parameters,
-        "proposal": machine.broadcast.seconds(size, ranks),
+        "proposal": machine.network.seconds(size, ranks),
     }
 
 

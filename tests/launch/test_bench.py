@@ -108,16 +108,18 @@ def test_latency_is_of_a_level_and_bandwidth_of_the_bytes_beyond_a_small_message
     comm, now = connect(), [0.0]
     monkeypatch.setattr(bench, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
-    def operation(size):
+    def broadcast(arrays):
+        size = arrays[0].nbytes
         now[0] += (0.04 + 0.02 * (size - bench.SMALL) / bench.LARGE) * (comm.rank + 1) / comm.size
 
-    collective = bench.measure_collective(comm, operation, repeats=3)
+    monkeypatch.setattr(comm, "broadcast", broadcast)
+    collective = bench.measure_network(comm, repeats=3)
     assert collective.latency == pytest.approx(0.02)
     assert collective.bandwidth == pytest.approx(bench.LARGE / 0.02)
 
 
 def test_one_rank_has_nothing_to_communicate():
-    assert bench.measure_collectives(Serial(), 1) == dict.fromkeys(("broadcast", "allgather", "gather"), Collective())
+    assert bench.measure_network(Serial(), 1) == Collective()
 
 
 def test_the_workload_is_that_of_the_first_generations():

@@ -22,16 +22,14 @@ def test_phases_of_an_update_worked_out_by_hand():
         generation=0.5,
         episode=1e-6,
         parameter=1e-9,
-        broadcast={"latency": 1e-3, "bandwidth": 1e9},
-        allgather={"latency": 1e-4, "bandwidth": 1e9},
-        gather={"latency": 1e-5, "bandwidth": 1e9},
+        network={"latency": 1e-3, "bandwidth": 1e9},
     )
     assert model.update_phases(machine, workload, 8) == pytest.approx(
         {
-            "results": 3e-4 + 32_000 / 1e9,  # three levels
+            "results": 3e-3 + 32_000 / 1e9,  # three levels
             "weights": 1e-3,
             "moments": 500 * 500_000 / 0.5e9,  # an eighth of each row, at a quarter of what the node streams
-            "blocks": 3e-5 + 4e-3,
+            "blocks": 3e-3 + 4e-3,
             "step": 0.5 + 1e-3,
             "proposal": 3e-3 + 4e-3,
         }
@@ -168,7 +166,7 @@ def test_simulate_prints_a_table_a_plot_and_json(run_mpies, tmp_path):
         (("absent.yaml",), "cannot be read"),
         (("config.yaml",), "measure it with mpies bench"),
         (("10,10,1,0", "--constants", "broken.yaml"), "broken.yaml: machine.cores must be at least 1, but is 0"),
-        (("10,10,1,0", "--constants", "misspelt.yaml"), "machine.gather.latncy is not a key; did you mean"),
+        (("10,10,1,0", "--constants", "misspelt.yaml"), "machine.network.latncy is not a key; did you mean"),
         (("10,10,1,0", "--constants", "other.yaml"), "environment is not a key; the top level has machine, task, meas"),
         (
             ("10,10,1,0", "--plot", "absent/scaling.png"),
@@ -180,7 +178,7 @@ def test_simulate_prints_a_table_a_plot_and_json(run_mpies, tmp_path):
 def test_mistakes_are_one_line(arguments, message, write_config, tmp_path, monkeypatch):
     write_config("environment: {id: CartPole-v1}\n")
     write_config("machine: {cores: 0}\n", "broken.yaml")
-    write_config("machine: {gather: {latncy: 1}}\n", "misspelt.yaml")
+    write_config("machine: {network: {latncy: 1}}\n", "misspelt.yaml")
     write_config("environment: {id: CartPole-v1}\n", "other.yaml")
     monkeypatch.chdir(tmp_path)
     assert_refused(invoke("simulate", *arguments, "--ranks", "1"), message)
