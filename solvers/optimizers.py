@@ -5,7 +5,7 @@ All state is float32 and all vector operations are elementwise, so a step has th
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -64,6 +64,7 @@ class ClipUpOptions(Options):
 
 
 OptimizerOptions = AdamOptions | SGDOptions | ClipUpOptions
+RateOptions = TypeVar("RateOptions", SGDOptions, ClipUpOptions)
 AnyOptimizer = Annotated[OptimizerOptions, Field(discriminator="kind")]  # the type of an `optimizer` key
 
 
@@ -126,12 +127,22 @@ class Adam(Optimizer):
         self.first[:], self.second[:], self.updates = state["first"], state["second"], int(state["updates"])
 
 
-class SGD(Optimizer):
-    """v <- momentum v + (1 - momentum) g; step = learning_rate v."""
+class Momentum(Optimizer, Generic[RateOptions]):
+    """A rule whose state is a velocity."""
 
-    def __init__(self, options: SGDOptions, dimension: int) -> None:
-        self.options = options
+    def __init__(self, options: RateOptions, dimension: int) -> None:
+        self.options: RateOptions = options
         self.velocity = np.zeros(dimension, np.float32)  # v
+
+    def state(self) -> dict[str, Any]:
+        return {"velocity": self.velocity}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.velocity[:] = state["velocity"]
+
+
+class SGD(Momentum[SGDOptions]):
+    """v <- momentum v + (1 - momentum) g; step = learning_rate v."""
 
     def step(self, gradient: FloatArray, learning_rate: float) -> FloatArray:
         momentum = self.options.momentum
@@ -142,22 +153,12 @@ class SGD(Optimizer):
     def expected_step(self, learning_rate: float) -> FloatArray:
         return np.float32(learning_rate) * self.velocity
 
-    def state(self) -> dict[str, Any]:
-        return {"velocity": self.velocity}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.velocity[:] = state["velocity"]
-
-
-class ClipUp(Optimizer):
+class ClipUp(Momentum[ClipUpOptions]):
     """v <- momentum v + learning_rate g / |g|, shortened to max_speed if longer; step = v.
 
     Toklu et al. 2020, arXiv 2008.02387, algorithm 1.
     """
-
-    def __init__(self, options: ClipUpOptions, dimension: int) -> None:
-        self.options = options
-        self.velocity = np.zeros(dimension, np.float32)  # v
 
     def step(self, gradient: FloatArray, learning_rate: float) -> FloatArray:
         options, length = self.options, norm(gradient)
@@ -171,12 +172,6 @@ class ClipUp(Optimizer):
 
     def expected_step(self, learning_rate: float) -> FloatArray:
         return self.velocity.copy()
-
-    def state(self) -> dict[str, Any]:
-        return {"velocity": self.velocity}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.velocity[:] = state["velocity"]
 
 
 def make_optimizer(options: OptimizerOptions, dimension: int) -> Optimizer:

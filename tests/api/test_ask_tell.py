@@ -263,7 +263,9 @@ def test_what_is_wrong_is_said_in_one_line(arguments, line):
     assert isinstance(error.value, ConfigError) or kind == "snes"
 
 
-@pytest.mark.parametrize(("kind", "shown"), [(0.5, "0.5"), (None, "None"), (np.ones(2), "an array of shape (2,)")])
+@pytest.mark.parametrize(
+    ("kind", "shown"), [(0.5, "0.5"), (None, "None"), (np.ones(2), "an array of shape (2,) of float64")]
+)
 def test_a_solver_that_is_no_text_is_refused(kind, shown):
     line = f"solver must be a text such as 'cma_es', but is {shown}; the step size is sigma="
     for call in (lambda: AskTell(kind, np.ones(2)), lambda: mpies.minimize(lambda x: 0.0, np.ones(2), kind)):
