@@ -74,9 +74,10 @@ def doctor(config: str | None, out: str, overrides: tuple[str, ...]) -> None:
     type=click.IntRange(0),
     help="Episodes to measure the growth of memory over.",
 )
+@click.option("--markdown", is_flag=True, help="Print a Markdown table, as in docs/environments.md.")
 @click.option("--fresh", is_flag=True, hidden=True, help="Print the traces of a fresh instance only.")
 @user_errors
-def probe(environments: tuple[str, ...], steps: int, episodes: int, fresh: bool) -> None:
+def probe(environments: tuple[str, ...], steps: int, episodes: int, markdown: bool, fresh: bool) -> None:
     """Check whether episodes depend on their seed and actions alone.
 
     ENVIRONMENT is an environment's id or a config.  It also measures whether memory grows.  Exit 1 if one is not
@@ -87,7 +88,7 @@ def probe(environments: tuple[str, ...], steps: int, episodes: int, fresh: bool)
     if fresh:  # in the other process of a probe
         print_traces(environments[0], steps)
     else:
-        end(print_probes(environments, steps, episodes))
+        end(print_probes(environments, steps, episodes, markdown))
 
 
 @click.command()

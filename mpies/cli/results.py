@@ -130,10 +130,17 @@ def report(run: str, out: str | None, video: bool) -> None:
 @WIDTH
 @FORMATS
 @SCALE
+@click.option(
+    "--band",
+    default="bootstrap",
+    show_default=True,
+    type=click.Choice(["bootstrap", "range"]),
+    help="bootstrap: interquartile mean and its 95 % interval; range: mean, worst and best seed.",
+)
 @click.option("--machine", help="Name of the machine that trained all runs; default as recorded, if it is the same.")
 @user_errors
 def compare(
-    runs: tuple[str, ...], out: str, width: float, formats: tuple[str, ...], scale: str, machine: str | None
+    runs: tuple[str, ...], out: str, width: float, formats: tuple[str, ...], scale: str, band: str, machine: str | None
 ) -> None:
     """Compare configs over their seeds.
 
@@ -161,7 +168,7 @@ def compare(
         print_table(tabulate(groups, machine))
     if not groups:  # of a sweep that has not begun
         return
-    for path in write_comparison(groups, out, width, formats, scale, machine):
+    for path in write_comparison(groups, out, width, formats, band, scale, machine):
         echo(path)
 
 

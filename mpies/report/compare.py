@@ -24,14 +24,13 @@ from mpies.report.figures import (
     write_figure,
 )
 from mpies.report.run_groups import RunGroup, group_by_task
-from mpies.report.seeds import bootstrap_interval, interquartile_mean
+from mpies.report.seeds import BANDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 POINTS = 100  # of a curve
-BAND = "interquartile mean over seeds, 95 % bootstrap interval"
 
 
 @paper_style()
@@ -39,21 +38,23 @@ def draw_comparison(
     groups: Sequence[RunGroup],
     axis: str,
     width: float = WIDE,
+    band: str = "bootstrap",
     scale: str = "auto",
     machine: str = "",
 ) -> "Figure":
     """A plot of evaluations against an axis of AXES, with a panel for each task.
 
-    A group has the same colour in all panels.  scale: one of figures.SCALES.  machine: where the runs were trained,
-    which a plot against time names.  Raises ConfigError where SciPy is not installed.
+    A group has the same colour in all panels.  band: one of BANDS.  scale: one of figures.SCALES.
+    machine: where the runs were trained, which a plot against time names.
+    Raises ConfigError where SciPy is not installed.
     """
     tasks = group_by_task(groups)
     place = f"; trained on {machine}" if machine and axis == "time" else ""
-    figure, panels = new_panels(width, BAND + place, len(tasks))
+    figure, panels = new_panels(width, BANDS[band][0] + place, len(tasks))
     looks = {label: number for number, label in enumerate(dict.fromkeys(group.label for group in groups))}
     for (task, inside), axes in zip(tasks.items(), panels, strict=True):
         axes.set_title(plain_text(task))
-        _draw_task(axes, inside, axis, scale, looks)
+        _draw_task(axes, inside, axis, band, scale, looks)
     handles: dict[str, Any] = {}
     for axes in panels:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -62,7 +63,9 @@ def draw_comparison(
     return figure
 
 
-def _draw_task(axes: "Axes", groups: Sequence[RunGroup], axis: str, scale: str, looks: dict[str, int]) -> None:
+def _draw_task(
+    axes: "Axes", groups: Sequence[RunGroup], axis: str, band: str, scale: str, looks: dict[str, int]
+) -> None:
     """Draw the groups of one task.  looks: labels to numbers of colours."""
     column = AXES[axis][0]
     label, size = scale_axis(axis, [run[column] for group in groups for run in group.runs])
@@ -71,7 +74,7 @@ def _draw_task(axes: "Axes", groups: Sequence[RunGroup], axis: str, scale: str, 
         if extent := group.extent(column, "eval_mean"):
             x = np.linspace(*extent, POINTS)
             y = group.sample(x, column, "eval_mean")
-            drawn.append((group, x, y, interquartile_mean(y), *bootstrap_interval(y)))
+            drawn.append((group, x, y, *BANDS[band][1](y)))
     targets = sorted({target for group in groups for target in group.targets})
     middles = [middle for *_, middle, _, _ in drawn]
     sign = scale_returns(axes, np.concatenate([*middles, targets]) if middles else np.zeros(0), scale)
@@ -99,6 +102,7 @@ def write_comparison(
     out: str | Path,
     width: float = WIDE,
     formats: Sequence[str] = ("png",),
+    band: str = "bootstrap",
     scale: str = "auto",
     machine: str = "",
 ) -> Iterator[Path]:
@@ -114,5 +118,5 @@ def write_comparison(
     yield from write_tables(groups, Path(out), machine)
     for axis in ("steps", "iteration", "time"):
         if axis != "time" or machine:
-            figure = draw_comparison(groups, axis, width, scale, machine)
+            figure = draw_comparison(groups, axis, width, band, scale, machine)
             yield from write_figure(Path(out) / f"comparison_vs_{axis}", figure, formats)

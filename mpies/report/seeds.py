@@ -1,7 +1,7 @@
 """Statistics over seeds: averages of runs of one config, with their intervals and bands."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,19 @@ def bootstrap_interval(values: Floats) -> tuple[Floats, Floats]:
 
     found = stats.bootstrap((values,), statistic, n_resamples=2000, method="percentile", axis=0, batch=200, rng=0)
     return np.asarray(found.confidence_interval.low), np.asarray(found.confidence_interval.high)
+
+
+# Bands of figures: their words, and the line over the runs (runs, points) with the lower and upper end of its band.
+BANDS: dict[str, tuple[str, Callable[[Floats], tuple[Floats, Floats, Floats]]]] = {
+    "bootstrap": (
+        "interquartile mean over seeds, 95 % bootstrap interval",
+        lambda values: (interquartile_mean(values), *bootstrap_interval(values)),
+    ),
+    "range": (
+        "mean over seeds, from the worst to the best seed",
+        lambda values: (values.mean(axis=0), values.min(axis=0), values.max(axis=0)),
+    ),
+}
 
 
 def _import_stats() -> Any:

@@ -167,16 +167,17 @@ def test_groups_of_one_kind_are_named_by_the_keys_that_differ(make_curves):
 
 def test_the_plot_has_a_band_and_a_line_for_each_group(make_curves):
     runs = [make_curves([1.0, 3.0], seed=1, target=4.0), make_curves([2.0, 6.0], seed=2, target=4.0)]
-    figure = draw_comparison(group_runs([*runs, make_curves([0.0, 1.0], kind="ars")]), "iteration")
-    (legend,) = figure.legends
-    names = sorted(text.get_text() for text in legend.get_texts())
-    assert names == ["ars (1 seed)", "snes (2 seeds)", "target"]
-    (axes,) = figure.axes
-    assert axes.get_title() == "CartPole-v1"
-    line = next(one for one in axes.lines if one.get_label() == "snes (2 seeds)")
-    assert line.get_ydata()[[0, -1]] == pytest.approx([1.5, 4.5])  # means over the seeds
-    (drawn,) = axes.collections  # a single run has no band
-    assert drawn.get_datalim(axes.transData).intervaly == pytest.approx([1, 6])
+    for band in ("range", "bootstrap"):
+        figure = draw_comparison(group_runs([*runs, make_curves([0.0, 1.0], kind="ars")]), "iteration", band=band)
+        (legend,) = figure.legends
+        names = sorted(text.get_text() for text in legend.get_texts())
+        assert names == ["ars (1 seed)", "snes (2 seeds)", "target"]
+        (axes,) = figure.axes
+        assert axes.get_title() == "CartPole-v1"
+        line = next(one for one in axes.lines if one.get_label() == "snes (2 seeds)")
+        assert line.get_ydata()[[0, -1]] == pytest.approx([1.5, 4.5])  # means over the seeds
+        (drawn,) = axes.collections  # a single run has no band
+        assert drawn.get_datalim(axes.transData).intervaly == pytest.approx([1, 6])
 
 
 def test_ten_groups_look_different(make_curves):

@@ -82,12 +82,13 @@ def test_the_environment_may_print_what_is_no_text(folder):
     assert invoke("probe", "own.py:Loud", "--episodes", "0").stdout.startswith("own.py:Loud (your own): reproducible;")
 
 
-def test_each_has_a_line(folder, write_config):
+def test_a_table_has_a_row_for_each(folder, write_config):
     write_config("environment: {id: 'own.py:Forgetful'}\n", "own.yaml")
-    outcome = invoke("probe", "own.yaml", "own.py:Forgetful", "--episodes", "10", "--steps", "5")
-    one, two = outcome.stdout.splitlines()
-    assert one.startswith("own.yaml (your own): reproducible; memory over 10 episodes ") and one.endswith(" MB")
-    assert two.startswith("own.py:Forgetful (your own): reproducible; ")
+    outcome = invoke("probe", "own.yaml", "own.py:Forgetful", "--markdown", "--episodes", "10", "--steps", "5")
+    head, line, one, two = outcome.stdout.splitlines()
+    assert head == "| environment | backend | episodes are | memory, 10 episodes |" and line == "|---|---|---|---|"
+    assert one.startswith("| `own.yaml` | your own | reproducible | ") and one.endswith(" MB |")
+    assert two.startswith("| `own.py:Forgetful` | your own | reproducible | ")
 
 
 def test_a_config_is_probed_as_it_is_and_a_function_is_refused(write_config):
