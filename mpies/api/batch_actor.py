@@ -79,8 +79,6 @@ class BatchActor:
             )
         try:
             size = _find_batch_size(space, observation)
-            if size is not None:
-                _check_parts(space, observation, size, "observation")
             rows = np.zeros((1 if size is None else size, _count_numbers(space)), np.float32)
             for number, row in enumerate(rows):
                 self._write_observation(observation if size is None else _pick(space, observation, number), row)
@@ -165,22 +163,31 @@ def _is_of_reset(space: Any, observation: Any) -> bool:
     return is_pair and isinstance(observation[1], dict) and not isinstance(space, spaces.Tuple)
 
 
-def _find_batch_size(space: Any, observation: Any) -> int | None:
-    """How many observations these are; None for a single one.  Raises ValueError where the shape is another."""
+def _find_batch_size(space: Any, observation: Any, name: str = "an observation") -> int | None:
+    """How many observations these are; None for a single one.  Raises ValueError where the shape is another.
+
+    name: of the observation, for messages.
+    """
     from gymnasium import spaces
 
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        key, part = named_parts(space)[0]
-        try:
-            first = observation[key]
-        except (KeyError, IndexError, TypeError):
-            first = None
-        return None if first is None else _find_batch_size(part, first)  # the writer says what is wrong
+        sizes = {}
+        for key, part in named_parts(space):
+            try:
+                inner = observation[key]
+            except (KeyError, IndexError, TypeError):
+                raise ValueError(f"{name} has no {key!r}") from None
+            sizes[key] = _find_batch_size(part, inner, f"{name}[{key!r}]")
+        if len(observation) > len(sizes) and isinstance(space, spaces.Tuple):
+            raise ValueError(f"{name} must be a tuple of {len(sizes)}, but is {describe_value(observation)}")
+        if len(set(sizes.values())) > 1:
+            raise ValueError(f"all parts of {name} must hold equally many, but hold {sizes}")
+        return next(iter(sizes.values()))
     shape = tuple(space.shape)
     try:
         found = np.shape(observation)
     except ValueError:  # its parts have different shapes
-        raise ValueError(f"an observation has shape {shape}, but this is {describe_value(observation)}") from None
+        raise ValueError(f"{name} has shape {shape}, but this is {describe_value(observation)}") from None
     flat = () if shape == () else (int(np.prod(shape)),)
     for one in (shape, flat):
         if found == one:
@@ -189,30 +196,7 @@ def _find_batch_size(space: Any, observation: Any) -> int | None:
         if found[1:] == one and len(found) == len(one) + 1:
             return found[0]
     batch = f"(n, {str(shape)[1:-1].rstrip(',')})" if shape else "(n,)"
-    raise ValueError(f"an observation has shape {shape}, and a batch of n has {batch}, but this has {found}")
-
-
-def _check_parts(space: Any, observations: Any, size: int, name: str) -> None:
-    """Raise ValueError, which names the part, where a part of a batch does not hold `size` observations.
-
-    name: of the observations, for messages.
-    """
-    from gymnasium import spaces
-
-    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
-        shape = np.shape(observations)
-        if shape[:1] != (size,):
-            raise ValueError(f"{name} must hold {size} observations, as the first part does, but has shape {shape}")
-        return
-    parts = named_parts(space)
-    if isinstance(space, spaces.Tuple) and len(observations) != len(parts):
-        raise ValueError(f"{name} must be a tuple of {len(parts)}, but is {describe_value(observations)}")
-    for key, part in parts:
-        try:
-            inner = observations[key]
-        except (KeyError, IndexError, TypeError):
-            raise ValueError(f"{name} has no {key!r}") from None
-        _check_parts(part, inner, size, f"{name}[{key!r}]")
+    raise ValueError(f"{name} has shape {shape}, and a batch of n has {batch}, but this has {found}")
 
 
 def _pick(space: Any, observations: Any, number: int) -> Any:

@@ -1,7 +1,7 @@
 """What callbacks of training get: each generation's row, and the run with its newest policy."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,10 +10,8 @@ from mpies.api.policy import Policy
 from mpies.api.run import Run
 from mpies.config.loading import as_yaml, resolved
 from mpies.core.errors import ConfigError
-from mpies.runs.hdf5 import Arrays
 from mpies.runs.metrics import Numbers, as_numbers
 from mpies.runs.policy_file import PolicyFile
-from mpies.runs.reader import Columns
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter, evaluation_attributes
 
@@ -45,60 +43,21 @@ def call_all(callbacks: Iterable[Callback], run: Run, row: Mapping[str, float | 
 
 
 class RunInTraining(Run):
-    """The run that this process trains, after a generation that may not be on disk yet.
+    """The run that this process trains.  What is read from disk waits until the newest generation is there."""
 
-    What is asked for on disk waits until it is there.  When training has ended it is a Run like any other, which reads
-    what is on disk.
-    """
+    def __init__(self, writer: RunWriter, snapshot: Snapshot) -> None:
+        super().__init__(writer.path, self._flush)
+        self._writer, self.snapshot = writer, snapshot
 
-    def __init__(self, writer: RunWriter) -> None:
-        super().__init__(writer.path)
-        self._writer = writer
-        self._snapshot: Snapshot | None = None
-        self._config = as_yaml(resolved(writer.config))
-
-    def go_on(self, snapshot: Snapshot) -> None:
-        """Take note of the newest generation."""
-        self._snapshot = snapshot
-
-    @property
-    def _newest(self) -> Snapshot | None:
-        """The newest generation while training goes on; else None."""
-        return self._snapshot if self._writer.lock.is_held else None
-
-    @property
-    def generation(self) -> int:
-        snapshot = self._newest
-        return snapshot.generation if snapshot else super().generation
-
-    @property
-    def metrics(self) -> Columns:
+    def _flush(self) -> float:
         self._writer.flush()
-        return super().metrics
-
-    @property
-    def best(self) -> Policy:
-        self._writer.flush()
-        return super().best
-
-    def _read_record(self, generation: int) -> Arrays:
-        self._writer.flush()
-        return super()._read_record(generation)
-
-    def report(self, out: str | Path | None = None) -> Path:
-        self._writer.flush()
-        return super().report(out)
-
-    def _repr_html_(self) -> str:
-        self._writer.flush()
-        return super()._repr_html_()
+        return math.inf
 
     def policy(self, generation: int | None = None) -> Policy:
-        snapshot = self._newest
-        if snapshot is None or generation not in (None, snapshot.generation):
-            self._writer.flush()
+        snapshot = self.snapshot
+        if not self._writer.lock.is_held or generation not in (None, snapshot.generation):
             return super().policy(generation)
-        attributes = {"generation": snapshot.generation, "config": self._config}
+        attributes = {"generation": snapshot.generation, "config": as_yaml(resolved(self._writer.config))}
         attributes |= evaluation_attributes(snapshot.evaluation)
         return Policy(PolicyFile(self.path, self._writer.config, dict(snapshot.policy), attributes))
 
@@ -111,8 +70,8 @@ def callback_in_training(callbacks: list[Callback]) -> Callable[[RunWriter, Snap
 
     def on_generation(writer: RunWriter, snapshot: Snapshot) -> bool:
         if not runs:
-            runs.append(RunInTraining(writer))
-        runs[0].go_on(snapshot)
+            runs.append(RunInTraining(writer, snapshot))
+        runs[0].snapshot = snapshot
         return call_all(callbacks, runs[0], as_numbers(snapshot.row))
 
     return on_generation

@@ -41,9 +41,9 @@ class Domain:
             bounds = (None, None)
         given = bounds.tolist() if isinstance(bounds, np.ndarray) else bounds
         if not isinstance(given, tuple | list) or len(given) != 2:
-            is_pairs = isinstance(given, tuple | list) and all(isinstance(one, tuple | list) for one in given)
-            hint = "; for pairs of them, give tuple(zip(*pairs))" if is_pairs else ""
-            raise UserError(f"bounds must be (low, high), but is {describe_value(bounds)}{hint}")
+            raise UserError(
+                f"bounds must be (low, high), but is {describe_value(bounds)}; a pair for each is zip(*pairs)"
+            )
         low, high = (
             _read_bound(name, bound, dimension, default)
             for name, bound, default in zip(("low", "high"), bounds, (-np.inf, np.inf), strict=True)
@@ -55,11 +55,7 @@ class Domain:
         if len(wrong):
             first = wrong[0]
             what = "hold no whole number" if is_whole[first] else "must be low < high"
-            is_pairs = dimension == 2 and all(
-                np.array(bound, object).shape == (2,) for bound in given
-            )  # might be meant for pairs
-            hint = "; they are (low, high), and not a pair for each coordinate" if is_pairs else ""
-            raise UserError(f"bounds of coordinate {first} {what}, but are {low[first]:g} and {high[first]:g}{hint}")
+            raise UserError(f"bounds of coordinate {first} {what}, but are {low[first]:g} and {high[first]:g}")
         return cls(low, high, wholes)
 
     @functools.cached_property

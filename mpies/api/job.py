@@ -21,7 +21,7 @@ from mpies.launch.goal import RunsFinished
 from mpies.launch.supervisor import POLL, Supervisor
 from mpies.runs.lock import Lock
 from mpies.runs.metrics import as_numbers
-from mpies.runs.reader import Columns, RunView
+from mpies.runs.reader import RunView
 from mpies.runs.writer import write_ending
 from mpies.training.control import Signals
 from mpies.training.progress import Phase, Progress
@@ -66,21 +66,6 @@ class Messages:
         return self.error or TrainingFailed(reason)
 
 
-class _RunUntil(Run):
-    """The run until a generation, although its ranks may already have made newer ones.
-
-    newest: that generation; infinite when the ranks have ended, for all that is on record.
-    """
-
-    newest = math.inf
-
-    @property
-    def metrics(self) -> Columns:
-        columns = super().metrics
-        is_newer = columns["generation"] > self.newest
-        return {name: column[~is_newer] for name, column in columns.items()}
-
-
 class _Follower:
     """Shows the generations that come on record and calls the callbacks with them.
 
@@ -93,9 +78,9 @@ class _Follower:
         self._folder, self._callbacks, self._progress = folder, callbacks, progress
         self._view = RunView(absolute(folder))
         self._rows, self._version = len(self._view.metrics.refresh()), self._view.metrics.version
-        self._newest = self._generation(self._rows - 1) if self._rows else 0
+        self._newest: float = self._generation(self._rows - 1) if self._rows else 0
         self._phase: Phase | None = Phase("starting the ranks")
-        self._run: _RunUntil | None = None
+        self._run: Run | None = None
 
     def _generation(self, place: int) -> int:
         """The generation of a row; 0 where its cell is damaged."""
@@ -121,16 +106,14 @@ class _Follower:
         if not self._callbacks:
             return
         try:
-            self._run = self._run or _RunUntil(self._folder)
-            self._run.newest = self._newest
+            self._run = self._run or Run(self._folder, lambda: self._newest)  # the ranks may have made newer ones
             self.has_stopped = call_all(self._callbacks, self._run, row)
         except BaseException as error:  # it comes out when the run is on disk
             self.error, self.has_stopped = error, True
 
     def close(self) -> None:
         """The ranks have ended: a run that a callback has kept reads all that is on record."""
-        if self._run:
-            self._run.newest = math.inf
+        self._newest = math.inf
 
     def mark_as_stopped(self) -> None:
         """Write down that a callback has ended the run, whose ranks know of a signal alone."""

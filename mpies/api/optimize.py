@@ -1,8 +1,6 @@
 """`mpies.minimize` and `mpies.maximize`: any solver on a function of the caller's."""
 
-import sys
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,9 +17,9 @@ from mpies.api.domain import Bounds
 from mpies.api.function_job import FunctionJob
 from mpies.api.function_ranks import Evaluated, Function, FunctionRanks
 from mpies.comm import Communicator, connect
-from mpies.comm.together import CollectiveError, do_together
-from mpies.core.errors import FAILED, ConfigError, UserError, error_of_kind
-from mpies.core.text import describe_error, describe_value, escape
+from mpies.comm.together import CollectiveError, abort_with_traceback, do_together
+from mpies.core.errors import ConfigError, UserError, error_of_kind
+from mpies.core.text import describe_error, describe_value
 from mpies.core.threads import warn_of_threads
 from mpies.solvers.sampling.noise import FloatArray
 
@@ -172,9 +170,8 @@ def _optimize(f: Function, make: Callable[[], AskTell], limits: Limits, ranks: i
     except OF_ALL_RANKS:
         raise
     except BaseException:
-        if comm.size > 1 and not comm.is_root:  # the other ranks would wait for ever
-            print(escape(f"mpies: rank {comm.rank} failed:\n{traceback.format_exc()}"), file=sys.stderr, flush=True)
-            comm.abort(FAILED)
+        if not comm.is_root:  # which has told the others
+            abort_with_traceback(comm)
         raise
     finally:
         comm.close()

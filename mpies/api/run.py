@@ -2,8 +2,9 @@
 
 import contextlib
 import html
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,13 +56,15 @@ class Run:
     """A run directory, which may still be written: everything is read when it is asked for.
 
     path: the absolute path of the directory.  Raises RunError where it holds no run.
+    newest: called before anything is read; the metrics end with the generation that it returns.
 
     >>> run = mpies.load("runs/cartpole")                                                         # doctest: +SKIP
     >>> run.status, run.metrics["eval_mean"], run.best(observation)                               # doctest: +SKIP
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, newest: Callable[[], float] = lambda: math.inf) -> None:
         self.path = _make_absolute("the path of a run", path)
+        self._newest = newest
         self._name = str(path)  # for messages
         with contextlib.suppress(FileNotFoundError, ValueError):  # the working directory was removed; it is not above
             self._name = str(self.path.relative_to(start_folder()))
@@ -78,10 +81,12 @@ class Run:
         Each access reads the lines that are new.  The digests, which are texts, are left out.  Before the first
         generation, the columns that every run has are there, and empty.
         """
+        newest = self._newest()
         columns = self._view.metrics.refresh().columns
-        if not columns:
+        if "generation" not in columns:
             return {name: np.zeros(0) for name in COLUMNS if name != "digest"}
-        return {name: column.copy() for name, column in columns.items()}  # the caller may change them
+        is_newer = columns["generation"] > newest
+        return {name: column[~is_newer] for name, column in columns.items()}  # copies: the caller may change them
 
     def to_pandas(self) -> "pandas.DataFrame":
         """The metrics as a DataFrame, one row for each generation.  Raises ConfigError without pandas."""
@@ -118,6 +123,7 @@ class Run:
 
         Raises RunError where no policy is saved yet.
         """
+        self._newest()
         return Policy.load(self.path)
 
     def policy(self, generation: int | None = None) -> Policy:
@@ -127,17 +133,13 @@ class Run:
         Going through generations in ascending order replays each of them once.
         Raises RunError where the ledger does not hold the generation.
         """
-        generation = self.generation if generation is None else read_whole_number("generation", generation, 0, RunError)
+        newest = self.generation  # what is not on disk yet is written first
+        generation = newest if generation is None else read_whole_number("generation", generation, 0, RunError)
         stamp = self._view.stamp("config.yaml")  # written anew at each start, also of another run in this directory
         if self._replay is None or self._replay.generation > generation or self._replay_stamp != stamp:
-            self._replay, self._replay_stamp = Replay(self.path), stamp
-        try:
-            self._replay.run_until(generation)
-            replay = self._replay
-        except RunError:  # a new ledger may have begun behind the generation of this replay
-            self._replay = None
-            replay = self._replay = Replay(self.path, generation)
-        return Policy(replay.policy_file())
+            self._replay, self._replay_stamp = Replay(self.path, generation), stamp
+        self._replay.run_until(generation)
+        return Policy(self._replay.policy_file())
 
     def members(self, generation: int) -> Members:
         """What the members of a generation returned, as the ledger records it.
@@ -149,6 +151,7 @@ class Run:
 
     def _read_record(self, generation: int) -> Arrays:
         """The ledger's record of a generation.  Raises RunError where there is none."""
+        self._newest()
         generation = read_whole_number("generation", generation, 1, RunError)
         record = next(ledger.read_records(self.path / "ledger.bin", after=generation - 1), None)
         if record is None:
@@ -174,6 +177,7 @@ class Run:
 
         Raises RunError where the run has no generation yet, ConfigError without matplotlib.
         """
+        self._newest()
         return write_report(self.path, absolute(read_path("out", out, RunError)) if out else None)
 
     def __repr__(self) -> str:
@@ -181,6 +185,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         """For notebooks: the newest numbers and the curve, without scripts."""
+        self._newest()
         try:
             return make_summary(read_curves(self._view), self.status)
         except (RunError, ConfigError) as error:  # no generation yet

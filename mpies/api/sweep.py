@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpies.api.arguments import read_optional_number, read_path
+from mpies.api.arguments import name_environment, read_mapping, read_optional_number, read_path
 from mpies.api.job import Messages
 from mpies.api.run import Run, load, make_frame
 from mpies.api.train import ranks_of_this_job
@@ -121,9 +121,7 @@ def sweep(
         seeds = as_plain([*seeds] if isinstance(seeds, Iterable) and not isinstance(seeds, str) else seeds)
         options = SweepOptions(seeds, trials, draw_seed, as_plain(halving), as_plain(sampler))
         described = _describe(config, as_plain(vary or {}), options)
-        environment = described.base.get("environment")
-        named = environment.get("id", "run") if isinstance(environment, dict) else "run"
-        name = str(config if isinstance(config, str | Path) else named)
+        name = str(config) if isinstance(config, str | Path) else name_environment(described.base)
         folder = str(read_path("out", out) if out else default_out(name, ["sweep", *described.vary]))
         report = print_result if progress else SweepRequest.report
         request = SweepRequest(lambda: described, folder, ranks_per_run, retry, report)
@@ -139,9 +137,7 @@ def _describe(config: Any, vary: dict[str, Any], options: SweepOptions) -> Sweep
     """The Sweep of the arguments.  Raises ConfigError."""
     if isinstance(config, str | Path):
         return load_sweep(config, vary, options)
-    if not isinstance(config, Mapping | Config):
-        raise ConfigError(f"config must be a path, a recipe's name, a mapping or a Config, but is {config!r}")
-    values = as_plain(config)
+    values = read_mapping(config)
     values = values if "base" in values else {"base": values}
     return read_sweep(values, "config", vary, options)
 

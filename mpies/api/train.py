@@ -2,25 +2,22 @@
 
 import contextlib
 import logging
-import sys
 import time
-import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mpies.api.arguments import read_path, read_whole_number
+from mpies.api.arguments import name_environment, read_mapping, read_path, read_whole_number
 from mpies.api.callbacks import Callback, callback_in_training, check_callbacks
 from mpies.api.job import train_as_job
 from mpies.api.run import Run, load
 from mpies.comm import Communicator, connect
-from mpies.comm.together import CollectiveError
-from mpies.config.loading import as_plain, load_config, make_config
+from mpies.comm.together import CollectiveError, abort_with_traceback
+from mpies.config.loading import load_config, make_config
 from mpies.config.schema import Config
-from mpies.core.errors import FAILED, ConfigError, TrainingFailed
+from mpies.core.errors import ConfigError, TrainingFailed
 from mpies.core.paths import fixed_start_folder
-from mpies.core.text import escape
 from mpies.core.threads import warn_of_threads
 from mpies.report.display import make_progress
 from mpies.report.figures import draw_in_background
@@ -76,13 +73,14 @@ def train(
     for override in overrides:
         if not isinstance(override, str):
             raise ConfigError(f'overrides must be texts such as "solver.sigma=0.05", but one of them is {override!r}')
+    shown = make_progress() if progress else NoProgress()
     with fixed_start_folder():
         request = _make_request(config, overrides, out, resume, called)
         if ranks is None:
-            return _train_here(request, comm, _make_progress(progress))
+            return _train_here(request, comm, shown)
         if comm is not None:
             raise ConfigError("ranks starts a job of its own, and comm trains in this one; leave one of them out")
-        return train_as_job(request, read_whole_number("ranks", ranks, 1), called, _make_progress(progress))
+        return train_as_job(request, read_whole_number("ranks", ranks, 1), called, shown)
 
 
 def _make_request(
@@ -93,15 +91,12 @@ def _make_request(
     callbacks: list[Callback],
 ) -> RunRequest:
     """What to train.  Raises ConfigError where the config is none."""
+    load: Callable[[], Config]
     if isinstance(config, str | Path):
         load, name = partial(load_config, config, overrides), str(config)
-    elif isinstance(config, Mapping | Config):
-        values = as_plain(config)
-        environment = values.get("environment")
-        load = partial(make_config, values, overrides, "config")
-        name = str((environment.get("id") if isinstance(environment, dict) else None) or "run")
     else:
-        raise ConfigError(f"config must be a path, a recipe's name, a mapping or a Config, but is {config!r}")
+        values = read_mapping(config)
+        load, name = partial(make_config, values, overrides, "config"), name_environment(values)
     folder = read_path("out", out) if out else default_out(name, overrides)
     return RunRequest(load, folder, folder, resume, callback_in_training(callbacks), when_over=draw_in_background)
 
@@ -138,16 +133,8 @@ def ranks_of_this_job(world: Any) -> Iterator[tuple[Communicator, Signals]]:
         except CollectiveError as error:
             raise error.mistake from None
         except BaseException:
-            if comm.size > 1:
-                print(escape(f"mpies: rank {comm.rank} failed:\n{traceback.format_exc()}"), file=sys.stderr, flush=True)
-                comm.abort(FAILED)
+            abort_with_traceback(comm)
             raise
-
-
-def _make_progress(is_wanted: bool) -> Progress:
-    if not is_wanted:
-        return NoProgress()
-    return make_progress()
 
 
 def _connect_ranks(world: Any) -> Communicator:

@@ -1,10 +1,13 @@
 """Steps that all ranks take together, and that must fail on all of them when they fail on one."""
 
+import sys
+import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
 from mpies.comm.communicator import Communicator
-from mpies.core.errors import ConfigError, UserError, error_of_kind, explain_os_error
+from mpies.core.errors import FAILED, ConfigError, UserError, error_of_kind, explain_os_error
+from mpies.core.text import escape
 
 T = TypeVar("T")
 
@@ -36,3 +39,10 @@ def do_together(comm: Communicator, step: Callable[[], T]) -> T:
         kind, _, message = first.partition("\n")
         raise CollectiveError(error_of_kind(kind, message))
     return result  # type: ignore[return-value]  # a step that failed has raised
+
+
+def abort_with_traceback(comm: Communicator) -> None:
+    """End all ranks for an exception of this one alone: the others would wait for ever.  A single rank goes on."""
+    if comm.size > 1:
+        print(escape(f"mpies: rank {comm.rank} failed:\n{traceback.format_exc()}"), file=sys.stderr, flush=True)
+        comm.abort(FAILED)

@@ -1,6 +1,5 @@
 """An exported policy as an ONNX model."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,25 +29,22 @@ Arrays = dict[str, npt.NDArray[Any]]
 _FLOAT = 1  # of onnx.TensorProto
 
 
-@dataclass(frozen=True)
-class Node:
-    """An operation of an ONNX graph.  kind: its name in ONNX.  inputs, output: names of values."""
-
-    kind: str
-    inputs: list[str]
-    output: str
-    attributes: dict[str, Any]
-
-
-@dataclass
 class Graph:
-    """Nodes of an ONNX graph, in order.  initializers: names to constant inputs of nodes."""
+    """Nodes of an ONNX graph, in order.  initializers: names to constant inputs of nodes.
 
-    nodes: list[Node] = field(default_factory=list)
-    initializers: Arrays = field(default_factory=dict)
+    Raises ConfigError where onnx is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            import onnx
+        except ImportError:
+            raise ConfigError('an .onnx needs a package that is not installed: pip install "mpies[onnx]"') from None
+        self.onnx, self.nodes = onnx, list[Any]()
+        self.initializers: Arrays = {}
 
     def add(self, kind: str, *inputs: str | npt.ArrayLike, output: str = "", **attributes: Any) -> str:
-        """Add a node.  inputs: names of values, or constants: whole numbers as int64, others as float32.
+        """Add an operation.  inputs: names of values, or constants: whole numbers as int64, others as float32.
 
         Returns the name of its output; `output` names it.
         """
@@ -58,8 +54,9 @@ class Graph:
                 array, value = np.asarray(value), f"constant_{place}_{number}"
                 self.initializers[value] = array.astype(np.int64 if array.dtype.kind in "iu" else np.float32)
             names.append(value)
-        self.nodes.append(Node(kind, names, output or f"value_{place}", attributes))
-        return self.nodes[-1].output
+        output = output or f"value_{place}"
+        self.nodes.append(self.onnx.helper.make_node(kind, names, [output], **attributes))
+        return output
 
     def columns(self, value: str, start: int, stop: int) -> str:
         """Columns start .. stop - 1 of a value (n, k)."""
@@ -72,11 +69,8 @@ def as_onnx(policy: ExportedPolicy, arrays: Arrays) -> bytes:
     Where a policy carries something from step to step, the model also takes `state` (n, s) float32, zeros when an
     episode begins, and returns `next_state`.  policy: that of the arrays.
     """
-    try:
-        import onnx
-    except ImportError:
-        raise ConfigError('an .onnx needs a package that is not installed: pip install "mpies[onnx]"') from None
     graph = Graph()
+    onnx = graph.onnx
     action_width, state_width = _add_policy(graph, policy, str(arrays.get("activation", "")))
     types, describe = onnx.TensorProto, onnx.helper.make_tensor_value_info
     inputs = [describe("observation", types.FLOAT, ["n", policy.size])]
@@ -88,7 +82,7 @@ def as_onnx(policy: ExportedPolicy, arrays: Arrays) -> bytes:
         outputs.append(describe("next_state", types.FLOAT, ["n", state_width]))
     initializers = graph.initializers.items()
     onnx_graph = onnx.helper.make_graph(
-        [onnx.helper.make_node(node.kind, node.inputs, [node.output], **node.attributes) for node in graph.nodes],
+        graph.nodes,
         "policy",
         inputs,
         outputs,

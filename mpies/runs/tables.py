@@ -22,7 +22,21 @@ _HEADER = b"generation,seconds,return,length\n"
 _LINE = re.compile(rb"(\d+),[^,\n]+,[^,\n]+,\d+\n")
 
 
-class MetricsFile:
+class _Table:
+    """A file that grows by rows."""
+
+    _file: AppendOnlyFile
+
+    def check(self) -> None:
+        """Raise TrainingFailed where somebody else has removed, shortened or replaced the file."""
+        self._file.check()
+
+    def sync(self) -> None:
+        """Wait until all rows are on disk."""
+        self._file.sync()
+
+
+class MetricsFile(_Table):
     """metrics.csv: a row for each generation.
 
     rows: that the file is to have at the beginning, in place of those that it has.
@@ -57,16 +71,8 @@ class MetricsFile:
             self._write([format_header(columns), *(f"{line}{empty}\n" for line in lines)])
             self._columns = columns
 
-    def check(self) -> None:
-        """Raise TrainingFailed where somebody else has removed, shortened or replaced the file."""
-        self._file.check()
 
-    def sync(self) -> None:
-        """Wait until all rows are on disk."""
-        self._file.sync()
-
-
-class EvaluationsFile:
+class EvaluationsFile(_Table):
     """evaluations.csv: a row for each held-out episode that evaluated the mean.  metrics.csv has their mean alone.
 
     generation: what the file has of later ones is cut off.
@@ -89,14 +95,6 @@ class EvaluationsFile:
         lines = "".join(f"{start},{total:.9g},{length}\n" for total, length in episodes).encode()
         self._file.append(_HEADER + lines if self._is_empty else lines, key=row["generation"])
         self._is_empty = False
-
-    def check(self) -> None:
-        """Raise TrainingFailed where somebody else has removed, shortened or replaced the file."""
-        self._file.check()
-
-    def sync(self) -> None:
-        """Wait until all rows are on disk."""
-        self._file.sync()
 
 
 def _keep(content: bytes, generation: int) -> bytes:

@@ -243,7 +243,7 @@ def test_one_parameter_is_enough(case):
         (("snes", [1, 2], {"bounds": (0, 1)}), "x0 must lie within the bounds, but is 2 at coordinate 1"),
         (("snes", [1, 2], {"bounds": (0, [3, 4, 5])}), "high must be a number or 2 numbers, one for each coordinate"),
         (("snes", [1, 2], {"bounds": 5}), r"bounds must be \(low, high\), but is 5"),
-        (("snes", [1, 2, 3], {"bounds": [(0, 1)] * 3}), r"bounds must be.*list of 3; for pairs.*zip"),
+        (("snes", [1, 2, 3], {"bounds": [(0, 1)] * 3}), r"bounds must be.*list of 3; a pair for each is zip"),
         (("snes", [1, 2, 3], {"bounds": [(0, 1), (0, 1, 2), (0, 1)]}), r"bounds must be \(low, high\), but is a list"),
         (("snes", [1, 2], {"bounds": np.array(5.0)}), r"bounds must be \(low, high\), but is an array of shape"),
         (("snes", [1, 2], {"population": np.float32(6.5)}), "solver.population must be a whole number, but is 6.5"),

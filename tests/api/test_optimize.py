@@ -315,7 +315,7 @@ def test_a_job_leaves_no_file_open():
         ({"generations": 1.5}, "generations must be a whole number"),
         ({"generations": True}, "generations must be a whole number from 1 on, but is True"),
         ({"seed": -1}, "^seed must be a whole number from 0 on, but is -1; the default is 0$"),  # of a config it is 1
-        ({"x0": [0, 0], "bounds": [(-5, 5), (-5, 5)]}, "are -5 and -5; they are .low, high., and not a pair for each"),
+        ({"x0": [0, 0], "bounds": [(-5, 5), (-5, 5)]}, "must be low < high, but are -5 and -5"),
         ({"target": np.nan}, "target must be a finite number"),
         ({"callbacks": 3}, r"callbacks must be a function c\(es, row\), or a list of such, but is 3"),
         ({"callbacks": [3]}, r"callbacks must be functions c\(es, row\), but one of them is 3"),

@@ -150,17 +150,14 @@ class Env(gymnasium.Env):
     flat = {"gear": batch["gear"], "wheel": batch["wheel"].reshape(3, 4)}
     np.testing.assert_equal(policy(flat), policy(batch))
     wrong = {
-        "observation has no 'wheel'": {"gear": batch["gear"]},
-        "observation['wheel'] must hold 3 observations": {"gear": batch["gear"], "wheel": np.zeros((2, 2, 2))},
-        "observation['wheel'] must hold 3 observations, as the first part does, but has shape (4, 2, 2)": {
-            "gear": batch["gear"],
-            "wheel": np.zeros((4, 2, 2)),
-        },
-        "observation['wheel'] has 2 numbers, but 4 were expected": {"gear": batch["gear"], "wheel": np.zeros((3, 2))},
+        "observation has no 'wheel'": {},
+        "must hold equally many, but hold {'gear': 3, 'wheel': 2}": {"wheel": np.zeros((2, 2, 2))},
+        "must hold equally many, but hold {'gear': 3, 'wheel': 4}": {"wheel": np.zeros((4, 2, 2))},
+        "observation['wheel'] has shape (2, 2), and a batch of n has (n, 2, 2), but this": {"wheel": np.zeros((3, 2))},
     }
     for words, observations in wrong.items():
         with pytest.raises(mpies.UserError, match=re.escape(words)):
-            policy(observations)
+            policy({"gear": batch["gear"], **observations})
 
 
 IMAGES = """

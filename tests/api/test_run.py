@@ -173,7 +173,7 @@ try:
 except mpies.RunError as error:
     print(error)
 import mpies.runs.reader
-from mpies.runs.contents import metrics
+from mpies.runs import metrics
 print(mpies.runs.__name__, mpies.runs.reader.RunView.__name__, callable(mpies.runs), metrics.__name__)
 import sys; del sys.modules["mpies"], mpies
 import mpies.runs.lock, mpies

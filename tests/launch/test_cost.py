@@ -55,10 +55,10 @@ def test_the_traffic_is_what_the_solver_sends(kind):
     trainer.restore()
     parts, _ = trainer.updater.next_parts()
     spec = parts[-1].spec
-    rows = trainer.solver.ask().rows
+    rows = trainer.updater.solver.ask().rows
     sent = sum(vector.nbytes for vector in spec.proposal.vectors()) + (0 if rows is None else rows.nbytes)
     results = trainer.evaluator.evaluate(parts, 0).results
-    weights = trainer.solver.compute_weights(results, spec.proposal)
+    weights = trainer.updater.solver.compute_weights(results, spec.proposal)
     assert traffic.proposal == sent
     assert traffic.moments == len(weights.linear) + len(weights.square)
     assert (traffic.payload, traffic.behaviour) == (results.payload.shape[1], results.behaviours.shape[1])
