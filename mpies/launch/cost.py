@@ -161,24 +161,17 @@ def predict_traffic(config: Config, task: Task) -> Traffic:
     return Traffic(sent, moments, solver.payload_size, behaviour)
 
 
-def predict_run(
-    path: str | Path,
-    overrides: Sequence[str],
-    constants: str | Path,
-    nodes: int,
-    ranks_per_node: int,
-) -> tuple[float, float]:
-    """Predicted seconds of all generations: with episodes as measured, and with all as long as they can be.
+def predict_longest(
+    path: str | Path, overrides: Sequence[str], constants: str | Path, nodes: int, ranks_per_node: int
+) -> float:
+    """Predicted seconds of all generations, with episodes as long as they can be.
 
-    constants: the file that `mpies bench` wrote.
-    Raises ConfigError where the file is not of this config's environment.
+    constants: the file that `mpies bench` wrote.  Raises ConfigError where it is not of this config's environment.
     """
     known, config = read_constants(constants), load_config(path, overrides)
-    workload = find_workload(str(path), overrides, known)
+    workload = find_workload(str(path), overrides, known).at_longest()
     machine = known.machine.model_copy(update={"cores": ranks_per_node})
-    count, ranks = config.stop.generations, nodes * ranks_per_node
-    measured = predict(machine, workload, ranks, config.overlap).seconds
-    return count * measured, count * predict(machine, workload.at_longest(), ranks).seconds
+    return config.stop.generations * predict(machine, workload, nodes * ranks_per_node).seconds
 
 
 class CoreSeconds(NamedTuple):

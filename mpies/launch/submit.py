@@ -15,7 +15,7 @@ from mpies.config.schema import StopSection
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted
 from mpies.launch.constants import read_constants
-from mpies.launch.cost import SweepForecast, predict_cost, predict_run
+from mpies.launch.cost import SweepForecast, predict_cost, predict_longest
 from mpies.runs.files import default_out, explain_refusal, write_atomically
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.rank_groups import check_ranks_per_run
@@ -106,7 +106,7 @@ def plan_run(request: Request) -> Job:
     memory = predict_cost(config, request.ranks).memory
     longest = None
     if request.constants:
-        longest = predict_run(path, overrides, request.constants, request.nodes, request.ranks_per_node)[1]
+        longest = predict_longest(path, overrides, request.constants, request.nodes, request.ranks_per_node)
     return Job(
         request,
         config=str(find_config(path)),
