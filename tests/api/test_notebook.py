@@ -49,7 +49,7 @@ def test_the_notebook_is_stored_with_its_output_and_small():
 
 def names_of(text, word):
     """The attributes of `word` that a page names."""
-    return set(re.findall(rf"\b{word}\.([a-z_A-Z]+)", text)) - {"yaml", "h5", "ipynb"}
+    return set(re.findall(rf"\b{word}\.([a-z_A-Z]+)", text)) - {"yaml", "h5", "ipynb", "onnx"}
 
 
 def test_what_the_page_names_is_there():

@@ -127,12 +127,12 @@ def test_what_cannot_be_removed_of_a_run_stays_in_its_place(folder):
 
 def test_a_job_that_takes_the_lock_meanwhile_keeps_its_run(folder, monkeypatch):
     """The removal holds the lock itself: here another live process has it although no check has seen it."""
-    from mpies.runs import removal
+    from mpies.runs import directory
     from mpies.runs.lock import Lock
 
     other = Lock("runs/old", job="another")
     other.acquire()
-    monkeypatch.setattr(removal, "check_removable", lambda path: None)
+    monkeypatch.setattr(directory, "check_removable", lambda path: None)
     assert_refused(invoke("runs", "--prune", "--yes", "runs/old"), "runs/old: is being written by process")
     assert (folder / "runs/old" / LOCK_FILE).exists()
     other.release()

@@ -103,8 +103,8 @@ def test_a_path_at_which_nothing_is_is_refused_with_what_to_give(given, cure, tm
         find_policy(given)
 
 
-@pytest.mark.parametrize("name", ["zoo.best.json", "model_3.npz", "ppo.zip", "snapshot.h5"])
-def test_a_policy_of_another_program_is_refused_with_the_key_that_reads_it(name, tmp_path):
+def test_a_policy_of_stable_baselines3_is_refused_with_the_key_that_reads_it(tmp_path):
+    name = "ppo.zip"
     (tmp_path / name).write_bytes(b"\x89HDF\r\n\x1a\n" + b"x" * 1000)
     with pytest.raises(RunError, match=rf"{name}: is not a policy file of mpies; .* policy\.init_from \(docs/policies"):
         load_policy(tmp_path / name)

@@ -34,12 +34,6 @@ def test_a_proposal_is_rebuilt_from_its_vectors_and_rows():
     assert Gaussian(*proposal.vectors()).rows is None
 
 
-@pytest.mark.parametrize(("old", "new"), [("weigh", "compute_weights"), ("remembers", "state_fields")])
-def test_earlier_names_in_a_subclass_are_refused_with_the_new_ones(old, new):
-    with pytest.raises(TypeError, match=rf"Mine\.{old} is now called {new}; rename it"):
-        type("Mine", (Solver,), {old: None})
-
-
 def test_a_proposal_without_a_scale_needs_a_write_of_its_own():
     class Mine(SNES):
         def propose(self):

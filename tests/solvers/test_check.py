@@ -340,7 +340,7 @@ WRONG = {
     ),
     "propose ends Python": (
         "def propose(self): sys.exit()",
-        "propose raised SystemExit (wrong.py, line 61)",
+        "propose raised SystemExit...(wrong.py, line 61)",
     ),
     "sample raises": (
         'def sample(self, proposal, noise, sign, out): raise KeyError("x")',

@@ -104,8 +104,7 @@ def test_a_users_solver_that_raises_on_one_rank_ends_its_trial_alone(ranks_per_r
             state, reason = found[fault, seed]
             assert state == "failed" and words in reason, reason
         made = read_metrics(folder / "out" / f"fault=update_seed={seed}")
-        assert [int(row["generation"]) for row in made] == [1, 2]  # what was complete before is on record
-        assert {row["ranks"] for row in made} <= {"2", str(ranks_per_run)}
+        assert made == []  # it fails on a small problem, before the first generation
     assert "2 of 8 trials finished, 6 failed" in outcome.stdout and "Traceback" not in outcome.stderr
     details = (folder / "out" / "failures" / "fault=write_seed=1.txt").read_text()
     assert "Traceback" in details and "of the group on" in details

@@ -203,7 +203,7 @@ def test_what_halving_has_ended_is_not_called_complete(tmp_path, monkeypatch):
     ends = {}
     for name in rows:
         assert invoke("report", f"out/{name}").code == 0
-        ends[name] = "dropped by halving" in (tmp_path / "out" / name / "report.html").read_text()
+        ends[name] = ">dropped<" in (tmp_path / "out" / name / "report.html").read_text()
     assert ends == {name: name == dropped for name in rows}
     summaries = RunIndex(tmp_path / "out").summaries()
     assert {one["name"]: one["reason"] for one in summaries}[dropped] == "dropped"
