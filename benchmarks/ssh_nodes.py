@@ -20,6 +20,7 @@ from mpies.comm import mpiexec
 NETWORK, LAUNCHER, PORT = "10.77.10", "launcher", 2222
 
 # What turns a process into a node.  Arguments: its name.  MPI's files in TMPDIR do not outlive a node that is booted.
+# HOME is empty: a shell that ssh starts reads no ~/.bashrc, which may wait for something.
 NODE = """
 set -e
 hostname $1
@@ -27,7 +28,7 @@ mount --bind $D/hosts /etc/hosts
 mount -t tmpfs tmpfs /dev/shm
 mkdir -p /run/sshd
 rm -rf $D/tmp/$1; mkdir -p $D/tmp/$1
-exec /usr/sbin/sshd -De -f $D/sshd_config -o "SetEnv=TMPDIR=$D/tmp/$1"
+exec /usr/sbin/sshd -De -f $D/sshd_config -o "SetEnv=TMPDIR=$D/tmp/$1 HOME=$D/tmp/$1"
 """
 COMMAND = 'hostname $1; mount --bind $D/hosts /etc/hosts; export TMPDIR=$D/tmp/$1; mkdir -p $TMPDIR; shift; exec "$@"'
 SSHD = """

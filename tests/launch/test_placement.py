@@ -90,6 +90,7 @@ def sshd(tmp_path, monkeypatch):
     def start(names, key="key"):
         options = {"HostKey": f"{tmp_path}/key", "AuthorizedKeysFile": f"{tmp_path}/{key}.pub", "StrictModes": "no"}
         options |= {"PidFile": "none", "UsePAM": "no", "PermitRootLogin": "yes", "PasswordAuthentication": "no"}
+        options["SetEnv"] = f"HOME={tmp_path}"  # the shell reads no ~/.bashrc, which may wait for something
         words = [f"-o{name}={value}" for name, value in options.items()]
         words += [f"-oListenAddress={name}:{port}" for name in names]
         started.append(subprocess.Popen([SSHD, "-D", "-e", "-f", "/dev/null", *words], stderr=subprocess.PIPE))
