@@ -169,7 +169,6 @@ def measure(comm: Communicator, sections: dict[str, Any], pairs: int, repeats: i
                 run.checkpoint(snapshot)
                 seconds["checkpoint"] = stopwatch.take()["checkpoint"]
         stopwatch.stop()
-    comm.free()
     if not comm.is_root:
         return None
     phases = sorted({phase for seconds in generations for phase in seconds})

@@ -91,9 +91,10 @@ class Communicator(ABC):
 
     @abstractmethod
     def allocate_shared(self, count: int, dtype: npt.DTypeLike, key: str = "noise.size") -> Array:
-        """A vector (count,) in memory that all ranks of a node share; its content is undefined.
+        """A vector (count,) in memory that all ranks of a node share as long as one of them has it.
 
-        key: of the config, to be lowered where the memory does not suffice.  Raises NotEnoughSharedMemory.
+        Its content is undefined.  key: of the config, to be lowered where the memory does not suffice.
+        Raises NotEnoughSharedMemory.
         """
 
     @abstractmethod
@@ -154,10 +155,6 @@ class Communicator(ABC):
     @abstractmethod
     def abort(self, code: int) -> None:
         """End all ranks at once with this exit code.  Not collective."""
-
-    @abstractmethod
-    def free(self) -> None:
-        """Free all shared memory."""
 
     @abstractmethod
     def close(self) -> None:

@@ -125,9 +125,6 @@ class Guarded(Communicator):
     def abort(self, code: int) -> None:
         self._inner.abort(code)
 
-    def free(self) -> None:
-        self._check().free()
-
     def close(self) -> None:
         """Nothing: the other communicator holds everything."""
 

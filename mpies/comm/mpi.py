@@ -5,6 +5,7 @@ them (User-Level Failure Mitigation, MPI Forum; Bland et al. 2013).
 """
 
 import functools
+import mmap
 import os
 import signal
 import socket
@@ -69,8 +70,6 @@ class MPICommunicator(Communicator):
         self._mpi: Any = MPI
         self._false_alarms: list[float] = []  # times of repairs that found every rank alive, one after the other
         self._repaired = False
-        self._windows: list[Any] = []
-        self._orphans: list[Any] = []  # windows of ranks that are lost, which freeing would wait for
         self._counters: NodeCounters | None = None
         if world is not None:
             self._use(world.Dup())
@@ -119,7 +118,6 @@ class MPICommunicator(Communicator):
                 break
             except (RankLost, self._mpi.Exception):  # another rank died meanwhile
                 continue
-        self._orphans, self._windows = self._orphans + self._windows, []
         lost = [process for process in before if process not in self._processes]
         now = time.monotonic()
         recent = [alarm for alarm in self._false_alarms if now - alarm < FALSE_ALARMS_WITHIN]
@@ -196,25 +194,22 @@ class MPICommunicator(Communicator):
             self._world.Gatherv(_bytes(part), receive, ROOT)
         return whole
 
-    def allocate_shared(self, count: int, dtype: npt.DTypeLike, key: str = "noise.size") -> Array:
-        window, vector = self._allocate(count, dtype, key)
-        self._windows.append(window)  # kept: the memory lives as long as the window
-        return vector
-
     @_survivable
-    def _allocate(self, count: int, dtype: npt.DTypeLike, key: str) -> tuple[Any, Array]:
+    def allocate_shared(self, count: int, dtype: npt.DTypeLike, key: str = "noise.size") -> Array:
         size = int(count) * np.dtype(dtype).itemsize
         if not size:
-            return None, np.zeros(0, dtype)
+            return np.zeros(0, dtype)
         short = self._world.allreduce(_lacking_in_shm(size) if self.node_rank == 0 else 0, self._mpi.MAX)
         if short:
             raise NotEnoughSharedMemory(
                 f"/dev/shm of a node is too small for {size / 2**20:.0f} MB of shared memory, by {short / 2**20:.0f} "
                 f"MB: lower {key}, or give the container a larger /dev/shm (a memory volume, --shm-size)"
             )
-        window = self._mpi.Win.Allocate_shared(size if self.node_rank == 0 else 0, 1, comm=self._node)
-        memory, _ = window.Shared_query(0)
-        return window, np.frombuffer(memory, dtype, count)
+        file = open_node_file(self._node, 0)
+        os.truncate(file, size)
+        memory = mmap.mmap(file, size)
+        os.close(file)
+        return np.frombuffer(memory, dtype)
 
     @_survivable
     def open_node_file(self) -> int:
@@ -270,25 +265,17 @@ class MPICommunicator(Communicator):
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
-        self.free()
         self._mpi.Finalize()
         return code
 
     def close(self) -> None:
         if not self._repaired:  # the lost would be waited for
-            self.free()
             for comm in (*([self._leaders] if self.node_rank == 0 else []), self._node, self._world):
                 comm.Free()
         if self._counters:
             self._counters.close()
         for name in self._added:
             os.environ.pop(name, None)
-
-    def free(self) -> None:
-        for window in self._windows:
-            if window is not None:
-                window.Free()
-        self._windows = []
 
     @_survivable
     def _barrier(self) -> None:
@@ -317,7 +304,7 @@ class _MPIBarrier(NonblockingBarrier):
 
 
 def _lacking_in_shm(size: int) -> int:
-    """Bytes that /dev/shm lacks for a window of `size` bytes.  Without this check MPI would hang."""
+    """Bytes that /dev/shm lacks for `size` more.  Without this check the kernel would kill who writes to them."""
     try:
         state = os.statvfs("/dev/shm")
     except OSError:

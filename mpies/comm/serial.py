@@ -87,9 +87,6 @@ class Serial(Communicator):
     def abort(self, code: int) -> None:
         sys.exit(code)
 
-    def free(self) -> None:
-        return None
-
     def close(self) -> None:
         return None
 

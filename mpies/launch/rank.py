@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import logging
 import os
 import socket
@@ -72,7 +73,7 @@ def train_on_this_rank(
             if seed is not None:
                 if comm.first_error("this seed's run was not finished" if code else ""):
                     break
-                comm.free()
+                gc.collect()  # the memory that the ranks of this run shared
         signals.close()
         return comm.finalize(code)
 

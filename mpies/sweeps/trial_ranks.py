@@ -1,6 +1,7 @@
 """Ranks that train the trials of a sweep: each group takes one after the other, until none is left for it."""
 
 import contextlib
+import gc
 import logging
 import os
 import socket
@@ -160,7 +161,7 @@ class RankGroup:
         self._give_back()
         if self._ranks.tables:
             self._ranks.tables.release()
-        self.comm.free()
+        gc.collect()  # the memory that the ranks of the trial shared
         if guarded.has_failed:
             used, self.comm = self.comm, self.comm.split(0)
             used.close()

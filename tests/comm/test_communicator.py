@@ -130,7 +130,6 @@ def test_all_ranks_of_a_node_share_one_vector(comm, ranks):
         assert vector.tolist() == [rank + 1 for rank in range(ranks) for _ in range(100)]
         comm.node_barrier()
     assert comm.allocate_shared(0, np.float32).shape == (0,)
-    comm.free()
 
 
 @on_one_and_three_ranks

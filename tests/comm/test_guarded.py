@@ -126,7 +126,7 @@ def test_the_lowest_of_several_messages_counts_and_nothing_works_afterwards():
 COLLECTIVE = {
     **{"is_any": [True], "broadcast": [None], "broadcast_rows": [None, None], "allgather": [None], "gather": [None]},
     **{"gather_blocks": [None, None], "allocate_shared": [1, np.float32], "open_node_file": [], "node_barrier": []},
-    **{"nonblocking_barrier": [], "first_error": [""], "split": [0], "free": []},
+    **{"nonblocking_barrier": [], "first_error": [""], "split": [0]},
 }
 OTHERS = {"work_counter", "abandon_requested", "request_abandon", "repair", "abort", "close", "finalize"}
 
