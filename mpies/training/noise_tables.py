@@ -3,8 +3,8 @@
 A table is a function of its seed and size, so it does not matter which process fills which block, nor whether two fill
 the same one.  The tables lie in a file without a name, of which all processes of the node have the descriptor; the
 memory is free again when the last of them ends, however it ends.  The kernel's locks on ranges of the file tell who
-uses a table, and are released when a process dies.  They belong to the open file, not to the process: a lock of the
-other kind would be lost whenever Python closes a piece of memory that was mapped from the file.
+uses a table and who fills which block, and are released when a process dies.  They belong to the open file, not to the
+process: a lock of the other kind would be lost whenever Python closes a piece of memory that was mapped from the file.
 """
 
 import contextlib
@@ -14,7 +14,6 @@ import hashlib
 import mmap
 import os
 import struct
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -24,10 +23,7 @@ from mpies.core.errors import NotEnoughSharedMemory
 from mpies.solvers.sampling import noise
 
 ENTRIES = 256  # tables that there can be at the same time
-# Of an entry.  place: where its table begins in the file, 0 for a free entry.  claimed: how many of its blocks are
-# filled, or are being filled by a process.
-FIELDS = ("seed", "size", "place", "claimed")
-PATIENCE = 5.0  # seconds without a new block after which a process fills those that others had claimed
+FIELDS = ("seed", "size", "place")  # of an entry.  place: where its table begins in the file, 0 for a free entry
 _PAGE = mmap.ALLOCATIONGRANULARITY
 _HEAD = -(-ENTRIES * len(FIELDS) * 8 // _PAGE) * _PAGE  # bytes before the first table
 _LOCKS = 1 << 60  # where the locks begin, far behind all memory: first that of the entries, then one for each entry
@@ -53,7 +49,7 @@ class NoiseTables:
         self._file = file
         os.posix_fallocate(file, 0, _HEAD)  # keeps what another process has written there
         self._head = mmap.mmap(file, _HEAD)
-        self._entries = np.frombuffer(self._head, np.int64).reshape(-1, len(FIELDS))[:ENTRIES]
+        self._entries = np.frombuffer(self._head, np.int64, ENTRIES * len(FIELDS)).reshape(ENTRIES, -1)
         self._used: int | None = None  # the entry that this process uses
 
     def get(self, seed: int, size: int) -> npt.NDArray[np.float32]:
@@ -69,23 +65,26 @@ class NoiseTables:
         with self._locked():
             number = self._find(_as_entry(seed), size)
             if number is None:
-                number = self._make(_as_entry(seed), size, blocks, length)
-            self._lock(1 + number, fcntl.F_RDLCK)
+                number = self._make(_as_entry(seed), size, length)
+            self._lock(_LOCKS + 1 + number, fcntl.F_RDLCK)
             place = int(self._entries[number, 2])
         self._used = number
         memory = mmap.mmap(self._file, length, offset=place)
         is_filled = np.frombuffer(memory, np.uint8, blocks)
         table = np.frombuffer(memory, np.float32, size, offset=_round_up(blocks))
-        while (block := self._claim(number, blocks)) is not None:
-            noise.fill(table, seed, block)
-            is_filled[block] = 1
-        self._await(table, seed, is_filled)
+        for waits in (False, True):  # first the blocks that nobody is filling
+            for block in range(blocks):
+                if (waits or not is_filled[block]) and self._lock(place + block, fcntl.F_WRLCK, waits):
+                    if not is_filled[block]:
+                        noise.fill(table, seed, block)
+                        is_filled[block] = 1
+                    self._lock(place + block, fcntl.F_UNLCK)
         return table
 
     def release(self) -> None:
         """This process needs its table no more."""
         if self._used is not None:
-            self._lock(1 + self._used, fcntl.F_UNLCK)
+            self._lock(_LOCKS + 1 + self._used, fcntl.F_UNLCK)
             self._used = None
 
     def close(self) -> None:
@@ -94,88 +93,57 @@ class NoiseTables:
         os.close(self._file)
 
     def _find(self, seed: int, size: int) -> int | None:
-        seeds, sizes, places, _ = self._entries.T
+        seeds, sizes, places = self._entries.T
         found = np.flatnonzero((seeds == seed) & (sizes == size) & (places > 0))
         return int(found[0]) if len(found) else None
 
-    def _make(self, seed: int, size: int, blocks: int, length: int) -> int:
-        """Make an entry for a table.  It takes over an unused table of the same size if there is one."""
-        unused = [number for number in range(ENTRIES) if self._entries[number, 2] and not self._is_used(number)]
-        same = [number for number in unused if self._entries[number, 1] == size]
-        if same:
-            number, place = same[0], int(self._entries[same[0], 2])
-            with mmap.mmap(self._file, _round_up(blocks), offset=place) as filled:
-                filled[:blocks] = bytes(blocks)
-        else:
-            for other in unused:
-                self._remove(other)
-            free = np.flatnonzero(self._entries[:, 2] == 0)
-            if not len(free):
-                raise NotEnoughSharedMemory(f"more than {ENTRIES} noise tables are in use on this node")
-            number, place = int(free[0]), max(_HEAD, os.fstat(self._file).st_size)
-            try:
-                os.posix_fallocate(self._file, place, length)
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.ENOMEM):
-                    raise
-                raise NotEnoughSharedMemory(
-                    f"/dev/shm of a node is too small for a noise table of {4 * size / 2**20:.0f} MB: lower "
-                    "noise.size, train fewer runs at a time by a larger --ranks-per-run, or give the container a "
-                    "larger /dev/shm (a memory volume, --shm-size)"
-                ) from None
-        self._entries[number] = seed, size, place, 0
+    def _make(self, seed: int, size: int, length: int) -> int:
+        """Make an entry for a table, and give the memory of those back that nobody uses."""
+        for number in np.flatnonzero(self._entries[:, 2]).tolist():
+            if self._lock(_LOCKS + 1 + number, fcntl.F_WRLCK, waits=False):
+                self._lock(_LOCKS + 1 + number, fcntl.F_UNLCK)
+                self._remove(number)
+        free = np.flatnonzero(self._entries[:, 2] == 0)
+        if not len(free):
+            raise NotEnoughSharedMemory(f"more than {ENTRIES} noise tables are in use on this node")
+        number, place = int(free[0]), max(_HEAD, os.fstat(self._file).st_size)
+        try:
+            os.posix_fallocate(self._file, place, length)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.ENOMEM):
+                raise
+            raise NotEnoughSharedMemory(
+                f"/dev/shm of a node is too small for a noise table of {4 * size / 2**20:.0f} MB: lower noise.size, "
+                "train fewer runs at a time by a larger --ranks-per-run, or give the container a larger /dev/shm (a "
+                "memory volume, --shm-size)"
+            ) from None
+        self._entries[number] = seed, size, place
         return number
 
     def _remove(self, number: int) -> None:
         """Give the memory of an unused table back; its place in the file is not used again."""
-        _, size, place, _ = self._entries[number].tolist()
+        _, size, place = self._entries[number].tolist()
         with mmap.mmap(self._file, _round_up(noise.blocks(size)) + _round_up(4 * size), offset=place) as memory:
             memory.madvise(mmap.MADV_REMOVE)
         self._entries[number] = 0
 
-    def _is_used(self, number: int) -> bool:
+    def _lock(self, place: int, kind: int, waits: bool = True) -> bool:
+        """Lock a byte of the file, or unlock it.  Returns whether this process has it; waits for others if `waits`."""
+        command = fcntl.F_OFD_SETLKW if waits else fcntl.F_OFD_SETLK
         try:
-            self._lock(1 + number, fcntl.F_WRLCK, fcntl.F_OFD_SETLK)
-        except OSError:
-            return True
-        self._lock(1 + number, fcntl.F_UNLCK)
-        return False
-
-    def _claim(self, number: int, blocks: int) -> int | None:
-        """The next block that this process is to fill; None when all are claimed."""
-        with self._locked():
-            block = int(self._entries[number, 3])
-            if block >= blocks:
-                return None
-            self._entries[number, 3] = block + 1
-            return block
-
-    def _await(self, table: npt.NDArray[np.float32], seed: int, is_filled: npt.NDArray[np.uint8]) -> None:
-        """Wait until all blocks are filled; those of a process that died are filled here."""
-        count, since = int(is_filled.sum()), time.monotonic()
-        while count < len(is_filled):
-            time.sleep(0.001)
-            now = int(is_filled.sum())
-            if now > count:
-                count, since = now, time.monotonic()
-            elif time.monotonic() - since > PATIENCE:
-                for block in np.flatnonzero(is_filled == 0).tolist():
-                    noise.fill(table, seed, block)
-                    is_filled[block] = 1
-        with self._locked():  # what the others have filled is visible behind a lock
-            pass
-
-    def _lock(self, number: int, kind: int, command: int = fcntl.F_OFD_SETLKW) -> None:
-        fcntl.fcntl(self._file, command, struct.pack(_FLOCK, kind, os.SEEK_SET, _LOCKS + number, 1, 0))
+            fcntl.fcntl(self._file, command, struct.pack(_FLOCK, kind, os.SEEK_SET, place, 1, 0))
+        except (BlockingIOError, PermissionError):  # another process has it
+            return False
+        return True
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """In the `with` block no other process reads or changes the entries."""
-        self._lock(0, fcntl.F_WRLCK)
+        self._lock(_LOCKS, fcntl.F_WRLCK)
         try:
             yield
         finally:
-            self._lock(0, fcntl.F_UNLCK)
+            self._lock(_LOCKS, fcntl.F_UNLCK)
 
 
 def _round_up(count: int) -> int:
