@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mpies.api.arguments import read_path, read_whole_number
 from mpies.api.domain import Bounds, Domain, Vector
+from mpies.comm.limits import SOLVER, require_memory
 from mpies.config.loading import as_plain, find_solver_class, validate_config
 from mpies.core.errors import ConfigError, RunError, UserError, explain_os_error
 from mpies.core.options import WholeNumber
@@ -26,7 +27,6 @@ from mpies.solvers.custom_solver import CustomSolver
 from mpies.solvers.loop import SolverLoop
 from mpies.solvers.registry import SOLVERS, SolverClass
 from mpies.solvers.sampling.noise import FloatArray, build_table
-from mpies.training.memory import SOLVER, require_memory
 
 FloatType = type[np.float32] | type[np.float64]
 

@@ -28,8 +28,8 @@ from mpies.api.function_ranks import Evaluated, Function, FunctionRanks
 from mpies.comm import connect, is_launched, mpiexec
 from mpies.core.errors import ConfigError, UserError
 from mpies.core.text import counted, describe_error
+from mpies.rollouts.queue import FailureGroup
 from mpies.solvers.sampling.noise import FloatArray
-from mpies.training.failures import FailureGroup
 
 LONGEST = 80  # bytes of a folder's path, so that the system accepts the path of a socket in it
 PATIENCE = 10.0  # seconds that mpiexec has to end before it is told to, and again before it is killed

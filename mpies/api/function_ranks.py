@@ -12,9 +12,8 @@ from mpies.comm import Communicator
 from mpies.envs.functions import CustomFunctionEnv
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.function_player import FunctionPlayer
-from mpies.rollouts.queue import PlayingRanks, RolloutQueue
+from mpies.rollouts.queue import FailureGroup, PlayingRanks, RolloutQueue, gather_failures
 from mpies.solvers.sampling.noise import FloatArray
-from mpies.training.failures import FailureGroup, gather_failures
 
 Function = Callable[[npt.NDArray[np.float64]], Any]
 

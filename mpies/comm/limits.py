@@ -1,6 +1,12 @@
 """What the machine and the control groups of its container allow this process."""
 
+from collections.abc import Mapping
 from pathlib import Path
+
+from mpies.core.errors import ConfigError
+
+# What needs memory, in the words of the message.
+PARAMETERS, SOLVER = "the parameters", "the state of the solver"
 
 
 def find_limits(
@@ -55,3 +61,24 @@ def usable_memory() -> int:
     limit, _ = find_limits()
     available = available_memory()
     return available if limit is None else min(limit, available)
+
+
+def require_memory(needs: Mapping[str, int]) -> None:
+    """Raise ConfigError where the needs together exceed what this process may use.
+
+    needs: names of what needs the memory, to bytes.
+    """
+    usable, total = usable_memory(), sum(needs.values())
+    if total > usable:
+        largest = max(needs, key=lambda name: needs[name])
+        whole, part = describe_size(total), describe_size(needs[largest])
+        share = f", {part} of it" if part != whole else ""
+        raise ConfigError(
+            f"a rank needs at least {whole} of memory{share} for {largest}, but {describe_size(usable)} can be used "
+            "here; make that smaller, or use a machine with more memory"
+        )
+
+
+def describe_size(count: int) -> str:
+    """Bytes for people, such as 1,490 GB."""
+    return f"{count // 2**30:,} GB" if count >= 10 * 2**30 else f"{count / 2**30:.1f} GB"

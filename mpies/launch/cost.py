@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mpies.comm.limits import PARAMETERS, SOLVER, require_memory
 from mpies.config.loading import load_config
 from mpies.config.schema import Config, NoiseSection
 from mpies.envs.base import VectorEnv
@@ -28,7 +29,6 @@ from mpies.solvers.check import check_if_custom
 from mpies.solvers.custom_solver import CustomSolver
 from mpies.sweeps.folder import ENDED, SweepFolder
 from mpies.sweeps.trials import HalvingOptions
-from mpies.training.memory import PARAMETERS, SOLVER, require_memory
 from mpies.training.task import Task
 from mpies.training.update import make_solver
 

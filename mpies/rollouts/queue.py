@@ -1,12 +1,14 @@
 """Rollouts that ranks share out, and the results of those that were played on this rank."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from mpies.comm import Communicator
 from mpies.comm.work_counter import WorkCounter, count_alone
 from mpies.rollouts.batch import RolloutBatch, observation_record, rollout_record
 
@@ -111,3 +113,37 @@ def play_alone(
     queue = RolloutQueue(batch, None if rollouts is None else np.array(rollouts, np.int64))
     player.play([queue])
     return queue.finished(), queue.failures
+
+
+@dataclass
+class FailureGroup:
+    """Rollouts that failed with the same message.
+
+    count: how many.  first: the lowest rollout among them.  ranks: those that played them.
+    """
+
+    message: str
+    count: int
+    first: int
+    ranks: list[int]
+
+
+def gather_failures(comm: Communicator, failures: Mapping[int, str]) -> list[FailureGroup]:
+    """On rank 0 the groups of all ranks, the largest first; [] elsewhere.  Collective.
+
+    failures: rollout to message, of this rank.
+    """
+    own: dict[str, list[int]] = {}
+    for rollout, message in failures.items():
+        own.setdefault(message, []).append(rollout)
+    line = json.dumps([[message, len(rollouts), min(rollouts)] for message, rollouts in own.items()]) + "\n"
+    gathered = comm.gather(np.frombuffer(line.encode(), np.uint8))
+    groups: dict[str, FailureGroup] = {}
+    lines = [] if gathered is None else gathered.tobytes().decode().splitlines()
+    for rank, part in enumerate(lines):
+        for message, count, first in json.loads(part):
+            group = groups.setdefault(message, FailureGroup(message, 0, first, []))
+            group.count += count
+            group.first = min(group.first, first)
+            group.ranks.append(rank)
+    return sorted(groups.values(), key=lambda group: (-group.count, group.first))

@@ -27,13 +27,9 @@ CONTINUE, STOP, ABANDON = range(3)
 class TrainingStopped(Exception):
     """Training cannot go on.  reason: one of STOP_REASONS.  The message on rank 0 is one line that says why."""
 
-    reason = ""
-
-
-class GenerationAbandoned(TrainingStopped):
-    """A signal's grace was over before the generation was complete; it is played again after a resume."""
-
-    reason = "signal"
+    def __init__(self, reason: str, message: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Signals:
@@ -118,11 +114,11 @@ class Control:
         return STOP if self.signals and self.signals.raised is not None else CONTINUE
 
     def agree(self, requests: npt.NDArray[np.int64]) -> None:
-        """Take note of the requests (ranks,) of all ranks.  Raises GenerationAbandoned where one is ABANDON."""
+        """Take note of the requests (ranks,) of all ranks.  Raises TrainingStopped where one is ABANDON."""
         highest = int(requests.max())
         self._request = max(self._request, highest)
         if highest == ABANDON:
-            raise GenerationAbandoned
+            raise TrainingStopped("signal")  # the generation is played again after a resume
 
     def stop_reason(self, learner: Learner | None) -> str:
         """Why to stop now, '' to go on; the same on all ranks.  learner: on rank 0."""

@@ -14,11 +14,10 @@ from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import Config
 from mpies.envs.base import SEED_BITS
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
-from mpies.rollouts.queue import PlayingRanks, RolloutQueue
+from mpies.rollouts.queue import FailureGroup, PlayingRanks, RolloutQueue, gather_failures
 from mpies.runs.snapshot import Evaluation
 from mpies.solvers.base import Proposal, Results, Solver
 from mpies.training.control import Control, TrainingStopped
-from mpies.training.failures import FailureGroup, gather_failures
 from mpies.training.generation import Part, PlayedGeneration, QueueKey
 from mpies.training.recovery import OpenQueues
 from mpies.training.task import Task
@@ -34,12 +33,6 @@ HOPELESS = 16  # batches: a generation ends where all episodes of so many fail, 
 
 def ignore(*_: object) -> None:
     """Where nobody wants to be called."""
-
-
-class EvaluationFailed(TrainingStopped):
-    """Too many episodes of an evaluation failed."""
-
-    reason = "failures"
 
 
 @dataclass(frozen=True)
@@ -123,7 +116,7 @@ class Evaluator:
 
         is_result: whether this evaluation is the result of the run.
         Returns None when no episode worked, and that is tolerated.
-        Raises EvaluationFailed when more than stop.max_failures of the episodes fail; when any fails, if is_result.
+        Raises TrainingStopped when more than stop.max_failures of the episodes fail; when any fails, if is_result.
         """
         target, tolerated = self.config.stop.target, self.config.stop.max_failures
         if self.task.policy is None:  # a function may be undefined here and there, and has one value only
@@ -182,10 +175,11 @@ class Evaluator:
         records, _, _ = self._play([self.queues.open(key, batch)], key)
         evaluation = Evaluation.of(records["total"], records["steps"])
         if evaluation.failed_share > tolerated:
-            raise EvaluationFailed(
+            raise TrainingStopped(
+                "failures",
                 f"{evaluation.failures} of the {episodes} episodes that evaluate generation {generation} failed"
                 f"{self._main_reason()}, so the run has no result; the same command continues from generation "
-                f"{generation - 1}"
+                f"{generation - 1}",
             )
         return evaluation
 

@@ -13,14 +13,52 @@ from mpies.core.errors import SolverProblem
 from mpies.rollouts.batch import NEVER
 from mpies.runs import hdf5
 from mpies.runs.hdf5 import Arrays
-from mpies.runs.metrics import COLUMNS, Row
+from mpies.runs.metrics import COLUMNS, Cell, Row
 from mpies.runs.policy_file import select
 from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.solvers.base import Solver
 from mpies.solvers.moments import norm
 from mpies.training.generation import GenerationSpec, PlayedGeneration, results_to_arrays
-from mpies.training.normalizer import Normalizer
 from mpies.training.overlap import EarlySpecs
+
+Vector = npt.NDArray[np.float64]
+
+
+class Normalizer:
+    """What the policy subtracts from observations of `size` numbers and divides them by: mean and standard deviation.
+
+    Each sampled episode sums its own observations in step order, in float64; rank 0 adds the episodes in member order.
+    So the statistics are the same on any number of ranks.  They are (0, 1) until two observations have been seen.
+    Variances below 1e-4 count as 1e-4, so that a number that never changes is not magnified.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.count: Vector = np.zeros(1)
+        self.total: Vector = np.zeros(size)
+        self.squares: Vector = np.zeros(size)
+
+    def add(self, counts: Vector, totals: Vector, squares: Vector) -> None:
+        """Add episodes in the order given.  counts: (k,), totals and squares: (k, size)."""
+        for count, total, square in zip(counts, totals, squares, strict=True):
+            self.count += count
+            self.total += total
+            self.squares += square
+
+    def mean_and_deviation(self) -> npt.NDArray[np.float32]:
+        """Mean and standard deviation (2, size) float32."""
+        if self.count[0] < 2:
+            return np.stack([np.zeros_like(self.total), np.ones_like(self.total)]).astype(np.float32)
+        mean = self.total / self.count
+        variance = np.maximum(self.squares / self.count - mean * mean, 1e-4)
+        return np.stack([mean, np.sqrt(variance)]).astype(np.float32)
+
+    def state(self) -> dict[str, Vector]:
+        """Names to copies of the arrays, for `restore`."""
+        return {"count": self.count.copy(), "total": self.total.copy(), "squares": self.squares.copy()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state` returned."""
+        self.count[:], self.total[:], self.squares[:] = state["count"], state["total"], state["squares"]
 
 
 @dataclass
@@ -220,18 +258,13 @@ class Learner:
         population: PlayedGeneration | None = None,
         evaluation: Evaluation | None = None,
         is_best: bool = False,
-        ranks: int = 1,
-        nodes: int = 1,
-        starts: int = 1,
-        paused: float = 0.0,
+        **job: Cell,
     ) -> Snapshot:
         """The state after a generation, copied, so that it can be written while training goes on.
 
         population: of the newest generation; None where nothing is to be recorded but the state.
-        ranks, nodes: that made it.  starts: how often a rank 0 has begun to write the run.
-        paused: seconds for which rank 0 was stopped since the generation before.
+        job: the columns of its row about ranks, nodes, starts and pauses.
         """
-        job: Row = {"ranks": ranks, "nodes": nodes, "starts": starts, "paused": paused}
         state = {name: np.asarray(value) for name, value in self.state().items()}
         progress = {name: np.asarray(value) for name, value in self.progress().items()}
         return Snapshot(

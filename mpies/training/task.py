@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.comm import Communicator
+from mpies.comm.limits import PARAMETERS, SOLVER, require_memory
 from mpies.comm.stopwatch import stopwatch
 from mpies.config.environment import EnvironmentSection
 from mpies.config.schema import Config
@@ -28,7 +29,6 @@ from mpies.rollouts.queue import Player
 from mpies.runs.policy_file import find_policy, load_policy
 from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.sampling.noise import LINE, count_starts
-from mpies.training.memory import PARAMETERS, SOLVER, require_memory
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import pytest
 from mpies.comm import connect
 from mpies.comm.serial import Serial
 from mpies.config.schema import StopSection
-from mpies.training.control import ABANDON, CONTINUE, STOP, Control, GenerationAbandoned, Signals
+from mpies.training.control import ABANDON, CONTINUE, STOP, Control, Signals, TrainingStopped
 from mpies.training.learner import Clock
 
 
@@ -88,7 +88,7 @@ def test_a_stop_that_was_requested_once_holds():
 
 def test_a_rank_that_abandons_ends_the_generation_on_all():
     control = Control(STOP_RULES, Serial())
-    with pytest.raises(GenerationAbandoned):
+    with pytest.raises(TrainingStopped):
         control.agree(np.array([CONTINUE, ABANDON, STOP]))
     assert control.stop_reason(FakeLearner()) == "signal"
 

@@ -11,9 +11,9 @@ from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.envs.base import SEED_BITS
 from mpies.rollouts.batch import rollout_record
-from mpies.training.control import Control, GenerationAbandoned
+from mpies.rollouts.queue import FailureGroup
+from mpies.training.control import Control, TrainingStopped
 from mpies.training.evaluator import Evaluator, in_order, results_of_members
-from mpies.training.failures import FailureGroup
 from mpies.training.generation import Part, QueueKey
 from mpies.training.learner import Learner
 from mpies.training.task import Task
@@ -175,7 +175,7 @@ def test_what_was_played_before_a_rank_was_lost_is_not_played_again(ranks):
 def test_an_abandoned_generation_raises():
     rig = Rig(Serial())
     rig.comm.request_abandon()
-    with pytest.raises(GenerationAbandoned):
+    with pytest.raises(TrainingStopped):
         rig.evaluate()
 
 

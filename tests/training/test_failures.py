@@ -8,10 +8,11 @@ import pytest
 
 from mpies.comm import connect
 from mpies.comm.serial import Serial
+from mpies.rollouts.queue import FailureGroup, gather_failures
 from mpies.runs.metrics import read_metrics
 from mpies.runs.snapshot import Evaluation
-from mpies.training.evaluator import MOST_LINES, EvaluationFailed
-from mpies.training.failures import FailureGroup, gather_failures
+from mpies.training.control import TrainingStopped
+from mpies.training.evaluator import MOST_LINES
 from mpies.training.generation import QueueKey
 from tests.support import on_one_and_three_ranks
 from tests.training.test_evaluator import Rig
@@ -93,7 +94,7 @@ def test_too_many_failed_episodes_are_a_failure_of_the_run(share, max_failures, 
     fail(rig, share)
     mean = rig.updater.broadcast_mean()
     with pytest.raises(
-        EvaluationFailed, match=rf"^{share * 10:.0f} of the 10 episodes .* failed \(no licence\), so the"
+        TrainingStopped, match=rf"^{share * 10:.0f} of the 10 episodes .* failed \(no licence\), so the"
     ):
         rig.evaluator.evaluate_mean(*mean, 1, is_result)
 
@@ -108,7 +109,7 @@ def test_a_function_may_be_undefined_at_the_mean_except_at_the_end(monkeypatch):
     rig = Rig(Serial(), environment={"id": "function:sphere", "dimension": 3}, policy={"kind": "none"})
     monkeypatch.setattr(type(rig.task.env), "value", lambda self, x: 1 / 0)
     assert rig.evaluate_mean() is None
-    with pytest.raises(EvaluationFailed, match="ZeroDivisionError"):
+    with pytest.raises(TrainingStopped, match="ZeroDivisionError"):
         rig.evaluator.evaluate_mean(*rig.updater.broadcast_mean(), 1, True)
 
 

@@ -2,12 +2,11 @@
 
 import pytest
 
-from mpies.comm.limits import usable_memory
+from mpies.comm import limits
+from mpies.comm.limits import describe_size, require_memory, usable_memory
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError
-from mpies.training import memory
-from mpies.training.memory import describe_size, require_memory
 from mpies.training.task import Task
 from mpies.training.trainer import make_trainer
 from tests.support import assert_refused, invoke
@@ -81,7 +80,7 @@ def test_a_policy_can_be_evaluated_where_it_could_not_be_trained():
 
 
 def test_what_is_needed_is_compared_with_what_may_be_used(monkeypatch):
-    monkeypatch.setattr(memory, "usable_memory", lambda: 1000 * 2**20)
+    monkeypatch.setattr(limits, "usable_memory", lambda: 1000 * 2**20)
     require_memory({"a": 600 * 2**20, "b": 400 * 2**20})
     with pytest.raises(ConfigError, match=r"at least 1\.5 GB of memory, 1\.0 GB of it for b, but 1\.0 GB can be used"):
         require_memory({"a": 500 * 2**20, "b": 1024 * 2**20})

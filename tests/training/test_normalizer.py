@@ -1,6 +1,6 @@
 import numpy as np
 
-from mpies.training.normalizer import Normalizer
+from mpies.training.learner import Normalizer
 
 
 def test_statistics_are_those_of_all_observations():
