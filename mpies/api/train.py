@@ -24,7 +24,7 @@ from mpies.report.figures import draw_in_background
 from mpies.runs.files import default_out
 from mpies.training.control import Signals
 from mpies.training.logs import StandardErrorHandler, log_to
-from mpies.training.progress import NoProgress, Progress
+from mpies.training.progress import Progress
 from mpies.training.session import Ending, RunRequest, train_run
 
 RESUME = ("auto", "never", "must")
@@ -73,7 +73,7 @@ def train(
     for override in overrides:
         if not isinstance(override, str):
             raise ConfigError(f'overrides must be texts such as "solver.sigma=0.05", but one of them is {override!r}')
-    shown = make_progress() if progress else NoProgress()
+    shown = make_progress() if progress else Progress()
     with fixed_start_folder():
         request = _make_request(config, overrides, out, resume, called)
         if ranks is None:
@@ -153,7 +153,7 @@ def _connect_ranks(world: Any) -> Communicator:
 def _warnings_handler() -> logging.Handler:
     """Shows warnings on standard error, for a process that has not set up logging."""
     handler = StandardErrorHandler(logging.WARNING)
-    handler.setFormatter(logging.Formatter("%(levelname)s rank %(rank)d: %(message)s"))
+    handler.setFormatter(logging.Formatter("%(levelname)s %(who)s: %(message)s"))
     return handler
 
 

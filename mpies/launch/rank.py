@@ -141,7 +141,7 @@ def run_on_this_rank(work: Callable[[Communicator], int]) -> int:
 
 def set_up_logging(comm: Communicator) -> None:
     """Log to standard error: INFO from rank 0, WARNING from all.  A rank's number may change when another is lost."""
-    wording = "%(levelname)s rank %(rank)d: %(message)s"
+    wording = "%(levelname)s %(who)s: %(message)s"
     logging.basicConfig(level=logging.INFO, format=wording, handlers=[StandardErrorHandler()])
     for handler in logging.getLogger().handlers:
         handler.addFilter(functools.partial(is_wanted, comm))

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from mpies.comm import is_launched
 from mpies.config.schema import StopSection
+from mpies.core.text import escape
 from mpies.runs.metrics import Row
 from mpies.training.progress import (
     GENERATIONS,
@@ -82,6 +83,9 @@ class LineProgress(Progress):
                 f"{row['seconds']:>8.1f}"
             )
         self._has_generation = True
+
+    def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
+        print(format_entry("INFO", message, values) if is_json_wanted() else escape(message), flush=True)
 
     def show_phase(self, phase: Phase) -> None:
         now = time.monotonic()

@@ -37,7 +37,7 @@ from mpies.sweeps.rank_groups import (
 from mpies.sweeps.table import ResultReader, write_table
 from mpies.training.control import Signals
 from mpies.training.noise_tables import NoiseTables
-from mpies.training.progress import NoProgress
+from mpies.training.progress import Progress
 from mpies.training.session import Ending, RunRequest, train_run
 
 log = logging.getLogger(__name__)
@@ -213,7 +213,7 @@ class RankGroup:
             job=self._name,
             tables=ranks.tables,
         )
-        return train_run(comm, request, ranks.signals, NoProgress(), began)
+        return train_run(comm, request, ranks.signals, Progress(), began)
 
     def _show(self, trial: Trial) -> None:
         with contextlib.suppress(OSError):  # the disk may be full; the next trial tries again

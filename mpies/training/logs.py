@@ -26,13 +26,13 @@ class StandardErrorHandler(logging.Handler):
 
 
 def is_wanted(comm: Communicator, record: logging.LogRecord) -> bool:
-    """Whether to log the record: INFO from rank 0, WARNING from all.  Notes the rank in the record.
+    """Whether to log the record: INFO from rank 0, WARNING from all.  Notes in it which rank this is.
 
     What the package of a tracker logs in the tracker's thread is left out: where it fails, mpies warns once.
 
     comm: of this rank, whose number may change when another is lost.
     """
-    record.rank = comm.rank
+    record.who = f"rank {comm.rank}"
     if record.threadName == THREAD and not record.name.startswith("mpies."):
         return False
     return record.levelno >= (logging.INFO if comm.is_root else logging.WARNING)
@@ -44,15 +44,15 @@ class LogFile(logging.Handler):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
-        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s rank %(rank)d: %(message)s"))
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(who)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError), open(self.path, "a", encoding="utf-8") as file:
             file.write(escape(self.format(record)) + "\n")
 
-    def append(self, message: str) -> None:
-        """Append what rank 0 shows elsewhere than in the log."""
-        self.emit(logging.makeLogRecord({"levelname": "INFO", "msg": message, "rank": 0}))
+    def append(self, message: str, severity: str = "INFO", who: str = "rank 0") -> None:
+        """Append what is shown elsewhere than in the log.  who: has said it."""
+        self.emit(logging.makeLogRecord({"levelname": severity, "msg": message, "who": who}))
 
 
 @contextlib.contextmanager
@@ -129,6 +129,4 @@ def report_of_supervisor(severity: str, message: str, run: Path | None) -> None:
     with contextlib.suppress(OSError):
         print(line, file=sys.stderr, flush=True)
     if run and run.is_dir():
-        moment = logging.Formatter().formatTime(logging.makeLogRecord({}))
-        with contextlib.suppress(OSError), open(run / "log.txt", "a", encoding="utf-8") as file:
-            file.write(f"{moment} {severity} supervisor: {message}\n")
+        LogFile(run / "log.txt").append(message, severity, "supervisor")

@@ -6,7 +6,6 @@ import math
 import os
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -17,7 +16,6 @@ import numpy as np
 from mpies.comm import Communicator
 from mpies.comm.processes import process_start
 from mpies.config.schema import StopSection
-from mpies.core.text import escape
 from mpies.rollouts.queue import RolloutQueue
 from mpies.runs.metrics import Cell, Row, format_return
 from mpies.runs.snapshot import half_interval
@@ -49,48 +47,36 @@ class Phase:
         return f"{self.name}:{share} {time.monotonic() - self.began:.0f} s"
 
 
-class Progress(ABC):
-    """Shows the generations of a run as they are made, and what the run is doing in between."""
+class Progress:
+    """Shows the generations of a run as they are made, and what it is doing in between; by itself it shows nothing."""
 
-    @abstractmethod
     def show(self, row: Row) -> None:
         """Show a generation.  row: of metrics.csv."""
 
     def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
         """Show the last line of a run.  values: what it says, as names and values of a JSON object."""
-        print(format_entry("INFO", message, values) if is_json_wanted() else escape(message), flush=True)
 
-    def show_phase(self, phase: Phase) -> None:  # noqa: B027 (not all show it)
+    def show_phase(self, phase: Phase) -> None:
         """Show what the run is doing.  A thread calls this a few times a second."""
 
-    def set_stop(self, stop: StopSection) -> None:  # noqa: B027 (most do without)
+    def set_stop(self, stop: StopSection) -> None:
         """Set when the run ends, once the config has been read."""
 
-    def close(self) -> None:  # noqa: B027 (most have nothing to restore)
-        """Leave the terminal as it was."""
+    def close(self) -> None:
+        """Leave the terminal as it was.  A phase that begins later is shown by lines."""
 
 
-class NoProgress(Progress):
-    """Shows nothing."""
-
-    def show(self, row: Row) -> None:
-        return None
-
-    def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
-        return None
-
-
-class Phases(Progress):
+class Phases:
     """Times the phases of a run and shows the newest one on a Progress, on rank 0 alone.
 
     A thread looks at the newest phase four times a second and reads how many episodes this rank has finished.  So
     training does nothing for it but to name what begins, and no rank sends anything.
 
-    began: time.monotonic() from which the seconds count as start-up.
+    progress: what shows them.  began: time.monotonic() from which the seconds count as start-up.
     """
 
     def __init__(self, progress: Progress, comm: Communicator, began: float) -> None:
-        self._progress, self._comm = progress, comm
+        self.progress, self._comm = progress, comm
         self._phase = Phase("starting", began=began)
         self._seconds = dict.fromkeys((START_UP, GENERATIONS, EVALUATIONS, PLOTS), 0.0)  # of phases that are over
         self._lock = threading.Lock()  # of the phase and the progress
@@ -106,10 +92,6 @@ class Phases(Progress):
             self._thread = threading.Thread(target=self._watch, daemon=True)
             self._thread.start()
 
-    def begin_start_up(self, name: str) -> None:
-        """Begin a phase before the first generation, such as "building the noise table"."""
-        self.begin(Phase(name))
-
     def begin_play(self, key: QueueKey, queues: Sequence[RolloutQueue]) -> None:
         """Begin a phase in which all ranks play these queues."""
         if key.kind == "evaluation":
@@ -122,16 +104,11 @@ class Phases(Progress):
         phase.played = lambda: min(sum(np.count_nonzero(queue.is_finished) for queue in queues) / share, 1.0)
         self.begin(phase)
 
-    def set_stop(self, stop: StopSection) -> None:
-        self._progress.set_stop(stop)
-
     def show(self, row: Row) -> None:
+        """Show a generation.  row: of metrics.csv."""
         with self._lock:
-            self._progress.show(row)
+            self.progress.show(row)
         self.begin(Phase(f"generation {row['generation']}", GENERATIONS))  # its end; the next one begins with its play
-
-    def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
-        self._progress.show_outcome(message, values)
 
     def describe(self) -> str:
         """How long the job has taken up to now, and for what."""
@@ -141,9 +118,9 @@ class Phases(Progress):
         return f"this job took {sum(seconds.values()):.1f} s: {parts}"
 
     def close(self) -> None:
-        """Leave the terminal as it was.  A phase that begins later is shown by lines."""
+        """Leave the terminal as it was."""
         with self._lock:
-            self._progress.close()
+            self.progress.close()
 
     def __enter__(self) -> Self:
         return self
@@ -157,7 +134,7 @@ class Phases(Progress):
     def _watch(self) -> None:
         while not self._is_over.wait(INTERVAL):
             with self._lock, contextlib.suppress(OSError):  # nobody may read standard output any more
-                self._progress.show_phase(self._phase)
+                self.progress.show_phase(self._phase)
 
 
 def process_age() -> float:

@@ -98,19 +98,19 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
             stack.callback(run.close)
             return run
 
-        phases.begin_start_up("reading the config")
+        phases.begin(Phase("reading the config"))
         config = do_together(comm, request.load)
         if _is_finished(comm, request, config, phases):
             return Ending("")
-        phases.set_stop(config.stop)
-        phases.begin_start_up("building the environment")
+        phases.progress.set_stop(config.stop)
+        phases.begin(Phase("building the environment"))
         task = do_together(comm, make_task)
         solver = do_together(comm, lambda: make_solver(config, task.dimension, task.directions))
-        phases.begin_start_up("building the noise table")
+        phases.begin(Phase("building the noise table"))
         for warning in task.find_warnings() if comm.is_root else ():
             log.warning("%s", warning)
         updater = do_together(comm, lambda: Updater(config, solver, comm, request.tables))
-        phases.begin_start_up("reading the run")
+        phases.begin(Phase("reading the run"))
         # A supervisor gives all its starts one name: a later one may take the lock of the run at once.
         name = uuid.UUID(os.environ.get(JOB) or uuid.uuid4().hex)
         job = request.job or comm.broadcast([np.frombuffer(name.bytes, np.uint8)])[0].tobytes().hex()
@@ -125,8 +125,7 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
             return watcher.end(trainer, reason) if trainer.learner else Ending(reason)
         except BaseException as error:
             if isinstance(error, SolverProblem):  # the user's code: the terminal gets one line, the file all of it
-                record = {"levelname": "DEBUG", "msg": traceback.format_exc(), "rank": comm.rank}
-                log_file.emit(logging.makeLogRecord(record))
+                log_file.append(traceback.format_exc(), "DEBUG", f"rank {comm.rank}")
                 if trainer.learner:
                     run.flush()  # what is complete is on disk before this ends
             if comm.size > 1 and not isinstance(comm, Guarded):
@@ -144,7 +143,7 @@ def _is_finished(comm: Communicator, request: RunRequest, config: Config, phases
         with contextlib.suppress(OSError):  # launchers tell by its time that this job found the run complete
             (request.folder / "finished.yaml").touch()
         with output_may_fail():
-            phases.show_outcome(finished.describe(config, request.out), finished.values())
+            phases.progress.show_outcome(finished.describe(config, request.out), finished.values())
     return is_finished
 
 
@@ -211,7 +210,7 @@ class _Watcher:
                 f"{1000 * run.checkpoint_seconds:.0f} ms); {self._phases.describe()}"
             )
             with output_may_fail():
-                self._phases.show_outcome(message, {"reason": reason, "run": run.name})
+                self._phases.progress.show_outcome(message, {"reason": reason, "run": run.name})
             self._log_file.append(message)
         return problem
 

@@ -20,7 +20,7 @@ import mpies
 from mpies.comm import mpiexec
 from mpies.config.loading import validate_config
 from mpies.runs.metrics import read_digests, read_metrics
-from mpies.training.progress import NoProgress
+from mpies.training.progress import Progress
 from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, HOME, read_files, wait_for
 
 VALUES = yaml.safe_load(CARTPOLE)
@@ -408,8 +408,8 @@ def test_a_script_with_ctrl_c_in_its_job_gets_the_run(recipe, tmp_path, digests_
 
 
 def test_nothing_is_shown_without_progress(capsys):
-    NoProgress().show({"generation": 1})
-    NoProgress().show_outcome("done", {})
+    Progress().show({"generation": 1})
+    Progress().show_outcome("done", {})
     assert capsys.readouterr().out == ""
 
 

@@ -17,8 +17,8 @@ stop: {generations: 3}
 """
 
 
-def make_record(message, rank=0):
-    return logging.makeLogRecord({"levelname": "WARNING", "msg": message, "rank": rank})
+def make_record(message, who="rank 0"):
+    return logging.makeLogRecord({"levelname": "WARNING", "msg": message, "who": who})
 
 
 def test_with_json_every_line_of_a_run_is_an_object(run_mpies, write_config, monkeypatch, tmp_path):
@@ -43,7 +43,7 @@ def test_with_json_every_line_of_a_run_is_an_object(run_mpies, write_config, mon
 def test_a_log_file_grows_by_a_line_for_each_record(tmp_path):
     log_file = LogFile(tmp_path / "log.txt")
     log_file.emit(make_record("first"))
-    log_file.emit(make_record("second", rank=7))
+    log_file.emit(make_record("second", "rank 7"))
     first, second = (tmp_path / "log.txt").read_text().splitlines()
     assert first.endswith(" WARNING rank 0: first") and second.endswith(" WARNING rank 7: second")
 

@@ -15,7 +15,7 @@ from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
 from mpies.training import progress
 from mpies.training.generation import QueueKey
-from mpies.training.progress import Phases, Progress, describe_generation, process_age
+from mpies.training.progress import Phase, Phases, Progress, describe_generation, process_age
 from mpies.training.trainer import make_trainer
 
 ROW = {"generation": 3, "return_mean": -1.5, "eval_mean": None}
@@ -47,7 +47,7 @@ def test_the_seconds_of_all_phases_add_up(monkeypatch):
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock.seconds))
     phases = Phases(Recorded(), SimpleNamespace(is_root=False, size=1), clock.seconds - 1.5)
     for name in ("reading the config", "building the environment"):
-        phases.begin_start_up(name)
+        phases.begin(Phase(name))
         clock.advance(2)
     for generation in (0, 1):
         phases.begin_play(QueueKey(generation, "training", 0), [queue_of(4)])
@@ -79,7 +79,7 @@ def test_a_thread_shows_the_newest_phase_and_ends_with_the_run(monkeypatch):
 def test_the_bar_is_closed_where_a_run_fails():
     shown = Recorded()
     with pytest.raises(ZeroDivisionError), Phases(shown, Serial(), time.monotonic()) as phases:
-        phases.begin_start_up("building the environment")
+        phases.begin(Phase("building the environment"))
         1 / 0  # noqa: B018
     assert shown.is_closed
 
