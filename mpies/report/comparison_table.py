@@ -20,24 +20,20 @@ from mpies.report.seeds import bootstrap_interval, interquartile_mean
 Row = dict[str, Any]  # what is known of a group; None where there is no number
 
 
-def describe_group(group: RunGroup, machine: str = "", with_interval: bool = True) -> Row:
+def describe_group(group: RunGroup, machine: str = "") -> Row:
     """What is known of a group.
 
-    iqm, low, high: interquartile mean of the runs' newest evaluations and its 95 % bootstrap interval, which need
-    SciPy and time; without `with_interval` they are left out.  steps, seconds: until the target was reached, median
-    over the solved runs; seconds only where the machine is named.
+    iqm, low, high: interquartile mean of the runs' newest evaluations and its 95 % bootstrap interval.  steps, seconds:
+    until the target was reached, median over the solved runs; seconds only where the machine is named.
     """
     final = group.final()[np.isfinite(group.final())]
     row: Row = {"task": group.task, "config": group.label, "runs": len(group.runs)}
     row["seeds"] = [run.config.get("seed") for run in group.runs]
     row["solved"] = len(group.solved) if group.targets else None
-    if with_interval:
-        row |= dict.fromkeys(("iqm", "low", "high"))
-    row |= dict.fromkeys(("median", "quartile_1", "quartile_3", "min", "max"))
-    if len(final) and with_interval:
+    row |= dict.fromkeys(("iqm", "low", "high", "median", "quartile_1", "quartile_3", "min", "max"))
+    if len(final):
         low, high = bootstrap_interval(final[:, None])
         row |= {"iqm": interquartile_mean(final[:, None]).item(), "low": low.item(), "high": high.item()}
-    if len(final):
         names = ("median", "quartile_1", "quartile_3", "min", "max")
         row |= zip(names, np.percentile(final, [50, 25, 75, 0, 100]).tolist(), strict=True)
     row["steps"] = group.at_target("steps")

@@ -1,4 +1,4 @@
-"""The page of a sweep in a real browser: the table, what matters, and the curves of the best."""
+"""The page of a sweep in a real browser: the table and the curves of the best."""
 
 import threading
 
@@ -79,25 +79,9 @@ def test_settings_stand_in_a_table_with_the_best_first(page):
     assert links.locator("a").nth(1).get_attribute("title") == "it broke"
 
 
-def test_a_click_on_a_heading_sorts_by_it(page):
-    page.click("#settings th:nth-child(2) button")
-    assert cells(page, 2) == ["0.01", "0.01", "0.1", "0.1", "0.5"]
-    page.click("#settings th:nth-child(2) button")
-    assert cells(page, 2) == ["0.5", "0.1", "0.1", "0.01", "0.01"]
-    assert page.get_attribute("#settings th:nth-child(2)", "aria-sort") == "descending"
-    page.click("#settings th:nth-child(1) button")
-    assert cells(page, 1) == ["1", "2", "3", "4", "5"]
-
-
-def test_what_matters_most_comes_first(page):
-    names = page.locator("#importance .bars span").all_inner_texts()
-    shares = [float(text.split()[0]) for text in page.locator("#importance .bars b").all_inner_texts()]
-    assert names == ["sigma", "activation"] and shares[0] > 60 > 30 > shares[1]
-
-
 def test_curves_of_the_best_have_bands_over_their_seeds(page):
-    assert page.locator("#groups tbody tr").count() == 5
     assert page.locator("#panels .uplot").count() == 1
+    assert page.evaluate("panels[0].series.length") == 3 * 5
     assert "runs in" not in page.inner_text("#name")
 
 

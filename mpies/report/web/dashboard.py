@@ -6,6 +6,7 @@ page/), because a page of Dash loads some 4 MB before it shows any.
 
 import functools
 import gzip
+import hashlib
 import ipaddress
 import json
 import re
@@ -136,20 +137,19 @@ class _Handler(BaseHTTPRequestHandler):
     def _find(self, what: str, queries: Mapping[str, list[str]]) -> Any:
         """The values that the page asks for; None where there is nothing of this name."""
         runs, query = self.server.runs, {key: values[0] for key, values in queries.items()}
-        name, version = query.get("name", ""), query.get("version", "")
+        name = query.get("name", "")
         if what == "runs":
             return runs.summaries()
         if what == "sweeps":
             return find_sweeps(runs.folder)
         if what == "sweep":
-            return read_sweep_table(runs.folder, name, version)
+            return read_sweep_table(runs.folder, name)
         if what == "compare":  # what is unknown is taken for the default
             axis = query.get("axis", "")
             axis, drawn = axis if axis in AXES else AXES[0], query.get("drawn", "")
-            return runs.read_overlay(queries.get("run", []), version, axis, drawn, "seeds" in query)
+            return runs.read_overlay(queries.get("run", []), axis, drawn)
         view = runs.find(name) if what == "run" else None
-        known = (_parse_whole(query.get(key)) for key in ("version", "after", "log"))
-        return read_update(view, *known) if view else None
+        return read_update(view) if view else None
 
     def _download(self, name: str, file: str) -> None:
         content = self._read(name, file) if file in DOWNLOADS else None
@@ -189,8 +189,14 @@ class _Handler(BaseHTTPRequestHandler):
             return None
 
     def _send_json(self, values: Any) -> None:
+        """Send values, or nothing where the client has them already."""
         text = json.dumps(values, separators=(",", ":"), default=str, ensure_ascii=False)
-        self._send(text.encode(errors="replace"), "application/json")  # a name may not be UTF-8
+        content = text.encode(errors="replace")  # a name may not be UTF-8
+        tag = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"'}
+        if self.headers.get("If-None-Match") == tag["ETag"]:
+            self._send(b"", "application/json", HTTPStatus.NOT_MODIFIED, tag)
+        else:
+            self._send(content, "application/json", headers=tag)
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         self._send(f"{status} {text}\n".encode(), "text/plain; charset=utf-8", status)
@@ -204,7 +210,9 @@ class _Handler(BaseHTTPRequestHandler):
             content = gzip.compress(content, 5, mtime=0)
             headers["Content-Encoding"] = "gzip"
         self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+        if status != HTTPStatus.NOT_MODIFIED:
+            headers["Content-Length"] = str(len(content))
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -220,8 +228,3 @@ def _is_local(name: str) -> bool:
         return name == "localhost" or name.endswith(".localhost") or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
-
-
-def _parse_whole(text: str | None) -> int:
-    """A whole number from a query; -1 for anything else."""
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else -1

@@ -1,8 +1,6 @@
 """The runs below a folder as values for JSON: a summary of each, and groups of them compared."""
 
 import contextlib
-import hashlib
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -35,6 +33,7 @@ class RunIndex:
         self._configs: dict[str, tuple[tuple[int, int, int] | None, dict[str, Any]]] = {}  # by name, with its stamp
         self._summaries: dict[str, tuple[_Stamps, dict[str, Any]]] = {}  # by name
         self._curves: dict[str, tuple[_Stamps, Curves | None]] = {}  # by name, of the runs that were compared
+        self._overlaid: tuple[Any, dict[str, Any]] = None, {}  # what was compared last, and the answer
 
     def summaries(self) -> list[dict[str, Any]]:
         """Of each run: name, state, environment, solver, target, seed, reason of its end, and its newest numbers."""
@@ -62,23 +61,18 @@ class RunIndex:
             self.summaries()
         return self._views.get(name)
 
-    def read_overlay(
-        self, names: Sequence[str], version: str, axis: str, drawn: str, with_runs: bool
-    ) -> dict[str, Any]:
-        """What `overlay` tells of the runs of these names, and its version.
-
-        version: of what the reader has; where that is the newest, there is nothing but the version.
-        """
+    def read_overlay(self, names: Sequence[str], axis: str, drawn: str) -> dict[str, Any]:
+        """What `overlay` tells of the runs of these names, and how many were read."""
         views = [view for view in map(self.find, dict.fromkeys(names)) if view]
-        asked = [[(view.name, _stamps(view)) for view in views], axis, drawn, with_runs]
-        newest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
-        if version == newest:
-            return {"version": newest}
+        asked = [(view.name, _stamps(view)) for view in views], axis, drawn
+        if asked == self._overlaid[0]:
+            return self._overlaid[1]
         runs = [run for run in map(self._read_curves, views) if run]
         folders = {os.path.dirname(view.name) for view in views}
         sweep = self.folder / folders.pop() if len(folders) == 1 else None  # that is shown alone
         also = read_free_keys(sweep) if sweep and (sweep / "sweep.yaml").is_file() else []
-        return {"version": newest, "runs": len(runs), **overlay(runs, axis, drawn, with_runs, also)}
+        self._overlaid = asked, {"runs": len(runs), **overlay(runs, axis, drawn, also)}
+        return self._overlaid[1]
 
     def _read_curves(self, view: RunView) -> Curves | None:
         """The Curves of a run, with its name as its path; None where it has no generation, or is no run of ours."""

@@ -1,8 +1,7 @@
-"""What the page shows of one run, as values for JSON: its curves, whole or what is new, pictures, log."""
+"""What the page shows of one run, as values for JSON: its curves, pictures, log."""
 
 import contextlib
 import os
-import zlib
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from mpies.report.video import VIDEOS
 from mpies.report.web.overlay import round_numbers
 from mpies.runs.reader import Columns, RunView, intervals
 
-MAX_POINTS = 400  # of a curve when it is first sent; new points are added to it
+MAX_POINTS = 400  # of a curve
 TAIL = 16_000  # bytes that are read from the end of a log
 PICTURES = {".png": "image/png", **VIDEOS}  # endings of pictures and videos to their types; an SVG could hold a script
 DOWNLOADS = ("best.h5", "policy.h5", "metrics.csv", "evaluations.csv", "log.txt", "config.yaml", "report.html")
@@ -21,40 +20,29 @@ DOWNLOADS = ("best.h5", "policy.h5", "metrics.csv", "evaluations.csv", "log.txt"
 _COUNTED = ("generation", "episodes", "steps")  # columns
 
 
-def read_update(view: RunView, version: int, after: int, log: int) -> dict[str, Any]:
-    """What a reader lacks who knows the first `after` rows of `version` and the first `log` bytes of log.txt.
-
-    "again" is True where all is sent, the rows thinned to at most MAX_POINTS: the reader has none, another file has
-    replaced metrics.csv or config.yaml, or more rows are new than that.
-    """
+def read_update(view: RunView) -> dict[str, Any]:
+    """What the page shows of a run, its curves thinned to at most MAX_POINTS."""
     metrics = view.metrics.refresh()
-    columns, rows, config = dict(metrics.columns), len(metrics), view.config()
-    newest_version = zlib.crc32(repr((metrics.version, view.stamp("config.yaml"))).encode())
-    again = version != newest_version or not 0 < after <= rows or rows - after > MAX_POINTS
+    columns, rows = dict(metrics.columns), len(metrics)
     if columns.keys() >= {"eval_std"}:
         columns["eval_interval"] = intervals(columns)
     newest = {key: _round(key, value[np.isfinite(value)][-1:]) for key, value in columns.items()}
-    per_point = max(1, -(-rows // MAX_POINTS)) if again else 1
-    columns = thin(columns, per_point) if again else {key: value[after:] for key, value in columns.items()}
-    update: dict[str, Any] = {
+    per_point = max(1, -(-rows // MAX_POINTS))
+    return {
         "name": view.name,
-        "version": newest_version,
-        "rows": rows,
-        "again": again,
         "per_point": per_point,
         "newest": {key: value[0] for key, value in newest.items() if value},
-        "columns": {key: _round(key, value) for key, value in columns.items()},
-        "log": read_tail(view, "log.txt", log),
+        "columns": {key: _round(key, value) for key, value in thin(columns, per_point).items()},
+        "log": read_tail(view, "log.txt"),
         "state": view.state(),
         "reason": view.reason(),
         "silence": view.silence(),
         "ranks": view.ranks(),
         "files": [file for file in DOWNLOADS if view.stamp(file)],
         "pictures": list_pictures(view),
+        "target": look_up(view.config(), "stop.target"),
+        "config": view.text("config.yaml"),
     }
-    if again:
-        update |= {"target": look_up(config, "stop.target"), "config": view.text("config.yaml")}
-    return update
 
 
 def thin(columns: Columns, per_point: int) -> Columns:
@@ -93,21 +81,13 @@ def list_pictures(view: RunView) -> list[tuple[str, int]]:
     return sorted(found)
 
 
-def read_tail(view: RunView, name: str, start: int) -> dict[str, Any]:
-    """The text of a file from byte `start` to `end`, at most TAIL bytes.
-
-    Where `start` is no byte of the last TAIL ones, the text begins near the file's end, with a complete line.
-    """
+def read_tail(view: RunView, name: str) -> str:
+    """The last TAIL bytes of a file as text, of which the first line is complete; '' where it is absent."""
     try:
         with view.open(name) as file:
-            end = file.seek(0, 2)
-            earliest = max(0, end - TAIL)
-            begin = start if earliest <= start <= end else earliest
-            file.seek(begin)
-            content = file.read(TAIL)
+            start = max(0, file.seek(0, 2) - TAIL)
+            file.seek(start)
+            content = file.read()
     except OSError:
-        return {"text": "", "start": 0, "end": 0}
-    end = begin + len(content)
-    if begin and begin != start:
-        content = content[content.find(b"\n") + 1 :]
-    return {"text": content.decode(errors="replace"), "start": begin, "end": end}
+        return ""
+    return (content.partition(b"\n")[2] if start else content).decode(errors="replace")

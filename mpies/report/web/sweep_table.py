@@ -1,4 +1,4 @@
-"""The sweeps below a folder as values for JSON, from their trials.csv: settings, trials, what matters.  Only reads."""
+"""The sweeps below a folder as values for JSON, from their trials.csv: settings and trials.  Only reads."""
 
 import csv
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mpies.config.schema import is_free
-from mpies.report.ranking import BEST, Result, Standing, Trial, list_importance, rank_settings
+from mpies.report.ranking import BEST, Result, Trial, rank_settings
 from mpies.report.run_groups import shorten_keys
 from mpies.runs.metrics import parse_count, parse_number
 from mpies.runs.reader import RunView, is_run
@@ -19,52 +19,40 @@ DEPTH = 3  # folders below the dashboard's in which sweeps are looked for
 def find_sweeps(folder: str | Path) -> list[str]:
     """The folders of sweeps below a folder, as sorted paths relative to it; "." for the folder itself."""
     found = []
-
-    def look(path: str | Path, level: int) -> None:
-        if os.path.isfile(os.path.join(path, "sweep.yaml")):
-            found.append(os.path.relpath(path, folder))
-        elif level < DEPTH and not is_run(path):
-            try:
-                inner = [entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
-            except OSError:
-                return
-            for one in inner:
-                if not os.path.basename(one).startswith("."):
-                    look(one, level + 1)
-
-    look(folder, 0)
+    for path, folders, files in os.walk(folder):  # follows no symbolic link
+        name = os.path.relpath(path, folder)
+        if "sweep.yaml" in files:
+            found.append(name)
+        is_deepest = name != "." and name.count(os.sep) + 1 >= DEPTH
+        if "sweep.yaml" in files or is_deepest or is_run(path):
+            folders.clear()
+        folders[:] = [one for one in folders if not one.startswith(".")]
     return sorted(found)
 
 
-def read_sweep_table(folder: str | Path, name: str, version: str = "") -> dict[str, Any] | None:
+def read_sweep_table(folder: str | Path, name: str) -> dict[str, Any] | None:
     """The newest trials.csv of a sweep; None where there is no sweep of this name.
 
-    version: of what the reader has; where that is the newest, there is nothing but the version.
-    keys: that vary, each with its importance as `measure_importance` has it.  groups: as Standing describes them, the
-    best first, with the number of trials that have ended; the name of a trial is that of its run.  states: how many
-    trials there are of each.  best: names of the runs of the best settings that have begun.
+    keys: that vary.  groups: as Standing describes them, the best first, with the number of trials that have ended; the
+    name of a trial is that of its run.  states: how many trials there are of each.  best: names of the runs of the best
+    settings that have begun.
     """
     view = RunView(folder, name)
     try:
         view.open("sweep.yaml").close()  # refuses what is not below the folder
     except (OSError, ValueError):  # ValueError: the name has a NUL
         return None
-    newest = "-".join(map(str, view.stamp("trials.csv") or ()))
-    if newest and newest == version:
-        return {"version": newest}
     rows = _read_rows(view)
     keys = _varied_keys(rows)
     results = [_read_result(row, keys, "" if name == "." else f"{name}/") for row in rows]
     standings = rank_settings(results)
-    importance = list_importance(standings, keys)
     begun = [[result.trial.name for result in one.results if result.state != "new"] for one in standings]
     return {
         "name": name,
-        "version": newest,
-        "keys": [
-            {"key": key, "short": short, "importance": importance[key]} for key, short in shorten_keys(keys).items()
+        "keys": [{"key": key, "short": short} for key, short in shorten_keys(keys).items()],
+        "groups": [
+            {**one.describe(keys), "ended": sum(result.has_ended for result in one.results)} for one in standings
         ],
-        "groups": [_describe(one, keys) for one in standings],
         "states": Counter(result.state for result in results),
         "steps": sum(result.steps for result in results),
         "core_seconds": sum(result.core_seconds for result in results),
@@ -97,7 +85,3 @@ def _read_result(row: dict[str, str], keys: Sequence[str], folder: str) -> Resul
     mean, interval = (parse_number(row.get(name)) for name in ("eval_mean", "eval_interval"))
     seconds = parse_number(row.get("core_seconds"), 0.0)
     return Result(trial, row.get("state", ""), generations, steps, seconds, mean, interval, row.get("reason", ""), rung)
-
-
-def _describe(standing: Standing, keys: Sequence[str]) -> dict[str, Any]:
-    return {**standing.describe(keys), "ended": sum(result.has_ended for result in standing.results)}

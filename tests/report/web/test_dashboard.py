@@ -14,7 +14,7 @@ import pytest
 
 from mpies.core.errors import ConfigError
 from mpies.report.web.dashboard import serve
-from mpies.runs.reader import HALVED, STATES
+from tests.report.web.served_runs import line
 
 
 def get(server, path, **headers):
@@ -30,12 +30,20 @@ def get(server, path, **headers):
 def test_runs_and_updates_are_answered_as_json(server):
     status, content = get(server, "/api/runs")
     assert status == 200 and [run["name"] for run in json.loads(content)] == ["first", "group/long", "truncated"]
-    version = json.loads(get(server, "/api/run?name=group%2Flong")[1])["version"]
-    status, content = get(server, f"/api/run?name=group%2Flong&version={version}&after=1999&log=0")
-    update = json.loads(content)
-    assert status == 200 and update["columns"]["generation"] == [2000]
-    status, content = get(server, "/api/run?name=group%2Flong&version=x&after=-1&log=1e9")
-    assert status == 200 and json.loads(content)["again"]
+    status, content = get(server, "/api/run?name=group%2Flong")
+    assert status == 200 and json.loads(content)["columns"]["generation"][-1] == 2000
+
+
+def test_what_a_client_has_already_is_not_sent_again(server, run_folder):
+    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
+    connection.request("GET", "/api/run?name=first")
+    answer = connection.getresponse()
+    assert answer.status == 200 and answer.read()
+    known = {"If-None-Match": answer.headers["ETag"]}
+    assert get(server, "/api/run?name=first", **known) == (304, b"")
+    with open(run_folder / "first" / "metrics.csv", "a") as file:
+        file.write(line(4))
+    assert get(server, "/api/run?name=first", **known)[0] == 200
 
 
 def test_the_page_is_part_of_the_package(server):
@@ -49,12 +57,6 @@ def test_the_page_is_part_of_the_package(server):
     for path, words in files.items():
         status, content = get(server, path)
         assert status == 200 and words in content
-
-
-def test_the_list_can_be_filtered_by_every_state(server):
-    page = get(server, "/")[1].decode()
-    for state in (*STATES, "solved", *HALVED):
-        assert f"<option>{state}</option>" in page
 
 
 def test_a_download_is_named_after_its_run(server, run_folder):

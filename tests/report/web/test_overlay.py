@@ -29,48 +29,43 @@ def make_run(path, source, sigma, seed):
 
 def test_seeds_are_a_median_in_a_band(make_curves):
     seeds = [make_curves([float(seed), 3.0 * seed], seed=seed, reason="solved", target=4.0) for seed in (1, 2, 3)]
-    found = overlay([*seeds, make_curves([9.0, 8.0], kind="ars")], "generation", "", with_runs=True)
-    assert found["drawn"] == "eval_mean" and found["keys"] == [{"key": "solver.kind", "short": "kind"}]
-    table = {group["config"]: group for group in found["groups"]}
-    assert table["snes"]["seeds"] == [1, 2, 3] and table["snes"]["settings"] == {"solver.kind": "snes"}
-    assert [table["snes"][name] for name in ("median", "quartile_1", "quartile_3", "solved")] == [6, 4.5, 7.5, 3]
-    assert table["snes"]["steps"] == 20 and table["ars"]["solved"] is None
+    found = overlay([*seeds, make_curves([9.0, 8.0], kind="ars")], "generation", "")
+    assert found["drawn"] == "eval_mean" and found["groups"] == 2
     (panel,) = found["tasks"]
     assert panel["x"] == [1, 2] and panel["targets"] == [4]
-    curves = {found["groups"][curve["group"]]["config"]: curve for curve in panel["curves"]}
+    curves = {curve["label"]: curve for curve in panel["curves"]}
     snes = curves["snes"]
     assert (snes["low"], snes["mid"], snes["high"]) == ([1.5, 4.5], [2, 6], [2.5, 7.5])
-    assert snes["runs"] == [[1, 3], [2, 6], [3, 9]] and curves["ars"]["mid"] == [9, 8]
-    assert "runs" not in overlay(seeds, "steps", "eval_mean", with_runs=False)["tasks"][0]["curves"][0]
+    assert snes["seeds"] == [1, 2, 3] and curves["ars"]["mid"] == [9, 8]
 
 
 def test_a_group_ends_where_its_first_unfinished_run_is(make_curves):
     runs = [make_curves([1.0, 2.0], seed=1), make_curves([1.0, 2.0, 3.0, 4.0], seed=2, reason="generations")]
-    (panel,) = overlay(runs, "generation", "", with_runs=True)["tasks"]
+    (panel,) = overlay(runs, "generation", "")["tasks"]
     assert panel["x"] == [1, 2] and panel["curves"][0]["mid"] == [1, 2]
 
 
 def test_runs_with_the_config_and_seed_of_another_one_are_counted(make_curves):
     runs = [make_curves([1.0] * count, path=str(count)) for count in (2, 3, 1)]
-    found = overlay([*runs, make_curves([1.0], seed=2)], "generation", "", with_runs=False)
-    assert found["repeated"] == 2 and found["groups"][0]["names"] == ["3", "run"]
+    found = overlay([*runs, make_curves([1.0], seed=2)], "generation", "")
+    assert found["repeated"] == 2 and found["tasks"][0]["curves"][0]["seeds"] == [1, 2]
 
 
-def test_runs_without_values_are_listed_but_not_drawn(make_curves):
-    found = overlay([make_curves([None])], "generation", "sigma", with_runs=False)
-    assert found["drawn"] == "return_mean"
-    assert overlay([], "generation", "", with_runs=False)["tasks"] == []
+def test_runs_without_values_are_counted_but_not_drawn(make_curves):
+    found = overlay([make_curves([None])], "generation", "sigma")
+    assert found["drawn"] == "return_mean" and found["groups"] == 1
+    assert overlay([], "generation", "")["tasks"] == []
 
 
 def test_however_many_runs_are_compared_an_answer_stays_small(make_curves):
     random = np.random.default_rng(0)
     runs = [make_curves(random.normal(size=300).tolist(), seed=k % 5, sigma=k // 5, path=f"s{k}") for k in range(300)]
-    found = overlay(runs, "steps", "eval_mean", with_runs=True)
-    assert len(found["groups"]) == 60
+    found = overlay(runs, "steps", "eval_mean")
+    assert found["groups"] == 60
     assert len(gzip.compress(json.dumps(found, separators=(",", ":")).encode(), 5)) < 50_000
 
 
-def test_the_server_answers_once_and_then_only_what_is_new(server, run_folder):
+def test_the_server_follows_the_runs(server, run_folder):
     for sigma in (0.1, 0.2):
         for seed in (1, 2):
             make_run(run_folder / f"sweep/sigma={sigma}_seed={seed}", run_folder / "first", sigma, seed)
@@ -78,21 +73,14 @@ def test_the_server_answers_once_and_then_only_what_is_new(server, run_folder):
     path = f"/api/compare?axis=steps&drawn=return_mean&{query}&run=absent&run=truncated"
     status, content = get(server, path)
     found = json.loads(content)
-    assert (
-        status == 200
-        and found["runs"] == 4
-        and [group["config"] for group in found["groups"]]
-        == [
-            "sigma 0.1",
-            "sigma 0.2",
-        ]
-    )
-    assert found["tasks"][0]["curves"][0]["mid"][-1] == 3
-    assert json.loads(get(server, f"{path}&version={found['version']}")[1]) == {"version": found["version"]}
-    with open(run_folder / "sweep/sigma=0.1_seed=1/metrics.csv", "a") as file:
-        file.write(line(4))
-    news = json.loads(get(server, f"{path}&version={found['version']}")[1])
-    assert news["version"] != found["version"] and len(news["groups"]) == 2
+    assert status == 200 and found["runs"] == 4
+    curves = found["tasks"][0]["curves"]
+    assert [curve["label"] for curve in curves] == ["sigma 0.1", "sigma 0.2"] and curves[0]["mid"][-1] == 3
+    assert get(server, path)[1] == content
+    for seed in (1, 2):
+        with open(run_folder / f"sweep/sigma=0.1_seed={seed}/metrics.csv", "a") as file:
+            file.write(line(4))
+    assert json.loads(get(server, path)[1])["tasks"][0]["curves"][0]["mid"][-1] == 4
 
 
 def test_settings_of_a_sweep_that_differ_in_stop_alone_are_groups(run_folder):
@@ -108,16 +96,16 @@ def test_settings_of_a_sweep_that_differ_in_stop_alone_are_groups(run_folder):
     (run_folder / "sweep/trials.csv").write_text("\n".join(rows) + "\n")
     index = RunIndex(Path(run_folder))
     names = [one["name"] for one in index.summaries() if one["name"].startswith("sweep/")]
-    found = index.read_overlay(names, "", "generation", "", False)
-    assert found["keys"] == [{"key": "stop.target", "short": "target"}] and found["repeated"] == 0
-    assert [(group["config"], group["runs"]) for group in found["groups"]] == [("target 5", 2), ("target 9", 2)]
-    beside = index.read_overlay([*names, "first"], "", "generation", "", False)
-    assert beside["repeated"] == 2 and len(beside["groups"]) == 2
+    found = index.read_overlay(names, "generation", "return_mean")
+    assert [curve["label"] for curve in found["tasks"][0]["curves"]] == ["target 5", "target 9"]
+    assert found["repeated"] == 0
+    beside = index.read_overlay([*names, "first"], "generation", "return_mean")
+    assert beside["repeated"] == 2 and beside["groups"] == 2
 
 
 def test_nothing_outside_the_folder_is_compared(server):
     found = json.loads(get(server, "/api/compare?run=../secret.txt&run=/etc&axis=x&drawn=x")[1])
-    assert found["runs"] == 0 and found["groups"] == []
+    assert found["runs"] == 0 and found["groups"] == 0
 
 
 @pytest.mark.parametrize("reason", ["solved", "generations"])

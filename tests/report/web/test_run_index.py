@@ -37,18 +37,9 @@ def test_steps_are_counted_to_the_last_one(index, run_folder):
     """The page shows them as whole numbers."""
     with open(run_folder / "first/metrics.csv", "a") as file:
         file.write(line(12345678).replace(f"{12345678 * 800}", "12345678901"))
-    update = read_update(index.find("first"), -1, -1, -1)
+    update = read_update(index.find("first"))
     assert update["newest"]["steps"] == update["columns"]["steps"][-1] == 12345678901
     assert update["newest"]["generation"] == 12345678
-
-
-def test_a_run_that_is_continued_with_other_settings_is_sent_again(index, run_folder):
-    known = read_update(index.find("first"), -1, -1, -1)["version"], 3, 0
-    assert "target" not in read_update(index.find("first"), *known)
-    file = run_folder / "first/config.yaml"
-    file.write_text(file.read_text().replace("target: 200", "target: null"))
-    update = read_update(index.find("first"), *known)
-    assert update["target"] is None and "target: null" in update["config"] and update["rows"] == 3
 
 
 def test_a_run_that_appears_later_is_found(index, run_folder):
@@ -57,37 +48,26 @@ def test_a_run_that_appears_later_is_found(index, run_folder):
     assert index.find("second") is not None
 
 
-def test_a_long_run_is_thinned_and_then_only_grows(index, run_folder):
-    update = read_update(index.find("group/long"), -1, -1, -1)
-    assert update["again"] and update["rows"] == 2000 and len(update["columns"]["generation"]) == MAX_POINTS
+def test_an_update_follows_the_files_and_a_long_run_is_thinned(index, run_folder):
+    update = read_update(index.find("group/long"))
+    assert update["per_point"] == 5 and len(update["columns"]["generation"]) == MAX_POINTS
     assert update["columns"]["generation"][-1] == 2000 and update["columns"]["return_min"][0] == -4
     assert update["columns"]["return_max"][0] == 10 and update["columns"]["return_mean"][0] == 3
     assert update["newest"]["return_mean"] == 2000 and update["newest"]["eval_mean"] == 150  # not the mean of several
     assert update["columns"]["eval_interval"][0] == pytest.approx(1.96 * 20 / 10)
     assert update["target"] == 200 and update["files"] == ["best.h5", "metrics.csv", "log.txt", "config.yaml"]
-    known = update["version"], update["rows"], update["log"]["end"]
     with open(run_folder / "group/long/metrics.csv", "a") as file:
         file.write(line(2001) + line(2002)[:20])
     with open(run_folder / "group/long/log.txt", "a") as file:
         file.write("more\n")
-    news = read_update(index.find("group/long"), *known)
-    assert not news["again"] and news["columns"]["generation"] == [2001] and news["log"]["text"] == "more\n"
-    assert news["per_point"] == 1 and "config" not in news
+    config = run_folder / "group/long/config.yaml"
+    config.write_text(config.read_text().replace("target: 200", "target: null"))
+    update = read_update(index.find("group/long"))
+    assert update["columns"]["generation"][-1] == 2001 and update["log"].endswith("more\n")
+    assert update["target"] is None and "target: null" in update["config"]
     (run_folder / "group/long/metrics.csv").write_text("generation,seconds\n1,2\n")
-    update = read_update(index.find("group/long"), *known)
-    assert update["again"] and update["columns"] == {"generation": [1], "seconds": [2]}
-
-
-def test_a_reader_without_rows_is_sent_all_of_them(index, run_folder):
-    """As the page that is opened before a run's first generation."""
-    (run_folder / "first" / "metrics.csv").write_text(HEADER)
-    update = read_update(index.find("first"), -1, -1, -1)
-    assert update["rows"] == 0
-    known = update["version"], 0, update["log"]["end"]
-    with open(run_folder / "first" / "metrics.csv", "a") as file:
-        file.write(line(1))
-    update = read_update(index.find("first"), *known)
-    assert update["again"] and update["columns"]["generation"] == [1] and update["target"] == 200
+    update = read_update(index.find("group/long"))
+    assert update["per_point"] == 1 and update["columns"] == {"generation": [1], "seconds": [2]}
 
 
 def test_an_evaluation_that_is_long_ago_is_found_with_its_interval(index, run_folder):
@@ -111,26 +91,19 @@ def test_an_evaluation_that_is_long_ago_is_found_with_its_interval(index, run_fo
 
 
 def test_the_metrics_of_another_program_do_not_disturb(index, run_folder):
-    metrics, compared = run_folder / "first/metrics.csv", (["first", "group/long"], "", "seconds", "", True)
+    metrics, compared = run_folder / "first/metrics.csv", (["first", "group/long"], "seconds", "")
     for name in ("seconds", "eval_mean"):
         metrics.write_text((HEADER + line(5)).replace(f",{name},", f",my_{name},"))
         assert index.read_overlay(*compared)["runs"] == 1
     metrics.write_text("epoch,loss\n1,0.5\n")
-    assert read_update(index.find("first"), -1, -1, -1)["rows"] == 0
+    assert read_update(index.find("first"))["columns"].keys() == {"epoch", "loss"}
     assert index.read_overlay(*compared)["runs"] == 1
 
 
-def test_too_many_new_rows_are_sent_thinned(index):
-    version = read_update(index.find("group/long"), -1, -1, -1)["version"]
-    assert not read_update(index.find("group/long"), version, 2000 - MAX_POINTS, 0)["again"]
-    assert read_update(index.find("group/long"), version, 1999 - MAX_POINTS, 0)["again"]
-
-
 def test_missing_and_cut_off_files_are_no_error(index, run_folder):
-    assert read_update(index.find("truncated"), -1, -1, -1)["rows"] == 0
+    assert read_update(index.find("truncated"))["columns"] == {}
     (run_folder / "truncated" / "metrics.csv").unlink()
-    assert read_update(index.find("truncated"), -1, -1, -1)["columns"] == {}
-    assert read_update(index.find("first"), 0, 99, 9999)["again"]  # more rows than there are
+    assert read_update(index.find("truncated"))["columns"] == {}
 
 
 def test_thinning_keeps_extremes_and_gaps():
@@ -145,16 +118,12 @@ def test_thinning_keeps_extremes_and_gaps():
     assert [columns[name][0] for name in ("return_min", "return_max", "sigma")] == [2, 5, 3.5]
 
 
-def test_a_long_log_begins_near_its_end_and_each_byte_is_sent_once(run_folder):
-    view, lines = RunView(run_folder, "first"), [f"line {number}\n" for number in range(5000)]
+def test_a_long_log_begins_near_its_end_with_a_complete_line(run_folder):
+    lines = [f"line {number}\n" for number in range(5000)]
     (run_folder / "first" / "log.txt").write_text("".join(lines))
-    tail = read_tail(view, "log.txt", -1)
-    text = "".join(lines)
-    assert text.endswith(tail["text"]) and TAIL - 20 < len(tail["text"]) < TAIL
-    assert tail["text"].splitlines()[0] in map(str.strip, lines)  # a complete line
-    with open(run_folder / "first" / "log.txt", "a") as file:
-        file.write("the newest\n")
-    assert read_tail(view, "log.txt", tail["end"])["text"] == "the newest\n"
+    tail = read_tail(RunView(run_folder, "first"), "log.txt")
+    assert "".join(lines).endswith(tail) and TAIL - 20 < len(tail) < TAIL
+    assert tail.splitlines()[0] in map(str.strip, lines)
 
 
 def test_a_quotation_mark_in_a_damaged_cell_hides_no_other_row(index, run_folder):

@@ -11,7 +11,7 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 // reader has zoomed in on, and reads at the cursor, stays.  Returns the charts that are shown.
 //   title, description; data: columns, the horizontal one first, or null where there is none; series, bands: uPlot's
 //   label, unit: of the axes; scale: of `chooseScale`; areWhole, areCounts: whether the axes count
-//   fit: widens the vertical range; draw: what is drawn over the curves; onCursor: told the place of the cursor
+//   fit: widens the vertical range; draw: what is drawn over the curves
 //   style: all that only building the charts again changes
 function showCharts(box, shown, wanted) {
   const styles = (charts) => charts.map(({ title, style }) => `${title} ${style}`).join("\n");
@@ -20,16 +20,16 @@ function showCharts(box, shown, wanted) {
     shown.filter((chart) => chart.plot).forEach(renew);
     return shown;
   }
-  refill(box, () => {
-    for (const chart of shown) chart.plot?.destroy();
-    for (const chart of wanted)
-      chart.box = make("div", { class: chart.isWide ? "chart wide" : "chart" }, make("h3", {}, chart.title));
-    box.replaceChildren(...wanted.map((chart) => chart.box));
-    for (const chart of wanted) {
-      if (chart.data) build(chart);
-      else chart.box.append(make("p", { class: "note" }, "no values yet"));
-    }
-  });
+  const place = shown.findIndex((chart) => chart.plot?.root === document.activeElement); // keeps the focus
+  for (const chart of shown) chart.plot?.destroy();
+  for (const chart of wanted)
+    chart.box = make("div", { class: chart.isWide ? "chart wide" : "chart" }, make("h3", {}, chart.title));
+  box.replaceChildren(...wanted.map((chart) => chart.box));
+  for (const chart of wanted) {
+    if (chart.data) build(chart);
+    else chart.box.append(make("p", { class: "note" }, "no values yet"));
+  }
+  wanted[place]?.plot?.root.focus({ preventScroll: true });
   return wanted;
 }
 
@@ -45,7 +45,7 @@ function build(chart) {
     axes: axesOf(chart),
     cursor: { drag: { x: true, y: false } },
     legend: { show: Boolean(chart.hasLegend), live: true },
-    hooks: { draw: [(u) => drawOver(u, chart)], setCursor: [(u) => chart.onCursor?.(u.cursor.idx ?? null)] },
+    hooks: { draw: [(u) => drawOver(u, chart)] },
   }, chart.data, chart.box);
   const root = chart.plot.root;
   root.tabIndex = 0;

@@ -40,14 +40,6 @@ function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// Fills a part of the page anew.  The focus stays at the link, button or curve of the same number.
-function refill(box, fill) {
-  const all = () => [...box.querySelectorAll("a, button, [tabindex]")];
-  const place = all().indexOf(document.activeElement);
-  fill();
-  if (place >= 0) all()[place]?.focus({ preventScroll: true });
-}
-
 // Fills a part of the page with what `list` makes, unless it shows the same already.  Returns whether it did.
 function showOnce(box, what, list) {
   if (box.dataset.shown === what) return false;
@@ -76,11 +68,6 @@ function showPairs(list, pairs) {
   });
 }
 
-function showBars(box, shares) {
-  box.replaceChildren(...shares.map(({ title, share }) => make("div", { title }, make("span", {}, title),
-    make("meter", { value: share, "aria-label": title }), make("b", {}, `${Math.round(100 * share)} %`))));
-}
-
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
 function number(value, digits = 4) {
@@ -100,54 +87,10 @@ function duration(seconds) {
   return hours ? `${hours} h ${minutes} min` : `${minutes} min ${Math.floor(seconds % 60)} s`;
 }
 
-// ---------------------------------------------------------------- tables of groups
-
-// Shows a table with a line for each group.  columns: their title, the value of a group, by which a click on the heading
-// sorts, and, where it differs, what is shown of it; key: where titles may be the same; isDown: the highest comes first.
-// order: {by, down}, which clicks change.  classOf: of the line of a group's number.
-function showTable(table, columns, groups, order, classOf = () => "") {
-  const keyOf = (column) => column.key || column.title;
-  const by = columns.find((column) => keyOf(column) === order.by) || columns[0];
-  const heads = columns.map((column) => {
-    if (!column.value) return make("th", { scope: "col" }, column.title);
-    const sorted = column !== by ? "none" : order.down ? "descending" : "ascending";
-    const button = make("button", { type: "button", title: column.hint || column.title }, column.title + { descending: " ▾", ascending: " ▴", none: "" }[sorted]);
-    button.addEventListener("click", () => {
-      Object.assign(order, { by: keyOf(column), down: column === by ? !order.down : Boolean(column.isDown) });
-      showTable(table, columns, groups, order, classOf);
-    });
-    return make("th", { scope: "col", "aria-sort": sorted }, button);
-  });
-  const places = [...groups.keys()].sort((one, two) => compareValues(by.value(groups[one]), by.value(groups[two]), order.down));
-  const lines = places.map((place) => make("tr", { "data-group": place, class: classOf(place) }, ...columns.map((column) => {
-    const shown = (column.show || ((group) => String(column.value(group) ?? "–")))(groups[place], place);
-    return column.isHead ? make("th", { scope: "row" }, shown) : make("td", { class: column.class || "" }, shown);
-  })));
-  refill(table, () => table.replaceChildren(make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...lines)));
-}
-
-// Numbers are compared as numbers, also in texts; what is missing comes last.
-function compareValues(one, two, isDown) {
-  const missing = (value) => value === null || value === undefined || value === "";
-  if (missing(one) || missing(two)) return missing(one) - missing(two);
-  const order = isFinite(one) && isFinite(two) ? one - two : String(one).localeCompare(String(two), "en", { numeric: true });
-  return isDown ? -order : order;
-}
-
-// The seeds of a group, each a link to its run where it has begun, and the state of those that have not finished.
-function seedLinks(trials) {
-  const list = make("span", {}, "seed ");
-  trials.forEach(({ name, seed, state = "finished", reason }, place) => {
-    const link = state === "new" ? seed : make("a", { href: linkTo(name), title: reason || name }, seed);
-    list.append(place ? ", " : "", link, ["finished", "solved"].includes(state) ? "" : ` (${state})`);
-  });
-  return list;
-}
-
 // ---------------------------------------------------------------- the list of runs
 
 function showRuns() {
-  const words = $("filter").value.toLowerCase(), state = $("state").value;
+  const words = $("filter").value.toLowerCase();
   const checked = new Set(comparedRuns()), isOneRun = ["run", ""].includes(address().kind);
   visible = [];
   for (const one of runs) {
@@ -163,13 +106,12 @@ function showRuns() {
       : `generation ${number(one.generation)}, return ${number(one.return_mean)}${evaluated}`}`);
     if (run?.name === one.name && isOneRun) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");
-    row.hidden = (state && one.state !== state && status !== state)
-      || !`${one.name} ${one.environment}`.toLowerCase().includes(words);
+    row.hidden = !`${one.name} ${one.environment} ${one.state} ${status}`.toLowerCase().includes(words);
     if (!row.hidden) visible.push(one.name);
   }
   const names = new Set(runs.map((one) => one.name)), by = $("sort").value;
   for (const [name, row] of rows) if (!names.has(name)) { row.remove(); rows.delete(name); }
-  const sorted = by === "name" ? runs : [...runs].sort((one, two) => compareValues(one[by], two[by], true));
+  const sorted = by === "name" ? runs : [...runs].sort((one, two) => (two[by] ?? -Infinity) - (one[by] ?? -Infinity));
   sorted.forEach((one, place) => {
     const row = rows.get(one.name), there = $("runs").children[place];
     if (there !== row) $("runs").insertBefore(row, there || null);
@@ -181,7 +123,7 @@ function showRuns() {
 
 function makeRow(name) {
   const parts = ["name", "state", "more"].map((part) => make("span", { class: part }));
-  const box = make("input", { type: "checkbox", tabindex: "-1", "aria-label": `Compare ${name}` });
+  const box = make("input", { type: "checkbox", "aria-label": `Compare ${name}` });
   box.addEventListener("change", () => {
     const names = comparedRuns();
     pick(names.includes(name) ? names.filter((other) => other !== name) : [...names, name]);
@@ -215,20 +157,9 @@ async function tick() {
   timer = setTimeout(tick, document.hidden ? 5 * EVERY : EVERY);
 }
 
-for (const id of ["filter", "state", "sort"]) $(id).addEventListener("input", showRuns);
+for (const id of ["filter", "sort"]) $(id).addEventListener("input", showRuns);
 $("all").addEventListener("click", () => pick(visible));
 $("none").addEventListener("click", () => pick([]));
-// The up and down keys go to the run above or below; the space bar selects a run to compare.
-$("runs").addEventListener("keydown", (event) => {
-  if (event.key === " " && event.target.matches("a")) {
-    event.preventDefault();
-    event.target.previousSibling.click();
-  }
-  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-  const links = [...$("runs").querySelectorAll("li:not([hidden]) a")];
-  const next = step && links[links.indexOf(document.activeElement) + step];
-  if (next) { event.preventDefault(); next.focus(); }
-});
 // The hash holds the selection, so the link must not change it.
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); $("run").focus(); });
 addEventListener("hashchange", tick);

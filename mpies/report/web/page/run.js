@@ -1,7 +1,6 @@
 // One run: its numbers and curves, which new generations lengthen, its ranks, pictures, downloads and log.
 "use strict";
 
-const MOST = 1200; // points of a curve; a curve that grows longer is requested again, with fewer points
 // The columns of each chart, with the unit of its vertical axis.
 const CHARTS = [
   { title: "Return", unit: "return of an episode", isReturn: true, mayLog: ["return_mean", "eval_mean"],
@@ -33,18 +32,13 @@ async function refreshRun() {
   const shown = run && isThere(run.name) ? run : runs.find((one) => one.state === "running") || runs[0];
   const name = chosen || shown?.name;
   if (!name) return;
-  const isSame = run && run.name === name && (run.columns.generation || []).length < MOST;
-  const since = isSame ? `&version=${run.version}&after=${run.rows}&log=${run.logged}` : "";
-  const news = await ask(`/api/run?name=${encodeURIComponent(name)}${since}`);
+  const news = await ask(`/api/run?name=${encodeURIComponent(name)}`);
   if (isStillAsked(asked)) take(news);
 }
 
 function take(news) {
-  const before = run?.name === news.name ? run : null, columns = { ...news.columns };
-  if (!news.again) for (const name of Object.keys(columns)) columns[name] = before.columns[name].concat(columns[name]);
-  const log = before && news.log.start === before.logged ? before.log + news.log.text : news.log.text;
-  run = { ...before, ...news, columns, logged: news.log.end, log: log.slice(-60000),
-    per_point: news.again ? news.per_point : before.per_point };
+  const isOther = run?.name !== news.name;
+  run = news;
   showOnly("shown");
   showNumbers();
   drawRun();
@@ -53,7 +47,7 @@ function take(news) {
   showDownloads();
   showLog();
   say($("config"), run.config);
-  if (!before) showRuns();
+  if (isOther) showRuns();
 }
 
 const newest = (column) => run.newest[column];
@@ -80,7 +74,8 @@ function showRanks() {
   const idle = run.ranks.idle || [];
   $("ranks").hidden = !idle.length;
   say($("ranks").children[1], `share of the time without an episode under way, generations ${run.ranks.first} to ${run.ranks.last}`);
-  showBars($("ranks").lastElementChild, idle.map((share, rank) => ({ title: `rank ${rank}`, share })));
+  $("ranks").lastElementChild.replaceChildren(...idle.map((share, rank) => make("div", {}, make("span", {}, `rank ${rank}`),
+    make("meter", { value: share, "aria-label": `rank ${rank}` }), make("b", {}, `${Math.round(100 * share)} %`))));
 }
 
 function showPictures() {
@@ -141,14 +136,14 @@ function layOut({ title, unit, columns, isReturn, areCounts, mayLog = [], factor
     data: [x, ...values.map((column) => column.map(scale.apply))],
     bands: low && high ? [{ series: [high, low], fill: colour("band") }] : [],
     ...(isReturn && { fit: (from, to) => fitReturns(scale, from, to), draw: (u, brush) => { drawIntervals(u, brush, scale); drawChanges(u, brush); } }),
-    style: [shown, scale.kind, label, $("band").checked, colour("ink")].join(),
+    style: [shown, scale.kind, label, colour("ink")].join(),
   };
 }
 
 function seriesOf(column, label, value) {
   const stroke = colour(SECOND.includes(column) ? "orange" : "blue"), common = { label, stroke, value, spanGaps: true };
   if (column === "return_min" || column === "return_max")
-    return { ...common, stroke: colour("band"), width: 0.5, show: $("band").checked, points: { show: false } };
+    return { ...common, stroke: colour("band"), width: 0.5, points: { show: false } };
   if (column.startsWith("eval_")) return { ...common, paths: () => null, points: { show: true, size: 4, fill: stroke } };
   return { ...common, width: 1.75, points: { show: hasFewValues } };
 }

@@ -1,8 +1,7 @@
-// A sweep: its settings in a table, and how much each of them matters.
+// A sweep: its settings in a table, the best first.
 "use strict";
 
 let swept = null; // the newest answer
-let settingsOrder = { by: "rank", down: false };
 
 async function refreshSweeps() {
   const sweeps = await ask("/api/sweeps");
@@ -13,10 +12,11 @@ async function refreshSweeps() {
 }
 
 async function refreshSweep() {
-  const asked = address(), [name] = asked.names, isSame = swept?.name === name;
-  const news = await ask(`/api/sweep?name=${encodeURIComponent(name)}&version=${isSame ? swept.version : ""}`);
-  if (!isStillAsked(asked) || (!news.groups && !$("swept").hidden)) return; // or nothing is new
-  if (news.groups) swept = news;
+  const asked = address(), [name] = asked.names;
+  const news = await ask(`/api/sweep?name=${encodeURIComponent(name)}`);
+  if (!isStillAsked(asked)) return;
+  const isSame = swept?.name === name;
+  swept = news;
   showOnly("swept", ...(isSame && swept.best.length && !$("compared").hidden ? ["compared"] : [])); // not curves of other runs
   const states = Object.entries(swept.states).map(([state, count]) => `${count} ${state}`), { groups, keys } = swept;
   const trials = groups.reduce((total, group) => total + group.seeds, 0);
@@ -26,21 +26,24 @@ async function refreshSweep() {
     "best evaluation": spread(best?.mean, best?.interval), "core hours": number(swept.core_seconds / 3600),
     steps: number(swept.steps), ...Object.fromEntries(keys.map(({ key, short }) => [`best ${short}`, best?.settings[key] ?? "–"])),
   });
-  const shares = keys.filter(({ importance }) => importance !== null).sort((one, two) => two.importance - one.importance);
-  $("importance").hidden = !shares.length;
-  showBars($("importance").lastElementChild, shares.map(({ short, importance }) => ({ title: short, share: importance })));
-  showSettings();
+  showOnce($("settings"), JSON.stringify(groups), settingsTable);
 }
 
-function showSettings() {
-  showTable($("settings"), [
-    { title: "rank", value: (group) => group.rank },
-    ...swept.keys.map(({ key, short }) => ({ key, title: short, hint: key, value: (group) => group.settings[key] })),
-    { title: "evaluation", isDown: true, hint: "mean over the seeds, and its 95 % interval", value: (group) => group.mean, show: (group) => spread(group.mean, group.interval) },
-    { title: "ended", value: (group) => group.ended, show: (group) => `${group.ended} of ${group.seeds}` },
-    { title: "solved", value: (group) => group.solved },
-    { title: "steps", value: (group) => group.steps, show: (group) => number(group.steps) },
-    { title: "core seconds", value: (group) => group.core_seconds, show: (group) => number(group.core_seconds) },
-    { title: "trials", show: (group) => seedLinks(group.trials) },
-  ], swept.groups, settingsOrder);
+function settingsTable() {
+  const heads = ["rank", ...swept.keys.map(({ short }) => short), "evaluation", "ended", "solved", "steps", "core seconds", "trials"];
+  const lines = swept.groups.map((group) => make("tr", {}, ...[
+    group.rank ?? "–", ...swept.keys.map(({ key }) => group.settings[key]), spread(group.mean, group.interval),
+    `${group.ended} of ${group.seeds}`, group.solved, number(group.steps), number(group.core_seconds), seedLinks(group.trials),
+  ].map((cell) => make("td", {}, cell))));
+  return [make("thead", {}, make("tr", {}, ...heads.map((title) => make("th", { scope: "col" }, title)))), make("tbody", {}, ...lines)];
+}
+
+// The seeds of a setting, each a link to its run where it has begun, and the state of those that have not finished.
+function seedLinks(trials) {
+  const list = make("span", {}, "seed ");
+  trials.forEach(({ name, seed, state, reason }, place) => {
+    const link = state === "new" ? seed : make("a", { href: linkTo(name), title: reason || name }, seed);
+    list.append(place ? ", " : "", link, ["finished", "solved"].includes(state) ? "" : ` (${state})`);
+  });
+  return list;
 }
