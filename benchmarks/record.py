@@ -38,7 +38,6 @@ from mpies.report.records import (
     RecordedSeed,
     curve_of,
     describe_return,
-    describe_seeds,
     has_record,
     metrics_file,
     read_record,
@@ -275,7 +274,8 @@ def main() -> None:
         record = record_runs(options.runs, options.name, options.mark, options.episodes)
     except (ConfigError, RunError) as error:
         parser.exit(2, f"record: {error}\n")
-    print(f"{options.name}: {describe_return(record)}, {describe_seeds(record)}, {record['tolerance']:.0%} allowed")
+    seeds = counted(len(record["seeds"]), "seed")
+    print(f"{options.name}: {describe_return(record)}, {seeds}, {record['tolerance']:.0%} allowed")
 
 
 if __name__ == "__main__":

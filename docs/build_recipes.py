@@ -8,24 +8,23 @@ All text comes from the headings of configs/, from results/NAME/record.yaml and 
 import re
 from pathlib import Path
 
+import numpy as np
+
 from mpies.config.loading import load_config
 from mpies.config.recipes import Heading, base_of, find_recipes, find_recorded_policies, read_heading
+from mpies.core.text import counted
 from mpies.report.records import (
     CUT_SHORT,
     NOT_RUN,
     RESULTS,
     Record,
     RecordedSeed,
-    count_reached,
-    describe_core_hours,
     describe_return,
-    describe_seeds,
     format_recorded_mean,
     format_result,
     has_record,
     is_finished,
     is_reached,
-    measure_cost,
     read_record,
     shorten,
 )
@@ -92,6 +91,45 @@ def _list_cells(name: str, heading: Heading) -> list[str]:
 def _describe_steps(steps: float) -> str:
     """Steps in millions or thousands."""
     return f"{steps / 1e6:.3g} M" if steps >= 1e6 else f"{steps / 1e3:.3g} k"
+
+
+def trace_starts(name: str) -> list[str]:
+    """The recipes whose trained policies a recipe starts from, and those that these start from, and so on."""
+    starts, recipes = [], find_recipes()
+    while (name := getattr(load_config(recipes[name]).policy, "init_from", None) or "") in recipes:
+        starts.append(name)
+    return starts
+
+
+def measure_cost(name: str, record: Record) -> tuple[float, float]:
+    """Steps and core hours of training: medians of the seeds, plus those of the policies that training starts from.
+
+    A recipe's trained policy, from which others start, is that of its first seed.
+    """
+    seeds, starts = record["seeds"], [read_record(start)["seeds"][0] for start in trace_starts(name)]
+    steps = np.median([seed["steps"] for seed in seeds]) + sum(seed["steps"] for seed in starts)
+    seconds = np.median([seed["core_seconds"] for seed in seeds]) + sum(seed["core_seconds"] for seed in starts)
+    return float(steps), float(seconds) / 3600
+
+
+def describe_core_hours(hours: float) -> str:
+    """Hours of training of all ranks, with two digits."""
+    return f"{hours:.2g}" if hours >= 0.01 else "< 0.01"
+
+
+def count_reached(record: Record) -> int:
+    """The number of seeds that reached the mark."""
+    return sum(seed["reached"] for seed in record["seeds"])
+
+
+def describe_seeds(record: Record) -> str:
+    """How many seeds reached the mark; without a mark, or where all were cut short before it, how many there are."""
+    count = len(record["seeds"])
+    if not is_finished(record) and not is_reached(record):
+        return f"{count} cut short"
+    if record["mark"] is None:
+        return counted(count, "seed")
+    return f"{count_reached(record)} of {count} reached"
 
 
 def make_page(name: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mpies.config.recipes import find_recipes, read_heading
-from mpies.report.records import count_reached, describe_return, read_record
+from mpies.report.records import describe_return, read_record
 
 HOME = Path(__file__).resolve().parents[1]
 FIGURES = HOME / "benchmarks" / "results"
@@ -57,7 +57,8 @@ def results() -> list[str]:
         seconds = statistics.median(seed["seconds"] for seed in record["seeds"])
         (ranks,) = {seed["ranks"] for seed in record["seeds"]}
         time = f"{seconds / 60:.0f} minutes" if seconds >= 1000 else f"{seconds:.0f} s"
-        reached = f"{count_reached(record)} of {len(record['seeds'])} seeds reached {record['mark']:,g}"
+        count = sum(seed["reached"] for seed in record["seeds"])
+        reached = f"{count} of {len(record['seeds'])} seeds reached {record['mark']:,g}"
         solver = read_heading(find_recipes()[name]).solver.partition(" ")[0].rstrip(",.")
         where = f"{ranks} rank{'s' * (ranks > 1)}"
         lines.append(f"| {name} | {solver} | {describe_return(record)}, {reached} | {time} on {where} |")

@@ -11,10 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from mpies.config.loading import load_config
 from mpies.config.recipes import RESULTS, find_nearest, find_recipes, read_heading, tell_nearest
 from mpies.core.errors import ConfigError
-from mpies.core.text import counted
 from mpies.runs.metrics import read_rows
 
 CUT_SHORT = "not run to its end"  # how a run ended that no stop rule ended
@@ -153,11 +151,6 @@ class Band:
         return float(np.maximum(outside, 0.0).mean())
 
 
-def count_reached(record: Record) -> int:
-    """The number of seeds that reached the mark."""
-    return sum(seed["reached"] for seed in record["seeds"])
-
-
 def is_reached(record: Record) -> bool:
     """Whether the evaluation, or of several seeds its interquartile mean, reached the mark."""
     over = record["over_seeds"]
@@ -169,30 +162,6 @@ def is_reached(record: Record) -> bool:
 def is_finished(record: Record) -> bool:
     """Whether a seed was trained until its stop rule held, not only as long as there was time."""
     return any(seed["ended"] not in UNFINISHED for seed in record["seeds"])
-
-
-def trace_starts(name: str) -> list[str]:
-    """The recipes whose trained policies a recipe starts from, and those that these start from, and so on."""
-    starts, recipes = [], find_recipes()
-    while (name := getattr(load_config(recipes[name]).policy, "init_from", None) or "") in recipes:
-        starts.append(name)
-    return starts
-
-
-def measure_cost(name: str, record: Record) -> tuple[float, float]:
-    """Steps and core hours of training: medians of the seeds, plus those of the policies that training starts from.
-
-    A recipe's trained policy, from which others start, is that of its first seed.
-    """
-    seeds, starts = record["seeds"], [read_record(start)["seeds"][0] for start in trace_starts(name)]
-    steps = np.median([seed["steps"] for seed in seeds]) + sum(seed["steps"] for seed in starts)
-    seconds = np.median([seed["core_seconds"] for seed in seeds]) + sum(seed["core_seconds"] for seed in starts)
-    return float(steps), float(seconds) / 3600
-
-
-def describe_core_hours(hours: float) -> str:
-    """Hours of training of all ranks, with two digits."""
-    return f"{hours:.2g}" if hours >= 0.01 else "< 0.01"
 
 
 def shorten(text: str) -> str:
@@ -226,27 +195,11 @@ def _rounded(value: float, digits: int) -> str:
     return f"{round(value, digits) + 0.0:,.{digits}f}"
 
 
-def describe_seeds(record: Record) -> str:
-    """How many seeds reached the mark; without a mark, or where all were cut short before it, how many there are."""
-    count = len(record["seeds"])
-    if not is_finished(record) and not is_reached(record):
-        return f"{count} cut short"
-    if record["mark"] is None:
-        return counted(count, "seed")
-    return f"{count_reached(record)} of {count} reached"
-
-
 def list_recipes() -> str:
-    """All recipes and variants with task, what they reached here, and how long that took: a table for a terminal."""
-    rows = [("recipe", "task", "mean return", "seeds", "core hours")]
+    """All recipes and variants with their task, and what they reached here: a table for a terminal."""
+    rows = [("recipe", "task", "mean return")]
     for name, path in find_recipes().items():
-        task = shorten(read_heading(path).task)
-        if not has_record(name):
-            rows.append((name, task, NOT_RUN, "", ""))
-            continue
-        record = read_record(name)
-        core_hours = describe_core_hours(measure_cost(name, record)[1])
-        rows.append((name, task, format_result(record), describe_seeds(record), core_hours))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
+        reached = format_result(read_record(name)) if has_record(name) else NOT_RUN
+        rows.append((name, shorten(read_heading(path).task), reached))
+    first, second = (max(map(len, column)) for column in list(zip(*rows, strict=True))[:2])
+    return "\n".join(f"{name:{first}}  {task:{second}}  {reached}" for name, task, reached in rows)

@@ -15,10 +15,8 @@ from mpies.report.records import (
     has_record,
     is_finished,
     is_reached,
-    measure_cost,
     read_record,
     recipe_of,
-    trace_starts,
 )
 from mpies.training.trainer import make_trainer
 from tests.support import HOME, load_script
@@ -252,20 +250,20 @@ def test_variants_that_reached_the_mark_are_in_the_table_where_their_recipe_did_
 
 
 def test_steps_and_core_hours_of_the_table_include_those_of_the_policies_that_training_starts_from(script):
-    assert trace_starts("ant_bullet-walking") == ["ant_bullet-light"] and trace_starts("rastrigin") == []
+    assert script.trace_starts("ant_bullet-walking") == ["ant_bullet-light"] and script.trace_starts("rastrigin") == []
     names = "annealed", "steady", "openai"
     *later, last = [f"bipedal_walker_hardcore-{name}" for name in names] + [
         "bipedal_walker-steady",
         "bipedal_walker-pepg",
     ]
-    assert trace_starts(later[0]) == [*later[1:], last]
+    assert script.trace_starts(later[0]) == [*later[1:], last]
     seeds = [read_record(name)["seeds"][0] for name in (*later, last)]
-    steps, hours = measure_cost(later[0], read_record(later[0]))
+    steps, hours = script.measure_cost(later[0], read_record(later[0]))
     assert steps == sum(seed["steps"] for seed in seeds)
     assert hours == pytest.approx(sum(seed["core_seconds"] for seed in seeds) / 3600)
     assert f"| {steps / 1e6:.3g} M | {hours:.2g} |" in rows_of_the_table(script)[0][later[0]]
     swimmer = read_record("swimmer")
-    assert measure_cost("swimmer", swimmer)[0] == sorted(seed["steps"] for seed in swimmer["seeds"])[2]
+    assert script.measure_cost("swimmer", swimmer)[0] == sorted(seed["steps"] for seed in swimmer["seeds"])[2]
 
 
 def test_a_page_has_every_seed_also_those_that_failed(script, tmp_path, monkeypatch):
