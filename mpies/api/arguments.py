@@ -1,8 +1,9 @@
-"""Checks of the arguments that functions of the API share: configs, whole numbers and paths."""
+"""Checks of the arguments that functions of the API share: configs, whole numbers, paths and callbacks."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from mpies.config.loading import Values, as_plain
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError, UserError
 from mpies.core.text import describe_value
+
+C = TypeVar("C", bound=Callable[..., Any])
 
 
 def read_whole_number(name: str, value: object, least: int, kind: type[UserError] = ConfigError) -> int:
@@ -47,3 +50,20 @@ def name_environment(values: Values) -> str:
     """The environment's id, by which a run is called whose config has no name."""
     environment = values.get("environment")
     return str((environment.get("id") if isinstance(environment, dict) else None) or "run")
+
+
+def check_callbacks(callbacks: Iterable[C] | C, form: str = "f(run, row)") -> list[C]:
+    """The callbacks as a list.  form: how they are called.  Raises ConfigError where one of them cannot be called."""
+    if not callable(callbacks) and not isinstance(callbacks, Iterable):
+        raise ConfigError(f"callbacks must be a function {form}, or a list of such, but is {callbacks!r}")
+    given = [callbacks] if callable(callbacks) else list(callbacks)
+    for callback in given:
+        if not callable(callback):
+            raise ConfigError(f"callbacks must be functions {form}, but one of them is {callback!r}")
+    return given
+
+
+def call_all(callbacks: Iterable[Callable[..., object]], subject: object, row: Mapping[str, Any]) -> bool:
+    """Call each with the run or search, and a row of its own.  Returns whether one says True, Python's or NumPy's."""
+    answers = [callback(subject, dict(row)) for callback in callbacks]
+    return any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)

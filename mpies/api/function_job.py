@@ -16,159 +16,201 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
-from collections import deque
-from multiprocessing.connection import Connection
-from typing import IO
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Client, Connection
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mpies.api.arguments import read_whole_number
-from mpies.api.function_ranks import Evaluated, Function, FunctionRanks
-from mpies.comm import connect, is_launched, mpiexec
+from mpies.comm import Communicator, connect, is_launched, mpiexec
 from mpies.core.errors import ConfigError, UserError
 from mpies.core.text import counted, describe_error
-from mpies.rollouts.queue import FailureGroup
+from mpies.envs.functions import CustomFunctionEnv
+from mpies.rollouts.batch import RolloutBatch
+from mpies.rollouts.function_player import FunctionPlayer
+from mpies.rollouts.queue import PlayingRanks, RolloutQueue, gather_failures
 from mpies.solvers.sampling.noise import FloatArray
 
 LONGEST = 80  # bytes of a folder's path, so that the system accepts the path of a socket in it
 PATIENCE = 10.0  # seconds that mpiexec has to end before it is told to, and again before it is killed
+CURE = "; define it in a module, create what it uses inside of it, or leave ranks out"
+
+Function = Callable[[npt.NDArray[np.float64]], Any]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What evaluating n members came to.
+
+    values: (n,), NaN where the function failed, and where Ctrl-C came first.
+    reason: on rank 0, why most of those failed that did; '' where none did.
+    is_interrupted: whether a rank was told to stop by Ctrl-C.
+    """
+
+    values: npt.NDArray[np.float64]
+    reason: str
+    is_interrupted: bool = False
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The parameters of a batch: those of a rollout are a row of `members` (n, d)."""
+
+    members: FloatArray
+
+    def write(self, rollout: int, out: npt.NDArray[Any]) -> Sequence[float]:
+        out[:] = self.members[rollout]
+        return ()
+
+
+class FunctionRanks:
+    """Evaluates a function of d parameters on all ranks of a communicator; each takes the next member that is left.
+
+    Rank 0 calls `evaluate`, and `release` at the end; all others call `serve`.
+    """
+
+    def __init__(self, function: Function, dimension: int, comm: Communicator) -> None:
+        self._comm, self._dimension = comm, dimension
+        name = getattr(function, "__name__", type(function).__name__)
+        env = CustomFunctionEnv(name, dimension, np.zeros(dimension), function)
+        self._player = FunctionPlayer(env, np.float64)
+
+    def evaluate(self, members: FloatArray) -> Evaluated:
+        """Evaluate the members (n, d).  On rank 0."""
+        self._comm.broadcast([members.ravel()])
+        return self._evaluate(members)
+
+    def serve(self) -> Any:
+        """Evaluate what rank 0 asks for until it calls `release`; returns the outcome that it gave.  Not on rank 0."""
+        while True:
+            vector = self._comm.broadcast(None)[0]
+            if vector.dtype == np.uint8:
+                return json.loads(vector.tobytes())
+            self._evaluate(vector.reshape(-1, self._dimension))
+
+    def release(self, outcome: Any = None) -> None:
+        """End `serve` on the other ranks.  outcome: what it returns there, of lists, texts and numbers.  On rank 0."""
+        self._comm.broadcast([np.frombuffer(json.dumps(outcome).encode(), np.uint8)])
+
+    def _evaluate(self, members: FloatArray) -> Evaluated:
+        """The values of members (n, d), the same on every rank.  Collective."""
+        comm, count = self._comm, len(members)
+        batch = RolloutBatch(np.zeros(count, np.int64), _Rows(members), np.zeros(count, bool))
+        queue = RolloutQueue(batch, counter=comm.work_counter(count))
+        is_interrupted = False
+        try:
+            self._player.play([queue], ranks=PlayingRanks(comm.size))
+        except KeyboardInterrupt:
+            is_interrupted = True
+        records, numbers = comm.allgather(queue.finished(), (len(queue.failures), is_interrupted))
+        values = np.full(count, np.nan)
+        values[records["rollout"]] = records["total"]
+        values[~np.isfinite(values)] = np.nan
+        groups = gather_failures(comm, queue.failures) if numbers[:, 0].any() else []
+        return Evaluated(values, groups[0].message if groups else "", bool(numbers[:, 1].any()))
 
 
 class FunctionJob:
-    """Evaluates a function of d parameters on N ranks.  Use it in a `with` block.
+    """Evaluates a function of d parameters on N ranks, which run in a `with` block.
 
     Raises UserError where the function cannot be sent to another process, and ConfigError where no ranks can be
     started.
     """
 
     def __init__(self, function: Function, dimension: int, ranks: int) -> None:
+        import cloudpickle
+
         ranks = read_whole_number("ranks", ranks, 1)
         if is_launched():
             raise ConfigError("ranks starts ranks of its own, but this process is a rank already; leave it out")
         program = mpiexec.require("ranks")
-        self.ranks, body = ranks, _pack(function)
-        self._connection: Connection | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._command = [program, "-n", str(ranks), sys.executable, "-m", "mpies.api.function_job"]
+        self._ranks = counted(ranks, "rank")
         path = [place for place in sys.path if isinstance(place, str)]  # imports ignore others, such as a Path
         head = json.dumps({"dimension": dimension, "path": path}).encode()
-        command = [program, "-n", str(ranks), sys.executable, "-m", "mpies.api.function_job"]
+        try:
+            self._function = head, cloudpickle.dumps(function)
+        except Exception as error:  # the user's objects may raise anything
+            raise UserError(f"the function cannot be sent to other processes ({describe_error(error)}){CURE}") from None
+
+    def __enter__(self) -> "FunctionJob":
         for _ in range(mpiexec.ATTEMPTS):
-            try:
-                self._start(command)
-                self._ranks.send_bytes(head)
-                self._ranks.send_bytes(body)
-                answer = self._ranks.recv_bytes().decode()
+            if self._start():
                 break
-            except (EOFError, OSError):  # they have ended
-                self.close()
-                if not mpiexec.never_began("".join(self._written)):
-                    raise self._lost() from None
-            except BaseException:  # Ctrl-C
-                self.close(at_once=True)
-                raise
         else:
             raise self._lost()
-        if answer:
-            self.close()
+        if answer := self._ask(*self._function).decode():
+            self._close()
             raise UserError(f"the function cannot be loaded by other processes ({answer}){CURE}")
+        return self
 
-    def _start(self, command: list[str]) -> None:
-        """Start the ranks and wait until rank 0 has connected.  Raises EOFError where they have ended before."""
-        self._connection = self._process = None
-        self._written: deque[str] = deque(maxlen=20)  # the last lines that they wrote
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._close(at_once=kind is not None)
+
+    def evaluate(self, members: FloatArray) -> Evaluated:
+        """Evaluate the members (n, d)."""
+        values = self._ask(np.ascontiguousarray(members, np.float64).tobytes())
+        return Evaluated(np.frombuffer(values, np.float64), self._ask().decode())
+
+    def _start(self) -> bool:
+        """Start the ranks.  Returns whether rank 0 has connected; where not, mpiexec has ended before."""
         parent = tempfile.gettempdir() if len(os.fsencode(tempfile.gettempdir())) < LONGEST else "/tmp"
         with tempfile.TemporaryDirectory("", "mpies-", parent) as folder, socket.socket(socket.AF_UNIX) as listener:
             address = os.path.join(folder, "socket")
             listener.bind(address)
             listener.listen(1)
             listener.settimeout(0.1)
-            self._process = process = subprocess.Popen(
-                [*command, address],
+            self._process = subprocess.Popen(
+                [*self._command, address],
                 env=mpiexec.environment() | {"PYTHONUNBUFFERED": "1"},  # what the function prints is seen at once
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                stdout=2,  # standard error: standard output is this process's own
                 process_group=0,  # a terminal's Ctrl-C is for this process alone
             )
-            self._forwarder = threading.Thread(target=_forward, args=(process.stdout, self._written), daemon=True)
-            self._forwarder.start()
-            while self._connection is None:
-                with contextlib.suppress(TimeoutError):
-                    self._connection = Connection(listener.accept()[0].detach())
-                if process.poll() is not None:
-                    raise EOFError
+            try:
+                while self._process.poll() is None:
+                    with contextlib.suppress(TimeoutError):
+                        self._connection = Connection(listener.accept()[0].detach())
+                        return True
+            except BaseException:  # Ctrl-C
+                self._end(at_once=True)
+                raise
+        return False
 
-    @property
-    def _ranks(self) -> Connection:
-        assert self._connection
-        return self._connection
-
-    def __enter__(self) -> "FunctionJob":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.close(at_once=kind is not None)
-
-    def evaluate(self, members: FloatArray) -> Evaluated:
-        """Evaluate the members (n, d)."""
+    def _ask(self, *messages: bytes) -> bytes:
+        """Send messages to rank 0, and receive one."""
         try:
-            self._ranks.send_bytes(np.ascontiguousarray(members, np.float64).tobytes())
-            values = np.frombuffer(self._ranks.recv_bytes(), np.float64)
-            failures = json.loads(self._ranks.recv_bytes())
-        except KeyboardInterrupt:
-            self.close(at_once=True)
-            return Evaluated(np.full(len(members), np.nan), [], is_interrupted=True)
+            for message in messages:
+                self._connection.send_bytes(message)
+            return self._connection.recv_bytes()
         except (EOFError, OSError):
-            self.close()
+            self._close()
             raise self._lost() from None
-        return Evaluated(values, [FailureGroup(*group) for group in failures])
+        except BaseException:  # Ctrl-C
+            self._close(at_once=True)
+            raise
 
-    def close(self, at_once: bool = False) -> None:
+    def _close(self, at_once: bool = False) -> None:
         """End the ranks: when they have done what they are doing, or at once."""
-        process = self._process
-        if process is None:
-            return
-        if self._connection:
-            self._connection.close()
+        self._connection.close()
+        self._end(at_once)
+
+    def _end(self, at_once: bool) -> None:
         if at_once:
-            process.terminate()
-        for end in (process.terminate, process.kill):
+            self._process.terminate()
+        for end in (self._process.terminate, self._process.kill):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(PATIENCE)
+                self._process.wait(PATIENCE)
                 break
             end()
-        process.wait()
-        self._forwarder.join(PATIENCE)
+        self._process.wait()
 
     def _lost(self) -> UserError:
-        code = self._process.returncode if self._process else None
-        return UserError(
-            f"{counted(self.ranks, 'rank')} that evaluated the function ended with code {code}; their output says why"
-        )
-
-
-CURE = "; define it in a module, create what it uses inside of it, or leave ranks out"
-
-
-def _pack(function: Function) -> bytes:
-    """The function as bytes.  Raises UserError where that is impossible."""
-    import cloudpickle
-
-    try:
-        body: bytes = cloudpickle.dumps(function)
-        return body
-    except Exception as error:  # the user's objects may raise anything
-        raise UserError(f"the function cannot be sent to other processes ({describe_error(error)}){CURE}") from None
-
-
-def _forward(stream: IO[bytes], written: deque[str]) -> None:
-    """Copy what the ranks write to standard error, and remember the last lines."""
-    with stream:
-        for line in stream:
-            written.append(line.decode(errors="replace"))
-            sys.stderr.write(written[-1])
-            sys.stderr.flush()
+        code = self._process.returncode
+        return UserError(f"{self._ranks} that evaluated the function ended with code {code}; their output says why")
 
 
 def main(address: str) -> None:
@@ -176,9 +218,7 @@ def main(address: str) -> None:
     comm = connect()
     vectors = None
     if comm.is_root:
-        client = socket.socket(socket.AF_UNIX)
-        client.connect(address)
-        caller = Connection(client.detach())
+        caller = Client(address)
         vectors = [np.frombuffer(caller.recv_bytes(), np.uint8) for _ in range(2)]
     head, body = (vector.tobytes() for vector in comm.broadcast(vectors))
     settings = json.loads(head)
@@ -206,15 +246,13 @@ def _unpack(body: bytes, path: list[str]) -> tuple[Function, str]:
         return (lambda x: np.nan), describe_error(error)
 
 
-def _answer(ranks: FunctionRanks, dimension: int, caller: Connection) -> None:
+def _answer(ranks: FunctionRanks, dimension: int, caller: Any) -> None:
     """On rank 0, evaluate members until the caller closes the connection."""
     with contextlib.suppress(EOFError, OSError):
         while True:
-            members = np.frombuffer(caller.recv_bytes(), np.float64).reshape(-1, dimension)
-            evaluated = ranks.evaluate(members)
+            evaluated = ranks.evaluate(np.frombuffer(caller.recv_bytes(), np.float64).reshape(-1, dimension))
             caller.send_bytes(evaluated.values.tobytes())
-            groups = [(group.message, group.count, group.first, group.ranks) for group in evaluated.failures]
-            caller.send_bytes(json.dumps(groups).encode())
+            caller.send_bytes(evaluated.reason.encode())
     ranks.release()
 
 

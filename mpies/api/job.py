@@ -6,13 +6,14 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from mpies.api.callbacks import Callback, call_all
+from mpies.api.arguments import call_all
 from mpies.api.run import Run, load
 from mpies.config.loading import as_yaml, resolved
 from mpies.core.errors import FINISHED, REQUEUE, TrainingFailed, error_of_kind
@@ -20,12 +21,14 @@ from mpies.core.paths import absolute
 from mpies.launch.goal import RunsFinished
 from mpies.launch.supervisor import POLL, Supervisor
 from mpies.runs.lock import Lock
-from mpies.runs.metrics import as_numbers
+from mpies.runs.metrics import Numbers, as_numbers
 from mpies.runs.reader import RunView
 from mpies.runs.writer import write_ending
 from mpies.training.control import Signals
 from mpies.training.progress import Phase, Progress
 from mpies.training.session import RunRequest
+
+Callback = Callable[[Run, Numbers], object]
 
 
 class Messages:
@@ -77,24 +80,20 @@ class _Follower:
         self.has_stopped = False
         self._folder, self._callbacks, self._progress = folder, callbacks, progress
         self._view = RunView(absolute(folder))
-        self._rows, self._version = len(self._view.metrics.refresh()), self._view.metrics.version
-        self._newest: float = self._generation(self._rows - 1) if self._rows else 0
+        self._newest: float = self._generations().max(initial=0)
         self._phase: Phase | None = Phase("starting the ranks")
         self._run: Run | None = None
 
-    def _generation(self, place: int) -> int:
-        """The generation of a row; 0 where its cell is damaged."""
-        return int(np.nan_to_num(self._view.metrics.columns["generation"][place]))
+    def _generations(self) -> npt.NDArray[np.float64]:
+        """The generations (g,) on record; 0 where a cell is damaged."""
+        return np.nan_to_num(self._view.metrics.refresh().columns.get("generation", np.zeros(0)))
 
     def look(self) -> None:
         """Take note of the generations that came on record since the last look."""
-        metrics = self._view.metrics.refresh()
-        if metrics.version != self._version or len(metrics) < self._rows:  # written anew
-            self._version, self._rows = metrics.version, 0
-        while self._rows < len(metrics) and not self.has_stopped:
-            place, self._rows = self._rows, self._rows + 1
-            if self._generation(place) > self._newest:
-                self._newest = self._generation(place)
+        generations = self._generations()
+        for place in np.flatnonzero(generations > self._newest).tolist():
+            if generations[place] > self._newest and not self.has_stopped:
+                self._newest = generations[place]
                 self._show(place)
         if self._phase:
             self._progress.show_phase(self._phase)
@@ -103,11 +102,10 @@ class _Follower:
         self._phase = None
         row = as_numbers({name: column[place] for name, column in self._view.metrics.columns.items()})
         self._progress.show(dict(row))
-        if not self._callbacks:
-            return
         try:
-            self._run = self._run or Run(self._folder, lambda: self._newest)  # the ranks may have made newer ones
-            self.has_stopped = call_all(self._callbacks, self._run, row)
+            if self._callbacks:
+                self._run = self._run or Run(self._folder, lambda: self._newest)  # the ranks may have made newer ones
+                self.has_stopped = call_all(self._callbacks, self._run, row)
         except BaseException as error:  # it comes out when the run is on disk
             self.error, self.has_stopped = error, True
 
@@ -120,8 +118,8 @@ class _Follower:
         lock = Lock(absolute(self._folder))
         lock.acquire()
         try:
-            metrics = self._view.metrics.refresh()
-            write_ending(absolute(self._folder), "callback", self._generation(-1), int(metrics.columns["steps"][-1]))
+            newest, steps = int(self._generations()[-1]), int(self._view.metrics.columns["steps"][-1])
+            write_ending(absolute(self._folder), "callback", newest, steps)
         finally:
             lock.release()
 

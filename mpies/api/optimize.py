@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.api.arguments import read_whole_number
+from mpies.api.arguments import call_all, check_callbacks, read_whole_number
 from mpies.api.ask_tell import AskTell
-from mpies.api.callbacks import any_true, check_callbacks
 from mpies.api.domain import Bounds
-from mpies.api.function_job import FunctionJob
-from mpies.api.function_ranks import Evaluated, Function, FunctionRanks
+from mpies.api.function_job import Evaluated, Function, FunctionJob, FunctionRanks
 from mpies.comm import Communicator, connect
 from mpies.comm.together import CollectiveError, abort_with_traceback, do_together
 from mpies.core.errors import ConfigError, UserError, error_of_kind
@@ -52,7 +50,22 @@ class OptimizeResult:
     history: dict[str, npt.NDArray[Any]]
 
 
-Evaluate = Callable[[FloatArray], Evaluated]  # of FunctionRanks or of a FunctionJob
+@dataclass(frozen=True)
+class Limits:
+    """When a search ends, and who is called after each generation."""
+
+    generations: int
+    target: float | None
+    callbacks: list[Callback]
+
+    def reason(self, es: AskTell, has_callback_stopped: bool) -> str:
+        """Why to stop now; '' to go on."""
+        best, target = es.best_value, self.target
+        if best is not None and target is not None and (best >= target if es.maximize else best <= target):
+            return "solved"
+        if has_callback_stopped:
+            return "callback"
+        return "generations" if es.generation >= self.generations else ""
 
 
 def minimize(
@@ -97,8 +110,7 @@ def minimize(
     members of a generation fail.
     """
     search = {"sigma": sigma, "population": population, "bounds": bounds, "integers": integers, "seed": seed}
-    make = partial(_make_search, solver, x0, False, search | options)
-    return _optimize(f, make, Limits.of(generations, target, callbacks), ranks)
+    return _optimize(f, x0, solver, False, generations, target, ranks, callbacks, **search, **options)
 
 
 def maximize(
@@ -113,53 +125,29 @@ def maximize(
     **search: Any,
 ) -> OptimizeResult:
     """Maximise a function; all else is as in `minimize`, whose other arguments it takes, too."""
-    make = partial(_make_search, solver, x0, True, search)
-    return _optimize(f, make, Limits.of(generations, target, callbacks), ranks)
+    return _optimize(f, x0, solver, True, generations, target, ranks, callbacks, **search)
 
 
-def _make_search(solver: str, x0: npt.ArrayLike, maximize: bool, search: Mapping[str, Any]) -> AskTell:
-    """The search with further arguments of AskTell; where sigma or population is None, it is left out.
-
-    Raises ConfigError where one of them is an argument that AskTell alone has.
-    """
-    for name, cure in (("kind", "give the solver as solver="), ("maximize", "call mpies.minimize or mpies.maximize")):
-        if name in search:
-            raise ConfigError(f"{name} is not an argument of minimize and maximize; {cure}")
-    left_out = {name for name in ("sigma", "population") if search.get(name) is None}
-    given = {name: value for name, value in search.items() if name not in left_out}
-    return AskTell(solver, x0, maximize=maximize, **given)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a search ends, and who is called after each generation."""
-
-    generations: int
-    target: float | None
-    callbacks: list[Callback]
-
-    @classmethod
-    def of(cls, generations: int, target: float | None, callbacks: Iterable[Callback] | Callback) -> "Limits":
-        """Raises ConfigError where an argument is wrong."""
-        generations = read_whole_number("generations", generations, 1)
-        if target is not None and not (isinstance(target, int | float | np.number) and np.isfinite(target)):
-            raise ConfigError(f"target must be a finite number, or None for no target, but is {target!r}")
-        return cls(generations, target, check_callbacks(callbacks, "c(es, row)"))
-
-    def reason(self, es: AskTell, has_callback_stopped: bool) -> str:
-        """Why to stop now; '' to go on."""
-        best, target = es.best_value, self.target
-        if best is not None and target is not None and (best >= target if es.maximize else best <= target):
-            return "solved"
-        if has_callback_stopped:
-            return "callback"
-        return "generations" if es.generation >= self.generations else ""
-
-
-def _optimize(f: Function, make: Callable[[], AskTell], limits: Limits, ranks: int | None) -> OptimizeResult:
+def _optimize(
+    f: Function,
+    x0: npt.ArrayLike,
+    solver: str,
+    is_maximum: bool,
+    generations: int,
+    target: float | None,
+    ranks: int | None,
+    callbacks: Iterable[Callback] | Callback,
+    **search: Any,
+) -> OptimizeResult:
     """Search in this process, on all ranks of mpirun, or on `ranks` ranks of a job of its own."""
     if not callable(f):
         raise ConfigError(f"f must be a function of a vector, but is {describe_value(f)}")
+    if target is not None and not (isinstance(target, int | float | np.number) and np.isfinite(target)):
+        raise ConfigError(f"target must be a finite number, or None for no target, but is {target!r}")
+    generations = read_whole_number("generations", generations, 1)
+    limits = Limits(generations, target, check_callbacks(callbacks, "c(es, row)"))
+    given = {name: it for name, it in search.items() if it is not None or name not in ("sigma", "population")}
+    make = partial(AskTell, solver, x0, maximize=is_maximum, **given)
     if ranks is not None:
         return _result(_search_by_job(f, make(), limits, ranks))
     comm = connect()
@@ -208,8 +196,11 @@ def _search_together(f: Function, make: Callable[[], AskTell], limits: Limits, c
         ranks.release(outcome)
 
 
-def _search(es: AskTell, evaluate: Evaluate, limits: Limits) -> dict[str, Any]:
-    """Run generations until a limit is reached.  Returns the fields of an OptimizeResult, as lists and numbers."""
+def _search(es: AskTell, evaluate: Callable[[FloatArray], Evaluated], limits: Limits) -> dict[str, Any]:
+    """Run generations until a limit is reached.  Returns the fields of an OptimizeResult, as lists and numbers.
+
+    Warns of the first members that failed.  Raises UserError where all members of a generation did.
+    """
     rows: list[Row] = []
     began, reason, has_warned = time.perf_counter(), "", False
     while not reason:
@@ -219,11 +210,30 @@ def _search(es: AskTell, evaluate: Evaluate, limits: Limits) -> dict[str, Any]:
             if evaluated.is_interrupted:
                 es.update_best(members, evaluated.values)
                 raise KeyboardInterrupt
-            has_warned = _check_failures(es, evaluated, has_warned)
+            values = evaluated.values[~np.isnan(evaluated.values)]
+            count, failed = len(members), len(members) - len(values)
+            text = f"of generation {es.generation + 1} failed, by {evaluated.reason}"
+            if failed == count:
+                cure = f"call the function with a vector of {es.dimension} numbers to see where"
+                raise UserError(f"all {count} evaluations {text}; {cure}")
+            if failed and not has_warned:
+                has_warned = True  # stacklevel: the line that calls minimize or maximize
+                warnings.warn(f"{failed} of {count} evaluations {text}; they rank worst", RuntimeWarning, stacklevel=5)
             es.tell(evaluated.values)
-            rows.append(_row(es, evaluated, time.perf_counter() - began))
-            answers = [callback(es, dict(rows[-1])) for callback in limits.callbacks]
-            reason = limits.reason(es, any_true(answers))
+            assert es.best_value is not None
+            row: Row = {
+                "generation": es.generation,
+                "evaluations": es.evaluations,
+                "seconds": time.perf_counter() - began,
+                "best": es.best_value,
+                "value_mean": float(values.mean()),
+                "value_min": float(values.min()),
+                "value_max": float(values.max()),
+                "failures": failed,
+                **{name: _as_number(it) for name, it in es.report().items()},
+            }
+            rows.append(row)
+            reason = limits.reason(es, call_all(limits.callbacks, es, row))
         except KeyboardInterrupt:
             if es.best_x is None:
                 raise
@@ -241,44 +251,12 @@ def _search(es: AskTell, evaluate: Evaluate, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _check_failures(es: AskTell, evaluated: Evaluated, has_warned: bool) -> bool:
-    """Warn of members that failed, once.  Returns whether it has warned.
-
-    Raises UserError where all members of a generation failed.
-    """
-    failed, count = int(np.isnan(evaluated.values).sum()), len(evaluated.values)
-    if not failed:
-        return has_warned
-    reason = evaluated.failures[0].message
-    if failed == count:
-        raise UserError(
-            f"all {count} evaluations of generation {es.generation + 1} failed, by {reason}; "
-            f"call the function with a vector of {es.dimension} numbers to see where"
-        )
-    if not has_warned:
-        text = f"{failed} of {count} evaluations of generation {es.generation + 1} failed, by {reason}; they rank worst"
-        warnings.warn(text, RuntimeWarning, stacklevel=6)  # at the line that calls minimize or maximize
-    return True
+def _as_number(value: float) -> float | int:
+    """A number that a solver reports, perhaps NumPy's, as one of Python's."""
+    return int(value) if isinstance(value, int | np.integer) else float(value)
 
 
-def _row(es: AskTell, evaluated: Evaluated, seconds: float) -> Row:
-    """The newest generation's row of the history."""
-    values = evaluated.values[~np.isnan(evaluated.values)]
-    assert es.best_value is not None
-    return {
-        "generation": es.generation,
-        "evaluations": es.evaluations,
-        "seconds": seconds,
-        "best": es.best_value,
-        "value_mean": float(values.mean()),
-        "value_min": float(values.min()),
-        "value_max": float(values.max()),
-        "failures": len(evaluated.values) - len(values),
-        **{name: int(it) if isinstance(it, int | np.integer) else float(it) for name, it in es.report().items()},
-    }
-
-
-def _result(fields: Mapping[str, Any]) -> OptimizeResult:
+def _result(fields: dict[str, Any]) -> OptimizeResult:
     """The result of what `_search` returned."""
     history = {name: np.array(column) for name, column in fields["history"].items()}
     vectors = {name: np.array(fields[name], np.float64) for name in ("x", "mean")}

@@ -79,7 +79,6 @@ def sweep(
     ranks: int | None = None,
     ranks_per_run: int | None = None,
     retry: bool = False,
-    comm: Any = None,
     progress: bool = True,
 ) -> SweepResult:
     """Train a config once for each of the settings and each seed, or continue a sweep that exists.
@@ -98,7 +97,7 @@ def sweep(
     sampler: {"kind": "tpe", "batch": 10} has Optuna propose `trials` settings, ten at a time; "cma" is the other kind.
     ranks: start a job of this many ranks with mpirun, and wait for its end.  ranks_per_run: how many of them train a
     run together; by default one, or, with fewer trials than ranks, as many as leave none idle.
-    retry: whether failed trials are trained again.  comm: as for `mpies.train`.
+    retry: whether failed trials are trained again.
     progress: whether to print a line for each trial that ends.
 
     Raises ConfigError before anything is trained, with all mistakes at once, and TrainingFailed where the ranks of a
@@ -115,8 +114,6 @@ def sweep(
         read_optional_number("ranks_per_run", ranks_per_run, 1),
     )
     trials, draw_seed = read_optional_number("trials", trials, 1), read_optional_number("draw_seed", draw_seed, 0)
-    if ranks is not None and comm is not None:
-        raise ConfigError("ranks starts a job of its own, and comm trains in this one; leave one of them out")
     with fixed_start_folder():
         seeds = as_plain([*seeds] if isinstance(seeds, Iterable) and not isinstance(seeds, str) else seeds)
         options = SweepOptions(seeds, trials, draw_seed, as_plain(halving), as_plain(sampler))
@@ -126,7 +123,8 @@ def sweep(
         report = print_result if progress else SweepRequest.report
         request = SweepRequest(lambda: described, folder, ranks_per_run, retry, report)
         if ranks is None:
-            _sweep_here(request, comm)
+            with ranks_of_this_job() as (comm, signals):
+                train_sweep(comm, request, signals)
         else:
             _sweep_as_job(request, ranks, progress)
         found = ResultReader(SweepFolder(folder, described)).refresh()
@@ -140,12 +138,6 @@ def _describe(config: Any, vary: dict[str, Any], options: SweepOptions) -> Sweep
     values = read_mapping(config)
     values = values if "base" in values else {"base": values}
     return read_sweep(values, "config", vary, options)
-
-
-def _sweep_here(request: SweepRequest, world: Any) -> None:
-    """Train on the ranks of this process's job, and leave the process as it was.  world: as for `mpies.train`."""
-    with ranks_of_this_job(world) as (comm, signals):
-        train_sweep(comm, request, signals)
 
 
 def _sweep_as_job(request: SweepRequest, ranks: int, progress: bool) -> None:

@@ -2,19 +2,20 @@
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mpies.api.arguments import name_environment, read_mapping, read_path, read_whole_number
-from mpies.api.callbacks import Callback, callback_in_training, check_callbacks
-from mpies.api.job import train_as_job
+from mpies.api.arguments import call_all, check_callbacks, name_environment, read_mapping, read_path, read_whole_number
+from mpies.api.job import Callback, train_as_job
+from mpies.api.policy import Policy
 from mpies.api.run import Run, load
 from mpies.comm import Communicator, connect
 from mpies.comm.together import CollectiveError, abort_with_traceback
-from mpies.config.loading import load_config, make_config
+from mpies.config.loading import as_yaml, load_config, make_config, resolved
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError, TrainingFailed
 from mpies.core.paths import fixed_start_folder
@@ -22,6 +23,10 @@ from mpies.core.threads import warn_of_threads
 from mpies.report.display import make_progress
 from mpies.report.figures import draw_in_background
 from mpies.runs.files import default_out
+from mpies.runs.metrics import as_numbers
+from mpies.runs.policy_file import PolicyFile
+from mpies.runs.snapshot import Snapshot
+from mpies.runs.writer import RunWriter, evaluation_attributes
 from mpies.training.control import Signals
 from mpies.training.logs import StandardErrorHandler, log_to
 from mpies.training.progress import Progress
@@ -37,7 +42,6 @@ def train(
     ranks: int | None = None,
     resume: str = "auto",
     callbacks: Iterable[Callback] | Callback = (),
-    comm: Any = None,
     progress: bool = True,
 ) -> Run:
     """Train a policy, or continue a run that exists.  Returns the run when a stop rule holds.
@@ -56,7 +60,6 @@ def train(
     but digest to numbers, None where a cell is empty; run.policy() is the policy of this generation.  Where one returns
     True, the run stops with the reason "callback".  Where one raises, the run stops and is saved, and `train` raises
     the same.
-    comm: an mpi4py communicator; by default, under mpirun, MPI_COMM_WORLD.
     progress: whether to show progress: a bar on a terminal and in a notebook, elsewhere a line a generation.
 
     Raises ConfigError for a mistake in the arguments or the config, RunError where the run directory is damaged,
@@ -77,9 +80,7 @@ def train(
     with fixed_start_folder():
         request = _make_request(config, overrides, out, resume, called)
         if ranks is None:
-            return _train_here(request, comm, shown)
-        if comm is not None:
-            raise ConfigError("ranks starts a job of its own, and comm trains in this one; leave one of them out")
+            return _train_here(request, shown)
         return train_as_job(request, read_whole_number("ranks", ranks, 1), called, shown)
 
 
@@ -101,9 +102,9 @@ def _make_request(
     return RunRequest(load, folder, folder, resume, callback_in_training(callbacks), when_over=draw_in_background)
 
 
-def _train_here(request: RunRequest, world: Any, progress: Progress) -> Run:
-    """Train on this rank, and leave the process as it was.  world: an mpi4py communicator, or None."""
-    with ranks_of_this_job(world) as (comm, signals):
+def _train_here(request: RunRequest, progress: Progress) -> Run:
+    """Train on this rank, and leave the process as it was."""
+    with ranks_of_this_job() as (comm, signals):
         ending = train_run(comm, request, signals, progress, time.monotonic())
         problem = comm.first_error(_describe(ending))
     if ending.error:
@@ -114,15 +115,15 @@ def _train_here(request: RunRequest, world: Any, progress: Progress) -> Run:
 
 
 @contextlib.contextmanager
-def ranks_of_this_job(world: Any) -> Iterator[tuple[Communicator, Signals]]:
+def ranks_of_this_job() -> Iterator[tuple[Communicator, Signals]]:
     """The ranks that this process is one of, and its signals; leaves the process as it was.
 
-    world: an mpi4py communicator, or None.  An exception of one rank alone ends all of them; the others would wait.
+    An exception of one rank alone ends all of them; the others would wait.
     """
     with contextlib.ExitStack() as stack:
         signals = Signals(owns_process=False)
         stack.callback(signals.restore)
-        comm = _connect_ranks(world)
+        comm = connect()
         stack.callback(comm.close)
         if not logging.getLogger().handlers:
             stack.enter_context(log_to(comm, _warnings_handler()))
@@ -137,19 +138,6 @@ def ranks_of_this_job(world: Any) -> Iterator[tuple[Communicator, Signals]]:
             raise
 
 
-def _connect_ranks(world: Any) -> Communicator:
-    """The ranks of an mpi4py communicator; of None, all ranks of this job.  Raises ConfigError."""
-    if world is None:
-        return connect()
-    if not hasattr(world, "Dup"):
-        raise ConfigError(f"comm must be an mpi4py communicator such as MPI.COMM_WORLD, but is {world!r}")
-    if not world:
-        raise ConfigError("comm is MPI.COMM_NULL, so this rank belongs to no communicator; call this on its ranks only")
-    from mpies.comm.mpi import MPICommunicator
-
-    return MPICommunicator(world)
-
-
 def _warnings_handler() -> logging.Handler:
     """Shows warnings on standard error, for a process that has not set up logging."""
     handler = StandardErrorHandler(logging.WARNING)
@@ -162,3 +150,38 @@ def _describe(ending: Ending) -> str:
     if ending.error:
         return f"a callback raised {type(ending.error).__name__}: {ending.error}"
     return ending.problem
+
+
+class RunInTraining(Run):
+    """The run that this process trains.  What is read from disk waits until the newest generation is there."""
+
+    def __init__(self, writer: RunWriter, snapshot: Snapshot) -> None:
+        super().__init__(writer.path, self._flush)
+        self._writer, self.snapshot = writer, snapshot
+
+    def _flush(self) -> float:
+        self._writer.flush()
+        return math.inf
+
+    def policy(self, generation: int | None = None) -> Policy:
+        snapshot = self.snapshot
+        if not self._writer.lock.is_held or generation not in (None, snapshot.generation):
+            return super().policy(generation)
+        attributes = {"generation": snapshot.generation, "config": as_yaml(resolved(self._writer.config))}
+        attributes |= evaluation_attributes(snapshot.evaluation)
+        return Policy(PolicyFile(self.path, self._writer.config, dict(snapshot.policy), attributes))
+
+
+def callback_in_training(callbacks: list[Callback]) -> Callable[[RunWriter, Snapshot], bool] | None:
+    """The callbacks as training calls them; None without any."""
+    if not callbacks:
+        return None
+    runs: list[RunInTraining] = []  # made at the first generation, when the run directory is there
+
+    def on_generation(writer: RunWriter, snapshot: Snapshot) -> bool:
+        if not runs:
+            runs.append(RunInTraining(writer, snapshot))
+        runs[0].snapshot = snapshot
+        return call_all(callbacks, runs[0], as_numbers(snapshot.row))
+
+    return on_generation

@@ -328,8 +328,6 @@ def test_a_job_leaves_no_file_open():
         ({"solver": "cmaes"}, "did you mean cma_es"),
         ({"populaton": 5}, "solver.populaton is not a key; did you mean solver.population"),
         ({"population": 2}, "solver.population must be at least 4"),
-        ({"kind": "snes"}, "kind is not an argument of minimize and maximize; give the solver as solver="),
-        ({"maximize": True}, "maximize is not an argument of minimize .*; call mpies.minimize or mpies.maximize"),
         ({"seed": None}, "^seed must be a whole number from 0 on, but is None; the default is 0$"),
     ],
 )

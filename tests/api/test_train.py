@@ -171,17 +171,8 @@ MISTAKES = [
     ({"resume": "maybe"}, "resume must be one of auto, never, must"),
     ({"resume": "must"}, "contains no run to resume"),
     ({"ranks": 0}, "ranks must be a whole number"),
-    ({"ranks": 2, "comm": "world"}, "leave one of them out"),
-    ({"comm": "world"}, "comm must be an mpi4py communicator"),
     ({"out": "/proc/nowhere"}, "/proc/nowhere"),
 ]
-
-
-def test_a_rank_outside_of_the_communicator_is_told_so():
-    from mpi4py import MPI
-
-    with pytest.raises(mpies.ConfigError, match=r"comm is MPI.COMM_NULL, so this rank belongs to no communicator"):
-        train(VALUES, comm=MPI.COMM_NULL)
 
 
 def test_a_mistake_in_a_config_of_python_is_one_line_too():
@@ -285,8 +276,6 @@ def ask(*overrides, **options):
 def wrong(run, row):
     raise KeyError("mine")
 ask(out="all")
-ask(out="given", comm=world)
-ask(out=f"half-{world.rank % 2}", comm=world.Split(world.rank % 2))
 ask(out="stopped", callbacks=[lambda run, row: row["generation"] == 4])
 ask(out="raised", callbacks=[wrong])
 ask("solver.population=7", out="mistake")
@@ -304,14 +293,13 @@ def test_ranks_of_mpirun_train_together_and_all_get_the_run(recipe, digests_of):
     done = mpiexec.run(command, env=mpiexec.environment() | {"PYTHONPATH": str(HOME)}, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     answers = json.loads(done.stdout)
-    for rank, (whole, given, half, stopped, raised, mistake) in enumerate(answers):
-        assert whole == given == half == [10, "generations"] and stopped == [4, "callback"]
+    for rank, (whole, stopped, raised, mistake) in enumerate(answers):
+        assert whole == [10, "generations"] and stopped == [4, "callback"]
         assert raised == (
             ["KeyError", "'mine'"] if rank == 0 else ["TrainingFailed", "a callback raised KeyError: 'mine'"]
         )
         assert mistake[0] == "ConfigError" and "must be even" in mistake[1]
-    for out in ("all", "given", "half-0", "half-1"):
-        assert read_digests(out) == digests_of(CARTPOLE)
+    assert read_digests("all") == digests_of(CARTPOLE)
     assert read_digests("stopped") == digests_of(CARTPOLE)[:4] and len(read_digests("raised")) == 1
 
 
