@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from mpies.config.loading import Values, as_plain
 from mpies.config.schema import Config
@@ -26,6 +27,14 @@ def read_whole_number(name: str, value: object, least: int, kind: type[UserError
 def read_optional_number(name: str, value: object, least: int) -> int | None:
     """As `read_whole_number`; None where the argument is left out."""
     return None if value is None else read_whole_number(name, value, least)
+
+
+def read_numbers(needed: str, value: object) -> npt.NDArray[np.float64]:
+    """An argument as float64, NaN for None.  Raises UserError, which begins with `needed`."""
+    try:
+        return np.array(value, np.float64)
+    except (TypeError, ValueError):
+        raise UserError(f"{needed}, but is {describe_value(value)}") from None
 
 
 def read_path(name: str, value: object, kind: type[UserError] = ConfigError) -> Path:

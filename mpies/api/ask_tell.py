@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
-from mpies.api.arguments import read_path, read_whole_number
+from mpies.api.arguments import read_numbers, read_path, read_whole_number
 from mpies.api.domain import Bounds, Domain, Vector
 from mpies.comm.limits import SOLVER, require_memory
 from mpies.config.loading import as_plain, find_solver_class, validate_config
@@ -109,16 +109,13 @@ class AskTell:
         options = _name_sigma(self.kind, options)
         environment = {"id": "function:sphere", "dimension": max(2, self.dimension)}  # stands for any function
         values = {"seed": self.seed, "environment": environment, "solver": {"kind": self.kind, **options}}
-        try:
-            config = validate_config(as_plain(values), f"solver {self.kind}")
-        except OSError as error:  # the working directory, where the solver's file is, was removed
-            raise UserError(explain_os_error(error)) from None
+        config = validate_config(as_plain(values), f"solver {self.kind}")
         if refusal := config.solver.refusal(self.dimension):
             raise ConfigError(refusal)
         self.options = config.solver
         solver = _find_class(self.kind)
         default: FloatType = np.float32 if issubclass(solver, CustomSolver) else np.float64
-        return solver(config.solver, self.dimension, self.seed, _read_dtype(dtype) or default)
+        return solver(config.solver, self.dimension, self.seed, default if dtype is None else _read_dtype(dtype))
 
     @property
     def mean(self) -> FloatArray:
@@ -161,16 +158,10 @@ class AskTell:
 
     def _read_behaviours(self, behaviours: npt.ArrayLike, count: int) -> npt.NDArray[np.float64]:
         """The behaviours (n, b) told, with the same b each time.  Raises UserError."""
-        try:
-            told = np.array(behaviours, np.float64)
-        except (TypeError, ValueError):
-            raise UserError(
-                f"behaviours must be numbers of shape ({count}, b), but are {describe_value(behaviours)}"
-            ) from None
+        told = read_numbers(f"behaviours must be numbers of shape ({count}, b)", behaviours)
         width = self._behaviour_size or (told.shape[1] if told.ndim == 2 else 0)
         if told.shape != (count, width) or not width:
-            expected = f"({count}, {self._behaviour_size or 'b'})"
-            raise UserError(f"behaviours must have shape {expected}, but have {told.shape}")
+            raise UserError(f"behaviours must have shape ({count}, {width or 'b'}), but have {told.shape}")
         self._behaviour_size = width
         return told
 
@@ -221,7 +212,7 @@ class AskTell:
             )
         settings = json.loads(attributes["ask_tell"])
         options, is_asked = settings.pop("options"), settings.pop("is_asked")
-        behaviour_size = settings.pop("behaviour_size", 0)  # older files lack it
+        behaviour_size = settings.pop("behaviour_size")
         bounds = arrays["low"], arrays["high"]
         loaded = cls(
             options.pop("kind"), arrays["x0"], bounds=bounds, integers=arrays["integers"], **settings, **options
@@ -261,9 +252,7 @@ def _read_seed(seed: object) -> int:
         raise UserError(f"seed must be a whole number from 0 on, but is {as_plain(seed)!r}; the default is 0") from None
 
 
-def _read_dtype(dtype: npt.DTypeLike | None) -> FloatType | None:
-    if dtype is None:
-        return None
+def _read_dtype(dtype: npt.DTypeLike) -> FloatType:
     choices: list[FloatType] = [np.float64, np.float32]
     for choice in choices:
         with contextlib.suppress(TypeError):
@@ -273,10 +262,7 @@ def _read_dtype(dtype: npt.DTypeLike | None) -> FloatType | None:
 
 
 def _read_start(x0: npt.ArrayLike) -> Vector:
-    try:
-        start = np.array(x0, np.float64)
-    except (TypeError, ValueError):
-        raise UserError(f"x0 must be a vector of numbers, but is {describe_value(x0)}") from None
+    start = read_numbers("x0 must be a vector of numbers", x0)
     if start.ndim != 1 or not len(start):
         raise UserError(f"x0 must be a vector of numbers, such as np.zeros(10), but has shape {start.shape}")
     bad = np.flatnonzero(~np.isfinite(start))
@@ -287,12 +273,7 @@ def _read_start(x0: npt.ArrayLike) -> Vector:
 
 def _read_values(values: npt.ArrayLike, count: int) -> npt.NDArray[np.float64]:
     """The values (n,) told, NaN for those that are not finite."""
-    try:
-        told = np.array(values, np.float64)  # None becomes NaN
-    except (TypeError, ValueError):
-        raise UserError(
-            f"tell needs {count} numbers, one for each member, but was given {describe_value(values)}"
-        ) from None
+    told = read_numbers(f"values must be {count} numbers, one for each member", values)
     if told.shape != (count,):
         raise UserError(f"tell needs {count} values, one for each member of ask(), but was given shape {told.shape}")
     told[~np.isfinite(told)] = np.nan

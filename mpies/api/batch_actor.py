@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,6 @@ from mpies.rollouts.player import normalize
 from mpies.runs.hdf5 import Arrays
 from mpies.runs.policy_file import PolicyFile
 from mpies.training.task import Task, make_task_env
-
-SLOTS = 32  # observations of a batch that are computed at a time
-STACK = 1 << 22  # parameters that the copies for these may have together, unless one alone has more
 
 State = tuple[npt.NDArray[Any], ...]  # what n episodes carry from step to step: arrays whose first axis is n
 
@@ -53,13 +51,11 @@ class BatchActor:
         self.normalization = saved.arrays["normalization"] if options.normalize_observations else None
         self.clip = np.float32(options.observation_clip)
         self.is_random = self.policy.head.is_random
-        self._slots = max(1, min(SLOTS, STACK // max(parameters.size, 1)))
-        stack = aligned_stack(self._slots, parameters.size)
-        stack[:] = parameters
+        stack = aligned_stack(1, parameters.size)
+        stack[0] = parameters
         self._actor = self.policy.bind(stack)
         self._actor.begin(0)
         self._lock = threading.Lock()  # the actor has one memory and one set of buffers
-        self._has_noise = True  # whether `begin_noise` must be called before the next actions without noise
         steps = (np.zeros((), np.int64),) if self._actor.wants_steps else ()
         self.initial: State = (*(values[0].copy() for values in self._actor.memory), *steps)
         space = env.interface.observation_space
@@ -72,16 +68,15 @@ class BatchActor:
 
         Raises UserError for an observation of another form.
         """
+        from gymnasium.vector.utils import batch_space, iterate
+
         space = self._interface.observation_space
-        if _is_of_reset(space, observation):
-            raise UserError(
-                f"{self._name}: this is (observation, info), as reset returns it; give the observation alone"
-            )
         try:
             size = _find_batch_size(space, observation)
+            singles = [observation] if size is None else iterate(batch_space(space, size), observation)
             rows = np.zeros((1 if size is None else size, _count_numbers(space)), np.float32)
-            for number, row in enumerate(rows):
-                self._write_observation(observation if size is None else _pick(space, observation, number), row)
+            for single, row in zip(singles, rows, strict=True):
+                self._write_observation(single, row)
         except ValueError as error:
             raise UserError(f"{self._name}: {error}") from None
         if not len(rows):
@@ -96,36 +91,26 @@ class BatchActor:
         Several threads may call it; they take turns.
         seeds: (n,) of what the policy draws; None takes the most likely actions.
         """
-        actor, memory = self._actor, self._actor.memory
-        inputs = observations
-        actions = []
+        actor, actions = self._actor, []
         with self._lock, np.errstate(all="ignore"):
+            inputs = observations
             if self.normalization is not None:
                 inputs = np.empty_like(observations)
-                mean, deviation = self.normalization
-                normalize(observations, mean, deviation, self.clip, inputs)
-            for start in range(0, len(inputs), self._slots):
-                part = inputs[start : start + self._slots]
-                rows, count = slice(start, start + len(part)), len(part)
-                self._begin_noise(count, None if seeds is None else seeds[rows])
-                for values, kept in zip(memory, state, strict=False):
-                    values[:count] = kept[rows]
-                actions.append(np.array(actor(part, state[-1][rows] if actor.wants_steps else None)))
-                for values, kept in zip(memory, state, strict=False):
-                    kept[rows] = values[:count]
-        if actor.wants_steps:
-            state[-1][...] += 1
+                mean, std = self.normalization
+                normalize(observations, mean, std, self.clip, inputs)
+            steps = state[-1] if actor.wants_steps else None
+            for row in range(len(inputs)):
+                actor.begin_noise(0, None if seeds is None else int(seeds[row]))
+                for values, kept in zip(actor.memory, state, strict=False):
+                    values[0] = kept[row]
+                actions.append(
+                    np.array(actor(inputs[row : row + 1], state[-1][row : row + 1] if actor.wants_steps else None))
+                )
+                for values, kept in zip(actor.memory, state, strict=False):
+                    kept[row] = values[0]
+            if steps is not None:
+                steps += 1
         return np.concatenate(actions)
-
-    def _begin_noise(self, count: int, seeds: npt.NDArray[np.int64] | None) -> None:
-        """Set what the next actions of the first `count` slots are drawn with."""
-        if seeds is not None:
-            for slot in range(count):
-                self._actor.begin_noise(slot, int(seeds[slot]))
-        elif self._has_noise:
-            for slot in range(self._slots):
-                self._actor.begin_noise(slot, None)
-        self._has_noise = seeds is not None
 
     def write(self, actions: npt.NDArray[Any], is_single: bool) -> Any:
         """Actions as the environment takes them: one, or n of them.
@@ -155,56 +140,35 @@ def _count_numbers(space: Any) -> int:
     return int(spaces.flatdim(space))
 
 
-def _is_of_reset(space: Any, observation: Any) -> bool:
-    """Whether this is what an environment's `reset` returns, rather than an observation."""
+def _find_batch_size(space: Any, observation: Any) -> int | None:
+    """How many observations these are; None for a single one.  Raises ValueError where the shape is another."""
+    sizes = {}
+    for name, part, value in _list_parts(space, observation, "an observation"):
+        try:
+            found = np.shape(value)
+        except ValueError:  # its parts have different shapes
+            raise ValueError(f"{name} has shape {part.shape}, but this is {describe_value(value)}") from None
+        if found != part.shape and (not found or found[1:] != part.shape):
+            batch = ", ".join(map(str, ("n", *part.shape)))
+            raise ValueError(f"{name} has shape {part.shape}, and a batch of n has ({batch}), but this has {found}")
+        sizes[name] = None if found == part.shape else found[0]
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"all parts of an observation must hold equally many, but hold {sizes}")
+    return next(iter(sizes.values()))
+
+
+def _list_parts(space: Any, value: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
+    """The name, the space and the value of each part of an observation; of itself where it has none."""
     from gymnasium import spaces
 
-    is_pair = isinstance(observation, tuple) and len(observation) == 2
-    return is_pair and isinstance(observation[1], dict) and not isinstance(space, spaces.Tuple)
-
-
-def _find_batch_size(space: Any, observation: Any, name: str = "an observation") -> int | None:
-    """How many observations these are; None for a single one.  Raises ValueError where the shape is another.
-
-    name: of the observation, for messages.
-    """
-    from gymnasium import spaces
-
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        sizes = {}
-        for key, part in named_parts(space):
-            try:
-                inner = observation[key]
-            except (KeyError, IndexError, TypeError):
-                raise ValueError(f"{name} has no {key!r}") from None
-            sizes[key] = _find_batch_size(part, inner, f"{name}[{key!r}]")
-        if len(observation) > len(sizes) and isinstance(space, spaces.Tuple):
-            raise ValueError(f"{name} must be a tuple of {len(sizes)}, but is {describe_value(observation)}")
-        if len(set(sizes.values())) > 1:
-            raise ValueError(f"all parts of {name} must hold equally many, but hold {sizes}")
-        return next(iter(sizes.values()))
-    shape = tuple(space.shape)
-    try:
-        found = np.shape(observation)
-    except ValueError:  # its parts have different shapes
-        raise ValueError(f"{name} has shape {shape}, but this is {describe_value(observation)}") from None
-    flat = () if shape == () else (int(np.prod(shape)),)
-    for one in (shape, flat):
-        if found == one:
-            return None
-    for one in (shape, flat):
-        if found[1:] == one and len(found) == len(one) + 1:
-            return found[0]
-    batch = f"(n, {str(shape)[1:-1].rstrip(',')})" if shape else "(n,)"
-    raise ValueError(f"{name} has shape {shape}, and a batch of n has {batch}, but this has {found}")
-
-
-def _pick(space: Any, observations: Any, number: int) -> Any:
-    """One observation of a batch; the parts of a Dict or Tuple are batches themselves."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Dict):
-        return {key: _pick(part, observations[key], number) for key, part in named_parts(space)}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_pick(part, observations[key], number) for key, part in named_parts(space))
-    return np.asarray(observations[number])
+    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
+        yield name, space, value
+        return
+    if isinstance(space, spaces.Tuple) and len(value) != len(space.spaces):
+        raise ValueError(f"{name} must be a tuple of {len(space.spaces)}, but is {describe_value(value)}")
+    for key, part in named_parts(space):
+        try:
+            inner = value[key]
+        except (KeyError, TypeError):
+            raise ValueError(f"{name} has no {key!r}") from None
+        yield from _list_parts(part, inner, f"{name}[{key!r}]")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mpies.api.arguments import read_numbers
 from mpies.core.errors import UserError
 from mpies.core.text import describe_value
 
@@ -37,17 +38,12 @@ class Domain:
     @classmethod
     def of(cls, dimension: int, bounds: Bounds | None = None, integers: npt.ArrayLike | None = None) -> "Domain":
         """The domain of these arguments of AskTell and minimize.  Raises UserError, in one line, where one is wrong."""
-        if bounds is None:
-            bounds = (None, None)
-        given = bounds.tolist() if isinstance(bounds, np.ndarray) else bounds
-        if not isinstance(given, tuple | list) or len(given) != 2:
-            raise UserError(
-                f"bounds must be (low, high), but is {describe_value(bounds)}; a pair for each is zip(*pairs)"
-            )
-        low, high = (
-            _read_bound(name, bound, dimension, default)
-            for name, bound, default in zip(("low", "high"), bounds, (-np.inf, np.inf), strict=True)
-        )
+        try:
+            low, high = (None, None) if bounds is None else bounds
+        except (TypeError, ValueError):
+            given = describe_value(bounds)
+            raise UserError(f"bounds must be (low, high), but is {given}; a pair for each is zip(*pairs)") from None
+        low, high = _read_bound("low", low, dimension, -np.inf), _read_bound("high", high, dimension, np.inf)
         wholes = _read_integers(integers, dimension)
         low[wholes], high[wholes] = np.ceil(low[wholes]), np.floor(high[wholes])
         is_whole = np.isin(np.arange(dimension), wholes)
@@ -106,15 +102,11 @@ class Domain:
 
 def _read_bound(name: str, bound: npt.ArrayLike | None, dimension: int, default: float) -> Vector:
     """A bound (d,) from a number, a vector, or None, also within it."""
-    try:
-        numbers = np.array([default] if bound is None else bound, np.float64)  # None within it becomes NaN
-        numbers = np.where(np.isnan(numbers), default, numbers)
-        return np.broadcast_to(numbers, dimension).copy() if numbers.ndim < 2 else np.reshape(numbers, dimension)
-    except (TypeError, ValueError):
-        raise UserError(
-            f"bounds: {name} must be a number or {dimension} numbers, one for each coordinate, but is "
-            f"{describe_value(bound)}"
-        ) from None
+    needed = f"bounds: {name} must be a number or {dimension} numbers, one for each coordinate"
+    numbers = read_numbers(needed, bound)  # None, also within it, becomes NaN
+    if numbers.shape not in ((), (1,), (dimension,)):
+        raise UserError(f"{needed}, but is {describe_value(bound)}")
+    return np.broadcast_to(np.where(np.isnan(numbers), default, numbers), dimension).copy()
 
 
 def _read_integers(integers: npt.ArrayLike | None, dimension: int) -> npt.NDArray[np.int64]:
@@ -122,8 +114,8 @@ def _read_integers(integers: npt.ArrayLike | None, dimension: int) -> npt.NDArra
     if integers is None:
         return np.zeros(0, np.int64)
     try:
-        given = np.asarray(list(integers) if isinstance(integers, range | set) else integers)
-    except ValueError:  # lists of different lengths
+        given = np.array(list(integers))  # type: ignore[arg-type]  # a single number has no list
+    except (TypeError, ValueError):  # such a number, or lists of different lengths
         given = np.zeros(())
     if given.dtype == np.bool_ and given.shape == (dimension,):
         return np.flatnonzero(given)

@@ -1,6 +1,5 @@
 """A run directory in Python: its metrics, its policies, and what its ledger tells of the past."""
 
-import contextlib
 import html
 import math
 import os
@@ -15,12 +14,11 @@ from mpies.api.arguments import read_path, read_whole_number
 from mpies.api.policy import Policy
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError, RunError
-from mpies.core.paths import absolute, start_folder
+from mpies.core.paths import absolute
 from mpies.report.curves import name_run_below, read_curves
 from mpies.report.document import make_summary, write_report
 from mpies.report.evaluate import show_member
 from mpies.runs import ledger
-from mpies.runs.hdf5 import Arrays
 from mpies.runs.metrics import COLUMNS
 from mpies.runs.reader import Columns, RunView, find_runs, is_run, read_run_config
 from mpies.training.replay import Replay
@@ -63,11 +61,8 @@ class Run:
     """
 
     def __init__(self, path: str | Path, newest: Callable[[], float] = lambda: math.inf) -> None:
-        self.path = _make_absolute("the path of a run", path)
-        self._newest = newest
-        self._name = str(path)  # for messages
-        with contextlib.suppress(FileNotFoundError, ValueError):  # the working directory was removed; it is not above
-            self._name = str(self.path.relative_to(start_folder()))
+        self.path = absolute(read_path("the path of a run", path, RunError))
+        self._newest, self._name = newest, str(path)
         if problem := _find_problem(self.path):
             raise RunError(f"{path}: {problem}")
         self._view = RunView(self.path)
@@ -146,11 +141,6 @@ class Run:
 
         Raises RunError where the ledger does not hold the generation.
         """
-        record = self._read_record(generation)
-        return Members(record["returns"].astype(np.float64), record["steps"] / float(self.config.solver.episodes))
-
-    def _read_record(self, generation: int) -> Arrays:
-        """The ledger's record of a generation.  Raises RunError where there is none."""
         self._newest()
         generation = read_whole_number("generation", generation, 1, RunError)
         record = next(ledger.read_records(self.path / "ledger.bin", after=generation - 1), None)
@@ -159,7 +149,7 @@ class Run:
                 f"{self._name}: generation {generation} is not in its ledger; give one from "
                 f"{ledger.first_generation(self.path / 'ledger.bin')} to {self.generation}"
             )
-        return record
+        return Members(record["returns"].astype(np.float64), record["steps"] / float(self.config.solver.episodes))
 
     def play(self, generation: int, member: int, video: str | Path | None = None) -> PlayedMember:
         """Play a member of a past generation again; the returns agree to the bit.
@@ -167,7 +157,8 @@ class Run:
         generation: from 1.  member: from 0.  video: an .mp4 or .gif to record its episodes to.
         Raises RunError where there is no such member.
         """
-        self._read_record(generation)  # says what is wrong with the generation
+        self._newest()
+        generation = read_whole_number("generation", generation, 1, RunError)
         member = read_whole_number("member", member, 0, RunError)
         file = None if video is None else read_path("video", video, RunError)
         return PlayedMember(*show_member(self.path, generation, member, file))
@@ -201,17 +192,6 @@ def make_frame(table: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> "panda
     return pandas.DataFrame(table)
 
 
-def _make_absolute(name: str, path: str | Path) -> Path:
-    """The path as an absolute one.  name: of the argument.
-
-    Raises RunError where it is no path, or is relative and the working directory was removed.
-    """
-    try:
-        return absolute(read_path(name, path, RunError))
-    except FileNotFoundError as error:
-        raise RunError(f"{path}: cannot be read ({error.strerror}); give an absolute path") from None
-
-
 def _find_problem(path: Path) -> str:
     """Why a path leads to no run, and what to give in its place; '' where it leads to one."""
     try:
@@ -234,7 +214,7 @@ def load(path: str | Path) -> Run:
 
 def list_runs(folder: str | Path = "runs") -> list[Run]:
     """The runs below a folder, by name.  Raises RunError where there is no such folder."""
-    place = _make_absolute("the folder of runs", folder)
+    place = absolute(read_path("the folder of runs", folder, RunError))
     if not os.path.isdir(place):  # false for a name that no folder can have
         raise RunError(f"{folder}: there is no such folder; give the one that contains your runs")
     return [Run(place / name) for name in find_runs(place) if is_run(place / name)]

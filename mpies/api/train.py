@@ -19,6 +19,7 @@ from mpies.config.loading import as_yaml, load_config, make_config, resolved
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError, TrainingFailed
 from mpies.core.paths import fixed_start_folder
+from mpies.core.text import describe_error
 from mpies.core.threads import warn_of_threads
 from mpies.report.display import make_progress
 from mpies.report.figures import draw_in_background
@@ -30,7 +31,7 @@ from mpies.runs.writer import RunWriter, evaluation_attributes
 from mpies.training.control import Signals
 from mpies.training.logs import StandardErrorHandler, log_to
 from mpies.training.progress import Progress
-from mpies.training.session import Ending, RunRequest, train_run
+from mpies.training.session import RunRequest, train_run
 
 RESUME = ("auto", "never", "must")
 
@@ -106,7 +107,8 @@ def _train_here(request: RunRequest, progress: Progress) -> Run:
     """Train on this rank, and leave the process as it was."""
     with ranks_of_this_job() as (comm, signals):
         ending = train_run(comm, request, signals, progress, time.monotonic())
-        problem = comm.first_error(_describe(ending))
+        raised = f"a callback raised {describe_error(ending.error)}" if ending.error else ""
+        problem = comm.first_error(raised or ending.problem)  # all ranks raise an exception where one does
     if ending.error:
         raise ending.error
     if problem:
@@ -143,13 +145,6 @@ def _warnings_handler() -> logging.Handler:
     handler = StandardErrorHandler(logging.WARNING)
     handler.setFormatter(logging.Formatter("%(levelname)s %(who)s: %(message)s"))
     return handler
-
-
-def _describe(ending: Ending) -> str:
-    """Why all ranks raise an exception; '' where none does."""
-    if ending.error:
-        return f"a callback raised {type(ending.error).__name__}: {ending.error}"
-    return ending.problem
 
 
 class RunInTraining(Run):

@@ -64,7 +64,7 @@ def plot(
     The pictures are reward_vs_*.png in the directory of each RUN.  A RUN without a generation is left out.  With
     --trajectory, a RUN of fewer than three generations is left out too, and one whose mean never moved.
     """
-    from mpies.core.errors import NoTrajectory, RunError
+    from mpies.core.errors import RunError
     from mpies.report.curves import read_curves
     from mpies.report.figures import write_plots
 
@@ -72,33 +72,25 @@ def plot(
         refuse_given(("scale",), "has no effect with --trajectory; leave it out")
     else:
         refuse_given(("umap", "grid", "episodes", "members"), "needs --trajectory; add it, or leave it out")
-    found, left_out = {}, []
-    runs = tuple(dict.fromkeys(str(Path(run)) for run in runs))  # none is drawn twice
-    for run in runs:
+    left_out, names = [], dict.fromkeys(str(Path(run)) for run in runs)  # none is drawn twice
+    for run in names:
         try:
-            found[run] = read_curves(run)
+            curves = read_curves(run)
+            paths: Iterable[Path]
+            if trajectory:
+                from mpies.report.trajectory import write_landscape
+
+                paths = write_landscape(run, umap, grid, episodes, width, formats, members)
+            else:
+                paths = write_plots(curves.path, curves, width, formats=formats, scale=scale)
+            for path in paths:
+                echo(path)
         except RunError as error:
             left_out.append(str(error))
-    if not found:
+    if len(left_out) == len(names):
         raise RunError("; ".join(left_out))
     for reason in left_out:
         click.echo(f"left out: {reason}", err=True)
-    for run, curves in found.items():
-        paths: Iterable[Path]
-        if trajectory:
-            from mpies.report.trajectory import write_landscape
-
-            paths = write_landscape(run, umap, grid, episodes, width, formats, members)
-        else:
-            paths = write_plots(curves.path, curves, width, formats=formats, scale=scale)
-        try:
-            for path in paths:
-                echo(path)
-        except NoTrajectory as error:
-            left_out.append(str(error))
-            if len(left_out) == len(runs):
-                raise RunError("; ".join(left_out)) from None
-            click.echo(f"left out: {error}", err=True)
 
 
 @click.command()

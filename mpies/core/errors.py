@@ -29,10 +29,6 @@ class RunError(UserError):
     """A file of a run is absent, damaged or of another kind than expected."""
 
 
-class NoTrajectory(RunError):
-    """The mean of the run has no path that could be drawn."""
-
-
 class NewerFormat(RunError):
     """The file was written by a newer mpies."""
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.config.schema import Config
-from mpies.core.errors import ConfigError, NoTrajectory
+from mpies.core.errors import ConfigError, RunError
 from mpies.core.streams import PICTURES, stream
 from mpies.core.text import counted
 from mpies.report.curves import Floats
@@ -57,14 +57,14 @@ def read_trajectory(path: str | Path, shown_members: int = MEMBERS) -> Trajector
     """The Trajectory of a run, recomputed from its first checkpoint and its ledger.
 
     shown_members: of each generation, at most; of a generation of several populations, from the first one.
-    Raises NoTrajectory for a run of fewer than three generations, or one whose mean never moved.
+    Raises RunError for a run of fewer than three generations, or one whose mean never moved.
     """
     path = Path(path)
     replay = Replay(path)
     start = replay.generation
     records = list(ledger.read_records(path / "ledger.bin", after=start))
     if len(records) < 3:
-        raise NoTrajectory(f"{path}: a trajectory needs at least 3 generations, but the ledger has {len(records)}")
+        raise RunError(f"{path}: a trajectory needs at least 3 generations, but the ledger has {len(records)}")
     shown = sorted(set(np.linspace(0, len(records) - 1, min(len(records), MAX_MEANS), dtype=int).tolist()))
     learner, config = replay.learner, replay.config
     solver = learner.solver
@@ -89,7 +89,7 @@ def read_trajectory(path: str | Path, shown_members: int = MEMBERS) -> Trajector
     replay.run_until(start + len(records))
     means.append(solver.mean.copy())
     if all((mean == means[0]).all() for mean in means):
-        raise NoTrajectory(f"{path}: the mean has not moved in {len(records)} generations, so there is no trajectory")
+        raise RunError(f"{path}: the mean has not moved in {len(records)} generations, so there is no trajectory")
     mean_returns.append(np.nan)
     return Trajectory(replay, np.array(means), np.array(mean_returns), np.array(members), np.array(returns))
 

@@ -67,18 +67,6 @@ def test_the_path_may_be_relative_and_the_working_directory_may_change(path, mon
     assert run.path == path and run.status == "finished" and run.best.generation
 
 
-def test_a_run_opens_although_the_working_directory_was_removed(path, monkeypatch, tmp_path):
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    assert mpies.load(path).generation == 10
-    for read in (mpies.load, mpies.runs, mpies.Policy.load):
-        with pytest.raises(
-            mpies.RunError, match=r"^run: cannot be read \(the working directory was removed\); give an"
-        ):
-            read("run")
-
-
 def test_the_past_comes_from_the_ledger(run, path, tmp_path):
     last = run.policy(generation=10)
     np.testing.assert_array_equal(last.parameters, load_policy(path / "policy.h5").arrays["parameters"])
