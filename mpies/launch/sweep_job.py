@@ -11,10 +11,10 @@ from mpies.launch.hosts import Where, count_slots
 from mpies.launch.rank import run_on_this_rank
 from mpies.launch.rank_processes import Write, write_lines
 from mpies.launch.supervisor import LOCAL, Supervisor
-from mpies.runs.pace import Pace, growth_pays
+from mpies.runs.pace import Pace, growth_pays, recent_pace
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.output import print_ending
-from mpies.sweeps.rank_groups import check_ranks_per_run, estimate_works, measure_remaining
+from mpies.sweeps.rank_groups import check_ranks_per_run
 from mpies.sweeps.train_sweep import SweepRequest, train_sweep
 from mpies.sweeps.trials import check_trials
 from mpies.training.control import Signals
@@ -87,14 +87,14 @@ class SweepFinished(Goal):
         return self._folder.measure()
 
     def growth_pays(self, start: Start, more: int) -> bool:
+        """Where trials are waiting for ranks: all are taken to need what is left of those that are being trained."""
         folder = self._folder
-        trials = [*folder.find_trained_by(self.job), *(folder.trials[number] for number in folder.list_left())]
-        found = [measure_remaining(folder, trial) for trial in trials]
-        known = [one for one in found if one]
-        if not known:
+        running = [(folder.path / trial.name, folder.config(trial).stop) for trial in folder.find_trained_by(self.job)]
+        found = [one for one in (recent_pace(*run) for run in running) if one]
+        waiting = sum(1 for _ in folder.find_left())
+        if not (found and waiting):
             return False
-        generation = max(one.generation for one in known)
-        useful = sum(one.most_ranks if one else 1 for one in found)
-        pace = Pace(0, generation, sum(estimate_works(found)) / start.ranks / generation)
-        grace = folder.config(trials[0]).stop.grace
-        return growth_pays(pace, start.ranks, min(more, useful), start.start_up(generation), grace)
+        generation = max(pace.seconds for pace, _ in found)
+        work = sum(pace.left * pace.seconds * ranks for pace, ranks in found) / len(found) * (len(running) + waiting)
+        pace = Pace(0, generation, work / start.ranks / generation)
+        return growth_pays(pace, start.ranks, more, start.start_up(generation), running[0][1].grace)

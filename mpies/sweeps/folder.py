@@ -11,10 +11,9 @@ failure is on record.  So several jobs can work on a sweep, and what a killed jo
 """
 
 import contextlib
-import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,6 @@ from mpies.training.finished_run import find_finished_run
 STATES = ("new", "running", "stopped", "waiting", "dropped", "finished", "failed")
 ENDED = ("dropped", "finished", "failed")
 SWEEP_FILE, FAILURES, GUARD_FILE = "sweep.yaml", "failures", ".sweep.lock"
-DIVISION = ".division-"  # how the names of files begin by which a job requests that its ranks are divided anew
 LOOK = 0.5  # seconds between two looks for heartbeats
 
 
@@ -158,14 +156,12 @@ class SweepFolder:
             return state
         return "stopped" if (self.path / trial.name / "config.yaml").exists() else "new"
 
-    def take(self, wanted: int | None = None, job: str = "") -> tuple[int, Lock] | None:
+    def take(self, job: str = "") -> tuple[int, Lock] | None:
         """The next trial that nobody trains, as its number, and a lock that holds it; None where there is none.
 
-        wanted: the number of the trial to take if that is possible.  job: the name under which it is locked.
+        job: the name under which it is locked.
         """
-        self._extend()
-        numbers = range(len(self.trials))
-        for number in self._find_left(numbers if wanted is None else [wanted, *numbers]):
+        for number in self.find_left():
             trial = self.trials[number]
             lock = Lock(self.path / trial.name, job)
             try:
@@ -178,10 +174,10 @@ class SweepFolder:
             lock.release()
         return None
 
-    def _find_left(self, numbers: Iterable[int]) -> Iterator[int]:
-        """Those of the numbers whose trials nobody trains and that are not done."""
-        for number in numbers:
-            trial = self.trials[number]
+    def find_left(self) -> Iterator[int]:
+        """Numbers of the trials that nobody trains and that are not done."""
+        self._extend()
+        for number, trial in enumerate(self.trials):
             if trial.name in self._done:
                 continue
             state = self.state(trial)
@@ -196,24 +192,22 @@ class SweepFolder:
             return self.halving.is_done(trial)
         return (self.path / trial.name / "finished.yaml").exists()
 
-    def list_left(self, most: int | None = None) -> list[int]:
-        """Numbers of the first trials that nobody trains and that are not done, `most` of them at most."""
-        self._extend()
-        return list(itertools.islice(self._find_left(range(len(self.trials))), most))
+    def is_any_left(self) -> bool:
+        """Whether a trial is left that nobody trains.
 
-    def list_abandoned(self, most: int | None = None) -> list[int]:
-        """What `list_left` returns, after a wait in which the jobs of all trials under way show whether they live.
-
-        For STALE seconds, the lock of a job that died on another host or in another container looks like that of a
-        live one.  But a live one writes heartbeats.
+        Where none seems to be, after a wait in which the jobs of all trials under way show whether they live: for STALE
+        seconds, the lock of a job that died on another host or in another container looks like that of a live one.
+        But a live one writes heartbeats.
         """
+        if any(True for _ in self.find_left()):
+            return True
         beats = {trial.name: self._beat(trial) for trial in self.find_trained_by()}
         until = time.monotonic() + STALE
         while beats and time.monotonic() < until:
             time.sleep(LOOK)
             running = {one.name: self._beat(one) for one in self.find_trained_by()}
             beats = {name: beat for name, beat in running.items() if beat == beats.get(name)}
-        return self.list_left(most)
+        return any(True for _ in self.find_left())
 
     def _beat(self, trial: Trial) -> Any:
         """The last heartbeat of the job that trains a trial."""
@@ -232,15 +226,14 @@ class SweepFolder:
         return bool((self.halving and self.halving.budget is not None) or (self.proposals and self.proposals.left))
 
     def remove_leftovers(self, job: str) -> None:
-        """Remove what a job has left that has ended: locks and requests for a division.  job: how its name begins.
+        """Remove the locks that a job has left which has ended.  job: how its name begins.
 
         A lock that a rank has left on another host would count as held for a while.
         """
-        views = (RunView(self.path / trial.name) for trial in self.trials)
-        locks = [view.folder / LOCK_FILE for view in views if str(view.writer().get("job", "")).startswith(job)]
-        for file in (*locks, *self.path.glob(f"{DIVISION}{job}*")):
-            with contextlib.suppress(OSError):  # the disk may be read-only
-                file.unlink()
+        for view in (RunView(self.path / trial.name) for trial in self.trials):
+            if str(view.writer().get("job", "")).startswith(job):
+                with contextlib.suppress(OSError):  # the disk may be read-only
+                    (view.folder / LOCK_FILE).unlink()
 
     def find(self, number: int) -> Trial:
         """The trial of a number that a rank of this job has taken."""

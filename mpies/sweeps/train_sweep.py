@@ -16,13 +16,7 @@ from mpies.core.errors import FAILED, FINISHED, REQUEUE
 from mpies.core.text import counted
 from mpies.report.ranking import Result
 from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.rank_groups import (
-    DivisionRequest,
-    check_ranks_per_run,
-    choose_ranks_per_run,
-    divide,
-    wait_for_all,
-)
+from mpies.sweeps.rank_groups import check_ranks_per_run, choose_ranks_per_run, find_group, wait_for_all
 from mpies.sweeps.table import ResultReader, write_table
 from mpies.sweeps.trial_ranks import RankGroup, Report, SweepRanks
 from mpies.sweeps.trials import Sweep, check_trials
@@ -92,7 +86,7 @@ def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> 
 
 
 def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) -> str:
-    """Divide the ranks into groups that train trials, as often as that pays.
+    """Divide the ranks into groups that train trials; again where ranks were lost, or left a trial.
 
     comm: of all ranks of the job.
     Returns what has ended it: signal, disk (which cannot be written), or '' where nothing is left.
@@ -101,24 +95,20 @@ def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) 
     while True:
         try:
             wait_for_all(comm)
-            if number and comm.is_root:
-                DivisionRequest(ranks.folder.path, ranks.job, number).end()
             number = comm.broadcast_int(number) + 1  # rank 0's: others may have repaired the ranks more often
             cause = "signal" if ranks.signals.raised is not None else "disk" if ranks.is_disk_full else ""
             if cause := comm.first_error(cause):
                 return cause
-            division, place = divide(comm, ranks.folder, ranks_per_run)
-            if not division.sizes:
+            if not comm.broadcast_int(ranks.folder.is_any_left() if comm.is_root else None):
                 return ""
-            group = division.group(place)
+            group = find_group(comm, ranks_per_run)
             part = comm.split(group)
         except RankLost:
             lost = comm.repair()
             if lost and comm.is_root:
                 log.warning("lost %s; the sweep continues on %s", lost, counted(comm.size, "rank"))
             continue
-        name, request = f"{ranks.job}.{number}.{group}", DivisionRequest(ranks.folder.path, ranks.job, number)
-        trained = RankGroup(part, ranks, name, comm.size, request, division.trials[group])
+        trained = RankGroup(part, ranks, f"{ranks.job}.{number}.{group}")
         trained.work()
         trained.comm.close()
 

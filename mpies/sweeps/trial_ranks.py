@@ -7,8 +7,8 @@ import os
 import socket
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,20 +20,7 @@ from mpies.core.text import one_line
 from mpies.report.ranking import Result, Trial
 from mpies.runs.files import FULL
 from mpies.runs.lock import Lock
-from mpies.runs.metrics import Row
-from mpies.runs.pace import RECENT, pace_of
-from mpies.runs.snapshot import Snapshot
-from mpies.runs.writer import RunWriter
 from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.rank_groups import (
-    ANY,
-    START_UP,
-    DivisionRequest,
-    Remaining,
-    division_pays,
-    is_nearly_done,
-    measure_remaining,
-)
 from mpies.sweeps.table import ResultReader, write_table
 from mpies.training.control import Signals
 from mpies.training.noise_tables import NoiseTables
@@ -48,29 +35,21 @@ WAIT, END = -1, -2  # in place of a trial's number
 Report = Callable[[Result, int, int, str], object]  # a result, how many trials have ended, how many there are, --out
 
 
-class DivisionRequested(Exception):
-    """All ranks of the job are to be divided anew, so this trial is stopped."""
-
-
+@dataclass
 class SweepRanks:
     """What all groups of a job have in common, on one rank.
 
     folder: of the sweep.  job: how the names of its groups begin.
     report: called on rank 0 of a group when a trial has ended.  tables: noise tables of the node.
-    start_up: seconds that a trial needed before its first generation, lately.
     is_disk_full: whether rank 0 of the group could not write how a trial has ended.
     """
 
-    def __init__(
-        self, folder: SweepFolder, job: str, report: Report, signals: Signals, tables: NoiseTables | None = None
-    ) -> None:
-        self.folder, self.job, self.report, self.signals, self.tables = folder, job, report, signals, tables
-        self.results = ResultReader(folder)
-        self.start_up, self.is_disk_full = START_UP, False
-
-    def note_start_up(self, seconds: float) -> None:
-        """Take note of what a trial needed before its first generation."""
-        self.start_up = max(0.0, seconds)
+    folder: SweepFolder
+    job: str
+    report: Report
+    signals: Signals
+    tables: NoiseTables | None = None
+    is_disk_full: bool = False
 
     def note_full_disk(self, message: str) -> None:
         """Have the sweep end.  message: what could not be written."""
@@ -81,20 +60,16 @@ class SweepRanks:
 class RankGroup:
     """One rank's part of a group, which trains one trial at a time.
 
-    comm: of the group.  name: under which it locks trials.  size: ranks of the whole job.
-    request: for a new division, which ends its work.  first: the number of the trial to begin with, or ANY.
+    comm: of the group.  name: under which it locks trials.
     """
 
-    def __init__(
-        self, comm: Communicator, ranks: SweepRanks, name: str, size: int, request: DivisionRequest, first: int
-    ) -> None:
-        self.comm, self._ranks, self._folder, self._request = comm, ranks, ranks.folder, request
-        self._name, self._size = name, size
-        self._first: int | None = None if first == ANY else first
+    def __init__(self, comm: Communicator, ranks: SweepRanks, name: str) -> None:
+        self.comm, self._ranks, self._folder, self._name = comm, ranks, ranks.folder, name
+        self._results = ResultReader(ranks.folder)
         self._taken: tuple[Trial, Lock] | None = None  # on rank 0: the trial that is being trained, and its lock
 
     def work(self) -> None:
-        """Train trials until none is left for this job, a signal arrives, or a new division is requested.
+        """Train trials until none is left for this job, or a signal arrives.
 
         It also ends where the disk refuses to be written: it would train the same trial again and again.
         """
@@ -115,14 +90,14 @@ class RankGroup:
 
     def _next(self) -> tuple[int, int]:
         """The number of the trial that this group has taken, or WAIT, or END; and the budget of halving, or 0."""
-        if self._ranks.signals.raised is not None or self._request.is_made or self._ranks.is_disk_full:
+        if self._ranks.signals.raised is not None or self._ranks.is_disk_full:
             return END, 0
         folder = self._folder
         try:
-            taken, self._first, is_busy = folder.take(self._first, self._name), None, True
+            taken, is_busy = folder.take(self._name), True
             if not taken and not any(folder.find_trained_by("" if folder.may_grow else self._ranks.job)):
                 is_busy = False
-                taken = folder.take(job=self._name)  # what has ended in between may have brought new trials
+                taken = folder.take(self._name)  # what has ended in between may have brought new trials
         except OSError as error:
             self._ranks.note_full_disk(f"cannot be written ({error.strerror})")
             return END, 0
@@ -132,35 +107,28 @@ class RankGroup:
             return number, folder.budget
         if not is_busy:
             return END, 0
-        if division_pays(*self._look_at_others(), self._ranks.start_up):
-            self._request.make()
             return END, 0
         time.sleep(POLL)  # a group that dies leaves its trial to this one
         return WAIT, 0
 
-    def _look_at_others(self) -> tuple[list[Remaining], int]:
-        """What is left of the trials that this job trains, and its ranks; [] where it is not known of all."""
-        trials = [*self._folder.find_trained_by(self._ranks.job)]
-        found = [measure_remaining(self._folder, trial) for trial in trials]
-        known = [one for one in found if one]
-        return known if len(known) == len(found) else [], self._size
-
     def _train(self, trial: Trial, budget: int) -> bool:
-        """Train a trial, or write down why that failed.  Returns whether a signal or a call has stopped it."""
+        """Train a trial, or write down why that failed.  Returns whether a signal has stopped it."""
+        folder, tables, run = self._folder, self._ranks.tables, self._folder.run(trial)
+        request = RunRequest(lambda: folder.config(trial, budget), run, run, "auto", job=self._name, tables=tables)
         guarded, ending, failure = Guarded(self.comm), Ending(""), ""
         try:
-            ending = self._train_run(guarded, trial, budget)
+            ending = train_run(guarded, request, self._ranks.signals, Progress(), time.monotonic())
             failure = ending.problem
         except CollectiveError as error:
             failure = "" if isinstance(error.mistake, RunLocked) else str(error)  # another job was faster
         except Exception as error:  # of this rank alone, or of another one that this one has learned of
             failure = guarded.fail(describe_failure(error, self.comm.rank))
-        is_stopped = ending.reason in ("signal", "callback")
+        is_stopped = ending.reason == "signal"
         if self.comm.is_root and failure and not is_stopped:
             self._record(trial, failure, is_unwritten=ending.reason not in ("", "failures"))
         self._give_back()
-        if self._ranks.tables:
-            self._ranks.tables.release()
+        if tables:
+            tables.release()
         gc.collect()  # the memory that the ranks of the trial shared
         if guarded.has_failed:
             used, self.comm = self.comm, self.comm.split(0)
@@ -189,36 +157,10 @@ class RankGroup:
             self._folder.give_back(*self._taken)
             self._taken = None
 
-    def _train_run(self, comm: Communicator, trial: Trial, budget: int) -> Ending:
-        """Train a trial until it ends, or is stopped.  comm: the ranks of this group."""
-        folder, ranks, began = self._folder, self._ranks, time.monotonic()
-        rows: deque[Row] = deque(maxlen=RECENT + 1)
-
-        def stop_if_requested(run: RunWriter, snapshot: Snapshot) -> bool:
-            rows.append(snapshot.row)
-            if len(rows) == 2:
-                first, second = (float(row["seconds"] or 0) for row in rows)
-                ranks.note_start_up(time.monotonic() - began - 2 * (second - first))
-            if self._request.is_made and not is_nearly_done(pace_of([*rows], run.config.stop), ranks.start_up):
-                raise DivisionRequested
-            return False
-
-        run = folder.run(trial)
-        request = RunRequest(
-            lambda: folder.config(trial, budget),
-            run,
-            run,
-            "auto",
-            stop_if_requested,
-            job=self._name,
-            tables=ranks.tables,
-        )
-        return train_run(comm, request, ranks.signals, Progress(), began)
-
     def _show(self, trial: Trial) -> None:
         with contextlib.suppress(OSError):  # the disk may be full; the next trial tries again
-            write_table(self._ranks.results)
-        results = self._ranks.results.refresh()
+            write_table(self._results)
+        results = self._results.refresh()
         ended = sum(one.has_ended for one in results)
         result = next(one for one in results if one.trial.name == trial.name)
         if result.is_finished or result.state == "failed":  # else another job has it

@@ -6,7 +6,6 @@ from mpies.comm import RankLost
 from mpies.comm.serial import Serial
 from mpies.runs.metrics import read_digests
 from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.rank_groups import ANY, DivisionRequest
 from mpies.sweeps.train_sweep import _train_in_groups
 from mpies.sweeps.trial_ranks import RankGroup, SweepRanks
 from mpies.sweeps.trials import read_sweep
@@ -67,7 +66,7 @@ def train(path, comm, signals):
     folder.open()
     shown = []
     ranks = SweepRanks(folder, "job", lambda result, ended, total, out: shown.append(result.state), signals)
-    RankGroup(comm, ranks, "job.1.0", 2, DivisionRequest(folder.path, "job", 1), ANY).work()
+    RankGroup(comm, ranks, "job.1.0").work()
     assert shown == ["finished", "finished"]
     return folder
 
