@@ -17,7 +17,7 @@ from mpies.core.errors import FINISHED, ConfigError, RunLocked
 from mpies.core.paths import absolute
 from mpies.core.text import counted, escape
 from mpies.launch.constants import play_first_policy, read_constants
-from mpies.launch.cost import CoreSeconds, SweepForecast, predict_cost
+from mpies.launch.cost import SweepForecast, predict_cost
 from mpies.launch.rank import run_on_this_rank
 from mpies.runs.directory import check_directory
 from mpies.runs.files import default_out
@@ -32,7 +32,6 @@ from mpies.training.finished_run import find_finished_run
 from mpies.training.task import Task
 
 PATIENCE = 2.0  # seconds that episodes are played for, to predict how long a generation takes
-ROWS = 10  # generations of a run that goes on, which tell how long one takes
 
 
 def show_on_one_rank(describe: Callable[[Communicator], str]) -> int:
@@ -72,7 +71,7 @@ def describe_training(
             state = describe_run(folder, changed, resume, base)
             is_new |= state == "new"
             runs.append(("run", f"{folder}: {state}"))
-        pace = describe_pace(config, task, is_new, folder, count)
+        pace = describe_pace(config, task, count) if is_new else ""
     task_words = f"{config.environment.id}; policy {config.policy.kind}, solver {config.solver.kind}"
     lines = [
         ("config", f"{find_config(path)} {' '.join(overrides)}".rstrip()),
@@ -80,7 +79,7 @@ def describe_training(
         *runs,
         ("ranks", f"{count}{', which are started with mpirun' if ranks else ''}"),
         ("ends", describe_stop(config.stop)),
-        ("a generation takes", pace),
+        *([("a generation takes", pace)] if pace else []),
     ]
     text = "\n".join(f"{name:24}{value}" for name, value in lines)
     return f"{text}{describe_needs(config, count)}\n\nnothing was written"
@@ -122,26 +121,17 @@ def describe_stop(stop: StopSection) -> str:
     return f"{target}after {stop.generations:,} generations{steps}{seconds}"
 
 
-def describe_pace(config: Config, task: Task, is_new: bool, folder: Path, ranks: int) -> str:
-    """How long a generation takes on so many ranks: as the run's newest ones did, or as played here for a moment.
-
-    is_new: whether a run begins.  folder: of the run that otherwise goes on.
-    """
-    if not is_new:
-        seconds = [float(row["seconds"]) for row in read_metrics(absolute(folder))[-ROWS - 1 :]]
-        if len(seconds) < 2:
-            return "not known: the run has one generation"
-        newest = len(seconds) - 1
-        return f"{_time((seconds[-1] - seconds[0]) / newest)}, as in the newest {newest} of the run"
+def describe_pace(config: Config, task: Task, ranks: int) -> str:
+    """How long the first generations of a new run take on so many ranks, as played here for a moment."""
     players = task.count_players(ranks)
-    workload, count, took = play_first_policy(config, task, str(folder), players, PATIENCE)
+    workload, count, took = play_first_policy(config, task, "", players, PATIENCE)
     generation = workload.seconds * math.ceil(workload.episodes / players)
     return f"about {_time(generation)} at first: {counted(count, 'episode')} of the first policy took {_time(took)}"
 
 
 def describe_needs(config: Config, ranks: int) -> str:
-    """What a run needs, for people: the memory of a node with all `ranks` ranks, and what is sent."""
-    cost = predict_cost(config, ranks)
+    """What a run needs, for people: the memory of a node with all `ranks` ranks."""
+    cost = predict_cost(config)
     memory = cost.memory
     by_size = config.solver.describe_defaults(cost.parameters)
     defaults = f"defaults of the solver  {by_size}\n" if by_size else ""
@@ -149,9 +139,7 @@ def describe_needs(config: Config, ranks: int) -> str:
         f"\nparameters              {cost.parameters:,}\n"
         f"{defaults}noise of a generation   {_bytes(cost.noise)}, {cost.normals:,} normals a direction\n"
         f"memory of a node        {_megabytes(memory.total(ranks))} with {counted(ranks, 'rank')} "
-        f"(table {_megabytes(memory.table)}, each rank about {_megabytes(memory.rank)})\n"
-        f"sent per generation     {_bytes(cost.broadcast)} broadcast to each rank, "
-        f"{_bytes(cost.gathered)} gathered from members, {_bytes(cost.blocks)} of the update"
+        f"(table {_megabytes(memory.table)}, each rank about {_megabytes(memory.rank)})"
     )
 
 
@@ -171,9 +159,7 @@ def describe_sweep(request: SweepRequest, constants: str | None, ranks: int, nod
     ranks_per_run = request.ranks_per_run or choose_ranks_per_run(left, ranks, node_ranks)
     forecast = SweepForecast(folder, ranks_per_run, known)
     trials, total, memory = forecast.trials(), forecast.sweep(), forecast.memory(on_node)
-    groups = -(-ranks // ranks_per_run)
-    division = f"in {counted(groups, 'group')} of {ranks_per_run}"
-    division = f"which share {counted(left, 'trial')}" if 0 < left < groups else division
+    division = f"in {counted(-(-ranks // ranks_per_run), 'group')} of {ranks_per_run}"
     dropped = "; most of them until they are dropped" if folder.halving else ""
     measured = "as bench measured them" if known else "of the first policy, played here"
     return "\n".join(
@@ -182,12 +168,9 @@ def describe_sweep(request: SweepRequest, constants: str | None, ranks: int, nod
             "",
             f"trials              {folder.total}, of which {left} are to be trained, in {folder.name}{dropped}",
             f"ranks               {ranks}, {division}",
-            f"core hours          {_hours(total.usual)} or {_time(total.usual / ranks)} on these ranks, with episodes "
-            f"{measured}",
-            f"at most             {_hours(total.longest)} or {_time(total.longest / ranks)}, with episodes as long as "
-            "they can be",
-            f"memory of a node    {_megabytes(memory.total)} with {counted(on_node, 'rank')}, "
-            f"{_megabytes(memory.shared)} of it in shared memory",
+            f"core hours          {_hours(total)} or {_time(total / ranks)} on these ranks, with episodes {measured}",
+            f"memory of a node    {_megabytes(memory.total(on_node))} with {counted(on_node, 'rank')}, "
+            f"{_megabytes(memory.table)} of it in shared memory",
             "",
             "nothing was written",
         ]
@@ -205,13 +188,12 @@ def check_listed(folder: SweepFolder) -> None:
         check_trials(folder.sweep, trials)
 
 
-def list_trials(folder: SweepFolder, costs: Mapping[str, CoreSeconds]) -> list[str]:
-    """A line of each trial: name, state, core hours as measured and at most, and how its config differs."""
+def list_trials(folder: SweepFolder, costs: Mapping[str, float]) -> list[str]:
+    """A line of each trial: name, state, core hours, and how its config differs."""
     width = max(len("trial"), *(len(trial.name) for trial in folder.trials))
-    lines = [f"{'trial':{width}}  {'state':8}  {'core hours':>10}  at most  settings"]
+    lines = [f"{'trial':{width}}  {'state':8}  {'core hours':>10}  settings"]
     for trial in folder.trials:
-        usual, longest = map(_hours, costs[trial.label])
-        cells = f"{trial.name:{width}}  {folder.state(trial):8}  {usual:>10}  {longest:>7}"
+        cells = f"{trial.name:{width}}  {folder.state(trial):8}  {_hours(costs[trial.label]):>10}"
         lines.append(f"{cells}  {' '.join(trial.overrides)}")
     return lines
 

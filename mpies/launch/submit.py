@@ -103,7 +103,7 @@ def plan_run(request: Request) -> Job:
     """The Job of a run.  Raises ConfigError."""
     path, overrides = request.config, request.overrides
     config = load_config(path, overrides)
-    memory = predict_cost(config, request.ranks).memory
+    memory = predict_cost(config).memory
     longest = None
     if request.constants:
         longest = predict_longest(path, overrides, request.constants, request.nodes, request.ranks_per_node)
@@ -133,15 +133,15 @@ def plan_sweep(request: Request, options: SweepOptions = NO_OPTIONS, ranks_per_r
     if folder.halving:
         folder.halving.check()
     known = read_constants(request.constants) if request.constants else None
-    forecast = SweepForecast(folder, min(ranks_per_run or 1, request.ranks_per_node), known)
+    forecast = SweepForecast(folder, min(ranks_per_run or 1, request.ranks_per_node), known, is_longest=True)
     memory, configs = forecast.memory(request.ranks_per_node), list(forecast.configs.values())
-    longest = forecast.sweep().longest / request.ranks if known else None
+    longest = forecast.sweep() / request.ranks if known else None
     return Job(
         request,
         config=str(find_config(request.config)),
         out=folder.name,
-        memory=math.ceil(MARGIN * memory.total),
-        shared=memory.shared,
+        memory=math.ceil(MARGIN * memory.total(request.ranks_per_node)),
+        shared=memory.table,
         seconds=find_time_limit(request, configs[0].stop.model_copy(update={"seconds": None}), longest),
         warning=math.ceil(max(config.stop.grace for config in configs)) + GRACE,
         longest=longest,
