@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mpies.config.loading import load_config
 from mpies.config.recipes import find_config
-from mpies.config.schema import StopSection
+from mpies.config.schema import Config, StopSection
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted
 from mpies.launch.constants import read_constants
@@ -61,7 +61,8 @@ class Request:
 class Job:
     """A Request with what it needs.
 
-    config: a path, or a recipe's name.  out: the run directory, or the folder of the sweep.
+    config: a path, or a recipe's name.  configs: that of the run, or of the sweep's trials.
+    out: the run directory, or the folder of the sweep.
     memory, shared: bytes of a node, and how many of them are shared memory.
     seconds: the time limit.  warning: seconds before it at which the job is sent a signal.
     longest: seconds of all its generations with episodes as long as they can be; None where that was not measured.
@@ -70,6 +71,7 @@ class Job:
 
     request: Request
     config: str
+    configs: Sequence[Config]
     out: str
     memory: int
     shared: int
@@ -110,6 +112,7 @@ def plan_run(request: Request) -> Job:
     return Job(
         request,
         config=str(find_config(path)),
+        configs=[config],
         out=str(Path(request.out or default_out(path, overrides))),  # without a slash at the end
         memory=math.ceil(MARGIN * memory.total(request.ranks_per_node)),
         shared=memory.table,
@@ -139,6 +142,7 @@ def plan_sweep(request: Request, options: SweepOptions = NO_OPTIONS, ranks_per_r
     return Job(
         request,
         config=str(find_config(request.config)),
+        configs=configs,
         out=folder.name,
         memory=math.ceil(MARGIN * memory.total(request.ranks_per_node)),
         shared=memory.table,

@@ -18,6 +18,7 @@ OVERRIDES = ("solver.sigma=0.2", "environment.id=function:sphere")
 JOB = Job(
     Request("configs/my pole.yaml", OVERRIDES, nodes=3, ranks_per_node=16, partition="long"),
     config="configs/my pole.yaml",
+    configs=[],
     out="runs/pole",
     memory=5 * 2**30,
     shared=2**30,

@@ -1,4 +1,4 @@
-"""The overlay of a Job over an MPIJob, as text and as kubectl renders it."""
+"""The manifests of a Job over an MPIJob, as kubectl renders them."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ import yaml
 
 from mpies.core.errors import ConfigError
 from mpies.launch import submit
-from mpies.launch.kubernetes import JobFiles, job_name, make_kustomization, read_mpijob
+from mpies.launch.kubernetes import JobFiles, fit_mpijob, job_name, read_base
 from tests.launch.examples import CONFIG, JOB, OVERRIDES
 from tests.support import HOME, assert_refused, invoke
 
@@ -24,7 +24,7 @@ spec:
     Launcher:
       template:
         spec:
-          containers: [{name: launcher, image: mpies, args: [a, b]}]
+          containers: [{name: launcher, image: mpies, command: [mpies, train], args: [a, b]}]
           volumes: [{name: configs, configMap: {name: mpies-configs}}]
     Worker:
       replicas: 2
@@ -49,66 +49,24 @@ def make_base(folder, job=BASE, kustomization=KUSTOMIZATION):
     (folder / "kustomization.yaml").write_text(kustomization)
 
 
-def patched(text):
-    """The kustomization of an overlay's text, and its patch as a dict of paths to values."""
-    kustomization = yaml.safe_load(text)
-    patch, removal = kustomization["patches"]
-    assert removal["target"] == {"kind": "ConfigMap", "name": "mpies-configs"}
-    changes = yaml.safe_load(patch["patch"])
-    added = {change["path"].rpartition("/")[2] for change in changes if change["op"] != "replace"}
-    assert added == {"terminationGracePeriodSeconds"}
-    return kustomization, {change["path"]: change["value"] for change in changes}
-
-
-def test_an_overlay_changes_what_the_job_needs():
-    kustomization, values = patched(make_kustomization(JOB, FILES, "../../base", yaml.safe_load(BASE), None))
-    replicas = "/spec/mpiReplicaSpecs"
+def test_a_job_changes_what_it_needs():
+    mpijob, base = yaml.safe_load(BASE), yaml.safe_load(BASE)
+    fit_mpijob(mpijob, JOB, FILES, "base")
     resources = {"cpu": "16", "memory": "5120Mi"}
-    assert values == {
-        "/metadata/name": "mpies-pole",
-        "/spec/slotsPerWorker": 16,
-        f"{replicas}/Worker/replicas": 3,
-        f"{replicas}/Worker/template/spec/containers/0/resources": {"requests": resources, "limits": resources},
-        f"{replicas}/Worker/template/spec/volumes/1/emptyDir/sizeLimit": "1088Mi",
-        f"{replicas}/Worker/template/spec/volumes/2/configMap/name": "mpies-pole-configs",
-        f"{replicas}/Launcher/template/spec/volumes/0/configMap/name": "mpies-pole-configs",
-        f"{replicas}/Launcher/template/spec/terminationGracePeriodSeconds": JOB.warning,
-        f"{replicas}/Launcher/template/spec/containers/0/args": [
-            "/configs/pole.yaml",
-            "--out",
-            "/runs/pole",
-            *OVERRIDES,
-        ],
-    }
-    assert kustomization["resources"] == ["../../base"] and "images" not in kustomization
-    (configs,) = kustomization["configMapGenerator"]
-    assert configs == {"name": "mpies-pole-configs", "files": ["pole.yaml"]}
+    launcher, worker = (base["spec"]["mpiReplicaSpecs"][role]["template"]["spec"] for role in ("Launcher", "Worker"))
+    base["metadata"]["name"], base["spec"]["slotsPerWorker"] = "mpies-pole", 16
+    base["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 3
+    worker["containers"][0]["resources"] = {"requests": resources, "limits": resources}
+    worker["volumes"][1]["emptyDir"]["sizeLimit"] = "1088Mi"
+    worker["volumes"][2]["configMap"]["name"] = launcher["volumes"][0]["configMap"]["name"] = "mpies-pole-configs"
+    launcher["terminationGracePeriodSeconds"] = JOB.warning
+    launcher["containers"][0]["args"] = ["/configs/pole.yaml", "--out", "/runs/pole", *OVERRIDES]
+    assert mpijob == base
 
 
-@pytest.mark.parametrize(
-    ("image", "expected"),
-    [
-        ("registry:5000/us/mpies:2", {"newName": "registry:5000/us/mpies", "newTag": "2"}),
-        ("registry:5000/us/mpies", {"newName": "registry:5000/us/mpies"}),
-        ("mine", {"newName": "mine"}),
-    ],
-)
-def test_an_image_may_have_a_tag(image, expected):
-    kustomization, _ = patched(make_kustomization(JOB, FILES, ".", yaml.safe_load(BASE), image))
-    assert kustomization["images"] == [{"name": "mpies", **expected}]
-
-
-@pytest.mark.parametrize(
-    ("image", "expected"),
-    [
-        ("mine:2", "mine:2"),
-        ("mine", "mine:latest"),
-        (f"us/mine@sha256:{'a' * 64}", f"us/mine@sha256:{'a' * 64}"),
-    ],
-)
+@pytest.mark.parametrize("image", ["registry:5000/us/mine:2", "mine", f"us/mine@sha256:{'a' * 64}"])
 @pytest.mark.parametrize("kept", ["newTag: '7'", f"digest: 'sha256:{'b' * 64}'"])
-def test_an_image_replaces_that_of_the_base(kept, image, expected, write_config, tmp_path, monkeypatch):
-    """Kustomize looks for the name that the base has given to the image."""
+def test_an_image_replaces_that_of_the_base(kept, image, write_config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_config(CONFIG, "ball.yaml")
     make_base(tmp_path / "below")
@@ -119,7 +77,7 @@ def test_an_image_replaces_that_of_the_base(kept, image, expected, write_config,
     assert outcome.code == 0, outcome.stderr
     (job,) = (part for part in render("run.k8s") if part["kind"] == "MPIJob")
     pods = [role["template"]["spec"]["containers"] for role in job["spec"]["mpiReplicaSpecs"].values()]
-    assert [container["image"] for containers in pods for container in containers] == [expected] * 2
+    assert [container["image"] for containers in pods for container in containers] == [image] * 2
     named = invoke("launch", "k8s", "ball.yaml", "--base", "base", "--dry-run", "--out", "run").stdout
     known = ":7" if "newTag" in kept else f"@sha256:{'b' * 64}"
     assert f"image: registry:5000/us/mpies{known}, which the nodes must have" in named
@@ -138,24 +96,20 @@ def test_an_mpijob_may_have_another_name(write_config, tmp_path, monkeypatch):
 
 def test_a_base_needs_a_single_mpijob(tmp_path):
     make_base(tmp_path / "base")
-    mpijob = read_mpijob(tmp_path / "base")
-    assert mpijob["spec"]["mpiReplicaSpecs"] == yaml.safe_load(BASE)["spec"]["mpiReplicaSpecs"]
+    parts, mpijob = read_base(tmp_path / "base")
+    assert mpijob["spec"]["mpiReplicaSpecs"] == yaml.safe_load(BASE)["spec"]["mpiReplicaSpecs"] and parts == [mpijob]
     (tmp_path / "base" / "kustomization.yaml").write_text("configMapGenerator: [{name: x, literals: [a=b]}]\n")
     with pytest.raises(ConfigError, match="base: has 0 MPIJobs, but one was expected; give a folder such as"):
-        read_mpijob(tmp_path / "base")
+        read_base(tmp_path / "base")
     with pytest.raises(ConfigError, match=r"absent: kubectl kustomize says: .*absent"):
-        read_mpijob(tmp_path / "absent")
+        read_base(tmp_path / "absent")
 
 
 def test_every_overlay_of_the_repository_has_what_a_job_changes():
-    for folder in ["base", *(f"overlays/{path.name}" for path in (HOME / "k8s/mpi-operator/overlays").iterdir())]:
-        mpijob = read_mpijob(HOME / "k8s/mpi-operator" / folder)
-        assert "slotsPerWorker" in mpijob["spec"]
-        _, values = patched(make_kustomization(JOB, FILES, folder, mpijob, None))
-        for path in values:
-            place = mpijob
-            for key in path.strip("/").split("/"):
-                place = place[int(key) if isinstance(place, list) else key]
+    for folder in ["base", *(f"overlays/{path.name}" for path in OVERLAYS.iterdir())]:
+        _, mpijob = read_base(HOME / "k8s/mpi-operator" / folder)
+        assert "slotsPerWorker" in mpijob["spec"] and "replicas" in mpijob["spec"]["mpiReplicaSpecs"]["Worker"]
+        fit_mpijob(mpijob, JOB, FILES, folder)
 
 
 def test_a_config_needs_a_name_that_a_config_map_takes(write_config, tmp_path, monkeypatch):
@@ -164,7 +118,7 @@ def test_a_config_needs_a_name_that_a_config_map_takes(write_config, tmp_path, m
     assert_refused(invoke("launch", "k8s", "my ball.yaml", "--dry-run"), "use only letters, digits, - . _")
     write_config(CONFIG, "kustomization.yaml")
     outcome = invoke("launch", "k8s", "kustomization.yaml", "--dry-run")
-    assert_refused(outcome, "kustomization.yaml: the overlay beside it has a file of this name; rename the config")
+    assert_refused(outcome, "kustomization.yaml: the job has a file of this name beside it; rename the config")
 
 
 def test_jobs_of_different_runs_have_different_names():
@@ -185,25 +139,28 @@ def test_a_base_without_shared_memory_is_refused(write_config, tmp_path, monkeyp
     assert_refused(outcome, "its MPIJob have no volume shared-memory; add one that is an emptyDir")
 
 
+def test_a_sweep_needs_a_base_whose_launcher_has_a_command(write_config, tmp_path, monkeypatch):
+    make_base(tmp_path / "base", BASE.replace("command: [mpies, train], ", ""))
+    write_config(CONFIG, "ball.yaml")
+    monkeypatch.chdir(tmp_path)
+    outcome = invoke("launch", "k8s", "ball.yaml", "--sweep", "--seeds", "2", "--dry-run", "--base", "base")
+    assert_refused(outcome, "base: its MPIJob has no 'command', but k8s/mpi-operator/base has; add it")
+
+
 def test_a_base_without_the_configs_is_refused():
     mpijob = yaml.safe_load(BASE.replace("configMap: {name: mpies-configs}", "emptyDir: {}", 1))
     with pytest.raises(ConfigError, match="base: the launcher pods of its MPIJob have no volume mpies-configs; add"):
-        make_kustomization(JOB, FILES, "base", mpijob, None)
+        fit_mpijob(mpijob, JOB, FILES, "base")
 
 
 def test_files_of_the_user_are_sent_with_the_config(write_config, tmp_path, monkeypatch):
-    make_base(tmp_path / "base")
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "cost.py").write_text("def cost(x):\n    return -(x @ x)\n")
     write_config("environment: {id: 'own/cost.py:cost', dimension: 3}", "ball.yaml")
     monkeypatch.chdir(tmp_path)
-    outcome = invoke("launch", "k8s", "ball.yaml", "--dry-run", "--base", "base")
-    assert outcome.code == 0, outcome.stderr
-    kustomization, values = patched((tmp_path / "runs" / "ball.k8s" / "kustomization.yaml").read_text())
-    (configs,) = kustomization["configMapGenerator"]
-    assert configs["files"] == ["ball.yaml", "cost.py"]
-    assert (tmp_path / "runs" / "ball.k8s" / "cost.py").read_text() == (tmp_path / "own" / "cost.py").read_text()
-    arguments = values["/spec/mpiReplicaSpecs/Launcher/template/spec/containers/0/args"]
+    outcome, files, arguments = launch_with(tmp_path / "base", "ball.yaml")
+    assert outcome.code == 0 and files == ["ball.yaml", "cost.py"], outcome.stderr
+    assert (tmp_path / "base" / "run.k8s" / "cost.py").read_text() == (tmp_path / "own" / "cost.py").read_text()
     assert arguments[-1] == "environment.id=/configs/cost.py:cost"
     (tmp_path / "own" / "cost.py").rename(tmp_path / "own" / "my cost.py")
     write_config("environment: {id: 'own/my cost.py:cost', dimension: 3}", "ball.yaml")
@@ -228,9 +185,10 @@ def launch_with(base, *words):
     outcome = invoke("launch", "k8s", *words, "--dry-run", "--base", base, "--out", base / "run")
     if outcome.code:
         return outcome, [], []
-    kustomization, values = patched((base / "run.k8s" / "kustomization.yaml").read_text())
-    arguments = values["/spec/mpiReplicaSpecs/Launcher/template/spec/containers/0/args"]
-    return outcome, kustomization["configMapGenerator"][0]["files"], arguments
+    parts = {part["kind"]: part for part in render(base / "run.k8s")}
+    files = sorted({**parts["ConfigMap"].get("data", {}), **parts["ConfigMap"].get("binaryData", {})})
+    launcher = parts["MPIJob"]["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]
+    return outcome, files, launcher["containers"][0]["args"]
 
 
 def test_files_of_the_user_are_sent_with_a_sweep(write_config, tmp_path, monkeypatch):
