@@ -28,27 +28,17 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+_ERRORS = "ConfigError", "EnvironmentProblem", "RunError", "RunLocked", "SolverProblem", "TrainingFailed", "UserError"
 _MODULES = {
-    "AskTell": "mpies.api.ask_tell",
-    "OptimizeResult": "mpies.api.optimize",
-    "maximize": "mpies.api.optimize",
-    "minimize": "mpies.api.optimize",
-    "Policy": "mpies.api.policy",
-    "Run": "mpies.api.run",
-    "list_runs": "mpies.api.run",
-    "load": "mpies.api.run",
-    "runs": "mpies.runs",  # the package itself can be called
-    "Config": "mpies.config.loading",  # which has Config(...) read own solvers, too
-    "ConfigError": "mpies.core.errors",
-    "RunError": "mpies.core.errors",
-    "RunLocked": "mpies.core.errors",
-    "EnvironmentProblem": "mpies.core.errors",
-    "SolverProblem": "mpies.core.errors",
-    "TrainingFailed": "mpies.core.errors",
-    "UserError": "mpies.core.errors",
-    "SweepResult": "mpies.api.sweep",
-    "sweep": "mpies.api.sweep",
-    "train": "mpies.api.train",
+    "mpies.api.ask_tell": ("AskTell",),
+    "mpies.api.optimize": ("OptimizeResult", "maximize", "minimize"),
+    "mpies.api.policy": ("Policy",),
+    "mpies.api.run": ("Run", "list_runs", "load"),
+    "mpies.api.sweep": ("SweepResult", "sweep"),
+    "mpies.api.train": ("train",),
+    "mpies.config.loading": ("Config",),  # which has Config(...) read own solvers, too
+    "mpies.core.errors": _ERRORS,
+    "mpies.runs": ("runs",),  # the package itself can be called
 }
 
 __all__ = [
@@ -75,9 +65,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    found = [module for module, names in _MODULES.items() if name in names]
+    if not found:
         raise AttributeError(f"module 'mpies' has no attribute {name!r}")
-    module = importlib.import_module(_MODULES[name])
+    module = importlib.import_module(found[0])
     value = module if module.__name__ == f"mpies.{name}" else getattr(module, name)
     globals()[name] = value
     return value

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import TypeAdapter, ValidationError
 
 from mpies.api.arguments import read_numbers, read_path, read_whole_number
 from mpies.api.domain import Bounds, Domain, Vector
 from mpies.comm.limits import SOLVER, require_memory
 from mpies.config.loading import as_plain, find_solver_class, validate_config
 from mpies.core.errors import ConfigError, RunError, UserError, explain_os_error
-from mpies.core.options import WholeNumber
 from mpies.core.text import describe_value
 from mpies.runs import hdf5
 from mpies.runs.directory import refuse_run_file
@@ -78,7 +76,7 @@ class AskTell:
             raise UserError(
                 f"solver must be a text such as 'cma_es', but is {describe_value(kind)}; the step size is sigma="
             )
-        self.kind, self.seed, self.maximize = kind, _read_seed(seed), bool(maximize)
+        self.kind, self.seed, self.maximize = kind, read_whole_number("seed", seed, 0), bool(maximize)
         self._x0 = _read_start(x0)
         dimension = self.dimension = len(self._x0)
         self.domain = Domain.of(dimension, bounds, integers)
@@ -242,14 +240,6 @@ def _name_sigma(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
         if "sigma" in options and "sigma" not in keys and "sigma_init" in keys.keys() - options.keys():
             return {"sigma_init" if name == "sigma" else name: value for name, value in options.items()}
     return options
-
-
-def _read_seed(seed: object) -> int:
-    """The seed, read as a config's is, which may also be a number such as 3.0."""
-    try:
-        return TypeAdapter(WholeNumber).validate_python(as_plain(seed))
-    except ValidationError:
-        raise UserError(f"seed must be a whole number from 0 on, but is {as_plain(seed)!r}; the default is 0") from None
 
 
 def _read_dtype(dtype: npt.DTypeLike) -> FloatType:

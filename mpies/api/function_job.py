@@ -201,12 +201,11 @@ class FunctionJob:
     def _end(self, at_once: bool) -> None:
         if at_once:
             self._process.terminate()
-        for end in (self._process.terminate, self._process.kill):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(PATIENCE)
-                break
-            end()
-        self._process.wait()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _lost(self) -> UserError:
         code = self._process.returncode

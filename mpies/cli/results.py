@@ -140,8 +140,9 @@ def compare(
     sweep, all settings are ranked in ranking.csv and ranking.json, and the best ten are compared.  Seconds are compared
     only if all runs were trained on the same machine.
     """
+    from mpies.core.text import align
     from mpies.report.compare import write_comparison
-    from mpies.report.comparison_table import print_table, tabulate
+    from mpies.report.comparison_table import tabulate
     from mpies.report.curves import find_machine, read_all_curves
     from mpies.report.run_groups import group_runs
     from mpies.sweeps.comparison import is_sweep, rank_sweep
@@ -157,7 +158,7 @@ def compare(
     if machine is None:
         machine = find_machine(run for group in groups for run in group.runs)
     if not is_whole:
-        print_table(tabulate(groups, machine))
+        echo(align(tabulate(groups, machine)))
     if not groups:  # of a sweep that has not begun
         return
     for path in write_comparison(groups, out, width, formats, band, scale, machine):

@@ -65,6 +65,7 @@ def remove(paths: Sequence[str], yes: bool) -> None:
 
 def format_table(rows: Iterable[dict[str, Any]]) -> str:
     """Rows of `summarize_runs` as text."""
+    from mpies.core.text import align
     from mpies.report.display import format_duration
 
     table = [("run", "status", "generation", "evaluation", "time", "size", "changed")]
@@ -81,13 +82,7 @@ def format_table(rows: Iterable[dict[str, Any]]) -> str:
                 time.strftime("%Y-%m-%d %H:%M", time.localtime(row["changed"])),
             )
         )
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = []
-    for cells in table:
-        left = [f"{cell:{width}}" for cell, width in zip(cells[:2], widths, strict=False)]
-        right = [f"{cell:>{width}}" for cell, width in zip(cells[2:], widths[2:], strict=True)]
-        lines.append("  ".join([*left, *right]))
-    return "\n".join(lines)
+    return align(table, left=2)
 
 
 def _format_evaluation(mean: float | None, interval: float | None) -> str:

@@ -29,6 +29,17 @@ def name_few(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
+def align(rows: Sequence[Sequence[str]], left: int | None = None) -> str:
+    """Rows of text as a table, its columns as wide as their longest cell.
+
+    left: how many columns begin at their left edge; the others end at their right one.  None: all.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = ["<" if left is None or place < left else ">" for place in range(len(widths))]
+    form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+    return "\n".join(form.format(*row).rstrip() for row in rows)
+
+
 def describe_value(value: Any) -> str:
     """What a value is, in a few words: a number, or its type or shape."""
     import numpy as np  # here, since the command line limits threads before NumPy is imported

@@ -5,14 +5,12 @@ import io
 import json
 import math
 import re
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mpies.comm import is_launched
 from mpies.report.figures import write_file
 from mpies.report.run_groups import RunGroup, changed_keys, format_setting, group_by_task
 from mpies.report.seeds import bootstrap_interval, interquartile_mean
@@ -66,23 +64,6 @@ def _text(number: float | None, form: str = "") -> str:
     if not form:
         form = ".3g" if 0 < abs(number) < 0.1 else ",.2f"
     return f"{number:{form}}"
-
-
-def print_table(rows: Iterable[Sequence[str]]) -> None:
-    """Print headings and rows of text on standard output, as wide as the terminal, or 160 columns in a file."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    heads, *rest = ([Text(cell) for cell in row] for row in rows)  # without markup
-    table = Table(box=box.SIMPLE)
-    for head in heads:
-        table.add_column(head)
-    for row in rest:
-        table.add_row(*row)
-    is_terminal = sys.stdout.isatty() and not is_launched()
-    Console(width=None if is_terminal else 160, force_terminal=None if is_terminal else False).print(table)
 
 
 def write_tables(groups: Sequence[RunGroup], out: Path, machine: str = "") -> Iterator[Path]:

@@ -13,6 +13,7 @@ import yaml
 
 from mpies.config.recipes import RESULTS, find_nearest, find_recipes, read_heading, tell_nearest
 from mpies.core.errors import ConfigError
+from mpies.core.text import align
 from mpies.runs.metrics import read_rows
 
 CUT_SHORT = "not run to its end"  # how a run ended that no stop rule ended
@@ -201,5 +202,4 @@ def list_recipes() -> str:
     for name, path in find_recipes().items():
         reached = format_result(read_record(name)) if has_record(name) else NOT_RUN
         rows.append((name, shorten(read_heading(path).task), reached))
-    first, second = (max(map(len, column)) for column in list(zip(*rows, strict=True))[:2])
-    return "\n".join(f"{name:{first}}  {task:{second}}  {reached}" for name, task, reached in rows)
+    return align(rows)

@@ -4,8 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from mpies.core.text import escape
-from mpies.report.comparison_table import print_table
+from mpies.core.text import align, escape
 from mpies.report.ranking import Result, rank_settings
 from mpies.sweeps.settings import as_text
 from mpies.training.logs import output_may_fail
@@ -58,7 +57,7 @@ def print_ending(results: Sequence[Result], total: int, out: str, varied: Sequen
 def print_standings(results: Sequence[Result], varied: Sequence[str]) -> None:
     """Print the table of the settings, the best first.  varied: the keys that vary."""
     heading, *rows = format_standings(results, varied)
-    print_table([heading, *rows[:ROWS]])
+    print(escape(align([heading, *rows[:ROWS]])), flush=True)
     if len(rows) > ROWS:
         print(f"and {len(rows) - ROWS} more", flush=True)
 

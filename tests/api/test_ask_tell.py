@@ -184,9 +184,7 @@ def test_behaviours_keep_their_size_in_a_loaded_search(tmp_path):
         loaded.tell(np.zeros(len(loaded.ask())), np.zeros((len(loaded.ask()), 2)))
 
 
-@pytest.mark.parametrize(
-    "seed, same_as", [(3.0, 3), ("3", 3), (np.float32(3), 3), (np.int64(2**60 + 1), 2**60 + 1), (np.uint8(200), 200)]
-)
+@pytest.mark.parametrize("seed, same_as", [(np.int64(2**60 + 1), 2**60 + 1), (np.uint8(200), 200)])
 def test_a_seed_of_another_type_is_the_same_number(seed, same_as):
     one, other = (AskTell("openai_es", np.ones(DIMENSION), noise_size=NOISE, seed=it) for it in (seed, same_as))
     assert one.seed == same_as
@@ -228,7 +226,7 @@ def test_one_parameter_is_enough(case):
         (("nevergrad:XY", [1, 2], {}), "nevergrad"),
         (("snes", [1, 2], {"sigma": -1}), "solver.sigma must be greater than 0"),
         (("snes", [1, 2], {"episodes": 3}), "episodes is for environments"),
-        (("snes", [1, 2], {"seed": -1}), "seed must be a whole number from 0 on, but is -1; the default is 0"),
+        (("snes", [1, 2], {"seed": -1}), "seed must be a whole number from 0 on, but is -1"),
         (("snes", [1, 2], {"dtype": np.int32}), "dtype must be float64 or float32, but is <class 'numpy.int32'>"),
         (("snes", [1, 2], {"dtype": "single precision"}), "dtype must be float64 or float32, but is 'single"),
         (("snes", [1, 2], {"noise_size": 1}), "noise_size must be a whole number from 2 on"),

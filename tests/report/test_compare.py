@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from mpies.report.compare import draw_comparison
-from mpies.report.comparison_table import as_csv, as_json, as_latex, print_table, tabulate
+from mpies.report.comparison_table import as_csv, as_json, as_latex, tabulate
 from mpies.report.curves import find_machine, read_curves
 from mpies.report.run_groups import group_runs
 from mpies.runs.machine import describe_machine, machines_of
@@ -199,12 +199,6 @@ def test_each_task_has_a_panel_and_a_group_one_colour(make_curves):
     for axes in figure.axes:  # returns that are costs, over many orders of magnitude
         assert axes.get_yscale() == "log" and axes.yaxis_inverted() and axes.get_ylabel().startswith("−return")
     assert draw_comparison(group_runs(runs), "steps", scale="linear").axes[0].get_yscale() == "linear"
-
-
-def test_names_are_printed_as_they_are(make_curves, capsys):
-    print_table(tabulate(group_runs([make_curves([1.0], track=track) for track in (":car:", "[red]:x:")])))
-    printed = capsys.readouterr().out
-    assert "track :car:" in printed and "track [red]:x:" in printed
 
 
 @pytest.mark.parametrize("name", ["generation", "steps", "seconds", "episodes"])
