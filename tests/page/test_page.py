@@ -263,19 +263,6 @@ def test_points_are_shown_while_a_curve_is_short(open_page, run_folder):
     assert page.evaluate(shown) is False
 
 
-def test_a_film_goes_on_when_a_picture_is_drawn_again(open_page, run_folder):
-    run = run_folder / "first"
-    (run / "film.mp4").write_bytes(b"no film")
-    imageio.v3.imwrite(run / "reward.png", np.zeros((20, 30, 3), np.uint8))
-    page = open_page("first")
-    page.click("#pictures summary")
-    page.evaluate("document.querySelector('#pictures video').id = 'playing'")
-    before = page.get_attribute("#pictures img", "src")
-    os.utime(run / "reward.png", (1, 1))
-    page.wait_for_function("old => document.querySelector('#pictures img').getAttribute('src') !== old", arg=before)
-    assert page.locator("#pictures video#playing").count() == 1
-
-
 def test_the_link_past_the_list_keeps_the_selection(open_page):
     page = open_page("first")
     page.goto(page.url.split("#")[0] + "#+first+group%2Flong")

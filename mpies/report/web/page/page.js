@@ -59,13 +59,8 @@ function announce(name, about) {
 }
 
 function showPairs(list, pairs) {
-  const entries = Object.entries(pairs);
-  while (list.children.length > entries.length) list.lastChild.remove();
-  entries.forEach(([name, value], place) => {
-    if (!list.children[place]) list.append(make("div", {}, make("dt"), make("dd")));
-    say(list.children[place].firstChild, name);
-    say(list.children[place].lastChild, value);
-  });
+  showOnce(list, JSON.stringify(pairs), () => Object.entries(pairs).map(([name, value]) => (
+    make("div", {}, make("dt", {}, name), make("dd", {}, value)))));
 }
 
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;

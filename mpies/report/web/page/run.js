@@ -65,9 +65,7 @@ function showNumbers() {
     evaluation: spread(newest("eval_mean"), newest("eval_interval")), target: number(run.target),
     "steps/s": number(newest("steps_per_second")), "ranks alive": number(newest("ranks")),
   });
-  const notes = run.per_point > 1 ? [`each point stands for ${run.per_point} generations`] : [];
-  if (changes().length) notes.push("▼ fewer ranks, ▲ more ranks, ◆ started again");
-  say($("thinned"), notes.join("; "));
+  say($("thinned"), run.per_point > 1 ? `each point stands for ${run.per_point} generations` : "");
 }
 
 function showRanks() {
@@ -82,17 +80,12 @@ function showPictures() {
   const [summary, list] = $("pictures").firstChild.children;
   $("pictures").hidden = !run.pictures.length;
   say(summary, `Pictures and videos (${run.pictures.length})`);
-  while (list.children.length > run.pictures.length) list.lastChild.remove();
-  run.pictures.forEach(([file, changed], place) => {
+  showOnce(list, `${run.name} ${run.pictures}`, () => run.pictures.map(([file, changed]) => {
     const source = `/picture?run=${encodeURIComponent(run.name)}&file=${encodeURIComponent(file)}&changed=${changed}`;
-    const old = list.children[place];
-    if (old?.firstChild.getAttribute("src") === source) return; // a video goes on playing
     const shown = /\.(mp4|webm)$/.test(file) ? make("video", { src: source, controls: "", preload: "metadata", loop: "" })
       : make("img", { src: source, alt: file, loading: "lazy" });
-    const figure = make("figure", {}, shown, make("figcaption", {}, file));
-    if (old) old.replaceWith(figure);
-    else list.append(figure);
-  });
+    return make("figure", {}, shown, make("figcaption", {}, file));
+  }));
 }
 
 function showDownloads() {
@@ -135,7 +128,7 @@ function layOut({ title, unit, columns, isReturn, areCounts, mayLog = [], factor
     areWhole: axis !== "seconds", description: `${title} against ${label}; newest: ${told.join(", ")}`,
     data: [x, ...values.map((column) => column.map(scale.apply))],
     bands: low && high ? [{ series: [high, low], fill: colour("band") }] : [],
-    ...(isReturn && { fit: (from, to) => fitReturns(scale, from, to), draw: (u, brush) => { drawIntervals(u, brush, scale); drawChanges(u, brush); } }),
+    ...(isReturn && { fit: (from, to) => fitReturns(scale, from, to), draw: (u, brush) => drawIntervals(u, brush, scale) }),
     style: [shown, scale.kind, label, colour("ink")].join(),
   };
 }
@@ -182,26 +175,6 @@ function drawIntervals(u, brush, scale) {
     brush.lineTo(x, lower);
     for (const y of [upper, lower]) { brush.moveTo(x - 3 * ratio, y); brush.lineTo(x + 3 * ratio, y); }
     brush.stroke();
-  }
-}
-
-// The points before which ranks were lost, ranks came, or the run was started again on as many: [point, sign, colour].
-function changes() {
-  const { ranks = [], starts = [] } = run.columns;
-  return ranks.flatMap((count, place) => {
-    if (count < ranks[place - 1]) return [[place, "▼", "orange"]];
-    if (count > ranks[place - 1]) return [[place, "▲", "green"]];
-    return starts[place] > starts[place - 1] ? [[place, "◆", "ink"]] : [];
-  });
-}
-
-function drawChanges(u, brush) {
-  const { top, height } = u.bbox, ratio = devicePixelRatio;
-  brush.font = `${11 * ratio}px system-ui, sans-serif`;
-  brush.textAlign = "center";
-  for (const [place, sign, hue] of changes()) {
-    brush.fillStyle = colour(hue);
-    brush.fillText(sign, u.valToPos(u.data[0][place], "x", true), top + height - 3 * ratio);
   }
 }
 
