@@ -24,6 +24,7 @@ import yaml
 from mpies.config.loading import load_config, resolved, validate_config
 from mpies.core.errors import ConfigError, RunError
 from mpies.core.text import counted
+from mpies.report.compare import bootstrap_interval, interquartile_mean
 from mpies.report.curves import Curves, read_all_curves
 from mpies.report.document import find_seeds
 from mpies.report.evaluate import evaluate_policy
@@ -44,7 +45,6 @@ from mpies.report.records import (
     read_recorded_metrics,
     recipe_of,
 )
-from mpies.report.seeds import bootstrap_interval, interquartile_mean
 from mpies.runs.metrics import count_core_seconds, read_digests, read_metrics
 from mpies.runs.policy_file import find_policy
 

@@ -141,8 +141,7 @@ def compare(
     only if all runs were trained on the same machine.
     """
     from mpies.core.text import align
-    from mpies.report.compare import write_comparison
-    from mpies.report.comparison_table import tabulate
+    from mpies.report.compare import tabulate, write_comparison
     from mpies.report.curves import find_machine, read_all_curves
     from mpies.report.run_groups import group_runs
     from mpies.sweeps.comparison import is_sweep, rank_sweep

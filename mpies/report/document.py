@@ -4,6 +4,7 @@ What was trained and on what, its curves, its evaluation, the other seeds, the v
 """
 
 import base64
+import contextlib
 import html
 import shlex
 from collections.abc import Iterable, Iterator
@@ -15,10 +16,10 @@ import numpy as np
 from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.core.errors import ConfigError, RunError, UserError
 from mpies.core.text import counted
+from mpies.report.compare import describe_group
 from mpies.report.curves import Curves, read_curves
 from mpies.report.figures import WIDE, draw_return, render, write_file
-from mpies.report.run_groups import RunGroup, read_settings
-from mpies.report.seeds import bootstrap_interval, interquartile_mean
+from mpies.report.run_groups import RunGroup, group_runs, read_settings
 from mpies.report.video import VIDEOS
 from mpies.runs import hdf5
 from mpies.runs.metrics import format_return
@@ -63,18 +64,13 @@ def find_seeds(curves: Curves) -> list[Curves]:
     Of several with the same seed, the longest counts.
     """
     folder, settings = curves.path.resolve().parent, read_settings(curves.config)
-    found: dict[int, Curves] = {}
+    runs = []
     for name in find_runs(folder, depth=1):
-        view = RunView(folder, name)
-        config = view.config()
-        is_other = (folder / name).resolve() != curves.path.resolve() and config.get("seed") != curves.config["seed"]
-        if is_other and read_settings(config) == settings:
-            try:
-                other = read_curves(folder / name)
-            except RunError:  # it has no generation yet
-                continue
-            found[config["seed"]] = max(other, found.get(config["seed"], other), key=len)
-    return list(found.values())
+        config = RunView(folder, name).config()
+        if config.get("seed") != curves.config["seed"] and read_settings(config) == settings:
+            with contextlib.suppress(RunError):  # it has no generation yet
+                runs.append(read_curves(folder / name))
+    return [run for group in group_runs(runs) for run in group.runs]
 
 
 def _find_video(path: Path) -> Path | None:
@@ -226,15 +222,14 @@ def _tell_seeds(runs: list[Curves]) -> str:
     lines = ["<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows]
     head = "".join(f"<th>{name}</th>" for name in heads)
     table = f'<table class="seeds"><tr>{head}</tr>{"".join(lines)}</table>'
-    known = final[np.isfinite(final)][:, None]
-    if not len(known):
+    if not (count := np.isfinite(final).sum()):
         return table
     try:
-        low, high = (format_return(end.item()) for end in bootstrap_interval(known))
-        mean = format_return(interquartile_mean(known).item())
+        known = describe_group(group)
     except ConfigError as error:
         return f"{table}<p>{html.escape(str(error))}</p>"
-    return f"{table}<p>Interquartile mean {mean}, 95 % bootstrap interval {low} to {high}, over {len(known)} seeds.</p>"
+    mean, low, high = (format_return(known[name]) for name in ("iqm", "low", "high"))
+    return f"{table}<p>Interquartile mean {mean}, 95 % bootstrap interval {low} to {high}, over {count} seeds.</p>"
 
 
 def _show_video(curves: Curves, video: Path | None) -> str:

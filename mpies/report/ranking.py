@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.report.run_groups import Settings
-from mpies.report.seeds import average_seeds
 from mpies.runs.metrics import parse_number, round_number
 
 BEST = 10  # settings whose curves are drawn; the tables have all
 BINS = 5  # of the values of a setting that has more; each holds about as many settings
+# The 97.5 % quantiles of Student's t of 1, 2, ... degrees of freedom.
+T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,22 @@ def _average(group: Sequence[Result]) -> tuple[float, float]:
     """Mean and interval of those whose evaluation counts."""
     ranked = [one for one in group if one.is_ranked and not math.isnan(one.eval_mean)]
     return average_seeds([one.eval_mean for one in ranked], [one.eval_interval for one in ranked])
+
+
+def average_seeds(means: Sequence[float], intervals: Sequence[float]) -> tuple[float, float]:
+    """The mean of the evaluations of n seeds, and half the width of its 95 % confidence interval, by Student's t.
+
+    means, intervals: (n,) of each seed.  Of one seed both are its own; without any they are NaN.
+    """
+    if len(means) < 2:
+        return (means[0], intervals[0]) if means else (math.nan, math.nan)
+    values = np.array(means)
+    freedom = len(values) - 1
+    if freedom <= len(T_QUANTILES):
+        quantile = T_QUANTILES[freedom - 1]
+    else:  # Abramowitz and Stegun 1964, 26.7.5
+        quantile = 1.96 + 2.372 / freedom + 2.823 / freedom**2
+    return float(values.mean()), float(quantile * values.std(ddof=1) / math.sqrt(len(values)))
 
 
 def list_importance(standings: Sequence[Standing], keys: Sequence[str]) -> dict[str, float | None]:

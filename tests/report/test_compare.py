@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from mpies.report.compare import draw_comparison
-from mpies.report.comparison_table import as_csv, as_json, as_latex, tabulate
+from mpies.report.compare import as_csv, as_json, as_latex, draw_comparison, tabulate
 from mpies.report.curves import find_machine, read_curves
 from mpies.report.run_groups import group_runs
 from mpies.runs.machine import describe_machine, machines_of

@@ -7,6 +7,7 @@ import pytest
 
 from mpies.config.loading import differences, load_config, resolved
 from mpies.report import records
+from mpies.report.compare import bootstrap_interval, interquartile_mean
 from mpies.report.records import (
     RESULTS,
     Band,
@@ -22,7 +23,6 @@ from mpies.report.records import (
     recipe_of,
     shorten,
 )
-from mpies.report.seeds import bootstrap_interval, interquartile_mean
 from mpies.runs.metrics import count_core_seconds
 from mpies.runs.policy_file import load_policy
 from tests.support import HOME, assert_refused, invoke, load_script

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mpies.report.compare import bootstrap_interval, interquartile_mean
+from mpies.report.ranking import average_seeds
 from mpies.report.run_groups import group_by_task, group_runs, label_settings, shorten_keys
-from mpies.report.seeds import average_seeds, bootstrap_interval, interquartile_mean
 
 
 def test_different_environments_are_different_tasks_with_labels_of_their_own(make_curves):
