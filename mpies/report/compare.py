@@ -21,8 +21,8 @@ from mpies.report.figures import (
     AXES,
     COLOURS,
     MARKERS,
+    TARGET,
     WIDE,
-    draw_target,
     format_ticks,
     new_panels,
     paper_style,
@@ -246,23 +246,23 @@ def _draw_task(
             drawn.append((group, x, y, *BANDS[band][1](y)))
     targets = sorted({target for group in groups for target in group.targets})
     middles = [middle for *_, middle, _, _ in drawn]
-    sign = scale_returns(axes, np.concatenate([*middles, targets]) if middles else np.zeros(0), scale)
+    scale_returns(axes, np.concatenate([*middles, targets]) if middles else np.zeros(0), scale)
     for group, x, y, middle, low, high in drawn:
         number = looks[group.label]
         colour = COLOURS[number % len(COLOURS)]
         if len(y) > 1:
-            axes.fill_between(x / size, sign * low, sign * high, color=colour, alpha=0.18, linewidth=0)
+            axes.fill_between(x / size, low, high, color=colour, alpha=0.18, linewidth=0)
         seeds = f"{counted(len(y), 'seed')}"
         marks: dict[str, Any] = {
             "marker": MARKERS[(number + number // len(COLOURS)) % len(MARKERS)],  # another one when colours come again
             "markevery": (3 * number % 20, 20),
             "markersize": 4,
         }
-        axes.plot(x / size, sign * middle, color=colour, label=plain_text(f"{group.label} ({seeds})"), **marks)
+        axes.plot(x / size, middle, color=colour, label=plain_text(f"{group.label} ({seeds})"), **marks)
     for target in targets:
-        draw_target(axes, sign * target, "target")
+        axes.axhline(target, label="target", **TARGET)
     axes.set_xlabel(label)
-    axes.set_ylabel("return, held out" if sign > 0 else "−return, held out")
+    axes.set_ylabel("return, held out")
     format_ticks(axes, axis)
 
 

@@ -26,6 +26,8 @@ COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", RED, "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
 CHANGES = {FEWER: ("v", RED), RESTART: ("d", "0.3"), MORE: ("^", GREEN)}  # their marker and colour
 
+TARGET: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}  # its line
+
 # Names of horizontal axes to (column of metrics.csv, label).
 AXES = {
     "time": ("seconds", "training time ({unit})"),
@@ -81,29 +83,21 @@ def new_panels(width: float, title: str, count: int) -> "tuple[Figure, list[Axes
     return figure, axes[:count]
 
 
-def scale_returns(axes: "Axes", values: Floats, wanted: str = "auto", extremes: Floats = _NONE) -> float:
-    """Set the scale of a vertical axis of returns.  Returns what they are to be multiplied by: 1, or -1 for costs.
+def scale_returns(axes: "Axes", values: Floats, wanted: str = "auto", extremes: Floats = _NONE) -> None:
+    """Set the scale of a vertical axis of returns.
 
     values: means of returns.  extremes: what else is drawn.  wanted: one of SCALES; auto is logarithmic if
-    all have one sign and the values span more than a factor of WIDE_SPAN, as those of test functions do.  Of negative
-    returns, the distance to 0 is drawn, with 0 far up.  Returns of both signs get an axis that is linear near 0.
+    all have one sign and the values span more than a factor of WIDE_SPAN, as those of test functions do.  A logarithmic
+    axis is linear near 0, so that it has a place for every return.
     """
     values = values[np.isfinite(values) & (values != 0)]
     sizes = np.abs(values)
-    signs = np.unique(np.sign([*values, *extremes[np.isfinite(extremes) & (extremes != 0)]]))
-    has_one_sign = len(values) > 0 and len(signs) == 1
-    if not len(values) or wanted == "linear":
-        return 1.0
-    if wanted == "auto" and not (has_one_sign and sizes.max() / sizes.min() > WIDE_SPAN):
-        return 1.0
-    if not has_one_sign:
-        axes.set_yscale("symlog", linthresh=10.0 ** np.floor(np.log10(np.percentile(sizes, 10))))
-        return 1.0
-    axes.set_yscale("log")
-    if values[0] > 0:
-        return 1.0
-    axes.invert_yaxis()
-    return -1.0
+    has_one_sign = len({*np.sign([*values, *extremes[np.isfinite(extremes) & (extremes != 0)]])}) == 1
+    spans = len(values) > 0 and has_one_sign and sizes.max() / sizes.min() > WIDE_SPAN
+    if not len(values) or wanted == "linear" or (wanted == "auto" and not spans):
+        return
+    smallest = sizes.min() if spans else np.percentile(sizes, 10)
+    axes.set_yscale("symlog", linthresh=10.0 ** np.floor(np.log10(smallest)))
 
 
 def scale_axis(axis: str, values: Sequence[Floats]) -> tuple[str, float]:
@@ -144,34 +138,29 @@ def draw_return(curves: Curves, axis: str, width: float = WIDE, scale: str = "au
     label, size = scale_axis(axis, [column])
     target = [] if curves.target is None else [curves.target]
     extremes = np.concatenate([curves["return_min"], curves["return_max"], target])
-    sign = scale_returns(axes, np.concatenate([curves["return_mean"], curves["eval_mean"][at]]), scale, extremes)
-    x, low, high = column / size, sign * curves["return_min"], sign * curves["return_max"]
-    axes.fill_between(x, low, high, color=BLUE, alpha=0.15, linewidth=0, label="members, min to max")
-    axes.plot(x, sign * curves["return_mean"], color=BLUE, linewidth=1, label="members, mean")
+    scale_returns(axes, np.concatenate([curves["return_mean"], curves["eval_mean"][at]]), scale, extremes)
+    x = column / size
+    axes.fill_between(
+        x, curves["return_min"], curves["return_max"], color=BLUE, alpha=0.15, linewidth=0, label="members, min to max"
+    )
+    axes.plot(x, curves["return_mean"], color=BLUE, linewidth=1, label="members, mean")
     if at.any():
         style: dict[str, Any] = {"color": RED, "marker": "o", "markersize": 3.5, "linewidth": 1.2, "capsize": 2}
-        means, interval = sign * curves["eval_mean"][at], curves.interval[at]
-        axes.errorbar(x[at], means, interval, label="evaluation, 95 % interval", **style)
+        axes.errorbar(x[at], curves["eval_mean"][at], curves.interval[at], label="evaluation, 95 % interval", **style)
     if curves.target is not None:
-        draw_target(axes, sign * curves.target, f"target {curves.target:g}")
+        axes.axhline(curves.target, label=f"target {curves.target:g}", **TARGET)
     for name, rows in curves.changes.items():
         if len(rows):
             marker, colour = CHANGES[name]
             style = {"color": colour, "marker": marker, "markersize": 5, "linestyle": "", "clip_on": False}
             axes.plot(x[rows], np.full(len(rows), 0.025), transform=axes.get_xaxis_transform(), label=name, **style)
     axes.set_xlabel(label)
-    axes.set_ylabel("return of an episode" if sign > 0 else "−return of an episode")
+    axes.set_ylabel("return of an episode")
     if axes.get_yscale() == "linear":
         axes.set_ylim(*_return_limits(curves))
     format_ticks(axes, axis)
     figure.legend(loc="outside lower center", ncols=2 if width < 6 else 4)
     return figure
-
-
-def draw_target(axes: "Axes", height: float, label: str) -> None:
-    """Draw the line of a target.  A logarithmic axis has no place for 0."""
-    if height > 0 or axes.get_yscale() != "log":
-        axes.axhline(height, color="black", linestyle="--", linewidth=1, label=label)
 
 
 def _return_limits(curves: Curves) -> tuple[float, float]:

@@ -82,7 +82,7 @@ def test_a_comparison_follows_its_runs_and_keeps_its_view(open_page, sweep):  # 
     page.wait_for_function("() => panels[0].data[0].at(-1) === 60")
     assert page.evaluate("[panels[0].plot.scales.x.min, panels[0].plot.scales.x.max]") == [1, 2]
     assert page.evaluate("document.activeElement.classList.contains('uplot')")
-    page.select_option("select[name=across]", "steps")
+    page.select_option("select[name=axis]", "steps")
     page.wait_for_selector("#panels .uplot[aria-label*='environment steps']")
 
 
@@ -98,15 +98,15 @@ def test_costs_are_drawn_on_a_logarithmic_axis(open_page, sweep):  # noqa: F811
     add_run(sweep, "function", lines=rows, id="function:rastrigin", target=-0.001)
     page = open_page("function")
     wait_for_text(page, "#name", "function")
-    kind = "charts[0].scale.kind"
-    assert page.evaluate(kind) == "negative"
+    kind = "charts[0].scale.distr"
+    assert page.evaluate(kind) == 4
     low, high = page.evaluate("[charts[0].plot.scales.y.min, charts[0].plot.scales.y.max]")
-    assert 0 < low < 1e-3 and high > 500
-    page.select_option("#view select", "linear")
-    assert page.evaluate(kind) == "linear"
+    assert low < -500 and high == 0
+    page.select_option("select[name=vertical]", "linear")
+    assert page.evaluate(f"{kind} === undefined")
     page.goto(page.url.split("#")[0] + "#" + hash_of("function", "group/long"))
     page.wait_for_selector("#panels .uplot")
-    assert page.evaluate("panels.map(panel => panel.scale.kind).sort()") == ["linear", "negative"]
+    assert page.evaluate("panels.filter(panel => panel.scale.distr === 4).map(panel => panel.title)") == ["rastrigin"]
     assert page.evaluate("panels.map(panel => panel.title).sort()") == ["LunarLander-v3", "rastrigin"]
 
 
@@ -114,11 +114,11 @@ def test_an_axis_has_a_place_for_a_target_of_the_other_sign(open_page, run_folde
     rows = [line(n).replace(f",{n - 5},{n + 5},", f",{n},{n},") for n in range(1, 301)]
     add_run(run_folder, "other", lines=rows, target=-3)
     page = open_page("other")
-    assert page.evaluate("[charts[0].scale.kind, charts[0].plot.scales.y.min < -3]") == ["linear", True]
+    assert page.evaluate("!charts[0].scale.distr && charts[0].plot.scales.y.min < -3")
     page.goto(page.url.split("#")[0] + "#" + hash_of("other"))
-    page.select_option("#comparison [name=drawn]", "return_mean")
+    page.select_option("select[name=drawn]", "return_mean")
     page.wait_for_function("() => compared.drawn === 'return_mean' && panels.length === 1")
-    assert page.evaluate("[panels[0].scale.kind, panels[0].plot.scales.y.min < -3]") == ["linear", True]
+    assert page.evaluate("!panels[0].scale.distr && panels[0].plot.scales.y.min < -3")
 
 
 def test_runs_are_ordered_and_filtered_by_result(open_page, sweep):  # noqa: F811

@@ -152,8 +152,8 @@ def test_everything_is_reached_by_keyboard(open_page):
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     wait_for_text(page, "#name", "group/long")
-    page.focus("input[value=generation]")
-    page.keyboard.press("ArrowRight")
+    page.focus("select[name=axis]")
+    page.keyboard.press("ArrowDown")
     page.wait_for_selector(".uplot[aria-label*='training time, minutes']")
     page.focus(".uplot")
     page.keyboard.press("Home")
@@ -180,7 +180,7 @@ def test_nothing_is_cut_off_at_any_width(width, open_page):
     page.goto(page.url.split("#")[0] + "#+first+group%2Flong")
     page.wait_for_selector("#panels .uplot canvas")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for box in page.query_selector_all("#panels .chart, #comparison label, nav button, nav select"):
+    for box in page.query_selector_all("#panels .chart, #view label, nav button, nav select"):
         place = box.bounding_box()
         assert place is None or (place["x"] >= 0 and place["x"] + place["width"] <= width)
 
@@ -242,7 +242,7 @@ def test_what_the_reader_zooms_in_on_stays_when_generations_come(open_page, run_
 
 def test_the_time_axis_changes_its_unit_with_its_label(open_page, run_folder):
     page = open_page("first")
-    page.check("input[value=seconds]")
+    page.select_option("select[name=axis]", "seconds")
     page.wait_for_selector(".uplot[aria-label*='training time, seconds']")
     page.focus(".uplot")
     append(run_folder / "first", range(4, 701))  # half a second each

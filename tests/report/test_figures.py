@@ -60,7 +60,7 @@ def test_times_are_shown_in_a_unit_that_fits():
 
 
 @pytest.mark.parametrize(
-    ("lowest", "wanted", "scale"), [(0.5, "auto", "log"), (-3, "auto", "linear"), (-3, "log", "symlog")]
+    ("lowest", "wanted", "scale"), [(0.5, "auto", "symlog"), (-3, "auto", "linear"), (-3, "log", "symlog")]
 )
 def test_an_axis_is_logarithmic_by_itself_only_if_all_returns_have_one_sign(make_curves, lowest, wanted, scale):
     curves = make_curves([None] * 300)
@@ -77,14 +77,15 @@ def test_an_axis_shows_a_target_of_the_other_sign(make_curves):
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_target_of_0_has_no_place_on_a_logarithmic_axis(make_curves):
+def test_a_target_of_0_has_a_place_on_a_logarithmic_axis(make_curves):
     costs = make_curves([-900.0, -1e-3] * 150, target=0.0)
     for name in ("return_mean", "return_min", "return_max"):
         costs.columns[name] = -np.abs(costs["eval_mean"])
     for figure in (draw_return(costs, "steps"), draw_comparison(group_runs([costs]), "steps")):
         render(figure)
-        assert figure.axes[0].get_yscale() == "log"
-        assert not [text for legend in figure.legends for text in legend.get_texts() if "target" in text.get_text()]
+        (axes,) = figure.axes
+        assert axes.get_yscale() == "symlog" and axes.get_ylim()[1] > 0
+        assert [line.get_ydata()[0] for line in axes.lines if "target" in str(line.get_label())] == [0]
 
 
 @pytest.mark.parametrize("name", ["a $x\\y$.py:Room", "cost $5", "$a_$b"])
@@ -125,13 +126,13 @@ def test_fonts_of_a_pdf_are_embedded_as_truetype(make_curves):
     assert b"/Type3" not in render(draw_return(make_curves([1.0]), "steps"), "pdf") and STYLE.exists()
 
 
-def test_costs_are_drawn_as_distances_to_zero(make_curves):
+def test_costs_are_drawn_on_a_logarithmic_axis(make_curves):
     curves = make_curves([-900.0, -1.0], target=-0.001)
     for name, values in {"return_mean": [-990, -2], "return_min": [-999, -5], "return_max": [-900, -1]}.items():
         curves.columns[name] = np.array(values, float)
     (axes,) = draw_return(curves, "iteration").axes
-    assert axes.get_yscale() == "log" and axes.yaxis_inverted()
-    assert [line.get_ydata()[0] for line in axes.lines if "target" in str(line.get_label())] == [0.001]
+    assert axes.get_yscale() == "symlog" and not axes.yaxis_inverted()
+    assert [line.get_ydata()[0] for line in axes.lines if "target" in str(line.get_label())] == [-0.001]
     assert draw_return(curves, "iteration", scale="linear").axes[0].get_yscale() == "linear"
     curves.columns["return_mean"] = np.array([-990.0, 2.0])
     assert draw_return(curves, "iteration", scale="log").axes[0].get_yscale() == "symlog"

@@ -40,7 +40,7 @@ function build(chart) {
     bands: chart.bands,
     scales: {
       x: { time: false },
-      y: { ...chart.scale.options, range: (_, from, to) => rangeOf(chart, from, to) },
+      y: { ...chart.scale, range: (_, from, to) => rangeOf(chart, from, to) },
     },
     axes: axesOf(chart),
     cursor: { drag: { x: true, y: false } },
@@ -93,39 +93,30 @@ function horizontal(values, name) {
   return [values.map((value) => value / unit), `${AXES.seconds}, ${sign}`];
 }
 
-// The scale of a vertical axis.  apply: from a value to what is drawn; null for what has no place.  invert: back.
-// Logarithms of values of one sign; of negative ones, the distance to 0 is drawn, with 0 far up.  Values of both signs
-// get an axis that is linear near 0.  deciding: columns that must span much for an automatic axis to be logarithmic.
+// The scale of a vertical axis, as uPlot has it: linear, or logarithmic but for a linear part near 0, so that it has a
+// place for every value.  deciding: columns that must span much for an automatic axis to be logarithmic.
 function chooseScale(columns, wanted, deciding = []) {
   const sizesOf = (some) => some.flat().filter((value) => value).map(Math.abs).sort((a, b) => a - b);
-  const sizes = sizesOf(columns), means = sizesOf(deciding), same = (value) => value;
-  const positive = columns.flat().every((value) => value >= 0), negative = columns.flat().every((value) => value <= 0);
-  const spans = means.at(-1) / means[0] > WIDE_SPAN && (positive || negative);
-  const label = (unit) => `${unit}, log`;
-  if (!sizes.length || wanted === "linear" || (wanted === "auto" && !spans))
-    return { kind: "linear", apply: same, invert: same, label: same, options: {} };
-  if (positive)
-    return { kind: "log", apply: (v) => (v > 0 ? v : null), invert: same, label, options: { distr: 3 } };
-  if (negative)
-    return { kind: "negative", apply: (v) => (v !== null && v < 0 ? -v : null), invert: (v) => (v === null ? null : -v),
-      label: (unit) => `−(${unit}), log`, options: { distr: 3, dir: -1 } };
-  const linear = 10 ** Math.floor(Math.log10(sizes[Math.floor(0.1 * sizes.length)]));
-  return { kind: "both", apply: same, invert: same, label, options: { distr: 4, asinh: linear } };
+  const sizes = sizesOf(columns), means = sizesOf(deciding);
+  const hasOneSign = [1, -1].some((sign) => columns.flat().every((value) => sign * value >= 0));
+  const spans = hasOneSign && means.at(-1) / means[0] > WIDE_SPAN;
+  if (!sizes.length || wanted === "linear" || (wanted === "auto" && !spans)) return {};
+  const smallest = spans ? means[0] : sizes[Math.floor(0.1 * sizes.length)];
+  return { distr: 4, asinh: 10 ** Math.floor(Math.log10(smallest)) };
 }
 
 function rangeOf(chart, from, to) {
   if (from === null || from === undefined) return [0, 1];
   if (chart.areCounts) return [0, Math.max(to, 1) * 1.06];
   [from, to] = chart.fit?.(from, to) ?? [from, to];
-  const targets = (chart.targets || []).map(chart.scale.apply).filter((value) => value !== null);
-  return pad(chart.scale, Math.min(from, ...targets), Math.max(to, ...targets));
+  const targets = chart.targets || [];
+  return pad(Math.min(from, ...targets), Math.max(to, ...targets));
 }
 
 // Room around the values of an axis.
-function pad(scale, from, to) {
-  if (scale.options.distr === 3) return [from / 1.2, to * 1.2];
+function pad(from, to) {
   const room = (to - from || Math.abs(to) || 1) * 0.06;
-  return [from >= 0 && from < room ? 0 : from - room, to + room];
+  return [from >= 0 && from < room ? 0 : from - room, to <= 0 && to > -room ? 0 : to + room];
 }
 
 // The labels of an axis, all with the same unit: 0, 0.5 M, 1 M.
@@ -142,13 +133,13 @@ function ticks(values) {
 function axesOf({ label, unit, scale, areWhole, areCounts }) {
   const font = "12px system-ui, sans-serif", line = { stroke: colour("line"), width: 1 };
   const look = { stroke: colour("ink"), grid: line, ticks: line, font, labelFont: font, labelSize: 20 };
-  const isLinear = scale.kind === "linear";
+  const isLinear = !scale.distr;
   const isPower = (value) => value === 0 || Math.abs(Math.log10(Math.abs(value)) % 1) < 1e-9;
   const powers = { ...line, filter: (_, values) => values.map((value) => (isPower(value) ? value : null)) };
   const one = (value) => (value === null || value === undefined ? "" : ticks([value])[0]);
   return [
     { ...look, label, size: 34, values: (_, values) => ticks(values), ...(areWhole && { incrs: WHOLE }) },
-    { ...look, label: scale.label(unit), size: 62, values: (_, values) => (isLinear ? ticks(values) : values.map(one)),
+    { ...look, label: isLinear ? unit : `${unit}, log`, size: 62, values: (_, values) => (isLinear ? ticks(values) : values.map(one)),
       ...(!isLinear && { grid: powers, ticks: powers }), ...(areCounts && { incrs: WHOLE }) },
   ];
 }
@@ -166,7 +157,7 @@ function drawOver(u, chart) {
   brush.restore();
 }
 
-function drawTargets(u, brush, { targets = [], scale }) {
+function drawTargets(u, brush, { targets = [] }) {
   const { left, top, width } = u.bbox, ratio = devicePixelRatio;
   brush.strokeStyle = brush.fillStyle = colour("green");
   brush.setLineDash([6 * ratio, 4 * ratio]);
@@ -174,9 +165,7 @@ function drawTargets(u, brush, { targets = [], scale }) {
   brush.font = `${12 * ratio}px system-ui, sans-serif`;
   brush.textAlign = "left";
   for (const target of targets) {
-    const drawn = scale.apply(target);
-    if (drawn === null) continue;
-    const y = u.valToPos(drawn, "y", true);
+    const y = u.valToPos(target, "y", true);
     brush.beginPath();
     brush.moveTo(left, y);
     brush.lineTo(left + width, y);

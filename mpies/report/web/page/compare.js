@@ -18,12 +18,12 @@ function comparedRuns() {
 }
 
 async function refreshCompared() {
-  const asked = address(), names = comparedRuns(), form = document.forms.comparison;
-  const query = new URLSearchParams({ axis: form.across.value, drawn: form.drawn.value });
+  const asked = address(), names = comparedRuns(), form = document.forms.view, axis = form.axis.value;
+  const query = new URLSearchParams({ axis, drawn: form.drawn.value });
   for (const name of names) query.append("run", name);
   const news = await ask(`/api/compare?${query}`);
   if (!isStillAsked(asked)) return;
-  compared = news;
+  compared = { ...news, axis };
   showOnly("compared", ...(asked.kind === "sweep" ? ["swept"] : []));
   if (asked.kind === "compare") nameCompared(names.length);
   const options = () => compared.available.map((name) => make("option", { value: name }, DRAWN[name][0]));
@@ -48,31 +48,26 @@ function groupColour(number) {
 }
 
 function layOutTask({ task, targets, x, curves }) {
-  const form = document.forms.comparison, isWide = compared.tasks.length === 1;
+  const isWide = compared.tasks.length === 1;
   if (!x.length) return { title: task, isWide, data: null, style: "empty" };
   const [what, unit] = DRAWN[compared.drawn], isReturn = ["eval_mean", "return_mean"].includes(compared.drawn);
   const mayLog = isReturn || ["sigma", "update_ratio"].includes(compared.drawn), aims = isReturn ? targets : [];
   const shown = curves.flatMap(({ low, mid, high }) => [low, mid, high]);
-  const scale = chooseScale([...shown, aims], form.vertical.value, mayLog ? curves.map((curve) => curve.mid) : []);
-  const [across, label] = horizontal(x, form.across.value);
+  const scale = chooseScale([...shown, aims], document.forms.view.vertical.value, mayLog ? curves.map((curve) => curve.mid) : []);
+  const [across, label] = horizontal(x, compared.axis);
   const series = [], bands = [];
   for (const { group, label, seeds, mid } of curves) {
     const stroke = groupColour(group), end = () => ({ class: "end", stroke: "transparent", points: { show: false }, spanGaps: true });
     series.push(end(), { label: `${label}, seed ${seeds.join(", ")}`, stroke, width: 1.75, points: { show: hasFewValues }, spanGaps: true,
-      value: (_, value, __, index) => number(index === null ? mid.at(-1) : scale.invert(value)) }, end());
+      value: (_, value, __, index) => number(index === null ? mid.at(-1) : value) }, end());
     bands.push({ series: [series.length, series.length - 2], fill: `color-mix(in srgb, ${stroke} 16%, transparent)` });
   }
   return {
-    title: task, unit, label, scale, isWide, series, bands, targets: aims, areWhole: form.across.value !== "seconds",
+    title: task, unit, label, scale, isWide, series, bands, targets: aims, areWhole: compared.axis !== "seconds",
     hasLegend: true, description: `${task}: ${what} of ${plural(curves.length, "group")} against ${label}`,
-    data: [across, ...shown.map((values) => values.map(scale.apply))],
-    style: [compared.drawn, series.map(({ label, stroke }) => `${label} ${stroke}`), scale.kind, label, colour("ink")].join(),
+    data: [across, ...shown],
+    style: [compared.drawn, series.map(({ label, stroke }) => `${label} ${stroke}`), scale.asinh, label, colour("ink")].join(),
   };
 }
 
-$("comparison").addEventListener("change", (event) => {
-  if (event.target.name !== "vertical") tick();
-  else if (compared) showCompared();
-});
-$("comparison").addEventListener("submit", (event) => event.preventDefault());
 new ResizeObserver(() => fitToWindow(panels)).observe($("panels"));

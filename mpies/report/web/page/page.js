@@ -50,6 +50,8 @@ function showOnce(box, what, list) {
 
 function showOnly(...ids) {
   for (const one of ["shown", "compared", "swept"]) $(one).hidden = !ids.includes(one);
+  $("drawn").hidden = $("compared").hidden;
+  $("view").hidden = $("shown").hidden && $("compared").hidden;
 }
 
 function announce(name, about) {
@@ -152,6 +154,11 @@ async function tick() {
   timer = setTimeout(tick, document.hidden ? 5 * EVERY : EVERY);
 }
 
+function redraw() {
+  if (run) drawRun();
+  if (compared) showCompared();
+}
+
 for (const id of ["filter", "sort"]) $(id).addEventListener("input", showRuns);
 $("all").addEventListener("click", () => pick(visible));
 $("none").addEventListener("click", () => pick([]));
@@ -159,8 +166,6 @@ $("none").addEventListener("click", () => pick([]));
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); $("run").focus(); });
 addEventListener("hashchange", tick);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) tick(); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  if (run) drawRun();
-  if (compared) showCompared();
-});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+$("view").addEventListener("change", () => { redraw(); tick(); });
 addEventListener("DOMContentLoaded", tick); // when the other scripts are there, too

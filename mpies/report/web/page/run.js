@@ -120,16 +120,16 @@ function layOut({ title, unit, columns, isReturn, areCounts, mayLog = [], factor
   const scale = chooseScale([...values, targets], areCounts ? "linear" : form.vertical.value, deciding);
   const [x, label] = horizontal(run.columns[axis] || [], axis);
   const series = shown.map((column) => seriesOf(column, columns[column],
-    (_, value, __, index) => number(index === null ? newest(column) * factor : scale.invert(value))));
+    (_, value, __, index) => number(index === null ? newest(column) * factor : value)));
   const [low, high] = [shown.indexOf("return_min") + 1, shown.indexOf("return_max") + 1];
   const told = shown.map((column) => `${columns[column]} ${number(newest(column))}`);
   return {
     title, unit, label, scale, shown, series, targets, areCounts, isWide: isReturn, hasLegend: true,
     areWhole: axis !== "seconds", description: `${title} against ${label}; newest: ${told.join(", ")}`,
-    data: [x, ...values.map((column) => column.map(scale.apply))],
+    data: [x, ...values],
     bands: low && high ? [{ series: [high, low], fill: colour("band") }] : [],
-    ...(isReturn && { fit: (from, to) => fitReturns(scale, from, to), draw: (u, brush) => drawIntervals(u, brush, scale) }),
-    style: [shown, scale.kind, label, colour("ink")].join(),
+    ...(isReturn && { fit: (from, to) => fitReturns(scale, from, to), draw: drawIntervals }),
+    style: [shown, scale.asinh, label, colour("ink")].join(),
   };
 }
 
@@ -141,18 +141,19 @@ function seriesOf(column, label, value) {
   return { ...common, width: 1.75, points: { show: hasFewValues } };
 }
 
-// The vertical range of the returns: it shows all means, evaluations and their intervals; a linear one cuts off the
-// outermost 5 % of the extremes.
+// The vertical range of the returns: it shows all means, evaluations and, where it is linear, their intervals, but cuts
+// off the outermost 5 % of the extremes.
 function fitReturns(scale, from, to) {
   const { return_min = [], return_max = [], return_mean = [], eval_mean = [] } = run.columns;
   const isKnown = (value) => value !== null;
   const low = return_min.filter(isKnown).sort((a, b) => a - b), high = return_max.filter(isKnown).sort((a, b) => a - b);
   const means = [...return_mean, ...eval_mean].filter(isKnown);
-  if (scale.kind === "linear" && low.length && means.length) {
+  if (scale.distr) return [from, to];
+  if (low.length && means.length) {
     from = Math.max(from, Math.min(low[Math.floor(0.05 * low.length)], ...means));
     to = Math.min(to, Math.max(high[Math.ceil(0.95 * high.length) - 1], ...means));
   }
-  const drawn = intervals().flatMap(([, ...ends]) => ends).map(scale.apply).filter(isKnown);
+  const drawn = intervals().flatMap(([, ...ends]) => ends);
   return [Math.min(from, ...drawn), Math.max(to, ...drawn)];
 }
 
@@ -162,14 +163,12 @@ function intervals() {
   return halves.flatMap((half, place) => (half === null || means[place] === null ? [] : [[place, means[place] - half, means[place] + half]]));
 }
 
-function drawIntervals(u, brush, scale) {
+function drawIntervals(u, brush) {
   const ratio = devicePixelRatio;
   brush.strokeStyle = colour("orange");
   brush.lineWidth = ratio;
   for (const [place, ...ends] of intervals()) {
-    const drawn = ends.map(scale.apply);
-    if (drawn.includes(null)) continue;
-    const x = u.valToPos(u.data[0][place], "x", true), [lower, upper] = drawn.map((value) => u.valToPos(value, "y", true));
+    const x = u.valToPos(u.data[0][place], "x", true), [lower, upper] = ends.map((value) => u.valToPos(value, "y", true));
     brush.beginPath();
     brush.moveTo(x, upper);
     brush.lineTo(x, lower);
@@ -178,5 +177,4 @@ function drawIntervals(u, brush, scale) {
   }
 }
 
-$("view").addEventListener("change", () => run && drawRun());
 new ResizeObserver(() => fitToWindow(charts)).observe($("charts"));
