@@ -23,7 +23,6 @@ from mpies.solvers.base import Solver
 from mpies.solvers.check import check_if_custom
 from mpies.solvers.custom_solver import CustomSolver
 from mpies.solvers.loop import SolverLoop
-from mpies.solvers.registry import SOLVERS, SolverClass
 from mpies.solvers.sampling.noise import FloatArray, build_table
 
 FloatType = type[np.float32] | type[np.float64]
@@ -111,7 +110,7 @@ class AskTell:
         if refusal := config.solver.refusal(self.dimension):
             raise ConfigError(refusal)
         self.options = config.solver
-        solver = _find_class(self.kind)
+        solver = find_solver_class(self.kind)
         default: FloatType = np.float32 if issubclass(solver, CustomSolver) else np.float64
         return solver(config.solver, self.dimension, self.seed, default if dtype is None else _read_dtype(dtype))
 
@@ -150,7 +149,7 @@ class AskTell:
             behaviours = self._read_behaviours(behaviours, len(told))
         with np.errstate(all="ignore"):  # a step may overflow; the values of its members show it
             self._loop.tell(told if self.maximize else -told, behaviours)
-        self.update_best(self._members, told)
+        self._update_best(self._members, told)
         self.evaluations += len(told)
         self._members = None
 
@@ -163,7 +162,7 @@ class AskTell:
         self._behaviour_size = width
         return told
 
-    def update_best(self, members: FloatArray, values: npt.NDArray[np.float64]) -> None:
+    def _update_best(self, members: FloatArray, values: npt.NDArray[np.float64]) -> None:
         """Remember the best of members (n, d) with values (n,), NaN where there is none, if it beats all before."""
         if np.isnan(values).all():
             return
@@ -228,15 +227,10 @@ class AskTell:
         return members.copy() if self.domain.is_unbounded else self.domain.from_solver(members)
 
 
-def _find_class(kind: str) -> SolverClass:
-    """The solver class of `kind`.  Those of mpies need no working directory.  Raises ValueError, and OSError."""
-    return SOLVERS.get(kind) or find_solver_class(kind)
-
-
 def _name_sigma(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """The options with `sigma` under the name sigma_init where the solver has that key instead."""
     with contextlib.suppress(ValueError, OSError):  # the config is validated later
-        keys = _find_class(kind).Options.model_fields
+        keys = find_solver_class(kind).Options.model_fields
         if "sigma" in options and "sigma" not in keys and "sigma_init" in keys.keys() - options.keys():
             return {"sigma_init" if name == "sigma" else name: value for name, value in options.items()}
     return options

@@ -39,20 +39,7 @@ PATIENCE = 10.0  # seconds that mpiexec has to end before it is told to, and aga
 CURE = "; define it in a module, create what it uses inside of it, or leave ranks out"
 
 Function = Callable[[npt.NDArray[np.float64]], Any]
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """What evaluating n members came to.
-
-    values: (n,), NaN where the function failed, and where Ctrl-C came first.
-    reason: on rank 0, why most of those failed that did; '' where none did.
-    is_interrupted: whether a rank was told to stop by Ctrl-C.
-    """
-
-    values: npt.NDArray[np.float64]
-    reason: str
-    is_interrupted: bool = False
+Evaluated = tuple[npt.NDArray[np.float64], str]  # values (n,), NaN where the function failed, and why most of those did
 
 
 @dataclass(frozen=True)
@@ -96,7 +83,10 @@ class FunctionRanks:
         self._comm.broadcast([np.frombuffer(json.dumps(outcome).encode(), np.uint8)])
 
     def _evaluate(self, members: FloatArray) -> Evaluated:
-        """The values of members (n, d), the same on every rank.  Collective."""
+        """The values of members (n, d), the same on every rank, and on rank 0 the reason.  Collective.
+
+        Raises KeyboardInterrupt on rank 0 where Ctrl-C has told any rank to stop.
+        """
         comm, count = self._comm, len(members)
         batch = RolloutBatch(np.zeros(count, np.int64), _Rows(members), np.zeros(count, bool))
         queue = RolloutQueue(batch, counter=comm.work_counter(count))
@@ -110,7 +100,9 @@ class FunctionRanks:
         values[records["rollout"]] = records["total"]
         values[~np.isfinite(values)] = np.nan
         groups = gather_failures(comm, queue.failures) if numbers[:, 0].any() else []
-        return Evaluated(values, groups[0].message if groups else "", bool(numbers[:, 1].any()))
+        if numbers[:, 1].any() and comm.is_root:  # which lets the others go
+            raise KeyboardInterrupt
+        return values, groups[0].message if groups else ""
 
 
 class FunctionJob:
@@ -153,7 +145,7 @@ class FunctionJob:
     def evaluate(self, members: FloatArray) -> Evaluated:
         """Evaluate the members (n, d)."""
         values = self._ask(np.ascontiguousarray(members, np.float64).tobytes())
-        return Evaluated(np.frombuffer(values, np.float64), self._ask().decode())
+        return np.frombuffer(values, np.float64), self._ask().decode()
 
     def _start(self) -> bool:
         """Start the ranks.  Returns whether rank 0 has connected; where not, mpiexec has ended before."""
@@ -201,11 +193,12 @@ class FunctionJob:
     def _end(self, at_once: bool) -> None:
         if at_once:
             self._process.terminate()
-        try:
-            self._process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        for end in (self._process.terminate, self._process.kill):  # mpiexec ends its ranks on the first
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(PATIENCE)
+                return
+            end()
+        self._process.wait()
 
     def _lost(self) -> UserError:
         code = self._process.returncode
@@ -249,9 +242,9 @@ def _answer(ranks: FunctionRanks, dimension: int, caller: Any) -> None:
     """On rank 0, evaluate members until the caller closes the connection."""
     with contextlib.suppress(EOFError, OSError):
         while True:
-            evaluated = ranks.evaluate(np.frombuffer(caller.recv_bytes(), np.float64).reshape(-1, dimension))
-            caller.send_bytes(evaluated.values.tobytes())
-            caller.send_bytes(evaluated.reason.encode())
+            values, reason = ranks.evaluate(np.frombuffer(caller.recv_bytes(), np.float64).reshape(-1, dimension))
+            caller.send_bytes(values.tobytes())
+            caller.send_bytes(reason.encode())
     ranks.release()
 
 

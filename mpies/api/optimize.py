@@ -24,6 +24,8 @@ from mpies.solvers.sampling.noise import FloatArray
 Row = dict[str, float | int]
 Callback = Callable[[AskTell, Row], object]
 
+Search = Callable[[AskTell, Callable[[FloatArray], Evaluated]], dict[str, Any]]  # `_search` with its limits
+
 # What all ranks raise together, so that none has to end the others.
 OF_ALL_RANKS: tuple[type[BaseException], ...] = (UserError, KeyboardInterrupt)
 
@@ -48,24 +50,6 @@ class OptimizeResult:
     evaluations: int
     reason: str
     history: dict[str, npt.NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a search ends, and who is called after each generation."""
-
-    generations: int
-    target: float | None
-    callbacks: list[Callback]
-
-    def reason(self, es: AskTell, has_callback_stopped: bool) -> str:
-        """Why to stop now; '' to go on."""
-        best, target = es.best_value, self.target
-        if best is not None and target is not None and (best >= target if es.maximize else best <= target):
-            return "solved"
-        if has_callback_stopped:
-            return "callback"
-        return "generations" if es.generation >= self.generations else ""
 
 
 def minimize(
@@ -145,16 +129,17 @@ def _optimize(
     if target is not None and not (isinstance(target, int | float | np.number) and np.isfinite(target)):
         raise ConfigError(f"target must be a finite number, or None for no target, but is {target!r}")
     generations = read_whole_number("generations", generations, 1)
-    limits = Limits(generations, target, check_callbacks(callbacks, "c(es, row)"))
+    called = check_callbacks(callbacks, "c(es, row)")
+    search_within = partial(_search, generations=generations, target=target, callbacks=called)
     given = {name: it for name, it in search.items() if it is not None or name not in ("sigma", "population")}
     make = partial(AskTell, solver, x0, maximize=is_maximum, **given)
     if ranks is not None:
-        return _result(_search_by_job(f, make(), limits, ranks))
+        return _result(_search_by_job(f, make(), search_within, ranks))
     comm = connect()
     if comm.node_rank == 0:
         warn_of_threads(comm.node_size)
     try:
-        return _result(_search_together(f, make, limits, comm))
+        return _result(_search_together(f, make, search_within, comm))
     except OF_ALL_RANKS:
         raise
     except BaseException:
@@ -165,13 +150,13 @@ def _optimize(
         comm.close()
 
 
-def _search_by_job(f: Function, es: AskTell, limits: Limits, ranks: int) -> dict[str, Any]:
+def _search_by_job(f: Function, es: AskTell, search: Search, ranks: int) -> dict[str, Any]:
     """Search in this process, which has the solver, while `ranks` other ones evaluate."""
     with FunctionJob(f, es.dimension, ranks) as job:
-        return _search(es, job.evaluate, limits)
+        return search(es, job.evaluate)
 
 
-def _search_together(f: Function, make: Callable[[], AskTell], limits: Limits, comm: Communicator) -> dict[str, Any]:
+def _search_together(f: Function, make: Callable[[], AskTell], search: Search, comm: Communicator) -> dict[str, Any]:
     """Search on all ranks: rank 0 has the solver, and all evaluate.  Returns what `_result` takes, on every rank."""
     try:
         es = do_together(comm, lambda: make() if comm.is_root else None)
@@ -187,7 +172,7 @@ def _search_together(f: Function, make: Callable[[], AskTell], limits: Limits, c
         raise error_of_kind(outcome["error"], f"the search ended on rank 0: {outcome['message']}")
     outcome = {}
     try:
-        outcome = _search(es, ranks.evaluate, limits)
+        outcome = search(es, ranks.evaluate)
         return outcome
     except BaseException as error:
         outcome = {"error": type(error).__name__, "message": describe_error(error)}
@@ -196,7 +181,13 @@ def _search_together(f: Function, make: Callable[[], AskTell], limits: Limits, c
         ranks.release(outcome)
 
 
-def _search(es: AskTell, evaluate: Callable[[FloatArray], Evaluated], limits: Limits) -> dict[str, Any]:
+def _search(
+    es: AskTell,
+    evaluate: Callable[[FloatArray], Evaluated],
+    generations: int,
+    target: float | None,
+    callbacks: list[Callback],
+) -> dict[str, Any]:
     """Run generations until a limit is reached.  Returns the fields of an OptimizeResult, as lists and numbers.
 
     Warns of the first members that failed.  Raises UserError where all members of a generation did.
@@ -206,20 +197,17 @@ def _search(es: AskTell, evaluate: Callable[[FloatArray], Evaluated], limits: Li
     while not reason:
         try:
             members = es.ask()
-            evaluated = evaluate(members)
-            if evaluated.is_interrupted:
-                es.update_best(members, evaluated.values)
-                raise KeyboardInterrupt
-            values = evaluated.values[~np.isnan(evaluated.values)]
+            told, why = evaluate(members)
+            values = told[~np.isnan(told)]
             count, failed = len(members), len(members) - len(values)
-            text = f"of generation {es.generation + 1} failed, by {evaluated.reason}"
+            text = f"of generation {es.generation + 1} failed, by {why}"
             if failed == count:
                 cure = f"call the function with a vector of {es.dimension} numbers to see where"
                 raise UserError(f"all {count} evaluations {text}; {cure}")
             if failed and not has_warned:
                 has_warned = True  # stacklevel: the line that calls minimize or maximize
                 warnings.warn(f"{failed} of {count} evaluations {text}; they rank worst", RuntimeWarning, stacklevel=5)
-            es.tell(evaluated.values)
+            es.tell(told)
             assert es.best_value is not None
             row: Row = {
                 "generation": es.generation,
@@ -233,7 +221,13 @@ def _search(es: AskTell, evaluate: Callable[[FloatArray], Evaluated], limits: Li
                 **{name: _as_number(it) for name, it in es.report().items()},
             }
             rows.append(row)
-            reason = limits.reason(es, call_all(limits.callbacks, es, row))
+            has_callback_stopped = call_all(callbacks, es, row)
+            if target is not None and (es.best_value >= target if es.maximize else es.best_value <= target):
+                reason = "solved"
+            elif has_callback_stopped:
+                reason = "callback"
+            elif es.generation >= generations:
+                reason = "generations"
         except KeyboardInterrupt:
             if es.best_x is None:
                 raise
