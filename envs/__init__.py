@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.core.errors import EnvironmentProblem
+from mpies.core.user_files import search_in
 from mpies.envs.base import VectorEnv
-from mpies.envs.functions import FUNCTIONS, BenchmarkFunctionEnv, CustomFunctionEnv, FunctionEnv
+from mpies.envs.functions import FUNCTIONS, FunctionEnv, negated
 from mpies.envs.tasks import change_task
 
 BACKENDS = ("auto", "envpool", "gymnasium", "gym")
@@ -98,7 +99,7 @@ def make_env(
         backend, make = "gym", functools.partial(gym_env.make, environment_id)
     else:
         if ":" in environment_id:  # MODULE:ID, which gymnasium imports
-            custom_env.search_in(start_folder or Path.cwd())
+            search_in(start_folder or Path.cwd())
         backend, make = "gymnasium", functools.partial(gymnasium_registry.make, environment_id)
     build = functools.partial(make, max_steps, **kwargs)
     is_known = environment_id in CARRY_HISTORY | NO_HISTORY
@@ -119,9 +120,8 @@ def make_function_env(
     """
     from mpies.envs import custom_env
 
-    if name in FUNCTIONS:
-        return BenchmarkFunctionEnv(name, dimension, offset)
-    return CustomFunctionEnv(name, dimension, offset, custom_env.find(name, start_folder))
+    function = negated(name) if name in FUNCTIONS else custom_env.find(name, start_folder)
+    return FunctionEnv(name, dimension, offset, function)
 
 
 __all__ = [

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import importlib
 import inspect
 import numbers
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mpies.core.errors import EnvironmentProblem
-from mpies.core.interrupt import is_interrupt
-from mpies.core.text import describe_error
-from mpies.core.user_files import importing_from, load_file
+from mpies.core.user_files import find_definition, importing_from
 from mpies.envs.build_errors import explain_build_errors
 
 if TYPE_CHECKING:
     import gymnasium
-
-
-_PREFIX = "_environment_"  # of the name in sys.modules that a file of the user's gets
 
 
 def is_custom(environment_id: str) -> bool:
@@ -53,50 +45,18 @@ def find(environment_id: str, folder: Path | None = None) -> Callable[..., Any]:
 
     folder: where a relative path begins; None for the working directory.
     """
-    source, _, name = environment_id.rpartition(":")
-    module = _load(environment_id, source, folder or Path.cwd())
-    value = getattr(module, name, None)
-    if callable(value):
-        return value
-    sys.modules.pop(module.__name__ if source.endswith(".py") else "", None)  # it is read again when it is mended
-    if not hasattr(module, name):
-        has = [known for known, value in vars(module).items() if callable(value) and not known.startswith("_")]
-        raise EnvironmentProblem(f"{environment_id}: {source} has no {name}; it has {', '.join(has) or 'no callable'}")
-    raise EnvironmentProblem(f"{environment_id}: {name} must be a class or function, but is {value!r}")
+
+    def find_fault(value: Any) -> str:
+        return "" if callable(value) else f"must be a class or function, but is {value!r}"
+
+    found: Callable[..., Any] = find_definition(environment_id, folder, EnvironmentProblem, find_fault)
+    return found
 
 
 def folder_of(environment_id: str, folder: Path | None = None) -> Path | None:
     """The folder of the file in an id, whose modules it may import; None for a module.  folder: as of `find`."""
     source = environment_id.rpartition(":")[0]
     return ((folder or Path.cwd()) / source).resolve().parent if source.endswith(".py") else None
-
-
-def _load(environment_id: str, source: str, folder: Path) -> ModuleType:
-    """The module of a file or of a module's name, imported once.  Raises EnvironmentProblem if that fails."""
-    path = (folder / source).resolve()
-    try:
-        if not source.endswith(".py"):
-            search_in(folder)
-            return importlib.import_module(source)
-        if not path.is_file():
-            raise EnvironmentProblem(f"{environment_id}: there is no file {source} in {folder}")
-        return load_file(path, f"{_PREFIX}{path}")
-    except EnvironmentProblem:
-        raise
-    except BaseException as error:  # the user's file may do anything
-        if is_interrupt(error):
-            raise
-        raise EnvironmentProblem(f"{environment_id}: {source} cannot be imported ({describe_error(error)})") from error
-
-
-def search_in(folder: Path) -> None:
-    """Let imports find the modules of a folder, after those of all other places, in the rest of this process.
-
-    Ranks are started as `python -m mpies`, which finds the modules of its working directory; `mpies` itself does not.
-    """
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-    importlib.invalidate_caches()
 
 
 def make(

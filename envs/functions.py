@@ -1,7 +1,6 @@
 """Functions of the parameters in place of an environment: test functions of optimisation, and the user's own."""
 
 import contextlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -48,54 +47,45 @@ FUNCTIONS: dict[str, Callable[[Vector], float]] = {
 }
 
 
+def negated(name: str) -> Callable[[Vector], float]:
+    """Minus the test function of this name, to be maximised."""
+
+    @np.errstate(all="ignore")  # parameters may be huge; the value shows it
+    def function(x: Vector) -> float:
+        return -FUNCTIONS[name](x)
+
+    return function
+
+
 @dataclass(frozen=True)
-class FunctionEnv(ABC):
-    """A function whose value takes the place of an episode's return.
+class FunctionEnv:
+    """A function of the user's, to be maximised, whose value takes the place of an episode's return.
 
     name: of the function.  dimension: d, the number of parameters.
     offset: (d,) float64; the function is evaluated at parameters - offset, which moves its optimum by `offset`.
+    function: of a vector (d,) float64; `value` raises what it raises.
     """
 
     name: str
     dimension: int
     offset: Vector
+    function: Callable[[Vector], float]
 
-    @abstractmethod
     def value(self, parameters: npt.NDArray[np.float32]) -> float:
         """The return of `parameters` (d,), computed in float64; higher is better."""
+        return as_number(self.function(parameters.astype(np.float64) - self.offset))
 
     @property
     def behaviour_size(self) -> int:
         """b, how many numbers `behaviour` returns: at most eight."""
         return min(self.dimension, 8)
 
-    def try_out(self) -> None:  # noqa: B027 (optional: the test functions need no trial)
-        """Evaluate the function once.  Raises EnvironmentProblem, in one line, where no value of it can be used."""
-
     def behaviour(self, parameters: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """What novelty search compares: the first b of the parameters (d,)."""
         return parameters[: self.behaviour_size]
 
-
-@dataclass(frozen=True)
-class BenchmarkFunctionEnv(FunctionEnv):
-    """A test function, to be minimised: the return is minus its value.  name: a key of FUNCTIONS."""
-
-    @np.errstate(all="ignore")  # parameters may be huge; the value shows it
-    def value(self, parameters: npt.NDArray[np.float32]) -> float:
-        return -FUNCTIONS[self.name](parameters.astype(np.float64) - self.offset)
-
-
-@dataclass(frozen=True)
-class CustomFunctionEnv(FunctionEnv):
-    """The user's function, to be maximised.  function: of a vector (d,) float64; `value` raises what it raises."""
-
-    function: Callable[[Vector], float]
-
-    def value(self, parameters: npt.NDArray[np.float32]) -> float:
-        return as_number(self.function(parameters.astype(np.float64) - self.offset))
-
     def try_out(self) -> None:
+        """Evaluate the function once.  Raises EnvironmentProblem, in one line, where no value of it can be used."""
         wanted = f"{self.name}: the function must take one argument, a vector of {self.dimension} numbers"
         check_signature(self.function, wanted, self.offset)
         random = np.random.default_rng(self.dimension)

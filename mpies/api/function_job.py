@@ -28,7 +28,7 @@ from mpies.api.arguments import read_whole_number
 from mpies.comm import Communicator, connect, is_launched, mpiexec
 from mpies.core.errors import ConfigError, UserError
 from mpies.core.text import counted, describe_error
-from mpies.envs.functions import CustomFunctionEnv
+from mpies.envs.functions import FunctionEnv
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.function_player import FunctionPlayer
 from mpies.rollouts.queue import PlayingRanks, RolloutQueue, gather_failures
@@ -62,7 +62,7 @@ class FunctionRanks:
     def __init__(self, function: Function, dimension: int, comm: Communicator) -> None:
         self._comm, self._dimension = comm, dimension
         name = getattr(function, "__name__", type(function).__name__)
-        env = CustomFunctionEnv(name, dimension, np.zeros(dimension), function)
+        env = FunctionEnv(name, dimension, np.zeros(dimension), function)
         self._player = FunctionPlayer(env, np.float64)
 
     def evaluate(self, members: FloatArray) -> Evaluated:

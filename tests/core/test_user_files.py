@@ -61,7 +61,7 @@ def test_neighbours_of_the_same_name_are_told_apart_and_nothing_is_left_behind(t
     assert sys.path == path
     assert not {"physics", "constants", "constants.values", "later"} & set(sys.modules)
     left = {name for name in set(sys.modules) - modules if str(tmp_path) in name}
-    assert left == {f"_environment_{tmp_path}/world{number}/world.py" for number in (1, 2)}
+    assert left == {f"_custom_{tmp_path}/world{number}/world.py" for number in (1, 2)}
 
 
 @pytest.mark.parametrize("name", ["World", "Small", "make"])

@@ -82,7 +82,7 @@ def test_a_function_of_the_user_is_maximised_and_its_exceptions_are_reported(tmp
         ("1 +", "own.py:Thing", "cannot be imported (SyntaxError"),
         ("raise SystemExit(3)", "own.py:Thing", "cannot be imported (SystemExit: 3)"),
         ("def other(): pass", "own.py:Thing", "own.py has no Thing; it has other"),
-        ("_private = 3", "own.py:Thing", "own.py has no Thing; it has no callable"),
+        ("_private = 3", "own.py:Thing", "own.py has no Thing; it has nothing of the kind"),
         ("Thing = 3", "own.py:Thing", "Thing must be a class or function, but is 3"),
         ("def Thing(): raise OSError('no\\nlicence')", "own.py:Thing", "cannot be built: OSError: no licence"),
         ("def Thing(): return 3", "own.py:Thing", "has no observation_space and no action_space"),

@@ -4,7 +4,7 @@ import warnings
 import numpy as np
 import pytest
 
-from mpies.envs.functions import FUNCTIONS, BenchmarkFunctionEnv, CustomFunctionEnv
+from mpies.envs.functions import FUNCTIONS, FunctionEnv, negated
 from tests.support import HOME
 
 
@@ -29,14 +29,14 @@ def test_functions_have_their_published_values(name, point, value):
 
 
 def test_a_test_function_is_negated_and_moved_by_its_offset():
-    env = BenchmarkFunctionEnv("sphere", 2, np.array([1.0, 2.0]))
+    env = FunctionEnv("sphere", 2, np.array([1.0, 2.0]), negated("sphere"))
     assert env.value(np.array([1, 2], np.float32)) == 0
     assert env.value(np.array([4, 6], np.float32)) == -25
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_parameters_that_are_not_finite_give_no_number_and_no_warning(name):
-    env = BenchmarkFunctionEnv(name, 3, np.zeros(3))
+    env = FunctionEnv(name, 3, np.zeros(3), negated(name))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not np.isfinite(env.value(np.array([np.inf, -np.inf, 1], np.float32)))
@@ -44,7 +44,7 @@ def test_parameters_that_are_not_finite_give_no_number_and_no_warning(name):
 
 def test_the_users_function_is_moved_and_sees_float64():
     seen = []
-    env = CustomFunctionEnv("own.py:f", 2, np.array([0.5, 0.0]), lambda x: seen.append(x) or x.sum())
+    env = FunctionEnv("own.py:f", 2, np.array([0.5, 0.0]), lambda x: seen.append(x) or x.sum())
     value = env.value(np.array([1.5, 3], np.float32))
     assert value == 4 and type(value) is float
     assert seen[0].dtype == np.float64 and seen[0].tolist() == [1, 3]
@@ -52,7 +52,7 @@ def test_the_users_function_is_moved_and_sees_float64():
 
 @pytest.mark.parametrize(("dimension", "size"), [(3, 3), (8, 8), (20, 8)])
 def test_the_behaviour_is_the_first_eight_parameters(dimension, size):
-    env = BenchmarkFunctionEnv("sphere", dimension, np.zeros(dimension))
+    env = FunctionEnv("sphere", dimension, np.zeros(dimension), negated("sphere"))
     assert env.behaviour_size == size
     assert env.behaviour(np.arange(dimension, dtype=np.float32)).tolist() == list(range(size))
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from mpies.envs.functions import CustomFunctionEnv
+from mpies.envs.functions import FunctionEnv
 from mpies.rollouts.function_player import FunctionPlayer
 from mpies.rollouts.queue import PlayingRanks, RolloutQueue
 from tests.rollouts.fakes import Calls, make_batch
 
 
 def make_player(function):
-    return FunctionPlayer(CustomFunctionEnv("own", 3, np.zeros(3), function))
+    return FunctionPlayer(FunctionEnv("own", 3, np.zeros(3), function))
 
 
 def test_every_value_is_that_of_its_members_parameters():

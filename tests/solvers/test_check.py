@@ -432,11 +432,11 @@ def find(tmp_path, monkeypatch):
 
     def find(text):
         (tmp_path / "wrong.py").write_text(RIGHT + text)
-        sys.modules.pop("_solver_wrong", None)
+        sys.modules.pop(f"_custom_{tmp_path}/wrong.py", None)
         return find_solver("wrong.py:Wrong")
 
     yield find
-    sys.modules.pop("_solver_wrong", None)
+    sys.modules.pop(f"_custom_{tmp_path}/wrong.py", None)
 
 
 def class_of(body, base="Right"):

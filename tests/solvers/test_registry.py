@@ -6,8 +6,8 @@ import pytest
 
 from mpies.solvers import SOLVERS, find_solver
 from mpies.solvers.base import Solver
-from mpies.solvers.loop import SolverLoop
 from mpies.solvers.openai_es import OpenAIES
+from tests.solvers.single_generation import FunctionLoop
 
 MINE = """
 import numpy as np
@@ -74,7 +74,7 @@ def test_a_solver_of_a_file_has_its_kind_and_runs(write_solver):
     assert cls.Options().kind == kind and cls.Options(sigma=2).sigma == 2
     solver = cls(cls.Options(), 3)
     solver.start(np.zeros(3))
-    SolverLoop(solver, lambda x: 0.0).run_generation()
+    FunctionLoop(solver, lambda x: 0.0).run_generation()
     np.testing.assert_array_equal(solver.mean, np.ones(3))
 
 
@@ -90,17 +90,20 @@ def test_files_of_the_same_name_in_two_folders_are_two_modules(write_solver, tmp
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("import sys; sys.exit(0)", r"must name a file that can be loaded, but mine.py raises SystemExit\(0\)"),
-        ("1 / 0", r"must name a file that can be loaded, but mine.py raises ZeroDivisionError\('division by zero'\)"),
-        ("Mine = 5", "must name a subclass of mpies.solvers.base.Solver, but Mine in mine.py is 5"),
-        ("", "must name a subclass of mpies.solvers.base.Solver, but mine.py has no Mine; it has no solver$"),
+        ("import sys; sys.exit(0)", r"mine.py cannot be imported \(SystemExit: 0\)"),
+        ("1 / 0", r"mine.py cannot be imported \(ZeroDivisionError: division by zero\)"),
+        ("Mine = 5", "mine.py:Mine: Mine must be a subclass of mpies.solvers.base.Solver, but is 5"),
+        ("", "mine.py has no Mine; it has nothing of the kind$"),
         (MINE.replace("Mine(", "Other("), "mine.py has no Mine; it has Other$"),
         (
             "x = 1\n1 +",
-            r"a file that can be loaded, but mine.py raises SyntaxError: invalid syntax \(mine.py, line 2\)$",
+            r"mine.py cannot be imported \(SyntaxError: invalid syntax \(mine.py, line 2\)\)$",
         ),
-        (MINE.replace("    Options = MineOptions\n", ""), "but Mine in mine.py lacks Options, a subclass"),
-        (MINE.replace("def update", "def step"), "must name a complete solver, but Mine in mine.py lacks update"),
+        (
+            MINE.replace("    Options = MineOptions\n", ""),
+            "Mine must be a complete solver, but lacks Options, a subclass",
+        ),
+        (MINE.replace("def update", "def step"), "Mine must be a complete solver, but lacks update"),
     ],
 )
 def test_a_file_that_is_no_solver_is_refused_in_one_line(text, message, write_solver):
@@ -135,5 +138,5 @@ def test_a_file_whose_import_was_interrupted_is_read_again(write_solver):
 
 
 def test_a_file_that_is_not_there_is_refused():
-    with pytest.raises(ValueError, match=r"must name a file that exists, but there is no nowhere\.py in /"):
+    with pytest.raises(ValueError, match=r"nowhere\.py:Mine: there is no file nowhere\.py in /"):
         find_solver("nowhere.py:Mine")
