@@ -49,23 +49,29 @@ def make_custom(solver: type[Solver[Any, Any]], name: str, file: str, kind: str)
 
     Its Options accept this `kind` alone.  name: how messages call it.  file: absolute path of its file.
     """
-    namespace: dict[str, Any] = {"custom_name": name, "Options": _custom_options(solver.Options, name, file, kind)}
-    for method in (*_METHODS, *_CHECKS):
-        function = inspect.getattr_static(solver, method)
-        if method in _ALWAYS or function is not inspect.getattr_static(Solver, method):
-            namespace[method] = _explain(function, method, name, file, _CHECKS.get(method))
+    namespace = _explain_all(solver, Solver, "", name, file)
+    namespace |= {"custom_name": name, "Options": _custom_options(solver.Options, name, file, kind)}
     return type(solver.__name__, (solver, CustomSolver), namespace)
 
 
+def _explain_all(cls: type, base: type, prefix: str, name: str, file: str) -> dict[str, Any]:
+    """The methods and properties of `base` that a user's class defines anew, explained.  prefix: of their names."""
+    namespace = {}
+    for method, default in vars(base).items():
+        function = inspect.getattr_static(cls, method)
+        is_new = method[0] != "_" and function is not default
+        if (is_new or method in _ALWAYS) and (inspect.isfunction(function) or isinstance(function, property)):
+            namespace[method] = _explain(function, prefix + method, name, file, _CHECKS.get(method))
+    return namespace
+
+
 def _explain(function: Any, called: str, name: str, file: str, check: Callable[[Any, Any], Any] | None = None) -> Any:
-    """A method or property of the user's whose results and exceptions are explained; a constant as it is.
+    """A method or property of the user's whose results and exceptions are explained.
 
     called: how messages call it.  check: of the solver and of what was returned; returns that, or raises _Wrong.
     """
-    if isinstance(function, property) and function.fget:
+    if isinstance(function, property):
         return property(_explain(function.fget, called, name, file, check))
-    if not inspect.isfunction(function):
-        return function
 
     @functools.wraps(function)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -204,19 +210,7 @@ def _count_bad(values: npt.NDArray[Any]) -> str:
     return f"{int((~np.isfinite(values)).sum())} of {values.size}"
 
 
-# Methods whose exceptions are explained; those of _CHECKS have their results checked, too.
-_METHODS = (
-    "rows",
-    "state_fields",
-    "start",
-    "begin",
-    "ask",
-    "population_indices",
-    "moments",
-    "tell",
-    "state",
-    "restore",
-)
+# What is checked of the results of methods.
 _CHECKS: dict[str, Callable[[Any, Any], Any]] = {
     "__init__": _check_made,
     "propose": _check_proposal,
@@ -229,20 +223,10 @@ _CHECKS: dict[str, Callable[[Any, Any], Any]] = {
 }
 _ALWAYS = ("__init__", "restore")  # also Solver's own: they read what the user's class defines
 
-# The methods of Options that a user's class may define.
-_OPTIONS = (
-    *("plays_mean", "rows_last", "members", "noise_rows", "early_members", "computed_defaults", "groups"),
-    *("is_complete", "memory", "refusal"),
-)
-
 
 def _custom_options(options: type[Population], name: str, file: str, kind: str) -> type[Population]:
     """A subclass of the user's Options whose exceptions are explained, and that accepts this `kind` and no other."""
-    namespace: dict[str, Any] = {}
-    for method in _OPTIONS:
-        function = inspect.getattr_static(options, method)
-        if function is not inspect.getattr_static(Population, method):
-            namespace[method] = _explain(function, f"{options.__name__}.{method}", name, file)
+    namespace = _explain_all(options, Population, f"{options.__name__}.", name, file)
 
     class Custom(type("Explained", (), namespace), tagged(options, kind)):  # type: ignore[misc]  # made just now
         @model_validator(mode="wrap")

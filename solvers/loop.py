@@ -1,6 +1,5 @@
-"""Generations in one process, without MPI and environments: to try, test and compare solvers, and for ask and tell."""
+"""Generations in one process, without MPI and environments: for ask and tell."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,32 +11,14 @@ from mpies.solvers.sampling.noise import FloatArray, build_table
 from mpies.solvers.sum_moments import sum_moments
 
 
-def no_value(x: FloatArray) -> float:
-    """In place of the value where a SolverLoop is driven by `ask` and `tell`."""
-    raise TypeError("this SolverLoop has no value; evaluate the members of `ask`, and `tell` their returns")
-
-
 class SolverLoop:
-    """Runs the generations of a solver that has been started.
+    """Asks for the members of each generation of a solver that has been started, and tells it their returns.
 
-    >>> solver = SNES(SNES.Options(), dimension=20)
-    >>> solver.start(np.ones(20))
-    >>> loop = SolverLoop(solver, lambda x: -float(np.sum(x * x)))
-    >>> for _ in range(100):
-    ...     results = loop.run_generation()
-
-    value: the return, to be maximised, of parameters (d,).  behaviour: of parameters (d,), b numbers.
     table: the noise table; default one of 2^20 normals.
     """
 
-    def __init__(
-        self,
-        solver: Solver[Any, Any],
-        value: Callable[[FloatArray], float] = no_value,
-        table: FloatArray | None = None,
-        behaviour: Callable[[FloatArray], npt.ArrayLike] | None = None,
-    ) -> None:
-        self.solver, self.value, self.behaviour = solver, value, behaviour
+    def __init__(self, solver: Solver[Any, Any], table: FloatArray | None = None) -> None:
+        self.solver = solver
         self.rows: FloatArray | None = None  # (r, d), those of the last proposal that had any
         solver.table = build_table(1 << 20, dtype=solver.dtype) if table is None else table
 
@@ -73,9 +54,3 @@ class SolverLoop:
         self.solver.tell(self._proposal, results, moments)
         del self._proposal, self._indices, self._payload
         return results
-
-    def run_generation(self) -> Results:
-        """Evaluate the members of one generation and take the step.  Returns their results."""
-        evaluated = [(self.value(x), () if self.behaviour is None else self.behaviour(x)) for x in self.ask()]
-        returns, behaviours = zip(*evaluated, strict=True)
-        return self.tell(returns, np.array(behaviours, np.float64))

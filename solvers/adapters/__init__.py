@@ -1,1 +1,1 @@
-"""Solvers that others wrote: those of pycma and Nevergrad, and the user's own, with the checks of these."""
+"""Solvers that other packages compute: those of pycma and of Nevergrad."""

@@ -420,11 +420,11 @@ RUN_ALL = f"""
 import numpy as np
 from mpies.runs.hdf5 import digest
 from mpies.solvers import SOLVERS
-from mpies.solvers.loop import SolverLoop
+from tests.solvers.single_generation import FunctionLoop
 for kind in {SOLVERS}:
     solver = SOLVERS[kind](SOLVERS[kind].Options(population=40), 30, seed=3)
     solver.start(np.ones(30, np.float32))
-    loop = SolverLoop(solver, lambda x: -float(np.sum(x.astype(np.float64) ** 2)), behaviour=lambda x: x[:2])
+    loop = FunctionLoop(solver, lambda x: -float(np.sum(x.astype(np.float64) ** 2)), behaviour=lambda x: x[:2])
     for _ in range(100):
         loop.run_generation()
     print(kind, digest(solver.state()))

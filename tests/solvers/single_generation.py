@@ -1,10 +1,35 @@
-"""One generation of a solver with given returns, for tests that compare a step with its equations."""
+"""Generations of a solver: of a function of the parameters, and one with given returns."""
+
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
 from mpies.solvers.base import Results, Solver
+from mpies.solvers.loop import SolverLoop
 from mpies.solvers.sum_moments import sum_moments
+
+
+class FunctionLoop(SolverLoop):
+    """A SolverLoop whose returns are values, to be maximised, of the parameters (d,).
+
+    behaviour: of parameters (d,), b numbers.
+    """
+
+    def __init__(
+        self,
+        solver: Solver,
+        value: Callable[[np.ndarray], float],
+        table: np.ndarray | None = None,
+        behaviour: Callable[[np.ndarray], npt.ArrayLike] = lambda x: (),
+    ) -> None:
+        super().__init__(solver, table)
+        self.value, self.behaviour = value, behaviour
+
+    def run_generation(self) -> Results:
+        """Evaluate the members of one generation and take the step.  Returns their results."""
+        returns, behaviours = zip(*[(self.value(x), self.behaviour(x)) for x in self.ask()], strict=True)
+        return self.tell(returns, np.array(behaviours, np.float64))
 
 
 def tell_once(

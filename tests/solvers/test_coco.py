@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mpies.solvers import find_solver
-from mpies.solvers.loop import SolverLoop
 from mpies.solvers.sampling.noise import build_table
+from tests.solvers.single_generation import FunctionLoop
 
 cocoex = pytest.importorskip("cocoex", reason="coco-experiment is not installed")
 
@@ -32,7 +32,7 @@ def evaluations_to_target(kind: str, problem, table: np.ndarray) -> int | None:
             hits.append(problem.evaluations)
         return -cost
 
-    loop = SolverLoop(solver, value, table)
+    loop = FunctionLoop(solver, value, table)
     while not hits and problem.evaluations < BUDGET:
         loop.run_generation()
     return hits[0] if hits else None

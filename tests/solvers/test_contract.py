@@ -10,8 +10,8 @@ import pytest
 
 from mpies.solvers import SOLVERS, find_solver
 from mpies.solvers.base import Results, Solver
-from mpies.solvers.loop import SolverLoop
 from mpies.solvers.sampling.noise import build_table
+from tests.solvers.single_generation import FunctionLoop
 
 DIMENSION = 24
 TABLE = build_table(1 << 16)
@@ -98,10 +98,10 @@ def begin(
     value: Callable[[np.ndarray], float] = sphere,
     behaviour: Callable[[np.ndarray], npt.ArrayLike] = first_three,
     seed: int = 3,
-) -> tuple[Solver, SolverLoop]:
+) -> tuple[Solver, FunctionLoop]:
     solver = make(case, seed=seed)
     solver.start(np.ones(DIMENSION, np.float32))
-    return solver, SolverLoop(solver, value, TABLE, behaviour)
+    return solver, FunctionLoop(solver, value, TABLE, behaviour)
 
 
 def same(one: Solver, other: Solver) -> bool:
@@ -139,7 +139,7 @@ def test_goes_on_from_its_state_to_the_same_bits(case):
     again = make(case)
     again.restore(saved)
     assert same(solver, again)
-    resumed = SolverLoop(again, loop.value, TABLE, first_three)
+    resumed = FunctionLoop(again, loop.value, TABLE, first_three)
     for _ in range(9):
         one, other = loop.run_generation(), resumed.run_generation()
         assert np.array_equal(one.returns, other.returns, equal_nan=True)

@@ -11,11 +11,11 @@ from mpies.core.errors import SolverProblem, UserError
 from mpies.runs.metrics import read_digests, read_metrics
 from mpies.solvers.base import Results
 from mpies.solvers.custom_solver import CustomSolver, make_custom
-from mpies.solvers.loop import SolverLoop
 from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.snes import SNES
 from mpies.training.task import Task
 from tests.solvers import test_contract as contract
+from tests.solvers.single_generation import FunctionLoop
 from tests.solvers.test_check import OVERLAPS, RIGHT, WRONG, class_of
 
 CONFIG = """
@@ -129,7 +129,7 @@ def custom(solver):
 def run(solver, generations):
     """The states after these generations, from a start at 1."""
     solver.start(np.ones(contract.DIMENSION, np.float32))
-    loop, states = SolverLoop(solver, contract.half_fail, contract.TABLE, contract.first_three), []
+    loop, states = FunctionLoop(solver, contract.half_fail, contract.TABLE, contract.first_three), []
     for _ in range(generations):
         loop.run_generation()
         states.append({name: np.array(value).tobytes() for name, value in solver.state().items()})
@@ -173,7 +173,7 @@ def test_low_rank_noise_takes_a_scale_for_each_parameter_only_where_the_class_us
     cls = custom(solver)
     made = cls(cls.Options(), 30, directions=Directions(30, ((0, 5, 5),)))
     made.start(np.ones(30, np.float32))
-    loop = SolverLoop(made, contract.sphere, contract.TABLE)
+    loop = FunctionLoop(made, contract.sphere, contract.TABLE)
     if solver is LinearSampling:
         loop.run_generation()
         return

@@ -3,9 +3,8 @@ import pytest
 from pydantic import ValidationError
 
 from mpies.solvers.deep_ga import DeepGA
-from mpies.solvers.loop import SolverLoop
 from mpies.solvers.sampling.noise import build_table, sample_indices
-from tests.solvers.single_generation import tell_once
+from tests.solvers.single_generation import FunctionLoop, tell_once
 
 D = 6
 
@@ -31,7 +30,7 @@ def test_the_elite_is_kept_to_the_bit_through_snapshots():
     options = DeepGA.Options(population=12, parents=3, sigma=0.1, initial_sigma=0.5, snapshot=3)
     solver = DeepGA(options, D, seed=2)
     solver.start(np.ones(D))
-    members, loop = [], SolverLoop(solver, lambda x: members.append(x.copy()) or sphere(x), table)
+    members, loop = [], FunctionLoop(solver, lambda x: members.append(x.copy()) or sphere(x), table)
     sent = 0
     for generation in range(12):
         sent += solver.ask().rows is not None

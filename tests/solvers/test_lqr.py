@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mpies.solvers import SOLVERS, find_solver
-from mpies.solvers.loop import SolverLoop
 from mpies.solvers.sampling.noise import build_table
+from tests.solvers.single_generation import FunctionLoop
 
 STATES, INPUTS = 4, 2
 RANDOM = np.random.default_rng(8)
@@ -73,7 +73,7 @@ def test_reaches_within_two_percent_of_the_optimal_cost(kind):
     solver_class = find_solver(kind)
     solver = solver_class(solver_class.Options(**values), STATES * INPUTS, seed=1)
     solver.start(np.zeros(STATES * INPUTS))
-    loop = SolverLoop(solver, lambda k: -cost(k), TABLE, behaviour=lambda k: k[:2])
+    loop = FunctionLoop(solver, lambda k: -cost(k), TABLE, behaviour=lambda k: k[:2])
     for _ in range(250):
         loop.run_generation()
     assert optimal_cost() * (1 - 1e-6) <= cost(solver.mean) <= 1.02 * optimal_cost()

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from mpies.solvers.base import Results
-from mpies.solvers.loop import SolverLoop
 from mpies.solvers.novelty_es import NoveltyES, Turn, novelty
 from mpies.solvers.sampling.noise import build_table
+from tests.solvers.single_generation import FunctionLoop
 
 D = 6
 
@@ -49,7 +49,7 @@ def run_novelty(variant, generations, value, **options):
     } | options
     solver = NoveltyES(NoveltyES.Options(variant=variant, weight_decay=0.0, **options), D, seed=2)
     solver.start(np.zeros(D))
-    loop = SolverLoop(solver, value, build_table(1 << 14), behaviour=lambda x: x[:2])
+    loop = FunctionLoop(solver, value, build_table(1 << 14), behaviour=lambda x: x[:2])
     for _ in range(generations):
         loop.run_generation()
     return solver

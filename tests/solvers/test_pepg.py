@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 
 from mpies.solvers.base import Results
-from mpies.solvers.loop import SolverLoop
 from mpies.solvers.pepg import PEPG
-from tests.solvers.single_generation import tell_once, with_signs
+from tests.solvers.single_generation import FunctionLoop, tell_once, with_signs
 
 D, N = 6, 8
 PAIRS = np.random.default_rng(5).standard_normal((N // 2, D))
@@ -44,7 +43,7 @@ def test_equal_returns_leave_all_sigmas_alike(value):
     options = PEPG.Options(population=20, rank_fitness=False, weight_decay=0)
     solver = PEPG(options, D)
     solver.start(np.zeros(D))
-    loop = SolverLoop(solver, lambda x: value)
+    loop = FunctionLoop(solver, lambda x: value)
     for _ in range(5):
         loop.run_generation()
     np.testing.assert_array_equal(solver.mean, 0)

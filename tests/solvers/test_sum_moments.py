@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from mpies.solvers.base import Results
-from mpies.solvers.loop import SolverLoop
 from mpies.solvers.moments import split
 from mpies.solvers.sampling.noise import build_table, sample_indices
 from mpies.solvers.snes import SNES
 from mpies.solvers.sum_moments import sum_moments
+from tests.solvers.single_generation import FunctionLoop
 
 TABLE = build_table(1 << 14)
 DIMENSION = 100
@@ -81,7 +81,7 @@ def test_a_loop_draws_batches_until_the_generation_is_complete():
     solver = SNES(Patient(population=12), DIMENSION, seed=4)
     solver.start(np.ones(DIMENSION))
     members = []
-    results = SolverLoop(solver, lambda x: members.append(x) or -float(x @ x), TABLE).run_generation()
+    results = FunctionLoop(solver, lambda x: members.append(x) or -float(x @ x), TABLE).run_generation()
     assert len(results.returns) == len(members) == 36
     indices = np.concatenate([sample_indices(4, 0, batch, 12, len(TABLE), DIMENSION) for batch in range(3)])
     rows = np.array([TABLE[index : index + DIMENSION] for index in indices])

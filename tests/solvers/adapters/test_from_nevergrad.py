@@ -5,7 +5,7 @@ import pytest
 
 from mpies.core.errors import SolverProblem
 from mpies.solvers import find_solver
-from mpies.solvers.loop import SolverLoop
+from tests.solvers.single_generation import FunctionLoop
 
 
 def test_an_optimiser_is_found_by_name():
@@ -22,7 +22,7 @@ def test_the_mean_is_the_recommendation():
     solver = solver_class(solver_class.Options(population=1, sigma=0.5), 2, seed=4)
     solver.start([3.0, -3.0])
     members = []
-    loop = SolverLoop(solver, lambda x: members.append(x.copy()) or -float(x @ x))
+    loop = FunctionLoop(solver, lambda x: members.append(x.copy()) or -float(x @ x))
     returns = [loop.run_generation().returns[0] for _ in range(30)]
     np.testing.assert_array_equal(solver.mean, members[int(np.argmax(returns))])
     np.testing.assert_array_equal(members[0], [3, -3])  # it begins where the solver was started

@@ -5,7 +5,7 @@ import pytest
 
 from mpies.solvers.adapters.from_pycma import CMAES
 from mpies.solvers.base import Results
-from mpies.solvers.loop import SolverLoop
+from tests.solvers.single_generation import FunctionLoop
 
 D = 5
 
@@ -13,7 +13,7 @@ D = 5
 def begin(value, **options):
     solver = CMAES(CMAES.Options(population=8, sigma=0.5, **options), D, seed=4)
     solver.start(np.ones(D))
-    return solver, SolverLoop(solver, value)
+    return solver, FunctionLoop(solver, value)
 
 
 def sphere(x):
@@ -32,7 +32,7 @@ def test_restarts_keep_the_best_mean_and_go_on_bit_for_bit(restarts):
     assert min(values[250:]) > -1e-6  # the wide samples of a new run do not replace the result of the last one
     again = CMAES(solver.options, D, seed=4)
     again.restore(solver.state())
-    resumed = SolverLoop(again, sphere)
+    resumed = FunctionLoop(again, sphere)
     for _ in range(40):
         one, other = loop.run_generation(), resumed.run_generation()
         assert np.array_equal(one.returns, other.returns)

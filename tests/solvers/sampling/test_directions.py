@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpies.solvers import SOLVERS, moments
-from mpies.solvers.loop import SolverLoop
 from mpies.solvers.moments import Weights, no_square
 from mpies.solvers.openai_es import OpenAIESOptions
 from mpies.solvers.sampling import directions
 from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.sampling.noise import build_table
+from tests.solvers.single_generation import FunctionLoop
 
 TABLE = build_table(1 << 16)
 MATRICES = ((0, 70, 13), (910 + 13, 13, 5), (988 + 5, 5, 1))  # of layers 70 - 13 - 5 - 1, with biases
@@ -170,7 +170,7 @@ def loop_of(solver, bounds):
         return np.concatenate(blocks, axis=1)
 
     solver.moments = sum_blocks
-    return SolverLoop(solver, lambda x: -float(np.sum(x.astype(np.float64) ** 2)), TABLE, lambda x: x[:2])
+    return FunctionLoop(solver, lambda x: -float(np.sum(x.astype(np.float64) ** 2)), TABLE, lambda x: x[:2])
 
 
 @pytest.mark.parametrize("kind", TAKERS)
