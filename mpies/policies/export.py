@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.core.errors import ConfigError
-from mpies.envs.base import Binary, Discrete
 from mpies.envs.tasks import shown_numbers
 from mpies.policies import Architecture, exported
 from mpies.policies.convolutional import Convolutional
@@ -87,20 +86,13 @@ def policy_arrays(policy: Architecture, saved: Arrays) -> Arrays:
 
 
 def _head_arrays(head: Head | CompositeHead) -> Arrays:
-    """The name of each head, and what it needs besides, as ExportedPolicy has them."""
+    """The kind and the data of each head, as ExportedPolicy has them."""
     heads = head.heads if isinstance(head, CompositeHead) else [head]
-    names, arrays = [], {}
-    for number, part in enumerate(heads):
-        data: npt.ArrayLike
-        if isinstance(part.action, (Discrete, Binary)):
-            name, data = "choice" if isinstance(part.action, Discrete) else "signs", part.action.count
-        elif part.is_choice:
-            name, data = "bins", part.values
-        else:
-            name, data = part.options.output, np.stack([part.action.low, part.action.high])
-        names.append(name)
-        arrays[f"head_{number}"] = np.asarray(data)
-    return {"heads": np.array(names), "is_composite": np.array(isinstance(head, CompositeHead)), **arrays}
+    return {
+        "heads": np.array([part.kind for part in heads]),
+        "is_composite": np.array(isinstance(head, CompositeHead)),
+        **{f"head_{number}": part.data for number, part in enumerate(heads)},
+    }
 
 
 def _image_arrays(policy: Convolutional, parameters: npt.NDArray[np.float32]) -> Arrays:

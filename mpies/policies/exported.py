@@ -95,7 +95,7 @@ class ExportedPolicy:
         parts, start = [], 0
         for name, data in self.heads:
             width = int(data) if data.ndim == 0 else data.size if name == "bins" else data.shape[1]
-            parts.append(_DECIDE[name](outputs[:, start : start + width], data))
+            parts.append(DECIDE[name](outputs[:, start : start + width], data))
             start += width
         if self.is_index:
             return parts[0].astype(np.int32)
@@ -106,7 +106,7 @@ Policy = ExportedPolicy  # its name in a program that uses an exported file
 
 
 # What a head makes of its outputs (m, width).
-_DECIDE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+DECIDE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "choice": lambda outputs, count: outputs.argmax(axis=1),
     "signs": lambda outputs, count: outputs > 0,
     "clip": lambda outputs, bounds: np.clip(outputs, bounds[0], bounds[1]),

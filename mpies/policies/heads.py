@@ -3,7 +3,6 @@
 Composite actions have a head for each of their parts, and outputs of its own for each head.
 """
 
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from mpies import kernels
 from mpies.envs.base import Binary, Composite, Continuous, Discrete
-from mpies.policies.exported import FLOOR_STEPS
+from mpies.policies.exported import DECIDE
 from mpies.policies.keys import PolicyOptions, parse_bins
 
 if TYPE_CHECKING:
@@ -28,8 +27,7 @@ class Head:
 
     width: number of outputs.
     log_stds: (a,) if each of the a numbers of an action has a log std that is trained, else ().
-    is_choice: whether an action is chosen among values, each with an output of its own, or 0 or 1 by an output's sign.
-    values: with bins, (a, k) the values that each number of an action may take in an evaluation.
+    kind, data: how outputs become actions in an evaluation, as an exported policy has them.
     is_random: whether actions are drawn in training.
 
     number: of the part; each draws other random numbers.
@@ -38,69 +36,67 @@ class Head:
 
     def __init__(self, options: PolicyOptions, action: ActionPart, number: int = 0) -> None:
         self.options, self.action, self.number = options, action, number
-        self.is_choice = not isinstance(action, Continuous) or options.bins is not None
-        if options.sampling == ("gaussian" if self.is_choice else "softmax"):
-            what = "continuous actions" if not self.is_choice else "bins" if options.bins else "discrete actions"
-            other = "softmax" if self.is_choice else "gaussian, or bins"
+        is_choice = not isinstance(action, Continuous) or options.bins is not None
+        if options.sampling == ("gaussian" if is_choice else "softmax"):
+            what = "continuous actions" if not is_choice else "bins" if options.bins else "discrete actions"
+            other = "softmax" if is_choice else "gaussian, or bins"
             raise ValueError(f"policy.sampling {options.sampling} is not for {what}; use {other}, or none")
         if options.action_noise and not isinstance(action, Continuous):
             raise ValueError("policy.action_noise is for continuous actions, but these are discrete; remove it")
         if options.action_noise and options.sampling != "none":
             raise ValueError(f"policy.action_noise and sampling {options.sampling} cannot be used together; remove one")
         self.log_stds: tuple[int, ...] = ()
-        self.shape: tuple[int, ...]  # of a member's outputs, as the head reads them
+        self.kind: str
+        self.data: npt.NDArray[Any]
         if not isinstance(action, Continuous):
             if options.bins:
                 raise ValueError("policy.bins is for continuous actions, but these are discrete; remove it")
-            self.shape = (action.count,)
+            self.kind, self.data = "choice" if isinstance(action, Discrete) else "signs", np.array(action.count)
+            self._shape: tuple[int, ...] = (action.count,)  # of a member's outputs
         elif options.bins is None:
             if options.output != "clip" and not _are_bounded(action):
                 raise ValueError(
                     f"policy.output {options.output} needs bounded actions, and some of these are not; use clip"
                 )
-            self.shape = action.low.shape
+            self.kind, self.data, self._shape = options.output, np.stack([action.low, action.high]), action.low.shape
             self.log_stds = (len(action.low),) if options.sampling == "gaussian" else ()
         else:
-            self._bins = self.values = _bin_values(parse_bins(options.bins), action)
+            self._bins = self.data = _bin_values(parse_bins(options.bins), action)
             if options.action_noise:  # what it is added to is clipped afterwards
-                self.values = np.clip(self._bins, action.low[:, None], action.high[:, None])
-            self.shape = self.values.shape
-        self.width = int(np.prod(self.shape))
+                self.data = np.clip(self._bins, action.low[:, None], action.high[:, None])
+            self.kind, self._shape = "bins", self.data.shape
+        self.width = int(np.prod(self._shape))
         self.is_random = options.sampling != "none" or options.action_noise > 0
 
     def delegate(self, network: object) -> "CompiledNetwork | None":
         """Let a compiled network return actions itself.  Returns that network, or None if it cannot."""
-        if not kernels.compiled or not isinstance(network, kernels.compiled.CompiledNetwork):
+        if not kernels.compiled or not isinstance(network, kernels.compiled.CompiledNetwork) or self.is_random:
             return None
-        if self.is_random or self.options.bins:
-            return None
-        if isinstance(self.action, Discrete):
+        if self.kind == "choice":
             network.choose_largest()
-        elif isinstance(self.action, Continuous) and self.options.output == "clip":
-            network.clip_outputs(self.action.low, self.action.high)
+        elif self.kind == "clip":
+            network.clip_outputs(*self.data)
         else:
             return None
         return network
 
     def bind(self, slots: int, *log_stds: Array) -> "ActionRule":
         """The ActionRule for members in so many slots.  log_stds: (slots, a) parameters where there are any."""
-        action, noise = self.action, self._noise(slots)
-        if isinstance(action, Discrete):
-            return _Index(noise, self.options)
-        if isinstance(action, Binary):
-            return _Signs(noise, self.options)
-        if self.is_choice:
-            return _BinValues(noise, self.options, action, self._bins)
-        return _Numbers(noise, self.options, action, slots, *log_stds)
+        return ActionRule(self, slots, *log_stds)
 
-    def _noise(self, slots: int) -> "_NoNoise | Noise":
-        """What is added to outputs or actions in training."""
+    def make_noise(self, slots: int) -> "Noise | None":
+        """What is added to outputs or actions in training; None without it."""
         if self.options.sampling != "none":
-            pairs = (2,) if isinstance(self.action, Binary) else ()  # of a 0 and a 1
-            return Noise(slots, (*self.shape, *pairs), self.is_choice, self.number)
+            pairs = (2,) if self.kind == "signs" else ()  # of a 0 and a 1
+            return Noise(slots, (*self._shape, *pairs), self.options.sampling == "softmax", self.number)
         if isinstance(self.action, Continuous) and self.options.action_noise:
             return Noise(slots, self.action.low.shape, number=self.number)
-        return _NoNoise()
+        return None
+
+    def decide(self, outputs: Array) -> npt.NDArray[Any]:
+        """Actions (m,) int32 or (m, a) float32 of outputs (m, width): the most likely ones, not clipped with bins."""
+        actions = DECIDE[self.kind](outputs, self._bins if self.kind == "bins" else self.data)
+        return actions.astype(np.int32 if self.kind == "choice" else np.float32, copy=False)
 
 
 class CompositeHead:
@@ -131,7 +127,7 @@ class CompositeHead:
         start = 0
         for head in self.heads:
             if isinstance(head.action, Continuous):
-                if head.options.output != "clip" or head.is_choice:
+                if head.kind != "clip":
                     return None
                 place = slice(start, start + head.width)
                 low[place], high[place] = head.action.low, head.action.high
@@ -167,18 +163,6 @@ def _bin_values(bins: int | Array, action: Continuous) -> Array:
     if not _are_bounded(action):
         raise ValueError("policy.bins uniform:N needs bounded actions, and these have none; use custom:v1,v2,...")
     return np.linspace(low, high, bins, axis=1, dtype=np.float32)
-
-
-class _NoNoise:
-    """For deterministic policies."""
-
-    states: tuple[npt.NDArray[Any], ...] = ()
-
-    def begin(self, slot: int, seed: int | None) -> None:
-        """Nothing to do."""
-
-    def __call__(self, count: int) -> None:
-        return None
 
 
 class Noise:
@@ -222,97 +206,38 @@ class Noise:
             generator.standard_normal(out=out, dtype=np.float32)
 
 
-class ActionRule(ABC):
-    """How outputs become actions, in each slot.  states: as of Network."""
+class ActionRule:
+    """How outputs become actions, or a part of composite ones, in each slot.  states: as of Network.
 
-    def __init__(self, noise: _NoNoise | Noise, options: PolicyOptions) -> None:
-        self._noise, self._options = noise, options
-        self.states, self.begin = noise.states, noise.begin
+    log_stds: (slots, a) parameters where actions are drawn around the outputs.
+    """
 
-    @abstractmethod
+    def __init__(self, head: Head, slots: int, log_stds: Array | None = None) -> None:
+        self._head, self._log_stds, self._noise = head, log_stds, head.make_noise(slots)
+        self.states: tuple[npt.NDArray[Any], ...] = self._noise.states if self._noise else ()
+
+    def begin(self, slot: int, seed: int | None) -> None:
+        """Begin an episode in a slot.  seed: as of Actor.begin."""
+        if self._noise:
+            self._noise.begin(slot, seed)
+
     def __call__(self, outputs: Array) -> npt.NDArray[Any]:
-        """Actions of the first m slots, (m,) int32 or (m, a) float32, for outputs (m, width), which it may change."""
-
-
-def _largest(outputs: Array, noise: Array | None) -> npt.NDArray[np.intp]:
-    """Indices of the largest outputs along the last axis.
-
-    noise: Gumbel numbers; adding them makes the index a draw from the softmax of the outputs.  None takes the largest.
-    """
-    return (outputs if noise is None else outputs + noise).argmax(axis=-1)
-
-
-class _Index(ActionRule):
-    """Discrete actions: the index of the largest output, or a draw."""
-
-    def __call__(self, outputs: Array) -> npt.NDArray[np.int32]:
-        return _largest(outputs, self._noise(len(outputs))).astype(np.int32)
-
-
-class _Signs(ActionRule):
-    """Actions of 0s and 1s: 1 where the output is above 0, or a draw.
-
-    A 1 is drawn with the probability that the softmax of 0 and the output gives it.
-    """
-
-    def __call__(self, outputs: Array) -> Array:
+        """Actions of the first m slots, (m,) int32 or (m, a) float32, for outputs (m, width)."""
+        head = self._head
+        if self._noise is None:
+            return head.decide(outputs)
         noise = self._noise(len(outputs))
-        if noise is not None:
-            outputs = outputs + (noise[..., 1] - noise[..., 0])
-        return (outputs > 0).astype(np.float32)
-
-
-class _BinValues(ActionRule):
-    """Continuous actions in bins: each number takes the value of its largest output, or a draw; or noise is added."""
-
-    def __init__(self, noise: _NoNoise | Noise, options: PolicyOptions, action: Continuous, values: Array) -> None:
-        super().__init__(noise, options)
-        self._action, self._values, self._numbers = action, values, np.arange(len(action.low))
-        self._is_drawn = options.sampling == "softmax"
-
-    def __call__(self, outputs: Array) -> Array:
-        noise = self._noise(len(outputs))
-        outputs = outputs.reshape(len(outputs), *self._values.shape)
-        chosen = self._values[self._numbers, _largest(outputs, noise if self._is_drawn else None)]
-        if noise is None or self._is_drawn:
-            return chosen
-        return np.clip(chosen + np.float32(self._options.action_noise) * noise, self._action.low, self._action.high)
-
-
-class _Numbers(ActionRule):
-    """Continuous actions: outputs clipped or scaled to the bounds, perhaps in steps, with noise in training."""
-
-    def __init__(
-        self,
-        noise: _NoNoise | Noise,
-        options: PolicyOptions,
-        action: Continuous,
-        slots: int,
-        log_stds: Array | None = None,
-    ) -> None:
-        super().__init__(noise, options)
-        self._log_stds = log_stds
-        low, high = action.low, action.high
-        if options.output != "clip":
-            self._middle, self._half = (low + high) / 2, (high - low) / 2
-        # A row for each slot: clipping to arrays of the same shape is faster than broadcasting.
-        self._low, self._high = (np.tile(bound, (slots, 1)) for bound in (low, high))
-
-    def __call__(self, outputs: Array) -> Array:
-        actions: npt.NDArray[Any] = outputs
-        noise = self._noise(len(outputs))
-        if noise is not None and self._log_stds is not None:
-            actions = actions + np.exp(self._log_stds[: len(outputs)]) * noise
-        if self._options.output != "clip":
-            actions = np.tanh(actions)
-            if self._options.output == "floor":
-                actions = np.floor(actions * FLOOR_STEPS) / FLOOR_STEPS
-            actions = self._middle + self._half * actions
-        if noise is not None and self._log_stds is None:
-            actions = actions + np.float32(self._options.action_noise) * noise
-        elif self._options.output != "clip":
-            return actions
-        return actions.clip(self._low[: len(outputs)], self._high[: len(outputs)], actions)
+        if not isinstance(head.action, Continuous) or head.options.sampling != "none":
+            if self._log_stds is not None:
+                noise = np.exp(self._log_stds[: len(outputs)]) * noise
+            elif head.kind == "signs":  # a 1 has the probability that the softmax of 0 and the output gives it
+                noise = noise[..., 1] - noise[..., 0]
+            # The largest of outputs and Gumbel numbers is a draw from the softmax of the outputs.
+            return head.decide(outputs.reshape(noise.shape) + noise)
+        noise = np.float32(head.options.action_noise) * noise
+        if head.kind == "clip":
+            return head.decide(outputs + noise)
+        return np.clip(head.decide(outputs) + noise, head.action.low, head.action.high)
 
 
 class CompositeRule:

@@ -79,7 +79,7 @@ def test_values_of_bins_are_what_is_played_without_noise(build):
         policy = build("mlp", action_noise=noise, hidden=[], bins="custom:-900,900")
         actions = act(policy, draw_members(policy, 2), draw_observations(policy, 200, 2))
         for number in range(len(BOX.low)):
-            assert set(actions[..., number].ravel()) == set(policy.head.values[number])
+            assert set(actions[..., number].ravel()) == set(policy.head.data[number])
 
 
 @pytest.mark.parametrize(
