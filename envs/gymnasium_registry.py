@@ -98,7 +98,11 @@ def _make_atari(
 
     gymnasium.register_envs(ale_py)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    _check_probability(environment_id, repeat_action_probability)
+    _require(
+        type(repeat_action_probability) in (int, float) and 0 <= repeat_action_probability < 1,
+        *(environment_id, "repeat_action_probability", "a number from 0 to less than 1, such as 0.25"),
+        repeat_action_probability,
+    )
     if blocks is None:
         if rows is not None:
             raise EnvironmentProblem(f"{environment_id}: kwargs.rows is for kwargs.blocks alone; leave it out")
@@ -106,7 +110,16 @@ def _make_atari(
         bare = gymnasium.make(environment_id, disable_env_checker=True, frameskip=1, **kwargs)
         environment: gymnasium.Env[Any, Any] = FrameStackObservation(AtariPreprocessing(bare, frame_skip=frame_skip), 4)
     else:
-        _check_blocks(environment_id, blocks, rows)
+        wanted = f"a whole number from 1 to {LARGEST_BLOCK}, the height and width of a block in pixels"
+        _require(type(blocks) is int and 1 <= blocks <= LARGEST_BLOCK, environment_id, "blocks", wanted, blocks)
+        wanted = (
+            f"the first row of pixels that counts and the first one after them, such as [34, 194] of {HEIGHT}, with "
+            "room for a block between them"
+        )
+        is_right = rows is None or (
+            _has_whole_numbers(rows) and len(rows) == 2 and 0 <= rows[0] <= rows[1] - blocks <= HEIGHT - blocks
+        )
+        _require(is_right, environment_id, "rows", wanted, rows)
         kwargs["repeat_action_probability"] = 0.0  # AtariBlocks does it, by the seed of the episode
         # Without sticky actions the emulator skips the frames itself, which is faster.
         frames, skipped = (frame_skip, 1) if repeat_action_probability else (1, frame_skip)
@@ -115,42 +128,19 @@ def _make_atari(
         )
         environment = AtariBlocks(bare, blocks, rows, frames, repeat_action_probability)
     if actions is not None:
-        _check_actions(environment_id, actions, int(environment.action_space.n))  # type: ignore[attr-defined]
+        count = int(environment.action_space.n)  # type: ignore[attr-defined]
+        is_right = _has_whole_numbers(actions) and len(actions) > 0 and all(each in range(count) for each in actions)
+        wanted = f"a list of the game's actions, 0 to {count - 1}, such as [0, 2, 3]"
+        _require(is_right, environment_id, "actions", wanted, actions)
         space = gymnasium.spaces.Discrete(len(actions))
         environment = TransformAction(environment, lambda action: actions[int(action)], space)
     return TimeLimit(environment, max_steps or ATARI_STEPS)
 
 
-def _check_blocks(environment_id: str, blocks: Any, rows: Any) -> None:
-    if isinstance(blocks, bool) or not isinstance(blocks, int) or not 1 <= blocks <= LARGEST_BLOCK:
-        raise EnvironmentProblem(
-            f"{environment_id}: kwargs.blocks must be a whole number from 1 to {LARGEST_BLOCK}, the height and width "
-            f"of a block in pixels, but is {blocks!r}"
-        )
-    is_range = _has_whole_numbers(rows) and len(rows) == 2
-    if rows is not None and not (is_range and rows[0] >= 0 and rows[0] + blocks <= rows[1] <= HEIGHT):
-        raise EnvironmentProblem(
-            f"{environment_id}: kwargs.rows must be the first row of pixels that counts and the first one after them, "
-            f"such as [34, 194] of {HEIGHT}, with room for a block between them, but is {rows!r}"
-        )
-
-
-def _check_probability(environment_id: str, value: Any) -> None:
-    """value: of sticky actions."""
-    if type(value) not in (int, float) or not 0 <= value < 1:
-        raise EnvironmentProblem(
-            f"{environment_id}: kwargs.repeat_action_probability must be a number from 0 to less than 1, such as 0.25, "
-            f"but is {value!r}"
-        )
-
-
-def _check_actions(environment_id: str, actions: Any, count: int) -> None:
-    """count: of the game's own actions."""
-    if not _has_whole_numbers(actions) or not actions or any(action not in range(count) for action in actions):
-        raise EnvironmentProblem(
-            f"{environment_id}: kwargs.actions must be a list of the game's actions, 0 to {count - 1}, such as "
-            f"[0, 2, 3], but is {actions!r}"
-        )
+def _require(is_right: bool, environment_id: str, name: str, wanted: str, value: Any) -> None:
+    """Raise EnvironmentProblem where the value of a keyword argument is not right.  wanted: what it must be."""
+    if not is_right:
+        raise EnvironmentProblem(f"{environment_id}: kwargs.{name} must be {wanted}, but is {value!r}")
 
 
 def _has_whole_numbers(value: Any) -> bool:

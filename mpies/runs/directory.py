@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 from mpies.config.loading import as_yaml, differences, resolved
 from mpies.config.schema import Config
@@ -75,7 +74,7 @@ def check_directory(directory: str | Path, config: Config, resume: str = "auto")
     if has_config:
         if resume == "never":
             raise ConfigError(f"{name}: contains a run already; use --resume auto, choose another --out, or remove it")
-        changed = differences(_read_resolved(path), resolved(config))
+        changed = differences(resolved(read_run_config(path)), resolved(config))
         if changed and not is_empty(path):
             listed = "; ".join(f"{key}: {before!r} there, {now!r} now" for key, before, now in changed[:5])
             more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
@@ -84,17 +83,6 @@ def check_directory(directory: str | Path, config: Config, resume: str = "auto")
         raise ConfigError(f"{name}: contains no run to resume; use --resume auto, or give the run's directory")
     elif has_others:
         raise ConfigError(f"{name}: is neither empty nor a run; choose another --out")
-
-
-def _read_resolved(run: Path) -> dict[str, Any]:
-    """The config of a run with every key that there is now; as it was written where it holds others.
-
-    Raises RunError where it cannot be read.
-    """
-    try:
-        return resolved(read_run_config(run))
-    except ConfigError:
-        return {key: value for key, value in RunView(run).config().items() if key != "versions"}
 
 
 def is_empty(run: Path) -> bool:

@@ -86,12 +86,11 @@ TAIL = 256  # bytes at the end of a file by which it is recognised
 class AppendOnlyFile:
     """A file that grows by whole records; a record that was cut off is removed before the next one is added.
 
-    end: length in bytes of the part to keep; None keeps all of the file.
+    end: length in bytes of the part to keep.
     """
 
-    def __init__(self, path: Path, end: int | None) -> None:
-        self._path = path
-        self._end = path.stat().st_size if end is None else end
+    def __init__(self, path: Path, end: int) -> None:
+        self._path, self._end = path, end
         self._newest: object = None  # key of the record that was added last
         self._device = find_device(path)
         self._tail = self._read(max(0, self._end - TAIL))
@@ -133,6 +132,11 @@ class AppendOnlyFile:
             file.write(record)
         self._end, self._newest = self._end + len(record), key
         self._tail = (self._tail + record)[-TAIL:]
+
+    def replace(self, content: bytes) -> None:
+        """Write the file anew."""
+        write_atomically(self._path, content)
+        self._end, self._newest, self._tail = len(content), None, content[-TAIL:]
 
     def sync(self) -> None:
         """Wait until all records are on disk."""

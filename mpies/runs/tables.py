@@ -8,7 +8,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,44 +22,25 @@ _HEADER = b"generation,seconds,return,length\n"
 _LINE = re.compile(rb"(\d+),[^,\n]+,[^,\n]+,\d+\n")
 
 
-class _Table:
-    """A file that grows by rows."""
-
-    _file: AppendOnlyFile
-
-    def check(self) -> None:
-        """Raise TrainingFailed where somebody else has removed, shortened or replaced the file."""
-        self._file.check()
-
-    def sync(self) -> None:
-        """Wait until all rows are on disk."""
-        self._file.sync()
-
-
-class MetricsFile(_Table):
+class MetricsFile(AppendOnlyFile):
     """metrics.csv: a row for each generation.
 
     rows: that the file is to have at the beginning, in place of those that it has.
     """
 
     def __init__(self, path: Path, rows: Sequence[Row]) -> None:
-        self._path = path
+        super().__init__(path, 0)
         self._columns = list(rows[0]) if rows else []
         if rows:
-            self._write([format_header(self._columns), *(format_row(self._columns, row) for row in rows)])
+            lines = [format_header(self._columns), *(format_row(self._columns, row) for row in rows)]
+            self.replace("".join(lines).encode())
         else:
             path.unlink(missing_ok=True)
-            self._file = AppendOnlyFile(path, 0)
 
-    def _write(self, lines: Iterable[str]) -> None:
-        """Replace the file."""
-        write_atomically(self._path, "".join(lines).encode())
-        self._file = AppendOnlyFile(self._path, None)
-
-    def append(self, row: Row) -> None:
+    def add_row(self, row: Row) -> None:
         """Add the row of a generation, unless it was added last."""
         self._add_columns(row)
-        self._file.append(format_row(self._columns, row).encode(), key=row["generation"])
+        self.append(format_row(self._columns, row).encode(), key=row["generation"])
 
     def _add_columns(self, row: Row) -> None:
         """Give the file a column for all that a row has, empty in earlier rows."""
@@ -67,12 +48,12 @@ class MetricsFile(_Table):
         columns = [*known, *(name for name in row if name not in known)]
         if columns != self._columns:
             empty = "," * (len(columns) - len(known))
-            lines = self._file.read().decode().splitlines()[1:]
-            self._write([format_header(columns), *(f"{line}{empty}\n" for line in lines)])
+            lines = self.read().decode().splitlines()[1:]
+            self.replace("".join([format_header(columns), *(f"{line}{empty}\n" for line in lines)]).encode())
             self._columns = columns
 
 
-class EvaluationsFile(_Table):
+class EvaluationsFile(AppendOnlyFile):
     """evaluations.csv: a row for each held-out episode that evaluated the mean.  metrics.csv has their mean alone.
 
     generation: what the file has of later ones is cut off.
@@ -83,9 +64,10 @@ class EvaluationsFile(_Table):
         kept = _keep(content, generation)
         if not content.startswith(kept):
             write_atomically(path, kept)
-        self._file, self._is_empty = AppendOnlyFile(path, len(kept)), not kept
+        super().__init__(path, len(kept))
+        self._is_empty = not kept
 
-    def append(self, row: Row, returns: npt.NDArray[np.float64], lengths: npt.NDArray[np.int64]) -> None:
+    def add_episodes(self, row: Row, returns: npt.NDArray[np.float64], lengths: npt.NDArray[np.int64]) -> None:
         """Add the episodes that evaluated a generation, unless they were added last.
 
         row: of the generation in metrics.csv.  returns, lengths: (episodes,), of the episodes that worked.
@@ -93,7 +75,7 @@ class EvaluationsFile(_Table):
         start = f"{row['generation']},{row['seconds']:.9g}"
         episodes = zip(returns.tolist(), lengths.tolist(), strict=True)
         lines = "".join(f"{start},{total:.9g},{length}\n" for total, length in episodes).encode()
-        self._file.append(_HEADER + lines if self._is_empty else lines, key=row["generation"])
+        self.append(_HEADER + lines if self._is_empty else lines, key=row["generation"])
         self._is_empty = False
 
 

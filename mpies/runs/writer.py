@@ -204,8 +204,8 @@ class RunWriter:
             record, row, evaluation = self._backlog[0]
             self._ledger.append(record, key=row["generation"])
             if evaluation:
-                self._evaluations.append(row, evaluation.returns, evaluation.lengths)
-            self._metrics.append(row)
+                self._evaluations.add_episodes(row, evaluation.returns, evaluation.lengths)
+            self._metrics.add_row(row)
             self._trackers.append(row)
             del self._backlog[0]
         share, elapsed = self.config.checkpoint.share, time.monotonic() - self._saved_at

@@ -144,7 +144,9 @@ def test_a_solver_from_a_file_brings_its_own_keys(write_config, tmp_path):
     assert resolved(again) == resolved(config)
     with pytest.raises(ConfigError, match=r"solver\.strngth is not a key; did you mean solver\.strength"):
         load_config(write_config(CARTPOLE + f"solver: {{kind: '{kind}', strngth: 3}}"))
-    with pytest.raises(ConfigError, match=r"config.yaml: solver.kind .*own_solver.py has no Absent; it has OpenAIES, Mine$"):
+    with pytest.raises(
+        ConfigError, match=r"config.yaml: solver.kind .*own_solver.py has no Absent; it has OpenAIES, Mine$"
+    ):
         load_config(write_config(CARTPOLE + f"solver: {{kind: '{tmp_path}/own_solver.py:Absent'}}"))
 
 
