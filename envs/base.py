@@ -20,11 +20,6 @@ class Discrete:
 
     count: int
 
-    @property
-    def numbers(self) -> int:
-        """How many numbers an action has as a part of a composite one."""
-        return 1
-
 
 @dataclass(frozen=True)
 class Continuous:
@@ -33,22 +28,12 @@ class Continuous:
     low: npt.NDArray[np.float32]
     high: npt.NDArray[np.float32]
 
-    @property
-    def numbers(self) -> int:
-        """a, how many numbers an action has."""
-        return len(self.low)
-
 
 @dataclass(frozen=True)
 class Binary:
     """A part of an action: so many numbers that are 0 or 1."""
 
     count: int
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers the part has."""
-        return self.count
 
 
 @dataclass(frozen=True)
@@ -63,18 +48,18 @@ class Composite:
     @property
     def low(self) -> npt.NDArray[np.float32]:
         """The smallest value of each number, (a,)."""
-        return np.concatenate([_bounds(part)[0] for part in self.parts])
+        return np.concatenate([bounds_of(part)[0] for part in self.parts])
 
     @property
     def high(self) -> npt.NDArray[np.float32]:
         """The largest value of each number, (a,)."""
-        return np.concatenate([_bounds(part)[1] for part in self.parts])
+        return np.concatenate([bounds_of(part)[1] for part in self.parts])
 
 
 Action = Discrete | Continuous | Composite
 
 
-def _bounds(part: Discrete | Continuous | Binary) -> npt.NDArray[np.float32]:
+def bounds_of(part: Discrete | Continuous | Binary) -> npt.NDArray[np.float32]:
     """The smallest and the largest values (2, a) of the numbers of a part."""
     if isinstance(part, Continuous):
         return np.stack([part.low, part.high])

@@ -11,8 +11,10 @@ import numpy.typing as npt
 from mpies.core.errors import ConfigError, UserError
 from mpies.core.text import describe_value
 from mpies.envs.spaces import action_maker, named_parts, observation_writer
-from mpies.policies import PolicyProblem, aligned_stack, make_policy
+from mpies.policies import make_policy
+from mpies.policies.base import PolicyProblem
 from mpies.policies.convolutional import ConvolutionalOptions
+from mpies.policies.exported import aligned_stack
 from mpies.rollouts.player import normalize
 from mpies.runs.hdf5 import Arrays
 from mpies.runs.policy_file import PolicyFile

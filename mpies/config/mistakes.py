@@ -160,7 +160,7 @@ def _nearest_key(model: type[Options], name: str) -> str:
         return f"did you mean {start}{longer[0]}?"
     is_of_run = section.partition(".")[0] in Config.model_fields if section else issubclass(model, Config)
     having = [
-        (re.sub(r" \(kind: \w+\)", "", path), other)
+        (path, other)
         for path, _, other in (walk_sections() if is_of_run else ())  # a sweep file has other sections
         if key in other.model_fields and key != "kind"
     ]

@@ -1,6 +1,5 @@
 """The keys of a config, from the classes of its sections: docs/keys.md and a JSON schema."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -55,12 +54,11 @@ def _accept_kinds(schema: Any) -> None:
 
 
 def _group_sections() -> dict[str, dict[str | None, type[Options]]]:
-    """Dotted path of each section below the top level, without kinds, to its models by kind (None without kinds)."""
+    """Dotted path of each section below the top level to its models by kind (None without kinds)."""
     groups: dict[str, dict[str | None, type[Options]]] = {}
-    for path, _, model in walk_sections():
+    for path, kind, model in walk_sections():
         if path:
-            kind = re.search(r" \(kind: ([^)]*)\)$", path)
-            groups.setdefault(re.sub(r" \(kind: [^)]*\)", "", path), {})[kind[1] if kind else None] = model
+            groups.setdefault(path, {})[kind] = model
     return groups
 
 

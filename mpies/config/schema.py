@@ -10,8 +10,9 @@ from mpies.config.environment import EnvironmentSection
 from mpies.config.kinds import kinds_of, with_kinds
 from mpies.core.errors import ConfigError
 from mpies.core.options import Count, Flag, Fraction, NonNegative, Options, Positive, Real, Text, WholeNumber
-from mpies.policies import MLPOptions, any_policy
+from mpies.policies import any_policy
 from mpies.policies.base import PolicyOptions
+from mpies.policies.mlp import MLPOptions
 from mpies.solvers import SOLVERS
 from mpies.solvers.base import Solver
 from mpies.solvers.options import Population
@@ -235,11 +236,10 @@ class Config(Options, metaclass=ConfigType):
 
 
 def walk_sections(
-    model: type[Options] = Config, path: str = "", key: str = ""
-) -> Iterator[tuple[str, str, type[Options]]]:
-    """Every section below `model`, itself included: its path with its kind, its key, its model."""
-    yield path, key, model
+    model: type[Options] = Config, path: str = "", kind: str | None = None
+) -> Iterator[tuple[str, str | None, type[Options]]]:
+    """Every section below `model`, itself included: its dotted path, its kind (None where it has none), its model."""
+    yield path, kind, model
     for name, field in model.model_fields.items():
-        for kind, inner in kinds_of(field).items():
-            tag = f" (kind: {kind})" if kind else ""
-            yield from walk_sections(inner, f"{path + '.' if path else ''}{name}{tag}", name)
+        for inner_kind, inner in kinds_of(field).items():
+            yield from walk_sections(inner, f"{path}.{name}".lstrip("."), inner_kind)

@@ -8,25 +8,12 @@ from pydantic import Field
 
 from mpies.core.options import Options
 from mpies.envs.base import Interface
-from mpies.policies.base import Actor, Architecture, PolicyProblem, aligned_stack
+from mpies.policies.base import Architecture
 from mpies.policies.convolutional import Convolutional
 from mpies.policies.from_torch import Torch
 from mpies.policies.keys import PolicyOptions
-from mpies.policies.mlp import ACTIVATIONS, MLP, MLPOptions
+from mpies.policies.mlp import MLP
 from mpies.policies.recurrent import GRU, LSTM, Elman
-
-__all__ = [
-    "ACTIVATIONS",
-    "POLICIES",
-    "Actor",
-    "Architecture",
-    "MLPOptions",
-    "PolicyOptions",
-    "PolicyProblem",
-    "aligned_stack",
-    "any_policy",
-    "make_policy",
-]
 
 
 class NoPolicyOptions(Options):

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from mpies.core.errors import ConfigError
 from mpies.envs.tasks import shown_numbers
-from mpies.policies import Architecture, exported
+from mpies.policies import exported
+from mpies.policies.base import Architecture
 from mpies.policies.convolutional import Convolutional
 from mpies.policies.exported import ExportedPolicy
 from mpies.policies.heads import CompositeHead, Head

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies import kernels
-from mpies.envs.base import Binary, Composite, Continuous, Discrete
+from mpies.envs.base import Binary, Composite, Continuous, Discrete, bounds_of
 from mpies.policies.exported import DECIDE
 from mpies.policies.keys import PolicyOptions, parse_bins
 
@@ -251,7 +251,7 @@ class CompositeRule:
         self._rules = []  # with the outputs that each takes, and the numbers of the action that it gives
         for part in head.heads:
             rule = part.bind(slots, *[left.pop(0) for _ in part.log_stds])
-            stop, end = start + part.width, at + part.action.numbers
+            stop, end = start + part.width, at + bounds_of(part.action).shape[1]
             self._rules.append((rule, slice(start, stop), slice(at, end)))
             start, at = stop, end
         self._actions = np.zeros((slots, at), np.float32)

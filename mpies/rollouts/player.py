@@ -14,8 +14,8 @@ import numpy.typing as npt
 from mpies import kernels
 from mpies.comm.stopwatch import stopwatch
 from mpies.envs.base import EpisodeBatch, VectorEnv
-from mpies.policies import aligned_stack
 from mpies.policies.base import Architecture
+from mpies.policies.exported import aligned_stack
 from mpies.rollouts.batch import NEVER
 from mpies.rollouts.queue import ALONE, PlayingRanks, RolloutQueue
 

@@ -79,14 +79,11 @@ def _read_content(content: bytes, name: str | Path) -> tuple[Arrays, Attributes]
 
 def read(path: str | Path) -> tuple[Arrays, Attributes]:
     """The arrays and attributes of a file.  Raises RunError where it is absent or damaged."""
-    return unpack(_read_bytes(path), path)
-
-
-def _read_bytes(path: str | Path) -> bytes:
     try:
-        return absolute(path).read_bytes()
+        content = absolute(path).read_bytes()
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror})") from None
+    return unpack(content, path)
 
 
 def digest(arrays: Mapping[str, Any]) -> str:

@@ -46,11 +46,6 @@ class Lock:
             "start": process_start(os.getpid()),
         }
 
-    @property
-    def token(self) -> str:
-        """Identifies this lock in the file while it is held."""
-        return str(self._owner["token"])
-
     def acquire(self) -> None:
         """Take the lock, also from another Lock of the same job, which then no longer holds it.
 
@@ -80,13 +75,13 @@ class Lock:
                 self._thread = None
             with guarded(self.file.with_name(GUARD_FILE)):
                 owner = self._read()
-                if owner and owner["token"] == self.token:
+                if owner and owner["token"] == self._owner["token"]:
                     self.file.unlink(missing_ok=True)
 
     def check(self) -> None:
         """Raise RunLocked when another job has taken the lock."""
         owner = self._read()
-        if owner and owner["token"] != self.token:
+        if owner and owner["token"] != self._owner["token"]:
             self.is_held = False
             raise RunLocked(f"{self.file.parent}: was taken over by process {owner['pid']} on {owner['host']}")
 
@@ -94,7 +89,7 @@ class Lock:
         while not self._stop.wait(HEARTBEAT):
             with guarded(self.file.with_name(GUARD_FILE)):
                 owner = self._read()
-                if owner and owner["token"] != self.token:
+                if owner and owner["token"] != self._owner["token"]:
                     self.is_held = False
                 if not self.is_held:  # another job has taken the lock, or it was released while this waited
                     return

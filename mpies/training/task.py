@@ -19,8 +19,8 @@ from mpies.core.streams import ACTIONS, EPISODES, EVALUATION, HELD_OUT_ACTIONS, 
 from mpies.envs import change_task, make_env, make_function_env
 from mpies.envs.base import SEED_BITS, VectorEnv, draw_actions
 from mpies.envs.functions import FunctionEnv
-from mpies.policies import PolicyProblem, make_policy
-from mpies.policies.base import Architecture
+from mpies.policies import make_policy
+from mpies.policies.base import Architecture, PolicyProblem
 from mpies.policies.convolutional import ConvolutionalOptions
 from mpies.policies.imported import import_policy, is_imported
 from mpies.rollouts.function_player import FunctionPlayer

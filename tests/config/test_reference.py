@@ -24,12 +24,10 @@ def names(title):
 
 
 def test_every_key_of_every_section_has_a_row_there_or_among_those_that_kinds_share():
-    for path, _, model in walk_sections():
-        kind = re.search(r" \(kind: [^)]*\)$", path)
-        section = re.sub(r" \(kind: [^)]*\)", "", path)
-        listed = set(names(section or "top level"))
+    for path, kind, model in walk_sections():
+        listed = set(names(path or "top level"))
         if kind:
-            own = names(section + kind[0])
+            own = names(f"{path} (kind: {kind})")
             assert set(own) <= set(model.model_fields)
             assert not {"kind"} & set(own)
             listed |= set(own)

@@ -16,7 +16,9 @@ from mpies import kernels
 from mpies.envs import make_env
 from mpies.envs.base import Continuous, Discrete, Interface
 from mpies.envs.envpool_env import EnvPoolEnv
-from mpies.policies import ACTIVATIONS, MLPOptions, aligned_stack, make_policy
+from mpies.policies import make_policy
+from mpies.policies.exported import ACTIVATIONS, aligned_stack
+from mpies.policies.mlp import MLPOptions
 from mpies.rollouts.batch import NEVER, RolloutBatch
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import RolloutQueue

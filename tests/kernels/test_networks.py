@@ -5,7 +5,8 @@ import pytest
 
 from mpies import kernels
 from mpies.envs.base import Continuous, Discrete, Interface
-from mpies.policies import POLICIES, aligned_stack, make_policy
+from mpies.policies import POLICIES, make_policy
+from mpies.policies.exported import aligned_stack
 
 pytestmark = pytest.mark.skipif(not kernels.compiled, reason="the kernels could not be built when mpies was installed")
 RECURRENT = ["lstm", "gru", "elman"]

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from mpies.envs.base import Continuous, Interface
-from mpies.policies import POLICIES, aligned_stack, make_policy
+from mpies.policies import POLICIES, make_policy
+from mpies.policies.exported import aligned_stack
 
 BOX = Continuous(np.array([-1, -0.5], np.float32), np.array([1, 2], np.float32))
 WIDE = Continuous(np.full(2, -999, np.float32), np.full(2, 999, np.float32))  # nothing is clipped

@@ -1,7 +1,9 @@
 import numpy as np
 
 from mpies.envs.base import Interface
-from mpies.policies import MLPOptions, aligned_stack, make_policy
+from mpies.policies import make_policy
+from mpies.policies.exported import aligned_stack
+from mpies.policies.mlp import MLPOptions
 from tests.policies.examples import BOX
 
 

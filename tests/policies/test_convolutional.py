@@ -3,7 +3,8 @@ import pytest
 
 from mpies import kernels
 from mpies.envs.base import Interface
-from mpies.policies import POLICIES, PolicyProblem, make_policy
+from mpies.policies import POLICIES, make_policy
+from mpies.policies.base import PolicyProblem
 from tests.policies.examples import BOX, IMAGE, WIDE, act, draw_members, draw_observations, torch_or_skip
 
 

@@ -3,7 +3,7 @@ import sys
 import numpy as np
 import pytest
 
-from mpies.policies import PolicyProblem
+from mpies.policies.base import PolicyProblem
 from tests.policies.examples import MODULE, WIDE, act, build_policy, draw_members, draw_observations, torch_or_skip
 from tests.support import HOME
 

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 from mpies.envs.base import Continuous, Discrete, Interface
-from mpies.policies import ACTIVATIONS, MLPOptions, aligned_stack, make_policy
+from mpies.policies import make_policy
+from mpies.policies.exported import ACTIVATIONS, aligned_stack
+from mpies.policies.mlp import MLPOptions
 from tests.policies.examples import draw_members
 
 BOX = Continuous(np.array([-1, -0.5, 0], np.float32), np.array([1, 2, 0.25], np.float32))

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from mpies.policies import aligned_stack, exported
+from mpies.policies import exported
+from mpies.policies.exported import aligned_stack
 from tests.policies.examples import WIDE, act, draw_members, draw_observations, torch_or_skip
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mpies.envs.base import Discrete, EpisodeBatch, Interface, VectorEnv
-from mpies.policies import MLPOptions, make_policy
+from mpies.policies import make_policy
+from mpies.policies.mlp import MLPOptions
 from mpies.rollouts.batch import RolloutBatch
 
 INTERFACE = Interface(1, Discrete(2))

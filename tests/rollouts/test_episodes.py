@@ -10,7 +10,8 @@ import pytest
 
 from mpies.config.loading import validate_config
 from mpies.envs import make_env
-from mpies.policies import MLPOptions, make_policy
+from mpies.policies import make_policy
+from mpies.policies.mlp import MLPOptions
 from mpies.rollouts.batch import MeanParameters, RolloutBatch
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import RolloutQueue

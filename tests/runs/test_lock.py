@@ -134,7 +134,7 @@ def test_a_writer_that_was_taken_over_notices_and_writes_no_more(monkeypatch, tm
     with pytest.raises(RunLocked, match=f"was taken over by process {os.getpid()} on {socket.gethostname()}"):
         first.check()
     taken = owner(tmp_path)
-    assert taken["token"] == second.token
+    assert taken["token"] == second._owner["token"]
     first.release()
     assert owner(tmp_path) == taken
 
