@@ -6,12 +6,14 @@ All text comes from the headings of configs/, from results/NAME/record.yaml and 
 """
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from mpies.config.loading import load_config
-from mpies.config.recipes import Heading, base_of, find_recipes, find_recorded_policies, read_heading
+from mpies.config.recipes import base_of, find_recipes, find_recorded_policies
+from mpies.core.errors import ConfigError
 from mpies.core.text import counted
 from mpies.report.records import (
     CUT_SHORT,
@@ -33,6 +35,42 @@ HOME = Path(__file__).resolve().parents[1]
 TABLE, PAGES = HOME / "docs" / "recipes.md", HOME / "docs" / "recipes"
 COLUMNS = ("recipe", "task", "policy, parameters", "solver", "published", "ours", "steps", "core hours", "seeds")
 ENDS = {"solved": "target", "generations": "last generation", "seconds": "time limit", CUT_SHORT: "cut short"}
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The comment at the beginning of a recipe.
+
+    task: in words.  published: what others reached, and where it is written.  budget: what a run takes.
+    notes: what else to know; often empty.
+    """
+
+    task: str
+    policy: str
+    solver: str
+    published: str
+    budget: str
+    notes: str = ""
+
+
+def read_heading(path: Path) -> Heading:
+    """The Heading of a recipe's file: the task, then `Policy:`, `Solver:`, `Published:`, `Budget:`, perhaps `Notes:`.
+
+    Raises ConfigError where a part is missing or appears twice.
+    """
+    parts, key = {"task": ""}, "task"
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        text = line[1:].strip()
+        if part := re.fullmatch(r"([A-Z][a-z]+): (.*)", text):
+            key, text = part[1].lower(), part[2]
+            if key in parts or key not in Heading.__dataclass_fields__:
+                raise ConfigError(f"{path}: the heading has {part[1]!r} twice, or there is no such part")
+        parts[key] = f"{parts.get(key, '')} {text}".strip()
+    if missing := [key for key in Heading.__dataclass_fields__ if key != "notes" and not parts.get(key)]:
+        raise ConfigError(f"{path}: the heading lacks {', '.join(missing)}")
+    return Heading(**parts)
 
 
 def make_table() -> str:

@@ -12,7 +12,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from mpies.config.recipes import find_recipes, read_heading
+from mpies.config.recipes import find_recipes
 from mpies.report.records import describe_return, read_record
 
 HOME = Path(__file__).resolve().parents[1]
@@ -59,7 +59,8 @@ def results() -> list[str]:
         time = f"{seconds / 60:.0f} minutes" if seconds >= 1000 else f"{seconds:.0f} s"
         count = sum(seed["reached"] for seed in record["seeds"])
         reached = f"{count} of {len(record['seeds'])} seeds reached {record['mark']:,g}"
-        solver = read_heading(find_recipes()[name]).solver.partition(" ")[0].rstrip(",.")
+        (solver,) = re.findall(r"^# Solver: (\S+)", find_recipes()[name].read_text(), re.MULTILINE)
+        solver = solver.rstrip(",.")
         where = f"{ranks} rank{'s' * (ranks > 1)}"
         lines.append(f"| {name} | {solver} | {describe_return(record)}, {reached} | {time} on {where} |")
     return lines

@@ -9,7 +9,6 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from mpies.core.errors import ConfigError
@@ -51,40 +50,10 @@ def base_of(name: str) -> str:
     return name.partition("-")[0]
 
 
-@dataclass(frozen=True)
-class Heading:
-    """The comment at the beginning of a recipe.
-
-    task: in words.  published: what others reached, and where it is written.  budget: what a run takes.
-    notes: what else to know; often empty.
-    """
-
-    task: str
-    policy: str
-    solver: str
-    published: str
-    budget: str
-    notes: str = ""
-
-
-def read_heading(path: Path) -> Heading:
-    """The Heading of a recipe's file: the task, then `Policy:`, `Solver:`, `Published:`, `Budget:`, perhaps `Notes:`.
-
-    Raises ConfigError where a part is missing or appears twice.
-    """
-    parts, key = {"task": ""}, "task"
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            break
-        text = line[1:].strip()
-        if part := re.fullmatch(r"([A-Z][a-z]+): (.*)", text):
-            key, text = part[1].lower(), part[2]
-            if key in parts or key not in Heading.__dataclass_fields__:
-                raise ConfigError(f"{path}: the heading has {part[1]!r} twice, or there is no such part")
-        parts[key] = f"{parts.get(key, '')} {text}".strip()
-    if missing := [key for key in Heading.__dataclass_fields__ if key != "notes" and not parts.get(key)]:
-        raise ConfigError(f"{path}: the heading lacks {', '.join(missing)}")
-    return Heading(**parts)
+def read_task(path: Path) -> str:
+    """The task of a recipe in words: what the comment at the beginning of its file says before `Policy:`."""
+    heading = path.read_text(encoding="utf-8").partition("# Policy:")[0]
+    return " ".join(heading.replace("#", " ").split())
 
 
 def is_environment_id(name_or_path: str | Path) -> bool:

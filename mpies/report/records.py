@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from mpies.config.recipes import RESULTS, find_nearest, find_recipes, read_heading, tell_nearest
+from mpies.config.recipes import RESULTS, find_nearest, find_recipes, read_task, tell_nearest
 from mpies.core.errors import ConfigError
 from mpies.core.text import align
 from mpies.runs.metrics import read_rows
@@ -201,5 +201,5 @@ def list_recipes() -> str:
     rows = [("recipe", "task", "mean return")]
     for name, path in find_recipes().items():
         reached = format_result(read_record(name)) if has_record(name) else NOT_RUN
-        rows.append((name, shorten(read_heading(path).task), reached))
+        rows.append((name, shorten(read_task(path)), reached))
     return align(rows)

@@ -2,8 +2,12 @@
 
 import pytest
 
-from mpies.config.recipes import Heading, base_of, find_recipes, read_heading
+from mpies.config.recipes import base_of, find_recipes, read_task
 from mpies.core.errors import ConfigError
+from tests.support import load_script
+
+DOCS = load_script("docs/build_recipes.py")
+Heading, read_heading = DOCS.Heading, DOCS.read_heading
 
 PARTS = {
     "task": "A ball on",
@@ -49,3 +53,4 @@ def test_every_variant_belongs_to_a_recipe():
         is_variant = path.parent.name == "variants"
         assert is_variant == (base_of(name) != name)
         assert recipes[base_of(name)].parent.name == "configs"
+        assert read_task(path) == read_heading(path).task

@@ -6,7 +6,7 @@ import pytest
 
 from mpies.comm.serial import Serial
 from mpies.config.loading import differences, load_config, resolved
-from mpies.config.recipes import base_of, find_recipes, read_heading
+from mpies.config.recipes import base_of, find_recipes
 from mpies.launch.bench import temporary_run
 from mpies.launch.dry_run import describe_needs
 from mpies.report.records import (
@@ -171,7 +171,9 @@ def test_a_recipe_trains_a_generation(name, tmp_path, monkeypatch):
     config = load_config(name)
     cost = describe_needs(config, 2)
     assert "parameters" in cost
-    (count,) = re.findall(r"([\d,]+) parameters|none, (\d+)", read_heading(RECIPES[name]).policy)[:1]
+    (count,) = re.findall(
+        r"([\d,]+) parameters|none, (\d+)", load_script("docs/build_recipes.py").read_heading(RECIPES[name]).policy
+    )[:1]
     assert re.search(rf"parameters +{''.join(count)}\b", cost), cost
     small, comm = load_config(name, shrink(config)), Serial()
     with temporary_run(small, comm) as run:
