@@ -1,14 +1,13 @@
 """Environments: adapters that turn them into batches of seeded episodes.  They know nothing of MPI or solvers."""
 
 import functools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mpies.core.errors import EnvironmentProblem
-from mpies.core.user_files import search_in
+from mpies.core.user_files import search_start_folder
 from mpies.envs.base import VectorEnv
 from mpies.envs.functions import FUNCTIONS, FunctionEnv, negated
 from mpies.envs.tasks import change_task
@@ -45,7 +44,6 @@ def make_env(
     rebuild_every: int | None = None,
     frame_skip: int | None = None,
     instances: int | None = None,
-    start_folder: Path | None = None,
     **kwargs: Any,
 ) -> VectorEnv:
     """The VectorEnv of an environment id.
@@ -57,8 +55,6 @@ def make_env(
     rebuild, rebuild_every, timeout: as of GymnasiumEnv; EnvPool has no use for them.
     frame_skip: Atari frames for each step; None for the environment's own.
     instances: how many objects of it may exist at a time, as of GymnasiumEnv; not for EnvPool.
-    start_folder: where the relative path of your own file begins, and where your own module may be; None for the
-    working directory.
     kwargs: for the environment's constructor.
     Raises EnvironmentProblem if there is no such environment or it cannot be used.
     """
@@ -90,8 +86,8 @@ def make_env(
     from mpies.envs.gymnasium_env import GymnasiumEnv
 
     if is_custom:
-        factory = custom_env.find(environment_id, start_folder)
-        folder = custom_env.folder_of(environment_id, start_folder)
+        factory = custom_env.find(environment_id)
+        folder = custom_env.folder_of(environment_id)
         backend, make = "your own", functools.partial(custom_env.make, environment_id, factory, folder)
     elif backend == "gym" or (
         backend == "auto" and not gymnasium_registry.offers(environment_id) and gym_env.offers(environment_id)
@@ -99,7 +95,7 @@ def make_env(
         backend, make = "gym", functools.partial(gym_env.make, environment_id)
     else:
         if ":" in environment_id:  # MODULE:ID, which gymnasium imports
-            search_in(start_folder or Path.cwd())
+            search_start_folder()
         backend, make = "gymnasium", functools.partial(gymnasium_registry.make, environment_id)
     build = functools.partial(make, max_steps, **kwargs)
     is_known = environment_id in CARRY_HISTORY | NO_HISTORY
@@ -110,17 +106,15 @@ def make_env(
     return GymnasiumEnv(environment_id, build, rebuild, rebuild_every, timeout, backend, instances, is_known)
 
 
-def make_function_env(
-    name: str, dimension: int, offset: npt.NDArray[np.float64], start_folder: Path | None = None
-) -> FunctionEnv:
+def make_function_env(name: str, dimension: int, offset: npt.NDArray[np.float64]) -> FunctionEnv:
     """The FunctionEnv of a key of FUNCTIONS, or of the user's own path/to/file.py:name or module:callable.
 
-    dimension: d.  offset: (d,), by which the optimum is moved.  start_folder: as of make_env.
+    dimension: d.  offset: (d,), by which the optimum is moved.
     Raises EnvironmentProblem if there is no such function.
     """
     from mpies.envs import custom_env
 
-    function = negated(name) if name in FUNCTIONS else custom_env.find(name, start_folder)
+    function = negated(name) if name in FUNCTIONS else custom_env.find(name)
     return FunctionEnv(name, dimension, offset, function)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from mpies.core.errors import EnvironmentProblem
-from mpies.core.interrupt import is_interrupt
 from mpies.core.text import describe_error, message_of
 
 # What Python and compiled constructors say of arguments that they do not take.
@@ -81,8 +80,6 @@ def explain_build_errors(environment_id: str, hint: str = "") -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise missing_package(environment_id, error) from error
     except BaseException as error:  # a constructor may raise anything
-        if is_interrupt(error):
-            raise
         if is_about_arguments(error):
             text = message_of(error)
             cure = hint if "missing" in text else ""

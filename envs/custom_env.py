@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpies.core.errors import EnvironmentProblem
+from mpies.core.paths import absolute
 from mpies.core.user_files import find_definition, importing_from
 from mpies.envs.build_errors import explain_build_errors
 
@@ -40,23 +41,20 @@ def list_definitions(file: Path) -> list[str]:
     return [node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name[0] != "_"]
 
 
-def find(environment_id: str, folder: Path | None = None) -> Callable[..., Any]:
-    """The callable of that name.  Raises EnvironmentProblem if there is none.
-
-    folder: where a relative path begins; None for the working directory.
-    """
+def find(environment_id: str) -> Callable[..., Any]:
+    """The callable of that name.  Raises EnvironmentProblem if there is none."""
 
     def find_fault(value: Any) -> str:
         return "" if callable(value) else f"must be a class or function, but is {value!r}"
 
-    found: Callable[..., Any] = find_definition(environment_id, folder, EnvironmentProblem, find_fault)
+    found: Callable[..., Any] = find_definition(environment_id, EnvironmentProblem, find_fault)
     return found
 
 
-def folder_of(environment_id: str, folder: Path | None = None) -> Path | None:
-    """The folder of the file in an id, whose modules it may import; None for a module.  folder: as of `find`."""
+def folder_of(environment_id: str) -> Path | None:
+    """The folder of the file in an id, whose modules it may import; None for a module."""
     source = environment_id.rpartition(":")[0]
-    return ((folder or Path.cwd()) / source).resolve().parent if source.endswith(".py") else None
+    return absolute(source).resolve().parent if source.endswith(".py") else None
 
 
 def make(

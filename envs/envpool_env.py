@@ -108,8 +108,7 @@ class EnvPoolEnv(VectorEnv):
             self._arguments["max_episode_steps"] = max_steps
         self._models: str | None = None  # the folder of a MuJoCo task's model; None for EnvPool's own
         pool = self._make_pool([0])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # gymnasium warns of bounds that lose precision
+        with warnings.catch_warnings(action="ignore"):  # gymnasium warns of bounds that lose precision
             self.interface = interface_of(environment_id, pool.observation_space, pool.action_space)
         self._counts = dict(_find_counts(pool.observation_space, "obs"))
         family = envpool.registration.registry.specs[environment_id][0]
@@ -126,8 +125,7 @@ class EnvPoolEnv(VectorEnv):
     def _make_pool(self, seeds: Sequence[int]) -> Any:
         """A new pool with an environment for each seed."""
         arguments = self._arguments if self._models is None else self._arguments | {"base_path": self._models}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             try:
                 return _import_envpool().make(num_envs=len(seeds), seed=list(seeds), **arguments)
             except Exception as error:

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.core.errors import EnvironmentProblem
-from mpies.core.interrupt import is_interrupt
 from mpies.core.text import describe_error, describe_value
 from mpies.envs.build_errors import check_signature
 
@@ -99,8 +98,6 @@ class FunctionEnv:
             except EnvironmentProblem as error:
                 raise EnvironmentProblem(f"{self.name}: {error}") from error
             except BaseException as error:
-                if is_interrupt(error):
-                    raise
                 message = describe_error(error)
         raise EnvironmentProblem(f"{self.name}: each of {ATTEMPTS} calls fails, the last by {message}")
 

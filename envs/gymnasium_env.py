@@ -108,13 +108,11 @@ class GymnasiumEnv(VectorEnv):
                     play_one_step(environment, self.interface, seed)
             except BaseException as error:  # a user's environment may raise anything
                 self._close(environment)
-                if is_interrupt(error):
-                    raise
+                message = describe_error(error)
                 if isinstance(error, EnvironmentProblem):
                     raise EnvironmentProblem(f"{self.name}: {error}") from error
                 if self.timeout and isinstance(error, TimeoutError):  # others would take as long; the run will show it
                     return
-                message = describe_error(error)
             else:
                 self.give_back(environment, played + 1)
                 return
@@ -150,10 +148,9 @@ class GymnasiumEnv(VectorEnv):
         try:
             environment.close()
         except BaseException as error:
-            if is_interrupt(error):
-                raise
+            text = describe_error(error)
             if not self._has_close_failed:
-                log.warning("%s: close raises %s; its episodes are not affected", self.name, describe_error(error))
+                log.warning("%s: close raises %s; its episodes are not affected", self.name, text)
             self._has_close_failed = True
 
 
@@ -224,8 +221,6 @@ class _GymnasiumBatch(EpisodeBatch):
 
         The episode's object is in an unknown state and is not used again.
         """
-        if is_interrupt(error):
-            raise error
         self.failures[place] = describe_error(error)
         if place in self._environments:
             environment, _ = self._environments.pop(place)

@@ -23,9 +23,6 @@ from mpies.solvers.options import Population, tagged
 
 MOST_VECTORS = 13  # of a proposal: a broadcast takes 15, and two are not the solver's
 
-# What a user's code may raise and a message explains; KeyboardInterrupt is the user's wish to end.
-RAISED = (Exception, SystemExit, GeneratorExit)
-
 
 class CustomSolver(Solver[Any, Any]):
     """Comes before the user's class in the method resolution order of what `make_custom` returns.
@@ -82,7 +79,7 @@ def _explain(function: Any, called: str, name: str, file: str, check: Callable[[
             raise
         except _Wrong as error:
             raise SolverProblem(f"{name}: {called} {error}") from None
-        except RAISED as error:
+        except BaseException as error:  # a user's code may raise anything
             raise SolverProblem(f"{name}: {_explain_raised(called, error, file)}") from error
 
     return call
@@ -237,7 +234,7 @@ def _custom_options(options: type[Population], name: str, file: str, kind: str) 
                 return handler(values)
             except (ValidationError, ValueError, AssertionError):
                 raise
-            except RAISED as error:
+            except BaseException as error:  # a user's code may raise anything
                 raise ValueError(f"kind {kind}: {_explain_raised('a validator', error, file)}") from error
 
     Custom.__name__ = Custom.__qualname__ = options.__name__

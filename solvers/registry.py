@@ -1,10 +1,10 @@
 """The registry of solvers: from `solver.kind` to the class."""
 
 import difflib
-from pathlib import Path
 from typing import Any
 
 from mpies.core.errors import SolverProblem
+from mpies.core.paths import absolute
 from mpies.core.user_files import find_definition
 from mpies.solvers.adapters.from_nevergrad import nevergrad_solver
 from mpies.solvers.adapters.from_pycma import CMAES
@@ -29,10 +29,9 @@ SOLVERS: dict[str, SolverClass] = {
 }
 
 
-def find_solver(kind: str, folder: Path | None = None) -> SolverClass:
+def find_solver(kind: str) -> SolverClass:
     """The Solver class of `kind`: a key of SOLVERS, nevergrad:NAME or path/to/file.py:Class.
 
-    folder: where a relative path begins; None for the working directory.
     Its Options accept this kind only.  Raises ValueError, in one sentence, if there is no such solver.
     """
     if kind in SOLVERS:
@@ -41,8 +40,8 @@ def find_solver(kind: str, folder: Path | None = None) -> SolverClass:
     if kind.startswith("nevergrad:"):
         return nevergrad_solver(kind)
     if colon and path.endswith(".py"):
-        solver = find_definition(kind, folder, SolverProblem, _find_fault)
-        return make_custom(solver, f"solver.kind {kind}", str(((folder or Path.cwd()) / path).resolve()), kind)
+        solver = find_definition(kind, SolverProblem, _find_fault)
+        return make_custom(solver, f"solver.kind {kind}", str(absolute(path).resolve()), kind)
     close = difflib.get_close_matches(kind, SOLVERS, n=1)
     hint = f"did you mean {close[0]}?" if close else "use openai_es, for instance"
     raise ValueError(

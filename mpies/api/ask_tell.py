@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mpies.api.arguments import read_numbers, read_path, read_whole_number
 from mpies.api.domain import Bounds, Domain, Vector
 from mpies.comm.limits import SOLVER, require_memory
-from mpies.config.loading import as_plain, find_solver_class, validate_config
+from mpies.config.loading import as_plain, validate_config
 from mpies.core.errors import ConfigError, RunError, UserError, explain_os_error
 from mpies.core.text import describe_value
 from mpies.runs import hdf5
@@ -23,6 +23,7 @@ from mpies.solvers.base import Solver
 from mpies.solvers.check import check_if_custom
 from mpies.solvers.custom_solver import CustomSolver
 from mpies.solvers.loop import SolverLoop
+from mpies.solvers.registry import find_solver
 from mpies.solvers.sampling.noise import FloatArray, build_table
 
 FloatType = type[np.float32] | type[np.float64]
@@ -110,7 +111,7 @@ class AskTell:
         if refusal := config.solver.refusal(self.dimension):
             raise ConfigError(refusal)
         self.options = config.solver
-        solver = find_solver_class(self.kind)
+        solver = find_solver(self.kind)
         default: FloatType = np.float32 if issubclass(solver, CustomSolver) else np.float64
         return solver(config.solver, self.dimension, self.seed, default if dtype is None else _read_dtype(dtype))
 
@@ -230,7 +231,7 @@ class AskTell:
 def _name_sigma(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """The options with `sigma` under the name sigma_init where the solver has that key instead."""
     with contextlib.suppress(ValueError, OSError):  # the config is validated later
-        keys = find_solver_class(kind).Options.model_fields
+        keys = find_solver(kind).Options.model_fields
         if "sigma" in options and "sigma" not in keys and "sigma_init" in keys.keys() - options.keys():
             return {"sigma_init" if name == "sigma" else name: value for name, value in options.items()}
     return options

@@ -12,7 +12,6 @@ from mpies.core.errors import ConfigError, UserError
 from mpies.core.text import describe_value
 from mpies.envs.spaces import action_maker, named_parts, observation_writer
 from mpies.policies import make_policy
-from mpies.policies.base import PolicyProblem
 from mpies.policies.convolutional import ConvolutionalOptions
 from mpies.policies.exported import aligned_stack
 from mpies.rollouts.player import normalize
@@ -40,10 +39,7 @@ class BatchActor:
         env = make_task_env(section, rebuild=False)  # nobody plays in it, so its history need not be probed
         env.close()
         self._name, self._interface = section.id, env.interface
-        try:
-            self.policy = make_policy(options, env.interface, _find_constants(saved))
-        except PolicyProblem as error:
-            raise ConfigError(str(error)) from None
+        self.policy = make_policy(options, env.interface, _find_constants(saved))
         parameters = saved.arrays["parameters"]
         if self.policy.size != parameters.size:
             raise ConfigError(

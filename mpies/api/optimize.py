@@ -175,7 +175,8 @@ def _search_together(f: Function, make: Callable[[], AskTell], search: Search, c
         outcome = search(es, ranks.evaluate)
         return outcome
     except BaseException as error:
-        outcome = {"error": type(error).__name__, "message": describe_error(error)}
+        message = "" if isinstance(error, KeyboardInterrupt) else describe_error(error)
+        outcome = {"error": type(error).__name__, "message": message}
         raise
     finally:
         ranks.release(outcome)

@@ -12,7 +12,7 @@ from mpies.envs.custom_env import is_custom
 _NOT_KWARGS = {
     *("id", "environment_id", "task_id", "backend", "max_steps", "max_episode_steps", "rebuild", "seed"),
     *("rebuild_every", "frame_skip", "timeout", "num_envs", "batch_size", "num_threads", "env_type"),
-    *("instances", "start_folder", "disable_env_checker"),
+    *("instances", "disable_env_checker"),
 }
 
 

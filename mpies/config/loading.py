@@ -20,10 +20,10 @@ from mpies.config.recipes import find_config, is_environment_id
 from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, ConfigType, any_solver
 from mpies.core.errors import ConfigError
 from mpies.core.options import Options
-from mpies.core.paths import absolute, start_folder
+from mpies.core.paths import absolute
 from mpies.core.text import one_line
 from mpies.envs.custom_env import list_definitions
-from mpies.solvers.registry import SolverClass, find_solver
+from mpies.solvers.registry import find_solver
 
 Values = dict[str, Any]  # a section as plain values: numbers, texts, flags, lists and sections
 
@@ -172,11 +172,6 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[st
     ]
 
 
-def find_solver_class(kind: str) -> SolverClass:
-    """The solver class of `solver.kind`; a file of the user's may import the files beside it.  Raises ValueError."""
-    return find_solver(kind, start_folder())
-
-
 def _find_model(values: Mapping[str, Any]) -> type[Config]:
     """The class that validates `values`: Config, or one that also has the keys of a solver outside the registry.
 
@@ -186,7 +181,7 @@ def _find_model(values: Mapping[str, Any]) -> type[Config]:
     kind = section.get("kind") if isinstance(section, dict) else None
     if not isinstance(kind, str) or ":" not in kind:
         return Config
-    custom, field = find_solver_class(kind), Config.model_fields["solver"]
+    custom, field = find_solver(kind), Config.model_fields["solver"]
     return create_model(
         "Config", __base__=Config, solver=(any_solver(custom), Field(field.default, description=field.description))
     )

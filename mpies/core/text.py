@@ -67,7 +67,12 @@ def message_of(error: BaseException) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """What a user's code raised, on one line: its type and its message; of a UserError, the message alone."""
+    """What a user's code raised, on one line: its type and its message; of a UserError, the message alone.
+
+    A person's Ctrl-C is raised again.
+    """
+    if is_interrupt(error):
+        raise error
     text = message_of(error)
     if isinstance(error, UserError):
         return text

@@ -10,34 +10,28 @@ from types import ModuleType
 from typing import Any
 
 from mpies.core.errors import UserError
-from mpies.core.interrupt import is_interrupt
+from mpies.core.paths import absolute, start_folder
 from mpies.core.text import describe_error
 
 # Folder to the modules that files in it have imported from beside them, by name.
 _neighbours: dict[Path, dict[str, ModuleType]] = {}
 
 
-def find_definition(
-    reference: str, folder: Path | None, problem: type[UserError], find_fault: Callable[[Any], str]
-) -> Any:
+def find_definition(reference: str, problem: type[UserError], find_fault: Callable[[Any], str]) -> Any:
     """What path/to/file.py:name or module:name names; the file or module is imported once.
 
-    folder: where a relative path begins, and where the module may be; None for the working directory.
     find_fault: what is wrong with a value, such as `must be a class`; '' for one that is wanted.
     Raises `problem`, in one line that begins with the reference, where there is no such value or it is not wanted.
     """
     source, _, name = reference.rpartition(":")
-    folder, is_file = folder or Path.cwd(), source.endswith(".py")
-    path = (folder / source).resolve()
+    path, is_file = absolute(source).resolve(), source.endswith(".py")
     if is_file and not path.is_file():
-        raise problem(f"{reference}: there is no file {source} in {folder}")
+        raise problem(f"{reference}: there is no file {source} in {start_folder()}")
     try:
         if not is_file:
-            search_in(folder)
+            search_start_folder()
         module = load_file(path, f"_custom_{path}") if is_file else importlib.import_module(source)
     except BaseException as error:  # the user's file may do anything
-        if is_interrupt(error):
-            raise
         raise problem(f"{reference}: {source} cannot be imported ({describe_error(error)})") from error
     if hasattr(module, name) and not (fault := find_fault(getattr(module, name))):
         return getattr(module, name)
@@ -48,13 +42,13 @@ def find_definition(
     raise problem(f"{reference}: {source} has no {name}; it has {', '.join(has) or 'nothing of the kind'}")
 
 
-def search_in(folder: Path) -> None:
-    """Let imports find the modules of a folder, after those of all other places, in the rest of this process.
+def search_start_folder() -> None:
+    """Let imports find the modules of the start folder, after all other places, in the rest of this process.
 
     Ranks are started as `python -m mpies`, which finds the modules of its working directory; `mpies` itself does not.
     """
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
+    if str(start_folder()) not in sys.path:
+        sys.path.append(str(start_folder()))
     importlib.invalidate_caches()
 
 

@@ -39,7 +39,7 @@ def make_policy(
 ) -> Architecture:
     """The policy that the options ask for, for an environment with this interface.
 
-    constants: arrays that a saved policy has besides its parameters.  Raises PolicyProblem if the two do not fit.
+    constants: arrays that a saved policy has besides its parameters.  Raises ConfigError if the two do not fit.
     """
     return next(policy for policy in POLICIES.values() if isinstance(options, policy.Options))(
         options, interface, constants

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from mpies.kernels.compiled import CompiledNetwork
 
 
-class PolicyProblem(ValueError):
-    """The policy does not fit the environment or cannot be loaded; the message says why and how to mend it."""
-
-
 @dataclass(frozen=True)
 class Block:
     """Consecutive parameters with a meaning of their own: a matrix of weights, or a vector.
@@ -64,7 +60,7 @@ class Architecture(ABC):
     the network's; the others are log stds of actions.
     constants: arrays by name that are part of the policy, but are not trained.
 
-    Raises PolicyProblem if the options do not fit the interface.
+    Raises ConfigError if the options do not fit the interface.
     """
 
     Options: ClassVar[type[PolicyOptions]]
@@ -73,11 +69,8 @@ class Architecture(ABC):
         self, options: PolicyOptions, interface: Interface, constants: Mapping[str, npt.NDArray[Any]] | None = None
     ) -> None:
         self.options, self.interface, self.constants = options, interface, constants or {}
-        try:
-            action = interface.action
-            self.head = CompositeHead(options, action) if isinstance(action, Composite) else Head(options, action)
-        except ValueError as error:
-            raise PolicyProblem(str(error)) from None
+        action = interface.action
+        self.head = CompositeHead(options, action) if isinstance(action, Composite) else Head(options, action)
         self.inputs = interface.observation_size + (options.time_input is not None)
         self.outputs = self.head.width
         network = [*self.layout()]

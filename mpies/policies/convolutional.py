@@ -15,8 +15,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from mpies import kernels
+from mpies.core.errors import ConfigError
 from mpies.core.options import Count, Flag
-from mpies.policies.base import Architecture, Block, Network, PolicyProblem
+from mpies.policies.base import Architecture, Block, Network
 from mpies.policies.exported import ACTIVATIONS, ImageNetwork, dense
 from mpies.policies.keys import Activation, PolicyOptions
 
@@ -57,12 +58,12 @@ class Convolutional(Architecture):
 
     def layout(self) -> list[Block]:
         if self.interface.shape is None:
-            raise PolicyProblem(
+            raise ConfigError(
                 "policy.kind conv is for images, a Box of uint8 with shape (channels, height, width), but observations "
                 f"are {self.interface.observation_size} numbers of another space; use kind: mlp"
             )
         if self.options.time_input:
-            raise PolicyProblem("policy.time_input is not for kind: conv, whose inputs are images; leave it out")
+            raise ConfigError("policy.time_input is not for kind: conv, whose inputs are images; leave it out")
         channels, height, width = self.interface.shape
         self.images, self.patches, matrices = [], [], []
         for filters, size, stride in self.options.convolutions:
@@ -70,13 +71,13 @@ class Convolutional(Architecture):
             matrices.append((channels * size * size, filters))
             channels, height, width = filters, (height - size) // stride + 1, (width - size) // stride + 1
             if min(height, width) < 1:
-                raise PolicyProblem(
+                raise ConfigError(
                     f"policy.convolutions: size {size} does not fit into {self.images[-1][0]} x {self.images[-1][1]} "
                     "pixels; use a smaller one"
                 )
             self.patches.append(height * width)
         if self.options.normalize_observations:
-            raise PolicyProblem(
+            raise ConfigError(
                 "policy.normalize_observations must be false for kind: conv, which divides pixels by 255 itself; "
                 "leave it out"
             )

@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from mpies.core.interrupt import is_interrupt
+from mpies.core.errors import ConfigError
 from mpies.core.options import Arguments, Text
-from mpies.core.paths import start_folder
 from mpies.core.text import describe_error
-from mpies.policies.base import Architecture, Block, Network, PolicyProblem
+from mpies.policies.base import Architecture, Block, Network
 from mpies.policies.keys import PolicyOptions
 
 if TYPE_CHECKING:
@@ -48,34 +47,34 @@ class Torch(Architecture):
         return [Block((int(np.prod(shape)),), 0.0) for shape in self._shapes.values()]
 
     def _build(self, seed: int) -> "torch.nn.Module":
-        """The user's module, with PyTorch's seed set to `seed`.  Raises PolicyProblem if it cannot be used."""
+        """The user's module, with PyTorch's seed set to `seed`.  Raises ConfigError if it cannot be used."""
         try:
             import torch
         except ImportError:
-            raise PolicyProblem('policy.kind torch needs PyTorch; pip install "mpies[torch]"') from None
+            raise ConfigError('policy.kind torch needs PyTorch; pip install "mpies[torch]"') from None
         from mpies.envs.custom_env import find
 
         torch.set_num_threads(1)
-        factory = find(self.options.module, start_folder())
+        factory = find(self.options.module)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed % 2**64)  # PyTorch takes no larger ones
             with self._explain("raises"):
                 module = factory(self.inputs, self.outputs, **self.options.kwargs)
         if not isinstance(module, torch.nn.Module):
-            raise PolicyProblem(
+            raise ConfigError(
                 f"{self.options.module} must return a torch.nn.Module, but returned a {type(module).__name__}"
             )
         if not any(True for _ in module.parameters()):
-            raise PolicyProblem(f"{self.options.module}: the module has no parameters, so there is nothing to train")
+            raise ConfigError(f"{self.options.module}: the module has no parameters, so there is nothing to train")
         with torch.no_grad(), self._explain("the module raises"):
             outputs = module.eval()(torch.zeros(1, self.inputs))
         if not isinstance(outputs, torch.Tensor):
-            raise PolicyProblem(
+            raise ConfigError(
                 f"{self.options.module}: the module must return a tensor, but returns a {type(outputs).__name__}"
             )
         shape = tuple(outputs.shape)
         if shape != (1, self.outputs):
-            raise PolicyProblem(
+            raise ConfigError(
                 f"{self.options.module}: the module must give shape {(1, self.outputs)} for an observation of shape "
                 f"{(1, self.inputs)}, but gives {shape}"
             )
@@ -83,13 +82,11 @@ class Torch(Architecture):
 
     @contextlib.contextmanager
     def _explain(self, what: str) -> Iterator[None]:
-        """Raise PolicyProblem for whatever the user's code in the `with` block raises.  what: raises it."""
+        """Raise ConfigError for whatever the user's code in the `with` block raises.  what: raises it."""
         try:
             yield
         except BaseException as error:
-            if is_interrupt(error):
-                raise
-            raise PolicyProblem(f"{self.options.module} {what} {describe_error(error)}") from error
+            raise ConfigError(f"{self.options.module} {what} {describe_error(error)}") from error
 
     def initial(self, seed: int) -> npt.NDArray[np.float32]:
         if self.options.initial == "zeros":

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies import kernels
+from mpies.core.errors import ConfigError
 from mpies.envs.base import Binary, Composite, Continuous, Discrete, bounds_of
 from mpies.policies.exported import DECIDE
 from mpies.policies.keys import PolicyOptions, parse_bins
@@ -31,7 +32,7 @@ class Head:
     is_random: whether actions are drawn in training.
 
     number: of the part; each draws other random numbers.
-    Raises ValueError if the options do not fit the action.
+    Raises ConfigError if the options do not fit the action.
     """
 
     def __init__(self, options: PolicyOptions, action: ActionPart, number: int = 0) -> None:
@@ -40,22 +41,24 @@ class Head:
         if options.sampling == ("gaussian" if is_choice else "softmax"):
             what = "continuous actions" if not is_choice else "bins" if options.bins else "discrete actions"
             other = "softmax" if is_choice else "gaussian, or bins"
-            raise ValueError(f"policy.sampling {options.sampling} is not for {what}; use {other}, or none")
+            raise ConfigError(f"policy.sampling {options.sampling} is not for {what}; use {other}, or none")
         if options.action_noise and not isinstance(action, Continuous):
-            raise ValueError("policy.action_noise is for continuous actions, but these are discrete; remove it")
+            raise ConfigError("policy.action_noise is for continuous actions, but these are discrete; remove it")
         if options.action_noise and options.sampling != "none":
-            raise ValueError(f"policy.action_noise and sampling {options.sampling} cannot be used together; remove one")
+            raise ConfigError(
+                f"policy.action_noise and sampling {options.sampling} cannot be used together; remove one"
+            )
         self.log_stds: tuple[int, ...] = ()
         self.kind: str
         self.data: npt.NDArray[Any]
         if not isinstance(action, Continuous):
             if options.bins:
-                raise ValueError("policy.bins is for continuous actions, but these are discrete; remove it")
+                raise ConfigError("policy.bins is for continuous actions, but these are discrete; remove it")
             self.kind, self.data = "choice" if isinstance(action, Discrete) else "signs", np.array(action.count)
             self._shape: tuple[int, ...] = (action.count,)  # of a member's outputs
         elif options.bins is None:
             if options.output != "clip" and not _are_bounded(action):
-                raise ValueError(
+                raise ConfigError(
                     f"policy.output {options.output} needs bounded actions, and some of these are not; use clip"
                 )
             self.kind, self.data, self._shape = options.output, np.stack([action.low, action.high]), action.low.shape
@@ -103,7 +106,7 @@ class CompositeHead:
     """What a Head is, for actions of several parts.  heads: that of each part, in order.
 
     An option counts for the parts that it is for: output, bins, action_noise and gaussian sampling for continuous ones,
-    softmax for discrete ones, 0s and 1s, and bins.  Raises ValueError for an option that is for none of the parts.
+    softmax for discrete ones, 0s and 1s, and bins.  Raises ConfigError for an option that is for none of the parts.
     """
 
     def __init__(self, options: PolicyOptions, action: Composite) -> None:
@@ -112,7 +115,7 @@ class CompositeHead:
         for name, cure in (("bins", "remove it"), ("action_noise", "remove it"), ("sampling", "use another, or none")):
             given = getattr(options, name)
             if given and given != "none" and all(getattr(head.options, name) != given for head in self.heads):
-                raise ValueError(
+                raise ConfigError(
                     f"policy.{name} {given} fits none of the {len(self.heads)} parts of the action; {cure}"
                 )
         self.width = sum(head.width for head in self.heads)
@@ -161,7 +164,7 @@ def _bin_values(bins: int | Array, action: Continuous) -> Array:
     if not isinstance(bins, int):
         return np.tile(bins, (len(low), 1))
     if not _are_bounded(action):
-        raise ValueError("policy.bins uniform:N needs bounded actions, and these have none; use custom:v1,v2,...")
+        raise ConfigError("policy.bins uniform:N needs bounded actions, and these have none; use custom:v1,v2,...")
     return np.linspace(low, high, bins, axis=1, dtype=np.float32)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.core.interrupt import is_interrupt
 from mpies.core.text import describe_error
 from mpies.envs.functions import FunctionEnv
 from mpies.rollouts.queue import ALONE, PlayingRanks, RolloutQueue
@@ -44,8 +43,6 @@ class FunctionPlayer:
             try:
                 value = self.env.value(self._parameters)
             except BaseException as error:  # a user's function may raise anything
-                if is_interrupt(error):
-                    raise
                 value = np.nan
                 queue.failures[rollout] = describe_error(error)
             if batch.behaviour_size:

@@ -14,13 +14,13 @@ from mpies.comm.stopwatch import stopwatch
 from mpies.config.environment import EnvironmentSection
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError, RunError, UserError
-from mpies.core.paths import absolute, start_folder
+from mpies.core.paths import absolute
 from mpies.core.streams import ACTIONS, EPISODES, EVALUATION, HELD_OUT_ACTIONS, REFERENCE, STATISTICS, TASK, stream
 from mpies.envs import change_task, make_env, make_function_env
 from mpies.envs.base import SEED_BITS, VectorEnv, draw_actions
 from mpies.envs.functions import FunctionEnv
 from mpies.policies import make_policy
-from mpies.policies.base import Architecture, PolicyProblem
+from mpies.policies.base import Architecture
 from mpies.policies.convolutional import ConvolutionalOptions
 from mpies.policies.imported import import_policy, is_imported
 from mpies.rollouts.function_player import FunctionPlayer
@@ -67,7 +67,6 @@ def make_task_env(section: EnvironmentSection, rebuild: bool | None = None, node
         section.rebuild_every,
         section.frame_skip,
         instances,
-        start_folder(),
         **section.kwargs,
     )
     env.clock = stopwatch.now
@@ -194,7 +193,7 @@ class Task:
         assert section.dimension is not None
         require_memory({"environment.dimension": 3 * 8 * section.dimension})
         offset = section.shift * stream(self.config.seed, TASK).standard_normal(section.dimension)
-        self.env = env = make_function_env(function, section.dimension, offset, start_folder())
+        self.env = env = make_function_env(function, section.dimension, offset)
         env.try_out()
         self.policy = None
         self.dimension = section.dimension
@@ -210,10 +209,7 @@ class Task:
             require_memory({"policy.reference": options.reference * env.interface.observation_size})
             random = stream(config.seed, REFERENCE)
             constants = {"reference": draw_reference(env, options.reference, random)}
-        try:
-            self.policy = make_policy(config.policy, env.interface, constants)
-        except PolicyProblem as error:
-            raise ConfigError(str(error)) from None
+        self.policy = make_policy(config.policy, env.interface, constants)
         self.dimension = self.policy.size
         self.behaviour_size = env.interface.observation_size
         if section.behaviour:

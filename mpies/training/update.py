@@ -10,9 +10,9 @@ import numpy.typing as npt
 from mpies.comm import Communicator
 from mpies.comm.stopwatch import stopwatch
 from mpies.comm.together import do_together
-from mpies.config.loading import find_solver_class
 from mpies.config.schema import Config
 from mpies.solvers.base import Results, Solver
+from mpies.solvers.registry import find_solver
 from mpies.solvers.sampling import noise
 from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.sum_moments import sum_moments
@@ -26,7 +26,7 @@ ROWS_KEY = "solver.population (solver.parents of deep_ga)"  # decides how many r
 
 def make_solver(config: Config, dimension: int, directions: Directions | None = None) -> Solver[Any, Any]:
     """The solver of a config for `dimension` parameters.  directions: how members are cut from the noise table."""
-    return find_solver_class(config.solver.kind)(config.solver, dimension, config.seed, directions=directions)
+    return find_solver(config.solver.kind)(config.solver, dimension, config.seed, directions=directions)
 
 
 class Updater:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from mpies.core.errors import SolverProblem
+from mpies.core.text import describe_error
 from mpies.solvers.external import Candidates, ExternalSolver
 from mpies.solvers.options import Count, Positive, WholeCandidates, tagged
 
@@ -32,28 +33,20 @@ class NevergradOptions(WholeCandidates):
 
 
 @contextmanager
-def _no_warnings() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-@contextmanager
 def _calling(kind: str) -> Iterator[None]:
     """Nevergrad without its warnings.  Raises SolverProblem for what its optimiser raises in the `with` block."""
-    with _no_warnings():
+    with warnings.catch_warnings(action="ignore"):
         try:
             yield
         except Exception as error:  # many need other packages, and some a population of 1
             cure = "use population: 1" if "paralleliz" in str(error) else "choose another optimiser or population"
-            text = " ".join(f"{type(error).__name__}: {error}".split())
-            raise SolverProblem(f"solver.kind {kind}: the optimiser raises {text}; {cure}") from error
+            raise SolverProblem(f"solver.kind {kind}: the optimiser raises {describe_error(error)}; {cure}") from error
 
 
 def _optimizers() -> Any:
     """Nevergrad's registry: names to makers of optimisers.  Raises ValueError if Nevergrad is not installed."""
     try:
-        with _no_warnings():
+        with warnings.catch_warnings(action="ignore"):
             import nevergrad
     except ImportError:
         raise ValueError("nevergrad is not installed; pip install nevergrad") from None

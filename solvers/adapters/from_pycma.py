@@ -97,8 +97,7 @@ class CMAES(ExternalSolver[CMAESOptions]):
             options = GaussVDSampler.extend_cma_options(options)
         elif self.options.covariance == "vkd":
             options = GaussVkDSampler.extend_cma_options(options)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             self.strategy = cma.CMAEvolutionStrategy(self.origin.astype(np.float64), sigma, options)
         # pycma's population: the candidates to be drawn, and those with known costs
         self._waiting: list[npt.NDArray[np.float64]] = []
@@ -118,8 +117,7 @@ class CMAES(ExternalSolver[CMAESOptions]):
         self._costs += [c + decay * float(np.mean(x * x)) for x, c in zip(candidates, costs, strict=True)]
         if self._waiting:
             return
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             self.strategy.tell(self._evaluated, self._costs)
         if self.options.restarts != "none" and self.strategy.stop():
             self._restart()

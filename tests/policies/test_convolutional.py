@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from mpies import kernels
+from mpies.core.errors import ConfigError
 from mpies.envs.base import Interface
 from mpies.policies import POLICIES, make_policy
-from mpies.policies.base import PolicyProblem
 from tests.policies.examples import BOX, IMAGE, WIDE, act, draw_members, draw_observations, torch_or_skip
 
 
@@ -83,19 +83,19 @@ def test_the_reference_batch_is_computed_alike_however_it_is_split(build, monkey
 
 
 def test_observations_other_than_images_are_refused(build):
-    with pytest.raises(PolicyProblem, match=r"images, a Box of uint8 .* are 6 numbers of .*; use kind: mlp"):
+    with pytest.raises(ConfigError, match=r"images, a Box of uint8 .* are 6 numbers of .*; use kind: mlp"):
         make_policy(POLICIES["conv"].Options(), Interface(6, BOX), {})
-    with pytest.raises(PolicyProblem, match=r"policy.time_input is not for kind: conv, .*; leave it out"):
+    with pytest.raises(ConfigError, match=r"policy.time_input is not for kind: conv, .*; leave it out"):
         build("conv", time_input=100)
 
 
 def test_pixels_that_are_normalised_besides_are_refused(build):
-    with pytest.raises(PolicyProblem, match=r"normalize_observations must be false for kind: conv, .*; leave it out"):
+    with pytest.raises(ConfigError, match=r"normalize_observations must be false for kind: conv, .*; leave it out"):
         build("conv", normalize_observations=True)
 
 
 def test_convolutions_that_are_larger_than_the_image_are_refused(build):
-    with pytest.raises(PolicyProblem, match="size 13 does not fit into 12 x 10 pixels"):
+    with pytest.raises(ConfigError, match="size 13 does not fit into 12 x 10 pixels"):
         build("conv", convolutions=[[3, 13, 2]])
-    with pytest.raises(PolicyProblem, match="size 5 does not fit into 5 x 4 pixels"):
+    with pytest.raises(ConfigError, match="size 5 does not fit into 5 x 4 pixels"):
         build("conv", convolutions=[[3, 4, 2], [4, 5, 1]])

@@ -3,7 +3,7 @@ import sys
 import numpy as np
 import pytest
 
-from mpies.policies.base import PolicyProblem
+from mpies.core.errors import ConfigError
 from tests.policies.examples import MODULE, WIDE, act, build_policy, draw_members, draw_observations, torch_or_skip
 from tests.support import HOME
 
@@ -76,7 +76,7 @@ def test_first_parameters_are_the_modules_own_or_zeros(build):
 def test_modules_that_cannot_be_used_are_refused(source, options, message, tmp_path, monkeypatch):
     torch_or_skip()
     monkeypatch.setattr("tests.policies.examples.MODULE", source)
-    with pytest.raises(PolicyProblem, match=message):
+    with pytest.raises(ConfigError, match=message):
         build_policy("torch", tmp_path, **options)
 
 
@@ -96,7 +96,7 @@ def test_the_module_is_found_from_where_training_began(run_mpies, write_config, 
 def test_without_pytorch_the_message_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setattr("tests.policies.examples.torch_or_skip", lambda: None)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(PolicyProblem, match=r'pip install "mpies\[torch\]"'):
+    with pytest.raises(ConfigError, match=r'pip install "mpies\[torch\]"'):
         build_policy("torch", tmp_path)
 
 

@@ -8,7 +8,6 @@ from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError
 from mpies.envs.base import Binary, Composite, Continuous, Discrete, Interface
 from mpies.policies import POLICIES, make_policy
-from mpies.policies.base import PolicyProblem
 from mpies.policies.export import policy_arrays
 from mpies.policies.exported import Policy as Exported
 from mpies.policies.heads import _STEPS, Head, Noise
@@ -104,7 +103,7 @@ def test_values_of_bins_are_what_is_played_without_noise(build):
     ],
 )
 def test_options_that_do_not_fit_the_actions_are_refused(action, options, message, build):
-    with pytest.raises(PolicyProblem, match=message):
+    with pytest.raises(ConfigError, match=message):
         build("mlp", action=action, **options)
 
 
@@ -347,6 +346,6 @@ def test_numbers_of_boxes_take_the_values_of_bins(build):
     ],
 )
 def test_options_that_fit_no_part_are_refused(action, options, message, build):
-    with pytest.raises(PolicyProblem, match=message) as caught:
+    with pytest.raises(ConfigError, match=message) as caught:
         build("mlp", action=action, **options)
     assert "\n" not in str(caught.value)
