@@ -33,6 +33,8 @@ class BatchActor:
     """
 
     def __init__(self, saved: PolicyFile) -> None:
+        from gymnasium.spaces import flatdim
+
         section, options = saved.config.environment, saved.config.policy
         if section.function is not None:
             raise UserError(f"{section.id} has no observations; `parameters` is the point that was found")
@@ -57,7 +59,8 @@ class BatchActor:
         steps = (np.zeros((), np.int64),) if self._actor.wants_steps else ()
         self.initial: State = (*(values[0].copy() for values in self._actor.memory), *steps)
         space = env.interface.observation_space
-        self._shown = np.setdiff1d(np.arange(_count_numbers(space)), section.hide)
+        self._size = int(flatdim(space))  # numbers of an observation as a vector
+        self._shown = np.setdiff1d(np.arange(self._size), section.hide)
         self._write_observation = observation_writer(space)
         self._make_action = action_maker(env.interface.action_space)
 
@@ -72,7 +75,7 @@ class BatchActor:
         try:
             size = _find_batch_size(space, observation)
             singles = [observation] if size is None else iterate(batch_space(space, size), observation)
-            rows = np.zeros((1 if size is None else size, _count_numbers(space)), np.float32)
+            rows = np.zeros((1 if size is None else size, self._size), np.float32)
             for single, row in zip(singles, rows, strict=True):
                 self._write_observation(single, row)
         except ValueError as error:
@@ -129,13 +132,6 @@ def _find_constants(saved: PolicyFile) -> Arrays:
     with contextlib.closing(Task(saved.config)) as task:
         assert task.policy
         return dict(task.policy.constants)
-
-
-def _count_numbers(space: Any) -> int:
-    """How many numbers an observation has as a vector."""
-    from gymnasium import spaces
-
-    return int(spaces.flatdim(space))
 
 
 def _find_batch_size(space: Any, observation: Any) -> int | None:

@@ -24,7 +24,7 @@ from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.output import print_result
 from mpies.sweeps.table import ResultReader
 from mpies.sweeps.train_sweep import SweepRequest, train_sweep
-from mpies.sweeps.trials import Sweep, SweepOptions, load_sweep, read_sweep
+from mpies.sweeps.trials import SweepOptions, load_sweep, read_sweep
 
 if TYPE_CHECKING:  # pandas is an extra, and takes long to import
     import pandas
@@ -109,15 +109,19 @@ def sweep(
     if not (vary is None or (isinstance(vary, Mapping) and all(isinstance(key, str) for key in vary))):
         example = 'vary must be a mapping such as {"solver.sigma": [0.1, 0.2]}'
         raise ConfigError(f"{example}, but is {quoted(as_plain(vary))}")
-    ranks, ranks_per_run = (
-        read_optional_number("ranks", ranks, 1),
-        read_optional_number("ranks_per_run", ranks_per_run, 1),
-    )
+    ranks = read_optional_number("ranks", ranks, 1)
+    ranks_per_run = read_optional_number("ranks_per_run", ranks_per_run, 1)
     trials, draw_seed = read_optional_number("trials", trials, 1), read_optional_number("draw_seed", draw_seed, 0)
     with fixed_start_folder():
         seeds = as_plain([*seeds] if isinstance(seeds, Iterable) and not isinstance(seeds, str) else seeds)
         options = SweepOptions(seeds, trials, draw_seed, as_plain(halving), as_plain(sampler))
-        described = _describe(config, as_plain(vary or {}), options)
+        varied = as_plain(vary or {})
+        if isinstance(config, str | Path):
+            described = load_sweep(config, varied, options)
+        else:
+            values = read_mapping(config)
+            values = values if "base" in values else {"base": values}
+            described = read_sweep(values, "config", varied, options)
         name = str(config) if isinstance(config, str | Path) else name_environment(described.base)
         folder = str(read_path("out", out) if out else default_out(name, ["sweep", *described.vary]))
         report = print_result if progress else SweepRequest.report
@@ -129,15 +133,6 @@ def sweep(
             _sweep_as_job(request, ranks, progress)
         found = ResultReader(SweepFolder(folder, described)).refresh()
         return SweepResult(absolute(folder), rank_settings(found))
-
-
-def _describe(config: Any, vary: dict[str, Any], options: SweepOptions) -> Sweep:
-    """The Sweep of the arguments.  Raises ConfigError."""
-    if isinstance(config, str | Path):
-        return load_sweep(config, vary, options)
-    values = read_mapping(config)
-    values = values if "base" in values else {"base": values}
-    return read_sweep(values, "config", vary, options)
 
 
 def _sweep_as_job(request: SweepRequest, ranks: int, progress: bool) -> None:

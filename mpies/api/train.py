@@ -79,28 +79,17 @@ def train(
             raise ConfigError(f'overrides must be texts such as "solver.sigma=0.05", but one of them is {override!r}')
     shown = make_progress() if progress else Progress()
     with fixed_start_folder():
-        request = _make_request(config, overrides, out, resume, called)
+        read_config: Callable[[], Config]
+        if isinstance(config, str | Path):
+            read_config, name = partial(load_config, config, overrides), str(config)
+        else:
+            values = read_mapping(config)
+            read_config, name = partial(make_config, values, overrides, "config"), name_environment(values)
+        folder, callback = read_path("out", out) if out else default_out(name, overrides), callback_in_training(called)
+        request = RunRequest(read_config, folder, folder, resume, callback, when_over=draw_in_background)
         if ranks is None:
             return _train_here(request, shown)
         return train_as_job(request, read_whole_number("ranks", ranks, 1), called, shown)
-
-
-def _make_request(
-    config: str | Path | Mapping[str, Any] | Config,
-    overrides: tuple[str, ...],
-    out: str | Path | None,
-    resume: str,
-    callbacks: list[Callback],
-) -> RunRequest:
-    """What to train.  Raises ConfigError where the config is none."""
-    load: Callable[[], Config]
-    if isinstance(config, str | Path):
-        load, name = partial(load_config, config, overrides), str(config)
-    else:
-        values = read_mapping(config)
-        load, name = partial(make_config, values, overrides, "config"), name_environment(values)
-    folder = read_path("out", out) if out else default_out(name, overrides)
-    return RunRequest(load, folder, folder, resume, callback_in_training(callbacks), when_over=draw_in_background)
 
 
 def _train_here(request: RunRequest, progress: Progress) -> Run:
@@ -127,8 +116,10 @@ def ranks_of_this_job() -> Iterator[tuple[Communicator, Signals]]:
         stack.callback(signals.restore)
         comm = connect()
         stack.callback(comm.close)
-        if not logging.getLogger().handlers:
-            stack.enter_context(log_to(comm, _warnings_handler()))
+        if not logging.getLogger().handlers:  # this process has not set up logging
+            handler = StandardErrorHandler(logging.WARNING)
+            handler.setFormatter(logging.Formatter("%(levelname)s %(who)s: %(message)s"))
+            stack.enter_context(log_to(comm, handler))
         if comm.node_rank == 0:
             warn_of_threads(comm.node_size)
         try:
@@ -138,13 +129,6 @@ def ranks_of_this_job() -> Iterator[tuple[Communicator, Signals]]:
         except BaseException:
             abort_with_traceback(comm)
             raise
-
-
-def _warnings_handler() -> logging.Handler:
-    """Shows warnings on standard error, for a process that has not set up logging."""
-    handler = StandardErrorHandler(logging.WARNING)
-    handler.setFormatter(logging.Formatter("%(levelname)s %(who)s: %(message)s"))
-    return handler
 
 
 class RunInTraining(Run):
