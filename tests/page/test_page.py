@@ -54,7 +54,7 @@ def test_the_page_draws_the_curves_and_names_the_run(open_page):
     assert "LunarLander-v3" in page.inner_text("#about") and "stopped" in page.inner_text("#about")
     assert page.locator("#runs li").count() == 3
     assert page.evaluate("charts[0].plot.axes[0]._splits.every(Number.isInteger)")  # generations have whole ticks
-    assert page.evaluate("ticks([1e-4, 1.5e-4, 2e-4])") == ["1e-4", "1.5e-4", "2e-4"]  # and small ones all digits
+    assert page.evaluate("[1e-4, 1.5e-4, 2e-4].map(labelOf)") == ["1e-4", "1.5e-4", "2e-4"]  # and small ones all digits
     assert "id: LunarLander-v3" in page.text_content("#config")
     assert "5 generations" in page.inner_text("#thinned")
     assert page.inner_text("#numbers div:nth-child(4)").split("\n") == ["mean return", "2,000"]  # not thinned

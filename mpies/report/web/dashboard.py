@@ -23,8 +23,7 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
 from mpies.core.errors import ConfigError
-from mpies.report.web.overlay import AXES
-from mpies.report.web.run_index import RunIndex
+from mpies.report.web.run_index import AXES, RunIndex
 from mpies.report.web.run_update import DOWNLOADS, PICTURES, read_update
 from mpies.report.web.sweep_table import find_sweeps, read_sweep_table
 
@@ -127,10 +126,8 @@ class _Handler(BaseHTTPRequestHandler):
             with self.server.lock:
                 found = self._find(url.path.removeprefix("/api/"), queries)
             self._refuse(HTTPStatus.NOT_FOUND, "not found") if found is None else self._send_json(found)
-        elif url.path == "/picture":
-            self._send_picture(query.get("run", ""), query.get("file", ""))
-        elif url.path == "/download":
-            self._download(query.get("run", ""), query.get("file", ""))
+        elif url.path == "/file":
+            self._send_file(query.get("run", ""), query.get("file", ""))
         else:
             self._refuse(HTTPStatus.NOT_FOUND, "no such page")
 
@@ -151,21 +148,17 @@ class _Handler(BaseHTTPRequestHandler):
         view = runs.find(name) if what == "run" else None
         return read_update(view) if view else None
 
-    def _download(self, name: str, file: str) -> None:
-        content = self._read(name, file) if file in DOWNLOADS else None
+    def _send_file(self, name: str, file: str) -> None:
+        """Send a file of a run: a download, or a picture or video, or the part of it that Safari asks for."""
+        kind = PICTURES.get(Path(file).suffix)
+        content = self._read(name, file) if file in DOWNLOADS or (kind and "/" not in file) else None
         if content is None:
             self._refuse(HTTPStatus.NOT_FOUND, "no such file")
             return
-        label = f"{self.server.runs.folder.name if name == '.' else name.replace('/', '-')}-{file}"
-        attachment = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(label, errors='replace')}"}
-        self._send(content, "application/octet-stream", headers=attachment)
-
-    def _send_picture(self, name: str, file: str) -> None:
-        """Send a picture or video of a run, or the part of it that a browser asks for, as Safari does with videos."""
-        kind = PICTURES.get(Path(file).suffix)
-        content = self._read(name, file) if kind and "/" not in file else None
-        if kind is None or content is None:
-            self._refuse(HTTPStatus.NOT_FOUND, "no such picture")
+        if kind is None:
+            label = f"{self.server.runs.folder.name if name == '.' else name.replace('/', '-')}-{file}"
+            attachment = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(label, errors='replace')}"}
+            self._send(content, "application/octet-stream", headers=attachment)
             return
         part = re.fullmatch(r"bytes=(\d{1,15})-(\d{0,15})", self.headers.get("Range", ""))
         start, end = (int(part[1]), int(part[2] or len(content) - 1)) if part else (0, len(content) - 1)

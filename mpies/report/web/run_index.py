@@ -1,18 +1,20 @@
-"""The runs below a folder as values for JSON: a summary of each, and groups of them compared."""
+"""The runs below a folder as values for JSON: a summary of each, and groups of them overlaid."""
 
 import contextlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mpies.core.errors import RunError
 from mpies.core.paths import absolute
-from mpies.report.curves import Curves, read_curves
-from mpies.report.run_groups import look_up
-from mpies.report.web.overlay import overlay
+from mpies.report.curves import Curves, Floats, read_curves
+from mpies.report.run_groups import RunGroup, group_by_task, group_runs, look_up
+from mpies.report.web.run_update import round_numbers
 from mpies.report.web.sweep_table import read_free_keys
 from mpies.runs.metrics import parse_number
 from mpies.runs.reader import RunView, find_runs
@@ -20,8 +22,14 @@ from mpies.runs.snapshot import half_interval
 
 TAIL = 16_000  # bytes that are read from the end of metrics.csv, and more where the newest evaluation is not there
 
+AXES = ("generation", "seconds", "steps")
+# Columns of metrics.csv that can be drawn.
+DRAWN = ("eval_mean", "return_mean", "length_mean", "eval_length", "sigma", "update_ratio", "steps_per_second")
+MAX_POINTS = 200  # of a curve
+MAX_NUMBERS = 12_000  # of all curves together, so that an answer stays below 50 kB; there are 25 points at least
+
 _FILES = ("config.yaml", "metrics.csv", "finished.yaml", "../trials.csv")  # on which all that is read here depends
-_Stamps = tuple[tuple[int, int, int] | None, ...]  # of _FILES
+_Stamps = tuple[tuple[int, int, int] | None, ...]  # of files
 
 
 class RunIndex:
@@ -30,30 +38,30 @@ class RunIndex:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._views: dict[str, RunView] = {}  # by name
-        self._configs: dict[str, tuple[tuple[int, int, int] | None, dict[str, Any]]] = {}  # by name, with its stamp
-        self._summaries: dict[str, tuple[_Stamps, dict[str, Any]]] = {}  # by name
-        self._curves: dict[str, tuple[_Stamps, Curves | None]] = {}  # by name, of the runs that were compared
+        self._read: dict[tuple[str, Any], tuple[_Stamps, Any]] = {}  # by name and what reads it, with the files' stamps
         self._overlaid: tuple[Any, dict[str, Any]] = None, {}  # what was compared last, and the answer
+
+    def _refresh(self, view: RunView, read: Callable[[RunView], Any], files: Sequence[str] = _FILES) -> Any:
+        """What `read` returns of a run, read again only where one of these files has changed."""
+        stamps, known = _stamps(view, files), self._read.get((view.name, read))
+        if not known or known[0] != stamps:
+            known = self._read[view.name, read] = stamps, read(view)
+        return known[1]
 
     def summaries(self) -> list[dict[str, Any]]:
         """Of each run: name, state, environment, solver, target, seed, reason of its end, and its newest numbers."""
         names = find_runs(self.folder)
         self._views = {name: self._views.get(name) or RunView(self.folder, name) for name in names}
-        self._summaries = {name: self._summarize(view) for name, view in self._views.items()}
-        return [{**summary, "state": self._views[name].state()} for name, (_, summary) in self._summaries.items()]
+        self._read = {key: known for key, known in self._read.items() if key[0] in self._views}
+        return [{**self._refresh(view, self._summarize), "state": view.state()} for view in self._views.values()]
 
-    def _summarize(self, view: RunView) -> tuple[_Stamps, dict[str, Any]]:
-        known, stamps = self._summaries.get(view.name), _stamps(view)
-        if known and known[0] == stamps:
-            return known
-        if view.name not in self._configs or self._configs[view.name][0] != stamps[0]:
-            self._configs[view.name] = stamps[0], view.config()
-        config = self._configs[view.name][1]
+    def _summarize(self, view: RunView) -> dict[str, Any]:
+        config = self._refresh(view, RunView.config, ("config.yaml",))
         summary = {"name": view.name, "environment": look_up(config, "environment.id")}
         summary |= {"solver": look_up(config, "solver.kind"), "target": look_up(config, "stop.target")}
         summary |= {"seed": config.get("seed"), **read_newest_numbers(view)}
         reason = view.reason()
-        return stamps, {**summary, **({"reason": reason} if reason else {})}
+        return {**summary, **({"reason": reason} if reason else {})}
 
     def find(self, name: str) -> RunView | None:
         """The run of this name, None where there is none."""
@@ -67,27 +75,82 @@ class RunIndex:
         asked = [(view.name, _stamps(view)) for view in views], axis, drawn
         if asked == self._overlaid[0]:
             return self._overlaid[1]
-        runs = [run for run in map(self._read_curves, views) if run]
+        runs = [run for run in (self._refresh(view, _read_curves) for view in views) if run]
         folders = {os.path.dirname(view.name) for view in views}
         sweep = self.folder / folders.pop() if len(folders) == 1 else None  # that is shown alone
         also = read_free_keys(sweep) if sweep and (sweep / "sweep.yaml").is_file() else []
         self._overlaid = asked, {"runs": len(runs), **overlay(runs, axis, drawn, also)}
         return self._overlaid[1]
 
-    def _read_curves(self, view: RunView) -> Curves | None:
-        """The Curves of a run, with its name as its path; None where it has no generation, or is no run of ours."""
-        stamps = _stamps(view)
-        if view.name not in self._curves or self._curves[view.name][0] != stamps:
-            try:
-                curves = replace(read_curves(view), path=Path(view.name))
-            except RunError:
-                curves = None
-            self._curves[view.name] = stamps, curves
-        return self._curves[view.name][1]
+
+def _read_curves(view: RunView) -> Curves | None:
+    """The Curves of a run, with its name as its path; None where it has no generation, or is no run of ours."""
+    try:
+        return replace(read_curves(view), path=Path(view.name))
+    except RunError:
+        return None
 
 
-def _stamps(view: RunView) -> _Stamps:
-    return tuple(view.stamp(file) for file in _FILES)
+def _stamps(view: RunView, files: Sequence[str] = _FILES) -> _Stamps:
+    return tuple(view.stamp(file) for file in files)
+
+
+def overlay(runs: Sequence[Curves], axis: str, drawn: str, also: Sequence[str] = ()) -> dict[str, Any]:
+    """The runs in groups, each a median over its seeds between the quartiles.
+
+    axis: one of AXES.  drawn: one of DRAWN; "" for the evaluations, or the members' mean return where nothing was
+    evaluated.  also: as for `read_settings`.
+    groups: how many there are.  repeated: how many runs are left out, since another one has the same config and seed.
+    """
+    available = [name for name in DRAWN if any(np.isfinite(run.columns.get(name, [])).any() for run in runs)]
+    drawn = drawn if drawn in available else next(iter(available), "return_mean")
+    groups = group_runs(runs, also)
+    points = min(MAX_POINTS, max(25, MAX_NUMBERS // max(1, 3 * len(groups))))
+    tasks = []
+    for task, inside in group_by_task(groups).items():
+        grid = _make_grid(inside, axis, drawn, points)
+        lines = [{"group": groups.index(one), **_draw(one, grid, axis, drawn)} for one in inside]
+        tasks.append(
+            {
+                "task": task,
+                "targets": sorted({target for group in inside for target in group.targets}),
+                "x": round_numbers(grid, 6),
+                "curves": [line for line in lines if "mid" in line],
+            }
+        )
+    return {
+        "drawn": drawn,
+        "available": available,
+        "groups": len(groups),
+        "repeated": sum(len(group.left_out) for group in groups),
+        "tasks": tasks,
+    }
+
+
+def _make_grid(groups: Sequence[RunGroup], axis: str, drawn: str, points: int) -> Floats:
+    """The values of the axis on which the curves of a task are drawn; none where no run has a value."""
+    extents = [extent for extent in (group.extent(axis, drawn) for group in groups) if extent]
+    if not extents:
+        return np.zeros(0)
+    first, last = min(start for start, _ in extents), max(stop for _, stop in extents)
+    grid = np.linspace(first, last, points) if last > first else np.array([first])
+    return np.unique(grid.round()) if axis == "generation" else grid
+
+
+def _draw(group: RunGroup, grid: Floats, axis: str, drawn: str) -> dict[str, Any]:
+    """The label and seeds of a group, its median and its quartiles on the grid; {} without values.
+
+    There is nothing beside the group's extent, but for one point.
+    """
+    extent = group.extent(axis, drawn)
+    if not extent:
+        return {}
+    first, last = (np.abs(grid - end).argmin() for end in extent)
+    values = group.sample(grid, axis, drawn)
+    values[:, :first] = values[:, last + 1 :] = np.nan
+    low, middle, high = (round_numbers(line, 4) for line in np.percentile(values, [25, 50, 75], axis=0))
+    seeds = [run.config.get("seed") for run in group.runs]
+    return {"label": group.label, "seeds": seeds, "low": low, "mid": middle, "high": high}
 
 
 def summarize_runs(folder: str | Path) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from mpies.report.run_groups import look_up
 from mpies.report.video import VIDEOS
-from mpies.report.web.overlay import round_numbers
+from mpies.runs.metrics import round_number
 from mpies.runs.reader import Columns, RunView, intervals
 
 MAX_POINTS = 400  # of a curve
@@ -68,6 +68,11 @@ def _thin(name: str, values: npt.NDArray[np.float64], per_point: int) -> npt.NDA
 def _round(name: str, values: npt.NDArray[np.float64]) -> list[float | None]:
     """A column for JSON.  What is counted stays whole."""
     return round_numbers(values, 15 if name in _COUNTED else 6)
+
+
+def round_numbers(values: npt.NDArray[np.float64], digits: int) -> list[float | None]:
+    """So many digits of each number; None for those that are not finite, which JSON lacks."""
+    return [round_number(value, digits) for value in values.tolist()]
 
 
 def list_pictures(view: RunView) -> list[tuple[str, int]]:

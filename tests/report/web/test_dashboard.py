@@ -61,7 +61,7 @@ def test_the_page_is_part_of_the_package(server):
 
 def test_a_download_is_named_after_its_run(server, run_folder):
     connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
-    connection.request("GET", "/download?run=group/long&file=best.h5")
+    connection.request("GET", "/file?run=group/long&file=best.h5")
     answer = connection.getresponse()
     assert answer.headers["Content-Disposition"] == "attachment; filename*=UTF-8''group-long-best.h5"
     assert answer.read() == (run_folder / "group/long/best.h5").read_bytes()
@@ -75,14 +75,14 @@ def test_a_download_is_named_after_its_run(server, run_folder):
         "/%2e%2e/secret.txt",
         "//etc/passwd",
         "/page/../../secret.txt",
-        "/download?run=first&file=../../secret.txt",
-        "/download?run=..&file=secret.txt",
-        "/download?run=first/../..&file=log.txt",
-        "/download?run=first&file=/etc/passwd",
-        "/download?run=/etc&file=passwd",
-        "/download?run=outside&file=log.txt",
-        "/download?run=first&file=report.html",
-        "/download?run=first&file=ranks.json",
+        "/file?run=first&file=../../secret.txt",
+        "/file?run=..&file=secret.txt",
+        "/file?run=first/../..&file=log.txt",
+        "/file?run=first&file=/etc/passwd",
+        "/file?run=/etc&file=passwd",
+        "/file?run=outside&file=log.txt",
+        "/file?run=first&file=report.html",
+        "/file?run=first&file=ranks.json",
         "/api/run?name=../outside",
         "/api/run?name=outside",
         "/api/run",
@@ -103,7 +103,7 @@ def test_links_inside_a_run_show_nothing(server, run_folder):
     for name in ("config.yaml", "log.txt", "metrics.csv", "best.h5"):
         (run_folder / "first" / name).unlink()
         (run_folder / "first" / name).symlink_to(run_folder.parent / "secret.txt")
-    for path in ("/api/runs", "/api/run?name=first", "/download?run=first&file=best.h5"):
+    for path in ("/api/runs", "/api/run?name=first", "/file?run=first&file=best.h5"):
         assert b"a secret" not in get(server, path)[1]
 
 
@@ -125,7 +125,7 @@ def test_reading_changes_no_file(server, run_folder):
         }
 
     before = state()
-    for path in ("/", "/api/runs", "/api/run?name=first", "/download?run=first&file=best.h5"):
+    for path in ("/", "/api/runs", "/api/run?name=first", "/file?run=first&file=best.h5"):
         assert get(server, path)[0] == 200
     assert state() == before
 

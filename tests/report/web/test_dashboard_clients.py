@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-PATHS = ["/", "/uPlot.js", "/api/runs", "/api/run?name=group/long", "/download?run=first&file=best.h5", "/absent"]
+PATHS = ["/", "/uPlot.js", "/api/runs", "/api/run?name=group/long", "/file?run=first&file=best.h5", "/absent"]
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpies.report.web.overlay import overlay
-from mpies.report.web.run_index import RunIndex
+from mpies.report.web.run_index import RunIndex, overlay
 from tests.report.web.served_runs import line
 from tests.report.web.test_dashboard import get
 

@@ -19,17 +19,17 @@ def test_pictures_and_films_are_listed_and_sent(server, run_folder):
     (run / "drawing.svg").touch()
     assert [name for name, _ in list_pictures(RunView(run_folder, "first"))] == ["film.mp4", "reward.png"]
     assert [name for name, _ in read_update(RunView(run_folder, "first"))["pictures"]] == ["film.mp4", "reward.png"]
-    assert get(server, "/picture?run=first&file=reward.png") == (200, b"a picture")
+    assert get(server, "/file?run=first&file=reward.png") == (200, b"a picture")
     for file in (
         "link.png",
         "../../secret.txt",
-        "config.yaml",
+        "ranks.json",
         "drawing.svg",
         "absent.png",
         "..%2Ffirst%2Freward.png",
         "%00.png",
     ):
-        assert get(server, f"/picture?run=first&file={file}")[0] == 404
+        assert get(server, f"/file?run=first&file={file}")[0] == 404
 
 
 def test_a_picture_that_is_drawn_twice_in_a_second_is_told_apart(run_folder):
@@ -48,7 +48,7 @@ def test_a_picture_that_is_drawn_twice_in_a_second_is_told_apart(run_folder):
 def test_parts_of_films_are_sent(wanted, status, first, length, server, run_folder):
     (run_folder / "first" / "film.mp4").write_bytes(bytes(range(256)) * 10)
     connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
-    connection.request("GET", "/picture?run=first&file=film.mp4", headers={"Range": wanted})
+    connection.request("GET", "/file?run=first&file=film.mp4", headers={"Range": wanted})
     answer = connection.getresponse()
     content = answer.read()
     assert (answer.status, content[0], len(content)) == (status, first, length)

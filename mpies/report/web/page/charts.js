@@ -119,27 +119,21 @@ function pad(from, to) {
   return [from >= 0 && from < room ? 0 : from - room, to <= 0 && to > -room ? 0 : to + room];
 }
 
-// The labels of an axis, all with the same unit: 0, 0.5 M, 1 M.
-function ticks(values) {
-  const largest = Math.max(...values.map(Math.abs));
-  const [unit, sign] = largest >= 1e9 ? [1e9, " G"] : largest >= 1e6 ? [1e6, " M"] : largest >= 1e4 ? [1e3, " k"] : [1, ""];
-  return values.map((value) => {
-    const scaled = value / unit;
-    if (scaled === 0) return "0";
-    return Math.abs(scaled) < 1e-3 ? (+scaled.toPrecision(6)).toExponential() : `${+scaled.toPrecision(6)}${sign}`;
-  });
-}
+// The label of a value on an axis: 0, 500K, 1M; nothing for one that is not to be labelled.
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 6 });
+const labelOf = (value) => ((value ?? null) === null ? ""
+  : value && Math.abs(value) < 1e-3 ? (+value.toPrecision(6)).toExponential() : compact.format(value));
 
 function axesOf({ label, unit, scale, areWhole, areCounts }) {
   const font = "12px system-ui, sans-serif", line = { stroke: colour("line"), width: 1 };
-  const look = { stroke: colour("ink"), grid: line, ticks: line, font, labelFont: font, labelSize: 20 };
+  const look = { stroke: colour("ink"), grid: line, ticks: line, font, labelFont: font, labelSize: 20,
+    values: (_, values) => values.map(labelOf) };
   const isLinear = !scale.distr;
   const isPower = (value) => value === 0 || Math.abs(Math.log10(Math.abs(value)) % 1) < 1e-9;
   const powers = { ...line, filter: (_, values) => values.map((value) => (isPower(value) ? value : null)) };
-  const one = (value) => (value === null || value === undefined ? "" : ticks([value])[0]);
   return [
-    { ...look, label, size: 34, values: (_, values) => ticks(values), ...(areWhole && { incrs: WHOLE }) },
-    { ...look, label: isLinear ? unit : `${unit}, log`, size: 62, values: (_, values) => (isLinear ? ticks(values) : values.map(one)),
+    { ...look, label, size: 34, ...(areWhole && { incrs: WHOLE }) },
+    { ...look, label: isLinear ? unit : `${unit}, log`, size: 62,
       ...(!isLinear && { grid: powers, ticks: powers }), ...(areCounts && { incrs: WHOLE }) },
   ];
 }

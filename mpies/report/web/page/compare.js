@@ -59,7 +59,7 @@ function layOutTask({ task, targets, x, curves }) {
   for (const { group, label, seeds, mid } of curves) {
     const stroke = groupColour(group), end = () => ({ class: "end", stroke: "transparent", points: { show: false }, spanGaps: true });
     series.push(end(), { label: `${label}, seed ${seeds.join(", ")}`, stroke, width: 1.75, points: { show: hasFewValues }, spanGaps: true,
-      value: (_, value, __, index) => number(index === null ? mid.at(-1) : value) }, end());
+      value: (_, value, __, index) => number(index === null ? mid.findLast((known) => known !== null) : value) }, end());
     bands.push({ series: [series.length, series.length - 2], fill: `color-mix(in srgb, ${stroke} 16%, transparent)` });
   }
   return {

@@ -81,7 +81,7 @@ function showPictures() {
   $("pictures").hidden = !run.pictures.length;
   say(summary, `Pictures and videos (${run.pictures.length})`);
   showOnce(list, `${run.name} ${run.pictures}`, () => run.pictures.map(([file, changed]) => {
-    const source = `/picture?run=${encodeURIComponent(run.name)}&file=${encodeURIComponent(file)}&changed=${changed}`;
+    const source = `/file?run=${encodeURIComponent(run.name)}&file=${encodeURIComponent(file)}&changed=${changed}`;
     const shown = /\.(mp4|webm)$/.test(file) ? make("video", { src: source, controls: "", preload: "metadata", loop: "" })
       : make("img", { src: source, alt: file, loading: "lazy" });
     return make("figure", {}, shown, make("figcaption", {}, file));
@@ -90,7 +90,7 @@ function showPictures() {
 
 function showDownloads() {
   showOnce($("downloads"), `${run.name} ${run.files}`, () => run.files.map((file) => make("a", { download: "",
-    href: `/download?run=${encodeURIComponent(run.name)}&file=${encodeURIComponent(file)}` }, `${FILES[file]} (${file})`)));
+    href: `/file?run=${encodeURIComponent(run.name)}&file=${encodeURIComponent(file)}` }, `${FILES[file]} (${file})`)));
 }
 
 function showLog() {
