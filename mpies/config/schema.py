@@ -122,7 +122,7 @@ class StopSection(Options):
 
 # Sections that a resumed run may change: they change how long it runs and what is written, not what it computes.
 FREE_SECTIONS = ("evaluation", "checkpoint", "tracking", "stop")
-FREE_KEYS = ("environment.instances", "environment.instances_per")  # likewise
+FREE_KEYS = ("bind_ranks", "environment.instances", "environment.instances_per")  # likewise
 
 
 def is_free(key: str) -> bool:
@@ -178,6 +178,9 @@ class Config(Options, metaclass=ConfigType):
     )
     overlap: Fraction = Field(
         0.0, description="share of a generation's members that may start before the previous generation is complete"
+    )
+    bind_ranks: Flag = Field(
+        True, description="keep each rank on a core of its own, where those of a node suffice (docs/scaling.md)"
     )
     noise: Annotated[NoiseSection | LowRankSection, Field(discriminator="kind")] = Field(
         NoiseSection(), description="the random numbers that perturb the members"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mpies.comm.cores import released
 from mpies.core.errors import ConfigError, RunError
 from mpies.report.curves import FEWER, MORE, RESTART, Curves, Floats
 from mpies.runs.files import write_atomically
@@ -217,7 +218,7 @@ def draw_in_background(run: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_OF_RANKS)}
     environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     command, quiet = [sys.executable, "-m", "mpies", "plot", str(run)], subprocess.DEVNULL
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), released():
         process = subprocess.Popen(
             command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
         )

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from mpies.comm import Communicator
+from mpies.comm.cores import hold_core
 from mpies.comm.guarded import Guarded
 from mpies.comm.mpiexec import JOB
 from mpies.comm.together import do_together
@@ -102,6 +103,7 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
         config = do_together(comm, request.load)
         if _is_finished(comm, request, config, phases):
             return Ending("")
+        core = stack.enter_context(hold_core(comm, config.bind_ranks))  # before a simulator makes threads
         phases.progress.set_stop(config.stop)
         phases.begin(Phase("building the environment"))
         task = do_together(comm, make_task)
@@ -118,6 +120,8 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
         stack.enter_context(_short_switch_interval())
         log_file = LogFile(run.path / "log.txt")
         stack.enter_context(log_run_to(comm, log_file))
+        if comm.is_root and core:
+            log.info("each rank stays on a core of its own, this one on %s", core)
         watcher = _Watcher(request, run, phases, log_file)
         trainer = Trainer(config, comm, task, updater, run, signals, phases.begin_play, watcher.on_generation)
         try:

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from mpies.comm.cores import released
 from mpies.config.loading import resolved
 from mpies.config.schema import Config, WandbSection
 from mpies.core.errors import ConfigError
@@ -67,7 +68,8 @@ class WandbRun(Tracker):
 
     def _run(self) -> None:
         try:
-            tracked = self._connect(self._note.get("id"))
+            with released():  # it starts a process
+                tracked = self._connect(self._note.get("id"))
             sent = tracked.starting_step - 1  # a job that was killed may not have noted the newest ones
             self._write_note(tracked.id, int(self._note.get("generation", 0)))
             is_over = False

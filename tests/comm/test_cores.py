@@ -1,0 +1,150 @@
+"""Ranks that stay on cores of their own: which they choose, when they let go, and that the plain command does it."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+from mpies.comm import cores
+from mpies.comm.cores import LOCK, hold_core, list_places, read_siblings, released
+from mpies.comm.serial import Serial
+from tests.support import ranks_of, wait_for
+
+PAIRS = {0: {0, 2}, 1: {1, 3}, 2: {0, 2}, 3: {1, 3}}  # two cores of two hardware threads each
+CONFIG = """
+environment: {id: CartPole-v1}
+policy: {hidden: [4]}
+solver: {population: 64}
+noise: {size: 20000}
+evaluation: {every: 0, episodes: 2}
+stop: {generations: 100000, seconds: 60}
+"""
+needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this process may use one processor only")
+
+
+@pytest.mark.parametrize(
+    ("mask", "ranks", "places"),
+    [
+        ({0, 1, 2, 3}, 2, [{0, 2}, {1, 3}]),
+        ({0, 1, 2, 3}, 3, [{0}, {2}, {1}, {3}]),
+        ({0, 1, 2, 3}, 5, []),
+        ({2, 3}, 2, [{2}, {3}]),
+        ({1}, 1, [{1}]),
+        ({1}, 4, []),
+        ({7, 8}, 2, [{7}, {8}]),  # the kernel tells nothing of their cores
+    ],
+)
+def test_a_rank_takes_a_core_a_thread_or_nothing(mask, ranks, places):
+    assert list_places(mask, ranks, PAIRS) == places
+
+
+def test_the_kernel_tells_the_threads_of_a_core(tmp_path):
+    folder = tmp_path / "cpu3" / "topology"
+    folder.mkdir(parents=True)
+    (folder / "thread_siblings_list").write_text("1-3,8\n")
+    assert read_siblings({3, 4}, tmp_path) == {3: {1, 2, 3, 8}}
+
+
+class Bound(Serial):
+    """Rank 0 of two on a node, whose launcher has given the other one other hardware threads."""
+
+    def allgather(self, rows, numbers=()):
+        return rows, np.array([numbers, [self.node, 0]])
+
+
+@needs_two
+def test_a_core_is_held_within_the_block_alone():
+    mask = os.sched_getaffinity(0)
+    with hold_core(Serial()) as core:
+        held = os.sched_getaffinity(0)
+        assert core == f"core {min(held)}" and held < mask
+        thread_mask = []
+        thread = threading.Thread(target=lambda: thread_mask.append(os.sched_getaffinity(0)))
+        thread.start()
+        thread.join()
+        assert thread_mask == [held]
+        with hold_core(Serial()) as again:  # as a run within a sweep
+            assert again == "" and os.sched_getaffinity(0) == held
+        with released():
+            child = subprocess.run(
+                [sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"], capture_output=True, text=True
+            )
+            assert child.stdout.strip() == str(mask)
+        assert os.sched_getaffinity(0) == held
+    assert os.sched_getaffinity(0) == mask
+    with hold_core(Serial(), wanted=False) as core:
+        assert core == "" and os.sched_getaffinity(0) == mask
+
+
+@needs_two
+def test_what_a_launcher_has_bound_is_left_alone():
+    mask = os.sched_getaffinity(0)
+    with hold_core(Bound()) as core:
+        assert core == "" and os.sched_getaffinity(0) == mask
+
+
+@needs_two
+def test_another_job_has_another_core(monkeypatch):
+    mask = sorted(os.sched_getaffinity(0))
+    others = [socket.socket(socket.AF_UNIX) for _ in mask[:-1]]
+    for other, cpu in zip(others, mask, strict=False):
+        other.bind(f"{LOCK}{cpu}")
+    monkeypatch.setattr(cores, "read_siblings", lambda mask: {})
+    monkeypatch.setattr(cores, "CHECK", 0.05)
+    with hold_core(Serial()) as core:
+        assert core == f"core {mask[-1]}"
+        with pytest.raises(OSError), socket.socket(socket.AF_UNIX) as lock:
+            lock.bind(f"{LOCK}{mask[-1]}")
+    last = socket.socket(socket.AF_UNIX)
+    last.bind(f"{LOCK}{mask[-1]}")
+    with hold_core(Serial()) as core:  # all are taken; one that becomes free is taken then
+        assert core == "" and os.sched_getaffinity(0) == {*mask}
+        last.close()
+        end = time.monotonic() + 20
+        while os.sched_getaffinity(0) == {*mask} and time.monotonic() < end:
+            time.sleep(0.02)
+        assert os.sched_getaffinity(0) == {mask[-1]}
+    for other in others:
+        other.close()
+
+
+@needs_two
+def test_a_core_that_is_shared_is_let_go_while_another_one_is_idle(monkeypatch):
+    mask = os.sched_getaffinity(0)
+    monkeypatch.setattr(cores, "CHECK", 0.05)
+    waited = iter(range(1000))
+    monkeypatch.setattr(cores, "_waited", lambda: 0.0)
+    with hold_core(Serial()):
+        held = os.sched_getaffinity(0)
+        time.sleep(0.3)
+        assert os.sched_getaffinity(0) == held
+        monkeypatch.setattr(cores, "_idle", lambda: dict.fromkeys(mask, time.monotonic()))
+        time.sleep(0.3)
+        assert os.sched_getaffinity(0) == held  # it does not wait
+        monkeypatch.setattr(cores, "_waited", lambda: float(next(waited)))
+        end = time.monotonic() + 20
+        while os.sched_getaffinity(0) == held and time.monotonic() < end:
+            time.sleep(0.02)
+        assert os.sched_getaffinity(0) == mask
+    assert os.sched_getaffinity(0) == mask
+
+
+@needs_two
+@pytest.mark.parametrize("overrides", [[], ["bind_ranks=false"]])
+def test_the_plain_command_keeps_each_rank_on_a_core(overrides, start_mpies, write_config, tmp_path):
+    job = start_mpies(0, "train", write_config(CONFIG), "--out", "run", "--ranks", "2", *overrides)
+    wait_for(lambda: (tmp_path / "run/metrics.csv").exists() and len(ranks_of(job)) == 2, job)
+    masks = [{*rank.cpu_affinity()} for rank in ranks_of(job)]
+    if overrides:
+        assert masks[0] == masks[1] == os.sched_getaffinity(0)
+    else:
+        assert not masks[0] & masks[1]
+        assert "each rank stays on a core of its own" in (tmp_path / "run/log.txt").read_text()
+    psutil.Process(job.pid).terminate()
+    job.communicate(timeout=60)
