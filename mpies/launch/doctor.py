@@ -8,13 +8,14 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
 from mpies import kernels
 from mpies.comm import is_launched, mpiexec
+from mpies.comm.cores import list_places, read_siblings
 from mpies.comm.limits import available_memory, find_limits
 from mpies.config.loading import load_config
 from mpies.core.errors import ConfigError
@@ -119,6 +120,7 @@ def examine(needed: NodeMemory, folder: str) -> Findings:
     yield from check_shared_memory(needed.table)
     yield from check_memory(needed.total(allocation.ranks or pinned), limit, allocation.memory, available_memory())
     yield from check_processors(allocation.ranks, pinned, total, quota)
+    yield from check_cores(os.sched_getaffinity(0), allocation.ranks or pinned)
     yield from check_threads()
     yield from check_kernels()
     yield from check_hosts(allocation)
@@ -198,6 +200,15 @@ def check_processors(ranks: int, pinned: int, total: int, quota: float | None) -
         yield Finding("note", "processors", f"{text}; {ranks} ranks would take turns", cure)
     else:
         yield Finding("ok", "processors", text + (f" by {counted(ranks, 'rank')}" if ranks else ""))
+
+
+def check_cores(mask: Set[int], ranks: int) -> Findings:
+    """What each of so many ranks stays on.  mask: the hardware threads that this process may use."""
+    siblings = read_siblings(mask)
+    places = list_places(mask, ranks, siblings)
+    kind = "core" if places == list_places(mask, 1, siblings) else "hardware thread"
+    found = f"each keeps a {kind} of its own" if places else "none keeps one of its own"
+    yield Finding("ok", "cores", f"{counted(ranks, 'rank')} on {counted(len(mask), 'hardware thread')}: {found}")
 
 
 def check_threads(environment: Mapping[str, str] = os.environ) -> Findings:

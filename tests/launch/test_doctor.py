@@ -117,6 +117,13 @@ def test_ranks_must_not_take_turns(ranks, pinned, quota, level):
     assert ("pinned to 4" in finding.text) == (pinned == 4)
 
 
+def test_what_ranks_stay_on_is_told():
+    [finding] = doctor.check_cores({0, 1}, 2)
+    assert finding.level == "ok" and "each keeps a" in finding.text
+    [finding] = doctor.check_cores({0, 1}, 3)
+    assert finding.text == "3 ranks on 2 hardware threads: none keeps one of its own"
+
+
 def test_threads_of_linear_algebra_are_noticed():
     assert levels(doctor.check_threads({})) == {"threads": "ok"}
     [finding] = doctor.check_threads({"OMP_NUM_THREADS": "8", "MKL_NUM_THREADS": "1"})
