@@ -13,7 +13,6 @@ import inspect
 import math
 import os
 import random
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,7 +20,7 @@ import gymnasium
 import numpy as np
 
 from mpies.core.errors import EnvironmentProblem
-from mpies.core.text import describe_value
+from mpies.core.text import describe_value, flush_output
 from mpies.envs.build_errors import explain_build_errors, suggest_ids, suggest_pybullet
 from mpies.envs.legacy_imports import provide_pkg_resources
 
@@ -32,9 +31,11 @@ REWARD_WEIGHTS = ("electricity_cost", "stall_torque_cost", "joints_at_limit_cost
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
     """Drop what Python or C code prints in the `with` block: gym's deprecation notice and pybullet's build time."""
-    saved = os.dup(1), os.dup(2)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    saved: dict[int, int] = {}
+    for target in (1, 2):
+        with contextlib.suppress(OSError):  # it may be closed
+            saved[target] = os.dup(target)
+    flush_output()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 1)
@@ -43,10 +44,12 @@ def silence() -> Iterator[None]:
             yield
     finally:
         ctypes.CDLL(None).fflush(None)  # C buffers its output and would print it later
-        for descriptor, target in zip(saved, (1, 2), strict=True):
-            os.dup2(descriptor, target)
-            os.close(descriptor)
-        os.close(nowhere)
+        for target in (1, 2):
+            if target in saved:
+                os.dup2(saved[target], target)
+            os.close(saved.get(target, target))
+        if nowhere > 2:
+            os.close(nowhere)
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -61,13 +62,18 @@ class GymnasiumEnv(VectorEnv):
         is_known: bool = False,
     ) -> None:
         self.name, self.build, self.backend = name, build, backend
+        self._process = os.getpid()
         self.timeout = timeout if threading.current_thread() is threading.main_thread() else None
         self.instances, self._is_known = instances, is_known
         self._rebuild_every: int | None = None
         self._has_close_failed = False
         if instances is not None:
             self.slots = self.largest = min(self.slots, instances)
-        first = build()
+        try:
+            first = build()
+        except BaseException:
+            self.end_clone()
+            raise
         with explain_build_errors(name):
             self.observation_space, self.action_space = first.observation_space, first.action_space
         self.interface = interface_of(name, self.observation_space, self.action_space)
@@ -107,6 +113,7 @@ class GymnasiumEnv(VectorEnv):
                 with _limit_time(self, np.zeros(1), 0):
                     play_one_step(environment, self.interface, seed)
             except BaseException as error:  # a user's environment may raise anything
+                self.end_clone()
                 self._close(environment)
                 message = describe_error(error)
                 if isinstance(error, EnvironmentProblem):
@@ -137,6 +144,11 @@ class GymnasiumEnv(VectorEnv):
                 f"{self.name} must return a new object each time it is called, but returns the same one again; build "
                 "it in the function, and do not keep it"
             )
+
+    def end_clone(self) -> None:
+        """End this process if it is a child that the user's code has forked, and that was to run another program."""
+        if os.getpid() != self._process:
+            os._exit(127)  # as a shell does where a program cannot be run
 
     def close(self) -> None:
         for environment, _ in self._idle:
@@ -172,6 +184,8 @@ def _limit_time(env: VectorEnv, spent: npt.NDArray[np.float64], place: int) -> I
     if limit is None:
         yield
         return
+    if spent[place] >= limit:  # of many short steps, none is long enough to be interrupted
+        raise TimeoutError(f"it took more than {limit:g} s")
     is_second = False
 
     def on_alarm(_number: int, _frame: Any) -> None:
@@ -221,6 +235,7 @@ class _GymnasiumBatch(EpisodeBatch):
 
         The episode's object is in an unknown state and is not used again.
         """
+        self._env.end_clone()
         self.failures[place] = describe_error(error)
         if place in self._environments:
             environment, _ = self._environments.pop(place)

@@ -1,10 +1,14 @@
 """The command line, as `mpies` and as `python -m mpies`."""
 
+import contextlib
 import os
 import signal
 import sys
+import threading
 
 from mpies.core.errors import REQUEUE
+
+LINGER = 5.0  # seconds that threads and exit handlers of a user's code may go on when the command is over
 
 
 def main() -> None:
@@ -17,7 +21,24 @@ def main() -> None:
         from mpies.cli.main import main as command_line
     except KeyboardInterrupt:
         sys.exit("Aborted!")  # as later
-    command_line()
+    try:
+        command_line()
+    except SystemExit as over:
+        _end_soon(over.code if isinstance(over.code, int) else int(bool(over.code)))
+        raise
+
+
+def _end_soon(code: int) -> None:
+    """End this process with this exit code after LINGER seconds, if it has not ended by itself."""
+
+    def end() -> None:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+        os._exit(code)
+
+    timer = threading.Timer(LINGER, end)
+    timer.daemon = True
+    timer.start()
 
 
 if __name__ == "__main__":

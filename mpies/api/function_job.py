@@ -119,7 +119,7 @@ class FunctionJob:
         if is_launched():
             raise ConfigError("ranks starts ranks of its own, but this process is a rank already; leave it out")
         program = mpiexec.require("ranks")
-        self._command = [program, "-n", str(ranks), sys.executable, "-m", "mpies.api.function_job"]
+        self._command = [program, "-n", str(ranks), sys.executable, "-P", "-m", "mpies.api.function_job"]
         self._ranks = counted(ranks, "rank")
         path = [place for place in sys.path if isinstance(place, str)]  # imports ignore others, such as a Path
         head = json.dumps({"dimension": dimension, "path": path}).encode()

@@ -23,7 +23,7 @@ from mpies.comm.mpiexec import COMPONENTS
 from mpies.comm.processes import process_start
 from mpies.comm.work_counter import SLOTS, NodeCounters, WorkCounter, open_node_file
 from mpies.core.errors import FAILED, ConfigError, NotEnoughSharedMemory
-from mpies.core.text import one_line
+from mpies.core.text import flush_output, one_line
 
 FALSE_ALARMS_WITHIN = 60  # seconds; three false alarms within them end the job
 
@@ -252,8 +252,7 @@ class MPICommunicator(Communicator):
         return next((text for text in self._world.allgather(message) if text), "")
 
     def abort(self, code: int) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_output()
         self._world.Abort(code)
 
     def finalize(self, code: int) -> int:
@@ -262,8 +261,7 @@ class MPICommunicator(Communicator):
         except RankLost:  # the run is complete: nothing is left to be done together
             self._repaired = True
         if self._repaired:  # MPI_Finalize may wait for the dead
-            sys.stdout.flush()
-            sys.stderr.flush()
+            flush_output()
             os._exit(code)
         self._mpi.Finalize()
         return code

@@ -45,8 +45,11 @@ def require(option: str) -> str:
 
 
 def command(mpiexec: str, ranks: int, arguments: Sequence[str], flags: Sequence[str] = ()) -> list[str]:
-    """The command line that runs `mpies` with these arguments on `ranks` ranks.  flags: further ones of mpiexec."""
-    return [mpiexec, "-n", str(ranks), *flags, sys.executable, "-m", "mpies", *arguments]
+    """The command line that runs `mpies` with these arguments on `ranks` ranks.  flags: further ones of mpiexec.
+
+    -P: a file queue.py, say, in the working directory does not stand for Python's.
+    """
+    return [mpiexec, "-n", str(ranks), *flags, sys.executable, "-P", "-m", "mpies", *arguments]
 
 
 def forwarded(variables: Mapping[str, str]) -> list[str]:
@@ -62,8 +65,10 @@ def environment() -> dict[str, str]:
 
     MPICH ignores what is for Open MPI.
     """
+    home = os.path.expanduser("~")
     added = {
         **COMPONENTS,
+        "HOME": home if os.path.isabs(home) else tempfile.gettempdir(),  # mpirun does not start without one
         "OMPI_MCA_mpi_yield_when_idle": "1",  # more ranks than cores must not spin
         # More ranks than cores are fine.  Without "slot", all ranks would be put on the first of several hosts.
         "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",

@@ -1,6 +1,7 @@
 """Tell a person's Ctrl-C from a KeyboardInterrupt that a user's environment or function raises."""
 
 import contextlib
+import ctypes
 import signal
 import threading
 from collections.abc import Iterator
@@ -42,3 +43,22 @@ def interruptible() -> Iterator[None]:
 def _raise_interrupted(_number: int, _frame: object) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     raise Interrupted
+
+
+class _SignalAction(ctypes.Structure):
+    """`struct sigaction` of Linux's C libraries."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_ulong * (1024 // (8 * ctypes.sizeof(ctypes.c_ulong)))),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+def reset_after_first(number: int) -> None:
+    """Have the second signal of this number end the process at once, also where compiled code keeps Python waiting."""
+    libc, action = ctypes.CDLL(None), _SignalAction()
+    if not libc.sigaction(number, None, ctypes.byref(action)):
+        action.flags |= -0x80000000  # SA_RESETHAND
+        libc.sigaction(number, ctypes.byref(action), None)

@@ -1,5 +1,7 @@
 """Words of messages: one line, printable, with counts, and what a value or an error of a user's is."""
 
+import contextlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +14,21 @@ LONGEST = 500  # characters of a message of a user's exception
 def escape(text: str) -> str:
     """The text with escapes such as \\x1b for control characters, which a user's file may hold; lines are kept."""
     return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
+
+
+def flush_output() -> None:
+    """Flush standard output and error, which a user's code may have closed, or replaced by what cannot be flushed."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def is_terminal(stream: Any) -> bool:
+    """Whether a standard stream, which a user's code may have closed or replaced, is a terminal."""
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, ValueError):
+        return False
 
 
 def one_line(value: object) -> str:

@@ -8,6 +8,7 @@ import re
 import select
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from typing import IO
 from mpies.comm import mpiexec
 from mpies.comm.mpiexec import JOB
 from mpies.comm.processes import kill_with_variable
+from mpies.core.text import is_terminal
 
 PATIENCE = 5.0  # seconds that mpirun has to end after SIGTERM
 DRAIN = 0.5  # seconds that its last lines have to come through the pipe
@@ -38,7 +40,7 @@ _NOISE = (
 
 def write_lines(lines: Iterable[str]) -> None:
     """Write lines on this process's standard error; on a terminal above the live bar, which the ranks draw again."""
-    clear = "\r\x1b[2K" if sys.stderr.isatty() and sys.stdout.isatty() else ""
+    clear = "\r\x1b[2K" if is_terminal(sys.stderr) and is_terminal(sys.stdout) else ""
     with contextlib.suppress(OSError):  # nobody may read it any more
         sys.stderr.writelines(clear + line for line in lines)
         sys.stderr.flush()
@@ -69,11 +71,15 @@ class RankProcesses:
             libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
             signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 
+        if output is None and is_unread(1):
+            output = subprocess.DEVNULL
+        elif output is None and is_pipe(1):  # whose reader may leave, which would end mpirun
+            output = subprocess.PIPE
         self._process = subprocess.Popen(
             command,
             env=variables,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL if output is None and is_unread(1) else output,
+            stdout=output,
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
@@ -84,6 +90,8 @@ class RankProcesses:
         self.pid, self.send_signal = self._process.pid, self._process.send_signal
         self._errors = Forwarder(self._process.stderr, write)
         self._errors.start()
+        self._copier = threading.Thread(target=_copy, args=(self._process.stdout,), daemon=True)
+        self._copier.start()
 
     @property
     def is_killed(self) -> bool:
@@ -132,6 +140,23 @@ class RankProcesses:
             if self._errors.is_alive():
                 kill_with_variable(JOB, job)
         self._errors.join(PATIENCE)
+        self._copier.join(PATIENCE)
+
+
+def _copy(stream: IO[str] | None) -> None:
+    """Copy what the ranks write to standard output as it comes; where nobody reads it any more, it is dropped."""
+    while stream and (written := os.read(stream.fileno(), 65536)):
+        with contextlib.suppress(OSError):
+            while written:
+                written = written[os.write(1, written) :]
+
+
+def is_pipe(descriptor: int) -> bool:
+    """Whether a descriptor is of a pipe."""
+    try:
+        return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
 
 
 def is_unread(descriptor: int) -> bool:

@@ -231,7 +231,7 @@ class Supervisor:
             start.begin()
             variables = self._launcher.environment() | {JOB: self._goal.job}
             command = self._launcher.start_command(start.hosts, start.ranks, variables)
-            command += [sys.executable, "-m", "mpies", *self._arguments]
+            command += [sys.executable, "-P", "-m", "mpies", *self._arguments]
             self._processes = processes = RankProcesses(command, variables, self._output, self._write)
             try:
                 code = self._wait(processes, start)

@@ -36,7 +36,7 @@ class TrainProcessFailed(ConfigError):
 def train_in_processes(ranks: int, arguments: Sequence[str]) -> None:
     """Run `mpies train` with these arguments to its end, without MPI on one rank.  Raises TrainProcessFailed."""
     arguments = ["train", "--log-format", "text", *arguments]  # which find_reason reads, whatever MPIES_LOG says
-    command = [sys.executable, "-m", "mpies", *arguments]
+    command = [sys.executable, "-P", "-m", "mpies", *arguments]
     if ranks > 1:
         command = mpiexec.command(mpiexec.require("--ranks"), ranks, arguments)
     done = mpiexec.run(command)

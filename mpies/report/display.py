@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from mpies.comm import is_launched
 from mpies.config.schema import StopSection
-from mpies.core.text import escape
+from mpies.core.text import escape, is_terminal
 from mpies.runs.metrics import Row
 from mpies.training.progress import (
     GENERATIONS,
@@ -246,7 +246,7 @@ class NotebookProgress(Progress):
 def find_terminal() -> str | None:
     """The terminal that something live can be drawn on: a path, or '' for standard output; None where there is none."""
     is_plain = os.environ.get("TERM", "").lower() in ("dumb", "unknown")  # rich would draw nothing before the end
-    if is_json_wanted() or is_plain or not sys.stdout.isatty():
+    if is_json_wanted() or is_plain or not is_terminal(sys.stdout):
         return None
     if not is_launched():
         return ""
@@ -272,7 +272,7 @@ def open_terminal(terminal: str) -> "tuple[Console | None, IO[str] | None]":
 
 def shows_errors(terminal: str) -> bool:
     """Whether standard error leads to this terminal; only then may what is printed on it appear above a live bar."""
-    return sys.stderr.isatty() or (bool(terminal) and _parents_stream(2) == terminal)
+    return is_terminal(sys.stderr) or (bool(terminal) and _parents_stream(2) == terminal)
 
 
 def _parents_stream(number: int) -> str:

@@ -217,7 +217,7 @@ def draw_in_background(run: Path) -> None:
         return
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_OF_RANKS)}
     environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    command, quiet = [sys.executable, "-m", "mpies", "plot", str(run)], subprocess.DEVNULL
+    command, quiet = [sys.executable, "-P", "-m", "mpies", "plot", str(run)], subprocess.DEVNULL
     with contextlib.suppress(OSError), released():
         process = subprocess.Popen(
             command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True

@@ -94,7 +94,7 @@ def probe(environment: str, steps: int, episodes: int) -> Probe:
         except EnvironmentProblem as error:
             return Probe(backend, FAILING, [str(error).removeprefix(f"{section.id}: ")])
     failures: list[str] = []
-    command = [sys.executable, "-m", "mpies", "probe", "--fresh", "--steps", str(steps), environment]
+    command = [sys.executable, "-P", "-m", "mpies", "probe", "--fresh", "--steps", str(steps), environment]
     # The environment may print anything.
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, errors="replace", cwd=start_folder()

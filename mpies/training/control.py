@@ -13,6 +13,7 @@ import numpy.typing as npt
 from mpies.comm import Communicator
 from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import StopSection
+from mpies.core.interrupt import reset_after_first
 from mpies.training.learner import Clock, Learner
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,16 @@ class Signals:
                 handler = signal.getsignal(number)
                 if handler is not None:  # not Python's own; it could not be put back
                     self._before[number] = handler
+            self.claim()
+
+    def claim(self) -> None:
+        """Handle the signals again if a user's environment has set handlers of its own meanwhile."""
+        if self.raised is None and threading.current_thread() is threading.main_thread():
+            for number in self._before:
+                if signal.getsignal(number) != self._on_signal:
                     signal.signal(number, self._on_signal)
+                    if self._owns_process and number != signal.SIGUSR1:
+                        reset_after_first(number)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self.raised is None:
@@ -103,6 +113,8 @@ class Control:
 
     def must_abandon(self) -> bool:
         """Whether this rank, or another on its node, has been told to stop longer ago than the grace."""
+        if self.signals:
+            self.signals.claim()
         if self.signals and self.signals.is_expired(self.stop.grace):
             self.comm.request_abandon()
         return self.comm.abandon_requested

@@ -87,13 +87,16 @@ def log_run_to(comm: Communicator, log_file: LogFile) -> Iterator[None]:
 def output_may_fail() -> Iterator[None]:
     """In the `with` block it is no error that standard output cannot be written; from then on it leads nowhere.
 
-    Nobody may read it any more, or its disk may be full.
+    Nobody may read it any more, its disk may be full, or a user's code has closed or replaced it.
     """
     try:
         yield
-    except OSError:
-        with open(os.devnull, "w") as nowhere:
+    except (OSError, ValueError, AttributeError):
+        nowhere = open(os.devnull, "w")  # noqa: SIM115
+        try:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        except (OSError, ValueError, AttributeError):
+            sys.stdout = nowhere
 
 
 class JsonFormatter(logging.Formatter):

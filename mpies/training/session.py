@@ -121,7 +121,7 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
         log_file = LogFile(run.path / "log.txt")
         stack.enter_context(log_run_to(comm, log_file))
         if comm.is_root and core:
-            log.info("each rank stays on a core of its own, this one on %s", core)
+            log_file.append(f"each rank stays on a core of its own, this one on {core}")
         watcher = _Watcher(request, run, phases, log_file)
         trainer = Trainer(config, comm, task, updater, run, signals, phases.begin_play, watcher.on_generation)
         try:

@@ -1,0 +1,131 @@
+"""Code of a user's that leaves threads, takes signals, forks, hangs, or stands where Python's is: training goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mpies.runs.metrics import read_metrics
+from tests.support import wait_for
+
+ENVIRONMENT = """
+import os, signal, threading, time
+import gymnasium, numpy as np
+
+class Room(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    episodes = 0
+
+    def __init__(self):
+        {first}
+
+    def reset(self, seed=None, options=None):
+        Room.episodes += 1
+        self.steps = 0
+        {reset}
+        return np.zeros(1, np.float32), {{}}
+
+    def step(self, action):
+        {step}
+        self.steps += 1
+        return np.zeros(1, np.float32), float(action[0]), self.steps > 3, False, {{}}
+"""
+SMALL = ["noise.size=20000", "policy.hidden=[]", "solver.population=8", "evaluation.every=0", "evaluation.episodes=1"]
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start `mpies train` of an environment with these lines in its methods, in a folder of its own."""
+    started = []
+
+    def start(*arguments, first="pass", reset="pass", step="pass", **options):
+        (tmp_path / "room.py").write_text(ENVIRONMENT.format(first=first, reset=reset, step=step))
+        command = [sys.executable, "-P", "-m", "mpies", "train", "room.py:Room", "--out", "run", *SMALL, *arguments]
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE} | options
+        started.append(subprocess.Popen(command, cwd=tmp_path, text=True, **pipes))
+        return started[-1]
+
+    yield start
+    for job in started:
+        job.kill()
+        job.communicate()
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "threading.Thread(target=time.sleep, args=(1000,)).start()",
+        "import atexit; atexit.register(time.sleep, 1000)",
+    ],
+)
+def test_what_goes_on_behind_a_finished_run_does_not_keep_the_command(start, first, tmp_path):
+    job = start("stop.generations=1", first=first)
+    assert job.wait(60) == 0
+    assert (tmp_path / "run/finished.yaml").exists()
+
+
+def test_an_environment_that_takes_the_signals_can_be_stopped(start, tmp_path):
+    take = "signal.signal(signal.SIGINT, print); signal.signal(signal.SIGTERM, print)"
+    job = start("stop.generations=1000000", first=take, reset=take)
+    wait_for(lambda: read_metrics(tmp_path / "run"), job)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(60) == 75
+
+
+def test_a_second_signal_ends_compiled_code_that_hangs(start, tmp_path):
+    job = start("stop.generations=1000", step="Room.episodes > 100 and sum(range(10**14))")
+    wait_for(lambda: len(read_metrics(tmp_path / "run")) > 3, job)
+    time.sleep(1)  # the next generation begins, and hangs
+    job.send_signal(signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        job.wait(2)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(60) == -signal.SIGTERM
+
+
+def test_a_forked_child_that_starts_no_program_ends(start, tmp_path):
+    fork = "Room.episodes == 9 and os.fork() == 0 and os.execvp('/no/such/program', ['x'])"
+    job = start("stop.generations=20", reset=fork)
+    assert job.wait(60) == 0  # also of the child's pipe to the test, which a clone would hold open
+    assert job.stderr.read() == ""
+    assert len(read_metrics(tmp_path / "run")) == 20
+
+
+@pytest.mark.parametrize("ranks", [[], ["--ranks", "2"]])
+def test_a_file_of_the_folder_does_not_stand_for_pythons(start, ranks, tmp_path):
+    (tmp_path / "queue.py").write_text("mine = 1")
+    assert start("stop.generations=1", *ranks).wait(60) == 0
+
+
+def test_ranks_start_without_a_home(start):
+    job = start("stop.generations=1", "--ranks", "2", env={k: v for k, v in os.environ.items() if k != "HOME"})
+    assert job.wait(60) == 0, job.stderr.read()
+
+
+def test_a_reader_that_leaves_ends_no_rank(start, tmp_path):
+    job = start("stop.generations=30", "--ranks", "2", "--restarts", "0", step="time.sleep(0.005)", stdout=-1)
+    job.stdout.readline()
+    job.stdout.close()
+    assert job.wait(90) == 0, job.stderr.read()
+    assert len(read_metrics(tmp_path / "run")) == 30
+
+
+@pytest.mark.parametrize("ranks", [[], ["--ranks", "2"]])
+@pytest.mark.parametrize(
+    "first", ["sys.stdout.close()", "sys.stdout = type('Log', (), {'write': lambda self, text: len(text)})()"]
+)
+def test_a_standard_output_of_another_kind_is_no_error(start, ranks, first):
+    job = start("stop.generations=1", *ranks, first=f"import sys; {first}")
+    assert job.wait(60) == 0, job.stderr.read()
+
+
+@pytest.mark.parametrize("end", [1, 1000])
+def test_many_short_steps_are_ended_by_the_limit_of_an_episode(start, end):
+    wait = f"time.sleep(0.001); self.steps = 0 if Room.episodes % {end} == 0 else self.steps"
+    job = start("stop.generations=1", "environment.episode_timeout=0.3", "stop.max_failures=1", step=wait)
+    assert job.wait(60) == (1 if end == 1 else 0)
+    assert ("took more than 0.3 s" in job.stderr.read()) == (end == 1)
