@@ -110,8 +110,10 @@ class StartUpWatch:
 class TeardownWatch:
     """Tells when mpirun hangs although its ranks have ended, or can no longer end.
 
-    Where a host is lost while the ranks end, mpirun waits for it for ever.  It also notices no loss while the host has
-    not acknowledged what mpirun has sent, such as the signal to stop: then TCP does not ask whether it is there.
+    Open MPI 5.0.11 does so now and then when all ranks have ended, and where one is killed in MPI_Finalize, the others
+    wait for it there.  Where a host is lost while the ranks end, mpirun waits for it for ever.  It also notices no loss
+    while the host has not acknowledged what mpirun has sent, such as the signal to stop: then TCP does not ask whether
+    it is there.
 
     silent: finds hosts that do not answer; None looks for none.
     """
@@ -129,7 +131,7 @@ class TeardownWatch:
         if is_asked and self._silent and self._silent.find():
             return True
         now = time.monotonic()
-        if self._start.hosts is None or not self._start.is_writing or now < self._next:
+        if not self._start.is_writing or now < self._next:
             return False
         self._next = now + (1.0 if is_asked else LOOK)  # a sweep may have a thousand runs, on a network's disk
         self._goal.refresh()

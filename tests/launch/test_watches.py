@@ -1,11 +1,18 @@
 """What is watched while ranks run."""
 
+import contextlib
+import signal
+
+import psutil
 import pytest
 
 from mpies.launch import watches
 from mpies.launch.goal import Goal, Start
 from mpies.launch.hosts import Host
 from mpies.launch.watches import TeardownWatch
+from mpies.runs.metrics import read_metrics
+from tests.launch.conftest import ranks_below
+from tests.support import wait_for
 
 
 @pytest.fixture
@@ -39,3 +46,25 @@ def test_a_sweep_whose_sampler_has_proposed_more_has_not_come_to_its_end(at_once
     (second / "writer.json").unlink()
     (second / "finished.yaml").write_text("reason: solved\n")
     assert watch.has_hung(is_asked=False)
+
+
+def test_mpirun_that_hangs_behind_its_ranks_is_ended(start, folder):
+    """It does so now and then where all ranks have ended; here it is stopped when they are asked to stop."""
+    job = start("stop.generations=1000")
+    wait_for(lambda: read_metrics(folder / "run"), job)
+    (mpirun,) = psutil.Process(job.pid).children()
+    job.send_signal(signal.SIGTERM)
+    wait_for(lambda: "stopped by a signal" in (folder / "run/log.txt").read_text(), job)
+    mpirun.suspend()
+    assert job.wait(90) == 75
+    assert not mpirun.is_running()
+
+
+def test_a_rank_killed_in_its_last_moments_keeps_no_other_one(start, folder):
+    job = start("stop.generations=1")
+    wait_for(lambda: len(ranks_below(job)) == 2, job)
+    last = ranks_below(job)[-1]
+    wait_for(lambda: (folder / "run/finished.yaml").exists(), job)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        last.kill()
+    assert job.wait(90) == 0
