@@ -1,12 +1,9 @@
 """How this machine starts MPI ranks: the command and the environment variables it needs."""
 
-import contextlib
 import os
-import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,9 +19,6 @@ COMPONENTS = {
 }
 # Variables that name a default hostfile: Open MPI 5 and 4, MPICH.
 HOSTFILES = ("PRTE_MCA_prte_default_hostfile", "OMPI_MCA_orte_default_hostfile", "HYDRA_HOST_FILE")
-_OWNERS = ("prterun", "prted", "mpirun", "mpiexec")  # programs that have a folder ompi.NUMBER or prted.NUMBER
-# Their names.  All jobs of a user share a folder ompi.HOST.USER, which is that of Open MPI 4.
-LEFTOVER = re.compile(r"(?:ompi|prted)\.(\d+)", re.ASCII)
 ATTEMPTS = 3  # how often a command is started whose mpiexec starts no rank
 # How Open MPI 5 says so: where a killed mpiexec had the same process number and left its folder /tmp/ompi.NUMBER, and
 # where a host has answered a moment ago but its daemon does not come up.
@@ -82,30 +76,6 @@ def environment() -> dict[str, str]:
     variables = added | dict(os.environ)
     limit_threads(variables)
     return variables
-
-
-def remove_leftovers(folder: str | Path | None = None) -> None:
-    """Remove what killed mpiexecs of this user have left, so that none is refused that gets the number of one of them.
-
-    Their folders are ompi.NUMBER, and prted.NUMBER on other hosts.  NUMBER may be another program's by now, as in a pod
-    that is started again.
-
-    folder: None for the one of temporary files.
-    """
-    temporary = Path(folder or tempfile.gettempdir())
-    for path in (*temporary.glob("ompi.*"), *temporary.glob("prted.*")):
-        with contextlib.suppress(OSError):
-            name = LEFTOVER.fullmatch(path.name)
-            if name and path.stat().st_uid == os.geteuid() and _program(name[1]) not in _OWNERS:
-                shutil.rmtree(path, ignore_errors=True)
-
-
-def _program(number: str) -> str:
-    """The name of the program that a process runs, '' where there is none."""
-    try:
-        return Path("/proc", number, "comm").read_text().strip()
-    except FileNotFoundError:
-        return ""
 
 
 def never_began(output: str) -> bool:

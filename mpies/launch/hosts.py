@@ -1,6 +1,5 @@
 """Which hosts there are, as options, hostfiles and Slurm tell them, and how many ranks each takes (its slots)."""
 
-import errno
 import os
 import re
 import subprocess
@@ -75,35 +74,19 @@ class Hostfile(HostSource):
         self.hosts()
 
     def hosts(self) -> list[Host]:
-        is_program = self._path.is_file() and os.access(self._path, os.X_OK)
-        text = self._run() if is_program else self._read()
-        return [Host(name, slots) for name, slots in parse_hosts(text, self._slots).items() if slots]
-
-    def _read(self) -> str:
         try:
-            return self._path.read_text()
+            content = self._path.read_bytes()
+            # There are file systems on which all files can be executed.
+            is_program = os.access(self._path, os.X_OK) and content.startswith((b"#!", b"\x7fELF"))
+            text: str | None = None if is_program else content.decode()
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(f"--hostfile {self._path}: cannot be read ({reason}); a line is NAME slots=N") from None
-
-    def _run(self) -> str:
-        try:
-            done = subprocess.run(
-                [self._path],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=TIMEOUT,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            if getattr(error, "errno", None) == errno.ENOEXEC:  # a file system on which all files can be executed
-                return self._read()
-            raise ConfigError(f"--hostfile {self._path}: the program cannot be run ({error})") from None
-        if done.returncode:
-            said = (done.stderr.strip().splitlines() or ["nothing on standard error"])[-1]
-            raise ConfigError(f"--hostfile {self._path}: the program ended with code {done.returncode}: {said}")
-        return done.stdout
+        if text is None:
+            text, errors = run_quietly([str(self._path)])
+            if text is None:
+                raise ConfigError(f"--hostfile {self._path}: the program failed: {errors.splitlines()[-1]}")
+        return [Host(name, slots) for name, slots in parse_hosts(text, self._slots).items() if slots]
 
 
 class SlurmHosts(HostSource):
@@ -160,8 +143,15 @@ def expand_counts(text: str) -> list[int]:
     return counts
 
 
-def output_of(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str | None:
-    """The standard output of a command; None where it fails, takes longer than TIMEOUT or is absent."""
+def run_quietly(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, timeout: float | None = None
+) -> tuple[str | None, str]:
+    """Standard output and standard error of a command, which sees nothing of this process's.
+
+    timeout: seconds that it may take; None for TIMEOUT.  Where it takes longer, fails or is absent, its output is None,
+    and the other text says why.
+    """
+    timeout = TIMEOUT if timeout is None else timeout
     try:
         done = subprocess.run(
             command,
@@ -170,11 +160,21 @@ def output_of(command: Sequence[str], environment: Mapping[str, str] | None = No
             capture_output=True,
             text=True,
             errors="replace",  # another host may print anything
-            timeout=TIMEOUT,
+            timeout=timeout,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    except subprocess.TimeoutExpired:
+        return None, f"no answer within {timeout:g} s"
+    except OSError as error:
+        return None, f"{command[0]}: {error.strerror}"
+    errors = done.stderr.strip()
+    if done.returncode:
+        return None, errors or done.stdout.strip() or f"it ended with code {done.returncode}"
+    return done.stdout, errors
+
+
+def output_of(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str | None:
+    """The standard output of a command; None where it fails, takes longer than TIMEOUT or is absent."""
+    return run_quietly(command, environment)[0]
 
 
 def find_source(

@@ -3,14 +3,13 @@
 import os
 import re
 import shlex
-import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from mpies.comm import mpiexec
 from mpies.core.errors import ConfigError
-from mpies.launch.hosts import Host, count_ranks
+from mpies.launch.hosts import Host, count_ranks, output_of, run_quietly
 
 OPTIONS = "MPIES_MPIRUN"  # the variable with further options of mpirun
 AGENT = "PRTE_MCA_plm_ssh_agent"  # the variable with what Open MPI 5 takes in place of ssh
@@ -21,13 +20,9 @@ COUNT_RANKS = "import sys; wanted = int(sys.argv[1]); from mpi4py import MPI; sy
 
 
 class Launcher(ABC):
-    """A way of starting ranks.  name: for people.  way: how another host is asked whether it answers, ssh or srun."""
+    """A way of starting ranks.  name: for people."""
 
     name = "mpirun"
-    way = "ssh"
-
-    def prepare(self, hosts: Sequence[Host] | None) -> None:  # noqa: B027 (most have nothing to do)
-        """Called before the first start with its hosts.  Raises ConfigError where no ranks can be started on them."""
 
     @abstractmethod
     def start_command(self, hosts: Sequence[Host] | None, ranks: int, variables: Mapping[str, str]) -> list[str]:
@@ -102,79 +97,39 @@ class Srun(Launcher):
         return {**super().environment(), **native}
 
 
-class SlurmLauncher(Launcher):
-    """The first way that starts connected ranks on the nodes of a Slurm job: srun with PMIx or PMI2, or mpirun.
+def find_slurm_launcher(hosts: Sequence[Host], wanted: str = "auto") -> Launcher:
+    """The first way that starts connected ranks on these nodes of a Slurm job: srun with PMIx or PMI2, or mpirun.
 
-    wanted: auto, srun, srun:pmix, srun:pmi2 or mpirun.
+    wanted: auto, srun, srun:pmix, srun:pmi2 or mpirun.  Raises ConfigError with what each said where none works.
     """
-
-    way = "srun"
-
-    def __init__(self, wanted: str = "auto") -> None:
-        self._wanted = wanted
-        self._found: Launcher | None = None
-
-    def prepare(self, hosts: Sequence[Host] | None) -> None:
-        """Try the ways in turn.  Raises ConfigError with what each said where none works."""
-        trouble = []
-        for launcher in self._list_ways():
-            ranks, variables = count_ranks(hosts or ()), launcher.environment()
-            command = launcher.start_command(hosts, ranks, variables)
-            problem = _try([*command, sys.executable, "-c", COUNT_RANKS, str(ranks)], variables)
-            if not problem:
-                self._found, self.name = launcher, launcher.name
-                return
-            trouble.append(f"{' '.join(command[:2])}: {problem}")
-        what = "; ".join(trouble) or "it must be auto, srun, srun:pmix, srun:pmi2 or mpirun, and be installed here"
-        raise ConfigError(f"no way to start connected ranks (--launcher {self._wanted}): {what}")
-
-    def _list_ways(self) -> list[Launcher]:
-        ways: list[Launcher] = []
-        for kind in list_pmi():
-            if self._wanted in ("auto", "srun", f"srun:{kind}"):
-                ways += [Srun(kind), Srun(kind, is_native=True)] if kind == "pmix" else [Srun(kind)]
-        if self._wanted in ("auto", "mpirun") and mpiexec.find():
-            ways.append(Mpirun(has_hosts_alone=True))
-        return ways
-
-    def start_command(self, hosts: Sequence[Host] | None, ranks: int, variables: Mapping[str, str]) -> list[str]:
-        assert self._found, "prepare comes first"
-        return self._found.start_command(hosts, ranks, variables)
-
-    def environment(self) -> dict[str, str]:
-        assert self._found, "prepare comes first"
-        return self._found.environment()
+    ways: list[Launcher] = []
+    for kind in list_pmi():
+        if wanted in ("auto", "srun", f"srun:{kind}"):
+            ways += [Srun(kind), Srun(kind, is_native=True)] if kind == "pmix" else [Srun(kind)]
+    if wanted in ("auto", "mpirun") and mpiexec.find():
+        ways.append(Mpirun(has_hosts_alone=True))
+    trouble = []
+    for launcher in ways:
+        ranks, variables = count_ranks(hosts), launcher.environment()
+        command = launcher.start_command(hosts, ranks, variables)
+        trial = [*command, sys.executable, "-c", COUNT_RANKS, str(ranks)]
+        output, errors = run_quietly(trial, variables, TRIAL)
+        if output is not None:
+            return launcher
+        trouble.append(f"{' '.join(command[:2])}: {' '.join(errors.splitlines()[-3:])}")
+    what = "; ".join(trouble) or "it must be auto, srun, srun:pmix, srun:pmi2 or mpirun, and be installed here"
+    raise ConfigError(f"no way to start connected ranks (--launcher {wanted}): {what}")
 
 
 def find_version(program: str) -> tuple[int, ...]:
     """(5, 0, 11) of Open MPI's mpirun; () of another's."""
-    try:
-        done = subprocess.run(
-            [program, "--version"], env=mpiexec.environment(), capture_output=True, text=True, timeout=60
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    found = re.search(r"Open MPI\D*(\d+)\.(\d+)\.(\d+)", done.stdout)
+    printed = output_of([program, "--version"], mpiexec.environment()) or ""
+    found = re.search(r"Open MPI\D*(\d+)\.(\d+)\.(\d+)", printed)
     return tuple(map(int, found.groups())) if found else ()
 
 
 def list_pmi() -> list[str]:
     """The kinds of PMI that srun offers, the preferred one first; [] where there is no srun."""
-    try:
-        listed = subprocess.run(["srun", "--mpi=list"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    except OSError:
-        return []
-    known = listed.stdout + listed.stderr  # older versions of Slurm print it on standard error
+    output, errors = run_quietly(["srun", "--mpi=list"])
+    known = (output or "") + errors  # older versions of Slurm print it on standard error
     return [kind for kind in ("pmix", "pmi2") if kind in known]
-
-
-def _try(command: Sequence[str], environment: dict[str, str]) -> str:
-    """Why a command fails, '' if it does not."""
-    try:
-        done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TRIAL
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    lines = (done.stdout + done.stderr).strip().splitlines()
-    return " ".join(lines[-3:]) or f"code {done.returncode}" if done.returncode else ""

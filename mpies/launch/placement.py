@@ -5,7 +5,6 @@ import json
 import os
 import shlex
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from mpies.comm import mpiexec
 from mpies.comm.mpiexec import JOB
 from mpies.comm.processes import kill_with_variable, variables_with
 from mpies.core.errors import ConfigError
-from mpies.launch.hosts import Host, HostSource, check_slots, count_ranks
+from mpies.launch.hosts import Host, HostSource, check_slots, count_ranks, run_quietly
 from mpies.runs.machine import OPTIONAL, versions
 
 AGAIN = 2.0  # seconds between two questions to hosts that are waited for
@@ -164,7 +163,8 @@ class Placement:
         """Whether each of the other hosts has all ranks of the job that were started on it; None without an answer."""
 
         def ask(host: Host) -> bool | None:
-            output = _run(command_on(host.name, [sys.executable, "-c", PRINT_HAS_ALL_RANKS, self._job], self._way))[0]
+            question = [sys.executable, "-c", PRINT_HAS_ALL_RANKS, self._job]
+            output = run_quietly(command_on(host.name, question, self._way), timeout=PATIENCE)[0] or ""
             # Its shell may print something, too.
             return next((line == "True" for line in output.splitlines() if line in ("True", "False")), None)
 
@@ -188,7 +188,9 @@ def ask_hosts(hosts: Sequence[Host], way: str = "ssh", job: str = "") -> list[An
     def ask(host: Host) -> Answer:
         if is_this_host(host.name):
             return Answer(host)
-        return judge_answer(host, own, *_run(command_on(host.name, [sys.executable, "-c", PRINT_VERSIONS, job], way)))
+        question = [sys.executable, "-c", PRINT_VERSIONS, job]
+        output, errors = run_quietly(command_on(host.name, question, way), timeout=PATIENCE)
+        return judge_answer(host, own, output or "", errors)
 
     return _ask_all(hosts, ask)
 
@@ -199,14 +201,12 @@ def _ask_all(hosts: Sequence[Host], ask: Callable[[Host], T]) -> list[T]:
 
 
 def end_leftovers(job: str) -> None:
-    """On this host, end the ranks that a job's lost mpirun has left, and remove its temporary files.
+    """On this host, end the ranks that a job's lost mpirun has left.
 
     Where the network was cut, or mpirun has just lost a host, ranks live on for seconds and would go on training.
     """
     if job:
         kill_with_variable(JOB, job)
-    with contextlib.suppress(OSError):  # there may be no folder for temporary files that can be written
-        mpiexec.remove_leftovers()
 
 
 def has_all_ranks(job: str) -> bool:
@@ -232,19 +232,6 @@ def command_on(host: str, command: Sequence[str], way: str = "ssh") -> list[str]
     options = ("BatchMode=yes", f"ConnectTimeout={CONNECT}", "ConnectionAttempts=1")
     flags = [word for option in options for word in ("-o", option)]
     return ["ssh", *flags, *arguments, host, shlex.join(words)]
-
-
-def _run(command: Sequence[str]) -> tuple[str, str]:
-    """Standard output and standard error; no output where the command fails."""
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=PATIENCE
-        )
-    except subprocess.TimeoutExpired:
-        return "", f"no answer within {PATIENCE} s"
-    except OSError as error:
-        return "", f"{command[0]}: {error.strerror}"
-    return (done.stdout if done.returncode == 0 else ""), done.stderr
 
 
 def judge_answer(host: Host, own: Mapping[str, str], output: str, errors: str) -> Answer:

@@ -24,7 +24,7 @@ from mpies.core.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_E
 from mpies.core.paths import absolute
 from mpies.launch.goal import Goal, RunsFinished, Start, newest_generation
 from mpies.launch.hosts import Host, Where, count_ranks, find_source, names_of
-from mpies.launch.launcher import Launcher, Mpirun, SlurmLauncher
+from mpies.launch.launcher import Launcher, Mpirun, find_slurm_launcher
 from mpies.launch.placement import Placement, TooFewHosts, missing_in
 from mpies.launch.rank_processes import RankProcesses, Write, explain_no_start, write_lines
 from mpies.launch.watches import TEARDOWN, GrowthWatch, RanksWatch, StartUpWatch, TeardownWatch
@@ -66,13 +66,10 @@ class Supervisor:
         self._arguments, self._ranks, self._goal, self._restarts = list(arguments), ranks or 1, goal, where.restarts
         self._output, self._write = output, write
         source = find_source(where.hosts, where.hostfile)
-        if launcher is None:
-            launcher = SlurmLauncher(where.launcher) if where.hosts == "slurm" else Mpirun()
-        self._launcher = launcher
+        self._where, self._way = where, "srun" if where.hosts == "slurm" else "ssh"
+        self._launcher = launcher or (None if self._way == "srun" else Mpirun())  # None before its hosts are known
         self._placement = (
-            Placement(
-                source, ranks, where.min_ranks, where.wait, launcher.way, goal.job, self._is_stopped, self._report
-            )
+            Placement(source, ranks, where.min_ranks, where.wait, self._way, goal.job, self._is_stopped, self._report)
             if source
             else None
         )
@@ -135,7 +132,7 @@ class Supervisor:
             if self._signals:  # nobody waits for the ranks any more
                 return REQUEUE
             # Slurm gave the job enough nodes, so it has lost some since; in the queue it waits for others.
-            if not (isinstance(error, TooFewHosts) and self._launcher.way == "srun" and error.answering):
+            if not (isinstance(error, TooFewHosts) and self._way == "srun" and error.answering):
                 raise
             self._report("ERROR", f"{error}; nothing is lost, the same command continues")
             return REQUEUE
@@ -160,7 +157,7 @@ class Supervisor:
         while True:
             hosts = self._placement.choose(is_first=True) if self._placement else None
             try:
-                self._launcher.prepare(hosts)
+                self._launcher = self._launcher or find_slurm_launcher(hosts or [], self._where.launcher)
                 return hosts
             except ConfigError:  # a host may have been lost meanwhile
                 if self._signals or self._all_answer(hosts):
@@ -208,6 +205,7 @@ class Supervisor:
         return self._make_start(hosts, cause, stopped_at)
 
     def _make_start(self, hosts: list[Host] | None, cause: str = "", stopped_at: float = 0.0) -> Start:
+        assert self._launcher
         start = Start(self._goal, hosts, count_ranks(hosts) if hosts else self._ranks, cause, stopped_at)
         if (hosts or cause) and not self._signals:
             after = f" after {cause}" if cause else ""
@@ -223,6 +221,7 @@ class Supervisor:
         mpirun reports on standard output or error that a host's daemon does not come up, and ends with a code of its
         own; it may report the same of a host that is lost later.
         """
+        assert self._launcher
         for attempt in range(mpiexec.ATTEMPTS):
             time.sleep(attempt * PAUSE)
             if attempt and start.hosts and not self._all_answer(start.hosts):

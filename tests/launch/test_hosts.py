@@ -43,7 +43,7 @@ def test_a_program_tells_hosts_and_the_operator_their_slots(tmp_path):
     script.write_bytes(b"#!/bin/sh\necho '\xe9n1 slots=2'\n")  # in another encoding: the host will not answer
     assert source.hosts() == [Host("\ufffdn1", 2)]
     script.write_text("#!/bin/sh\necho no API server >&2\nexit 3\n")
-    with pytest.raises(ConfigError, match="ended with code 3: no API server"):
+    with pytest.raises(ConfigError, match="the program failed: no API server"):
         source.hosts()
 
 

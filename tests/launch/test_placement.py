@@ -8,7 +8,6 @@ import socket
 import subprocess
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -53,26 +52,6 @@ def test_an_answer_tells_other_versions():
     assert answer.is_mismatch and answer.problem.startswith("h1 has torch 9.9 (here 9.8);")
     answer = judge_answer(host, own, "", "root@h1: Permission denied (publickey,password).\n")
     assert "asks for a password" in answer.problem and not answer.is_mismatch
-
-
-def test_what_a_killed_mpirun_left_is_removed_and_nothing_else(tmp_path):
-    """Also where its number is another program's by now: in a pod started again, every number has been there before."""
-    dead = subprocess.Popen(["true"])
-    dead.wait()
-    program = shutil.copy(shutil.which("sleep"), tmp_path / "prted")
-    alive = subprocess.Popen([program, "60"])
-    try:
-        shared = f"ompi.node7.{dead.pid}"  # Open MPI 4 has all jobs of a user in ompi.HOST.USER
-        kept = {f"prted.{alive.pid}", "ompi.mine", "prted", "prted.1x", shared}
-        for name in (f"ompi.{dead.pid}", f"prted.{dead.pid}", f"prted.{os.getpid()}", *kept - {"prted"}):
-            (tmp_path / name / "pmix").mkdir(parents=True)
-        while Path(f"/proc/{alive.pid}/comm").read_text() != "prted\n":
-            time.sleep(0.01)
-        mpiexec.remove_leftovers(tmp_path)
-        assert {path.name for path in tmp_path.iterdir()} == kept
-    finally:
-        alive.kill()
-        alive.wait()
 
 
 @pytest.fixture
