@@ -130,7 +130,8 @@ class Start:
     cause: why there is a start after the first one; '' for the first.
     stopped_at: time.time() of the last generation before it.
     finished, measured: what Goal.finished and Goal.measure returned before it.
-    began: time.time() when mpirun was started.  first_row: that of its first generation on record; 0 before.
+    began: time.time() when mpirun was started, the last time where it had started no rank.
+    first_row: that of its first generation on record; 0 before.
     code: the exit code that the ranks ended with; None before.
     """
 
@@ -143,14 +144,6 @@ class Start:
         self.began, self.first_row = time.time(), 0.0
         self._length: int | None = None  # Goal.length when its rank 0 began to write; None before
         self.code: int | None = None
-
-    def begin(self) -> None:
-        """mpirun is being started, perhaps again: as long as it starts no rank, it is the same start."""
-        self.began = time.time()
-
-    def end(self, code: int) -> None:
-        """The ranks have ended with this exit code."""
-        self.code = code
 
     @property
     def is_writing(self) -> bool:

@@ -27,7 +27,7 @@ from mpies.launch.hosts import Host, Where, count_ranks, find_source, names_of
 from mpies.launch.launcher import Launcher, Mpirun, find_slurm_launcher
 from mpies.launch.placement import Placement, TooFewHosts, missing_in
 from mpies.launch.rank_processes import RankProcesses, Write, explain_no_start, write_lines
-from mpies.launch.watches import TEARDOWN, GrowthWatch, RanksWatch, StartUpWatch, TeardownWatch
+from mpies.launch.watches import StartWatch
 from mpies.runs.directory import check_directory
 from mpies.runs.files import default_out
 from mpies.training import logs
@@ -227,14 +227,13 @@ class Supervisor:
             if attempt and start.hosts and not self._all_answer(start.hosts):
                 break  # a host is lost; the next start is without it
             self._wanted = []
-            start.begin()
+            start.began = time.time()
             variables = self._launcher.environment() | {JOB: self._goal.job}
             command = self._launcher.start_command(start.hosts, start.ranks, variables)
             command += [sys.executable, "-P", "-m", "mpies", *self._arguments]
             self._processes = processes = RankProcesses(command, variables, self._output, self._write)
             try:
-                code = self._wait(processes, start)
-                start.end(code)
+                start.code = code = self._wait(processes, start)
             except BaseException:
                 processes.end(FAILED)  # nobody would look after the ranks any more
                 raise
@@ -253,11 +252,7 @@ class Supervisor:
 
     def _wait(self, processes: RankProcesses, start: Start) -> int:
         """Wait for mpirun's end, and ask the ranks to stop when a signal has arrived.  Returns the exit code."""
-        growth = GrowthWatch(self._placement, self._goal, start, self._looker)
-        incomplete = RanksWatch(self._placement, start, self._looker, sought=False, every=TEARDOWN)
-        silent = RanksWatch(self._placement, start, self._looker, sought=None, every=POLL)
-        start_up = StartUpWatch(processes.pid, start, incomplete)
-        teardown = TeardownWatch(self._goal, start, silent)
+        watch = StartWatch(processes.pid, self._placement, self._goal, start, self._looker)
         is_asked = False
         while True:
             if (code := processes.wait(POLL)) is not None:
@@ -265,16 +260,16 @@ class Supervisor:
             if start.look() and start.cause:
                 self._report_cost(start)
             if not (is_asked or self._signals):
-                self._wanted = growth.find_larger()
+                self._wanted = watch.find_larger()
             if not is_asked and (self._signals or self._wanted):
                 if not start.is_writing:  # nothing is being played, so nothing is lost
                     return processes.end(REQUEUE)
                 processes.send_signal(signal.SIGUSR1)
                 is_asked = True
-            if host := start_up.find_incomplete():
+            if host := watch.find_incomplete():
                 self._report("ERROR", f"a rank of {host} ended before all ranks were connected")
                 return processes.end(FAILED)
-            if teardown.has_hung(is_asked):
+            if watch.has_hung(is_asked):
                 return processes.end(REQUEUE if is_asked else FAILED)
 
     def _report_cost(self, start: Start) -> None:

@@ -19,122 +19,104 @@ T = TypeVar("T")
 
 
 class Question(Generic[T]):
-    """Is asked again and again, in a thread of the executor.  every: seconds from an answer to the next question."""
+    """Is asked again and again, in a thread of the executor."""
 
-    def __init__(self, executor: Executor, ask: Callable[[], T], every: float) -> None:
-        self._executor, self._ask, self._every = executor, ask, every
-        self._next = time.monotonic() + every
+    def __init__(self, executor: Executor, ask: Callable[[], T]) -> None:
+        self._executor, self._ask = executor, ask
+        self._answered_at = time.monotonic()
         self._answer: Future[T] | None = None
 
-    def find_answer(self) -> T | None:
-        """The newest answer, once; None where there is no new one.  Raises what asking has raised."""
+    def find_answer(self, every: float) -> T | None:
+        """The newest answer, once; None where there is no new one.  Raises what asking has raised.
+
+        every: seconds from an answer to the next question.
+        """
         if self._answer is None:
-            if time.monotonic() >= self._next:
+            if time.monotonic() >= self._answered_at + every:
                 self._answer = self._executor.submit(self._ask)
         elif self._answer.done():
-            answer, self._answer, self._next = self._answer, None, time.monotonic() + self._every
+            answer, self._answer, self._answered_at = self._answer, None, time.monotonic()
             return answer.result()
         return None
 
 
-class GrowthWatch:
-    """Looks for hosts that make a larger start worth its cost, once the first generation is on record."""
+class StartWatch:
+    """Looks at the hosts, the ranks and the mpirun of a start while they run.
 
-    def __init__(self, placement: Placement | None, goal: Goal, start: Start, executor: Executor) -> None:
-        self._goal, self._start = goal, start
-        self._question = (
-            Question(executor, lambda: placement.find_larger(start.hosts or []), LOOK) if placement else None
-        )
+    mpirun: its process number.  placement: None where this host has all ranks.  executor: where hosts are asked.
+    """
+
+    def __init__(self, mpirun: int, placement: Placement | None, goal: Goal, start: Start, executor: Executor) -> None:
+        self._mpirun, self._goal, self._start = mpirun, goal, start
+        self._larger: Question[list[Host]] | None = None
+        self._ranks: Question[dict[str, bool | None]] | None = None
+        if placement:
+            hosts = start.hosts or []
+            self._larger = Question(executor, lambda: placement.find_larger(hosts))
+            self._ranks = Question(executor, lambda: placement.look_for_ranks(hosts))
+        self._before: dict[bool | None, set[str]] = {}  # answer to the hosts that gave it at the look before
+        self._next = 0.0  # when to look at this host and at the runs again
+        self._since: dict[str, float] = {}  # what is wrong, and from when on
 
     def find_larger(self) -> list[Host]:
-        """The hosts of a larger start that is worth its cost; [] while there is none."""
-        if self._question and self._start.first_row:
+        """The hosts of a larger start that is worth its cost; [] while there is none, or no generation on record."""
+        if self._larger and self._start.first_row:
             with contextlib.suppress(UserError, OSError):
-                larger = self._question.find_answer()
+                larger = self._larger.find_answer(LOOK)
                 if larger and self._goal.growth_pays(self._start, count_ranks(larger)):
                     return larger
         return []
 
-
-class RanksWatch:
-    """Looks whether the other hosts of a start have all ranks that were started on them.
-
-    sought: False finds hosts on which ranks have ended, None hosts that do not answer.  every: seconds.
-    """
-
-    def __init__(
-        self, placement: Placement | None, start: Start, executor: Executor, sought: bool | None, every: float
-    ) -> None:
-        self._sought = sought
-        self._question = (
-            Question(executor, lambda: placement.look_for_ranks(start.hosts or []), every) if placement else None
-        )
-        self._before: set[str] = set()  # hosts that gave the sought answer at the look before
-
-    def find(self) -> str:
-        """A host that gave the sought answer in two looks in a row; '' while there is none."""
-        if not self._question or (answers := self._question.find_answer()) is None:
-            return ""
-        found = {name for name, answer in answers.items() if answer is self._sought}
-        again, self._before = found & self._before, found
-        return min(again, default="")
-
-
-class StartUpWatch:
-    """Tells when a rank has ended before all were connected.
-
-    Under ULFM, mpirun leaves it to the other ranks to go on without one, but MPI_Init waits for it for ever.
-
-    mpirun: its process number.  others: finds other hosts on which ranks have ended.
-    """
-
-    def __init__(self, mpirun: int, start: Start, others: RanksWatch) -> None:
-        self._mpirun, self._start, self._others = mpirun, start, others
-        self._next = 0.0
-        self._lacking_since: float | None = None
-
     def find_incomplete(self) -> str:
-        """The host that lacked ranks for TEARDOWN seconds, so that mpirun is to be ended; '' while there is none."""
-        now = time.monotonic()
-        if self._start.is_writing or now < self._next:
+        """A host on which a rank has ended before all were connected, so that mpirun is to be ended; '' without one.
+
+        Under ULFM, mpirun leaves it to the other ranks to go on without one, but MPI_Init waits for it for ever.
+        """
+        if self._start.is_writing or not self._is_due(1.0):
             return ""
-        self._next = now + 1.0
         sizes = variable_of_children(self._mpirun, LOCAL_SIZE)
-        is_lacking = len(sizes) < int(next(iter(sizes), 0))
-        self._lacking_since = (self._lacking_since or now) if is_lacking else None
-        if self._lacking_since is not None and now - self._lacking_since >= TEARDOWN:
+        if self._lasts("lacking", len(sizes) < int(next(iter(sizes), 0))):
             return "this host"
-        return self._others.find()
-
-
-class TeardownWatch:
-    """Tells when mpirun hangs although its ranks have ended, or can no longer end.
-
-    Open MPI 5.0.11 does so now and then when all ranks have ended, and where one is killed in MPI_Finalize, the others
-    wait for it there.  Where a host is lost while the ranks end, mpirun waits for it for ever.  It also notices no loss
-    while the host has not acknowledged what mpirun has sent, such as the signal to stop: then TCP does not ask whether
-    it is there.
-
-    silent: finds hosts that do not answer; None looks for none.
-    """
-
-    def __init__(self, goal: Goal, start: Start, silent: RanksWatch | None = None) -> None:
-        self._goal, self._start, self._silent = goal, start, silent
-        self._next = 0.0
-        self._idle_since: float | None = None
+        return self._find_twice(False, TEARDOWN)
 
     def has_hung(self, is_asked: bool) -> bool:
         """Whether to end mpirun: no rank has written a run for TEARDOWN seconds, and none is to go on.
 
+        Open MPI 5.0.11 does so now and then when all ranks have ended, and where one is killed in MPI_Finalize, the
+        others wait for it there.  Where a host is lost while the ranks end, mpirun waits for it for ever.  It also
+        notices no loss while the host has not acknowledged what mpirun has sent, such as the signal to stop: then TCP
+        does not ask whether it is there.
+
         is_asked: whether the ranks have been asked to stop; then a host that does not answer is a reason, too.
         """
-        if is_asked and self._silent and self._silent.find():
+        if is_asked and self._find_twice(None, 0.0):
             return True
-        now = time.monotonic()
-        if not self._start.is_writing or now < self._next:
+        # A sweep may have a thousand runs, on a network's disk.
+        if not self._start.is_writing or not self._is_due(1.0 if is_asked else LOOK):
             return False
-        self._next = now + (1.0 if is_asked else LOOK)  # a sweep may have a thousand runs, on a network's disk
         self._goal.refresh()
-        is_over = not self._goal.writer() and (is_asked or self._goal.is_reached_since(self._start))
-        self._idle_since = (self._idle_since or now) if is_over else None
-        return self._idle_since is not None and now - self._idle_since >= TEARDOWN
+        return self._lasts("idle", not self._goal.writer() and (is_asked or self._goal.is_reached_since(self._start)))
+
+    def _find_twice(self, sought: bool | None, every: float) -> str:
+        """A host that gave this answer of `look_for_ranks` in two looks in a row; '' while there is none."""
+        if not self._ranks or (answers := self._ranks.find_answer(every)) is None:
+            return ""
+        found = {name for name, answer in answers.items() if answer is sought}
+        again, self._before[sought] = found & self._before.get(sought, set()), found
+        return min(again, default="")
+
+    def _is_due(self, every: float) -> bool:
+        """Whether it is time for a look; the next one is due after so many seconds."""
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + every
+        return True
+
+    def _lasts(self, name: str, is_wrong: bool) -> bool:
+        """Whether something has been wrong at all looks of TEARDOWN seconds."""
+        if not is_wrong:
+            self._since.pop(name, None)
+            return False
+        now = time.monotonic()
+        return now - self._since.setdefault(name, now) >= TEARDOWN

@@ -7,7 +7,7 @@ are sampled from, hangs on the number of the generation alone, so it changes no 
 Everything that knows of early members is here.  Without overlap their number is 0.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,14 +17,17 @@ import numpy.typing as npt
 from mpies.config.schema import Config
 from mpies.core.errors import SolverProblem
 from mpies.solvers.base import Proposal, Solver
-from mpies.training.generation import GenerationSpec, Part
+from mpies.training.generation import GenerationSpec
 
 STATE = "ahead/"  # how the names of an early spec's vectors begin in a checkpoint
 FIRST = 2  # the first generation, counted from 0, with early members: statistics and momentum begin with results
 
 
 def count_early_members(config: Config, solver: Solver[Any, Any]) -> int:
-    """How many members of a generation are early.  Raises SolverProblem where the solver sends rows."""
+    """How many members of a generation are early, from number FIRST on.
+
+    Raises SolverProblem where the solver sends rows.
+    """
     count: int = config.solver.early_members(config.overlap, solver.dimension)
     if count and solver.rows:  # early members would need the rows of two generations
         raise SolverProblem(
@@ -70,36 +73,3 @@ class EarlySpecs:
         if vectors:
             in_order = [vectors[str(place)] for place in range(len(vectors))]
             self.ready = GenerationSpec.from_vectors(in_order, proposal_type)
-
-
-class EarlyParts:
-    """On every rank, the early parts of the coming generation and of the one after it.
-
-    count: early members of a generation.  broadcast: returns rank 0's spec on every rank.
-    """
-
-    def __init__(self, count: int, broadcast: Callable[[GenerationSpec | None], GenerationSpec]) -> None:
-        self.count, self._broadcast = count, broadcast
-        self.forget()
-
-    def forget(self) -> None:
-        """Have rank 0 broadcast again what the other ranks know: the ranks or the generation have changed."""
-        self._ready: GenerationSpec | None = None
-        self._following: Part | None = None
-
-    def of_generation(self, generation: int, ready: GenerationSpec | None) -> list[Part]:
-        """The early part of the coming generation; [] where it has none.  ready: on rank 0, as of EarlySpecs."""
-        if not self.count or generation < FIRST:
-            return []
-        self._ready = self._ready or self._broadcast(ready)
-        return [Part(self._ready, 0, self.count)]
-
-    def of_next(self, generation: int, fix: Callable[[], GenerationSpec | None]) -> Part | None:
-        """The early part of the generation after this one; None where it has none.  fix: makes its spec, on rank 0."""
-        if self.count and generation + 1 >= FIRST:
-            self._following = Part(self._broadcast(fix()), 0, self.count)
-        return self._following
-
-    def advance(self) -> None:
-        """The step of a generation is taken."""
-        self._ready, self._following = self._following.spec if self._following else None, None

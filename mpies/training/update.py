@@ -19,7 +19,7 @@ from mpies.solvers.sum_moments import sum_moments
 from mpies.training.generation import GenerationSpec, Part, PlayedGeneration
 from mpies.training.learner import Learner
 from mpies.training.noise_tables import NoiseTables
-from mpies.training.overlap import EarlyParts, count_early_members
+from mpies.training.overlap import FIRST, count_early_members
 
 ROWS_KEY = "solver.population (solver.parents of deep_ga)"  # decides how many rows a proposal has
 
@@ -47,7 +47,7 @@ class Updater:
         self.learner: Learner | None = None
         self.generation = 0
         self._began: float | None = None  # when the coming generation began, on the stopwatch; None before
-        self._early = EarlyParts(count_early_members(config, solver), self.broadcast_spec)
+        self._early = count_early_members(config, solver)
         solver.table = self._build_table(tables)
         rows = comm.allocate_shared(solver.rows * solver.dimension, np.float32, ROWS_KEY)
         self.rows = rows.reshape(-1, solver.dimension)
@@ -69,7 +69,6 @@ class Updater:
     def begin(self, learner: Learner | None) -> None:
         """Go on from this learner, on all ranks.  learner: on rank 0; None elsewhere."""
         self.learner = learner
-        self._early.forget()
         before = self.generation
         self.generation = self.comm.broadcast_int(learner.clock.generation if learner else None)
         if self.generation != before:
@@ -80,11 +79,15 @@ class Updater:
         learner, members = self.learner, self.config.solver.members(self.solver.dimension)
         if self._began is None:  # else a rank was lost, and the generation goes on
             self._began = stopwatch.now()
-        parts = self._early.of_generation(self.generation, learner.early.ready if learner else None)
-        first = parts[-1].stop if parts else 0
+        parts, upcoming = [], None
+        first = self._early if self.generation >= FIRST else 0
+        if first:
+            parts.append(Part(self.broadcast_spec(learner.early.ready if learner else None), 0, first))
         if first < members:
             parts.append(Part(self.broadcast_spec(learner.ask() if learner else None), first, members))
-        return parts, self._early.of_next(self.generation, lambda: learner.ask_early() if learner else None)
+        if self._early and self.generation + 1 >= FIRST:
+            upcoming = Part(self.broadcast_spec(learner.ask_early() if learner else None), 0, self._early)
+        return parts, upcoming
 
     def broadcast_spec(self, spec: GenerationSpec | None) -> GenerationSpec:
         """Rank 0's spec on every rank."""
@@ -113,7 +116,6 @@ class Updater:
                 assert moments is not None and self._began is not None
                 self.learner.tell(spec, population, moments, stopwatch.now() - self._began)
         self._began = None
-        self._early.advance()
         self.generation += 1
 
     def replay(self, record: Mapping[str, Any] | None) -> None:

@@ -1,6 +1,7 @@
 """What is watched while ranks run."""
 
 import contextlib
+import os
 import signal
 
 import psutil
@@ -9,7 +10,7 @@ import pytest
 from mpies.launch import watches
 from mpies.launch.goal import Goal, Start
 from mpies.launch.hosts import Host
-from mpies.launch.watches import TeardownWatch
+from mpies.launch.watches import StartWatch
 from mpies.runs.metrics import read_metrics
 from tests.launch.conftest import ranks_below
 from tests.support import wait_for
@@ -33,7 +34,7 @@ def test_a_sweep_whose_sampler_has_proposed_more_has_not_come_to_its_end(at_once
     first, second = tmp_path / "first", tmp_path / "second"
     goal = Proposed(lambda: [run for run in (first, second) if run.exists()])
     start = Start(goal, [Host("localhost", 2)], 2)
-    watch = TeardownWatch(goal, start)
+    watch = StartWatch(os.getpid(), None, goal, start, None)
     first.mkdir()
     (first / "writer.json").write_text(f'{{"job": "{goal.job}.1", "token": "1"}}')
     assert not start.look() and start.is_writing
