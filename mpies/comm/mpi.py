@@ -257,7 +257,7 @@ class MPICommunicator(Communicator):
 
     def finalize(self, code: int) -> int:
         try:
-            self._barrier()
+            self.is_any(False)  # waits for all
         except RankLost:  # the run is complete: nothing is left to be done together
             self._repaired = True
         if self._repaired:  # MPI_Finalize may wait for the dead
@@ -274,10 +274,6 @@ class MPICommunicator(Communicator):
             self._counters.close()
         for name in self._added:
             os.environ.pop(name, None)
-
-    @_survivable
-    def _barrier(self) -> None:
-        self._world.Barrier()
 
     @_survivable
     def _call(self, function: Callable[[], T]) -> T:

@@ -20,16 +20,6 @@ def kill_with_variable(name: str, value: str) -> list[int]:
     return killed
 
 
-def variable_of_children(pid: int, name: str) -> list[str]:
-    """The values of an environment variable that live children of a process of this host were started with."""
-    children: list[str] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            children += path.read_text().split()
-    words = [word for child in children for word in _variables(int(child))]
-    return [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
-
-
 def variables_with(name: str, value: str) -> list[dict[str, str]]:
     """The environments, each as names to values, of this user's processes that have a variable of this value."""
     environments = (words for pid in _processes() if f"{name}={value}" in (words := _variables(pid)))

@@ -34,8 +34,8 @@ from mpies.report.display import make_progress
 from mpies.report.figures import draw_in_background
 from mpies.runs.files import default_out
 from mpies.training.control import Signals
-from mpies.training.logs import StandardErrorHandler, is_wanted, print_error, use_json_if_wanted
-from mpies.training.progress import process_age
+from mpies.training.logs import JsonFormatter, StandardErrorHandler, is_wanted, print_error
+from mpies.training.progress import is_json_wanted, process_age
 from mpies.training.session import Ending, RunRequest, train_run
 
 ROOT_FIRST = 3.0  # seconds that a rank with a user's mistake waits: rank 0 mostly has the same one, and ends all ranks
@@ -63,7 +63,6 @@ def train_on_this_rank(
     base, code = Path(out) if out else default_out(path, overrides), FINISHED
     with this_rank() as comm:
         began, signals = time.monotonic() - process_age(), Signals()
-        use_json_if_wanted(comm)
         for seed in [None] if seeds is None else seeds:
             folder, added = (base, []) if seed is None else (Path(f"{base}-seed-{seed}"), [f"seed={seed}"])
             load = functools.partial(load_config, path, [*overrides, *added])
@@ -145,3 +144,5 @@ def set_up_logging(comm: Communicator) -> None:
     logging.basicConfig(level=logging.INFO, format=wording, handlers=[StandardErrorHandler()])
     for handler in logging.getLogger().handlers:
         handler.addFilter(functools.partial(is_wanted, comm))
+        if is_json_wanted():
+            handler.setFormatter(JsonFormatter(comm))

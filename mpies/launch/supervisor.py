@@ -252,7 +252,7 @@ class Supervisor:
 
     def _wait(self, processes: RankProcesses, start: Start) -> int:
         """Wait for mpirun's end, and ask the ranks to stop when a signal has arrived.  Returns the exit code."""
-        watch = StartWatch(processes.pid, self._placement, self._goal, start, self._looker)
+        watch = StartWatch(self._placement, self._goal, start, self._looker)
         is_asked = False
         while True:
             if (code := processes.wait(POLL)) is not None:

@@ -18,7 +18,6 @@ from mpies.sweeps.rank_groups import check_ranks_per_run
 from mpies.sweeps.train_sweep import SweepRequest, train_sweep
 from mpies.sweeps.trials import check_trials
 from mpies.training.control import Signals
-from mpies.training.logs import use_json_if_wanted
 
 
 def sweep_on_this_rank(request: SweepRequest) -> int:
@@ -26,7 +25,6 @@ def sweep_on_this_rank(request: SweepRequest) -> int:
 
     def train(comm: Communicator) -> int:
         signals = Signals()
-        use_json_if_wanted(comm)
         for handler in logging.getLogger().handlers:  # of the runs; their log.txt has all of it
             handler.setLevel(logging.WARNING)
         ending = train_sweep(comm, request, signals)

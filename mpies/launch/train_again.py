@@ -1,6 +1,7 @@
 """Train again in processes of their own and compare: on other numbers of ranks, or with what was recorded."""
 
-import itertools
+import contextlib
+import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ class TrainProcessFailed(ConfigError):
 
 def train_in_processes(ranks: int, arguments: Sequence[str]) -> None:
     """Run `mpies train` with these arguments to its end, without MPI on one rank.  Raises TrainProcessFailed."""
-    arguments = ["train", "--log-format", "text", *arguments]  # which find_reason reads, whatever MPIES_LOG says
+    arguments = ["train", "--log-format", "json", *arguments]  # which find_reason reads
     command = [sys.executable, "-P", "-m", "mpies", *arguments]
     if ranks > 1:
         command = mpiexec.command(mpiexec.require("--ranks"), ranks, arguments)
@@ -45,17 +46,14 @@ def train_in_processes(ranks: int, arguments: Sequence[str]) -> None:
 
 
 def find_reason(output: str) -> str:
-    """The last error that the standard error of `mpies train` tells of, in one line; without one, its last lines."""
+    """The last error that the standard error of `mpies train` tells of in JSON, in one line; else its last lines."""
     lines = [line for line in output.replace("\0", "").splitlines() if line.strip()]
-    for number in reversed(range(len(lines))):
-        message = lines[number]
-        if message.startswith("ERROR rank "):  # of a run that could not go on
-            return message
-        if message.startswith("mpies: "):
-            if message.endswith(":"):  # a traceback follows, and behind it perhaps a report of mpirun
-                traceback = itertools.takewhile(lambda line: not line.startswith("---"), lines[number + 1 :])
-                message = " ".join([message, *[line for line in traceback if not line.startswith(" ")][-1:]])
-            return message
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            entry = json.loads(line)
+            if entry["severity"] == "ERROR":
+                first, *traceback = entry["message"].splitlines()
+                return " ".join([first, *traceback[-1:]])
     return " ".join(lines[-3:])
 
 

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Generic, TypeVar
 
-from mpies.comm.processes import variable_of_children
 from mpies.core.errors import UserError
 from mpies.launch.goal import Goal, Start
 from mpies.launch.hosts import Host, count_ranks
-from mpies.launch.placement import LOCAL_SIZE, Placement
+from mpies.launch.placement import Placement, has_all_ranks
 
 LOOK = 5.0  # seconds between two looks for hosts that have come back, and at runs that are finished
 TEARDOWN = 10.0  # seconds that mpirun may take to end when no rank writes any more, or one has ended at the start
@@ -43,11 +42,11 @@ class Question(Generic[T]):
 class StartWatch:
     """Looks at the hosts, the ranks and the mpirun of a start while they run.
 
-    mpirun: its process number.  placement: None where this host has all ranks.  executor: where hosts are asked.
+    placement: None where this host has all ranks.  executor: where hosts are asked.
     """
 
-    def __init__(self, mpirun: int, placement: Placement | None, goal: Goal, start: Start, executor: Executor) -> None:
-        self._mpirun, self._goal, self._start = mpirun, goal, start
+    def __init__(self, placement: Placement | None, goal: Goal, start: Start, executor: Executor) -> None:
+        self._goal, self._start = goal, start
         self._larger: Question[list[Host]] | None = None
         self._ranks: Question[dict[str, bool | None]] | None = None
         if placement:
@@ -74,8 +73,7 @@ class StartWatch:
         """
         if self._start.is_writing or not self._is_due(1.0):
             return ""
-        sizes = variable_of_children(self._mpirun, LOCAL_SIZE)
-        if self._lasts("lacking", len(sizes) < int(next(iter(sizes), 0))):
+        if self._lasts("lacking", not has_all_ranks(self._goal.job)):
             return "this host"
         return self._find_twice(False, TEARDOWN)
 

@@ -151,10 +151,6 @@ class Evaluator:
         self.task.player.drop()
         self.queues.keep_finished()
 
-    def forget_kept(self) -> None:
-        """The generation is recorded: what was kept after the loss of a rank is not needed any more."""
-        self.queues.forget_kept()
-
     def _play_mean(
         self,
         mean: npt.NDArray[np.float32],

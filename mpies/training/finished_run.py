@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mpies.config.loading import differences, resolved
 from mpies.config.schema import Config
-from mpies.core.errors import ConfigError
 from mpies.core.paths import absolute
 from mpies.runs.checkpoint import checkpoint_path, list_checkpoints
+from mpies.runs.directory import check_directory
 from mpies.runs.metrics import read_metrics
-from mpies.runs.reader import RunView, read_run_config
+from mpies.runs.reader import RunView
 from mpies.runs.snapshot import half_interval
 from mpies.training.control import rule_that_holds
 from mpies.training.learner import Clock
@@ -70,9 +69,10 @@ def find_finished_run(folder: Path, config: Config) -> FinishedRun | None:
     if not (finished and rows and list_checkpoints(path)[:1] == [checkpoint_path(path, int(rows[-1]["generation"]))]):
         return None
     row = rows[-1]
-    if row["generation"] != str(finished.get("generation")) or not is_same_config(path, config):
+    if row["generation"] != str(finished.get("generation")):
         return None
     try:
+        check_directory(path, config)
         clock = Clock(int(row["generation"]), int(row["episodes"]), int(row["steps"]), float(row["seconds"]))
         mean, deviation, episodes = (float(row[name]) for name in ("eval_mean", "eval_std", "eval_episodes"))
     except (KeyError, ValueError):
@@ -80,12 +80,3 @@ def find_finished_run(folder: Path, config: Config) -> FinishedRun | None:
     solved = mean if finished.get("reason") == "solved" else -math.inf
     reason = rule_that_holds(config.stop, clock, solved)
     return FinishedRun(folder, reason, clock, mean, half_interval(deviation, episodes)) if reason else None
-
-
-def is_same_config(path: Path, config: Config) -> bool:
-    """Whether the run at `path` has this config, but for the sections that a resumed run may change."""
-    try:
-        old = resolved(read_run_config(path))
-    except ConfigError:
-        return False
-    return not differences(old, resolved(config))

@@ -5,7 +5,6 @@ import functools
 import logging
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from mpies.comm import Communicator
 from mpies.core.text import escape
 from mpies.runs.trackers.wandb_run import THREAD
 from mpies.training.progress import format_entry, is_json_wanted
-
-_run_of_thread: dict[int, Path] = {}  # the log.txt of the run that a thread trains
 
 
 class StandardErrorHandler(logging.Handler):
@@ -67,23 +64,6 @@ def log_to(comm: Communicator, handler: logging.Handler) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def log_run_to(comm: Communicator, log_file: LogFile) -> Iterator[None]:
-    """`log_to` for the run that this thread trains.  What threads log that train other runs is left out."""
-    this, path = threading.get_ident(), log_file.path
-    before = _run_of_thread.get(this)
-    _run_of_thread[this] = path
-    log_file.addFilter(lambda record: _run_of_thread.get(record.thread or this, path) == path)
-    try:
-        with log_to(comm, log_file):
-            yield
-    finally:
-        if before:
-            _run_of_thread[this] = before
-        else:
-            del _run_of_thread[this]
-
-
-@contextlib.contextmanager
 def output_may_fail() -> Iterator[None]:
     """In the `with` block it is no error that standard output cannot be written; from then on it leads nowhere.
 
@@ -108,13 +88,6 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return format_entry(record.levelname, super().format(record), {"rank": self._comm.rank})
-
-
-def use_json_if_wanted(comm: Communicator) -> None:
-    """Where JSON is wanted, make the root logger's handlers write it.  comm: of this rank."""
-    if is_json_wanted():
-        for handler in logging.getLogger().handlers:
-            handler.setFormatter(JsonFormatter(comm))
 
 
 def print_error(message: str, error: Exception | None = None) -> None:

@@ -4,10 +4,9 @@ import contextlib
 import logging
 import os
 import sys
-import threading
 import traceback
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter
 from mpies.training.control import Signals
 from mpies.training.finished_run import find_finished_run
-from mpies.training.logs import LogFile, log_run_to, output_may_fail
+from mpies.training.logs import LogFile, log_to, output_may_fail
 from mpies.training.noise_tables import NoiseTables
 from mpies.training.progress import PLOTS, Phase, Phases, Progress, describe_generation, format_mean
 from mpies.training.task import Task, build_task
@@ -35,9 +34,6 @@ from mpies.training.update import Updater, make_solver
 log = logging.getLogger(__name__)
 
 SWITCH_INTERVAL = 1e-4  # seconds; at Python's 5 ms the thread that writes the run would hold training up
-
-_switch_lock = threading.Lock()
-_switch_users, _switch_before = 0, 0.0  # runs that this process trains now, and the interval before the first of them
 
 
 @dataclass(frozen=True)
@@ -117,9 +113,11 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
         name = uuid.UUID(os.environ.get(JOB) or uuid.uuid4().hex)
         job = request.job or comm.broadcast([np.frombuffer(name.bytes, np.uint8)])[0].tobytes().hex()
         run = do_together(comm, make_writer)
-        stack.enter_context(_short_switch_interval())
+        if (before := sys.getswitchinterval()) > SWITCH_INTERVAL:
+            sys.setswitchinterval(SWITCH_INTERVAL)
+            stack.callback(sys.setswitchinterval, before)
         log_file = LogFile(run.path / "log.txt")
-        stack.enter_context(log_run_to(comm, log_file))
+        stack.enter_context(log_to(comm, log_file))
         if comm.is_root and core:
             log_file.append(f"each rank stays on a core of its own, this one on {core}")
         watcher = _Watcher(request, run, phases, log_file)
@@ -217,21 +215,3 @@ class _Watcher:
                 self._phases.progress.show_outcome(message, {"reason": reason, "run": run.name})
             self._log_file.append(message)
         return problem
-
-
-@contextlib.contextmanager
-def _short_switch_interval() -> Iterator[None]:
-    """In the `with` block Python's threads take turns more often; several threads may be in it."""
-    global _switch_users, _switch_before
-    with _switch_lock:
-        if not _switch_users:
-            _switch_before = sys.getswitchinterval()
-            sys.setswitchinterval(SWITCH_INTERVAL)
-        _switch_users += 1
-    try:
-        yield
-    finally:
-        with _switch_lock:
-            _switch_users -= 1
-            if not _switch_users:
-                sys.setswitchinterval(_switch_before)

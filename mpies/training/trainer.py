@@ -111,7 +111,7 @@ class Trainer:
             self.run.record(snapshot, is_last)
             self.control.has_callback_stopped |= bool(self.on_generation(snapshot))
         self._unrecorded = None
-        self.evaluator.forget_kept()
+        self.evaluator.queues.forget_kept()
 
     def evaluate_mean_if_due(self) -> Evaluation | None:
         """Evaluate the mean every few generations, and at the end unless the run was interrupted.

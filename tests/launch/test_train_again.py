@@ -82,7 +82,7 @@ def started(monkeypatch):
 def test_one_rank_needs_no_mpi(started):
     train_in_processes(1, ["a.yaml"])
     train_in_processes(2, ["a.yaml"])
-    serial = [sys.executable, "-m", "mpies", "train", "--log-format", "text", "a.yaml"]
+    serial = [sys.executable, "-m", "mpies", "train", "--log-format", "json", "a.yaml"]
     assert started == [serial, ["/opt/mpiexec", "-n", "2", *serial]]
 
 
@@ -98,13 +98,12 @@ def test_without_mpiexec_several_ranks_are_refused_at_once(started, monkeypatch,
 @pytest.mark.parametrize(
     ("stderr", "expected"),
     [
-        ("noise\nmpies: a.yaml: is empty\nTraceback\n", "mpies: a.yaml: is empty"),
+        ('noise\n{"severity": "ERROR", "message": "a.yaml: is empty"}\n[1]\nTraceback\n', "a.yaml: is empty"),
         ("one\ntwo\nthree\nValueError: four\n", "two three ValueError: four"),
-        ("mpies: a: one\nmpies: b: two\n", "mpies: b: two"),
-        ("mpies: a: it failed, expected:\n", "mpies: a: it failed, expected:"),
+        ('{"severity": "ERROR", "message": "one"}\n{"severity": "INFO", "message": "two"}\n', "one"),
         (
-            "mpies: rank 1 on a failed:\nTraceback (most recent call last):\n  File x\nValueError: five\n\n---\nx\n",
-            "mpies: rank 1 on a failed: ValueError: five",
+            '{"severity": "ERROR", "message": "rank 1 failed:\\nTraceback:\\n  File x\\nValueError: five\\n"}\nx\n',
+            "rank 1 failed: ValueError: five",
         ),
     ],
 )
@@ -115,11 +114,10 @@ def test_a_failure_is_told_in_one_line(stderr, expected, started):
     assert str(refused.value) == f"training on 2 ranks ended with code 3: {expected}"
 
 
-def test_the_reason_is_the_same_where_the_log_is_json(tmp_path, monkeypatch):
-    monkeypatch.setenv("MPIES_LOG", "json")
+def test_the_reason_is_that_of_the_process_in_one_line(tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text("environment: {id: CartPole-v1}\npolicy: {init_from: absent.h5}\n")
-    with pytest.raises(ConfigError, match=r"ended with code 2: mpies: policy\.init_from: absent\.h5: cannot be read"):
+    with pytest.raises(ConfigError, match=r"ended with code 2: policy\.init_from: absent\.h5: cannot be read"):
         train_in_processes(1, [str(config), "--out", str(tmp_path / "run")])
 
 
@@ -158,7 +156,7 @@ def test_training_that_fails_on_the_first_number_of_ranks_is_one_line(write_conf
     monkeypatch.chdir(tmp_path)
     outcome = invoke("verify", write_config(CONFIG), "--ranks", "1")
     assert outcome.code == 2 and outcome.stderr.count("\n") == 1
-    assert "training on 1 rank ended with code 2: mpies: value.py:value: there is no file" in outcome.stderr
+    assert "training on 1 rank ended with code 2: value.py:value: there is no file" in outcome.stderr
 
 
 def test_no_other_tool_follows_the_runs(started, write_config):
@@ -194,7 +192,7 @@ def test_the_reason_is_the_users_mistake_that_training_told_of(write_config, tmp
     outcome = invoke("verify", "config.yaml", "--ranks", "1,2", "--generations", "1")
     assert outcome.code == 1, outcome.stderr
     assert outcome.stdout.splitlines()[2] == (
-        "   2 ranks  failed with code 2: mpies: solver.kind mine.py:Mine: update raised AssertionError: one rank only "
+        "   2 ranks  failed with code 2: solver.kind mine.py:Mine: update raised AssertionError: one rank only "
         "(mine.py, line 7)"
     )
 

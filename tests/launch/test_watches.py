@@ -1,7 +1,6 @@
 """What is watched while ranks run."""
 
 import contextlib
-import os
 import signal
 
 import psutil
@@ -34,7 +33,7 @@ def test_a_sweep_whose_sampler_has_proposed_more_has_not_come_to_its_end(at_once
     first, second = tmp_path / "first", tmp_path / "second"
     goal = Proposed(lambda: [run for run in (first, second) if run.exists()])
     start = Start(goal, [Host("localhost", 2)], 2)
-    watch = StartWatch(os.getpid(), None, goal, start, None)
+    watch = StartWatch(None, goal, start, None)
     first.mkdir()
     (first / "writer.json").write_text(f'{{"job": "{goal.job}.1", "token": "1"}}')
     assert not start.look() and start.is_writing

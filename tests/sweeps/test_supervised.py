@@ -173,7 +173,7 @@ def test_mpirun_is_known_to_hang_although_trials_ended_before_its_start_or_have_
     held.write_text(json.dumps({"job": f"{goal.job}.1", "token": "1"}))
     assert not start.look() and start.is_writing
     held.unlink()
-    watch = watches.StartWatch(os.getpid(), None, goal, start, None)
+    watch = watches.StartWatch(None, goal, start, None)
     folder.record_failure(failed, "it broke")
     assert not watch.has_hung(is_asked=False)  # a trial is left
     (folder.path / last.name / "finished.yaml").write_text("reason: solved\n")

@@ -166,7 +166,7 @@ def test_what_was_played_before_a_rank_was_lost_is_not_played_again(ranks):
     assert not rig.evaluator.queues
     assert rig.evaluate().results.returns.tobytes() == expected
     assert played == [0]
-    rig.evaluator.forget_kept()
+    rig.evaluator.queues.forget_kept()
     rig.evaluator.queues.clear()
     assert rig.evaluate().results.returns.tobytes() == expected
     assert played == [0, 12]
