@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,18 +24,6 @@ def is_launched() -> bool:
 
 class RankLost(Exception):
     """A rank has died; all others must call `repair` and go on without it."""
-
-
-class NonblockingBarrier(ABC):
-    """All ranks must enter it, each by its first `is_over` or by `wait`."""
-
-    @abstractmethod
-    def is_over(self) -> bool:
-        """Whether all ranks have entered; the first call enters this rank."""
-
-    @abstractmethod
-    def wait(self) -> None:
-        """Return when all ranks have entered."""
 
 
 class Communicator(ABC):
@@ -117,8 +105,11 @@ class Communicator(ABC):
         """
 
     @abstractmethod
-    def nonblocking_barrier(self) -> NonblockingBarrier:
-        """A barrier that this rank may enter and go on working."""
+    def nonblocking_barrier(self) -> Callable[[], bool]:
+        """A barrier that this rank may enter and go on working: tells whether all ranks have entered it.
+
+        The first call enters this rank, and each rank must call it until it is over.
+        """
 
     @abstractmethod
     def is_any(self, flag: bool) -> bool:

@@ -5,12 +5,13 @@ has failed.  A rank that has raised an exception takes part in that exchange, to
 leave their work at the next operation instead of waiting for it.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from mpies.comm.communicator import Array, Communicator, NonblockingBarrier, RankLost
+from mpies.comm.communicator import Array, Communicator, RankLost
 from mpies.comm.work_counter import WorkCounter
 
 
@@ -28,7 +29,7 @@ class Guarded(Communicator):
 
     def __init__(self, inner: Communicator) -> None:
         self._inner = inner
-        self._barrier: NonblockingBarrier | None = None  # that this rank has not waited for yet
+        self._barrier: Callable[[], bool] | None = None  # the newest, which this rank may not have waited for yet
         self._failure: str | None = None  # what all ranks have agreed on
         self._take_numbers()
 
@@ -42,8 +43,8 @@ class Guarded(Communicator):
             self._inner.request_abandon()  # other ranks of this node need not play to the end
         while self._failure is None:
             try:
-                if self._barrier:
-                    self._barrier.wait()  # the others are in it, or come to it before their next operation
+                while self._barrier and not self._barrier():  # the others are in it, or come to it next
+                    time.sleep(0)
                 self._inner.is_any(True)
                 self._failure = self._inner.first_error(message)
             except RankLost:
@@ -98,10 +99,10 @@ class Guarded(Communicator):
     def work_counter(self, total: int) -> WorkCounter:
         return self._inner.work_counter(total)
 
-    def nonblocking_barrier(self) -> NonblockingBarrier:
+    def nonblocking_barrier(self) -> Callable[[], bool]:
         """A barrier; until it is over, this rank must call no other collective operation."""
         self._barrier = self._check().nonblocking_barrier()
-        return _GuardedBarrier(self, self._barrier)
+        return self._barrier
 
     def first_error(self, message: str) -> str:
         return self._check().first_error(message)
@@ -130,17 +131,3 @@ class Guarded(Communicator):
 
     def finalize(self, code: int) -> int:
         return self._inner.finalize(code)
-
-
-class _GuardedBarrier(NonblockingBarrier):
-    """A barrier of the other communicator.  A rank that fails meanwhile enters it, so nobody waits for ever."""
-
-    def __init__(self, guarded: Guarded, inner: NonblockingBarrier) -> None:
-        self._guarded, self._inner = guarded, inner
-
-    def is_over(self) -> bool:
-        return self._inner.is_over()
-
-    def wait(self) -> None:
-        self._inner.wait()
-        self._guarded._barrier = None

@@ -18,7 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from mpies.comm.communicator import ROOT, Array, Communicator, NonblockingBarrier, RankLost
+from mpies.comm.communicator import ROOT, Array, Communicator, RankLost
 from mpies.comm.mpiexec import COMPONENTS
 from mpies.comm.processes import process_start
 from mpies.comm.work_counter import SLOTS, NodeCounters, WorkCounter, open_node_file
@@ -229,8 +229,16 @@ class MPICommunicator(Communicator):
             self._counters.reset((slot + SLOTS // 2) % SLOTS)
         return WorkCounter(start, stop, functools.partial(self._counters.add, slot))
 
-    def nonblocking_barrier(self) -> NonblockingBarrier:
-        return _MPIBarrier(self, self._world.Ibarrier)
+    def nonblocking_barrier(self) -> Callable[[], bool]:
+        request: Any = None
+
+        def is_over() -> bool:
+            nonlocal request
+            if request is None:
+                request = self._call(self._world.Ibarrier)
+            return bool(self._call(request.Test))
+
+        return is_over
 
     @property
     def abandon_requested(self) -> bool:
@@ -278,23 +286,6 @@ class MPICommunicator(Communicator):
     @_survivable
     def _call(self, function: Callable[[], T]) -> T:
         return function()
-
-
-class _MPIBarrier(NonblockingBarrier):
-    """MPI_Ibarrier, which raises RankLost where a rank has died.  ibarrier: begins it, and returns an MPI request."""
-
-    def __init__(self, comm: MPICommunicator, ibarrier: Callable[[], Any]) -> None:
-        self._comm, self._ibarrier = comm, ibarrier
-        self._request: Any = None
-
-    def is_over(self) -> bool:
-        if self._request is None:
-            self._request = self._comm._call(self._ibarrier)
-        return bool(self._comm._call(self._request.Test))
-
-    def wait(self) -> None:
-        if not self.is_over():
-            self._comm._call(self._request.Wait)
 
 
 def _lacking_in_shm(size: int) -> int:

@@ -57,6 +57,6 @@ def equal_groups(node_sizes: Sequence[int], ranks_per_run: int) -> list[int]:
 
 def wait_for_all(comm: Communicator) -> None:
     """Wait for all ranks of the job, without load on the processors that others still need."""
-    barrier = comm.nonblocking_barrier()
-    while not barrier.is_over():
+    is_over = comm.nonblocking_barrier()
+    while not is_over():
         time.sleep(LOOK)

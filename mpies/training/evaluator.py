@@ -1,6 +1,7 @@
 """Play members and the mean on all ranks."""
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.comm import Communicator
-from mpies.comm.serial import SerialBarrier
 from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import Config
 from mpies.envs.base import SEED_BITS
@@ -197,13 +197,14 @@ class Evaluator:
         next_generation = key.generation + (key.kind == "training")
         prefetch = self.queues.get(QueueKey(next_generation, "training", 0))
         self.on_play(key, queues)
-        barrier = self.comm.nonblocking_barrier() if prefetch else SerialBarrier()
+        is_over = self.comm.nonblocking_barrier() if prefetch else lambda: True
         began = stopwatch.now()
         players = self.task.count_players(self.comm.node_size)
         if self.comm.node_rank < players:
-            self.task.player.play(queues, prefetch, PlayingRanks(players, barrier.is_over, self.control.must_abandon))
+            self.task.player.play(queues, prefetch, PlayingRanks(players, is_over, self.control.must_abandon))
         busy = int((stopwatch.now() - began) * 1e9)
-        barrier.wait()
+        while not is_over():
+            time.sleep(0)
         failures = {queue.batch.first + number: why for queue in queues for number, why in queue.failures.items()}
         numbers_sent = self.control.request(), busy, len(failures)
         finished = np.concatenate([queue.finished() for queue in queues])
