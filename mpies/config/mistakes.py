@@ -43,7 +43,7 @@ _EXAMPLES = {
     "environment.id": "CartPole-v1",
     "environment.adaptive.start": "100",
     "tracking.wandb.project": "my-project",
-    "first": "100000",  # of a sweep's halving
+    "halving.first": "100000",  # of a sweep
     "policy.module": "path/to/file.py:make_policy",
 }
 

@@ -27,11 +27,11 @@ def sweep_on_this_rank(request: SweepRequest) -> int:
         signals = Signals()
         for handler in logging.getLogger().handlers:  # of the runs; their log.txt has all of it
             handler.setLevel(logging.WARNING)
-        ending = train_sweep(comm, request, signals)
+        code, results = train_sweep(comm, request, signals)
         if comm.is_root:
-            print_ending(ending.results, ending.total, str(Path(request.out)), ending.varied)
+            print_ending(results)
         signals.close()
-        return comm.finalize(ending.code)
+        return comm.finalize(code)
 
     return run_on_this_rank(train)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from mpies.core.text import align, escape
 from mpies.report.ranking import Result, rank_settings
 from mpies.sweeps.settings import as_text
+from mpies.sweeps.table import ResultReader
 from mpies.training.logs import output_may_fail
 from mpies.training.progress import format_entry, format_mean, is_json_wanted
 
@@ -32,11 +33,10 @@ def describe_trial(result: Result, out: str) -> str:
     )
 
 
-def print_ending(results: Sequence[Result], total: int, out: str, varied: Sequence[str]) -> None:
-    """Print the table of the settings, and a line that says how the sweep ended.
-
-    total: of trials, those that a sampler has yet to propose among them.  out: its folder.  varied: the keys that vary.
-    """
+def print_ending(reader: ResultReader) -> None:
+    """Print the table of the settings, and a line that says how the sweep ended."""
+    folder, results = reader.folder, reader.refresh()
+    total, out = folder.total, folder.name
     counts = Counter(one.state for one in results)
     left = total - len(results) + sum(counts[state] for state in ("new", "stopped", "waiting"))
     parts = [f"{counts['finished'] + counts['solved']} of {total} trials finished"]
@@ -50,7 +50,7 @@ def print_ending(results: Sequence[Result], total: int, out: str, varied: Sequen
             print(format_entry("INFO", message, {}), flush=True)
             return
         if counts["new"] < len(results):
-            print_standings(results, varied)
+            print_standings(results, folder.sweep.varied)
         print(escape(message), flush=True)
 
 

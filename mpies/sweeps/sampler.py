@@ -20,7 +20,7 @@ from mpies.report.ranking import Trial
 from mpies.runs.files import write_atomically
 from mpies.runs.metrics import parse_number, read_metrics
 from mpies.runs.reader import RunView
-from mpies.sweeps.settings import DIGITS, Distribution, Settings, read_values
+from mpies.sweeps.settings import Distribution, Settings, read_values
 from mpies.sweeps.trials import Sweep
 
 FILE = "batches.yaml"
@@ -117,8 +117,7 @@ class Sampler:
             if one.kind == "choice":
                 value = one.values[value]
             elif one.kind != "integer":
-                low, high = map(float, one.values)
-                value = min(max(float(f"{value:.{DIGITS}g}"), low), high)
+                value = one.round(value)
             found[key] = value
         return copy.deepcopy(found)  # YAML would write what several settings share as a reference
 

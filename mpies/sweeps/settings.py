@@ -36,7 +36,7 @@ class Distribution:
     values: list[Any]
 
     def draw(self, random: np.random.Generator) -> Any:
-        """A value.  Numbers have DIGITS significant digits, as far as the limits allow."""
+        """A value."""
         if self.kind == "choice":
             return self.values[int(random.integers(len(self.values)))]
         low, high = self.values
@@ -44,7 +44,11 @@ class Distribution:
             return int(random.integers(low, high, endpoint=True))
         share = random.random()
         number = low + share * (high - low) if self.kind == "uniform" else low * (high / low) ** share
-        return min(max(float(f"{number:.{DIGITS}g}"), float(low)), float(high))
+        return self.round(number)
+
+    def round(self, number: float) -> float:
+        """A number of a range with DIGITS significant digits, as far as the limits allow."""
+        return min(max(float(f"{number:.{DIGITS}g}"), float(self.values[0])), float(self.values[1]))
 
 
 def read_values(key: str, given: Any) -> list[Any] | Distribution:

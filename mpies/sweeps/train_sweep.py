@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,6 @@ from mpies.comm.mpiexec import JOB
 from mpies.comm.together import do_together
 from mpies.core.errors import FAILED, FINISHED, REQUEUE
 from mpies.core.text import counted
-from mpies.report.ranking import Result
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.rank_groups import check_ranks_per_run, choose_ranks_per_run, find_group, wait_for_all
 from mpies.sweeps.table import ResultReader, write_table
@@ -42,47 +41,39 @@ class SweepRequest:
     report: Report = lambda result, ended, total, out: None
 
 
-@dataclass(frozen=True)
-class SweepEnding:
-    """How a sweep ended.
-
-    code: the exit code.  results: of all trials on rank 0, else [].  varied: keys that vary.
-    total: how many trials there are, those that a sampler has yet to propose among them.
-    """
-
-    code: int
-    results: list[Result]
-    varied: Sequence[str]
-    total: int
-
-
-def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> SweepEnding:
+def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> tuple[int, ResultReader]:
     """Train the trials of a sweep that nobody has trained.  All ranks call this.
+
+    Returns the exit code, and what reads the results.
 
     Raises CollectiveError on all ranks for a user's mistake that is found before the first trial.
     """
     folder = do_together(comm, lambda: open_sweep(request, comm))
     drawn = comm.broadcast([np.frombuffer(uuid.uuid4().bytes, np.uint8)])[0].tobytes().hex()
     name = f"{os.environ.get(JOB, '')}.{drawn}"  # a supervisor tells its groups by it
-    ranks_per_run = comm.broadcast_int(do_together(comm, lambda: find_ranks_per_run(folder, request, comm)))
+
+    def choose() -> int:
+        return request.ranks_per_run or choose_ranks_per_run(folder.count_left(), comm.size, comm.node_size)
+
+    ranks_per_run = comm.broadcast_int(do_together(comm, lambda: choose() if comm.is_root else None))
     tables = NoiseTables(comm.open_node_file())
     try:
         ranks = SweepRanks(folder, name, request.report, signals, tables)
         cause = _train_in_groups(comm, ranks, ranks_per_run)
     finally:
         tables.close()
-    varied, total = folder.sweep.varied, folder.total
-    if not comm.is_root:
-        return SweepEnding(_agree_on_code(comm, FINISHED), [], varied, total)
-    results = ResultReader(folder)
-    with contextlib.suppress(OSError):  # the disk may be full; the same command writes it
-        write_table(results)
-    found, total = results.refresh(), folder.total
-    is_left = sum(one.has_ended for one in found) < total
-    code = REQUEUE if cause == "signal" and is_left else FINISHED
-    if code == FINISHED and (cause == "disk" or any(one.state == "failed" for one in found)):
-        code = FAILED
-    return SweepEnding(_agree_on_code(comm, code), found, varied, total)
+    results, code = ResultReader(folder), FINISHED
+    if comm.is_root:
+        with contextlib.suppress(OSError):  # the disk may be full; the same command writes it
+            write_table(results)
+        found = results.refresh()
+        if cause == "signal" and sum(one.has_ended for one in found) < folder.total:
+            code = REQUEUE
+        elif cause == "disk" or any(one.state == "failed" for one in found):
+            code = FAILED
+    with contextlib.suppress(RankLost):  # of ranks that are lost now, no other one needs anything
+        code = comm.broadcast_int(code)
+    return code, results
 
 
 def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) -> str:
@@ -111,20 +102,6 @@ def _train_in_groups(comm: Communicator, ranks: SweepRanks, ranks_per_run: int) 
         trained = RankGroup(part, ranks, f"{ranks.job}.{number}.{group}")
         trained.work()
         trained.comm.close()
-
-
-def find_ranks_per_run(folder: SweepFolder, request: SweepRequest, comm: Communicator) -> int | None:
-    """How many ranks of this job train a run together; None on other ranks than rank 0."""
-    if not comm.is_root:
-        return None
-    return request.ranks_per_run or choose_ranks_per_run(folder.count_left(), comm.size, comm.node_size)
-
-
-def _agree_on_code(comm: Communicator, code: int) -> int:
-    """Rank 0's code; of ranks that are lost now, no other one needs anything."""
-    with contextlib.suppress(RankLost):
-        return comm.broadcast_int(code)
-    return code
 
 
 def open_sweep(request: SweepRequest, comm: Communicator) -> SweepFolder:

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -21,7 +21,6 @@ from mpies.report.run_groups import shorten_keys
 from mpies.sweeps.settings import Settings, as_overrides, as_text, list_settings, read_override, read_seeds
 
 LONGEST = 100  # letters of what a name says of the settings
-Section = TypeVar("Section", bound=Options)
 
 
 class HalvingOptions(Options):
@@ -156,6 +155,15 @@ class SweepOptions:
             vary[key] = values
         return load_sweep(path, vary, self)
 
+    def as_values(self) -> Values:
+        """The same options as keys of a sweep file.  Raises ConfigError."""
+        given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        for name in ("halving", "sampler"):
+            if isinstance(given[name], str):
+                words = [part.partition("=") for part in given[name].split(",")]
+                given[name] = {key.strip(): parse_value(value, name) for key, _, value in words}
+        return {name: value for name, value in given.items() if value is not None}
+
     def words(self) -> list[str]:
         """The same options on a command line."""
         given = {f"--{entry.name.replace('_', '-')}": getattr(self, entry.name) for entry in fields(self)}
@@ -182,43 +190,20 @@ def read_sweep(
     options: SweepOptions = NO_OPTIONS,
 ) -> Sweep:
     """The Sweep of a sweep file's values; what else is given takes the place of what they say.  Raises ConfigError."""
+    given = options.as_values()
     try:
-        file = SweepFile.model_validate(values)
+        file = SweepFile.model_validate({**values, **given})
     except ValidationError as error:
-        raise ConfigError(explain(error, where, (), SweepFile)) from None
+        raise ConfigError(explain(error, where, [*given], SweepFile)) from None
     base, place = file.base, where
     if isinstance(base, str):
         place = str(find_config(base))
         base = read_config(place)
     elif not isinstance(base, dict):
         raise ConfigError(f"{where}: base must be a config, its path or a recipe's name, but is {quoted(base)}")
-    halving = _read_section("halving", HalvingOptions, options.halving)
-    sampler = _read_section("sampler", SamplerOptions, options.sampler)
-    seeds = file.seeds if options.seeds is None else options.seeds
-    return Sweep(
-        base,
-        place,
-        {**file.vary, **(vary or {})},
-        file.trials if options.trials is None else options.trials,
-        None if seeds is None else read_seeds(seeds),
-        file.draw_seed if options.draw_seed is None else options.draw_seed,
-        halving or file.halving,
-        sampler or file.sampler,
-    )
-
-
-def _read_section(name: str, section: type[Section], given: Mapping[str, Any] | str | None) -> Section | None:
-    """The options of --halving or --sampler, or of Python.  Raises ConfigError."""
-    if isinstance(given, str):
-        words = [part.partition("=") for part in given.split(",")]
-        given = {key.strip(): parse_value(value, name) for key, _, value in words}
-    if not isinstance(given, Mapping | None):
-        example = '{"first": 100_000}' if name == "halving" else '{"kind": "tpe"}'
-        raise ConfigError(f"{name} must be a mapping such as {example}, but is {quoted(given)}")
-    try:
-        return None if given is None else section.model_validate(given)
-    except ValidationError as error:
-        raise ConfigError(explain(error, name, (), section)) from None
+    seeds = None if file.seeds is None else read_seeds(file.seeds)
+    vary = {**file.vary, **(vary or {})}
+    return Sweep(base, place, vary, file.trials, seeds, file.draw_seed, file.halving, file.sampler)
 
 
 def find_mistakes(sweep: Sweep, trials: Sequence[Trial]) -> dict[str, str]:

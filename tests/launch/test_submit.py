@@ -245,7 +245,7 @@ def test_an_overlay_of_a_sweep_renders(run_mpies, write_config, tmp_path):
         (["--halving", "first=3"], "--halving is for a sweep; add --sweep"),
         (["--ranks-per-run", "3"], "--ranks-per-run is for a sweep; add --sweep"),
         (["--sweep", "--halving", "first=500,unit=generations"], "ends after 500 generations anyway"),
-        (["--sweep", "--halving", "first=3,unit=hours"], "halving: unit must be one of"),
+        (["--sweep", "--halving", "first=3,unit=hours"], "halving.unit must be one of"),
         (["--sweep", "solver.sigma=-1,0.1"], "1 of 2 settings cannot be trained"),
         (["--sweep", "solver.sigma={uniform: [1, 2]}"], "trials is missing"),
     ],

@@ -124,11 +124,11 @@ def test_a_signal_behind_a_batch_leaves_the_settings_that_are_yet_to_be_proposed
 
     try:
         request = SweepRequest(lambda: options.load(config, ARGUMENTS[:1]), "out", report=report)
-        ending = train_sweep(Serial(), request, signals)
+        code, results = train_sweep(Serial(), request, signals)
     finally:
         signals.restore()
-    assert ending.code == REQUEUE and len(ending.results) == 4
-    print_ending(ending.results, ending.total, "out", ending.varied)
+    assert code == REQUEUE and len(results.refresh()) == 4
+    print_ending(results)
     assert "out: 4 of 10 trials finished, 6 left; the same command continues" in capsys.readouterr().out
 
 
@@ -142,7 +142,7 @@ def test_a_signal_behind_a_batch_leaves_the_settings_that_are_yet_to_be_proposed
             ["solver.sigma={uniform: [0.1, 1]}", "--trials", "3", "--sampler", "kind=cma,batch=1"],
             "batch must be at least 2",
         ),
-        (["solver.sigma=0.1,0.2", "--trials", "3", "--sampler", "kind=tp"], "sampler: kind must be one of"),
+        (["solver.sigma=0.1,0.2", "--trials", "3", "--sampler", "kind=tp"], "sampler.kind must be one of"),
         (["solver.sigma={uniform: [-1, 1]}", "--trials", "1", "--sampler", "batch=1"], "sigma=-1: solver.sigma must"),
         (
             ["solver.sigma=0.1,0.2", "--trials", "3", "--sampler", "batch=3", "--halving", "first=1"],

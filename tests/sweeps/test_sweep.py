@@ -125,8 +125,8 @@ MISTAKES = [
     (["solver.kind=openai_es,snes"], ["1 of 2 settings", "kind=snes: ", "solver.sigma_decay"]),  # which the base has
     (["solver.sigma=0.1", "solver.sigma=0.2"], ["solver.sigma is given twice"]),
     (["seed=1,2"], ["--seeds"]),
-    (["--halving", "first=x"], ["halving: first must be"]),
-    (["--sampler", "kind=grid", "--trials", "3"], ["sampler: kind must be one of"]),
+    (["--halving", "first=x"], ["halving.first must be"]),
+    (["--sampler", "kind=grid", "--trials", "3"], ["sampler.kind must be one of"]),
     (["--seeds", "x"], ["seeds must be a number such as 5"]),
     (["solver.sigma=0.1", "--trials", "3"], ["trials is for values that are drawn"]),
     (["solver.sigma={uniform: [1, 2]}"], ["trials is missing"]),

@@ -203,17 +203,20 @@ def test_mistakes_in_a_sweep_file_are_one_line(values, words):
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        ({"halving": "first=9,seed=1"}, "halving: seed is not a key; the top level has first, unit, eta"),
-        ({"sampler": "kind=tpe,seed=3"}, "sampler: seed is not a key; the top level has kind, batch"),
-        ({"halving": {"firts": 9}}, "halving: firts is not a key; did you mean first?"),
-        ({"halving": 9}, 'halving must be a mapping such as {"first": 100_000}, but is 9'),
-        ({"sampler": ["tpe"]}, 'sampler must be a mapping such as {"kind": "tpe"}, but is the list [tpe]'),
+        ({"halving": "first=9,seed=1"}, "the command line: halving.seed is not a key; halving has first, unit, eta"),
+        ({"sampler": "kind=tpe,seed=3"}, "the command line: sampler.seed is not a key; sampler has kind, batch"),
+        ({"halving": {"firts": 9}}, "the command line: halving.firts is not a key; did you mean halving.first?"),
+        ({"halving": 9}, "the command line: halving must be a section of keys, but is 9; leave it out for none"),
+        (
+            {"sampler": ["tpe"]},
+            "the command line: sampler must be a section of keys, but is the list [tpe]; leave it out for none",
+        ),
     ],
 )
 def test_mistakes_in_halving_and_samplers_are_one_line(method, expected):
     with pytest.raises(ConfigError) as caught:
         read_sweep({"base": "cartpole"}, "sweep.yaml", options=SweepOptions(**method))
-    assert str(caught.value) == expected
+    assert str(caught.value).startswith(expected)
 
 
 def test_a_section_does_not_replace_its_keys_that_vary_whatever_their_order():
