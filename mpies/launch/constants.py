@@ -172,13 +172,15 @@ def find_workload(task: str, overrides: Sequence[str], constants: Constants) -> 
         if overrides:
             raise ConfigError(f"{overrides[0]!r} is for a config, but the task is the numbers {task}; leave it out")
         return parse_workload(task)
-    return fit_workload(load_config(task, overrides), task, constants)
+    config = load_config(task, overrides)
+    with contextlib.closing(Task(config)) as built:
+        return fit_workload(config, task, constants, built)
 
 
-def fit_workload(config: Config, path: str, constants: Constants, task: Task | None = None) -> Workload:
+def fit_workload(config: Config, path: str, constants: Constants, task: Task) -> Workload:
     """The Workload of a config, with its episodes as `mpies bench` measured them.
 
-    path: of the config, for messages.  task: the config's, where there is one already.
+    path: of the config, for messages.  task: the config's.
     Raises ConfigError where the episodes of the config's environment were not measured.
     """
     cure = f"measure it with mpies bench {shlex.quote(path)} --out FILE"
@@ -189,9 +191,6 @@ def fit_workload(config: Config, path: str, constants: Constants, task: Task | N
             f"{path}: its environment is {config.environment.id}, but the constants are for "
             f"{constants.task.environment}; {cure}"
         )
-    if task is None:
-        with contextlib.closing(Task(config)) as task:
-            return fit_workload(config, path, constants, task)
     name = f"{Path(path).stem} ({config.environment.id})"
     known, limit = constants.task, longest_episode(config)
     longest = limit * known.step if limit and known.step else known.longest  # with this config's time limit

@@ -2,23 +2,18 @@
 
 import contextlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from mpies.comm.limits import PARAMETERS, SOLVER, require_memory
-from mpies.config.loading import load_config
 from mpies.config.schema import Config, NoiseSection
 from mpies.envs.base import VectorEnv
 from mpies.launch.constants import (
     Constants,
     Workload,
-    find_workload,
     fit_workload,
     play_first_policy,
-    read_constants,
 )
-from mpies.launch.simulate import Prediction, predict
+from mpies.launch.simulate import predict
 from mpies.solvers.check import check_if_custom
 from mpies.sweeps.folder import ENDED, SweepFolder
 from mpies.sweeps.trials import HalvingOptions
@@ -93,19 +88,6 @@ def predict_memory(config: Config, dimension: int, slots: int) -> NodeMemory:
     )
 
 
-def predict_longest(
-    path: str | Path, overrides: Sequence[str], constants: str | Path, nodes: int, ranks_per_node: int
-) -> float:
-    """Predicted seconds of all generations, with episodes as long as they can be.
-
-    constants: the file that `mpies bench` wrote.  Raises ConfigError where it is not of this config's environment.
-    """
-    known, config = read_constants(constants), load_config(path, overrides)
-    workload = find_workload(str(path), overrides, known).at_longest()
-    machine = known.machine.model_copy(update={"cores": ranks_per_node})
-    return config.stop.generations * predict(machine, workload, nodes * ranks_per_node).seconds
-
-
 class SweepForecast:
     """Predicts what the trials of a sweep take, on groups of ranks_per_run ranks.
 
@@ -122,7 +104,6 @@ class SweepForecast:
         self.configs = {trial.label: folder.sweep.config(trial) for trial in reversed(self._trials)}
         self._sizes: dict[str, tuple[int, int]] = {}  # environment and policy to what `measure_task` returned
         self._workloads: dict[str, Workload] = {}  # environment and policy to what was played
-        self._predictions: dict[str, Prediction] = {}
 
     def run(self, config: Config) -> float:
         """Core seconds of a run until its first stop rule, the target aside.
@@ -130,7 +111,8 @@ class SweepForecast:
         Raises what building its environment does.
         """
         workload, stop, every = self._workload(config), config.stop, config.evaluation.every
-        prediction, generations = self._predict(config, workload), float(stop.generations)
+        machine = (self._constants or Constants()).machine
+        prediction, generations = predict(machine, workload, self._ranks, config.overlap), float(stop.generations)
         if stop.steps is not None and workload.step:
             generations = min(generations, stop.steps * workload.step / (workload.seconds * workload.episodes))
         if stop.seconds is not None:
@@ -188,13 +170,6 @@ class SweepForecast:
             if left == 1 or until == whole:
                 return total
             before, left, budget = until, max(1, left // options.eta), budget * options.eta
-
-    def _predict(self, config: Config, workload: Workload) -> Prediction:
-        key = f"{workload.model_dump_json(exclude={'name'})} {config.overlap}"
-        if key not in self._predictions:
-            known = self._constants or Constants()
-            self._predictions[key] = predict(known.machine, workload, self._ranks, config.overlap)
-        return self._predictions[key]
 
     def _size(self, config: Config) -> tuple[int, int]:
         key = _task_key(config)

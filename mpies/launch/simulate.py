@@ -4,6 +4,7 @@ Symbols: P ranks on nodes of c, d parameters, n episodes a generation, T seconds
 of variation.  Collectives go along a tree of ceil(log2 P) levels.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from mpies.core.errors import ConfigError
 from mpies.core.paths import absolute
 from mpies.launch.constants import Machine, Workload
 from mpies.launch.schedule import Schedule, completion_times
-from mpies.report.figures import plain_text
+from mpies.report.figures import FORMATS, WIDE, new_figure, paper_style, render, write_file
 from mpies.rollouts.batch import rollout_record
 from mpies.solvers.sampling.noise import LINE
 
@@ -60,6 +61,7 @@ def update_phases(machine: Machine, workload: Workload, ranks: int) -> dict[str,
     }
 
 
+@functools.cache
 def predict(machine: Machine, workload: Workload, ranks: int, overlap: float = 0.0, seed: int = 1) -> Prediction:
     """The Prediction for a number of ranks, from a simulation with episodes drawn from `seed`.
 
@@ -173,26 +175,19 @@ def _time(seconds: float) -> str:
     return f"{seconds / 1e-9:.3g} ns"
 
 
+@paper_style()
 def draw_plot(path: str | Path, workload: Workload, pairs: Sequence[tuple[Prediction, Prediction]]) -> None:
     """Write a picture of efficiency against ranks.  pairs: as of `predict_pairs`.
 
-    Raises ConfigError without matplotlib, and where the file cannot be written or is of an unknown kind.
+    Raises ConfigError without matplotlib, and RunError where the file cannot be written or is of an unknown kind.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ConfigError('--plot needs a package that is not installed: pip install "mpies[plots]"') from None
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.subplots()
+    kind = Path(path).suffix[1:]
+    if kind not in FORMATS:
+        raise ConfigError(f"--plot {path}: cannot be written; its name must end with one of {', '.join(FORMATS)}")
+    figure, axes = new_figure(WIDE, workload.name)
     ranks = [pair[0].ranks for pair in pairs]
     for place, label in enumerate(("without overlap", "with overlap")):
         axes.plot(ranks, [pair[place].efficiency for pair in pairs], marker="o", label=label)
     axes.set(xscale="log", ylim=(0, 1.05), xlabel="ranks", ylabel="share of time spent playing")
-    axes.set_title(plain_text(workload.name))
-    axes.grid(alpha=0.3)
     axes.legend()
-    try:
-        figure.savefig(absolute(path), dpi=120)
-    except (OSError, ValueError) as error:  # ValueError: a format that matplotlib does not write
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"--plot {path}: cannot be written ({reason}); give another file") from None
+    write_file(absolute(path), render(figure, kind))

@@ -14,8 +14,9 @@ from mpies.config.recipes import find_config
 from mpies.config.schema import Config, StopSection
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted
-from mpies.launch.constants import read_constants
-from mpies.launch.cost import SweepForecast, predict_cost, predict_longest
+from mpies.launch.constants import find_workload, read_constants
+from mpies.launch.cost import SweepForecast, predict_cost
+from mpies.launch.simulate import predict
 from mpies.runs.files import default_out, explain_refusal, write_atomically
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.rank_groups import check_ranks_per_run
@@ -108,7 +109,10 @@ def plan_run(request: Request) -> Job:
     memory = predict_cost(config).memory
     longest = None
     if request.constants:
-        longest = predict_longest(path, overrides, request.constants, request.nodes, request.ranks_per_node)
+        known = read_constants(request.constants)
+        workload = find_workload(str(path), overrides, known).at_longest()
+        machine = known.machine.model_copy(update={"cores": request.ranks_per_node})
+        longest = config.stop.generations * predict(machine, workload, request.ranks).seconds
     return Job(
         request,
         config=str(find_config(path)),

@@ -170,7 +170,7 @@ def test_simulate_prints_a_table_a_plot_and_json(run_mpies, tmp_path):
         (("10,10,1,0", "--constants", "other.yaml"), "environment is not a key; the top level has machine, task, meas"),
         (
             ("10,10,1,0", "--plot", "absent/scaling.png"),
-            "--plot absent/scaling.png: cannot be written (No such file or directory); give",
+            "absent/scaling.png: cannot be written (No such file or directory); it must be a file in a folder",
         ),
         (("10,10,1,0", "--plot", "scaling.pngg"), "--plot scaling.pngg: cannot be written"),
     ],

@@ -114,6 +114,8 @@ def test_a_host_that_comes_back_is_taken_in(mortal, monkeypatch, capfd):
     monkeypatch.setattr(watches, "LOOK", 0.5)
     hosts, name = mortal / "hosts", socket.gethostname()
     hosts.write_text("localhost slots=1\n")
+    text = MORTAL.replace("generations: 40", "generations: 100")  # so long that a start on a busy machine pays
+    (mortal / "config.yaml").write_text(text)
     sweep = load_sweep("config.yaml", {"solver.sigma": [0.05, 0.1, 0.2, 0.3]})
     folder = SweepFolder("out", sweep)
     request = SweepRequest(lambda: sweep, "out")
@@ -124,12 +126,12 @@ def test_a_host_that_comes_back_is_taken_in(mortal, monkeypatch, capfd):
     thread.start()
     wait_for(lambda: read_metrics(mortal / "out" / NAMES[0]))
     hosts.write_text(f"localhost slots=1\n{name} slots=1\n")
-    thread.join(120)
+    thread.join(300)
     said = capfd.readouterr().err
     assert codes == [0], said
     assert f"INFO supervisor: starting 2 ranks on 2 nodes by mpirun after the return of {name}" in said
     rows = [read_metrics(mortal / "out" / name) for name in NAMES]
-    assert [len(run) for run in rows] == [40] * 4  # none is lost or played twice
+    assert [len(run) for run in rows] == [100] * 4  # none is lost or played twice
     assert "2" in {row["starts"] for run in rows for row in run}
     assert folder.count_left() == 0 and not [*(mortal / "out").rglob("writer.json")]
 
