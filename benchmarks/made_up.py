@@ -29,7 +29,7 @@ class MadeUpPlayer(IdlePlayer):
     def write_members(self, batch: RolloutBatch, rollouts: npt.NDArray[np.int64]) -> None:
         """Write the parameters of each rollout's member, as it must be done before it can be played."""
         for rollout in rollouts.tolist():
-            batch.parameters.write(rollout, self.parameters)
+            batch.write(rollout, self.parameters)
 
 
 def equal_shares(comm: Communicator) -> Callable[[int], WorkCounter]:

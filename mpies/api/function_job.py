@@ -88,7 +88,7 @@ class FunctionRanks:
         Raises KeyboardInterrupt on rank 0 where Ctrl-C has told any rank to stop.
         """
         comm, count = self._comm, len(members)
-        batch = RolloutBatch(np.zeros(count, np.int64), _Rows(members), np.zeros(count, bool))
+        batch = RolloutBatch(np.zeros(count, np.int64), _Rows(members).write, np.zeros(count, bool))
         queue = RolloutQueue(batch, counter=comm.work_counter(count))
         is_interrupted = False
         try:

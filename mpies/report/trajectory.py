@@ -145,24 +145,6 @@ def draw_trajectory(trajectory: Trajectory, points: Parameters, labels: Sequence
     return figure
 
 
-@dataclass(frozen=True)
-class _GridParameters:
-    """The parameters at each point of a grid on the plane of `axes` (2, d) through `centre` (d,), row by row.
-
-    steps: (2, grid) coordinates along each axis.  episodes: rollouts at each point.
-    """
-
-    centre: Parameters
-    axes: Parameters
-    steps: npt.NDArray[Any]
-    episodes: int
-
-    def write(self, rollout: int, out: Parameters) -> Sequence[float]:
-        row, column = divmod(rollout // self.episodes, self.steps.shape[1])
-        out[:] = self.centre + self.steps[0, column] * self.axes[0] + self.steps[1, row] * self.axes[1]
-        return ()
-
-
 def play_slice(trajectory: Trajectory, axes: Parameters, grid: int, episodes: int) -> tuple[npt.NDArray[Any], Floats]:
     """Mean returns (grid, grid) of held-out episodes on the plane of `axes` (2, d) through the last mean.
 
@@ -172,11 +154,18 @@ def play_slice(trajectory: Trajectory, axes: Parameters, grid: int, episodes: in
     learner, final = trajectory.replay.learner, trajectory.means[-1]
     reach = np.abs((trajectory.means - final) @ axes.T).max(axis=0)
     steps = np.linspace(-1.1, 1.1, grid)[None] * np.maximum(reach, 1e-6)[:, None]
+
+    def write(rollout: int, out: Parameters) -> Sequence[float]:
+        """Write the parameters of a point of the grid; the points follow one another row by row."""
+        row, column = divmod(rollout // episodes, grid)
+        out[:] = final + steps[0, column] * axes[0] + steps[1, row] * axes[1]
+        return ()
+
     with closing(Task(trajectory.config, learner.constants)) as task:
         seeds = np.tile(task.evaluation_seeds(HELD_OUT, 0, episodes), grid * grid)
         batch = RolloutBatch(
             seeds=seeds,
-            parameters=_GridParameters(final, axes, steps, episodes),
+            write=write,
             sampled=np.zeros(len(seeds), bool),
             normalization=learner.normalizer.mean_and_deviation() if task.observation_size else None,
         )

@@ -1,8 +1,8 @@
 """What is to be played: a batch of rollouts, and the record of a rollout's result."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,22 +10,8 @@ import numpy.typing as npt
 NEVER = 2**62  # steps: an episode without a limit
 
 
-class Parameters(Protocol):
-    """Where the player takes the parameters of a rollout's policy from."""
-
-    def write(self, rollout: int, out: npt.NDArray[np.float32]) -> Sequence[float]:
-        """Write the parameters of a rollout's member into `out` (d,).  Returns its payload, as Solver.write does."""
-
-
-@dataclass(frozen=True)
-class MeanParameters:
-    """All rollouts are of the same parameters, as in an evaluation.  mean: (d,) float32."""
-
-    mean: npt.NDArray[np.float32]
-
-    def write(self, rollout: int, out: npt.NDArray[np.float32]) -> Sequence[float]:
-        out[:] = self.mean
-        return ()
+# Writes the parameters of a rollout's policy into a vector (d,) and returns its payload, as Solver.write does.
+Write = Callable[[int, npt.NDArray[np.float32]], Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -33,17 +19,17 @@ class RolloutBatch:
     """Rollouts 0 .. r-1.
 
     first: the number of rollout 0 where the batch is a part of a population; its results are sent under these numbers.
-    seeds: (r,) environment seed of each.  parameters: of the policy that plays each.
+    seeds: (r,) environment seed of each.  write: writes the parameters of the policy that plays each.
     sampled: (r,) bool, whether its observations feed the observation statistics.
     normalization: (2, o) float32 mean and standard deviation of observations; None where they are not normalised.
     action_seeds: (r,) seeds of what the policy leaves to chance; None for a deterministic policy.
     is_training: whether rewards are changed as the config says of training.
     limit: steps after which an episode ends; None for no limit.
-    payload_size: q, numbers that `parameters.write` returns.  behaviour_size: b, numbers kept of how an episode ended.
+    payload_size: q, numbers that `write` returns.  behaviour_size: b, numbers kept of how an episode ended.
     """
 
     seeds: npt.NDArray[np.int64]
-    parameters: Parameters
+    write: Write
     sampled: npt.NDArray[np.bool_]
     normalization: npt.NDArray[np.float32] | None = None
     action_seeds: npt.NDArray[np.int64] | None = None
@@ -63,7 +49,12 @@ def evaluation_batch(
     normalization: npt.NDArray[np.float32] | None = None,
 ) -> RolloutBatch:
     """A RolloutBatch of one episode of `mean` (d,) for each of the seeds (r,)."""
-    return RolloutBatch(seeds, MeanParameters(mean), np.zeros(len(seeds), bool), normalization)
+
+    def write(rollout: int, out: npt.NDArray[np.float32]) -> Sequence[float]:
+        out[:] = mean
+        return ()
+
+    return RolloutBatch(seeds, write, np.zeros(len(seeds), bool), normalization)
 
 
 def rollout_record(payload_size: int = 0, behaviour_size: int = 0) -> np.dtype[Any]:

@@ -37,7 +37,7 @@ class FunctionPlayer:
                 queue.in_flight = 0  # nothing of it is played any more
                 return
             with np.errstate(all="ignore"):  # a member may overflow; its value shows it
-                payload = batch.parameters.write(rollout, self._parameters)
+                payload = batch.write(rollout, self._parameters)
             if batch.payload_size:
                 queue.results["payload"][rollout] = payload
             try:

@@ -190,7 +190,7 @@ class EpisodePlayer:
         """Begin a waiting episode of the batch in a slot."""
         queue, place = opened.queue, opened.waiting.pop()
         batch, rollout = queue.batch, int(opened.rollouts[place])
-        payload = batch.parameters.write(rollout, self.stack[slot])
+        payload = batch.write(rollout, self.stack[slot])
         if batch.payload_size:
             queue.results["payload"][rollout] = payload
         self.actor.begin(slot, None if batch.action_seeds is None else int(batch.action_seeds[rollout]))

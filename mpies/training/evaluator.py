@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from mpies.envs.base import SEED_BITS
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import FailureGroup, PlayingRanks, RolloutQueue, gather_failures
 from mpies.runs.snapshot import Evaluation
-from mpies.solvers.base import Proposal, Results, Solver
+from mpies.solvers.base import Results, Solver
 from mpies.training.control import Control, TrainingStopped
 from mpies.training.generation import Part, PlayedGeneration, QueueKey
 from mpies.training.recovery import OpenQueues
@@ -33,23 +32,6 @@ HOPELESS = 16  # batches: a generation ends where all episodes of so many fail, 
 
 def ignore(*_: object) -> None:
     """Where nobody wants to be called."""
-
-
-@dataclass(frozen=True)
-class MemberParameters:
-    """The parameters of a batch's members, from number `first` of a population on.
-
-    indices: (k,) int64, where the noise of the population begins in the noise table.
-    """
-
-    solver: Solver[Any, Any]
-    proposal: Proposal
-    indices: npt.NDArray[np.int64]
-    episodes: int
-    first: int = 0
-
-    def write(self, rollout: int, out: npt.NDArray[np.float32]) -> Sequence[float]:
-        return self.solver.write(self.proposal, self.indices, self.first + rollout // self.episodes, out)
 
 
 class Evaluator:
@@ -89,7 +71,7 @@ class Evaluator:
             key = QueueKey(generation, "training", batch)
             played, sums, seconds = self._play(queues, key)
             records.append(played)
-            indices.append(indices_of(queues[0].batch))
+            indices.append(self.solver.population_indices(generation, batch))
             busy.append(seconds)
             if sums is not None:
                 observations.append(sums)
@@ -257,9 +239,13 @@ def training_batch(task: Task, solver: Solver[Any, Any], part: Part, generation:
     indices, episodes, spec = solver.population_indices(generation, batch), task.config.solver.episodes, part.spec
     own = slice(part.start * episodes, part.stop * episodes)
     action_seeds = task.action_seeds(generation, batch)
+
+    def write(rollout: int, out: npt.NDArray[np.float32]) -> Sequence[float]:
+        return solver.write(spec.proposal, indices, part.start + rollout // episodes, out)
+
     return RolloutBatch(
         seeds=task.training_seeds(generation, batch)[own],
-        parameters=MemberParameters(solver, spec.proposal, indices, episodes, part.start),
+        write=write,
         sampled=task.training_samples(generation, batch)[own],
         normalization=spec.normalization,
         action_seeds=None if action_seeds is None else action_seeds[own],
@@ -269,12 +255,6 @@ def training_batch(task: Task, solver: Solver[Any, Any], part: Part, generation:
         payload_size=solver.payload_size,
         behaviour_size=task.behaviour_size if solver.wants_behaviour else 0,
     )
-
-
-def indices_of(batch: RolloutBatch) -> npt.NDArray[np.int64]:
-    """(k,) where the noise of each member (or pair) of a training batch begins in the noise table."""
-    assert isinstance(batch.parameters, MemberParameters)
-    return batch.parameters.indices
 
 
 def in_order(records: npt.NDArray[Any]) -> npt.NDArray[Any]:

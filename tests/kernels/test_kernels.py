@@ -259,7 +259,7 @@ def play_many(environment_id, module, **options):
         player = EpisodePlayer(env, policy, 5.0, **options)
     statistics = np.repeat(np.array([[0], [2]], np.float32), env.interface.observation_size, axis=1)
     batch = RolloutBatch(
-        np.arange(100), Normals(policy.size), np.arange(100) % 3 == 0, statistics, limit=None if options else 110
+        np.arange(100), Normals(policy.size).write, np.arange(100) % 3 == 0, statistics, limit=None if options else 110
     )
     queue = RolloutQueue(batch)
     player.play([queue])

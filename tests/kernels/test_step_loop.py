@@ -46,7 +46,9 @@ def play(env, policy, module, episodes, is_training=False):
         player = EpisodePlayer(env, policy, 5.0)
     loop = CountingLoop(player._loop) if player._loop else None
     player._loop = loop
-    batch = RolloutBatch(np.arange(episodes), Normals(policy.size), np.zeros(episodes, bool), is_training=is_training)
+    batch = RolloutBatch(
+        np.arange(episodes), Normals(policy.size).write, np.zeros(episodes, bool), is_training=is_training
+    )
     queue = RolloutQueue(batch)
     player.play([queue])
     assert queue.is_finished.all() and not queue.failures

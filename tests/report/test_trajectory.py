@@ -42,7 +42,7 @@ def test_members_of_a_trajectory_are_those_that_were_played(overrides, tmp_path)
     for number in range(8):
         member = load_member(run, 3, number)
         parameters = np.empty_like(trajectory.means[0])
-        member.batch.parameters.write(member.rollouts[0], parameters)
+        member.batch.write(member.rollouts[0], parameters)
         played.append((parameters.tobytes(), member.recorded_return))
     shown = [part.tobytes() for part in trajectory.members[8:12]]  # four of each generation
     assert set(zip(shown, trajectory.returns[8:12], strict=True)) <= set(played) and len(set(shown)) == 4

@@ -72,7 +72,7 @@ def total_of(length):
 def make_batch(lengths, **values):
     """A RolloutBatch of CountingEnv, none of which feeds the statistics."""
     return RolloutBatch(
-        np.array(lengths, np.int64), NumberedMembers(), **({"sampled": np.zeros(len(lengths), bool)} | values)
+        np.array(lengths, np.int64), NumberedMembers().write, **({"sampled": np.zeros(len(lengths), bool)} | values)
     )
 
 

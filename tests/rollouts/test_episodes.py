@@ -12,7 +12,7 @@ from mpies.config.loading import validate_config
 from mpies.envs import make_env
 from mpies.policies import make_policy
 from mpies.policies.mlp import MLPOptions
-from mpies.rollouts.batch import MeanParameters, RolloutBatch
+from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import RolloutQueue
 from mpies.training.task import Task
@@ -51,7 +51,7 @@ def play_rollouts(env, rollouts=24, sampled=None):
     sampled = np.ones(rollouts, bool) if sampled is None else sampled
     normalization = np.repeat(np.array([[0.1], [0.9]], np.float32), env.interface.observation_size, axis=1)
     seeds = np.arange(rollouts) // 2 + SEED
-    queue = RolloutQueue(RolloutBatch(seeds, Members(draw_members(policy, rollouts)), sampled, normalization))
+    queue = RolloutQueue(RolloutBatch(seeds, Members(draw_members(policy, rollouts)).write, sampled, normalization))
     EpisodePlayer(env, policy, 5.0).play([queue])
     assert queue.is_finished.all()
     return queue
@@ -138,7 +138,7 @@ def test_an_episode_that_outlasts_the_configs_timeout_fails_alone(fault):
     config = {"environment": section, "policy": {"hidden": []}, "noise": {"size": 1000}}
     task = Task(validate_config(config, "config.yaml"))
     seeds = np.array([100, 101, 102, 104])
-    mean = MeanParameters(np.zeros(task.dimension, np.float32))
+    mean = evaluation_batch(np.zeros(task.dimension, np.float32), np.zeros(0, np.int64)).write
     for _ in range(2):  # the player goes on
         began = time.monotonic()
         queue = RolloutQueue(RolloutBatch(seeds, mean, np.ones(4, bool)))
@@ -156,7 +156,7 @@ def test_the_behaviour_of_a_rollout_is_that_of_its_last_step(backend):
     size = env.measure_behaviour(["x_position", "x_velocity"])
     policy = make_policy(MLPOptions(hidden=[4]), env.interface)
     members, seeds = draw_members(policy, 6), np.arange(6)
-    queue = RolloutQueue(RolloutBatch(seeds, Members(members), np.zeros(6, bool), behaviour_size=size))
+    queue = RolloutQueue(RolloutBatch(seeds, Members(members).write, np.zeros(6, bool), behaviour_size=size))
     EpisodePlayer(env, policy, 5.0).play([queue])
     behaviours = queue.results["behaviour"]
     assert len(np.unique(behaviours, axis=0)) == 6
@@ -197,7 +197,7 @@ def test_an_episode_without_a_first_step_fails_alone_and_has_no_behaviour(fault,
     section = {"id": f"{__name__}:Wandering", "kwargs": {"fault": fault}, "behaviour": ["place"], "hide": hide}
     config = {"environment": section, "policy": {"hidden": []}, "solver": {"kind": "novelty_es"}}
     task = Task(validate_config(config | {"noise": {"size": 1000}}, "config.yaml"))
-    mean = MeanParameters(np.zeros(task.dimension, np.float32))
+    mean = evaluation_batch(np.zeros(task.dimension, np.float32), np.zeros(0, np.int64)).write
     queue = RolloutQueue(RolloutBatch(np.arange(4), mean, np.zeros(4, bool), behaviour_size=task.behaviour_size))
     task.player.play([queue])
     np.testing.assert_array_equal(queue.results["total"], [3, np.nan, 3, np.nan])

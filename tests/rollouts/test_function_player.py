@@ -47,7 +47,7 @@ class Overflowing:
 
 
 def test_parameters_that_overflow_cause_no_warning_and_those_of_the_function_are_seen():
-    queue = RolloutQueue(replace(make_batch([0, 0]), parameters=Overflowing()))
+    queue = RolloutQueue(replace(make_batch([0, 0]), write=Overflowing().write))
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         make_player(lambda x: float(np.float32(x[0]) * np.float32(100))).play([queue])

@@ -65,4 +65,4 @@ def test_an_evaluation_plays_the_mean_without_feeding_the_statistics():
     mean, out = np.arange(3, dtype=np.float32), np.zeros(3, np.float32)
     batch = evaluation_batch(mean, np.array([5, 6]))
     assert len(batch) == 2 and not batch.sampled.any() and not batch.is_training and batch.limit is None
-    assert batch.parameters.write(1, out) == () and out.tolist() == [0, 1, 2]
+    assert batch.write(1, out) == () and out.tolist() == [0, 1, 2]
