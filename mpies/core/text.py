@@ -2,10 +2,11 @@
 
 import contextlib
 import sys
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-from mpies.core.errors import UserError
+from mpies.core.errors import ConfigError, UserError
 from mpies.core.interrupt import is_interrupt
 
 LONGEST = 500  # characters of a message of a user's exception
@@ -34,6 +35,16 @@ def is_terminal(stream: Any) -> bool:
 def one_line(value: object) -> str:
     """The text of a value or an exception on one line, with escapes for control characters."""
     return escape(" ".join(str(value).split()))
+
+
+def unbroken(text: str, what: str) -> str:
+    """The text, which becomes a part of a script, a manifest or source code, where a second line would be code.
+
+    what: names it in the message.  Raises ConfigError where it has a newline or another control character.
+    """
+    if any(unicodedata.category(letter) in ("Cc", "Zl", "Zp") for letter in text):
+        raise ConfigError(f"{what}: {text[:100]!r} has a newline or another control character; give one without")
+    return text
 
 
 def counted(number: int, noun: str) -> str:

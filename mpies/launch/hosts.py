@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mpies.core.errors import ConfigError
-from mpies.core.text import name_few
+from mpies.core.text import name_few, unbroken
 
 # The MPI Operator tells the launcher of an MPIJob how many ranks a worker takes; discover_hosts.sh does not.
 DEFAULT_SLOTS = "OMPI_MCA_orte_set_default_slots"
@@ -23,6 +23,11 @@ class Host:
 
     name: str
     slots: int
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError where the name would be more than one word of mpirun's, or an option of ssh."""
+        if re.search(r"^-|[\s,=]", unbroken(self.name, "a host")):
+            raise ConfigError(f"{self.name!r} is not the name of a host; write NAME or NAME:SLOTS, as in h1:8,h2:8")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import yaml
 from mpies.config.loading import as_yaml, flatten_settings, read_config, resolved
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError
-from mpies.core.text import one_line
+from mpies.core.text import one_line, unbroken
 from mpies.launch.submit import Echo, Job, repository_file, submit, write_job_file
 from mpies.runs.files import default_out
 
@@ -95,7 +95,8 @@ def fit_mpijob(mpijob: dict[str, Any], job: Job, files: JobFiles, base: str | Pa
     resources = {"cpu": str(request.ranks_per_node), "memory": _mebibytes(job.memory)}
     worker["containers"][0]["resources"] = {"requests": resources, "limits": dict(resources)}
     container = launcher["containers"][0]
-    container["args"] = [f"{CONFIGS}/{files.config}", "--out", f"/runs/{Path(job.out).name}", *files.words]
+    words = [f"{CONFIGS}/{files.config}", "--out", f"/runs/{Path(job.out).name}", *files.words]
+    container["args"] = [word.replace("$", "$$") for word in words]  # Kubernetes would expand $(NAME)
     if job.command != "train":
         container["command"][1:2] = [job.command]
     launcher["terminationGracePeriodSeconds"] = job.warning
@@ -211,6 +212,7 @@ def launch_mpijob(job: Job, base: str | None, image: str | None, is_wanted: bool
     base: a folder of Kustomize to build on, or None for the repository's own.
     image: name of the container image, or None for the base's own.
     """
+    unbroken(image or "", "--image")
     files, folder = collect_files(job), Path(f"{job.out}.k8s")
     base_folder = Path(base) if base else repository_file("k8s/mpi-operator/base")
     parts, mpijob = read_base(base_folder)

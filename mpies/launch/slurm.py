@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from mpies.core.errors import ConfigError
+from mpies.core.text import unbroken
 from mpies.launch.submit import GRACE, Echo, Job, repository_file, submit, write_job_file
 
 EARLY = 60  # seconds by which Slurm may send its signal too early
@@ -41,7 +42,7 @@ def batch_script(job: Job, library: str, environment: str) -> str:
             "#SBATCH --requeue",
             "#SBATCH --no-kill",
             "set -uo pipefail",
-            f"MPIES_VENV=${{MPIES_VENV:-{shlex.quote(environment)}}}",
+            f"MPIES_VENV=${{MPIES_VENV:-{shlex.quote(unbroken(environment, 'MPIES_VENV'))}}}",
             f"MPIES_RUN=${{MPIES_RUN:-{shlex.quote(job.out)}}}",
             "",
             library.rstrip("\n"),

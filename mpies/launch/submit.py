@@ -13,7 +13,7 @@ from mpies.config.loading import load_config
 from mpies.config.recipes import find_config
 from mpies.config.schema import Config, StopSection
 from mpies.core.errors import ConfigError
-from mpies.core.text import counted
+from mpies.core.text import counted, unbroken
 from mpies.launch.constants import find_workload, read_constants
 from mpies.launch.cost import SweepForecast, predict_cost
 from mpies.launch.simulate import predict
@@ -83,8 +83,15 @@ class Job:
     options: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ConfigError where `out` has no name, after which the job and its files are called."""
-        if Path(self.out).name in ("", ".."):
+        """Raise ConfigError where `out` has no name, after which the job and its files are called.
+
+        Or where a text would be more than one line of a script.
+        """
+        named = [("CONFIG", self.config), ("--out", self.out), ("--account", self.request.account)]
+        named += [("--partition", self.request.partition)]
+        for what, text in (*named, *(("environment.id", config.environment.id) for config in self.configs)):
+            unbroken(text or "", what)
+        if Path(self.out).name in ("", "..") or self.out.startswith("-"):
             raise ConfigError(f"--out {self.out}: must end with a name for the run, as in runs/first")
 
     @property

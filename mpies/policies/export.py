@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.core.errors import ConfigError
+from mpies.core.text import unbroken
 from mpies.envs.tasks import shown_numbers
 from mpies.policies import exported
 from mpies.policies.base import Architecture
@@ -61,7 +62,8 @@ def as_python(arrays: Arrays, about: str) -> bytes:
     source = Path(exported.__file__).read_text()
     data = base64.b85encode(as_npz(arrays)).decode()  # has neither quotes nor backslashes
     lines = "".join(f'\n    "{data[start : start + 110]}"' for start in range(0, len(data), 110))
-    return f"# {about}\n{source}\n\nDATA = ({lines}\n)\n".encode()
+    # Not in the first two lines, where a comment may name the encoding of the file.
+    return f"{source}\n\n# {unbroken(about, 'environment.id')}\nDATA = ({lines}\n)\n".encode()
 
 
 def policy_arrays(policy: Architecture, saved: Arrays) -> Arrays:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from mpies.core.errors import EnvironmentProblem
-from mpies.core.text import LONGEST, describe_error, describe_value, message_of, one_line
+from mpies.core.errors import ConfigError, EnvironmentProblem
+from mpies.core.text import LONGEST, describe_error, describe_value, message_of, one_line, unbroken
 
 
 class Silent(Exception):
@@ -53,3 +53,10 @@ def test_an_error_is_its_type_and_its_message_and_a_users_mistake_the_message_al
 )
 def test_a_value_is_shown_with_its_type_or_shape(value, text):
     assert describe_value(value) == text
+
+
+@pytest.mark.parametrize("odd", ["\n", "\r", "\x00", "\x1b", "\x85", "\u2028"])
+def test_a_text_of_a_script_has_no_control_character(odd):
+    assert unbroken("Größe 1; $(x) 'y'", "--out") == "Größe 1; $(x) 'y'"
+    with pytest.raises(ConfigError, match=r"^--out: '.*' has a newline or another control character; give one without"):
+        unbroken(f"a{odd}touch b", "--out")

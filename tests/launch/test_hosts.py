@@ -106,3 +106,10 @@ def test_a_command_has_an_output_unless_it_fails_hangs_or_is_absent(monkeypatch)
     assert hosts_module.output_of(["printf", r"f\374r"]) == "f\ufffdr"  # as of a greeting in Latin-1
     monkeypatch.setattr(hosts_module, "TIMEOUT", 0.2)
     assert hosts_module.output_of([sys.executable, "-c", "import time; time.sleep(20)"]) is None
+
+
+@pytest.mark.parametrize("name", ["-oProxyCommand=id", "-vv", "h1\x1b[2J", "h1,h2", "a=b"])
+def test_a_name_that_is_an_option_or_more_than_a_word_is_no_host(name, tmp_path):
+    (tmp_path / "hosts").write_text(f"{name} slots=2\n")
+    with pytest.raises(ConfigError, match=r"is not the name of a host|control character"):
+        Hostfile(tmp_path / "hosts")

@@ -64,6 +64,13 @@ def test_a_job_changes_what_it_needs():
     assert mpijob == base
 
 
+def test_kubernetes_expands_no_variable_of_a_word():
+    mpijob = yaml.safe_load(BASE)
+    fit_mpijob(mpijob, JOB, replace(FILES, words=["a=$(KUBERNETES_SERVICE_HOST) $x"]), "base")
+    launcher = mpijob["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]
+    assert launcher["containers"][0]["args"][-1] == "a=$$(KUBERNETES_SERVICE_HOST) $$x"
+
+
 @pytest.mark.parametrize("image", ["registry:5000/us/mine:2", "mine", f"us/mine@sha256:{'a' * 64}"])
 @pytest.mark.parametrize("kept", ["newTag: '7'", f"digest: 'sha256:{'b' * 64}'"])
 def test_an_image_replaces_that_of_the_base(kept, image, write_config, tmp_path, monkeypatch):

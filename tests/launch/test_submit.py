@@ -1,5 +1,6 @@
 """What a run or a sweep asks of a cluster, and how commands are submitted."""
 
+import json
 import shlex
 import shutil
 import subprocess
@@ -19,6 +20,13 @@ from mpies.sweeps.trials import SweepOptions, load_sweep
 from tests.launch.examples import CONFIG, CONSTANTS, JOB
 from tests.support import HOME, assert_refused, invoke
 
+ROOM = """
+import gymnasium, numpy as np
+class Room(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-9, 9, (2,), np.float32), gymnasium.spaces.Discrete(2)
+    def reset(self, seed=None, options=None): return np.zeros(2, np.float32), {}
+    def step(self, action): return np.zeros(2, np.float32), 0.0, True, False, {}
+"""
 VALUES = ("solver.population=64,128", "solver.sigma=0.1,0.2")
 
 
@@ -262,3 +270,22 @@ def test_more_ranks_per_run_than_ranks_are_refused(write_config, tmp_path, monke
     write_config(CONFIG, "ball.yaml")
     ended = invoke("launch", "slurm", "ball.yaml", "--sweep", "--dry-run", "--ranks-per-run", "64", VALUES[0])
     assert_refused(ended, "--ranks-per-run is 64, but the job has 4 ranks; lower it, or start more ranks")
+
+
+@pytest.mark.parametrize("option", ["CONFIG", "--out", "--account", "--partition", "--time", "environment.id"])
+@pytest.mark.parametrize("odd", ["\n", "\r", "\x1b"])
+def test_a_newline_in_a_name_is_refused_and_writes_nothing(option, odd, write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = f"environment: {{id: {json.dumps(f'x{odd}touch b/room.py:Room')}}}" if option == "environment.id" else CONFIG
+    config = write_config(text, f"a{odd}touch b.yaml" if option == "CONFIG" else "ball.yaml").name
+    (tmp_path / f"x{odd}touch b").mkdir()
+    (tmp_path / f"x{odd}touch b" / "room.py").write_text(ROOM)
+    flags = [] if option in ("CONFIG", "environment.id") else [option, f"x{odd}touch b"]
+    before = set(tmp_path.iterdir())
+    assert_refused(invoke("launch", "slurm", config, *flags, "--dry-run"), option)
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_run_is_not_called_like_an_option():
+    with pytest.raises(ConfigError, match="must end with a name for the run"):
+        replace(JOB, out="-x")

@@ -4,6 +4,7 @@ Real episodes are played twice: by the rollouts' own player, which records what 
 file on these observations.
 """
 
+import ast
 import json
 import os
 import subprocess
@@ -16,7 +17,9 @@ import yaml
 
 import mpies
 from mpies.config.loading import as_yaml, resolved, validate_config
+from mpies.core.errors import ConfigError
 from mpies.envs import make_env
+from mpies.policies.export import as_python
 from mpies.policies.exported import ExportedPolicy, aligned_stack
 from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import play_alone
@@ -324,3 +327,12 @@ def test_what_cannot_be_exported_is_refused_in_one_line(tmp_path):
         "function:sphere has no observations; `parameters` is the point that was found",
     )
     assert {file.name for file in tmp_path.iterdir()} == {"policy.h5", "other.h5"}
+
+
+def test_the_name_of_an_environment_is_no_code_of_the_exported_file():
+    for name in ("coding:raw_unicode_escape \\u000aopened = 1#", "a # -*- coding: utf-7 -*-"):
+        code = ast.parse(as_python({}, name))
+        assert not [name for name in ast.walk(code) if getattr(name, "id", "") == "opened"]
+    for name in ("a\nopened = 1#", "a\ropened = 1#", "a\x00"):
+        with pytest.raises(ConfigError, match=r"environment.id: .* has a newline or another control character"):
+            as_python({}, name)
