@@ -1,7 +1,6 @@
 """Tell a person's Ctrl-C from a KeyboardInterrupt that a user's environment or function raises."""
 
 import contextlib
-import ctypes
 import signal
 import threading
 from collections.abc import Iterator
@@ -45,20 +44,21 @@ def _raise_interrupted(_number: int, _frame: object) -> NoReturn:
     raise Interrupted
 
 
-class _SignalAction(ctypes.Structure):
-    """`struct sigaction` of Linux's C libraries."""
-
-    _fields_ = (
-        ("handler", ctypes.c_void_p),
-        ("mask", ctypes.c_ulong * (1024 // (8 * ctypes.sizeof(ctypes.c_ulong)))),
-        ("flags", ctypes.c_int),
-        ("restorer", ctypes.c_void_p),
-    )
-
-
 def reset_after_first(number: int) -> None:
     """Have the second signal of this number end the process at once, also where compiled code keeps Python waiting."""
-    libc, action = ctypes.CDLL(None), _SignalAction()
+    import ctypes  # here, since every process imports this module
+
+    class SignalAction(ctypes.Structure):
+        """`struct sigaction` of Linux's C libraries."""
+
+        _fields_ = (
+            ("handler", ctypes.c_void_p),
+            ("mask", ctypes.c_ulong * (1024 // (8 * ctypes.sizeof(ctypes.c_ulong)))),
+            ("flags", ctypes.c_int),
+            ("restorer", ctypes.c_void_p),
+        )
+
+    libc, action = ctypes.CDLL(None), SignalAction()
     if not libc.sigaction(number, None, ctypes.byref(action)):
         action.flags |= -0x80000000  # SA_RESETHAND
         libc.sigaction(number, ctypes.byref(action), None)

@@ -83,7 +83,7 @@ Arguments = Annotated[dict[str, Any], AfterValidator(_arguments)]  # keyword arg
 class Options(BaseModel):
     """A section of keys.  The description of a field is its documentation and its help text."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(
