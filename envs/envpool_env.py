@@ -237,6 +237,8 @@ class _EnvPoolBatch(EpisodeBatch):
 
     def send(self, places: npt.NDArray[np.int32], actions: npt.NDArray[Any]) -> None:
         self._places = places
+        if self._action_type.kind in "iu":
+            actions = np.rint(actions)
         self._pool._send([places, places, actions.astype(self._action_type, copy=False)])
 
     def receive(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_]]:

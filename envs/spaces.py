@@ -233,15 +233,15 @@ def _part_maker(space: Any, start: int) -> tuple[MakeAction, int]:
     if dtype == np.float32:  # a copy: an environment may keep its action, or change it
         return lambda numbers: numbers[start:stop].reshape(shape).astype(dtype), stop
     # A number in float32 may be outside of the bounds, and as large as 2^31 where the dtype is int32.
-    low: Any = getattr(space, "low", 0)
-    high: Any = getattr(space, "high", 1)
-    if dtype.kind in "iu" and dtype.itemsize > 2:
+    low: Any = getattr(space, "low", dtype.type(0))
+    high: Any = getattr(space, "high", dtype.type(1))
+    if dtype.kind in "iu":
         return lambda numbers: _to_whole(numbers[start:stop].reshape(shape), low, high), stop
     return lambda numbers: numbers[start:stop].reshape(shape).astype(dtype).clip(low, high), stop
 
 
 def _to_whole(numbers: npt.NDArray[np.float32], low: npt.NDArray[Any], high: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Numbers in the dtype of their bounds, which has more digits than float32, and between these; NaN is `low`."""
+    """The whole numbers nearest to `numbers` in the dtype of their bounds, and between these; NaN is `low`."""
     is_low, is_high = ~(numbers > low.astype(np.float32)), numbers >= high.astype(np.float32)
-    inside = np.where(is_low | is_high, 0, numbers).astype(low.dtype)
+    inside = np.rint(np.where(is_low | is_high, 0, numbers)).astype(low.dtype)
     return np.where(is_high, high, np.where(is_low, low, inside))

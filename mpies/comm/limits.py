@@ -1,9 +1,10 @@
 """What the machine and the control groups of its container allow this process."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from mpies.core.errors import ConfigError
+from mpies.core.errors import ConfigError, NotEnoughSharedMemory
 
 # What needs memory, in the words of the message.
 PARAMETERS, SOLVER = "the parameters", "the state of the solver"
@@ -76,6 +77,24 @@ def require_memory(needs: Mapping[str, int]) -> None:
         raise ConfigError(
             f"a rank needs at least {whole} of memory{share} for {largest}, but {describe_size(usable)} can be used "
             "here; make that smaller, or use a machine with more memory"
+        )
+
+
+def lacking_shared_memory(size: int) -> int:
+    """Bytes that /dev/shm lacks for `size` more.  Without this check the kernel would kill who writes to them."""
+    try:
+        state = os.statvfs("/dev/shm")
+    except OSError:
+        return 0
+    return max(0, size + 2**20 - state.f_bavail * state.f_frsize)
+
+
+def refuse_lack(size: int, short: int, key: str = "noise.size") -> None:
+    """Raise NotEnoughSharedMemory where `size` bytes for a key are `short` of some."""
+    if short:
+        raise NotEnoughSharedMemory(
+            f"/dev/shm of a node is too small for {size / 2**20:.0f} MB of shared memory, by {short / 2**20:.0f} "
+            f"MB: lower {key}, or give the container a larger /dev/shm (a memory volume, --shm-size)"
         )
 
 

@@ -19,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.comm.communicator import ROOT, Array, Communicator, RankLost
+from mpies.comm.limits import lacking_shared_memory, refuse_lack
 from mpies.comm.mpiexec import COMPONENTS
 from mpies.comm.processes import process_start
 from mpies.comm.work_counter import SLOTS, NodeCounters, WorkCounter, open_node_file
-from mpies.core.errors import FAILED, ConfigError, NotEnoughSharedMemory
+from mpies.core.errors import FAILED, ConfigError
 from mpies.core.text import flush_output, one_line
 
 FALSE_ALARMS_WITHIN = 60  # seconds; three false alarms within them end the job
@@ -199,12 +200,8 @@ class MPICommunicator(Communicator):
         size = int(count) * np.dtype(dtype).itemsize
         if not size:
             return np.zeros(0, dtype)
-        short = self._world.allreduce(_lacking_in_shm(size) if self.node_rank == 0 else 0, self._mpi.MAX)
-        if short:
-            raise NotEnoughSharedMemory(
-                f"/dev/shm of a node is too small for {size / 2**20:.0f} MB of shared memory, by {short / 2**20:.0f} "
-                f"MB: lower {key}, or give the container a larger /dev/shm (a memory volume, --shm-size)"
-            )
+        short = lacking_shared_memory(size) if self.node_rank == 0 else 0
+        refuse_lack(size, self._world.allreduce(short, self._mpi.MAX), key)
         file = open_node_file(self._node, 0)
         os.truncate(file, size)
         memory = mmap.mmap(file, size)
@@ -286,15 +283,6 @@ class MPICommunicator(Communicator):
     @_survivable
     def _call(self, function: Callable[[], T]) -> T:
         return function()
-
-
-def _lacking_in_shm(size: int) -> int:
-    """Bytes that /dev/shm lacks for `size` more.  Without this check the kernel would kill who writes to them."""
-    try:
-        state = os.statvfs("/dev/shm")
-    except OSError:
-        return 0
-    return max(0, size + 2**20 - state.f_bavail * state.f_frsize)
 
 
 def _bytes(array: Array) -> npt.NDArray[np.uint8]:

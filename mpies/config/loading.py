@@ -5,6 +5,7 @@ where, what was expected, what it is, how to mend it.
 """
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,9 @@ from mpies.envs.custom_env import list_definitions
 from mpies.solvers.registry import find_solver
 
 Values = dict[str, Any]  # a section as plain values: numbers, texts, flags, lists and sections
+
+SEEDS = ("seed", "seeds", "draw_seed")  # keys
+MOST_DIGITS = 1000  # of a whole number: Python writes no number of more than 4300
 
 _EXAMPLE = "environment: {id: CartPole-v1}"
 
@@ -199,7 +203,7 @@ def _apply(values: Values, override: str) -> None:
     *sections, key = name.split(".")
     if not equals or not key or not all(sections):
         raise ConfigError(f"the command line: {override!r} must be KEY=VALUE, for instance solver.sigma=0.05")
-    value = parse_value(text, f"the command line, {name}")
+    value = parse_value(decimal_seeds(name, text), f"the command line, {name}")
     for number, section in enumerate(sections):
         inner = values.get(section)
         if inner is None:
@@ -215,10 +219,21 @@ def _apply(values: Values, override: str) -> None:
     values[key] = value
 
 
+def decimal_seeds(key: str, text: str) -> str:
+    """A value as typed, or, of a key for seeds, without zeros in front: YAML would read the seed 010 as the octal 8."""
+    return re.sub(r"(?<![\w.])0[0_]*(?=\d)", "", text) if key in SEEDS else text
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, which also refuses a key that appears twice in a mapping, and texts that no file can hold."""
+    """YAML's safe loader, which also refuses a key that appears twice in a mapping, and values that no file can hold.
+
+    Seeds are decimal.
+    """
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        if node.tag == "tag:yaml.org,2002:int" and len(node.value) > MOST_DIGITS:
+            problem = f"a whole number of more than {MOST_DIGITS} characters; make it smaller"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         value = super().construct_scalar(node)
         if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
             raise yaml.constructor.ConstructorError(None, None, "half a character; fix or remove it", node.start_mark)
@@ -226,8 +241,12 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
-        for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        for key_node, value in node.value if isinstance(node, yaml.MappingNode) else ():
             key = key_node.value
+            for part in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if isinstance(part, yaml.ScalarNode) and part.style is None and key in SEEDS:
+                    part.value = decimal_seeds(key, part.value)
+                    part.tag = self.resolve(yaml.ScalarNode, part.value, (True, False))
             if isinstance(key, str) and key != "<<":
                 if key in seen:
                     raise yaml.constructor.ConstructorError(

@@ -208,6 +208,8 @@ def quoted(value: Any) -> str:
 
 def _as_yaml(value: Any) -> str:
     """A value on one line, as YAML writes it."""
+    if isinstance(value, int) and value.bit_length() > 4000:  # Python writes it in no other way
+        return hex(value)
     if isinstance(value, (bool, int, float)):
         return str(value).lower()
     if isinstance(value, str):

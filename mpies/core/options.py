@@ -26,6 +26,8 @@ def _integer(value: Any) -> Any:
         if not value.is_integer():
             raise ValueError("must be a whole number")
         return int(value)
+    if isinstance(value, int) and value.bit_length() > 4000:  # Python writes no number of more than 4300 digits
+        raise ValueError("must be a smaller number")
     return value
 
 

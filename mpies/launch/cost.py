@@ -17,7 +17,7 @@ from mpies.launch.simulate import predict
 from mpies.solvers.check import check_if_custom
 from mpies.sweeps.folder import ENDED, SweepFolder
 from mpies.sweeps.trials import HalvingOptions
-from mpies.training.task import Task
+from mpies.training.task import Task, training_needs
 from mpies.training.update import make_solver
 
 PATIENCE = 0.5  # seconds of play for each policy that is tried
@@ -104,6 +104,11 @@ class SweepForecast:
         self.configs = {trial.label: folder.sweep.config(trial) for trial in reversed(self._trials)}
         self._sizes: dict[str, tuple[int, int]] = {}  # environment and policy to what `measure_task` returned
         self._workloads: dict[str, Workload] = {}  # environment and policy to what was played
+
+    def require_memory(self) -> None:
+        """Raise ConfigError where a trial needs more memory than a rank may use here.  Nothing is played."""
+        for config in self.configs.values():
+            require_memory(training_needs(config, *self._size(config)))
 
     def run(self, config: Config) -> float:
         """Core seconds of a run until its first stop rule, the target aside.

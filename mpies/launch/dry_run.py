@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from mpies.comm import Communicator, mpiexec
+from mpies.comm.limits import lacking_shared_memory, refuse_lack, require_memory
 from mpies.comm.together import do_together
 from mpies.config.loading import load_config
 from mpies.config.recipes import find_config
@@ -17,7 +18,7 @@ from mpies.core.errors import FINISHED, ConfigError, RunLocked
 from mpies.core.paths import absolute
 from mpies.core.text import counted, escape
 from mpies.launch.constants import play_first_policy, read_constants
-from mpies.launch.cost import SweepForecast, predict_cost
+from mpies.launch.cost import SweepForecast, measure_task, predict_cost, predict_memory
 from mpies.launch.rank import run_on_this_rank
 from mpies.runs.directory import check_directory
 from mpies.runs.files import default_out
@@ -64,6 +65,9 @@ def describe_training(
         mpiexec.require("--ranks")
     count = ranks or size
     with contextlib.closing(Task(config)) as task:
+        require_memory(task.training_needs())
+        table = predict_memory(config, *measure_task(task)).table
+        refuse_lack(table, lacking_shared_memory(table) if count > 1 else 0)
         runs, is_new = [], False
         for seed in seeds or (None,):
             folder = base if seed is None else Path(f"{base}-seed-{seed}")
@@ -158,6 +162,7 @@ def describe_sweep(request: SweepRequest, constants: str | None, ranks: int, nod
     left, on_node = folder.count_left(), min(ranks, node_ranks)
     ranks_per_run = request.ranks_per_run or choose_ranks_per_run(left, ranks, node_ranks)
     forecast = SweepForecast(folder, ranks_per_run, known)
+    forecast.require_memory()
     trials, total, memory = forecast.trials(), forecast.sweep(), forecast.memory(on_node)
     division = f"in {counted(-(-ranks // ranks_per_run), 'group')} of {ranks_per_run}"
     dropped = "; most of them until they are dropped" if folder.halving else ""

@@ -88,6 +88,8 @@ def read_trajectory(path: str | Path, shown_members: int = MEMBERS) -> Trajector
             returns.append(float(candidates[member]))
     replay.run_until(start + len(records))
     means.append(solver.mean.copy())
+    if not np.isfinite(means).all():
+        raise RunError(f"{path}: the mean has become NaN or infinite, so there is no trajectory to draw")
     if all((mean == means[0]).all() for mean in means):
         raise RunError(f"{path}: the mean has not moved in {len(records)} generations, so there is no trajectory")
     mean_returns.append(np.nan)

@@ -1,9 +1,10 @@
 """Videos of episodes, written frame by frame."""
 
 import contextlib
+import errno
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -46,9 +47,10 @@ class Video:
             import imageio_ffmpeg  # noqa: F401 (imageio takes it for .mp4)
         except ImportError:
             raise ConfigError('videos need packages that are not installed: pip install "mpies[video]"') from None
-        self._imageio = imageio.v2
+        self._imageio: Any = imageio.v2
         self._writer: Any = None
         self._unfinished = self.path.with_name(f".{self.path.stem}.{os.getpid()}.tmp{self.path.suffix}")
+        self._failure = ""  # why the file cannot be written
         self._steps = 0  # so far
         self._stride = 1  # every so many steps one is rendered
         try:
@@ -76,7 +78,9 @@ class Video:
         if self._writer is None:
             self._open(environment.metadata.get("render_fps") or 30)
         height, width = (size - size % 2 for size in frame.shape[:2])  # H.264 wants even sizes
-        self._writer.append_data(frame[:height, :width, :3])
+        with self._noting_failure():
+            if not self._failure:
+                self._writer.append_data(frame[:height, :width, :3])
 
     def _open(self, steps_per_second: int) -> None:
         self._stride = math.ceil(steps_per_second / MAX_FRAMES[self.path.suffix])
@@ -92,11 +96,23 @@ class Video:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if self._writer:
-                self._writer.close()
+                with self._noting_failure():
+                    self._writer.close()
+                    next(iter(self._imageio.get_reader(self._unfinished)))  # ffmpeg may have failed without a word
+                if kind is None and self._failure:
+                    raise OSError(errno.ENOSPC, f"{self.name}: {self._failure}, nothing was recorded")
                 if kind is None:
                     os.replace(self._unfinished, self.path)
         finally:
             self._unfinished.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _noting_failure(self) -> Iterator[None]:
+        """Remember why the file could not be written, such as a full disk, for the end of the recording."""
+        try:
+            yield
+        except Exception as error:  # imageio raises many kinds
+            self._failure = self._failure or getattr(error, "strerror", None) or "ffmpeg failed"
 
 
 def recording(path: str | Path | None) -> "contextlib.AbstractContextManager[Video | None]":

@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 from pydantic import TypeAdapter
 
-from mpies.config.loading import Values, parse_value
+from mpies.config.loading import MOST_DIGITS, Values, decimal_seeds, parse_value
 from mpies.config.mistakes import quoted
 from mpies.core.errors import ConfigError
 from mpies.core.options import Integer, Real
@@ -126,7 +126,7 @@ def read_override(text: str) -> tuple[str, Any]:
     key, equals, values = text.partition("=")
     if not (equals and values and key) or not all(key.split(".")):
         raise ConfigError(f"the command line: {text!r} must be KEY=VALUE,VALUE..., for instance solver.sigma=0.05,0.1")
-    found = parse_value(f"[{values}]", f"the command line, {key}")
+    found = parse_value(f"[{decimal_seeds(key, values)}]", f"the command line, {key}")
     only = found[0] if len(found) == 1 else None
     if isinstance(only, dict) and ({*only} & {*DISTRIBUTIONS} or _nearest_distribution(only)):
         return key, only
@@ -138,7 +138,7 @@ def read_seeds(given: Any) -> list[int]:
     if isinstance(given, str):
         first, dots, last = given.rpartition("..")
         first = first if dots else "1"
-        if first.isdecimal() and last.isdecimal() and int(first) <= int(last):
+        if len(given) <= MOST_DIGITS and first.isdecimal() and last.isdecimal() and int(first) <= int(last):
             return _list_seeds(int(first), int(last))
     elif isinstance(given, int) and not isinstance(given, bool) and given > 0:
         return _list_seeds(1, given)

@@ -114,6 +114,23 @@ def _play_randomly(
     return found
 
 
+def training_needs(config: Config, dimension: int, slots: int) -> dict[str, int]:
+    """The least memory that a rank needs to train a config: names of what needs it, to bytes.
+
+    dimension: d, of its task.  slots: episodes that a rank can play side by side.
+    """
+    solver = config.solver
+    members = solver.members(dimension)
+    rollouts = members * solver.episodes
+    return {
+        "noise.size": 4 * config.noise.size if solver.noise_rows(dimension) else 0,
+        PARAMETERS: 4 * dimension * (min(slots, rollouts) + 2),
+        SOLVER: solver.memory(dimension),
+        "solver.population" if solver.episodes < members else "solver.episodes": ROLLOUT * rollouts,
+        "evaluation.episodes": 0 if config.environment.function else ROLLOUT * config.evaluation.episodes,
+    }
+
+
 def build_task(config: Config, comm: Communicator) -> "Task":
     """The Task of this rank, which has the memory to train it.  Collective.
 
@@ -258,18 +275,7 @@ class Task:
 
     def training_needs(self) -> dict[str, int]:
         """The least memory that a rank needs to train this task: names of what needs it, to bytes."""
-        config, dimension = self.config, self.dimension
-        solver = config.solver
-        members = solver.members(dimension)
-        rollouts = members * solver.episodes
-        slots = min(self.env.slots, rollouts) if isinstance(self.env, VectorEnv) else 1
-        return {
-            "noise.size": 4 * config.noise.size if solver.noise_rows(dimension) else 0,
-            PARAMETERS: 4 * dimension * (slots + 2),
-            SOLVER: solver.memory(dimension),
-            "solver.population" if solver.episodes < members else "solver.episodes": ROLLOUT * rollouts,
-            "evaluation.episodes": ROLLOUT * config.evaluation.episodes if self.policy else 0,
-        }
+        return training_needs(self.config, self.dimension, self.env.slots if isinstance(self.env, VectorEnv) else 1)
 
     def close(self) -> None:
         """Free what the environment holds on this rank, for instance a licence; a later episode takes it again."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from mpies.comm import Communicator, RankLost
 from mpies.comm.stopwatch import stopwatch
+from mpies.config.loading import flatten
 from mpies.config.schema import Config
 from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.metrics import Row, parse_count, parse_number
@@ -21,6 +22,8 @@ from mpies.training.task import Task, build_task
 from mpies.training.update import Updater, make_solver
 
 log = logging.getLogger(__name__)
+
+STEP_SIZES = ("learning_rate", "sigma", "sigma_init")  # keys of solvers, in their sections too
 
 
 class Trainer:
@@ -94,7 +97,13 @@ class Trainer:
         self.finish_generation()
 
     def finish_generation(self) -> None:
-        """Evaluate the mean when that is due, and record the generation whose step was taken."""
+        """Evaluate the mean when that is due, and record the generation whose step was taken.
+
+        Raises TrainingStopped where that step led to a mean that is not finite, which is not recorded.
+        """
+        lost = self.learner.count_not_finite() if self.learner else 0
+        if self.comm.broadcast_int(lost):
+            raise TrainingStopped("failures", self._describe_not_finite(lost))
         evaluation = self.evaluate_mean_if_due()
         is_last = bool(self.control.stop_reason(self.learner))
         if self.learner and self.run:  # no communication from here on: no loss of a rank can interrupt it
@@ -127,6 +136,16 @@ class Trainer:
         if self.learner and evaluation:
             self.learner.update_solved(evaluation)
         return evaluation
+
+    def _describe_not_finite(self, lost: int) -> str:
+        """The newest step went too far, in one line.  lost: parameters of the mean that are not finite."""
+        keys = [key for key, _ in flatten(self.config.solver.model_dump()) if key.rpartition(".")[2] in STEP_SIZES]
+        keys.sort(key=lambda key: STEP_SIZES.index(key.rpartition(".")[2]))
+        return (
+            f"the mean after generation {self.updater.generation} is not finite ({lost:,} of {self.task.dimension:,} "
+            f"parameters), so the run ends with generation {self.updater.generation - 1}; begin another one with a "
+            f"lower {' or '.join(f'solver.{key}' for key in keys) or 'step size of the solver'}"
+        )
 
     def _take_pause(self) -> float:
         """Seconds for which this process was stopped since this was asked last."""

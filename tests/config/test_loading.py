@@ -8,8 +8,17 @@ import sys
 import pytest
 import yaml
 
-from mpies.config.loading import as_yaml, differences, load_config, make_config, resolved, validate_config
+from mpies.config.loading import (
+    as_yaml,
+    differences,
+    load_config,
+    make_config,
+    parse_value,
+    resolved,
+    validate_config,
+)
 from mpies.core.errors import ConfigError
+from mpies.sweeps.settings import read_override
 from mpies.training.update import make_solver
 from tests.config.examples import CARTPOLE, SPHERE
 
@@ -314,3 +323,23 @@ def test_arguments_of_an_environment_are_the_same_once_they_were_written(write_c
     first = load_config(write_config(f"environment: {{id: CartPole-v1, kwargs: {{'all': {text}}}}}"))
     again = load_config(write_config(as_yaml(resolved(first))))
     assert repr(again.environment.kwargs) == repr(first.environment.kwargs)
+
+
+@pytest.mark.parametrize(("text", "seed"), [("010", 10), ("008", 8), ("0", 0), ("0x10", 16), ("1_000", 1000)])
+def test_a_seed_is_decimal_however_many_zeros_it_begins_with(text, seed):
+    file = make_config(parse_value(f"environment: {{id: LQR-v0}}\nseed: {text}", "run.yaml"), [], "run.yaml")
+    assert file.seed == make_config({"environment": {"id": "LQR-v0"}}, [f"seed={text}"], "run.yaml").seed == seed
+    assert read_override(f"seed={text},7") == ("seed", [seed, 7])
+
+
+def test_other_numbers_mean_what_yaml_has_them_mean():
+    assert parse_value("{x: 010, seeds: [008, 010]}", "run.yaml") == {"x": 8, "seeds": [8, 10]}
+
+
+@pytest.mark.parametrize("key", ["seed", "noise.size", "solver.sigma", "environment.kwargs.x"])
+def test_a_number_that_python_cannot_write_is_refused_in_one_line(key):
+    with pytest.raises(ConfigError, match=f"^the command line, {key}: .*1000 characters; make it smaller") as caught:
+        make_config({"environment": {"id": "LQR-v0"}}, [f"{key}=0x{'f' * 9000}"], "run.yaml")
+    assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(ConfigError, match=r"^run.yaml: seed must be a smaller number, but is 0x1000"):
+        make_config({"environment": {"id": "LQR-v0"}, "seed": 1 << 40_000}, [], "run.yaml")

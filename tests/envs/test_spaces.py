@@ -93,3 +93,10 @@ def test_a_whole_action_reaches_the_bounds_of_its_dtype(dtype):
         action = action_maker(space)(np.array([lowest, 7, highest], np.float32))
         inner = action[0] if isinstance(action, tuple) else action
         assert space.contains(action) and inner.tolist() == [limits.min, 7, limits.max]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64])
+def test_an_action_of_a_box_of_integers_is_the_nearest_whole_number(dtype):
+    make = action_maker(spaces.Box(0, 3, (6,), dtype))
+    action = make(np.array([0.4, 0.6, 1.4, 2.51, -7, 9], np.float32))
+    assert action.tolist() == [0, 1, 1, 3, 0, 3] and action.dtype == dtype

@@ -116,4 +116,6 @@ def test_a_dry_run_names_wrong_values_trial_by_trial(dry):
 
 def test_a_dry_run_refuses_what_the_sweep_would(dry):
     assert_refused(dry("--ranks", "2", "--ranks-per-run", "3"), "--ranks-per-run is 3, but the job has 2 ranks")
+    for key in ("noise.size", "solver.population"):
+        assert_refused(dry(f"{key}=100_000_000_000"), "a rank needs at least", f"for {key}, but")
     assert_refused(dry("--constants", "none.yaml"), "none.yaml: cannot be read")

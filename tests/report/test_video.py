@@ -1,5 +1,8 @@
 """Episodes to look at: how long a video lasts, what is in it, and what cannot be shown."""
 
+import subprocess
+import sys
+
 import gymnasium
 import imageio.v3
 import numpy as np
@@ -216,3 +219,22 @@ def test_a_member_whose_episodes_fail_has_no_video_and_this_is_said(tmp_path, in
     cure = "play another --member"
     assert ended.stderr == f"mpies: {video}: not written, since episodes of this member failed; {cure}\n"
     assert invoke("play", tmp_path / "run", "--member", "1,0").exit_code == 0  # as recorded
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "gif"])
+@pytest.mark.parametrize("limit", [1000, 50_000])
+def test_a_full_disk_leaves_the_earlier_video_in_place(suffix, limit, tmp_path, run):
+    """The process may write files of `limit` bytes at most."""
+    noise = "np.random.default_rng(0).integers(0, 255, (480, 640, 3), np.uint8)"
+    (tmp_path / "room.py").write_text(ROOM.replace("np.zeros((16, 16, 3), np.uint8)", noise))
+    write_policy(tmp_path / "policy.h5", {"id": f"{tmp_path}/room.py:Seen"})
+    video = tmp_path / f"video.{suffix}"
+    video.write_bytes(b"an earlier one")
+    command = [sys.executable, "-m", "mpies", "play", str(tmp_path / "policy.h5"), "--video", str(video)]
+    script = f"import resource, os, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{script}os.execv(sys.executable, {command})"], capture_output=True, text=True
+    )
+    assert done.returncode == 1 and video.read_bytes() == b"an earlier one" and not list(tmp_path.glob(".video*"))
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(f"mpies: the output cannot be written ({video}: ") and line.endswith("make room")

@@ -181,3 +181,13 @@ def test_json_of_an_evaluation_with_failures_holds_no_nan(run_mpies, write_confi
     result = json.loads(outcome.stdout, parse_constant=pytest.fail)
     failed = result["returns"].count(None)
     assert result["failures"] == failed and outcome.code == (failed > 0)
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_a_mean_that_is_not_finite_ends_training_before_it_is_recorded(ranks, run_mpies, write_config):
+    config = write_config("{environment: {id: LQR-v0}, policy: {hidden: []}, noise: {size: 20_000}}")
+    few = ["solver.population=8", "evaluation.episodes=3", "solver.optimizer.learning_rate=1e38", "--out", "run"]
+    outcome = run_mpies(ranks, "train", config, *few)
+    assert outcome.code == 1 and "the mean after generation 1 is not finite" in outcome.stderr
+    assert "lower solver.optimizer.learning_rate or solver.sigma" in outcome.stderr
+    assert "Traceback" not in outcome.stderr

@@ -5,8 +5,9 @@ import pytest
 from mpies.comm import limits
 from mpies.comm.limits import describe_size, require_memory, usable_memory
 from mpies.comm.serial import Serial
-from mpies.config.loading import validate_config
-from mpies.core.errors import ConfigError
+from mpies.config.loading import as_yaml, validate_config
+from mpies.core.errors import ConfigError, NotEnoughSharedMemory
+from mpies.launch import dry_run
 from mpies.training.task import Task
 from mpies.training.trainer import make_trainer
 from tests.support import assert_refused, invoke
@@ -115,3 +116,19 @@ def test_a_limit_of_episodes_grows_no_further_than_numbers_go(run_mpies, write_c
     )
     outcome = run_mpies(0, "train", config, "--out", "run")
     assert outcome.code == 0, outcome.stderr
+
+
+@pytest.mark.parametrize("key", ["noise.size", "solver.population", "evaluation.episodes"])
+def test_a_dry_run_refuses_what_training_refuses(key, run_mpies, write_config):
+    command = ["train", write_config(as_yaml(CARTPOLE)), f"{key}=100_000_000_000", "--out", "run"]
+    trained, dry = run_mpies(0, *command), run_mpies(0, *command, "--dry-run")
+    assert_refused(trained, "a rank needs at least", f"for {key}, but")
+    assert_refused(dry, "a rank needs at least", f"for {key}, but")
+
+
+def test_a_dry_run_refuses_a_table_that_shared_memory_cannot_hold(monkeypatch, tmp_path):
+    monkeypatch.setattr(dry_run, "lacking_shared_memory", lambda size: 2**20)
+    config = tmp_path / "config.yaml"
+    config.write_text(as_yaml(CARTPOLE))
+    with pytest.raises(NotEnoughSharedMemory, match=r"^/dev/shm of a node is too small for 95 MB .*lower noise.size"):
+        dry_run.describe_training(str(config), str(tmp_path / "run"), "auto", [], None, None, size=2)
