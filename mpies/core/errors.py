@@ -29,6 +29,10 @@ class RunError(UserError):
     """A file of a run is absent, damaged or of another kind than expected."""
 
 
+class Unreadable(RunError):
+    """A file of a run is there, but the system refuses to read it."""
+
+
 class NewerFormat(RunError):
     """The file was written by a newer mpies."""
 
@@ -43,6 +47,11 @@ class NotEnoughSharedMemory(UserError):
 
 class TrainingFailed(UserError):
     """A run has ended, and neither is it finished nor was it stopped."""
+
+
+def unreadable(path: object, error: OSError) -> Unreadable:
+    """What to raise where the system refuses to read a file that is there."""
+    return Unreadable(f"{path}: cannot be read ({error.strerror}); nothing was written; mend that, and try again")
 
 
 def explain_os_error(error: OSError) -> str:

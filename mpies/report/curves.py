@@ -119,8 +119,8 @@ def read_curves(run: str | Path | RunView) -> Curves:
     if not is_whole.any():
         raise RunError(f"{view.folder}/metrics.csv: each row has a damaged cell; give another run")
     machines, recorded = tuple(machines_of(config)), config.pop("versions", None)
-    versions = {**recorded} if isinstance(recorded, dict) else {}
-    versions.pop("machines", None)
+    named = recorded.items() if isinstance(recorded, dict) else ()
+    versions = {name: one for name, one in named if name not in ("machines", "began")}
     return Curves(view.folder, config, versions, columns, view.reason(), machines)
 
 

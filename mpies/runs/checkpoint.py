@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from mpies.core.errors import NewerFormat, RunError
+from mpies.core.errors import NewerFormat, RunError, Unreadable
 from mpies.core.paths import absolute
 from mpies.runs import hdf5
 from mpies.runs.hdf5 import Arrays, Attributes
@@ -30,14 +30,14 @@ def newest_checkpoint(
     """Arrays and attributes of the newest checkpoint that is not damaged; None without one.
 
     warn: called with a line for each damaged one.  before: only those of earlier generations; None for all.
-    Raises NewerFormat where a newer mpies wrote it.
+    Raises NewerFormat where a newer mpies wrote it, Unreadable where the system refuses to read it.
     """
     for path in list_checkpoints(run):
         if before is not None and path >= checkpoint_path(Path(run), before):
             continue
         try:
             return hdf5.read(path)
-        except NewerFormat:
+        except (NewerFormat, Unreadable):
             raise
         except RunError as error:
             warn(f"{error}; going back to an older checkpoint")

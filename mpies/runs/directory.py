@@ -7,11 +7,11 @@ from pathlib import Path
 
 from mpies.config.loading import as_yaml, differences, resolved
 from mpies.config.schema import Config
-from mpies.core.errors import ConfigError, RunError, RunLocked
+from mpies.core.errors import ConfigError, RunError, RunLocked, unreadable
 from mpies.core.paths import absolute
 from mpies.runs.files import explain_refusal, write_atomically
 from mpies.runs.lock import LOCK_FILE, Lock, is_lock_file
-from mpies.runs.machine import describe_machine, machines_of, versions
+from mpies.runs.machine import DECIDING, describe_machine, machines_of, versions
 from mpies.runs.reader import RunView, is_run, read_run_config
 from mpies.runs.writer import RunWriter
 
@@ -29,8 +29,8 @@ def open_run(
 
     resume: "auto" goes on where there is a run, "never" refuses it, "must" refuses where there is none.
     job: as for RunWriter.  hosts: number of hosts that train the run.
-    Raises ConfigError when the directory holds a run of another config or cannot be written, RunLocked when another
-    job writes it.
+    Raises ConfigError when the directory holds a run of another config or cannot be written, Unreadable when a file
+    of it cannot be read, RunLocked when another job writes it.
     """
     run = RunWriter(path, config, job)
     try:
@@ -38,7 +38,8 @@ def open_run(
         run.path.mkdir(parents=True, exist_ok=True)
         run.lock.acquire()  # before anything else is made: of several jobs only one makes the run
         check_directory(path, config, resume)  # another job may have made it in the meantime
-        _write_config(run.path, config, hosts)
+        _check_readable(run)
+        _write_config(run, config, hosts)
         (run.path / "checkpoints").mkdir(exist_ok=True)
         (run.path / "finished.yaml").unlink(missing_ok=True)
     except OSError as error:
@@ -50,11 +51,30 @@ def open_run(
     return run
 
 
-def _write_config(run: Path, config: Config, hosts: int) -> None:
-    """Write config.yaml, with the packages in use and all machines that have trained the run, in that order."""
-    machines = list(dict.fromkeys([*machines_of(RunView(run).config()), describe_machine(hosts)]))
-    values = {**resolved(config), "versions": {**versions(), "machines": machines}}
-    write_atomically(run / "config.yaml", as_yaml(values).encode())
+def _check_readable(run: RunWriter) -> None:
+    """Raise Unreadable where a file of the run cannot be read, or is a folder, before anything is written."""
+    for name in sorted(NAMES):
+        try:
+            with open(run.path / name, "rb") as file:
+                file.read(1)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise unreadable(Path(run.name) / name, error) from None
+
+
+def _write_config(run: RunWriter, config: Config, hosts: int) -> None:
+    """Write config.yaml, with the packages in use, those it began with if they differ, and all machines, in order."""
+    before, now = RunView(run.path).config(), versions()
+    machines = list(dict.fromkeys([*machines_of(before), describe_machine(hosts)]))
+    recorded = before["versions"] if isinstance(before.get("versions"), dict) else {}
+    known = {name: str(recorded[name]) for name in DECIDING if name in recorded}
+    other = ", ".join(f"{name} {now.get(name)} ({one} before)" for name, one in known.items() if now.get(name) != one)
+    if other:
+        run.warn(f"{run.name}: goes on with {other}, which may give other bits; config.yaml keeps the earlier versions")
+    began = {"began": recorded.get("began", known)} if other or "began" in recorded else {}
+    values = {**resolved(config), "versions": {**now, **began, "machines": machines}}
+    write_atomically(run.path / "config.yaml", as_yaml(values).encode())
 
 
 def check_directory(directory: str | Path, config: Config, resume: str = "auto") -> None:

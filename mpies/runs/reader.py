@@ -10,6 +10,7 @@ import json
 import os
 import stat
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -35,9 +36,16 @@ HALVED = ("dropped", "waiting")
 RUN_FILES = ("metrics.csv", "ledger.bin", "checkpoints", "finished.yaml")  # beside config.yaml
 OWN_FILES = ("ledger.bin", "checkpoints/generation-00000000.h5")  # names that other programs do not use
 
+_MARK = "# crc32 "  # before the checksum of what stands above it
+
 Columns = dict[str, npt.NDArray[np.float64]]
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
+
+
+def with_checksum(text: str) -> str:
+    """A text as YAML, and behind it a comment by which `RunView.finished` sees that it is whole."""
+    return f"{text}{_MARK}{zlib.crc32(text.encode()):08x}\n"
 
 
 def open_inside(folder: str | Path, name: str | Path) -> BinaryIO:
@@ -156,8 +164,13 @@ class RunView:
         return self._mapping("config.yaml", lambda text: yaml.load(text, _Loader))
 
     def finished(self) -> dict[str, Any]:
-        """reason, generation and steps of a run that has ended; {} while it has not."""
-        return self._mapping("finished.yaml", lambda text: yaml.load(text, _Loader))
+        """reason, generation and steps of a run that has ended; {} while it has not, and where that is damaged."""
+
+        def parse(text: str) -> Any:
+            body, mark, _ = text.partition(_MARK)  # older ones have none
+            return None if mark and text != with_checksum(body) else yaml.load(text, _Loader)
+
+        return self._mapping("finished.yaml", parse)
 
     def writer(self) -> dict[str, Any]:
         """Host, process and last heartbeat of the process that writes the run; {} where none does."""

@@ -1,7 +1,8 @@
 """Write a run directory so that it can be read at any moment, even when the process that writes it is killed.
 
 The order in which a generation is written: the best policy, the ledger's record, the evaluation's episodes, the row of
-metrics.csv, and when it is due a checkpoint.  A generation is on disk when its row is complete.
+metrics.csv, and when it is due a checkpoint.  A generation is on disk when its record in the ledger is complete: the
+text files are views, made again from it where they differ, and what it does not hold of them is kept aside.
 
 Where the disk refuses a write, it is tried again.  Where somebody else removes or replaces a file, the run ends.
 """
@@ -18,17 +19,18 @@ from pathlib import Path
 
 from mpies.config.loading import as_yaml, resolved
 from mpies.config.schema import Config
-from mpies.core.errors import TrainingFailed
+from mpies.core.errors import TrainingFailed, unreadable
 from mpies.core.paths import absolute
 from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import checkpoint_path, list_checkpoints, newest_checkpoint, remove_old_checkpoints
-from mpies.runs.files import WHILE_WRITTEN, AppendOnlyFile, find_device, write_atomically
+from mpies.runs.files import WHILE_WRITTEN, AppendOnlyFile, find_device, keep_aside, write_atomically
 from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.lock import Lock
 from mpies.runs.machine import versions
-from mpies.runs.metrics import Row, read_metrics
+from mpies.runs.metrics import Row, count_other_lines, parse_count
+from mpies.runs.reader import with_checksum
 from mpies.runs.snapshot import Evaluation, Snapshot, evaluation_attributes
-from mpies.runs.tables import EvaluationsFile, MetricsFile, RanksFile
+from mpies.runs.tables import EvaluationsFile, History, MetricsFile, RanksFile, as_record, read_history
 from mpies.runs.trackers import make_trackers
 
 log = logging.getLogger(__name__)
@@ -84,22 +86,29 @@ class RunWriter:
         play_again: whether the generation of the newest row is to be played again, where that is possible.
         Returns arrays and attributes of the newest undamaged checkpoint (None without one), and the ledger's records
         of the generations after it that are on disk.
+        Raises Unreadable where the system refuses to read a file, which is not taken for an absent one.
         """
         self.lock.acquire()
-        table = read_metrics(self.path)
-        self.again = before = int(table[-1]["generation"]) if table and play_again(table[-1]) else None
+        try:
+            return self._load(read_history(self.path), play_again)
+        except OSError as error:
+            raise unreadable(error.filename or self.name, error) from None
+
+    def _load(
+        self, history: History, play_again: Callable[[Row], bool]
+    ) -> tuple[tuple[Arrays, Attributes] | None, list[Arrays]]:
+        rows = history.rows
+        self.again = before = max(rows) if rows and play_again(rows[max(rows)]) else None
         checkpoint = newest_checkpoint(self.path, self.warn, before)
         start = int(checkpoint[1]["generation"]) if checkpoint else 0
-        rows = {int(row["generation"]) for row in table}
-        newest = table[-1].get("starts", "") if table else ""
-        self.starts = 1 + (int(newest) if newest.isdecimal() else 0)
+        self.starts = 1 + max((parse_count(row.get("starts")) for row in rows.values()), default=0)
         records: list[Arrays] = []
         for record in ledger.read_records(self.path / "ledger.bin", after=start):
-            if int(record["generation"]) not in rows or int(record["generation"]) == before:
+            if int(record["generation"]) > history.newest or int(record["generation"]) == before:
                 break
             records.append(record)
         if before is not None and start + len(records) != before - 1:
-            return self.load()  # it is too late for that
+            return self._load(history, lambda row: False)  # it is too late for that
         self._saved = start if checkpoint else -1
         if rows and not (checkpoint or records):
             self.warn(f"{self.name}: has no readable checkpoint; training starts again at generation 0")
@@ -116,21 +125,30 @@ class RunWriter:
 
     def _open(self) -> None:
         """Cut the files off after the generation that the run goes on from, and remove what is unfinished or newer."""
-        generation = self._start
+        generation, file, history = self._start, self.path / "metrics.csv", read_history(self.path)
+        rows = history.until(generation)
         newer = [path for path in list_checkpoints(self.path) if path > checkpoint_path(self.path, generation)]
         for left_behind in (*self.path.rglob(".*.tmp"), *newer):
             left_behind.unlink(missing_ok=True)
-        rows = [row for row in read_metrics(self.path) if int(row["generation"]) <= generation]
-        if (missing := generation - len(rows)) > 0:
-            self.warn(f"{self.name}/metrics.csv: {missing} of the first {generation} rows are missing; they are lost")
-        self._metrics = MetricsFile(self.path / "metrics.csv", rows)
-        self._evaluations = EvaluationsFile(self.path / "evaluations.csv", generation)
+        if count_other_lines(file, rows, generation + 1):
+            self._keep_aside(file, file.read_bytes())
+        short = sum(number <= generation for number in history.short)
+        if missing := generation - len(rows) + short:
+            rest = (
+                f", but for what the ledger of an older mpies has of {short}: time, steps and digest" if short else ""
+            )
+            self.warn(
+                f"{self.name}/metrics.csv: {missing} of the first {generation} rows are missing; they are lost{rest}"
+            )
+        self._metrics = MetricsFile(file, list(rows.values()))
+        evaluations = self.path / "evaluations.csv"
+        self._evaluations = EvaluationsFile(evaluations, generation, history.evaluations, self._keep_aside)
         self._device = find_device(self.path)
         self._open_ledger(generation)
         if self._first:
             write_atomically(*self._first)
             self._first = None
-        self._trackers.resume(rows)
+        self._trackers.resume(list(rows.values()))
         self._is_open = True
 
     def _open_ledger(self, generation: int) -> None:
@@ -147,7 +165,20 @@ class RunWriter:
                     f"{generation}"
                 )
             end, self._replay_start = 0, generation
+        if end < (path.stat().st_size if path.exists() else 0):
+            with open(path, "rb") as file:
+                file.seek(end)
+                rest = file.read()
+            if rest.count(ledger.MAGIC) > 1 or not rest.startswith(ledger.MAGIC):  # else it was cut off, or plays again
+                self._keep_aside(path, rest)
         self._ledger = AppendOnlyFile(path, end)
+
+    def _keep_aside(self, file: Path, content: bytes) -> None:
+        """Keep what is to be removed from a file that is damaged, or has what the ledger has not."""
+        self.warn(
+            f"{self.name}/{file.name}: is damaged, or is not what the ledger has; it is made again, and what it had "
+            f"is kept in {keep_aside(file, content)}"
+        )
 
     def record(self, snapshot: Snapshot, is_last: bool) -> None:
         """Write a generation, in the background unless it is the run's last one."""
@@ -172,7 +203,9 @@ class RunWriter:
         section, generation = self.config.checkpoint, snapshot.generation
         digest = hdf5.digest(snapshot.state)
         record = {"generation": generation, **snapshot.results, **snapshot.progress, "digest": digest}
-        self._backlog.append((ledger.pack_record(record), {**snapshot.row, "digest": digest}, snapshot.evaluation))
+        row = {**snapshot.row, "digest": digest}
+        record |= as_record(row, snapshot.evaluation)
+        self._backlog.append((ledger.pack_record(record), row, snapshot.evaluation))
         is_time = section.seconds is not None and time.monotonic() - self._saved_at >= section.seconds
         self._checkpoint_due |= is_last or is_time or generation % section.every == 0
         if snapshot.is_best:
@@ -290,4 +323,4 @@ class RunWriter:
 def write_ending(path: Path, reason: str, generation: int, steps: int) -> None:
     """Write finished.yaml into the run directory at `path`.  reason: why the run ended.  steps: of all training."""
     outcome = {"reason": reason, "generation": generation, "steps": steps}
-    write_atomically(path / "finished.yaml", as_yaml(outcome).encode())
+    write_atomically(path / "finished.yaml", with_checksum(as_yaml(outcome)).encode())

@@ -25,6 +25,7 @@ from mpies.core.text import escape, one_line
 from mpies.report.ranking import Trial
 from mpies.runs.files import explain_refusal, write_atomically
 from mpies.runs.lock import LOCK_FILE, STALE, Lock, guarded
+from mpies.runs.metrics import read_metrics
 from mpies.runs.reader import RunView
 from mpies.sweeps.halving import Halving
 from mpies.sweeps.sampler import Proposals
@@ -54,6 +55,7 @@ class SweepFolder:
         self.proposals = Proposals(self.path, sweep, self.has_failed) if sweep.sampler else None
         self.trials = sweep.list_proposed(self.proposals.batches) if self.proposals else sweep.list_trials()
         self._done: set[str] = set()  # names of the trials that are known to be finished or to have failed
+        self._ended: dict[str, Any] = {}  # name to the stamps with which `_has_result` has found a trial complete
         if sweep.halving:
             self.halving = Halving(sweep.halving, self.path, sweep, self.trials, self.has_failed)
 
@@ -152,7 +154,7 @@ class SweepFolder:
         if self.halving and state == "finished":
             is_done, is_last = self.halving.is_done(trial), self.halving.budget is None
             return ("finished" if is_last else "waiting") if is_done else "stopped"
-        if state == "finished":
+        if state == "finished" and self._has_result(trial):
             return state
         return "stopped" if (self.path / trial.name / "config.yaml").exists() else "new"
 
@@ -169,7 +171,7 @@ class SweepFolder:
                 lock.acquire()  # the run takes it over, after a start-up that may be long
             except RunLocked:  # another group was faster
                 continue
-            if not self.has_failed(trial) and not self._has_ended(trial):  # in the meantime
+            if not self.has_failed(trial) and not self.has_ended(trial):  # in the meantime
                 return number, lock
             lock.release()
         return None
@@ -186,11 +188,20 @@ class SweepFolder:
             elif state != "running":
                 yield number
 
-    def _has_ended(self, trial: Trial) -> bool:
+    def has_ended(self, trial: Trial) -> bool:
         """Whether a trial has ended, whoever holds its lock."""
-        if self.halving:
-            return self.halving.is_done(trial)
-        return (self.path / trial.name / "finished.yaml").exists()
+        return self.halving.is_done(trial) if self.halving else self._has_result(trial)
+
+    def _has_result(self, trial: Trial) -> bool:
+        """Whether a trial has ended and its last row is there; if that is lost, its ledger brings it back."""
+        view = RunView(self.path / trial.name)
+        stamp = (view.stamp("finished.yaml"), view.stamp("metrics.csv"))
+        if self._ended.get(trial.name) != stamp:
+            rows = read_metrics(view.folder)
+            if not rows or rows[-1]["generation"] != str(view.finished().get("generation")):
+                return False
+            self._ended[trial.name] = stamp
+        return True
 
     def is_any_left(self) -> bool:
         """Whether a trial is left that nobody trains.

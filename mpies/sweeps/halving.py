@@ -161,7 +161,7 @@ class Halving:
     def _read(self, trial: Trial) -> tuple[list[Row], Clock]:
         """The rows of a trial, and its clock at the last one."""
         view = RunView(self._folder / trial.name)
-        stamp = view.stamp("metrics.csv")
+        stamp = (view.stamp("metrics.csv"), view.stamp("finished.yaml"))  # the former may not be readable for a moment
         if trial.name not in self._rows or self._rows[trial.name][0] != stamp:
             column = "generation" if self.options.unit == "generations" else "steps"
             texts, clock = read_metrics(view.folder), Clock()

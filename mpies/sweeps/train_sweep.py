@@ -56,7 +56,8 @@ def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> 
         return request.ranks_per_run or choose_ranks_per_run(folder.count_left(), comm.size, comm.node_size)
 
     ranks_per_run = comm.broadcast_int(do_together(comm, lambda: choose() if comm.is_root else None))
-    tables = NoiseTables(comm.open_node_file())
+    file = comm.open_node_file()
+    tables = do_together(comm, lambda: NoiseTables(file))
     try:
         ranks = SweepRanks(folder, name, request.report, signals, tables)
         cause = _train_in_groups(comm, ranks, ranks_per_run)

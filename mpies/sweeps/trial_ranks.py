@@ -1,12 +1,14 @@
 """Ranks that train the trials of a sweep: each group takes one after the other, until none is left for it."""
 
 import contextlib
+import errno
 import gc
 import logging
 import os
 import socket
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,7 +17,7 @@ import numpy as np
 from mpies.comm import Communicator, RankLost
 from mpies.comm.guarded import Guarded, PeerFailed
 from mpies.comm.together import CollectiveError
-from mpies.core.errors import RunLocked, UserError
+from mpies.core.errors import NotEnoughSharedMemory, RunLocked, UserError
 from mpies.core.text import one_line
 from mpies.report.ranking import Result, Trial
 from mpies.runs.files import FULL
@@ -30,6 +32,8 @@ from mpies.training.session import Ending, RunRequest, train_run
 log = logging.getLogger(__name__)
 
 POLL = 0.5  # seconds between two looks at the queue, while other groups of the job train what is left
+ATTEMPTS = 3  # of a trial that fails for what may pass
+PASSING = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.EMFILE, errno.ENOMEM)
 WAIT, END = -1, -2  # in place of a trial's number
 
 Report = Callable[[Result, int, int, str], object]  # a result, how many trials have ended, how many there are, --out
@@ -67,6 +71,7 @@ class RankGroup:
         self.comm, self._ranks, self._folder, self._name = comm, ranks, ranks.folder, name
         self._results = ResultReader(ranks.folder)
         self._taken: tuple[Trial, Lock] | None = None  # on rank 0: the trial that is being trained, and its lock
+        self._attempts: Counter[str] = Counter()  # names of trials that failed for what may pass
 
     def work(self) -> None:
         """Train trials until none is left for this job, or a signal arrives.
@@ -115,17 +120,22 @@ class RankGroup:
         """Train a trial, or write down why that failed.  Returns whether a signal has stopped it."""
         folder, tables, run = self._folder, self._ranks.tables, self._folder.run(trial)
         request = RunRequest(lambda: folder.config(trial, budget), run, run, "auto", job=self._name, tables=tables)
-        guarded, ending, failure = Guarded(self.comm), Ending(""), ""
+        guarded, ending, failure, may_pass = Guarded(self.comm), Ending(""), "", False
         try:
             ending = train_run(guarded, request, self._ranks.signals, Progress(), time.monotonic())
             failure = ending.problem
+            if self.comm.is_root and not failure and ending.reason != "signal" and not folder.has_ended(trial):
+                failure = f"{run}: its last row is lost; remove its folder, and --retry trains it anew"
+                may_pass = True  # it may be that the file could not be read
         except CollectiveError as error:
             failure = "" if isinstance(error.mistake, RunLocked) else str(error)  # another job was faster
+            may_pass = isinstance(error.mistake, NotEnoughSharedMemory)
         except Exception as error:  # of this rank alone, or of another one that this one has learned of
             failure = guarded.fail(describe_failure(error, self.comm.rank))
         is_stopped = ending.reason == "signal"
         if self.comm.is_root and failure and not is_stopped:
-            self._record(trial, failure, is_unwritten=ending.reason not in ("", "failures"))
+            is_unwritten = bool(ending.problem) and ending.reason not in ("", "failures")
+            self._record(trial, failure, is_unwritten, may_pass)
         self._give_back()
         if tables:
             tables.release()
@@ -137,12 +147,20 @@ class RankGroup:
             self._show(trial)
         return is_stopped
 
-    def _record(self, trial: Trial, failure: str, is_unwritten: bool) -> None:
+    def _record(self, trial: Trial, failure: str, is_unwritten: bool, may_pass: bool) -> None:
         """Write down why a trial has failed, unless the disk is to blame: then the trial is to be taken up again.
+
+        What may pass, such as an error of the disk, is tried ATTEMPTS times before.
 
         is_unwritten: whether it was trained to its end, which could not be written.
         """
         reason, _, details = failure.partition("\n")
+        may_pass = may_pass or any(os.strerror(number) in reason for number in PASSING)
+        self._attempts[trial.name] += may_pass
+        if may_pass and self._attempts[trial.name] < ATTEMPTS:
+            log.warning("%s; it is tried again", reason)
+            time.sleep(POLL)
+            return
         if is_unwritten or any(os.strerror(number) in reason for number in FULL):
             self._ranks.note_full_disk(reason)
             return

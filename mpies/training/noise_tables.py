@@ -42,12 +42,12 @@ class NoiseTables:
     """The noise tables of a node, seen from one process.
 
     file: the descriptor that Communicator.open_node_file returns.  All processes of the node have opened this file, and
-    no others; it is empty at first.
+    no others; it is empty at first.  Raises NotEnoughSharedMemory.
     """
 
     def __init__(self, file: int) -> None:
         self._file = file
-        os.posix_fallocate(file, 0, _HEAD)  # keeps what another process has written there
+        self._allocate(0, _HEAD, "the list of noise tables")  # keeps what another process has written there
         self._head = mmap.mmap(file, _HEAD)
         self._entries = np.frombuffer(self._head, np.int64, ENTRIES * len(FIELDS)).reshape(ENTRIES, -1)
         self._used: int | None = None  # the entry that this process uses
@@ -107,18 +107,21 @@ class NoiseTables:
         if not len(free):
             raise NotEnoughSharedMemory(f"more than {ENTRIES} noise tables are in use on this node")
         number, place = int(free[0]), max(_HEAD, os.fstat(self._file).st_size)
+        self._allocate(place, length, f"a noise table of {4 * size / 2**20:.0f} MB")
+        self._entries[number] = seed, size, place
+        return number
+
+    def _allocate(self, place: int, length: int, what: str) -> None:
+        """Have memory for a part of the file.  what: it is, for the message.  Raises NotEnoughSharedMemory."""
         try:
             os.posix_fallocate(self._file, place, length)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.ENOMEM):
                 raise
             raise NotEnoughSharedMemory(
-                f"/dev/shm of a node is too small for a noise table of {4 * size / 2**20:.0f} MB: lower noise.size, "
-                "train fewer runs at a time by a larger --ranks-per-run, or give the container a larger /dev/shm (a "
-                "memory volume, --shm-size)"
+                f"/dev/shm of a node is too small for {what}: lower noise.size, train fewer runs at a time by a larger "
+                "--ranks-per-run, or give the container a larger /dev/shm (a memory volume, --shm-size)"
             ) from None
-        self._entries[number] = seed, size, place
-        return number
 
     def _remove(self, number: int) -> None:
         """Give the memory of an unused table back; its place in the file is not used again."""

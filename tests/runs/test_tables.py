@@ -16,7 +16,7 @@ EVALUATION = Evaluation.of(np.array([1.5, np.nan, 1 / 3]), np.array([10, 0, 12])
 
 
 def write(path, generation, *numbers):
-    file = EvaluationsFile(path, generation)
+    file = EvaluationsFile(path, generation, {})
     for number in numbers:
         file.add_episodes({"generation": number, "seconds": 0.5 * number}, EVALUATION.returns, EVALUATION.lengths)
     return file

@@ -110,15 +110,21 @@ def test_a_ledger_that_was_lost_between_two_jobs_begins_again_at_the_checkpoint(
     assert Replay(run, 20).is_faithful() and Replay(run, 120).is_faithful()
 
 
-def test_rows_that_were_lost_between_two_jobs_are_named(run_mpies, write_config, tmp_path):
+def test_rows_that_were_lost_between_two_jobs_come_from_the_ledger_or_are_named(run_mpies, write_config, tmp_path):
     run, config = tmp_path / "run", write_config(CONFIG)
     assert run_mpies(0, "train", config, "--out", "run", "stop.generations=20").code == 0
-    lines = (run / "metrics.csv").read_text().splitlines(keepends=True)
-    (run / "metrics.csv").write_text("".join(lines[:6]))
-    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=30")
-    assert outcome.code == 0, outcome.stderr
-    assert "run/metrics.csv: 15 of the first 20 rows are missing; they are lost" in outcome.stderr
-    assert [int(row["generation"]) for row in read_metrics(run)] == [*range(1, 6), *range(21, 31)]
+    content = (run / "metrics.csv").read_text()
+    for file in ("metrics.csv", "ledger.bin"):
+        (run / "metrics.csv").write_text("".join(content.splitlines(keepends=True)[:6]))
+        if file == "ledger.bin":
+            (run / file).unlink()
+        (run / "finished.yaml").unlink()
+        outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=20")
+        assert outcome.code == 0, outcome.stderr
+        is_lost = "run/metrics.csv: 15 of the first 20 rows are missing; they are lost" in outcome.stderr
+        assert is_lost == (file == "ledger.bin")
+        assert len(read_metrics(run)) == (5 if is_lost else 20)
+        assert is_lost or (run / "metrics.csv").read_text() == content
 
 
 def test_a_run_without_any_checkpoint_says_that_it_begins_again(digests_of, run_mpies, write_config, tmp_path):

@@ -1,0 +1,162 @@
+"""The text files of a run are views of its ledger: damage to them loses nothing, and nothing is deleted."""
+
+import numpy as np
+import pytest
+import yaml
+
+from mpies.core.errors import Unreadable
+from mpies.runs import ledger
+from mpies.runs.directory import open_run
+from mpies.runs.metrics import read_metrics
+from mpies.runs.reader import RunView
+from mpies.runs.snapshot import Evaluation
+from mpies.runs.writer import RunWriter, write_ending
+from tests.runs.test_writer import CONFIG, make_snapshot, record, run  # noqa: F401 (fixture)
+
+LAST = 6
+FILES = ("metrics.csv", "evaluations.csv")
+
+
+def make_row(generation):
+    cells = {"episodes": 4 * generation, "steps": 9 * generation, "return_mean": 1 / generation, "sigma": 0.1}
+    return {"generation": generation, "seconds": generation / 3, **cells}
+
+
+def fill(run, last=LAST):  # noqa: F811
+    """Record generations, every second of which was evaluated, and leave the run."""
+    for number in range(1, last + 1):
+        evaluation = Evaluation(np.array([1.0, number]), np.array([3, 4])) if number % 2 == 0 else None
+        progress = {"best": 1.0, "clock/seconds": np.array(number / 3), "clock/steps": np.array(9 * number)}
+        record(run, make_snapshot(number, row=make_row(number), evaluation=evaluation, progress=progress))
+    run.close()
+
+
+def go_on(run, generation=LAST):  # noqa: F811
+    """Go on with a run behind a generation; returns the lines that it warned of."""
+    lines = []
+    other = RunWriter(run.path, CONFIG, warn=lines.append)
+    other.load()
+    other.begin(make_snapshot(generation))
+    other.close()
+    return lines
+
+
+def flip(path, place, bit):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+    return bytes(content)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_bit_anywhere_in_a_text_file_loses_nothing(run, name):  # noqa: F811
+    fill(run)
+    path, before = run.path / name, {file: (run.path / file).read_bytes() for file in FILES}
+    random = np.random.default_rng(5)
+    for place in random.permutation(len(before[name]))[:40].tolist():
+        damaged = flip(path, place, int(random.integers(8)))
+        (line,) = go_on(run) or [""]
+        assert {file: (run.path / file).read_bytes() for file in FILES} == before, place
+        kept = line.rpartition(" ")[2]
+        if line:  # else the end of the last line, which looks like that of a killed job
+            assert name in line and (run.path / kept).read_bytes() == damaged, place
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("content", [None, b"", b"generation", b"\0" * 4000, b"a,b\n1,2\n"])
+def test_a_text_file_that_is_lost_or_replaced_is_made_again(run, name, content):  # noqa: F811
+    fill(run)
+    path, before = run.path / name, (run.path / name).read_bytes()
+    path.unlink() if content is None else path.write_bytes(content)
+    go_on(run)
+    assert path.read_bytes() == before
+
+
+def test_an_undamaged_run_goes_on_without_a_word(run):  # noqa: F811
+    fill(run)
+    names = sorted(path.name for path in run.path.iterdir())
+    assert go_on(run) == [] and names == sorted(path.name for path in run.path.iterdir())
+
+
+def test_a_generation_is_on_disk_when_its_record_is(run):  # noqa: F811
+    fill(run)
+    before = {file: (run.path / file).read_bytes() for file in FILES}
+    for file in FILES:
+        content = before[file]
+        (run.path / file).write_bytes(content[: content.rindex(b"\n6,") + 5])  # killed before it was complete
+    assert go_on(run) == []
+    assert {file: (run.path / file).read_bytes() for file in FILES} == before
+
+
+def test_of_an_older_ledger_what_it_holds_comes_back_and_the_rest_is_said(run):  # noqa: F811
+    fill(run)
+    records = [dict(one) for one in ledger.read_records(run.path / "ledger.bin")]
+    for one in records:
+        del one["row"]
+    (run.path / "ledger.bin").write_bytes(b"".join(map(ledger.pack_record, records)))
+    before = read_metrics(run.path)
+    flip(run.path / "metrics.csv", (run.path / "metrics.csv").read_bytes().index(b"\n3,") + 1, 4)
+    lines = go_on(run)
+    assert "metrics.csv: is damaged" in lines[0] and lines[0].endswith("is kept in metrics.csv.damaged-1")
+    assert lines[1].endswith(
+        "of the first 6 rows are missing; they are lost, but for what the ledger of an older mpies has "
+        "of 1: time, steps and digest"
+    )
+    after = read_metrics(run.path)
+    known = ("generation", "seconds", "steps", "digest")
+    assert [row for row in after if row["generation"] != "3"] == [row for row in before if row["generation"] != "3"]
+    assert [after[2][name] for name in known] == [before[2][name] for name in known] and after[2]["sigma"] == ""
+
+
+def test_what_is_behind_a_damaged_record_is_kept(run):  # noqa: F811
+    fill(run)
+    path = run.path / "ledger.bin"
+    ends = [end for _, end in ledger.read_all(path)]
+    damaged, rows = flip(path, ends[2] + 40, 3), (run.path / "metrics.csv").read_bytes()
+    assert len(go_on(run, generation=3)) == 3  # it goes on from what is left
+    assert (run.path / "ledger.bin.damaged-1").read_bytes() == damaged[ends[2] :]
+    assert (run.path / "metrics.csv.damaged-1").read_bytes() == rows
+    assert [row["generation"] for row in read_metrics(run.path)] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("name", [*FILES, "ledger.bin", "finished.yaml", "best.h5"])
+def test_a_file_that_cannot_be_read_is_not_an_absent_one(run, name):  # noqa: F811
+    fill(run)
+    path = run.path / name
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    before = sorted((one.name, one.stat().st_mtime_ns) for one in run.path.iterdir())
+    with pytest.raises(Unreadable, match=rf"{name}: cannot be read \(Is a directory\); nothing was written"):
+        open_run(run.path, CONFIG)
+    assert before == sorted((one.name, one.stat().st_mtime_ns) for one in run.path.iterdir())
+
+
+def test_a_flipped_bit_in_finished_yaml_is_seen(tmp_path):
+    write_ending(tmp_path, "generations", 12, 99)
+    path, ending = tmp_path / "finished.yaml", {"reason": "generations", "generation": 12, "steps": 99}
+    content = path.read_bytes()
+    assert RunView(tmp_path).finished() == yaml.safe_load(content) == ending
+    for place in range(8 * len(content)):
+        flip(path, place // 8, place % 8)
+        assert RunView(tmp_path).finished() in ({}, ending), place
+        path.write_bytes(content)
+    path.write_bytes(content[: content.index(b"#")])  # as older ones are
+    assert RunView(tmp_path).finished() == ending
+
+
+def test_a_run_that_goes_on_with_other_packages_says_so_and_keeps_those_that_it_began_with(run, caplog):  # noqa: F811
+    run.close()
+    path = run.path / "config.yaml"
+    for version in ("1.0.0", "1.9.0"):
+        values = yaml.safe_load(path.read_text())
+        values["versions"] |= {"numpy": version, "mpi4py": "1.0"}
+        path.write_text(yaml.safe_dump(values))
+        caplog.clear()
+        open_run(run.path, CONFIG).close()
+        (line,) = caplog.messages
+        assert f"({version} before)" in line and "mpi4py" not in line
+        values = yaml.safe_load(path.read_text())
+        assert values["versions"]["began"]["numpy"] == "1.0.0" != values["versions"]["numpy"]
+    caplog.clear()
+    open_run(run.path, CONFIG).close()
+    assert caplog.messages == [] and yaml.safe_load(path.read_text()) == values
