@@ -169,7 +169,8 @@ def is_lock_file(name: str) -> bool:
 def is_owner(values: Any) -> bool:
     """Whether this is the content of a lock file."""
     names = {"job", "token", "host", "pid", "start", "boot", "namespace", "beat"}
-    return isinstance(values, dict) and names <= values.keys() and isinstance(values["beat"], (int, float))
+    is_whole = isinstance(values, dict) and names <= values.keys() and isinstance(values["beat"], (int, float))
+    return is_whole and abs(values["beat"]) < 1e15  # NaN is not
 
 
 def is_alive(owner: dict[str, Any]) -> bool:

@@ -7,6 +7,7 @@ import csv
 import functools
 import io
 import json
+import math
 import os
 import stat
 import time
@@ -23,6 +24,7 @@ from mpies.config.loading import validate_config
 from mpies.config.schema import Config
 from mpies.core.errors import RunError
 from mpies.core.paths import absolute
+from mpies.core.text import describe_value, message_of
 from mpies.runs.lock import is_alive, is_owner
 from mpies.runs.metrics import parse_number
 from mpies.runs.snapshot import CONFIDENCE
@@ -39,6 +41,10 @@ OWN_FILES = ("ledger.bin", "checkpoints/generation-00000000.h5")  # names that o
 _MARK = "# crc32 "  # before the checksum of what stands above it
 
 Columns = dict[str, npt.NDArray[np.float64]]
+
+# No more is read of a file: deep nesting would end this process by a signal, aliases of aliases would fill its memory.
+MAX_TABLE, MAX_HEADER = 2**24, 2**13  # bytes of a table, and of its first line
+MAX_SETTINGS, MAX_LEVELS, MAX_VALUE = 2**18, 50, 2**14  # of a file with settings: characters, levels, and a value's
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
 
@@ -72,6 +78,24 @@ def open_inside(folder: str | Path, name: str | Path) -> BinaryIO:
     return os.fdopen(file, "rb")
 
 
+def parse_settings(text: str) -> Any:
+    """The values in the YAML text of a run's file.  Raises ValueError or another exception where it is damaged."""
+    levels = 0
+    for event in yaml.parse(text, _Loader):
+        levels += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if levels > MAX_LEVELS or isinstance(event, yaml.AliasEvent) or len(getattr(event, "value", "")) > MAX_VALUE:
+            raise ValueError("has deeper levels, longer values or other aliases than a run's file")
+    return yaml.load(text, _Loader)
+
+
+def read_trials(sweep: "RunView") -> list[dict[str, str]]:
+    """The rows of a sweep's trials.csv as text; [] where it is absent or damaged."""
+    try:
+        return list(csv.DictReader(sweep.text("trials.csv").splitlines(), restval=""))
+    except csv.Error:
+        return []
+
+
 def is_run(folder: str | Path) -> bool:
     """Whether this folder has a config.yaml that is a run's, rather than one that a user wrote.
 
@@ -86,10 +110,11 @@ def is_run(folder: str | Path) -> bool:
     return any(os.path.exists(os.path.join(folder, name)) for name in names)
 
 
-def find_runs(folder: str | Path, depth: int = 4) -> list[str]:
+def find_runs(folder: str | Path, depth: int = 4, until: float = math.inf) -> list[str]:
     """The run directories below `folder` (those with a config.yaml), as sorted paths relative to it.
 
     A folder whose config.yaml is not that of a run is one only if there are no runs below it.
+    until: of time.monotonic; further folders are not looked into after it.
     """
 
     def look(path: str | Path, level: int) -> list[str]:
@@ -99,7 +124,7 @@ def find_runs(folder: str | Path, depth: int = 4) -> list[str]:
             return []
         has_config = any(entry.name == "config.yaml" and entry.is_file(follow_symlinks=False) for entry in entries)
         itself = [os.path.relpath(path, folder)] if has_config else []
-        if level == depth or (has_config and is_run(path)):
+        if level == depth or time.monotonic() > until or (has_config and is_run(path)):
             return itself
         folders = [one for one in entries if not one.name.startswith(".") and one.is_dir(follow_symlinks=False)]
         return [name for one in folders for name in look(one.path, level + 1)] or itself
@@ -113,11 +138,9 @@ def _read_halved(folder: Path, stamp: tuple[int, int, int] | None) -> dict[tuple
 
     stamp: of trials.csv, which is read again only where it has changed.
     """
-    rows = csv.DictReader(RunView(folder).text("trials.csv").splitlines())
+    rows = read_trials(RunView(folder))
     return {
-        (row.get("name") or "", row.get("generations") or ""): row["state"]
-        for row in rows
-        if row.get("state") in HALVED
+        (row.get("name", ""), row.get("generations", "")): row["state"] for row in rows if row.get("state") in HALVED
     }
 
 
@@ -145,30 +168,35 @@ class RunView:
         return status.st_ino, status.st_size, status.st_mtime_ns
 
     def text(self, file: str) -> str:
-        """The text of a small file; '' where it is absent."""
+        """The text of a small file, of a large one the first MAX_TABLE bytes; '' where it is absent."""
         try:
             with self.open(file) as opened:
-                return opened.read().decode(errors="replace")
+                return opened.read(MAX_TABLE).decode(errors="replace")
         except OSError:
             return ""
 
-    def _mapping(self, file: str, parse: Callable[[str], Any]) -> dict[str, Any]:
+    def _mapping(self, file: str, parse: Callable[[str], Any], is_strict: bool = False) -> dict[str, Any]:
         try:
-            values = parse(self.text(file))
-        except (ValueError, yaml.YAMLError, RecursionError):
-            values = None
-        return values if isinstance(values, dict) else {}
+            text = self.text(file)
+            values = parse(text) if len(text) <= MAX_SETTINGS else text[:40]
+            if not isinstance(values, dict):
+                raise ValueError(f"is {describe_value(values)} and no mapping")
+            return values
+        except Exception as error:  # PyYAML raises many kinds for malformed numbers and dates
+            if is_strict:
+                raise RunError(f"{file}: is damaged ({message_of(error)})") from None
+            return {}
 
-    def config(self) -> dict[str, Any]:
-        """The resolved config as plain values, with the key `versions`; {} where it is absent or damaged."""
-        return self._mapping("config.yaml", lambda text: yaml.load(text, _Loader))
+    def config(self, is_strict: bool = False) -> dict[str, Any]:
+        """The resolved config as plain values, with `versions`; {}, or RunError, where it is absent or damaged."""
+        return self._mapping("config.yaml", parse_settings, is_strict)
 
     def finished(self) -> dict[str, Any]:
         """reason, generation and steps of a run that has ended; {} while it has not, and where that is damaged."""
 
         def parse(text: str) -> Any:
             body, mark, _ = text.partition(_MARK)  # older ones have none
-            return None if mark and text != with_checksum(body) else yaml.load(text, _Loader)
+            return None if mark and text != with_checksum(body) else parse_settings(text)
 
         return self._mapping("finished.yaml", parse)
 
@@ -190,7 +218,7 @@ class RunView:
     def reason(self) -> str:
         """Why the run has ended: a stop rule, or one of HALVED; '' while it has not."""
         ending = self.finished()
-        reason = str(ending.get("reason", ""))
+        reason = str(ending.get("reason", ""))[:100]
         if reason not in ("generations", "steps"):
             return reason
         run = (self.folder / self.name).resolve()
@@ -205,8 +233,8 @@ class RunView:
 
     def silence(self) -> float | None:
         """Seconds since the writer's last heartbeat; None where no process writes the run."""
-        beat = self.writer().get("beat")
-        return max(0.0, time.time() - beat) if isinstance(beat, (int, float)) else None
+        owner = self.writer()
+        return max(0.0, time.time() - owner["beat"]) if is_owner(owner) else None
 
 
 class Metrics:
@@ -245,12 +273,13 @@ class Metrics:
                     self._restart()
                     self.version += 1
             file.seek(self._end)
-            new = file.read()
-        new = new[: new.rfind(b"\n") + 1]  # what follows is half-written
-        if new:
-            self._add(new)
-            self._end += len(new)
-            self._last = new[new.rfind(b"\n", 0, -1) + 1 :]
+            while new := file.read(MAX_TABLE):  # their cells take far more memory
+                new = new[: new.rfind(b"\n") + 1]  # what follows is half-written
+                if not new:
+                    break
+                self._add(new)
+                self._end = file.seek(self._end + len(new))
+                self._last = new[new.rfind(b"\n", 0, -1) + 1 :]
         self._stamp = stamp
         return self
 
@@ -258,6 +287,7 @@ class Metrics:
         text = lines.decode(errors="replace")
         if not self.columns:
             head, _, text = text.partition("\n")
+            head = head[:MAX_HEADER]
             self.columns = {name: np.empty(0) for name in next(csv.reader([head]), []) if name != "digest"}
             self._header = next(csv.reader([head]), [])
         cells_of = (line.split(",") for line in text.splitlines())  # no cell is quoted; twice as fast as csv.reader
@@ -292,7 +322,7 @@ def read_run_config(run: str | Path) -> Config:
     """
     file = Path(run) / "config.yaml"
     try:
-        values: dict[str, Any] = yaml.load(absolute(file).read_text(), _Loader)
+        values: dict[str, Any] = parse_settings(absolute(file).read_text())
         values.pop("versions", None)
     except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
         why = getattr(error, "strerror", None) or " ".join(str(error).split())

@@ -199,7 +199,8 @@ def test_the_dashboard_follows_a_run_and_hands_out_copies(start_job, undisturbed
     job.start_deployment(name)
 
     def ask(path):
-        with urllib.request.urlopen(f"http://{job.addresses[name]}:8050{path}", timeout=10) as answer:
+        token = run(*podman("logs", name), check=False).stdout.rpartition("/?")[2].strip()
+        with urllib.request.urlopen(f"http://{job.addresses[name]}:8050{path}?{token}", timeout=10) as answer:
             return answer.read().decode()
 
     def listed(_):

@@ -7,13 +7,17 @@ page/), because a page of Dash loads some 4 MB before it shows any.
 import functools
 import gzip
 import hashlib
+import hmac
 import ipaddress
 import json
+import os
 import re
+import secrets
 import socket
 import socketserver
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,9 +26,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
-from mpies.core.errors import ConfigError
-from mpies.report.web.run_index import AXES, RunIndex
-from mpies.report.web.run_update import DOWNLOADS, PICTURES, read_update
+from mpies.core.errors import ConfigError, RunError
+from mpies.core.text import one_line
+from mpies.report.web.run_index import AXES, RunIndex, explaining
+from mpies.report.web.run_update import DOWNLOADS, MAX_SENT, PICTURES
 from mpies.report.web.sweep_table import find_sweeps, read_sweep_table
 
 _PAGE = {  # path of a URL to (file in page/, type)
@@ -40,6 +45,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+SECONDS = 10.0  # that a request may look for runs, and then read them
 _CLIENT_HAS_LEFT = (ConnectionError, TimeoutError)
 
 
@@ -48,19 +54,25 @@ def serve(folder: str | Path, host: str, port: int) -> "Server":
     if not Path(folder).is_dir():
         raise ConfigError(f"{folder}: is not a folder; give the one that contains your runs")
     try:
-        return Server((host, port), RunIndex(Path(folder).resolve()))
+        return Server((host, port), RunIndex(Path(folder).resolve(), SECONDS))
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{host}:{port} cannot be listened on ({reason}); take another --host or --port") from None
 
 
 class Server(ThreadingHTTPServer):
-    """Serves the page and the JSON that it asks for.  is_local: whether only this machine can reach it."""
+    """Serves the page and the JSON that it asks for, to those who know the token.
+
+    token: a secret, since all users of a machine can reach its ports.  is_local: whether only this machine can.
+    """
 
     daemon_threads = True
     request_queue_size = 1024  # connections that wait to be accepted; at the default of 5, bursts of clients are lost
 
     def __init__(self, address: tuple[str, int], runs: RunIndex) -> None:
+        self.token = secrets.token_urlsafe(24)
+        # Browsers keep one set of cookies for all ports of a host; of its name nobody learns the token.
+        self.cookie = f"mpies-{hashlib.sha256(self.token.encode()).hexdigest()[:16]}"
         self.runs, self.lock = runs, threading.Lock()  # a request holds the lock while it reads runs
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
@@ -76,9 +88,14 @@ class Server(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """The address of the page."""
+        """The address of the page, with the token."""
         host, port = str(self.server_address[0]), self.server_address[1]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={self.token}"
+
+    def is_known(self, token: str, cookies: str) -> bool:
+        """Whether a request comes from someone who knows the token, by its address or its cookies."""
+        given = [token, *re.findall(rf"(?:^|;) *{self.cookie}=([^; ]+)", cookies)]
+        return any(hmac.compare_digest(one.encode(errors="replace"), self.token.encode()) for one in given)
 
 
 @functools.cache
@@ -119,17 +136,32 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.is_local and not _is_local(host):
             # Another site may resolve its own name to this address, and must not read the runs.
             self._refuse(HTTPStatus.FORBIDDEN, "open it as localhost, or start it with --host 0.0.0.0")
+        elif not self.server.is_known(query.get("token", ""), self.headers.get("Cookie", "")):
+            self._refuse(HTTPStatus.FORBIDDEN, "open the address with ?token= that mpies dashboard has printed")
+        elif url.path not in _PAGE and not self._is_ours():
+            self._refuse(HTTPStatus.FORBIDDEN, "another site has asked; only the page itself may")
         elif url.path in _PAGE:
             file, kind = _PAGE[url.path]
-            self._send(_read_page(file), f"{kind}; charset=utf-8")
+            known = f"{self.server.cookie}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
+            self._send(_read_page(file), f"{kind}; charset=utf-8", headers={"Set-Cookie": known} if query else {})
         elif url.path.startswith("/api/"):
-            with self.server.lock:
-                found = self._find(url.path.removeprefix("/api/"), queries)
+            try:
+                with self.server.lock:
+                    found = self._find(url.path.removeprefix("/api/"), queries)
+            except RunError as error:
+                self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY, one_line(error))
+                return
             self._refuse(HTTPStatus.NOT_FOUND, "not found") if found is None else self._send_json(found)
         elif url.path == "/file":
             self._send_file(query.get("run", ""), query.get("file", ""))
         else:
             self._refuse(HTTPStatus.NOT_FOUND, "no such page")
+
+    def _is_ours(self) -> bool:
+        """Whether the page or the user has made this request, as far as the browser tells."""
+        origin = self.headers.get("Origin", "").rpartition("/")[2]
+        site = self.headers.get("Sec-Fetch-Site", "none")
+        return origin in ("", self.headers.get("Host")) and site in ("none", "same-origin")
 
     def _find(self, what: str, queries: Mapping[str, list[str]]) -> Any:
         """The values that the page asks for; None where there is nothing of this name."""
@@ -138,22 +170,22 @@ class _Handler(BaseHTTPRequestHandler):
         if what == "runs":
             return runs.summaries()
         if what == "sweeps":
-            return find_sweeps(runs.folder)
+            return find_sweeps(runs.folder, time.monotonic() + runs.seconds)
         if what == "sweep":
-            return read_sweep_table(runs.folder, name)
+            with explaining(f"{name}: "):
+                return read_sweep_table(runs.folder, name)
         if what == "compare":  # what is unknown is taken for the default
             axis = query.get("axis", "")
             axis, drawn = axis if axis in AXES else AXES[0], query.get("drawn", "")
             return runs.read_overlay(queries.get("run", []), axis, drawn)
-        view = runs.find(name) if what == "run" else None
-        return read_update(view) if view else None
+        return runs.read_update(name) if what == "run" else None
 
     def _send_file(self, name: str, file: str) -> None:
         """Send a file of a run: a download, or a picture or video, or the part of it that Safari asks for."""
         kind = PICTURES.get(Path(file).suffix)
         content = self._read(name, file) if file in DOWNLOADS or (kind and "/" not in file) else None
         if content is None:
-            self._refuse(HTTPStatus.NOT_FOUND, "no such file")
+            self._refuse(HTTPStatus.NOT_FOUND, "no such file, or one that is too large for the page")
             return
         if kind is None:
             label = f"{self.server.runs.folder.name if name == '.' else name.replace('/', '-')}-{file}"
@@ -170,20 +202,20 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(content[start : end + 1], kind, HTTPStatus.PARTIAL_CONTENT, where)
 
     def _read(self, name: str, file: str) -> bytes | None:
-        """The content of a file of a run; None where there is none."""
+        """The content of a file of a run; None where there is none, or it is too large."""
         with self.server.lock:
             view = self.server.runs.find(name)
         try:
             if view is None:
                 return None
             with view.open(file) as opened:
-                return opened.read()
+                return opened.read() if os.fstat(opened.fileno()).st_size <= MAX_SENT else None
         except (OSError, ValueError):  # ValueError: the name has a NUL
             return None
 
     def _send_json(self, values: Any) -> None:
         """Send values, or nothing where the client has them already."""
-        text = json.dumps(values, separators=(",", ":"), default=str, ensure_ascii=False)
+        text = json.dumps(_as_json(values), separators=(",", ":"), default=str, ensure_ascii=False, allow_nan=False)
         content = text.encode(errors="replace")  # a name may not be UTF-8
         tag = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"'}
         if self.headers.get("If-None-Match") == tag["ETag"]:
@@ -213,6 +245,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: the page asks every two seconds."""
+
+
+def _as_json(value: Any) -> Any:
+    """The value with None for the numbers that JSON or a browser lacks, and texts for the keys of mappings."""
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_as_json(inner) for inner in value]
+    return None if isinstance(value, (int, float)) and not abs(value) < 1e300 else value
 
 
 def _is_local(name: str) -> bool:

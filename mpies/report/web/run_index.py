@@ -3,7 +3,8 @@
 import contextlib
 import math
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ import numpy as np
 
 from mpies.core.errors import RunError
 from mpies.core.paths import absolute
+from mpies.core.text import describe_error
 from mpies.report.curves import Curves, Floats, read_curves
-from mpies.report.run_groups import RunGroup, group_by_task, group_runs, look_up
-from mpies.report.web.run_update import round_numbers
+from mpies.report.run_groups import RunGroup, group_by_task, group_runs, look_up, read_settings, settings_key
+from mpies.report.web.run_update import MAX_COMPARED, check_sizes, read_update, round_numbers
 from mpies.report.web.sweep_table import read_free_keys
 from mpies.runs.metrics import parse_number
-from mpies.runs.reader import RunView, find_runs
+from mpies.runs.reader import MAX_HEADER, RunView, find_runs
 from mpies.runs.snapshot import half_interval
 
 TAIL = 16_000  # bytes that are read from the end of metrics.csv, and more where the newest evaluation is not there
@@ -28,15 +30,18 @@ DRAWN = ("eval_mean", "return_mean", "length_mean", "eval_length", "sigma", "upd
 MAX_POINTS = 200  # of a curve
 MAX_NUMBERS = 12_000  # of all curves together, so that an answer stays below 50 kB; there are 25 points at least
 
+MOST = 2**22  # bytes that are read from the end of metrics.csv at most
+DAMAGED = "damaged"  # the state of a run that cannot be read
+
 _FILES = ("config.yaml", "metrics.csv", "finished.yaml", "../trials.csv")  # on which all that is read here depends
 _Stamps = tuple[tuple[int, int, int] | None, ...]  # of files
 
 
 class RunIndex:
-    """The runs below `folder`, read again only where their files have changed."""
+    """The runs below `folder`, read again where their files have changed, for so many seconds at a time."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, seconds: float = math.inf) -> None:
+        self.folder, self.seconds = folder, seconds
         self._views: dict[str, RunView] = {}  # by name
         self._read: dict[tuple[str, Any], tuple[_Stamps, Any]] = {}  # by name and what reads it, with the files' stamps
         self._overlaid: tuple[Any, dict[str, Any]] = None, {}  # what was compared last, and the answer
@@ -49,14 +54,25 @@ class RunIndex:
         return known[1]
 
     def summaries(self) -> list[dict[str, Any]]:
-        """Of each run: name, state, environment, solver, target, seed, reason of its end, and its newest numbers."""
-        names = find_runs(self.folder)
+        """Of each run: name, state, environment, solver, target, seed, reason of its end or damage, newest numbers."""
+        names = find_runs(self.folder, until=time.monotonic() + self.seconds)
         self._views = {name: self._views.get(name) or RunView(self.folder, name) for name in names}
         self._read = {key: known for key, known in self._read.items() if key[0] in self._views}
-        return [{**self._refresh(view, self._summarize), "state": view.state()} for view in self._views.values()]
+        until = time.monotonic() + self.seconds
+        return [self._summarize_or_explain(view, until) for view in self._views.values()]
+
+    def _summarize_or_explain(self, view: RunView, until: float) -> dict[str, Any]:
+        try:
+            if time.monotonic() > until:
+                raise RunError("was not read yet, as the others took long; wait a moment")
+            with explaining():
+                return {**self._refresh(view, self._summarize), "state": view.state()}
+        except RunError as error:
+            unknown = dict.fromkeys(("environment", "solver", "target", "seed"))
+            return {"name": view.name, **unknown, "state": DAMAGED, "reason": str(error)}
 
     def _summarize(self, view: RunView) -> dict[str, Any]:
-        config = self._refresh(view, RunView.config, ("config.yaml",))
+        config = self._refresh(view, _read_config, ("config.yaml",))
         summary = {"name": view.name, "environment": look_up(config, "environment.id")}
         summary |= {"solver": look_up(config, "solver.kind"), "target": look_up(config, "stop.target")}
         summary |= {"seed": config.get("seed"), **read_newest_numbers(view)}
@@ -69,26 +85,59 @@ class RunIndex:
             self.summaries()
         return self._views.get(name)
 
+    def read_update(self, name: str) -> dict[str, Any] | None:
+        """What the page shows of the run of this name, None where there is none.  Raises RunError."""
+        view = self.find(name)
+        with explaining(f"{name}: "):
+            return read_update(view) if view else None
+
     def read_overlay(self, names: Sequence[str], axis: str, drawn: str) -> dict[str, Any]:
-        """What `overlay` tells of the runs of these names, and how many were read."""
+        """What `overlay` tells of the runs of these names, and how many were read.  Raises RunError."""
         views = [view for view in map(self.find, dict.fromkeys(names)) if view]
+        check_sizes(views, MAX_COMPARED)
         asked = [(view.name, _stamps(view)) for view in views], axis, drawn
         if asked == self._overlaid[0]:
             return self._overlaid[1]
-        runs = [run for run in (self._refresh(view, _read_curves) for view in views) if run]
+        until, found = time.monotonic() + self.seconds, []
+        for view in views:
+            if time.monotonic() < until:  # else it is read the next time
+                found.append(self._refresh(view, _read_curves))
+        runs = [run for run in found if run]
         folders = {os.path.dirname(view.name) for view in views}
         sweep = self.folder / folders.pop() if len(folders) == 1 else None  # that is shown alone
         also = read_free_keys(sweep) if sweep and (sweep / "sweep.yaml").is_file() else []
-        self._overlaid = asked, {"runs": len(runs), **overlay(runs, axis, drawn, also)}
-        return self._overlaid[1]
+        answer = {"runs": len(runs), **overlay(runs, axis, drawn, also)}
+        self._overlaid = asked if len(found) == len(views) else None, answer
+        return answer
+
+
+@contextlib.contextmanager
+def explaining(where: str = "") -> Iterator[None]:
+    """Whatever a damaged run leads to in the `with` block becomes a RunError.  where: begins its line."""
+    try:
+        yield
+    except Exception as error:
+        raise RunError(f"{where}{describe_error(error)}") from error
+
+
+def _read_config(view: RunView) -> dict[str, Any]:
+    """The config of a run.  Raises RunError where it is damaged, or what the page shows of it is of another kind."""
+    config = view.config(is_strict=True)
+    for key, kind in (("environment.id", str), ("solver.kind", str), ("stop.target", (int, float)), ("seed", int)):
+        value = look_up(config, key)
+        if value is not None and not (isinstance(value, kind) and (isinstance(value, str) or abs(value) < 1e300)):
+            raise RunError(f"config.yaml: is damaged ({key} is of another kind)")
+    return config
 
 
 def _read_curves(view: RunView) -> Curves | None:
-    """The Curves of a run, with its name as its path; None where it has no generation, or is no run of ours."""
-    try:
-        return replace(read_curves(view), path=Path(view.name))
-    except RunError:
-        return None
+    """The Curves of a run, with its name as its path; None where it has no generation or is damaged."""
+    with contextlib.suppress(RunError), explaining():
+        check_sizes([view])
+        curves = replace(read_curves(view), path=Path(view.name))
+        settings_key(read_settings(_read_config(view)))  # fails here, and not in a picture of others
+        return curves
+    return None
 
 
 def _stamps(view: RunView, files: Sequence[str] = _FILES) -> _Stamps:
@@ -169,7 +218,8 @@ def summarize_runs(folder: str | Path) -> list[dict[str, Any]]:
         stamp = view.stamp("metrics.csv") or view.stamp("config.yaml")
         hidden = ("name", "state", "seed", "reason")  # status says more
         row = {key: value for key, value in summary.items() if key not in hidden}
-        row = {"path": str(Path(folder) / name), "status": view.status(), **row, "size": count_bytes(place / name)}
+        status = DAMAGED if summary["state"] == DAMAGED else view.status()
+        row = {"path": str(Path(folder) / name), "status": status, **row, "size": count_bytes(place / name)}
         found.append({**row, "changed": stamp[2] / 1e9 if stamp else 0.0})
     return sorted(found, key=lambda row: -row["changed"])
 
@@ -192,7 +242,7 @@ def read_newest_numbers(view: RunView) -> dict[str, float | None]:
     length = TAIL
     try:
         with view.open("metrics.csv") as file:
-            header = file.readline().decode(errors="replace").strip().split(",")
+            header = file.readline(MAX_HEADER).decode(errors="replace").strip().split(",")
             first, end = file.tell(), file.seek(0, 2)
             while True:
                 start = file.seek(max(first, end - length))
@@ -200,7 +250,7 @@ def read_newest_numbers(view: RunView) -> dict[str, float | None]:
                 lines = text.split("\n")[start > first : -1]  # both ends may be cut off
                 cells_of = (line.split(",") for line in lines)  # no cell is quoted
                 rows = [row for row in cells_of if len(row) == len(header)]
-                if start == first or _newest_cell(header, rows, "eval_mean") is not None:
+                if start == first or length > MOST or _newest_cell(header, rows, "eval_mean") is not None:
                     break
                 length *= 4
     except OSError:

@@ -1,12 +1,15 @@
 """What the page shows of one run, as values for JSON: its curves, pictures, log."""
 
 import contextlib
+import itertools
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mpies.core.errors import RunError
 from mpies.report.run_groups import look_up
 from mpies.report.video import VIDEOS
 from mpies.runs.metrics import round_number
@@ -14,14 +17,24 @@ from mpies.runs.reader import Columns, RunView, intervals
 
 MAX_POINTS = 400  # of a curve
 TAIL = 16_000  # bytes that are read from the end of a log
+MAX_ENTRIES = 10_000  # of its directory, among which pictures are looked for
+MAX_SENT, MAX_METRICS, MAX_COMPARED = 2**27, 2**26, 2**28  # bytes of a file, of metrics.csv, and of all in a picture
 PICTURES = {".png": "image/png", **VIDEOS}  # endings of pictures and videos to their types; an SVG could hold a script
 DOWNLOADS = ("best.h5", "policy.h5", "metrics.csv", "evaluations.csv", "log.txt", "config.yaml", "report.html")
 
 _COUNTED = ("generation", "episodes", "steps")  # columns
 
 
+def check_sizes(views: Sequence[RunView], most: int = MAX_METRICS) -> None:
+    """Raise RunError where the metrics.csv of these runs have more bytes together."""
+    size = sum(stamp[1] for view in views if (stamp := view.stamp("metrics.csv")))
+    if size > most:
+        raise RunError(f"metrics.csv has {size / 1e6:,.0f} MB, but the page reads {most / 1e6:.0f} at once")
+
+
 def read_update(view: RunView) -> dict[str, Any]:
-    """What the page shows of a run, its curves thinned to at most MAX_POINTS."""
+    """What the page shows of a run, its curves thinned to at most MAX_POINTS.  Raises RunError."""
+    check_sizes([view])
     metrics = view.metrics.refresh()
     columns, rows = dict(metrics.columns), len(metrics)
     if columns.keys() >= {"eval_std"}:
@@ -37,12 +50,19 @@ def read_update(view: RunView) -> dict[str, Any]:
         "state": view.state(),
         "reason": view.reason(),
         "silence": view.silence(),
-        "ranks": view.ranks(),
+        "ranks": _read_ranks(view),
         "files": [file for file in DOWNLOADS if view.stamp(file)],
         "pictures": list_pictures(view),
         "target": look_up(view.config(), "stop.target"),
         "config": view.text("config.yaml"),
     }
+
+
+def _read_ranks(view: RunView) -> dict[str, Any]:
+    """What ranks.json tells; {} where it is damaged."""
+    first, last, idle = (view.ranks().get(name) for name in ("first", "last", "idle"))
+    is_whole = isinstance(idle, list) and all(isinstance(number, (int, float)) for number in (first, last, *idle))
+    return {"first": first, "last": last, "idle": idle} if is_whole else {}
 
 
 def thin(columns: Columns, per_point: int) -> Columns:
@@ -79,7 +99,7 @@ def list_pictures(view: RunView) -> list[tuple[str, int]]:
     """Names of the pictures and videos in a run directory, each with the millisecond of its last change."""
     found = []
     with contextlib.suppress(OSError), os.scandir(view.folder / view.name) as entries:
-        for entry in entries:
+        for entry in itertools.islice(entries, MAX_ENTRIES):
             is_picture = entry.name.endswith(tuple(PICTURES)) and not entry.name.startswith(".")
             if is_picture and entry.is_file(follow_symlinks=False):
                 found.append((entry.name, entry.stat(follow_symlinks=False).st_mtime_ns // 1_000_000))

@@ -1,7 +1,8 @@
 """The sweeps below a folder as values for JSON, from their trials.csv: settings and trials.  Only reads."""
 
-import csv
+import math
 import os
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,20 +12,20 @@ from mpies.config.schema import is_free
 from mpies.report.ranking import BEST, Result, Trial, rank_settings
 from mpies.report.run_groups import shorten_keys
 from mpies.runs.metrics import parse_count, parse_number
-from mpies.runs.reader import RunView, is_run
+from mpies.runs.reader import RunView, is_run, read_trials
 
 DEPTH = 3  # folders below the dashboard's in which sweeps are looked for
 
 
-def find_sweeps(folder: str | Path) -> list[str]:
-    """The folders of sweeps below a folder, as sorted paths relative to it; "." for the folder itself."""
+def find_sweeps(folder: str | Path, until: float = math.inf) -> list[str]:
+    """The folders of sweeps below a folder, as paths relative to it, "." for itself.  until: as for `find_runs`."""
     found = []
     for path, folders, files in os.walk(folder):  # follows no symbolic link
         name = os.path.relpath(path, folder)
         if "sweep.yaml" in files:
             found.append(name)
         is_deepest = name != "." and name.count(os.sep) + 1 >= DEPTH
-        if "sweep.yaml" in files or is_deepest or is_run(path):
+        if "sweep.yaml" in files or is_deepest or time.monotonic() > until or is_run(path):
             folders.clear()
         folders[:] = [one for one in folders if not one.startswith(".")]
     return sorted(found)
@@ -42,7 +43,7 @@ def read_sweep_table(folder: str | Path, name: str) -> dict[str, Any] | None:
         view.open("sweep.yaml").close()  # refuses what is not below the folder
     except (OSError, ValueError):  # ValueError: the name has a NUL
         return None
-    rows = _read_rows(view)
+    rows = read_trials(view)
     keys = _varied_keys(rows)
     results = [_read_result(row, keys, "" if name == "." else f"{name}/") for row in rows]
     standings = rank_settings(results)
@@ -62,12 +63,8 @@ def read_sweep_table(folder: str | Path, name: str) -> dict[str, Any] | None:
 
 def read_free_keys(sweep: Path) -> list[str]:
     """The keys that vary in a sweep although they change no result, such as stop.generations."""
-    keys = _varied_keys(_read_rows(RunView(sweep)))
+    keys = _varied_keys(read_trials(RunView(sweep)))
     return [key for key in keys if is_free(key)]
-
-
-def _read_rows(view: RunView) -> list[dict[str, str]]:
-    return list(csv.DictReader(view.text("trials.csv").splitlines(), restval=""))
 
 
 def _varied_keys(rows: Sequence[dict[str, str]]) -> list[str]:

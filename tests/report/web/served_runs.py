@@ -24,6 +24,11 @@ def line(generation):
     )
 
 
+def known_to(server):
+    """The header of a browser that has opened the address of the page."""
+    return {"Cookie": f"other=1; {server.cookie}={server.token}"}
+
+
 @pytest.fixture
 def run_folder(tmp_path):
     """A folder with the runs `first` (3 generations), `group/long` (2,000) and `truncated`, and a secret beside it."""

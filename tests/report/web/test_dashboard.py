@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import http.client
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,13 +15,13 @@ import pytest
 
 from mpies.core.errors import ConfigError
 from mpies.report.web.dashboard import serve
-from tests.report.web.served_runs import line
+from tests.report.web.served_runs import known_to, line
 
 
 def get(server, path, **headers):
     """Status and content of an answer; the path is sent as it is."""
     connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
-    connection.request("GET", path, headers=headers)
+    connection.request("GET", path, headers=known_to(server) | headers)
     answer = connection.getresponse()
     content = answer.read()
     connection.close()
@@ -36,7 +37,7 @@ def test_runs_and_updates_are_answered_as_json(server):
 
 def test_what_a_client_has_already_is_not_sent_again(server, run_folder):
     connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
-    connection.request("GET", "/api/run?name=first")
+    connection.request("GET", "/api/run?name=first", headers=known_to(server))
     answer = connection.getresponse()
     assert answer.status == 200 and answer.read()
     known = {"If-None-Match": answer.headers["ETag"]}
@@ -61,7 +62,7 @@ def test_the_page_is_part_of_the_package(server):
 
 def test_a_download_is_named_after_its_run(server, run_folder):
     connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
-    connection.request("GET", "/file?run=group/long&file=best.h5")
+    connection.request("GET", "/file?run=group/long&file=best.h5", headers=known_to(server))
     answer = connection.getresponse()
     assert answer.headers["Content-Disposition"] == "attachment; filename*=UTF-8''group-long-best.h5"
     assert answer.read() == (run_folder / "group/long/best.h5").read_bytes()
@@ -116,6 +117,50 @@ def test_only_gets_for_this_machine_are_answered(server):
     assert connection.getresponse().status == 501
 
 
+@pytest.mark.parametrize("path", ["/", "/page.js", "/api/runs", "/file?run=first&file=best.h5", "/absent"])
+def test_who_does_not_know_the_token_sees_nothing(path, server):
+    for cookie in ("", f"{server.cookie}=", f"{server.cookie}=x{server.token}", f"x={server.token}", "é"):
+        status, content = get(server, path, Cookie=cookie)
+        assert status == 403 and content == b"403 open the address with ?token= that mpies dashboard has printed\n"
+    assert get(server, f"{path}{'&' if '?' in path else '?'}token=%ff", Cookie="")[0] == 403
+    assert server.token not in server.cookie
+
+
+def test_the_printed_address_hands_over_a_cookie_and_the_cookie_is_enough(server):
+    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
+    connection.request("GET", server.url.partition(str(server.server_address[1]))[2])
+    answer = connection.getresponse()
+    assert answer.status == 200 and b"<title>" in answer.read()
+    cookie, *flags = answer.headers["Set-Cookie"].split("; ")
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(flags)
+    assert get(server, "/api/runs", Cookie=cookie)[0] == 200
+    assert get(server, f"/api/runs?token={server.token}", Cookie="")[0] == 200  # for scripts
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://localhost:1", "Host": "localhost:2"},
+    ],
+)
+def test_another_site_has_no_answer_even_with_the_cookie(headers, server):
+    for path in ("/api/runs", "/api/compare?run=first", "/file?run=first&file=best.h5"):
+        status, content = get(server, path, **headers)
+        assert status == 403 and content == b"403 another site has asked; only the page itself may\n"
+    own = {"Host": "localhost:2", "Origin": "http://localhost:2", "Sec-Fetch-Site": "same-origin"}
+    assert get(server, "/api/runs", **own)[0] == 200
+    assert get(server, "/", **{"Sec-Fetch-Site": "cross-site"})[0] == 200  # a link to the page, which holds no data
+
+
+def test_a_file_that_is_too_large_for_the_memory_is_not_sent(server, run_folder):
+    os.truncate(run_folder / "first/best.h5", 2**40)
+    assert get(server, "/file?run=first&file=best.h5")[0] == 404
+
+
 def test_reading_changes_no_file(server, run_folder):
     def state():
         return {
@@ -132,7 +177,9 @@ def test_reading_changes_no_file(server, run_folder):
 
 def test_an_update_is_small_and_compressed(server):
     connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
-    connection.request("GET", "/api/run?name=" + quote("group/long"), headers={"Accept-Encoding": "gzip"})
+    connection.request(
+        "GET", "/api/run?name=" + quote("group/long"), headers=known_to(server) | {"Accept-Encoding": "gzip"}
+    )
     answer = connection.getresponse()
     content = answer.read()
     assert answer.headers["Content-Encoding"] == "gzip" and len(content) < 50_000

@@ -2,6 +2,7 @@
 
 import http.client
 import random
+import re
 import signal
 import socket
 import struct
@@ -14,18 +15,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.report.web.served_runs import known_to
+
 PATHS = ["/", "/uPlot.js", "/api/runs", "/api/run?name=group/long", "/file?run=first&file=best.h5", "/absent"]
 
 
 @pytest.fixture
 def dashboard(run_folder):
-    """The port of `mpies dashboard` over `run_folder`.  It must end at Ctrl-C with nothing on standard error."""
+    """Port and token of `mpies dashboard` over `run_folder`.  It must end at Ctrl-C with nothing on standard error."""
     (run_folder / "first" / "best.h5").write_bytes(bytes(30_000_000))  # more than the buffers of a connection hold
     command = [sys.executable, "-m", "mpies", "dashboard", str(run_folder), "--port", "0"]
     heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **heeding)
     try:
-        yield int(process.stdout.readline().rpartition(":")[2].strip(" /\n"))
+        port, token = re.search(r":(\d+)/\?token=(\S+)", process.stdout.readline()).groups()
+        yield int(port), token
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=20)
         assert process.returncode == 0 and errors == ""
@@ -34,7 +38,8 @@ def dashboard(run_folder):
         process.communicate()
 
 
-def make_request(path="/", method="GET", host="localhost"):
+def make_request(path="/", method="GET", host="localhost", token=""):
+    path += f"{'&' if '?' in path else '?'}token={token}" if token else ""
     return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
 
 
@@ -59,23 +64,25 @@ def leave(port, content, wait):
 
 
 def test_clients_that_leave_at_any_moment_are_no_error(dashboard):
+    port, token = dashboard
     random_ = random.Random(1)
     cuts = []
     for _ in range(120):
-        content = make_request(random_.choice(PATHS))
+        content = make_request(random_.choice(PATHS), token=token)
         cuts.append((content[: random_.choice([0, 7, len(content), len(content)])], random_.uniform(0, 0.1)))
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda cut: leave(dashboard, *cut), cuts))
-    head, body = exchange(dashboard, make_request("/api/runs"))
+        list(pool.map(lambda cut: leave(port, *cut), cuts))
+    head, body = exchange(port, make_request("/api/runs", token=token))
     assert " 200 " in head and b"group/long" in body
 
 
 def test_200_slow_clients_are_answered_and_hold_up_nobody(dashboard):
+    port, token = dashboard
     answers = Counter()
     lock = threading.Lock()
 
     def dawdle():
-        head, _ = exchange(dashboard, make_request("/page.css"), pause=0.02)
+        head, _ = exchange(port, make_request("/page.css", token=token), pause=0.02)
         with lock:
             answers[head.partition("\r\n")[0]] += 1
 
@@ -83,7 +90,7 @@ def test_200_slow_clients_are_answered_and_hold_up_nobody(dashboard):
     for thread in threads:
         thread.start()
     began = time.monotonic()
-    assert " 200 " in exchange(dashboard, make_request("/api/runs"))[0]
+    assert " 200 " in exchange(port, make_request("/api/runs", token=token))[0]
     assert time.monotonic() - began < 5  # a fraction of the time that the others take, also on a busy machine
     for thread in threads:
         thread.join()
@@ -96,7 +103,7 @@ def test_head_answers_like_get_without_the_content(path, server):
     for method in ("GET", "HEAD"):
         connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
         for _ in range(2):  # a second request on the same connection: nothing is left over from the first
-            connection.request(method, path, headers={"Accept-Encoding": "gzip"})
+            connection.request(method, path, headers=known_to(server) | {"Accept-Encoding": "gzip"})
             answer = connection.getresponse()
             content = answer.read()
         connection.close()
@@ -122,14 +129,14 @@ def test_head_answers_like_get_without_the_content(path, server):
     ],
 )
 def test_nonsense_is_refused_in_one_line(content, status, words, dashboard):
-    head, body = exchange(dashboard, content)
+    head, body = exchange(dashboard[0], content)
     assert head.startswith(f"HTTP/1.1 {status} ")
     assert words in body.decode() and body.count(b"\n") == 1 and body.endswith(b"\n")
 
 
 def test_a_mistake_of_the_dashboard_is_an_answer_and_is_reported(server, monkeypatch, capsys):
     monkeypatch.setattr(server.runs, "summaries", lambda: 1 // 0)
-    head, body = exchange(server.server_address[1], make_request("/api/runs"))
+    head, body = exchange(server.server_address[1], make_request("/api/runs", token=server.token))
     assert " 500 " in head and body.count(b"\n") == 1
     until = time.monotonic() + 10
     while "ZeroDivisionError" not in (report := capsys.readouterr().err):

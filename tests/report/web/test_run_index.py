@@ -20,7 +20,11 @@ def test_every_run_is_listed_with_its_newest_numbers(index):
     long = listed["group/long"]
     assert (long["generation"], long["return_mean"], long["eval_mean"], long["state"]) == (2000, 2000, 150, "stopped")
     assert (long["environment"], long["solver"], long["target"]) == ("LunarLander-v3", "openai_es", 200)
-    assert listed["truncated"]["environment"] is None and "generation" not in listed["truncated"]
+    assert (
+        listed["truncated"]["environment"] is None
+        and listed["truncated"]["state"] == "damaged"
+        and "generation" not in listed["truncated"]
+    )
 
 
 def test_the_list_follows_the_files(index, run_folder):

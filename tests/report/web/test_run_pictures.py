@@ -7,6 +7,7 @@ import pytest
 
 from mpies.report.web.run_update import list_pictures, read_update
 from mpies.runs.reader import RunView
+from tests.report.web.served_runs import known_to
 from tests.report.web.test_dashboard import get
 
 
@@ -48,7 +49,7 @@ def test_a_picture_that_is_drawn_twice_in_a_second_is_told_apart(run_folder):
 def test_parts_of_films_are_sent(wanted, status, first, length, server, run_folder):
     (run_folder / "first" / "film.mp4").write_bytes(bytes(range(256)) * 10)
     connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
-    connection.request("GET", "/file?run=first&file=film.mp4", headers={"Range": wanted})
+    connection.request("GET", "/file?run=first&file=film.mp4", headers=known_to(server) | {"Range": wanted})
     answer = connection.getresponse()
     content = answer.read()
     assert (answer.status, content[0], len(content)) == (status, first, length)

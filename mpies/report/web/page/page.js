@@ -2,7 +2,7 @@
 "use strict";
 
 const EVERY = 2000; // ms between two requests
-const MARKS = { running: "▶", finished: "✓", stopped: "■", stale: "⚠" };
+const MARKS = { running: "▶", finished: "✓", stopped: "■", stale: "⚠", damaged: "✗" };
 const KINDS = { "=": "run", "+": "compare", "~": "sweep" }; // the first letter of the address after #
 
 const $ = (id) => document.getElementById(id);
@@ -99,7 +99,7 @@ function showRuns() {
     say(badge, `${MARKS[one.state]} ${status}`);
     badge.className = `state ${status}`;
     const evaluated = one.eval_mean === undefined ? "" : `, evaluation ${number(one.eval_mean)}`;
-    say(more, `${one.environment} · ${one.generation === undefined ? "no generation yet"
+    say(more, one.state === "damaged" ? one.reason : `${one.environment} · ${one.generation === undefined ? "no generation yet"
       : `generation ${number(one.generation)}, return ${number(one.return_mean)}${evaluated}`}`);
     if (run?.name === one.name && isOneRun) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");

@@ -29,7 +29,7 @@ async function refreshRun() {
   const asked = address(), chosen = asked.kind === "run" ? asked.names[0] : "";
   const isThere = (name) => runs.some((one) => one.name === name);
   if (chosen && !isThere(chosen)) throw new Error(`${chosen} is not there; it may have been removed. Choose another run.`);
-  const shown = run && isThere(run.name) ? run : runs.find((one) => one.state === "running") || runs[0];
+  const shown = run && isThere(run.name) ? run : runs.find((one) => one.state === "running") || runs.find((one) => one.state !== "damaged");
   const name = chosen || shown?.name;
   if (!name) return;
   const news = await ask(`/api/run?name=${encodeURIComponent(name)}`);
