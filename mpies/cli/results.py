@@ -178,7 +178,7 @@ def compare(
 def dashboard(folder: str, host: str, port: int) -> None:
     """Serve a live web page of the runs below DIR (default: runs).
 
-    It prints the address of the page, which follows training.  It only reads.  Ctrl-C ends it.
+    It prints the address of the page, with a token that keeps others out.  It only reads.  Ctrl-C ends it.
     """
     from mpies.report.web.dashboard import serve
 
