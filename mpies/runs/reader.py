@@ -44,7 +44,7 @@ Columns = dict[str, npt.NDArray[np.float64]]
 
 # No more is read of a file: deep nesting would end this process by a signal, aliases of aliases would fill its memory.
 MAX_TABLE, MAX_HEADER = 2**24, 2**13  # bytes of a table, and of its first line
-MAX_SETTINGS, MAX_LEVELS, MAX_VALUE = 2**18, 50, 2**14  # of a file with settings: characters, levels, and a value's
+MAX_SETTINGS, MAX_LEVELS, MAX_VALUE = 2**20, 50, 2**16  # of a file with settings: characters, levels, and a value's
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
 

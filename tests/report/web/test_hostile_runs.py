@@ -36,7 +36,7 @@ BAD = {  # of which the list tells the reason
     "no date": ("config.yaml", CONFIG + "seed: 2024-99-99"),
     "no number": ("config.yaml", CONFIG + "seed: !!int x"),
     "a tag": ("config.yaml", CONFIG + "seed: !!python/object/apply:os.system [touch x]"),
-    "large": ("config.yaml", CONFIG + "#" * 10**6),
+    "large": ("config.yaml", CONFIG + "#" * 2**20),
     "empty": ("config.yaml", ""),
     "text": ("config.yaml", "hello"),
     "no utf-8": ("config.yaml", b"\xff\xfe\x00[{"),
