@@ -6,6 +6,7 @@ import ast
 import contextlib
 import inspect
 import numbers
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,11 @@ def find(environment_id: str) -> Callable[..., Any]:
     """The callable of that name.  Raises EnvironmentProblem if there is none."""
 
     def find_fault(value: Any) -> str:
-        return "" if callable(value) else f"must be a class or function, but is {value!r}"
+        if not callable(value):
+            return f"must be a class or function, but is {value!r}"
+        origin = str(value.__module__).partition(".")[0] if inspect.isroutine(value) or inspect.isclass(value) else ""
+        is_python = origin in sys.stdlib_module_names  # as after `from os import system`
+        return f"must be your own, but is of Python's module {origin}" if is_python else ""
 
     found: Callable[..., Any] = find_definition(environment_id, EnvironmentProblem, find_fault)
     return found

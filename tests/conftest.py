@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -14,6 +15,9 @@ from tests.support import HOME, Outcome, skip_without_programs, train
 
 INSIDE = "MPIES_TEST_INSIDE_MPI"  # set in the ranks that a test marked mpi is run on
 os.environ["PYTHONPATH"] = str(HOME)  # the ranks test this checkout, also where another one is installed
+_home = tempfile.TemporaryDirectory()
+if INSIDE not in os.environ:
+    os.environ["XDG_CONFIG_HOME"] = _home.name  # the key that signs runs is not the developer's own
 os.environ.setdefault("MPIES_PICTURES", "0")  # each would be a process beside the tests
 
 

@@ -121,6 +121,14 @@ def train(folder, config, out="run"):
     return folder / out
 
 
+def describe_config(config):
+    """The attributes of a policy file that was trained here with this config."""
+    from mpies.config.loading import as_yaml, resolved
+    from mpies.config.trust import sign
+
+    return {"config": as_yaml(resolved(config)), "signature": sign(resolved(config))}
+
+
 def read_files(folder):
     """The content of every file below a folder, by path."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

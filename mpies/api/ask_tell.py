@@ -13,6 +13,7 @@ from mpies.api.arguments import read_numbers, read_path, read_whole_number
 from mpies.api.domain import Bounds, Domain, Vector
 from mpies.comm.limits import SOLVER, require_memory
 from mpies.config.loading import as_plain, validate_config
+from mpies.config.trust import find_refusal, sign, trusting
 from mpies.core.errors import ConfigError, RunError, UserError, explain_os_error
 from mpies.core.text import describe_value
 from mpies.runs import hdf5
@@ -196,13 +197,17 @@ class AskTell:
             arrays |= {"best_x": self.best_x, "best_value": self.best_value}
         try:
             refuse_run_file(path)
-            write_atomically(path, hdf5.pack(arrays, {"ask_tell": json.dumps(settings)}))
+            signature = sign({"solver": settings["options"]})
+            write_atomically(path, hdf5.pack(arrays, {"ask_tell": json.dumps(settings), "signature": signature}))
         except OSError as error:
             raise RunError(explain_os_error(error)) from None
 
     @classmethod
-    def load(cls, path: str | Path) -> "AskTell":
-        """What `save` wrote, as if there had been no pause.  Raises RunError where the file is absent or damaged."""
+    def load(cls, path: str | Path, trust: bool = False) -> "AskTell":
+        """What `save` wrote, as if there had been no pause.  Raises RunError where the file is absent or damaged.
+
+        trust: whether the code of its solver may run, also where it was not saved here (docs/policies.md).
+        """
         arrays, attributes = hdf5.read(read_path("path", path, RunError))
         if "ask_tell" not in attributes:
             raise RunError(
@@ -211,6 +216,9 @@ class AskTell:
         settings = json.loads(attributes["ask_tell"])
         options, is_asked = settings.pop("options"), settings.pop("is_asked")
         behaviour_size = settings.pop("behaviour_size")
+        with trusting(trust):
+            if refusal := find_refusal({"solver": options}, attributes.get("signature"), str(path)):
+                raise RunError(refusal)
         bounds = arrays["low"], arrays["high"]
         loaded = cls(
             options.pop("kind"), arrays["x0"], bounds=bounds, integers=arrays["integers"], **settings, **options

@@ -38,6 +38,7 @@ class BatchActor:
         section, options = saved.config.environment, saved.config.policy
         if section.function is not None:
             raise UserError(f"{section.id} has no observations; `parameters` is the point that was found")
+        saved.config.require_trust()
         env = make_task_env(section, rebuild=False)  # nobody plays in it, so its history need not be probed
         env.close()
         self._name, self._interface = section.id, env.interface

@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from mpies.api.arguments import read_optional_number, read_path, read_whole_number
 from mpies.api.batch_actor import BatchActor, State
-from mpies.config.loading import resolved, validate_config
+from mpies.config.loading import resolved, validate_saved
 from mpies.config.schema import Config
+from mpies.config.trust import trusting
 from mpies.core.errors import ConfigError, RunError, UserError
 from mpies.core.paths import absolute
 from mpies.core.text import describe_value
@@ -62,13 +63,15 @@ class Policy:
         self._random = np.random.default_rng([self.config.seed, self.generation])
 
     @classmethod
-    def load(cls, path: str | Path) -> "Policy":
+    def load(cls, path: str | Path, trust: bool = False) -> "Policy":
         """The policy of a file such as best.h5, the best one of a run directory, or the trained one of a recipe.
 
+        trust: whether code that its config names may run, also where it was not trained here (docs/policies.md).
         Raises RunError or ConfigError.
         """
         try:
-            return cls(load_policy(absolute(find_policy(read_path("the path of a policy", path, RunError)))))
+            with trusting(trust):
+                return cls(load_policy(absolute(find_policy(read_path("the path of a policy", path, RunError)))))
         except OSError as error:  # such as another user's folder
             raise RunError(f"{path}: cannot be read ({error.strerror}); give another path") from None
 
@@ -84,11 +87,14 @@ class Policy:
         """
         saved = self._saved
         parts = {"config": resolved(self.config), "_saved": (saved.path, saved.arrays, saved.attributes)}
+        parts["_refusal"] = self.config.refusal
         return {**self.__dict__, **parts, "_actor": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         path, arrays, attributes = state["_saved"]
-        config = validate_config(state["config"], str(path))
+        with trusting():  # whoever loads a pickle runs what it names
+            config = validate_saved(state["config"], None, str(path))
+        config.refuse_code(state.pop("_refusal", ""))
         self.__dict__.update(state, config=config, _saved=PolicyFile(path, config, arrays, attributes))
 
     def __repr__(self) -> str:

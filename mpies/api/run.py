@@ -13,6 +13,7 @@ import numpy.typing as npt
 from mpies.api.arguments import read_path, read_whole_number
 from mpies.api.policy import Policy
 from mpies.config.schema import Config
+from mpies.config.trust import trusting
 from mpies.core.errors import ConfigError, RunError
 from mpies.core.paths import absolute
 from mpies.report.curves import name_run_below, read_curves
@@ -55,14 +56,15 @@ class Run:
 
     path: the absolute path of the directory.  Raises RunError where it holds no run.
     newest: called before anything is read; the metrics end with the generation that it returns.
+    trust: whether code that its config names may run, also where it was not trained here (docs/policies.md).
 
     >>> run = mpies.load("runs/cartpole")                                                         # doctest: +SKIP
     >>> run.status, run.metrics["eval_mean"], run.best(observation)                               # doctest: +SKIP
     """
 
-    def __init__(self, path: str | Path, newest: Callable[[], float] = lambda: math.inf) -> None:
+    def __init__(self, path: str | Path, newest: Callable[[], float] = lambda: math.inf, trust: bool = False) -> None:
         self.path = absolute(read_path("the path of a run", path, RunError))
-        self._newest, self._name = newest, str(path)
+        self._newest, self._name, self._trust = newest, str(path), trust
         if problem := _find_problem(self.path):
             raise RunError(f"{path}: {problem}")
         self._view = RunView(self.path)
@@ -90,7 +92,8 @@ class Run:
     @property
     def config(self) -> Config:
         """The config of the run, with every default filled in.  Raises RunError or ConfigError where it is damaged."""
-        return read_run_config(self.path)
+        with trusting(self._trust):
+            return read_run_config(self.path)
 
     @property
     def status(self) -> str:
@@ -119,7 +122,7 @@ class Run:
         Raises RunError where no policy is saved yet.
         """
         self._newest()
-        return Policy.load(self.path)
+        return Policy.load(self.path, self._trust)
 
     def policy(self, generation: int | None = None) -> Policy:
         """The mean as it was after a generation, computed again from the ledger.
@@ -132,7 +135,8 @@ class Run:
         generation = newest if generation is None else read_whole_number("generation", generation, 0, RunError)
         stamp = self._view.stamp("config.yaml")  # written anew at each start, also of another run in this directory
         if self._replay is None or self._replay.generation > generation or self._replay_stamp != stamp:
-            self._replay, self._replay_stamp = Replay(self.path, generation), stamp
+            with trusting(self._trust):
+                self._replay, self._replay_stamp = Replay(self.path, generation), stamp
         self._replay.run_until(generation)
         return Policy(self._replay.policy_file())
 
@@ -161,7 +165,8 @@ class Run:
         generation = read_whole_number("generation", generation, 1, RunError)
         member = read_whole_number("member", member, 0, RunError)
         file = None if video is None else read_path("video", video, RunError)
-        return PlayedMember(*show_member(self.path, generation, member, file))
+        with trusting(self._trust):
+            return PlayedMember(*show_member(self.path, generation, member, file))
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write a report as one HTML file, by default report.html in the run.  Returns its path.
@@ -207,9 +212,12 @@ def _find_problem(path: Path) -> str:
     return f"{problem}; give the directory of a run"
 
 
-def load(path: str | Path) -> Run:
-    """The run in a directory, also while it goes on and after it was killed.  Raises RunError where there is none."""
-    return Run(path)
+def load(path: str | Path, trust: bool = False) -> Run:
+    """The run in a directory, also while it goes on and after it was killed.  Raises RunError where there is none.
+
+    trust: whether code that its config names may run, also where it was not trained here (docs/policies.md).
+    """
+    return Run(path, trust=trust)
 
 
 def list_runs(folder: str | Path = "runs") -> list[Run]:

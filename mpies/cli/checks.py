@@ -4,7 +4,7 @@ import json
 
 import click
 
-from mpies.cli.parameters import CONFIG, COUNT, OPTIONAL_CONFIG, OVERRIDES, PATH, end, user_errors
+from mpies.cli.parameters import CONFIG, COUNT, OPTIONAL_CONFIG, OVERRIDES, PATH, TRUST, end, user_errors
 
 
 @click.command()
@@ -12,6 +12,7 @@ from mpies.cli.parameters import CONFIG, COUNT, OPTIONAL_CONFIG, OVERRIDES, PATH
 @click.option("--schema", is_flag=True, help="Print the JSON schema of config files, for editors.")
 @click.option("--keys", is_flag=True, help="Print every key with its default and meaning, as Markdown.")
 @click.option("--ranks", default=2, show_default=True, type=COUNT, help="Number of ranks to predict the cost for.")
+@TRUST
 @OVERRIDES
 @user_errors
 def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: tuple[str, ...]) -> None:
@@ -32,7 +33,7 @@ def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: t
     else:
         from mpies.launch.dry_run import describe_needs
 
-        loaded = load_config(config, overrides)
+        loaded = load_config(config, overrides, trains=False)
         cost = describe_needs(loaded, ranks)  # before anything is printed: it refuses what cannot run
         click.echo(as_yaml(resolved(loaded)), nl=False)
         click.echo(cost)

@@ -83,6 +83,22 @@ SWEEP_OPTIONS: list[Decorator] = [
 ]
 
 
+def _trust(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
+    if is_given:
+        from mpies.config.trust import trusting
+
+        context.with_resource(trusting())
+
+
+TRUST = click.option(
+    "--trust",
+    is_flag=True,
+    expose_value=False,
+    callback=_trust,
+    help="Run the code that its config names, also where it was not trained here (docs/policies.md).",
+)
+
+
 def add_options(command: Callable[..., None], options: Sequence[Decorator]) -> Callable[..., None]:
     """A command with these options, in this order."""
     for option in reversed(options):

@@ -4,7 +4,7 @@ import json
 
 import click
 
-from mpies.cli.parameters import COUNT, POLICY, echo, end, end_with_error, refuse_given, user_errors
+from mpies.cli.parameters import COUNT, POLICY, TRUST, echo, end, end_with_error, refuse_given, user_errors
 
 SEED = click.option(
     "--seed", type=click.IntRange(0), help="Seed of the held-out episodes; default the seed of the run."
@@ -27,6 +27,7 @@ GENERATION = click.option(
 @GENERATION
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @click.option("--csv", metavar="FILE", help="Also write the return and length of each episode to FILE.")
+@TRUST
 @user_errors
 def evaluate(
     policy: str,
@@ -61,6 +62,7 @@ def evaluate(
 @STOCHASTIC
 @GENERATION
 @click.option("--member", metavar="G,K", help="Instead, play member K (from 0) of generation G (from 1) again.")
+@TRUST
 @user_errors
 def play(
     policy: str,
@@ -120,6 +122,7 @@ def parse_member(text: str) -> tuple[int, int]:
     required=True,
     help="File to write; its ending says the format: .npz, .onnx, or .py, which needs only NumPy.",
 )
+@TRUST
 @user_errors
 def export(policy: str, to: str) -> None:
     """Write a policy for other programs.

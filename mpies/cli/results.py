@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mpies.cli.parameters import COUNT, RUN, RUNS, NumberRange, echo, end, refuse_given, user_errors
+from mpies.cli.parameters import COUNT, RUN, RUNS, TRUST, NumberRange, echo, end, refuse_given, user_errors
 
 WIDTH = click.option(
     "--width", default=8.0, show_default=True, type=NumberRange(3, 40), help="Width of a plot in inches."
@@ -47,6 +47,7 @@ SCALE = click.option(
 )
 @FORMATS
 @SCALE
+@TRUST
 @user_errors
 def plot(
     runs: tuple[str, ...],
@@ -97,6 +98,7 @@ def plot(
 @RUN
 @click.option("--out", help="File to write; default RUN/report.html.")
 @click.option("--video", is_flag=True, help="First record an episode of the best policy as RUN/video.mp4.")
+@TRUST
 @user_errors
 def report(run: str, out: str | None, video: bool) -> None:
     """Write one HTML file about RUN that opens anywhere.
@@ -193,6 +195,7 @@ def dashboard(folder: str, host: str, port: int) -> None:
 @RUN
 @click.option("--generation", required=True, type=click.IntRange(0), help="The generation to recompute.")
 @click.option("--out", help="Write it as a policy file, for evaluate.")
+@TRUST
 @user_errors
 def replay(run: str, generation: int, out: str | None) -> None:
     """Recompute the mean of any generation of RUN from its ledger.

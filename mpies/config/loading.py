@@ -19,7 +19,8 @@ from mpies.config.kinds import kinds_of
 from mpies.config.mistakes import explain, quoted
 from mpies.config.recipes import find_config, is_environment_id
 from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, ConfigType, any_solver
-from mpies.core.errors import ConfigError
+from mpies.config.trust import find_code, find_refusal
+from mpies.core.errors import ConfigError, RunError
 from mpies.core.options import Options
 from mpies.core.paths import absolute
 from mpies.core.text import one_line
@@ -34,13 +35,17 @@ MOST_DIGITS = 1000  # of a whole number: Python writes no number of more than 43
 _EXAMPLE = "environment: {id: CartPole-v1}"
 
 
-def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+def load_config(path: str | Path, overrides: Sequence[str] = (), trains: bool = True) -> Config:
     """The Config of a YAML file, with overrides such as "solver.sigma=0.05" applied.  Raises ConfigError.
 
     path: of the file, a recipe's name, or an environment's id.
+    trains: whether the user asks to train it; if not, RunError is raised for that of a run whose code is not trusted.
     """
     path = find_config(path)
     values = read_config(path)
+    is_saved = not trains and os.path.isfile(absolute(path)) and _is_of_run(saved := read_yaml(path))
+    if is_saved and (refusal := find_refusal(values, signature_of(saved), str(path))):
+        raise RunError(refusal)
     if "base" in values and "environment" not in values:
         raise ConfigError(f"{path}: is a sweep file; train it with mpies sweep {shlex.quote(str(path))}")
     return make_config(values, overrides, str(path))
@@ -64,6 +69,27 @@ def read_config(path: str | Path) -> Values:
     if _is_of_run(values):
         del values["versions"]
     return values
+
+
+def signature_of(values: Mapping[str, Any]) -> object:
+    """The signature in a run's config.yaml (mpies.config.trust); None where it has none."""
+    versions = values.get("versions")
+    return versions.get("signature") if isinstance(versions, dict) else None
+
+
+def validate_saved(values: Mapping[str, Any], signature: object, where: str) -> Config:
+    """The Config that a run directory or a policy file was saved with.  Raises ConfigError.
+
+    signature: what is saved beside it.  where: begins the line of an error.
+    Where its code is not trusted, this raises RunError if that is a solver's, which alone knows the keys of the
+    section; else Config.require_trust will.
+    """
+    refusal = find_refusal(values, signature, where)
+    if refusal and "solver.kind" in find_code(values):
+        raise RunError(refusal)
+    config = validate_config(values, where)
+    config.refuse_code(refusal)
+    return config
 
 
 def _is_of_run(values: Values) -> bool:

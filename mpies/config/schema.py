@@ -4,11 +4,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union, cast
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, model_validator
 
 from mpies.config.environment import EnvironmentSection
 from mpies.config.kinds import kinds_of, with_kinds
-from mpies.core.errors import ConfigError
+from mpies.core.errors import ConfigError, RunError
 from mpies.core.options import Count, Flag, Fraction, NonNegative, Options, Positive, Real, Text, WholeNumber
 from mpies.policies import any_policy
 from mpies.policies.base import PolicyOptions
@@ -170,6 +170,8 @@ class ConfigType(type(Options)):  # type: ignore[misc]  # the metaclass of pydan
 class Config(Options, metaclass=ConfigType):
     """A whole run."""
 
+    _refusal: str = PrivateAttr("")
+
     seed: WholeNumber = Field(1, description="seed of all random numbers in the run")
     environment: EnvironmentSection = Field(description="the task")
     policy: PolicySection = Field(cast("PolicySection", MLPOptions()), description="what maps observations to actions")
@@ -189,6 +191,20 @@ class Config(Options, metaclass=ConfigType):
     checkpoint: CheckpointSection = Field(CheckpointSection(), description="how often the state is saved")
     tracking: TrackingSection = Field(TrackingSection(), description="output for other tools")
     stop: StopSection = Field(StopSection(), description="when the run ends")
+
+    @property
+    def refusal(self) -> str:
+        """Why code that it names must not run, in one line; '' where it may (mpies.config.trust)."""
+        return self._refusal
+
+    def refuse_code(self, refusal: str) -> None:
+        """From now on, this is its refusal."""
+        BaseModel.__setattr__(self, "_refusal", refusal)  # no key changes
+
+    def require_trust(self) -> None:
+        """Raise RunError where code that it names must not run."""
+        if self._refusal:
+            raise RunError(self._refusal)
 
     @model_validator(mode="before")
     @classmethod

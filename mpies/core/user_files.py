@@ -24,6 +24,8 @@ def find_definition(reference: str, problem: type[UserError], find_fault: Callab
     Raises `problem`, in one line that begins with the reference, where there is no such value or it is not wanted.
     """
     source, _, name = reference.rpartition(":")
+    if (top := source.partition(".")[0]) in sys.stdlib_module_names and not source.endswith(".py"):
+        raise problem(f"{reference}: {top} is a module of Python's own; name one of yours")
     path, is_file = absolute(source).resolve(), source.endswith(".py")
     if is_file and not path.is_file():
         raise problem(f"{reference}: there is no file {source} in {start_folder()}")

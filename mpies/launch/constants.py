@@ -172,7 +172,7 @@ def find_workload(task: str, overrides: Sequence[str], constants: Constants) -> 
         if overrides:
             raise ConfigError(f"{overrides[0]!r} is for a config, but the task is the numbers {task}; leave it out")
         return parse_workload(task)
-    config = load_config(task, overrides)
+    config = load_config(task, overrides, trains=False)
     with contextlib.closing(Task(config)) as built:
         return fit_workload(config, task, constants, built)
 

@@ -104,7 +104,7 @@ def examine_config(config: str | None, overrides: Sequence[str], folder: str) ->
     """
     if not Path(folder).is_dir():
         raise ConfigError(f"--out {folder}: is not a folder; give an existing one, such as a shared volume")
-    needed = predict_cost(load_config(config, overrides)).memory if config else SMALL_RUN
+    needed = predict_cost(load_config(config, overrides, trains=False)).memory if config else SMALL_RUN
     yield from examine(needed, folder)
 
 

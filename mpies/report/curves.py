@@ -120,7 +120,7 @@ def read_curves(run: str | Path | RunView) -> Curves:
         raise RunError(f"{view.folder}/metrics.csv: each row has a damaged cell; give another run")
     machines, recorded = tuple(machines_of(config)), config.pop("versions", None)
     named = recorded.items() if isinstance(recorded, dict) else ()
-    versions = {name: one for name, one in named if name not in ("machines", "began")}
+    versions = {name: one for name, one in named if name not in ("machines", "began", "signature")}
     return Curves(view.folder, config, versions, columns, view.reason(), machines)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from mpies.config.loading import as_yaml, resolved, validate_config
+from mpies.config.trust import find_code
 from mpies.core.errors import ConfigError, RunError, UserError
 from mpies.core.text import counted
 from mpies.report.compare import describe_group
@@ -114,13 +115,17 @@ episodes with the mean itself; bars are 95 % confidence intervals over episodes.
 def shorten_config(values: dict[str, Any]) -> dict[str, Any]:
     """The keys of a resolved config that differ from their defaults, and all kinds.
 
-    The whole config where this version of mpies does not know it.
+    The whole config where this version of mpies does not know it, and the whole solver where its keys are in code,
+    which is not run.
     """
+    whole = {"solver": values["solver"]} if "solver.kind" in find_code(values) else {}
+    known = {key: value for key, value in values.items() if key not in whole}
     try:
-        config = validate_config(values, "config.yaml")
+        config = validate_config(known, "config.yaml")
         short: dict[str, Any] = config.model_dump(mode="json", exclude_defaults=True)
-        _add_kinds(short, values)
-        return short if resolved(validate_config(short, "config.yaml")) == resolved(config) else values
+        _add_kinds(short, known)
+        same = resolved(validate_config(short, "config.yaml")) == resolved(config)
+        return {**short, **whole} if same else values
     except UserError:
         return values
 
@@ -157,7 +162,12 @@ def _list_method(curves: Curves) -> Iterator[tuple[str, str]]:
 
 
 def _describe_defaults(curves: Curves, dimension: int) -> str:
-    """The values of the solver's keys that d parameters decide; '' where this version of mpies has other keys."""
+    """The values of the solver's keys that d parameters decide; '' where this version of mpies has other keys.
+
+    '' also where they are in code, which is not run.
+    """
+    if "solver.kind" in find_code(curves.config):
+        return ""
     try:
         return validate_config(curves.config, "config.yaml").solver.describe_defaults(dimension)
     except UserError:

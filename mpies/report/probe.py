@@ -59,7 +59,7 @@ def section_of(environment: str) -> EnvironmentSection:
     """The EnvironmentSection of an id, a config file or a recipe's name.  Raises ConfigError for a function."""
     is_config = Path(environment).suffix in (".yaml", ".yml") or environment in find_recipes()
     section = {"environment": {"id": environment}}
-    config = load_config(environment) if is_config else validate_config(section, environment)
+    config = load_config(environment, trains=False) if is_config else validate_config(section, environment)
     if config.environment.function is not None:
         raise ConfigError(f"{environment}: is a function of parameters, which has no episodes to probe")
     return config.environment

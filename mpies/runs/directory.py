@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mpies.config.loading import as_yaml, differences, resolved
 from mpies.config.schema import Config
+from mpies.config.trust import sign
 from mpies.core.errors import ConfigError, RunError, RunLocked, unreadable
 from mpies.core.paths import absolute
 from mpies.runs.files import explain_refusal, write_atomically
@@ -73,7 +74,9 @@ def _write_config(run: RunWriter, config: Config, hosts: int) -> None:
     if other:
         run.warn(f"{run.name}: goes on with {other}, which may give other bits; config.yaml keeps the earlier versions")
     began = {"began": recorded.get("began", known)} if other or "began" in recorded else {}
-    values = {**resolved(config), "versions": {**now, **began, "machines": machines}}
+    settings = resolved(config)
+    signature = {"signature": found} if (found := sign(settings)) else {}
+    values = {**settings, "versions": {**now, **began, "machines": machines, **signature}}
     write_atomically(run.path / "config.yaml", as_yaml(values).encode())
 
 
@@ -94,7 +97,7 @@ def check_directory(directory: str | Path, config: Config, resume: str = "auto")
     if has_config:
         if resume == "never":
             raise ConfigError(f"{name}: contains a run already; use --resume auto, choose another --out, or remove it")
-        changed = differences(resolved(read_run_config(path)), resolved(config))
+        changed = differences(resolved(read_run_config(path, config)), resolved(config))
         if changed and not is_empty(path):
             listed = "; ".join(f"{key}: {before!r} there, {now!r} now" for key, before, now in changed[:5])
             more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from mpies.config.loading import validate_config
+from mpies.config.loading import validate_saved
 from mpies.config.recipes import find_nearest, find_recipes, find_recorded_policies
 from mpies.config.schema import Config
 from mpies.core.errors import RunError
@@ -24,7 +24,8 @@ class PolicyFile:
     """A policy as it was saved.
 
     arrays: `parameters` (d,) float32, `normalization` (2, o) float32, `normalizer/*` (the statistics behind it) and
-    `constants/*`.  attributes: `generation`, `config`, and of the best policy `eval_mean`, `eval_std`, `eval_episodes`.
+    `constants/*`.  attributes: `generation`, `config`, `signature` (mpies.config.trust), and of the best policy
+    `eval_mean`, `eval_std`, `eval_episodes`.
     """
 
     path: Path
@@ -90,7 +91,8 @@ def load_policy(path: str | Path) -> PolicyFile:
     arrays, attributes = hdf5.read(file)
     if "parameters" not in arrays:
         raise RunError(f"{file}: is not a policy; give a run directory, best.h5 or policy.h5")
-    return PolicyFile(file, validate_config(yaml.safe_load(attributes["config"]), str(file)), arrays, attributes)
+    values = yaml.safe_load(attributes["config"])
+    return PolicyFile(file, validate_saved(values, attributes.get("signature"), str(file)), arrays, attributes)
 
 
 def select(arrays: Arrays, prefix: str) -> Arrays:

@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from mpies.config.loading import validate_config
+from mpies.config.loading import signature_of, validate_saved
 from mpies.config.schema import Config
+from mpies.config.trust import find_code, trusting
 from mpies.core.errors import RunError
 from mpies.core.paths import absolute
 from mpies.core.text import describe_value, message_of
@@ -315,16 +316,20 @@ def intervals(columns: Mapping[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.
         return CONFIDENCE * columns["eval_std"] / np.sqrt(np.where(counts > 1, counts, np.nan))
 
 
-def read_run_config(run: str | Path) -> Config:
+def read_run_config(run: str | Path, trained: Config | None = None) -> Config:
     """The config of a run, with keys that are newer than it at their defaults.
 
-    Raises RunError where config.yaml cannot be read, ConfigError where it has keys that a config has no more.
+    trained: the config that the user trains now, whose code is trusted; None for none.
+    Raises RunError where config.yaml cannot be read, or names a solver whose code is not trusted; ConfigError where it
+    has keys that a config has no more.
     """
     file = Path(run) / "config.yaml"
     try:
         values: dict[str, Any] = parse_settings(absolute(file).read_text())
+        signature = signature_of(values)
         values.pop("versions", None)
     except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
         why = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise RunError(f"{file}: cannot be read ({why}); is {run} a run?") from None
-    return validate_config(values, str(file))
+    with trusting(trained is not None and find_code(values) == find_code(trained.model_dump())):
+        return validate_saved(values, signature, str(file))

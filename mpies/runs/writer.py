@@ -19,6 +19,7 @@ from pathlib import Path
 
 from mpies.config.loading import as_yaml, resolved
 from mpies.config.schema import Config
+from mpies.config.trust import sign
 from mpies.core.errors import TrainingFailed, unreadable
 from mpies.core.paths import absolute
 from mpies.runs import hdf5, ledger
@@ -116,7 +117,8 @@ class RunWriter:
 
     def begin(self, snapshot: Snapshot) -> None:
         """Go on after the snapshot's generation; what a killed job left behind it is removed."""
-        self._attributes = {"config": as_yaml(resolved(self.config)), "versions": as_yaml(versions())}
+        settings = resolved(self.config)
+        self._attributes = {"config": as_yaml(settings), "versions": as_yaml(versions()), "signature": sign(settings)}
         self._start = snapshot.generation
         if not list_checkpoints(self.path):  # the first one is kept for ever: replays begin there
             self._first, self._saved = self._checkpoint_of(snapshot), snapshot.generation

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from mpies.comm.serial import Serial
-from mpies.config.loading import as_yaml, resolved
+from mpies.config.loading import as_yaml, signature_of
 from mpies.config.schema import Config
 from mpies.core.errors import RunError
+from mpies.core.paths import absolute
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import play_alone
 from mpies.runs import hdf5, ledger
@@ -19,7 +20,7 @@ from mpies.runs.checkpoint import first_checkpoint
 from mpies.runs.directory import refuse_run_file
 from mpies.runs.hdf5 import Arrays
 from mpies.runs.policy_file import PolicyFile, find_policy, load_policy, select
-from mpies.runs.reader import is_run, read_run_config
+from mpies.runs.reader import RunView, is_run, read_run_config
 from mpies.training.evaluator import training_batch
 from mpies.training.generation import Part
 from mpies.training.learner import Learner
@@ -97,7 +98,10 @@ class Replay:
     def policy_file(self) -> PolicyFile:
         """The mean, with the observation statistics, as a policy; later generations do not change it."""
         arrays = {name: np.array(value) for name, value in self.learner.policy().items()}
-        attributes = {"config": as_yaml(resolved(self.config)), "generation": self.generation}
+        settings = RunView(absolute(self.path)).config()  # as they were signed
+        signature = str(signature_of(settings) or "")
+        settings.pop("versions", None)
+        attributes = {"config": as_yaml(settings), "generation": self.generation, "signature": signature}
         return PolicyFile(self.path, self.config, arrays, attributes)
 
     def save(self, path: str | Path) -> None:

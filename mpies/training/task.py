@@ -174,7 +174,7 @@ class Task:
     constants: arrays that a saved policy has besides its parameters; None makes those of the run's seed.
     node_size: ranks of this node.
     Raises EnvironmentProblem when the environment cannot be built, and ConfigError when the policy does not fit it or
-    the solver cannot have so many parameters.
+    the solver cannot have so many parameters, and RunError where its code is not trusted.
     """
 
     env: VectorEnv | FunctionEnv
@@ -184,6 +184,7 @@ class Task:
     def __init__(
         self, config: Config, constants: Mapping[str, npt.NDArray[Any]] | None = None, node_size: int = 1
     ) -> None:
+        config.require_trust()
         self.config, self.node_size = config, node_size
         self.observation_size = 0
         if config.environment.function is not None:

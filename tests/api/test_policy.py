@@ -13,12 +13,12 @@ import pytest
 import yaml
 
 import mpies
-from mpies.config.loading import as_yaml, resolved, validate_config
+from mpies.config.loading import resolved, validate_config
 from mpies.report.evaluate import evaluate_policy
 from mpies.runs.policy_file import PolicyFile
 from mpies.training.task import Task
 from tests.policies.examples import MODULE
-from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, train
+from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, describe_config, train
 
 SMALL = """
 environment: {id: "gymnasium:ID", max_steps: 50}
@@ -51,7 +51,7 @@ def make_policy(text, folder):
     }
     if task.policy:
         arrays |= {f"constants/{name}": value for name, value in task.policy.constants.items()}
-    saved = PolicyFile(folder / "policy.h5", config, arrays, {"config": as_yaml(resolved(config)), "generation": 7})
+    saved = PolicyFile(folder / "policy.h5", config, arrays, {**describe_config(config), "generation": 7})
     saved.save(saved.path)
     return mpies.Policy.load(saved.path)
 

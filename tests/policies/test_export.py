@@ -26,7 +26,7 @@ from mpies.rollouts.queue import play_alone
 from mpies.runs import hdf5
 from mpies.runs.policy_file import load_policy
 from mpies.training.task import Task
-from tests.support import assert_refused, invoke
+from tests.support import assert_refused, describe_config, invoke
 
 ROVER = "tests.envs.rover:Rover"
 CASES = {
@@ -133,7 +133,7 @@ def played(request, tmp_path_factory):
         "normalization": np.stack([random.normal(0, 0.3, size), random.uniform(0.5, 2, size)]).astype(np.float32),
     }
     constants = {f"constants/{name}": value for name, value in task.policy.constants.items()}
-    content = hdf5.pack(arrays | constants, {"config": as_yaml(resolved(config)), "generation": 3})
+    content = hdf5.pack(arrays | constants, {**describe_config(config), "generation": 3})
     (folder / "policy.h5").write_bytes(content)
     return folder / "policy.h5", *record(task, arrays, range(11, 16))
 
@@ -258,7 +258,7 @@ def save_policy(environment, options, path):
         "normalization": np.stack([random.normal(size=seen), random.uniform(0.5, 2, seen)]),
     }
     arrays = {name: values.astype(np.float32) for name, values in arrays.items()}
-    path.write_bytes(hdf5.pack(arrays, {"config": as_yaml(resolved(config)), "generation": 3}))
+    path.write_bytes(hdf5.pack(arrays, {**describe_config(config), "generation": 3}))
     return path
 
 

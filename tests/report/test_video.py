@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-from mpies.config.loading import as_yaml, resolved, validate_config
+from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError
 from mpies.report.evaluate import play_policy, show_member, visible_task
 from mpies.report.video import Video
@@ -17,6 +17,7 @@ from mpies.runs import hdf5
 from mpies.runs.files import write_atomically
 from mpies.runs.metrics import read_metrics
 from mpies.training.task import Task
+from tests.support import describe_config
 
 CURE = "it must be a file in a folder that you may write to"
 
@@ -106,7 +107,10 @@ def write_policy(path, section):
     """Write an untrained policy of an environment section to a file."""
     config = validate_config({"environment": section, "policy": {"hidden": []}}, "config")
     arrays = Task(config).first_policy() | {"normalization": np.stack([np.zeros(1), np.ones(1)])}
-    write_atomically(path, hdf5.pack(arrays, {"config": as_yaml(resolved(config)), "generation": 0}))
+    write_atomically(
+        path,
+        hdf5.pack(arrays, {**describe_config(config), "generation": 0}),
+    )
 
 
 @pytest.mark.parametrize(

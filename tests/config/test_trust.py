@@ -1,0 +1,204 @@
+"""What a policy file or a run directory names runs only where it was trained here, or where the user says so."""
+
+import os
+import pickle
+
+import numpy as np
+import pytest
+import yaml
+
+import mpies
+from mpies.config.trust import find_code, find_refusal, sign
+from mpies.envs import EnvironmentProblem, make_env
+from mpies.runs import hdf5
+from tests.support import assert_refused, invoke, train
+
+WORLD = """
+import gymnasium, numpy
+from gymnasium import spaces
+
+class World(gymnasium.Env):
+    observation_space = spaces.Box(-1, 1, (1,), numpy.float32)
+    action_space = spaces.Discrete(2)
+    def __init__(self, reward=1.0):
+        self.reward = reward
+    def reset(self, seed=None, options=None):
+        return numpy.zeros(1, numpy.float32), {}
+    def step(self, action):
+        return numpy.zeros(1, numpy.float32), self.reward, True, False, {}
+"""
+SOLVER = "from mpies.solvers.openai_es import OpenAIES\nclass Own(OpenAIES):\n    pass\n"
+TEXT = """
+environment: {id: ID}
+policy: {hidden: []}
+solver: {kind: KIND, population: 4}
+noise: {size: 1000}
+evaluation: {every: 1, episodes: 1}
+stop: {generations: 1}
+"""
+TRACE = "open('has-run', 'w')\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MPIES_TRUST", raising=False)
+    (tmp_path / "env.py").write_text(WORLD)
+    (tmp_path / "own.py").write_text(SOLVER)
+    return tmp_path
+
+
+def train_here(folder, name="run", identity="env.py:World", kind="openai_es"):
+    return train(folder, TEXT.replace("ID", identity).replace("KIND", kind), name)
+
+
+def change_config(file, change):
+    """Have `change` edit the config of a policy file or a config.yaml in place."""
+    if file.suffix == ".yaml":
+        values = yaml.safe_load(file.read_text())
+        change(values)
+        file.write_text(yaml.safe_dump(values, sort_keys=False))
+        return
+    arrays, attributes = hdf5.read(file)
+    values = yaml.safe_load(attributes["config"])
+    change(values)
+    file.write_bytes(hdf5.pack(arrays, attributes | {"config": yaml.safe_dump(values)}))
+
+
+@pytest.mark.parametrize("identity", ["os:system", "gymnasium:evil:Id-v0", "evil:Id-v0", "evil:make", "evil.py:make"])
+def test_a_policy_file_runs_nothing_that_it_names(folder, identity):
+    run = train_here(folder, identity="CartPole-v1")
+    (folder / "evil.py").write_text(TRACE + "def make(**kwargs):\n    open('has-run', 'w')\n")
+
+    def change(values):
+        values["environment"] |= {"id": identity, "kwargs": {"command": "touch has-run"}}
+
+    change_config(run / "best.h5", change)
+    for command in (
+        ("evaluate", run),
+        ("evaluate", run / "best.h5"),
+        ("play", run / "best.h5", "--video", "x.mp4"),
+        ("export", run / "best.h5", "--to", "x.npz"),
+    ):
+        outcome = invoke(*command)
+        assert_refused(outcome, "--trust", identity.removeprefix("gymnasium:"))
+    policy = mpies.Policy.load(run / "best.h5")
+    for use in (policy.evaluate, lambda: policy(np.zeros(4)), pickle.loads(pickle.dumps(policy)).evaluate):
+        with pytest.raises(mpies.RunError, match="trust=True"):
+            use()
+    assert not (folder / "has-run").exists()
+
+
+def test_looking_at_a_run_runs_no_solver_of_its_own(folder):
+    run = train_here(folder, identity="CartPole-v1", kind="own.py:Own")
+    (folder / "own.py").write_text(TRACE + SOLVER)
+    for command in (("report", run), ("plot", run), ("compare", run, "--out", "compared"), ("runs", ".")):
+        outcome = invoke(*command)
+        assert outcome.code == 0, outcome.stderr
+    assert mpies.load(run).metrics["generation"].tolist() == [1]
+    for command in (
+        ("replay", run, "--generation", 1),
+        ("evaluate", run),
+        ("play", run, "--member", "1,0"),
+        ("plot", run, "--trajectory"),
+        ("check", run / "config.yaml"),
+    ):
+        assert_refused(invoke(*command), "own.py:Own", "--trust")
+    with pytest.raises(mpies.RunError, match="trust=True"):
+        mpies.load(run).config  # noqa: B018
+    assert not (folder / "has-run").exists()
+    outcome = invoke("replay", run, "--generation", 1, "--trust")
+    assert outcome.code == 0 and (folder / "has-run").exists(), outcome.stderr
+    assert mpies.load(run, trust=True).config.solver.kind == "own.py:Own"
+
+
+def test_what_was_trained_here_needs_no_flag_until_its_code_changes(folder, monkeypatch):
+    run = train_here(folder)
+    commands = [("evaluate", run), ("evaluate", run / "policy.h5"), ("play", run, "--member", "1,0")]
+    assert invoke("replay", run, "--generation", 1, "--out", folder / "mean.h5").code == 0
+    for command in (*commands, ("evaluate", folder / "mean.h5"), ("check", run / "config.yaml")):
+        assert invoke(*command).code == 0
+    assert mpies.load(run).best.evaluate(2).mean == 1
+
+    (folder / "env.py").write_text(WORLD + "\n")
+    for command in commands:
+        assert_refused(invoke(*command), "env.py:World", "--trust")
+        assert invoke(*command, "--trust").code == 0
+    assert mpies.load(run, trust=True).best.evaluate(2).mean == 1
+    assert_refused(invoke("evaluate", run), "--trust")  # the flag is of one command
+    monkeypatch.setenv("MPIES_TRUST", "1")
+    assert invoke("evaluate", run).code == 0
+
+
+def test_other_arguments_and_another_users_key_are_not_what_was_trained_here(folder, monkeypatch):
+    run = train_here(folder)
+    change_config(run / "best.h5", lambda values: values["environment"].update(kwargs={"reward": 2.0}))
+    assert_refused(invoke("evaluate", run / "best.h5"), "--trust")
+    assert invoke("evaluate", run / "policy.h5").code == 0
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "other"))
+    assert_refused(invoke("evaluate", run / "policy.h5"), "--trust")
+
+
+def test_training_needs_no_flag_where_there_is_no_key(folder, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "env.py"))  # no folder
+    text = TEXT.replace("ID", "env.py:World").replace("KIND", "own.py:Own")
+    run = train(folder, text, "run")
+    assert "signature" not in (run / "config.yaml").read_text()
+    assert_refused(invoke("evaluate", run), "--trust")
+    train(folder, text.replace("generations: 1", "generations: 2"), "run")
+    assert mpies.load(run).generation == 2
+
+
+def test_a_key_that_others_can_read_is_none(folder, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "keys"))
+    values = {"environment": {"id": "env.py:World"}}
+    signature = sign(values)
+    key = folder / "keys" / "mpies" / "key"
+    assert len(signature) == 64 and key.stat().st_mode & 0o777 == 0o600
+    assert not find_refusal(values, signature, "x") and find_refusal(values, "", "x")
+    key.chmod(0o644)
+    assert sign(values) == "" and find_refusal(values, signature, "x") and find_refusal(values, "", "x")
+
+
+def test_the_key_is_found_without_home(folder, monkeypatch):
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # no entry in the list of users either
+    assert sign({"environment": {"id": "env.py:World"}}) == ""
+    assert not (folder / "~").exists()
+
+
+@pytest.mark.parametrize(
+    ("section", "named"),
+    [
+        ({"environment": {"id": "CartPole-v1"}}, None),
+        ({"environment": {"id": "gym:AntBulletEnv-v0"}}, None),
+        ({"environment": {"id": "function:sphere"}}, None),
+        ({"solver": {"kind": "nevergrad:CMA"}}, None),
+        ({"environment": 3, "solver": "pepg", "policy": None}, None),
+        ({"environment": {"id": "auto:os:system"}}, "os:system"),
+        ({"environment": {"id": "GymV21Environment-v0"}}, "GymV21Environment-v0"),
+        ({"policy": {"kind": "torch", "module": "net"}}, "net"),
+        ({"solver": {"kind": "x.py:Solver"}}, "x.py:Solver"),
+    ],
+)
+def test_what_counts_as_code(section, named):
+    assert list(find_code(section).values()) == ([named] if named else [])
+
+
+def test_a_function_of_pythons_own_is_no_environment(folder):
+    (folder / "indirect.py").write_text("from os import system\n")
+    for identity in ("os:system", "subprocess:run", "indirect.py:system"):
+        with pytest.raises(EnvironmentProblem, match="Python's"):
+            make_env(identity, command="touch has-run")
+    assert not (folder / "has-run").exists()
+
+
+def test_a_saved_optimiser_runs_a_solver_of_its_own_only_where_it_is_trusted(folder):
+    mpies.AskTell("own.py:Own", np.zeros(3), sigma=0.1, population=4, noise_size=1000).save("state.h5")
+    assert mpies.AskTell.load("state.h5").kind == "own.py:Own"
+    (folder / "own.py").write_text(TRACE + SOLVER)
+    with pytest.raises(mpies.RunError, match="trust=True"):
+        mpies.AskTell.load("state.h5")
+    assert not (folder / "has-run").exists()
+    assert mpies.AskTell.load("state.h5", trust=True).kind == "own.py:Own"
