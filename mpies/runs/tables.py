@@ -19,7 +19,7 @@ import numpy.typing as npt
 from mpies.runs import ledger
 from mpies.runs.files import AppendOnlyFile, keep_aside, write_atomically
 from mpies.runs.lock import HEARTBEAT
-from mpies.runs.metrics import COLUMNS, Row, format_cell, format_header, format_row, read_metrics
+from mpies.runs.metrics import COLUMNS, Row, format_cell, format_header, format_row, read_rows
 from mpies.runs.snapshot import Evaluation
 
 _HEADER = b"generation,seconds,return,length\n"
@@ -59,7 +59,7 @@ def read_history(run: Path) -> History:
 
     Raises Unreadable where the system refuses to read one of them.
     """
-    rows = {int(row["generation"]): row for row in read_metrics(run)}
+    rows = {int(row["generation"]): row for row in read_rows(run / "metrics.csv")}
     history = History(rows, max(rows, default=0))
     for record, _ in ledger.read_all(run / "ledger.bin"):
         generation = int(record["generation"])

@@ -197,8 +197,8 @@ class SweepFolder:
         view = RunView(self.path / trial.name)
         stamp = (view.stamp("finished.yaml"), view.stamp("metrics.csv"))
         if self._ended.get(trial.name) != stamp:
-            rows = read_metrics(view.folder)
-            if not rows or rows[-1]["generation"] != str(view.finished().get("generation")):
+            rows, ending = read_metrics(view.folder), view.finished().get("generation")
+            if not rows or not isinstance(ending, int) or int(rows[-1]["generation"]) < ending:
                 return False
             self._ended[trial.name] = stamp
         return True

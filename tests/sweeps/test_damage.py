@@ -1,0 +1,79 @@
+"""Damage in one trial, or an error that passes, ends neither a sweep nor the trial."""
+
+import os
+import pathlib
+
+import pytest
+
+from mpies.core.errors import NotEnoughSharedMemory
+from mpies.training import noise_tables
+from mpies.training.noise_tables import NoiseTables
+from tests.support import invoke
+
+SWEEP = """
+base:
+  environment: {id: 'function:sphere', dimension: 2}
+  policy: {kind: none}
+  solver: {kind: openai_es, population: 8}
+  noise: {size: 20000}
+  evaluation: {every: 2, episodes: 1}
+  stop: {generations: 8}
+vary: {solver.sigma: [0.1, 0.2, 0.3]}
+"""
+HALVING = SWEEP + "halving: {first: 2, unit: generations, eta: 3}\n"
+
+
+def sweep(tmp_path, text, *options):
+    (tmp_path / "sweep.yaml").write_text(text)
+    return invoke("sweep", str(tmp_path / "sweep.yaml"), "--out", str(tmp_path / "out"), *options)
+
+
+@pytest.mark.parametrize("text", [SWEEP, HALVING])
+@pytest.mark.parametrize("has_ledger", [True, False])
+def test_a_trial_whose_last_row_is_lost_is_made_whole_or_fails(text, has_ledger, tmp_path):
+    assert sweep(tmp_path, text).code == 0
+    trial = tmp_path / "out" / "sigma=0.2_seed=1"
+    before = (trial / "metrics.csv").read_text()
+    (trial / "metrics.csv").write_text("".join(before.splitlines(keepends=True)[:-1]))
+    if not has_ledger:
+        (trial / "ledger.bin").unlink()
+    ended = sweep(tmp_path, text)
+    assert ended.code == (0 if has_ledger else 1), ended.stdout + ended.stderr
+    assert (before == (trial / "metrics.csv").read_text()) == has_ledger
+    assert has_ledger or "its last row is lost" in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("text", [SWEEP, HALVING])
+def test_a_trial_that_cannot_be_read_fails_alone_and_in_one_line(text, tmp_path):
+    assert sweep(tmp_path, text).code == 0
+    table = tmp_path / "out" / "sigma=0.2_seed=1" / "metrics.csv"
+    table.unlink()
+    table.mkdir()
+    ended = sweep(tmp_path, text)
+    assert ended.code == 1 and "metrics.csv: cannot be read (Is a directory)" in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(("times", "code"), [(1, 0), (2, 0), (99, 1)])
+def test_an_error_of_the_disk_that_passes_fails_no_trial(times, code, tmp_path, monkeypatch):
+    left, unlink = [times], pathlib.Path.unlink
+
+    def refuse(path, missing_ok=False):
+        if path.name == "finished.yaml" and "sigma=0.2" in str(path) and left[0]:
+            left[0] -= 1
+            raise OSError(5, os.strerror(5), str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(pathlib.Path, "unlink", refuse)
+    ended = sweep(tmp_path, SWEEP)
+    assert ended.code == code and left[0] in (0, 96), ended.stdout + ended.stderr
+
+
+def test_a_full_shared_memory_is_one_line(monkeypatch, tmp_path):
+    def refuse(file, place, length):
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(noise_tables.os, "posix_fallocate", refuse)
+    with pytest.raises(NotEnoughSharedMemory, match="/dev/shm of a node is too small for the list of noise tables"):
+        NoiseTables(0)
+    ended = sweep(tmp_path, SWEEP)
+    assert ended.code == 2 and "/dev/shm of a node is too small" in ended.stdout + ended.stderr
