@@ -191,6 +191,7 @@ class VectorEnv(ABC):
     behaviour_size: how many numbers they hold, 0 where that is not known.
     timeout: seconds after which the environment itself ends an episode as failed; None if it does not.
     clock: tells the seconds that count for the timeout; a pause of the whole job, say, need not.
+    max_steps: after so many steps an episode is over, whatever the library itself says; None for its own limit.
     instances: how many environment objects may exist at a time; None for no limit.
     ignores_seed: whether two episodes with the same seed were seen to differ.
     numbers_episodes: whether `open` also takes seed + (k << SEED_BITS) for the k-th episode, k = 1, 2, ..., of an
@@ -211,6 +212,7 @@ class VectorEnv(ABC):
     behaviour_size = 0
     timeout: float | None = None
     clock: Callable[[], float] = staticmethod(time.monotonic)
+    max_steps: int | None = None
     instances: int | None = None
     numbers_episodes: bool = False
     ignores_seed: bool = False

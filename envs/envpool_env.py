@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 # Families of environments that import fast.  `import envpool` would import them all, and Matplotlib with them: 1.5 s.
 _FAST_FAMILIES = ("box2d", "classic_control", "mujoco.gym", "toy_text", "atari")
 
+# Environments that end the process when they are built.
+_CRASHING = {"MultiDuel-v1"}
+
 # Arguments of EnvPool's constructor that no user gives.
 _FIXED_ARGUMENTS = ("task_id", "env_type", "num_threads")
 
@@ -103,11 +106,18 @@ class EnvPoolEnv(VectorEnv):
         if not offers(environment_id):
             hint = suggest_ids(environment_id, envpool.list_all_envs())
             raise EnvironmentProblem(f"{environment_id!r} is not known to EnvPool{hint}")
+        if environment_id in _CRASHING:
+            raise EnvironmentProblem(f"{environment_id} of EnvPool crashes when it is built; choose another environment")
         self._arguments: dict[str, Any] = dict(task_id=environment_id, env_type="gymnasium", num_threads=1, **kwargs)
         if max_steps is not None:
             self._arguments["max_episode_steps"] = max_steps
+        self.max_steps = max_steps
         self._models: str | None = None  # the folder of a MuJoCo task's model; None for EnvPool's own
         pool = self._make_pool([0])
+        if (players := pool.config["max_num_players"]) > 1:
+            raise EnvironmentProblem(
+                f"{environment_id} is a game of {players} players, and a policy plays those of one alone; choose another"
+            )
         with warnings.catch_warnings(action="ignore"):  # gymnasium warns of bounds that lose precision
             self.interface = interface_of(environment_id, pool.observation_space, pool.action_space)
         self._counts = dict(_find_counts(pool.observation_space, "obs"))
@@ -149,7 +159,9 @@ class EnvPoolEnv(VectorEnv):
             store: PoolStore | None = self._store
         else:
             pool, numbers, store = self._store.make(seeds_and_numbers), np.ones_like(numbers), None
-        return _EnvPoolBatch(pool, numbers, store, self.interface.observation_size, self.behaviour, self._counts)
+        return _EnvPoolBatch(
+            pool, numbers, store, self.interface.observation_size, self.behaviour, self._counts, self.max_steps
+        )
 
     def close(self) -> None:
         self._store.close()
@@ -194,6 +206,7 @@ class _EnvPoolBatch(EpisodeBatch):
     numbers: (k,) which episode of its environment each is, counted from 1.  store: keeps the pool in the end, if given.
     size: o, of an observation.  behaviour: names of entries of the info.
     counts: of the parts of an observation that EnvPool returns as single numbers, which become one-hot vectors here.
+    max_steps: as of VectorEnv; many environments of EnvPool disregard the limit that they are given.
     Raises EnvironmentProblem if the info lacks one of them.
     """
 
@@ -205,10 +218,12 @@ class _EnvPoolBatch(EpisodeBatch):
         size: int,
         behaviour: Sequence[str],
         counts: Mapping[str, int],
+        max_steps: int | None,
     ) -> None:
         self._seeded, self._store, pool = seeded, store, seeded.pool
         self._pool = pool
         self.failures, self.behaviours = {}, {}
+        self._max_steps, self._steps = max_steps, np.zeros(len(numbers), np.int64)
         self._action_type = pool.spec.action_array_spec["action"].dtype
         # A state is a list of arrays; these are the positions in it.  `done` is true of truncated episodes too.
         names: list[str] = pool._state_keys
@@ -249,6 +264,9 @@ class _EnvPoolBatch(EpisodeBatch):
             self.behaviours.update(zip(state[self._env_id].tolist(), values, strict=True))
         observations, rewards, over = self._read_observations(state), state[self._reward], state[self._done]
         env_ids = state[self._env_id]
+        if self._max_steps is not None:
+            self._steps[env_ids] += 1
+            over = over | (self._steps[env_ids] >= self._max_steps)
         if env_ids.tobytes() == self._places.tobytes():  # eight times as fast as NumPy's comparison of so few
             return observations, rewards, over
         order = np.argsort(env_ids)[np.argsort(np.argsort(self._places))]

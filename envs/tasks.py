@@ -77,6 +77,7 @@ class TaskEnv(VectorEnv):
         self.slots, self.smallest, self.largest = env.slots, env.smallest, env.largest
         self.low_water, self.divisor = env.low_water, env.divisor
         self.timeout, self.backend, self.instances = env.timeout, env.backend, env.instances
+        self.max_steps = env.max_steps if action_repeat == 1 else None  # else the environment inside counts
         self.numbers_episodes, self.ignores_seed = env.numbers_episodes, env.ignores_seed
 
     def open(self, seeds: Sequence[int], is_training: bool = False) -> _TaskBatch:

@@ -199,7 +199,7 @@ class EpisodePlayer:
             self.centres[slot], self.scales[slot] = batch.normalization
         self.sums[slot] = self.totals[slot] = self.signs[slot] = 0
         self.begun[slot], self.since[slot], self.rollouts[slot] = self.step, stopwatch.now(), rollout
-        self.limits[slot] = NEVER if batch.limit is None else batch.limit
+        self.limits[slot] = min(limit for limit in (batch.limit, self.env.max_steps, NEVER) if limit is not None)
         self.sampled[slot] = batch.sampled[rollout]
         self.open_batches[slot], self.places[slot] = opened, place
 
