@@ -1,6 +1,7 @@
 """Environments: adapters that turn them into batches of seeded episodes.  They know nothing of MPI or solvers."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,25 @@ NO_HISTORY = {
 ONE_AT_A_TIME = {"KukaBulletEnv-v0", "KukaCamBulletEnv-v0", "KukaDiverseObjectGrasping-v0"}
 
 
+def choose_backend(environment_id: str, kwargs: Mapping[str, Any]) -> str:
+    """What the backend auto means here; auto itself where the id names a backend, or an environment of the user's own.
+
+    kwargs: of the environment's constructor; EnvPool does not get any.
+    """
+    from mpies.envs import custom_env
+
+    if custom_env.is_custom(environment_id) or environment_id.partition(":")[0] in BACKENDS:
+        return "auto"
+    from mpies.envs import envpool_env
+
+    if not kwargs and envpool_env.offers(environment_id):
+        return "envpool"
+    from mpies.envs import gym_env, gymnasium_registry
+
+    is_of_gym = not gymnasium_registry.offers(environment_id) and gym_env.offers(environment_id)
+    return "gym" if is_of_gym else "gymnasium"
+
+
 def make_env(
     environment_id: str,
     backend: str = "auto",
@@ -67,10 +87,8 @@ def make_env(
     path = environment_id if environment_id.endswith(".py") else environment_id.rpartition(":")[0]
     if path.endswith(".py") and not is_custom:
         raise EnvironmentProblem(f"{environment_id}: name the class or function in it, as in {path}:NAME")
-    if backend == "auto" and not is_custom:
-        from mpies.envs.envpool_env import offers
-
-        backend = "envpool" if not kwargs and offers(environment_id) else "auto"
+    if backend == "auto":
+        backend = choose_backend(environment_id, kwargs)
     if frame_skip is not None:
         kwargs["frame_skip"] = frame_skip
     if backend == "envpool":
@@ -89,9 +107,7 @@ def make_env(
         factory = custom_env.find(environment_id)
         folder = custom_env.folder_of(environment_id)
         backend, make = "your own", functools.partial(custom_env.make, environment_id, factory, folder)
-    elif backend == "gym" or (
-        backend == "auto" and not gymnasium_registry.offers(environment_id) and gym_env.offers(environment_id)
-    ):
+    elif backend == "gym":
         backend, make = "gym", functools.partial(gym_env.make, environment_id)
     else:
         if ":" in environment_id:  # MODULE:ID, which gymnasium imports
@@ -125,6 +141,7 @@ __all__ = [
     "FunctionEnv",
     "VectorEnv",
     "change_task",
+    "choose_backend",
     "make_env",
     "make_function_env",
 ]

@@ -101,13 +101,15 @@ class EnvPoolEnv(VectorEnv):
         if envpool is None:
             raise EnvironmentProblem(
                 f"{environment_id} with backend envpool needs a package that is not installed; "
-                'pip install "mpies[envpool]"'
+                'pip install "mpies[envpool]", or begin another run with environment.backend=gymnasium'
             )
         if not offers(environment_id):
             hint = suggest_ids(environment_id, envpool.list_all_envs())
             raise EnvironmentProblem(f"{environment_id!r} is not known to EnvPool{hint}")
         if environment_id in _CRASHING:
-            raise EnvironmentProblem(f"{environment_id} of EnvPool crashes when it is built; choose another environment")
+            raise EnvironmentProblem(
+                f"{environment_id} of EnvPool crashes when it is built; choose another environment"
+            )
         self._arguments: dict[str, Any] = dict(task_id=environment_id, env_type="gymnasium", num_threads=1, **kwargs)
         if max_steps is not None:
             self._arguments["max_episode_steps"] = max_steps
@@ -116,7 +118,7 @@ class EnvPoolEnv(VectorEnv):
         pool = self._make_pool([0])
         if (players := pool.config["max_num_players"]) > 1:
             raise EnvironmentProblem(
-                f"{environment_id} is a game of {players} players, and a policy plays those of one alone; choose another"
+                f"{environment_id} is a game of {players} players, and a policy plays games of one; choose another"
             )
         with warnings.catch_warnings(action="ignore"):  # gymnasium warns of bounds that lose precision
             self.interface = interface_of(environment_id, pool.observation_space, pool.action_space)

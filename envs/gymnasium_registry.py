@@ -61,7 +61,9 @@ def make(environment_id: str, max_steps: int | None = None, **kwargs: Any) -> gy
             if (name := name_in_gymnasium(environment_id)) != environment_id:
                 hint = f"; its name in gymnasium is {name}"
             hint = hint or "; name a known id, my_package:ID to import what registers it, or path/to/file.py:name"
-            if not envpool_env.is_installed():
+            if envpool_env.offers(environment_id):
+                hint += "; EnvPool has it, but draws no pictures and takes no keyword arguments of gymnasium"
+            elif not envpool_env.is_installed():
                 hint += '; EnvPool, which has more environments, is not installed: pip install "mpies[envpool]"'
             raise EnvironmentProblem(
                 f"environment.id {environment_id!r} is not known to gymnasium ({message_of(error)}){hint}"

@@ -201,7 +201,8 @@ class Policy:
         if path.suffix not in ENDINGS:
             raise ConfigError(f"{path}: an export must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
         size, section = self._saved.arrays["parameters"].size, self.config.environment
-        about = f"{section.id}, generation {self.generation}, {size} parameters"
+        played_by = "" if section.backend == "auto" else f" of {section.backend}"
+        about = f"{section.id}{played_by}, generation {self.generation}, {size} parameters"
         content = export_policy(self._bind().policy, self._saved.arrays, section.hide, about, path.suffix)
         try:
             write_atomically(path, content)

@@ -32,8 +32,10 @@ def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: t
         raise ConfigError("check needs a config, such as the path of a file or cartpole, or --schema or --keys")
     else:
         from mpies.launch.dry_run import describe_needs
+        from mpies.runs.directory import find_backend, with_backend
 
         loaded = load_config(config, overrides, trains=False)
+        loaded = with_backend(loaded, find_backend(None, loaded))
         cost = describe_needs(loaded, ranks)  # before anything is printed: it refuses what cannot run
         click.echo(as_yaml(resolved(loaded)), nl=False)
         click.echo(cost)

@@ -35,7 +35,8 @@ class EnvironmentSection(Options):
     )
     backend: Literal["auto", "envpool", "gymnasium", "gym"] = Field(
         "auto",
-        description="auto chooses EnvPool if it has the id and no kwargs are given, else gymnasium, else gym",
+        description="auto chooses EnvPool if it has the id and no kwargs are given, else gymnasium, else gym; a run "
+        "keeps what it began with",
     )
     kwargs: Arguments = Field({}, description="keyword arguments of the environment's constructor")
     rebuild: Literal["auto", "always", "never"] = Field(

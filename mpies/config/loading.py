@@ -192,13 +192,16 @@ def flatten_settings(values: Mapping[str, Any]) -> Values:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """(key, old, new) of each key that two resolved configs differ in, besides FREE_KEYS and FREE_SECTIONS."""
+    """(key, old, new) of each key that two resolved configs differ in, besides FREE_KEYS and FREE_SECTIONS.
+
+    A new backend of auto is the old one.
+    """
     one, two = flatten_settings(old), flatten_settings(new)
     missing = "(absent)"
     return [
         (key, one.get(key, missing), two.get(key, missing))
         for key in sorted(one.keys() | two.keys())
-        if one.get(key, missing) != two.get(key, missing)
+        if one.get(key, missing) != two.get(key, missing) and (key, two.get(key)) != ("environment.backend", "auto")
     ]
 
 

@@ -20,7 +20,7 @@ from mpies.core.text import counted, escape
 from mpies.launch.constants import play_first_policy, read_constants
 from mpies.launch.cost import SweepForecast, measure_task, predict_cost, predict_memory
 from mpies.launch.rank import run_on_this_rank
-from mpies.runs.directory import check_directory
+from mpies.runs.directory import check_directory, find_backend, with_backend
 from mpies.runs.files import default_out
 from mpies.runs.metrics import read_metrics
 from mpies.runs.reader import RunView
@@ -64,6 +64,7 @@ def describe_training(
     if ranks is not None:
         mpiexec.require("--ranks")
     count = ranks or size
+    config = with_backend(config, find_backend(base, config))
     with contextlib.closing(Task(config)) as task:
         require_memory(task.training_needs())
         table = predict_memory(config, *measure_task(task)).table

@@ -10,6 +10,7 @@ from mpies.config.schema import Config
 from mpies.config.trust import sign
 from mpies.core.errors import ConfigError, RunError, RunLocked, unreadable
 from mpies.core.paths import absolute
+from mpies.envs import choose_backend
 from mpies.runs.files import explain_refusal, write_atomically
 from mpies.runs.lock import LOCK_FILE, Lock, is_lock_file
 from mpies.runs.machine import DECIDING, describe_machine, machines_of, versions
@@ -78,6 +79,25 @@ def _write_config(run: RunWriter, config: Config, hosts: int) -> None:
     signature = {"signature": found} if (found := sign(settings)) else {}
     values = {**settings, "versions": {**now, **began, "machines": machines, **signature}}
     write_atomically(run.path / "config.yaml", as_yaml(values).encode())
+
+
+def find_backend(directory: str | Path | None, config: Config) -> str:
+    """The backend that plays the run in this directory from its start to its end.
+
+    Where the config says auto it is the one of the run that is there, or else what auto means here.  A run of an
+    earlier mpies keeps auto.
+    """
+    section = config.environment
+    if section.backend != "auto" or section.function is not None:
+        return section.backend
+    if directory and is_run(run := absolute(directory)) and not is_empty(run):
+        return read_run_config(run).environment.backend
+    return choose_backend(section.id, section.kwargs)
+
+
+def with_backend(config: Config, backend: str) -> Config:
+    """The config with this backend of the environment."""
+    return config.model_copy(update={"environment": config.environment.model_copy(update={"backend": backend})})
 
 
 def check_directory(directory: str | Path, config: Config, resume: str = "auto") -> None:

@@ -19,7 +19,8 @@ from mpies.comm.mpiexec import JOB
 from mpies.comm.together import do_together
 from mpies.config.schema import Config
 from mpies.core.errors import SolverProblem
-from mpies.runs.directory import open_run
+from mpies.envs import BACKENDS
+from mpies.runs.directory import find_backend, open_run, with_backend
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter
 from mpies.training.control import Signals
@@ -97,11 +98,14 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
 
         phases.begin(Phase("reading the config"))
         config = do_together(comm, request.load)
+        backend = do_together(comm, lambda: find_backend(request.folder if comm.is_root else None, config))
+        config = with_backend(config, BACKENDS[comm.broadcast_int(BACKENDS.index(backend))])
         if _is_finished(comm, request, config, phases):
             return Ending("")
         core = stack.enter_context(hold_core(comm, config.bind_ranks))  # before a simulator makes threads
         phases.progress.set_stop(config.stop)
-        phases.begin(Phase("building the environment"))
+        name = config.environment.backend
+        phases.begin(Phase(f"building the environment{'' if name == 'auto' else f' ({name})'}"))
         task = do_together(comm, make_task)
         solver = do_together(comm, lambda: make_solver(config, task.dimension, task.directions))
         phases.begin(Phase("building the noise table"))
@@ -118,6 +122,8 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
             stack.callback(sys.setswitchinterval, before)
         log_file = LogFile(run.path / "log.txt")
         stack.enter_context(log_to(comm, log_file))
+        if comm.is_root and config.environment.backend != "auto":
+            log_file.append(f"{config.environment.id} is played by {config.environment.backend}")
         if comm.is_root and core:
             log_file.append(f"each rank stays on a core of its own, this one on {core}")
         watcher = _Watcher(request, run, phases, log_file)

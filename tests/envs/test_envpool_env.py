@@ -6,7 +6,11 @@ import sys
 import numpy as np
 import pytest
 
-from mpies.envs import EnvironmentProblem, envpool_env
+from mpies.config.loading import validate_config
+from mpies.envs import EnvironmentProblem, envpool_env, make_env
+from mpies.rollouts.batch import evaluation_batch
+from mpies.rollouts.queue import play_alone
+from mpies.training.task import Task
 from tests.envs.episodes import play, step_all
 
 pytest.importorskip("envpool", reason="EnvPool is not installed")
@@ -75,3 +79,30 @@ def test_only_plain_vectors_and_images_serve_the_compiled_loop():
     assert envpool_env.EnvPoolEnv("FrozenLake-v1").open([3]).calls is None  # one-hot vectors
     plain.measure_behaviour(["x_position"])
     assert plain.open([3]).calls is None
+
+
+@pytest.mark.parametrize("name", ["CliffWalking-v1", "Parking-v0", "CartPole-v1"])
+@pytest.mark.parametrize("action_repeat", [1, 3])
+def test_max_steps_ends_episodes_at_exactly_that_step(name, action_repeat):
+    section = {"id": name, "max_steps": 7, "action_repeat": action_repeat}
+    few = {
+        "solver": {"population": 4},
+        "noise": {"size": 20_000},
+        "policy": {"hidden": [], "normalize_observations": False},
+    }
+    task = Task(validate_config({"environment": section, **few}, "x"))
+    batch = evaluation_batch(np.zeros(task.dimension, np.float32), task.evaluation_seeds(1, 0, 3), None)
+    rows, failures = play_alone(task.player, batch)
+    task.close()
+    assert not failures and rows["steps"].tolist() == [-(-7 // action_repeat)] * 3
+
+
+@pytest.mark.parametrize(("name", "players"), [("TicTacToe-v1", 2), ("KuhnPoker-v1", 2), ("SparrowMahjong-v1", 3)])
+def test_games_of_several_players_are_refused(name, players):
+    with pytest.raises(EnvironmentProblem, match=f"^{name} is a game of {players} players"):
+        make_env(name)
+
+
+def test_an_environment_that_ends_the_process_is_refused():
+    with pytest.raises(EnvironmentProblem, match=r"^MultiDuel-v1 of EnvPool crashes when it is built"):
+        make_env("MultiDuel-v1")
