@@ -60,10 +60,10 @@ def make(environment_id: str, max_steps: int | None = None, **kwargs: Any) -> gy
             hint = suggest_ids(environment_id, known) + suggest_pybullet(environment_id)
             if (name := name_in_gymnasium(environment_id)) != environment_id:
                 hint = f"; its name in gymnasium is {name}"
+            elif envpool_env.offers(environment_id):
+                hint = "; EnvPool has it, draws no pictures, and plays it without kwargs or with backend: envpool"
             hint = hint or "; name a known id, my_package:ID to import what registers it, or path/to/file.py:name"
-            if envpool_env.offers(environment_id):
-                hint += "; EnvPool has it, but draws no pictures and takes no keyword arguments of gymnasium"
-            elif not envpool_env.is_installed():
+            if not envpool_env.is_installed():
                 hint += '; EnvPool, which has more environments, is not installed: pip install "mpies[envpool]"'
             raise EnvironmentProblem(
                 f"environment.id {environment_id!r} is not known to gymnasium ({message_of(error)}){hint}"

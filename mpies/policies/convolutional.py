@@ -22,6 +22,7 @@ from mpies.policies.exported import ACTIVATIONS, ImageNetwork, dense
 from mpies.policies.keys import Activation, PolicyOptions
 
 _FRAMES = 16  # reference images that are computed at a time
+_MOST_CHANNELS = 4  # of images that have them last
 _EPSILON = np.float32(1e-5)  # added to variances
 
 Array = npt.NDArray[np.float32]
@@ -64,7 +65,12 @@ class Convolutional(Architecture):
             )
         if self.options.time_input:
             raise ConfigError("policy.time_input is not for kind: conv, whose inputs are images; leave it out")
-        channels, height, width = self.interface.shape
+        channels, height, width = shape = self.interface.shape
+        if width <= _MOST_CHANNELS < min(channels, height):
+            raise ConfigError(
+                f"policy.kind conv is for images of shape (channels, height, width), but these are {shape}, with the "
+                "channels last; put them first in your environment, as np.moveaxis(image, -1, 0) does"
+            )
         self.images, self.patches, matrices = [], [], []
         for filters, size, stride in self.options.convolutions:
             self.images.append((height, width, channels))

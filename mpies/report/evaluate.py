@@ -41,11 +41,12 @@ def held_out_batch(
 
     seed: of the episodes; None takes the run's.
     deterministic: whether the most likely actions are taken; False draws them as training did, and raises ConfigError
-    where training drew nothing.
+    where training drew nothing.  Raises EnvironmentProblem where the environment is of another shape than in training.
     """
+    parameters, normalization = policy.arrays["parameters"], policy.arrays["normalization"]
+    _require_shape(task, parameters.size, normalization.shape[1])
     seeds = task.evaluation_seeds(HELD_OUT, 0, episodes, seed)
-    normalization = policy.arrays["normalization"] if task.observation_size else None
-    batch = evaluation_batch(policy.arrays["parameters"], seeds, normalization)
+    batch = evaluation_batch(parameters, seeds, normalization if task.observation_size else None)
     if deterministic:
         return batch
     if task.policy is None or not task.policy.head.is_random:
@@ -54,6 +55,16 @@ def held_out_batch(
             "policy.sampling; leave --stochastic (deterministic=False) out"
         )
     return replace(batch, action_seeds=task.held_out_action_seeds(HELD_OUT, 0, episodes, seed))
+
+
+def _require_shape(task: Task, dimension: int, observation_size: int) -> None:
+    """Raise EnvironmentProblem where a policy of this shape, as of Task, cannot play a task."""
+    if (task.dimension, task.observation_size) != (dimension, observation_size):
+        place = f" in {task.env.backend}" if isinstance(task.env, VectorEnv) else ""
+        raise EnvironmentProblem(
+            f"{task.config.environment.id} has another shape{place} than where the policy was trained (which has "
+            f"{dimension:,} parameters, but {task.dimension:,} are needed), so it cannot be played there"
+        )
 
 
 def play_held_out(
@@ -238,5 +249,6 @@ def show_member(
         if recorder and not failures:
             policy = recorded.task.policy
             with visible_task(recorded.config, recorder, dict(policy.constants) if policy else None) as task:
+                _require_shape(task, recorded.task.dimension, recorded.task.observation_size)
                 show_episodes(task, recorded.batch, recorded.rollouts)
     return recorded.recorded_return, replayed, failures

@@ -104,8 +104,8 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
             return Ending("")
         core = stack.enter_context(hold_core(comm, config.bind_ranks))  # before a simulator makes threads
         phases.progress.set_stop(config.stop)
-        name = config.environment.backend
-        phases.begin(Phase(f"building the environment{'' if name == 'auto' else f' ({name})'}"))
+        played_by = "" if config.environment.backend == "auto" else f" ({config.environment.backend})"
+        phases.begin(Phase(f"building the environment{played_by}"))
         task = do_together(comm, make_task)
         solver = do_together(comm, lambda: make_solver(config, task.dimension, task.directions))
         phases.begin(Phase("building the noise table"))
@@ -122,7 +122,7 @@ def train_run(comm: Communicator, request: RunRequest, signals: Signals, progres
             stack.callback(sys.setswitchinterval, before)
         log_file = LogFile(run.path / "log.txt")
         stack.enter_context(log_to(comm, log_file))
-        if comm.is_root and config.environment.backend != "auto":
+        if comm.is_root and played_by:
             log_file.append(f"{config.environment.id} is played by {config.environment.backend}")
         if comm.is_root and core:
             log_file.append(f"each rank stays on a core of its own, this one on {core}")

@@ -99,3 +99,9 @@ def test_convolutions_that_are_larger_than_the_image_are_refused(build):
         build("conv", convolutions=[[3, 13, 2]])
     with pytest.raises(ConfigError, match="size 5 does not fit into 5 x 4 pixels"):
         build("conv", convolutions=[[3, 4, 2], [4, 5, 1]])
+
+
+def test_images_with_the_channels_last_are_refused():
+    interface = Interface(84 * 84 * 3, Discrete(2), (84, 84, 3))
+    with pytest.raises(ConfigError, match=r"shape \(channels, height, width\), but these are \(84, 84, 3\)"):
+        make_policy(ConvolutionalOptions(), interface, {})

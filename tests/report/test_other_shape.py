@@ -1,0 +1,24 @@
+"""Policies that cannot be played where their environment has another shape, or is not there."""
+
+import pytest
+
+from tests.support import assert_refused, invoke
+
+FEW = ["solver.population=4", "stop.generations=1", "evaluation.episodes=2", "noise.size=20000", "policy.hidden=[]"]
+
+
+def test_a_policy_of_envpool_whose_world_has_another_shape_in_gymnasium_is_not_shown(tmp_path, monkeypatch):
+    pytest.importorskip("envpool")
+    monkeypatch.chdir(tmp_path)
+    assert invoke("train", "Blackjack-v1", *FEW, "--out", "run").code == 0
+    for which in ([], ["--member", "1,0"]):
+        outcome = invoke("play", "run", *which, "--video", "video.gif")
+        assert_refused(outcome, "Blackjack-v1 has another shape in gymnasium", "8 parameters, but 92 are needed")
+    assert invoke("evaluate", "run", "--episodes", "2").code == 0
+
+
+def test_an_environment_that_envpool_alone_has_is_named_as_such(tmp_path, monkeypatch):
+    pytest.importorskip("envpool")
+    monkeypatch.chdir(tmp_path)
+    assert invoke("train", "CheetahRun-v1", *FEW, "environment.max_steps=5", "--out", "run").code == 0
+    assert_refused(invoke("play", "run", "--video", "video.gif"), "EnvPool has it, draws no pictures")
