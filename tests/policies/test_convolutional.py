@@ -102,6 +102,6 @@ def test_convolutions_that_are_larger_than_the_image_are_refused(build):
 
 
 def test_images_with_the_channels_last_are_refused():
-    interface = Interface(84 * 84 * 3, Discrete(2), (84, 84, 3))
+    interface = Interface(84 * 84 * 3, BOX, (84, 84, 3))
     with pytest.raises(ConfigError, match=r"shape \(channels, height, width\), but these are \(84, 84, 3\)"):
-        make_policy(ConvolutionalOptions(), interface, {})
+        make_policy(POLICIES["conv"].Options(), interface, {})
