@@ -142,24 +142,6 @@ def test_threads_train_side_by_side(recipe, digests_of):
     assert read_digests("a") == read_digests("b") == digests_of(CARTPOLE)
 
 
-def test_a_warning_is_in_the_log_of_the_run_whose_thread_gave_it(recipe):
-    together = threading.Barrier(2, timeout=60)
-
-    def train_and_warn(out):
-        def warn(run, _row):
-            together.wait()  # both runs are training
-            logging.getLogger("callback").warning("a warning of %s", run.path.name)
-            together.wait()
-
-        train(recipe, "stop.generations=2", out=out, callbacks=warn)
-
-    with ThreadPoolExecutor(2) as threads:
-        list(threads.map(train_and_warn, ("a", "b")))
-    for own, other in ("a", "b"), ("b", "a"):
-        log = Path(own, "log.txt").read_text()
-        assert log.count(f"a warning of {own}") == 2 and f"a warning of {other}" not in log
-
-
 MISTAKES = [
     ({"config": {"environment": {"id": "CartPole-v1"}, "solver": {"population": 101}}}, "must be even"),
     ({"config": {"environments": {}}}, "environments"),
