@@ -10,6 +10,7 @@ import pytest
 
 from mpies.runs.lock import HEARTBEAT, LOCK_FILE
 from mpies.runs.metrics import read_metrics
+from mpies.runs.reader import with_checksum
 from tests.support import CARTPOLE, ENDLESS, assert_refused, invoke, wait_for
 
 
@@ -22,7 +23,7 @@ def folder(trained, tmp_path, monkeypatch):
         then = time.time() - 1000 * age
         os.utime(run / "metrics.csv", (then, then))
     finished = tmp_path / "runs/newest/finished.yaml"
-    finished.write_text(finished.read_text().replace("generations", "solved"))
+    finished.write_text(with_checksum(finished.read_text().splitlines()[0].replace("generations", "solved") + "\n"))
     (tmp_path / "runs/old/finished.yaml").unlink()
     return tmp_path
 
