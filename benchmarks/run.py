@@ -34,6 +34,8 @@ BENCHMARKS = {
     "rollouts-pendulum-lstm": (2, "", ["rollouts.py", HIDDEN_VELOCITY, "--between", "0"]),
     "between-rollouts": (2, "", ["between_rollouts.py", "--all", "--repeats", "5"]),
     "between-rollouts-low-rank": (2, "", ["between_rollouts.py", "--low-rank", "--repeats", "5"]),
+    "cores": (0, "", ["cores.py"]),
+    "cores-busy": (0, "", ["cores.py", "--busy"]),
     "load-balance": (64, "", ["load_balance.py"]),
     "start-up": (0, "", ["start_up.py"]),
     "lost-nodes": (0, "root", ["lost_nodes.py"]),
