@@ -11,7 +11,7 @@ from mpies.comm import mpiexec
 
 def test_the_command_runs_mpies_with_this_python_on_so_many_ranks():
     command = mpiexec.command("/opt/mpiexec", 3, ["train", "a.yaml"])
-    assert command == ["/opt/mpiexec", "-n", "3", sys.executable, "-m", "mpies", "train", "a.yaml"]
+    assert command == ["/opt/mpiexec", "-n", "3", sys.executable, "-P", "-m", "mpies", "train", "a.yaml"]
 
 
 def test_the_mpiexec_beside_this_python_comes_before_the_path(tmp_path, monkeypatch):

@@ -82,7 +82,7 @@ def started(monkeypatch):
 def test_one_rank_needs_no_mpi(started):
     train_in_processes(1, ["a.yaml"])
     train_in_processes(2, ["a.yaml"])
-    serial = [sys.executable, "-m", "mpies", "train", "--log-format", "json", "a.yaml"]
+    serial = [sys.executable, "-P", "-m", "mpies", "train", "--log-format", "json", "a.yaml"]
     assert started == [serial, ["/opt/mpiexec", "-n", "2", *serial]]
 
 

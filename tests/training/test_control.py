@@ -29,6 +29,9 @@ class FakeSignals:
     def is_expired(self, grace):
         return self.expired
 
+    def claim(self):
+        pass
+
 
 @pytest.fixture
 def handlers():
