@@ -168,7 +168,8 @@ def test_mpirun_is_known_to_hang_although_trials_ended_before_its_start_or_have_
     earlier, failed, last = folder.trials
     for trial in (earlier, last):
         (folder.path / trial.name).mkdir()
-    (folder.path / earlier.name / "finished.yaml").write_text("reason: solved\n")
+        (folder.path / trial.name / "metrics.csv").write_text("generation,eval_mean\n1,9.5\n")
+    (folder.path / earlier.name / "finished.yaml").write_text("{reason: solved, generation: 1}\n")
     goal = SweepFinished(folder)
     start = Start(goal, [Host("localhost", 2)], 2)
     held = folder.path / last.name / "writer.json"
@@ -178,7 +179,7 @@ def test_mpirun_is_known_to_hang_although_trials_ended_before_its_start_or_have_
     watch = watches.StartWatch(None, goal, start, None)
     folder.record_failure(failed, "it broke")
     assert not watch.has_hung(is_asked=False)  # a trial is left
-    (folder.path / last.name / "finished.yaml").write_text("reason: solved\n")
+    (folder.path / last.name / "finished.yaml").write_text("{reason: solved, generation: 1}\n")
     assert watch.has_hung(is_asked=False)
 
 
