@@ -53,7 +53,7 @@ def test_runs_that_are_checked_are_overlaid_in_groups(open_page, sweep):  # noqa
     page.focus("#panels .uplot")
     page.keyboard.press("Home")
     told = page.locator("#panels .u-series:visible").all_inner_texts()[1:]
-    assert [text.split() for text in told] == [f"sigma {sigma}, seed 1, 2: 150".split() for sigma in (0.1, 0.2)]
+    assert [text.split() for text in told] == [f"sigma {sigma}, seed 1, 2150".split() for sigma in (0.1, 0.2)]
     page.locator("#runs li:visible input").first.click()
     wait_for_text(page, "#name", "3 runs in 2 groups")
     page.click("#none")
@@ -104,6 +104,7 @@ def test_costs_are_drawn_on_a_logarithmic_axis(open_page, sweep):  # noqa: F811
     assert low < -500 and high == 0
     page.select_option("select[name=vertical]", "linear")
     assert page.evaluate(f"{kind} === undefined")
+    page.select_option("select[name=vertical]", "auto")
     page.goto(page.url.split("#")[0] + "#" + hash_of("function", "group/long"))
     page.wait_for_selector("#panels .uplot")
     assert page.evaluate("panels.filter(panel => panel.scale.distr === 4).map(panel => panel.title)") == ["rastrigin"]
