@@ -91,7 +91,7 @@ def find_backend(directory: str | Path | None, config: Config) -> str:
     if section.backend != "auto" or section.function is not None:
         return section.backend
     if directory and is_run(run := absolute(directory)) and not is_empty(run):
-        return read_run_config(run).environment.backend
+        return read_run_config(run, config).environment.backend
     return choose_backend(section.id, section.kwargs)
 
 
