@@ -61,9 +61,14 @@ def _require_shape(task: Task, dimension: int, observation_size: int) -> None:
     """Raise EnvironmentProblem where a policy of this shape, as of Task, cannot play a task."""
     if (task.dimension, task.observation_size) != (dimension, observation_size):
         place = f" in {task.env.backend}" if isinstance(task.env, VectorEnv) else ""
+        which = f"{dimension:,} parameters, but {task.dimension:,} are needed"
+        if task.dimension == dimension:
+            which = (
+                f"statistics of {observation_size:,} observations, but those of {task.observation_size:,} are needed"
+            )
         raise EnvironmentProblem(
             f"{task.config.environment.id} has another shape{place} than where the policy was trained (which has "
-            f"{dimension:,} parameters, but {task.dimension:,} are needed), so it cannot be played there"
+            f"{which}), so it cannot be played there"
         )
 
 

@@ -1,7 +1,9 @@
 """Policies that cannot be played where their environment has another shape, or is not there."""
 
+import numpy as np
 import pytest
 
+from mpies.runs import hdf5
 from tests.support import assert_refused, invoke
 
 FEW = ["solver.population=4", "stop.generations=1", "evaluation.episodes=2", "noise.size=20000", "policy.hidden=[]"]
@@ -22,3 +24,13 @@ def test_an_environment_that_envpool_alone_has_is_named_as_such(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     assert invoke("train", "CheetahRun-v1", *FEW, "environment.max_steps=5", "--out", "run").code == 0
     assert_refused(invoke("play", "run", "--video", "video.gif"), "EnvPool has it, draws no pictures")
+
+
+def test_a_policy_with_statistics_of_other_observations_is_refused_by_what_differs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert invoke("train", "CartPole-v1", *FEW, "--out", "run").code == 0
+    arrays, attributes = hdf5.read(tmp_path / "run" / "best.h5")
+    arrays["normalization"] = np.ones((2, 3))
+    (tmp_path / "other.h5").write_bytes(hdf5.pack(arrays, attributes))
+    refused = invoke("evaluate", "other.h5")
+    assert_refused(refused, "CartPole-v1 has another shape", "statistics of 3 observations, but those of 4 are needed")

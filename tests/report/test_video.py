@@ -106,7 +106,9 @@ def test_a_video_that_would_replace_a_folder_is_refused_and_leaves_nothing(run, 
 def write_policy(path, section):
     """Write an untrained policy of an environment section to a file."""
     config = validate_config({"environment": section, "policy": {"hidden": []}}, "config")
-    arrays = Task(config).first_policy() | {"normalization": np.stack([np.zeros(1), np.ones(1)])}
+    task = Task(config)
+    size = task.observation_size
+    arrays = task.first_policy() | {"normalization": np.stack([np.zeros(size), np.ones(size)])}
     write_atomically(
         path,
         hdf5.pack(arrays, {**describe_config(config), "generation": 0}),
