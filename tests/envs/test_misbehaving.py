@@ -170,9 +170,10 @@ def test_a_file_that_exits_is_one_line(folder, write_config):
 
 
 @pytest.fixture
-def trained(folder, write_config, run_mpies):
-    """A run of own.py:Good, which tests make another environment of."""
+def trained(folder, write_config, run_mpies, monkeypatch):
+    """A run of own.py:Good, which tests make another environment of; so they say that they trust it."""
     assert run_mpies(0, "train", write_config(config_of("Good")), "--out", "run").code == 0
+    monkeypatch.setenv("MPIES_TRUST", "1")
     return folder / "run"
 
 

@@ -172,11 +172,12 @@ def test_a_run_whose_last_evaluation_fails_ends_with_code_1_and_can_be_mended(ra
     assert len(rows) == 4 and rows[-1]["eval_episodes"] == "8" and (tmp_path / "run" / "best.h5").exists()
 
 
-def test_json_of_an_evaluation_with_failures_holds_no_nan(run_mpies, write_config, tmp_path):
+def test_json_of_an_evaluation_with_failures_holds_no_nan(run_mpies, write_config, tmp_path, monkeypatch):
     (tmp_path / "own.py").write_text(LICENSED)
     assert run_mpies(0, "train", write_config(CONFIG), "--out", "run", "environment.instances=1").code == 0
     own = tmp_path / "own.py"
     own.write_text(own.read_text().replace("float(action)", "float('nan') if action else 0.0"))
+    monkeypatch.setenv("MPIES_TRUST", "1")  # the code is no longer what was trained
     outcome = run_mpies(0, "evaluate", "run", "--episodes", 30, "--json")
     result = json.loads(outcome.stdout, parse_constant=pytest.fail)
     failed = result["returns"].count(None)

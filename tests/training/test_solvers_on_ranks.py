@@ -115,7 +115,7 @@ def test_what_cannot_fit_is_refused_before_anything_begins(run_mpies, write_conf
     [
         ("snez", "solver.kind must be one of"),
         ("nevergrad:TBPSB", "such as TBPSA"),
-        ("nowhere.py:Mine", "no nowhere.py"),
+        ("nowhere.py:Mine", "there is no file nowhere.py"),
         ("broken.py:Mine", "ZeroDivisionError"),
         ("empty.py:Mine", "subclass of mpies.solvers.base.Solver"),
     ],
