@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from mpies.config.loading import load_config, resolved, validate_config
+from mpies.config.loading import is_same, load_config, resolved, validate_config
 from mpies.core.errors import ConfigError, RunError
 from mpies.core.text import counted
 from mpies.report.compare import bootstrap_interval, interquartile_mean
@@ -72,7 +72,7 @@ def find_differences(config: Mapping[str, Any], name: str) -> list[str]:
 
     expected = flatten(resolved(load_config(recipe_of(name))))
     found = flatten(resolved(validate_config(config, name)))
-    return sorted(key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key))
+    return sorted(key for key in expected.keys() | found.keys() if not is_same(key, found.get(key), expected.get(key)))
 
 
 def read_runs(paths: Sequence[Path], name: str, recorded: Sequence[int]) -> list[Curves]:

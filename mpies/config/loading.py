@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, create_model
 from mpies.config.kinds import kinds_of
 from mpies.config.mistakes import explain, quoted
 from mpies.config.recipes import find_config, is_environment_id
-from mpies.config.schema import FREE_KEYS, FREE_SECTIONS, Config, ConfigType, any_solver
+from mpies.config.schema import BACKEND, FREE_KEYS, FREE_SECTIONS, Config, ConfigType, any_solver
 from mpies.config.trust import find_code, find_refusal
 from mpies.core.errors import ConfigError, RunError
 from mpies.core.options import Options
@@ -191,17 +191,19 @@ def flatten_settings(values: Mapping[str, Any]) -> Values:
     return {key: value for key, value in flatten(held) if key not in FREE_KEYS}
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """(key, old, new) of each key that two resolved configs differ in, besides FREE_KEYS and FREE_SECTIONS.
+def is_same(key: str, old: Any, new: Any) -> bool:
+    """Whether a new value of a dotted key is the one of a run; a backend of auto is what the run began with."""
+    return bool(old == new) or (key, new) == (BACKEND, "auto")
 
-    A new backend of auto is the old one.
-    """
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """(key, old, new) of each key that two resolved configs differ in, besides FREE_KEYS and FREE_SECTIONS."""
     one, two = flatten_settings(old), flatten_settings(new)
     missing = "(absent)"
     return [
         (key, one.get(key, missing), two.get(key, missing))
         for key in sorted(one.keys() | two.keys())
-        if one.get(key, missing) != two.get(key, missing) and (key, two.get(key)) != ("environment.backend", "auto")
+        if not is_same(key, one.get(key, missing), two.get(key, missing))
     ]
 
 

@@ -123,6 +123,7 @@ class StopSection(Options):
 # Sections that a resumed run may change: they change how long it runs and what is written, not what it computes.
 FREE_SECTIONS = ("evaluation", "checkpoint", "tracking", "stop")
 FREE_KEYS = ("bind_ranks", "environment.instances", "environment.instances_per")  # likewise
+BACKEND = "environment.backend"  # which a run resolves when it begins
 
 
 def is_free(key: str) -> bool:

@@ -46,7 +46,10 @@ def train_in_processes(ranks: int, arguments: Sequence[str]) -> None:
 
 
 def find_reason(output: str) -> str:
-    """The last error that the standard error of `mpies train` tells of in JSON, in one line; else its last lines."""
+    """The last error that the standard error of `mpies train` tells of in JSON, in one line.
+
+    Else the line with which it has ended, else its last lines.
+    """
     lines = [line for line in output.replace("\0", "").splitlines() if line.strip()]
     for line in reversed(lines):
         with contextlib.suppress(ValueError, TypeError, KeyError):
@@ -54,7 +57,8 @@ def find_reason(output: str) -> str:
             if entry["severity"] == "ERROR":
                 first, *traceback = entry["message"].splitlines()
                 return " ".join([first, *traceback[-1:]])
-    return " ".join(lines[-3:])
+    ends = [line for line in lines if line.startswith("mpies: ")]
+    return ends[-1] if ends else " ".join(lines[-3:])
 
 
 def verify_ranks(path: str | Path, counts: Sequence[int], generations: int, overrides: Sequence[str]) -> bool:

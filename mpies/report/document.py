@@ -20,7 +20,7 @@ from mpies.core.text import counted
 from mpies.report.compare import describe_group
 from mpies.report.curves import Curves, read_curves
 from mpies.report.figures import WIDE, draw_return, render, write_file
-from mpies.report.run_groups import RunGroup, group_runs, read_settings
+from mpies.report.run_groups import RunGroup, group_runs, read_settings, settle_backends
 from mpies.report.video import VIDEOS
 from mpies.runs import hdf5
 from mpies.runs.metrics import format_return
@@ -64,11 +64,12 @@ def find_seeds(curves: Curves) -> list[Curves]:
 
     Of several with the same seed, the longest counts.
     """
-    folder, settings = curves.path.resolve().parent, read_settings(curves.config)
+    folder = curves.path.resolve().parent
+    found = [(name, RunView(folder, name).config()) for name in find_runs(folder, depth=1)]
+    settings, *others = settle_backends([*map(read_settings, (curves.config, *(config for _, config in found)))])
     runs = []
-    for name in find_runs(folder, depth=1):
-        config = RunView(folder, name).config()
-        if config.get("seed") != curves.config["seed"] and read_settings(config) == settings:
+    for (name, config), other in zip(found, others, strict=True):
+        if config.get("seed") != curves.config["seed"] and other == settings:
             with contextlib.suppress(RunError):  # it has no generation yet
                 runs.append(read_curves(folder / name))
     return [run for group in group_runs(runs) for run in group.runs]

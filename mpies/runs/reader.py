@@ -158,12 +158,12 @@ class RunView:
 
     def open(self, file: str) -> BinaryIO:
         """One of the run's files for reading bytes.  Raises OSError."""
-        return open_inside(self.folder, Path(self.name) / file)
+        return open_inside(absolute(self.folder), Path(self.name) / file)
 
     def stamp(self, file: str) -> tuple[int, int, int] | None:
         """(inode, size, time of the last change) of a file, to tell whether it has changed; None where it is absent."""
         try:
-            status = os.lstat(self.folder / self.name / file)
+            status = os.lstat(absolute(self.folder) / self.name / file)
         except OSError:
             return None
         return status.st_ino, status.st_size, status.st_mtime_ns
@@ -222,7 +222,7 @@ class RunView:
         reason = str(ending.get("reason", ""))[:100]
         if reason not in ("generations", "steps"):
             return reason
-        run = (self.folder / self.name).resolve()
+        run = (absolute(self.folder) / self.name).resolve()
         halved = _read_halved(run.parent, RunView(run.parent).stamp("trials.csv"))
         return halved.get((run.name, str(ending.get("generation"))), reason)
 

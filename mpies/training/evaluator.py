@@ -54,6 +54,7 @@ class Evaluator:
         self.config, self.task, self.solver, self.comm, self.control = config, task, solver, comm, control
         self.on_play, self.queues = on_play, OpenQueues(comm)
         self.failures: list[FailureGroup] = []
+        self._drawn: dict[tuple[int, int], npt.NDArray[np.int64]] = {}  # noise indices of batches being played
 
     def evaluate(self, parts: Sequence[Part], generation: int, prefetch: Part | None = None) -> PlayedGeneration:
         """Play the members of a generation; batches of whole populations until the solver has enough.
@@ -71,7 +72,7 @@ class Evaluator:
             key = QueueKey(generation, "training", batch)
             played, sums, seconds = self._play(queues, key)
             records.append(played)
-            indices.append(self.solver.population_indices(generation, batch))
+            indices.append(self._indices(generation, batch))
             busy.append(seconds)
             if sums is not None:
                 observations.append(sums)
@@ -83,6 +84,7 @@ class Evaluator:
             batch += 1
             whole = Part(parts[-1].spec, 0, solver.members(self.task.dimension))
             queues = [self._open_training(whole, generation, batch)]
+        self._drawn = {key: drawn for key, drawn in self._drawn.items() if key[0] > generation}
         results = results_of_members(np.concatenate(records), solver.episodes)
         self.control.failed_share = float(np.isnan(results.returns).mean())
         return PlayedGeneration(results, np.concatenate(indices), observations, np.asarray(sum(busy)))
@@ -164,8 +166,16 @@ class Evaluator:
     def _open_training(self, part: Part, generation: int, batch: int) -> RolloutQueue:
         """The queue of a part of a batch of a generation's members; one that is open already goes on."""
         key = QueueKey(generation, "training", batch, part.start)
-        queue = self.queues.get(key)
-        return queue or self.queues.open(key, training_batch(self.task, self.solver, part, generation, batch))
+        if queue := self.queues.get(key):
+            return queue
+        indices = self._indices(generation, batch)
+        return self.queues.open(key, training_batch(self.task, self.solver, part, generation, batch, indices))
+
+    def _indices(self, generation: int, batch: int) -> npt.NDArray[np.int64]:
+        """The noise indices of a batch of a generation's members, which are drawn once."""
+        if (key := (generation, batch)) not in self._drawn:
+            self._drawn[key] = self.solver.population_indices(generation, batch)
+        return self._drawn[key]
 
     def _play(
         self, queues: Sequence[RolloutQueue], key: QueueKey
@@ -231,12 +241,20 @@ class Evaluator:
             log.warning("%s: %d more episodes failed, for %d other reasons", environment, count, len(rest))
 
 
-def training_batch(task: Task, solver: Solver[Any, Any], part: Part, generation: int, batch: int) -> RolloutBatch:
+def training_batch(
+    task: Task,
+    solver: Solver[Any, Any],
+    part: Part,
+    generation: int,
+    batch: int,
+    indices: npt.NDArray[np.int64],
+) -> RolloutBatch:
     """The rollouts of a part's members.
 
     generation: how many generations were complete before it.  batch: number of the batch of members in it.
+    indices: (k,) noise indices of the members of the whole batch.
     """
-    indices, episodes, spec = solver.population_indices(generation, batch), task.config.solver.episodes, part.spec
+    episodes, spec = task.config.solver.episodes, part.spec
     own = slice(part.start * episodes, part.stop * episodes)
     action_seeds = task.action_seeds(generation, batch)
 

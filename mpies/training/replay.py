@@ -170,6 +170,8 @@ def load_member(path: str | Path, generation: int, member: int) -> RecordedMembe
     parts = before.next_parts() if number == 0 else before.next_parts()[-1:]
     part = next((part for part in parts if part.start <= place < part.stop), parts[-1])
     whole = Part(part.spec, 0, config.solver.members(task.dimension))
-    batch = training_batch(task, before.learner.solver, whole, generation - 1, number)
+    solver = before.learner.solver
+    indices = solver.population_indices(generation - 1, number)
+    batch = training_batch(task, solver, whole, generation - 1, number, indices)
     rollouts = range(place * config.solver.episodes, (place + 1) * config.solver.episodes)
     return RecordedMember(config, task, batch, rollouts, float(record["returns"][member]))

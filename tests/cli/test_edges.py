@@ -1,5 +1,7 @@
 """Commands at their edges: numbers that are none or too large, and why a training that failed has failed."""
 
+import json
+
 import pytest
 
 from mpies.launch.train_again import find_reason
@@ -23,6 +25,7 @@ def test_a_number_that_cannot_be_used_is_one_line(arguments, line, run_mpies):
 
 
 def test_the_reason_is_the_error_and_not_the_warnings_before_it():
-    lines = ["WARNING rank 0: one", "WARNING rank 1: two", "ERROR rank 0: the evaluation failed", "drawing"]
-    assert find_reason("\n".join(lines)) == "ERROR rank 0: the evaluation failed"
-    assert find_reason("WARNING rank 0: one\nmpies: no room\n") == "mpies: no room"
+    entries = ("WARNING", "one"), ("WARNING", "two"), ("ERROR", "the evaluation failed"), ("WARNING", "three")
+    lines = [json.dumps({"severity": severity, "rank": 0, "message": message}) for severity, message in entries]
+    assert find_reason("\n".join([*lines, "drawing"])) == "the evaluation failed"
+    assert find_reason("\n".join([*lines[:2], "mpies: no room", ""])) == "mpies: no room"

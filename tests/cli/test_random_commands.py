@@ -197,7 +197,7 @@ def end(tmp_path, capfd, monkeypatch, run):
             content = path.read_bytes()
             path.write_bytes(content[: len(content) // 2] + b"\xff")
         for name, content in {**CUSTOM, "c.yaml": text}.items():
-            (folder / name).write_bytes(content.encode("utf-8", "surrogateescape"))
+            (folder / name).write_bytes(content.replace("\ud800", "\udcff").encode("utf-8", "surrogateescape"))
         os.chdir(folder)
         environment, limits = dict(os.environ), resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, limits[1]))
