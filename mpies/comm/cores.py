@@ -101,7 +101,11 @@ class _Hold(threading.Thread):
         for place in self._places:
             if locks := _lock(place):
                 self.place, self._locks = place, locks
-                _move(place)
+                if threading.current_thread() is self:
+                    _move(place)  # simulators have made threads by now
+                else:  # threads that this one makes follow it; others of a notebook stay where they are
+                    with contextlib.suppress(OSError):
+                        os.sched_setaffinity(0, place)
                 return
 
     def let_go(self) -> None:
