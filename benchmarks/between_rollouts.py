@@ -27,7 +27,7 @@ from made_up import MadeUpPlayer
 
 from mpies.comm import Communicator, connect
 from mpies.config.loading import validate_config
-from mpies.launch.bench import barrier, temporary_run
+from mpies.launch.forecast.bench import barrier, temporary_run
 from mpies.runs.writer import RunWriter
 from mpies.solvers.moments import TILE
 from mpies.training.trainer import Trainer, make_trainer

@@ -26,9 +26,9 @@ from mpies.comm import Communicator, connect
 from mpies.config.loading import validate_config
 from mpies.envs.base import VectorEnv
 from mpies.envs.gymnasium_env import GymnasiumEnv
-from mpies.launch.bench import barrier, play_generation
-from mpies.launch.constants import Machine, Workload
-from mpies.launch.simulate import predict
+from mpies.launch.forecast.bench import barrier, play_generation
+from mpies.launch.forecast.constants import Machine, Workload
+from mpies.launch.forecast.simulate import predict
 from mpies.training.overlap import FIRST as FIRST_EARLY
 from mpies.training.trainer import Trainer, make_trainer
 

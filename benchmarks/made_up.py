@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from mpies.comm import Communicator
 from mpies.comm.work_counter import WorkCounter, count_alone
-from mpies.launch.bench import IdlePlayer
+from mpies.launch.forecast.bench import IdlePlayer
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import ALONE, PlayingRanks, RolloutQueue
 

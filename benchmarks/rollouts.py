@@ -27,7 +27,7 @@ import numpy.typing as npt
 from mpies.comm import Communicator, connect
 from mpies.config.loading import load_config
 from mpies.envs.base import EpisodeBatch, VectorEnv
-from mpies.launch.bench import barrier, temporary_run
+from mpies.launch.forecast.bench import barrier, temporary_run
 from mpies.training.trainer import Trainer, make_trainer
 
 IN_A_ROW = 5  # generations, where they overlap

@@ -14,8 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mpies.launch.constants import find_workload, read_constants
-from mpies.launch.simulate import parse_ranks, predict
+from mpies.launch.forecast.constants import find_workload, read_constants
+from mpies.launch.forecast.simulate import parse_ranks, predict
 from mpies.runs.metrics import read_metrics
 
 sys.path.insert(0, str(Path(__file__).parent))

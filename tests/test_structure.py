@@ -198,7 +198,7 @@ def test_no_function_is_too_long():
 
 def test_the_update_of_a_generation_is_written_once():
     """`compute_weights` is called in one place, besides solvers that call their own, checks of these, and estimates."""
-    others = ("mpies.launch.cost", "mpies.solvers.check")
+    others = ("mpies.launch.forecast.cost", "mpies.solvers.check")
     callers = []
     for name, function in functions():
         for node in ast.walk(function):

@@ -31,7 +31,7 @@ def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: t
     elif config is None:
         raise ConfigError("check needs a config, such as the path of a file or cartpole, or --schema or --keys")
     else:
-        from mpies.launch.dry_run import describe_needs
+        from mpies.launch.forecast.dry_run import describe_needs
         from mpies.runs.directory import find_backend, with_backend
 
         loaded = load_config(config, overrides, trains=False)
@@ -105,7 +105,7 @@ def verify(config: str, ranks: str, generations: int, overrides: tuple[str, ...]
 
     It trains a few generations on each number of ranks, and once more with a stop in between.  Exit 1 if a bit differs.
     """
-    from mpies.launch.simulate import parse_ranks
+    from mpies.launch.forecast.simulate import parse_ranks
     from mpies.launch.train_again import verify_ranks
 
     end(verify_ranks(config, parse_ranks(ranks), generations, overrides))

@@ -10,7 +10,7 @@ import click
 from mpies.cli.parameters import CONFIG, COUNT, OVERRIDES, Decorator, add_options, sweep_options, user_errors
 
 if TYPE_CHECKING:
-    from mpies.launch.submit import Job
+    from mpies.launch.cluster.submit import Job
     from mpies.sweeps.trials import SweepOptions
 
 
@@ -59,7 +59,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         **of_cluster: Any,
     ) -> None:
         from mpies.core.errors import ConfigError
-        from mpies.launch.submit import Request, plan_run, plan_sweep
+        from mpies.launch.cluster.submit import Request, plan_run, plan_sweep
 
         request = Request(config, overrides, out, nodes, ranks_per_node, constants, time, account, partition)
         if sweep:
@@ -84,7 +84,7 @@ def slurm(job: "Job", dry_run: bool) -> None:
     It writes the script OUT.sbatch and submits it.  The job continues by itself after its time limit or the loss of a
     node.
     """
-    from mpies.launch.slurm import launch_batch_job
+    from mpies.launch.cluster.slurm import launch_batch_job
 
     sys.exit(launch_batch_job(job, not dry_run, click.echo))
 
@@ -98,6 +98,6 @@ def k8s(job: "Job", dry_run: bool, base: str | None, image: str | None) -> None:
 
     It writes the folder OUT.k8s with the manifests, and applies it by kubectl.
     """
-    from mpies.launch.kubernetes import launch_mpijob
+    from mpies.launch.cluster.kubernetes import launch_mpijob
 
     sys.exit(launch_mpijob(job, base, image, not dry_run, click.echo))

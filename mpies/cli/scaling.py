@@ -27,7 +27,7 @@ def bench(config: str | None, out: str | None, repeats: int, generations: int, o
     from mpies.launch.rank import run_on_this_rank
 
     def measure(comm: "Communicator") -> int:
-        from mpies.launch.bench import run_bench
+        from mpies.launch.forecast.bench import run_bench
 
         return run_bench(comm, config, overrides, out, repeats, generations)
 
@@ -68,8 +68,8 @@ def simulate(
     episodes.  These take T seconds on average, with coefficient of variation CV, and LONGEST at most.
     """
     from mpies.config.loading import load_config
-    from mpies.launch import simulate as model
-    from mpies.launch.constants import Constants, find_workload, read_constants
+    from mpies.launch.forecast import simulate as model
+    from mpies.launch.forecast.constants import Constants, find_workload, read_constants
 
     known = read_constants(constants) if constants else Constants()
     workload = find_workload(task, overrides, known)

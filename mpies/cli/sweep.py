@@ -59,7 +59,7 @@ def sweep(
     out = out or str(default_out(config, ["sweep", *(override.partition("=")[0] for override in overrides)]))
     request = SweepRequest(lambda: options.load(config, overrides), out, ranks_per_run, retry, print_result)
     if dry_run:
-        from mpies.launch.dry_run import describe_sweep, show_on_one_rank
+        from mpies.launch.forecast.dry_run import describe_sweep, show_on_one_rank
         from mpies.launch.hosts import count_slots
 
         slots, on_node = count_slots(where.hosts, where.hostfile, ranks, where.min_ranks)

@@ -71,7 +71,7 @@ def train(
 
         numbers = read_seeds(seeds)
     if dry_run:
-        from mpies.launch.dry_run import describe_training, show_on_one_rank
+        from mpies.launch.forecast.dry_run import describe_training, show_on_one_rank
         from mpies.launch.hosts import count_slots
 
         slots, _ = count_slots(where.hosts, where.hostfile, ranks, where.min_ranks)

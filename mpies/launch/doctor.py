@@ -21,7 +21,7 @@ from mpies.config.loading import load_config
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted
 from mpies.core.threads import VARIABLES
-from mpies.launch.cost import SMALL_RUN, NodeMemory, predict_cost
+from mpies.launch.forecast.cost import SMALL_RUN, NodeMemory, predict_cost
 from mpies.launch.hosts import Host, expand_counts, expand_names, output_of, parse_hosts
 from mpies.launch.launcher import list_pmi
 from mpies.launch.placement import ask_hosts, is_this_host

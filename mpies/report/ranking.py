@@ -6,13 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mpies.report.run_groups import Settings
-from mpies.runs.metrics import parse_number, round_number
+from mpies.runs.metrics import round_number
 
 BEST = 10  # settings whose curves are drawn; the tables have all
-BINS = 5  # of the values of a setting that has more; each holds about as many settings
 # The 97.5 % quantiles of Student's t of 1, 2, ... degrees of freedom.
 T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
@@ -151,46 +149,3 @@ def average_seeds(means: Sequence[float], intervals: Sequence[float]) -> tuple[f
     else:  # Abramowitz and Stegun 1964, 26.7.5
         quantile = 1.96 + 2.372 / freedom + 2.823 / freedom**2
     return float(values.mean()), float(quantile * values.std(ddof=1) / math.sqrt(len(values)))
-
-
-def list_importance(standings: Sequence[Standing], keys: Sequence[str]) -> dict[str, float | None]:
-    """How much each of the keys matters, as `measure_importance` has it."""
-    means = np.array([one.mean for one in standings])
-    return {key: measure_importance([str(one.settings[key]) for one in standings], means) for key in keys}
-
-
-def measure_importance(values: Sequence[str], results: npt.NDArray[np.float64]) -> float | None:
-    """How much a setting alone decides on the result: the share of the variance of the results' ranks, 0 to 1.
-
-    The epsilon squared of Kelley 1935 ("An unbiased correlation ratio measure"), of the ranks: the variance between the
-    values of the setting, without what chance puts there.  Ranks, since a few settings often fail altogether.  Of a
-    setting with more than BINS numbers, neighbours count as one value, so that an optimum in the middle counts too.
-    A setting that matters only together with another one has a small share.
-
-    values: (n,) of the setting, as text.  results: (n,), NaN where there is none.
-    Returns None where too few are known.
-    """
-    is_known = np.isfinite(results)
-    levels = _levels([value for value, known in zip(values, is_known, strict=True) if known])
-    count, different = len(levels), len({*levels.tolist()})
-    if different < 2 or count <= different:
-        return None
-    _, place, times = np.unique(results[is_known], return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(times) - (times - 1) / 2)[place]  # equal results share their mean rank
-    total = float(((ranks - ranks.mean()) ** 2).sum())
-    within = sum(
-        float(((inside := ranks[levels == level]) - inside.mean()) @ (inside - inside.mean())) for level in {*levels}
-    )
-    if total == 0:
-        return 0.0
-    return round(max(0.0, 1 - within / (count - different) / (total / (count - 1))), 3)
-
-
-def _levels(values: Sequence[str]) -> npt.NDArray[np.int64]:
-    """(n,) the number of each value among the different ones, or of its bin."""
-    different = sorted({*values})
-    numbers = np.array([parse_number(value) for value in values])
-    if len(different) <= BINS or not np.isfinite(numbers).all():
-        return np.array([different.index(value) for value in values], np.int64)
-    edges = np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1])
-    return np.searchsorted(edges, numbers, side="right")

@@ -12,7 +12,7 @@ from mpies.config.schema import is_free
 from mpies.core.errors import ConfigError, RunError
 from mpies.core.text import escape
 from mpies.report.curves import Curves, read_curves
-from mpies.report.ranking import BEST, Standing, list_importance, rank_settings
+from mpies.report.ranking import BEST, Standing, rank_settings
 from mpies.report.run_groups import RunGroup, group_runs
 from mpies.runs.files import write_atomically
 from mpies.sweeps.folder import SWEEP_FILE, SweepFolder
@@ -41,8 +41,6 @@ def rank_sweep(path: str, out: str) -> list[RunGroup]:
     results = ResultReader(folder).refresh()
     standings = rank_settings(results)
     print_standings(results, folder.sweep.varied)
-    if importance := describe_importance(standings, folder.sweep.varied):
-        print(escape(importance))
     for file in write_ranking(standings, folder.sweep.varied, out):
         print(escape(str(file)))
     return group_best(folder, standings)
@@ -61,14 +59,6 @@ def group_best(folder: SweepFolder, standings: Sequence[Standing]) -> list[RunGr
     order = list(curves)
     groups = group_runs(list(curves.values()), [key for key in folder.sweep.varied if is_free(key)])
     return sorted(groups, key=lambda group: min(order.index(run.path) for run in group.runs))
-
-
-def describe_importance(standings: Sequence[Standing], keys: Sequence[str]) -> str:
-    """How much each of the keys that vary matters, in one line; '' where too little is known."""
-    found = list_importance(standings, keys)
-    known = sorted(((share, key) for key, share in found.items() if share is not None), reverse=True)
-    listed = ", ".join(f"{key} {share:.0%}" for share, key in known)
-    return f"importance of each key (share of the variance of ranks that it explains alone): {listed}" if known else ""
 
 
 def write_ranking(standings: Sequence[Standing], keys: Sequence[str], out: str | Path) -> Iterator[Path]:

@@ -8,7 +8,7 @@ import pytest
 
 from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError, UserError
-from mpies.launch.dry_run import describe_pace, describe_training
+from mpies.launch.forecast.dry_run import describe_pace, describe_training
 from mpies.runs.lock import Lock
 from mpies.runs.metrics import read_metrics
 from mpies.training.task import Task

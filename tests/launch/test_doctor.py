@@ -7,8 +7,8 @@ import pytest
 
 from mpies.core.errors import ConfigError
 from mpies.launch import doctor
-from mpies.launch.cost import SMALL_RUN, NodeMemory
 from mpies.launch.doctor import Allocation
+from mpies.launch.forecast.cost import SMALL_RUN, NodeMemory
 from mpies.launch.hosts import Host
 from mpies.launch.placement import Answer
 

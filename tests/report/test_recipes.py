@@ -7,8 +7,8 @@ import pytest
 from mpies.comm.serial import Serial
 from mpies.config.loading import differences, load_config, resolved
 from mpies.config.recipes import base_of, find_recipes
-from mpies.launch.bench import temporary_run
-from mpies.launch.dry_run import describe_needs
+from mpies.launch.forecast.bench import temporary_run
+from mpies.launch.forecast.dry_run import describe_needs
 from mpies.report.records import (
     RESULTS,
     describe_return,

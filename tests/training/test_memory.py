@@ -7,7 +7,7 @@ from mpies.comm.limits import describe_size, require_memory, usable_memory
 from mpies.comm.serial import Serial
 from mpies.config.loading import as_yaml, validate_config
 from mpies.core.errors import ConfigError, NotEnoughSharedMemory
-from mpies.launch import dry_run
+from mpies.launch.forecast import dry_run
 from mpies.training.task import Task
 from mpies.training.trainer import make_trainer
 from tests.support import assert_refused, invoke
@@ -101,7 +101,7 @@ def test_a_command_that_runs_out_of_memory_says_so_in_one_line(monkeypatch, tmp_
     def fail(*_):
         raise MemoryError("Unable to allocate 9. TiB")
 
-    monkeypatch.setattr("mpies.launch.dry_run.describe_needs", fail)
+    monkeypatch.setattr("mpies.launch.forecast.dry_run.describe_needs", fail)
     (tmp_path / "c.yaml").write_text("environment: {id: CartPole-v1}")
     outcome = invoke("check", tmp_path / "c.yaml")
     assert outcome.code == 1

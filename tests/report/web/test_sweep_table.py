@@ -1,9 +1,7 @@
 """Sweeps as the page gets them: found and grouped; and how much each setting matters."""
 
-import numpy as np
 import pytest
 
-from mpies.report.ranking import measure_importance
 from mpies.report.web.sweep_table import find_sweeps, read_sweep_table
 
 HEADER = (
@@ -55,30 +53,6 @@ def test_a_sweep_without_a_table_yet_is_empty(tmp_path):
     make_sweep(tmp_path / "new", [])
     (tmp_path / "new" / "trials.csv").unlink()
     assert read_sweep_table(tmp_path, "new")["groups"] == []
-
-
-def test_importance_is_the_share_of_variance_that_a_setting_explains():
-    random = np.random.default_rng(1)
-    first, second, third = random.uniform(size=(3, 400))
-    results = -((first - 0.5) ** 2) + 0.02 * random.normal(size=400)  # best in the middle
-    shares = [measure_importance([f"{value:.4g}" for value in column], results) for column in (first, second, third)]
-    assert shares[0] > 0.6 and max(shares[1:]) < 0.05
-    kinds = ["a" if value < 0.5 else "b" for value in second]
-    assert measure_importance(kinds, np.where(second < 0.5, 1.0, 2.0)) == pytest.approx(1.0)
-    assert measure_importance(kinds, np.ones(400)) == 0.0
-
-
-def test_chance_alone_explains_nothing_on_average():
-    random = np.random.default_rng(2)
-    values = [str(number % 5) for number in range(30)]
-    shares = [measure_importance(values, random.normal(size=30)) for _ in range(200)]
-    assert np.mean(shares) < 0.06  # without the correction it would be 4 / 29
-
-
-@pytest.mark.parametrize("values", [["1"] * 4, ["1", "2", "3", "4"]])
-def test_too_little_is_known(values):
-    assert measure_importance(values, np.arange(4.0)) is None
-    assert measure_importance(values, np.full(4, np.nan)) is None
 
 
 def test_with_halving_what_came_to_a_later_rung_counts_while_it_is_trained(tmp_path):

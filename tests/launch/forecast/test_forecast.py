@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from mpies.launch.constants import Constants, Machine, Workload
-from mpies.launch.cost import PROCESS, SweepForecast
+from mpies.launch.forecast.constants import Constants, Machine, Workload
+from mpies.launch.forecast.cost import PROCESS, SweepForecast
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.trials import read_sweep
 from tests.support import CARTPOLE, assert_refused, read_files

@@ -3,8 +3,8 @@
 import numpy as np
 
 from mpies.config.loading import validate_config
-from mpies.launch.cost import PROCESS, NodeMemory, predict_cost
-from mpies.launch.dry_run import describe_needs
+from mpies.launch.forecast.cost import PROCESS, NodeMemory, predict_cost
+from mpies.launch.forecast.dry_run import describe_needs
 from mpies.training.task import Task
 
 D = 50

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from mpies.core.errors import ConfigError
 from mpies.core.paths import absolute
-from mpies.launch.constants import Machine, Workload
-from mpies.launch.schedule import Schedule, completion_times
+from mpies.launch.forecast.constants import Machine, Workload
+from mpies.launch.forecast.schedule import Schedule, completion_times
 from mpies.report.figures import FORMATS, WIDE, new_figure, paper_style, render, write_file
 from mpies.rollouts.batch import rollout_record
 from mpies.solvers.sampling.noise import LINE

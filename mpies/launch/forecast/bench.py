@@ -17,7 +17,7 @@ from mpies.comm.together import do_together
 from mpies.config.loading import load_config, validate_config
 from mpies.config.schema import Config
 from mpies.core.text import counted
-from mpies.launch.constants import (
+from mpies.launch.forecast.constants import (
     Collective,
     Constants,
     Machine,
@@ -26,7 +26,7 @@ from mpies.launch.constants import (
     make_workload,
     write_constants,
 )
-from mpies.launch.simulate import update_phases
+from mpies.launch.forecast.simulate import update_phases
 from mpies.rollouts.queue import ALONE, Player, PlayingRanks, RolloutQueue
 from mpies.runs.directory import open_run
 from mpies.runs.machine import find_processor, versions

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from mpies.core.errors import ConfigError
-from mpies.launch import simulate as model
-from mpies.launch.constants import Constants, Machine, find_workload, parse_workload
+from mpies.launch.forecast import simulate as model
+from mpies.launch.forecast.constants import Constants, Machine, find_workload, parse_workload
 from tests.support import assert_refused, invoke
 
 # OpenAI-ES on a humanoid of 256-256; see docs/scaling.md.

@@ -1,6 +1,6 @@
 """A config, its measured constants and a Job, for the tests of submitting."""
 
-from mpies.launch.submit import Job, Request
+from mpies.launch.cluster.submit import Job, Request
 
 CONFIG = """
 environment: {id: "function:sphere", dimension: 5}

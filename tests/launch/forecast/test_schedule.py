@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpies.launch.schedule import Schedule, completion_times
+from mpies.launch.forecast.schedule import Schedule, completion_times
 
 ONE = Schedule()
 

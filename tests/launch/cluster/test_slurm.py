@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from mpies.launch.slurm import batch_script
-from tests.launch.examples import CONFIG, CONSTANTS, JOB
+from mpies.launch.cluster.slurm import batch_script
+from tests.launch.cluster.examples import CONFIG, CONSTANTS, JOB
 from tests.support import HOME, assert_refused, invoke
 
 

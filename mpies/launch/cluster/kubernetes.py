@@ -16,7 +16,7 @@ from mpies.config.loading import as_yaml, flatten_settings, read_config, resolve
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError
 from mpies.core.text import one_line, unbroken
-from mpies.launch.submit import Echo, Job, repository_file, submit, write_job_file
+from mpies.launch.cluster.submit import Echo, Job, repository_file, submit, write_job_file
 from mpies.runs.files import default_out
 
 SLACK = 64 * 2**20  # bytes of shared memory beside the noise table, for MPI

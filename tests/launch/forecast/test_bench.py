@@ -12,8 +12,8 @@ from mpies.comm import connect
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError
-from mpies.launch import bench, constants
-from mpies.launch.constants import Collective, Constants, Machine, parse_workload, read_constants
+from mpies.launch.forecast import bench, constants
+from mpies.launch.forecast.constants import Collective, Constants, Machine, parse_workload, read_constants
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
 from mpies.runs.metrics import read_metrics

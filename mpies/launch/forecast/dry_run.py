@@ -17,8 +17,8 @@ from mpies.config.schema import Config, StopSection
 from mpies.core.errors import FINISHED, ConfigError, RunLocked
 from mpies.core.paths import absolute
 from mpies.core.text import counted, escape
-from mpies.launch.constants import play_first_policy, read_constants
-from mpies.launch.cost import SweepForecast, measure_task, predict_cost, predict_memory
+from mpies.launch.forecast.constants import play_first_policy, read_constants
+from mpies.launch.forecast.cost import SweepForecast, measure_task, predict_cost, predict_memory
 from mpies.launch.rank import run_on_this_rank
 from mpies.runs.directory import check_directory, find_backend, with_backend
 from mpies.runs.files import default_out

@@ -13,11 +13,11 @@ import yaml
 
 from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError
-from mpies.launch import submit
-from mpies.launch.cost import PROCESS
-from mpies.launch.kubernetes import collect_files
+from mpies.launch.cluster import submit
+from mpies.launch.cluster.kubernetes import collect_files
+from mpies.launch.forecast.cost import PROCESS
 from mpies.sweeps.trials import SweepOptions, load_sweep
-from tests.launch.examples import CONFIG, CONSTANTS, JOB
+from tests.launch.cluster.examples import CONFIG, CONSTANTS, JOB
 from tests.support import HOME, assert_refused, invoke
 
 ROOM = """

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from mpies.core.errors import ConfigError
-from mpies.launch import submit
-from mpies.launch.kubernetes import JobFiles, fit_mpijob, job_name, read_base
-from tests.launch.examples import CONFIG, JOB, OVERRIDES
+from mpies.launch.cluster import submit
+from mpies.launch.cluster.kubernetes import JobFiles, fit_mpijob, job_name, read_base
+from tests.launch.cluster.examples import CONFIG, JOB, OVERRIDES
 from tests.support import HOME, assert_refused, invoke
 
 BASE = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mpies.core.errors import ConfigError
 from mpies.core.text import unbroken
-from mpies.launch.submit import GRACE, Echo, Job, repository_file, submit, write_job_file
+from mpies.launch.cluster.submit import GRACE, Echo, Job, repository_file, submit, write_job_file
 
 EARLY = 60  # seconds by which Slurm may send its signal too early
 

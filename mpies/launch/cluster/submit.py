@@ -14,15 +14,15 @@ from mpies.config.recipes import find_config
 from mpies.config.schema import Config, StopSection
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted, unbroken
-from mpies.launch.constants import find_workload, read_constants
-from mpies.launch.cost import SweepForecast, predict_cost
-from mpies.launch.simulate import predict
+from mpies.launch.forecast.constants import find_workload, read_constants
+from mpies.launch.forecast.cost import SweepForecast, predict_cost
+from mpies.launch.forecast.simulate import predict
 from mpies.runs.files import default_out, explain_refusal, write_atomically
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.rank_groups import check_ranks_per_run
 from mpies.sweeps.trials import NO_OPTIONS, Sweep, SweepOptions, check_trials
 
-HOME = Path(__file__).resolve().parents[2]  # the checkout
+HOME = Path(__file__).resolve().parents[3]  # the checkout
 MARGIN = 1.3  # factor on the predicted memory and time
 START = 15 * 60  # seconds of the time limit for starting and for the last evaluation
 UNKNOWN = 4 * 3600  # seconds of the time limit where nothing was measured

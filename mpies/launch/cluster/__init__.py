@@ -1,0 +1,1 @@
+"""A run or a sweep as a job of Slurm or Kubernetes."""
