@@ -10,9 +10,8 @@ BIN := $(VENV)/bin
 RANKS ?= $(shell nproc)
 CONFIG ?= configs/lunar_lander.yaml
 
-# Open MPI: allow root where we are root, allow hardware threads as ranks, no noise about absent hardware.
+# Open MPI: allow root where we are root, allow hardware threads as ranks.
 export PRTE_MCA_rmaps_default_mapping_policy ?= slot:oversubscribe
-export OMPI_MCA_osc ?= ^ucx
 ifeq ($(shell id -u),0)
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1

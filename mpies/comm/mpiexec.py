@@ -15,7 +15,6 @@ JOB = "MPIES_JOB"  # the variable with a name that a supervisor gives all ranks 
 SSH_ARGUMENTS = "PRTE_MCA_plm_ssh_args"  # the variable with Open MPI 5's arguments for ssh
 # Parts of Open MPI that are left out.
 COMPONENTS = {
-    "OMPI_MCA_osc": "^ucx",  # complains on machines without the hardware
     "OMPI_MCA_btl": "^ofi",  # is for one-sided access between nodes, which nothing here needs, and costs each start 1 s
 }
 # Variables that name a default hostfile: Open MPI 5 and 4, MPICH.

@@ -29,12 +29,12 @@ def test_the_mpiexec_beside_this_python_comes_before_the_path(tmp_path, monkeypa
 
 
 def test_variables_of_the_user_come_before_our_own(monkeypatch):
-    monkeypatch.delenv("OMPI_MCA_osc", raising=False)
+    monkeypatch.delenv("PRTE_MCA_oob_tcp_keepalive_time", raising=False)
     monkeypatch.setenv("OMPI_MCA_btl", "self,tcp")
     monkeypatch.setenv("OMPI_MCA_mpi_yield_when_idle", "0")
     monkeypatch.setenv("MINE", "here")
     environment = mpiexec.environment()
-    assert (environment["OMPI_MCA_osc"], environment["OMPI_MCA_btl"]) == ("^ucx", "self,tcp")
+    assert (environment["PRTE_MCA_oob_tcp_keepalive_time"], environment["OMPI_MCA_btl"]) == ("3", "self,tcp")
     assert environment["OMPI_MCA_mpi_yield_when_idle"] == "0" and environment["MINE"] == "here"
 
 
@@ -81,10 +81,10 @@ def test_output_need_not_be_text():
 
 
 def test_a_command_has_the_variables_that_it_is_given(monkeypatch):
-    monkeypatch.delenv("OMPI_MCA_osc", raising=False)
-    program = [sys.executable, "-c", "import os; print(os.environ.get('OMPI_MCA_osc'))"]
-    assert mpiexec.run(program).stdout == "^ucx\n"
-    assert mpiexec.run(program, env={"OMPI_MCA_osc": "mine"}).stdout == "mine\n"
+    monkeypatch.delenv("OMPI_MCA_btl", raising=False)
+    program = [sys.executable, "-c", "import os; print(os.environ.get('OMPI_MCA_btl'))"]
+    assert mpiexec.run(program).stdout == "^ofi\n"
+    assert mpiexec.run(program, env={"OMPI_MCA_btl": "mine"}).stdout == "mine\n"
 
 
 def test_a_rank_that_is_lost_while_all_connect_ends_the_job():

@@ -96,7 +96,7 @@ class Cluster:
         self.folder, self.nodes = Path(folder), [f"n{number}" for number in range(1, nodes + 1)]
         self.environment = os.environ | {"SLURM_CONF": f"{folder}/slurm.conf", "D": str(folder), "PMIX": str(PMIX)}
         # The nodes share the processors of one machine: ranks that wait must not spin.
-        self.environment |= {"OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_osc": "^ucx"}
+        self.environment |= {"OMPI_MCA_mpi_yield_when_idle": "1"}
         self._daemons: dict = {}
         self._write(cpus)
 
