@@ -8,6 +8,7 @@ from mpies.comm import Communicator, RankLost
 from mpies.comm.stopwatch import stopwatch
 from mpies.config.loading import flatten
 from mpies.config.schema import Config
+from mpies.rollouts.queue import Player
 from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.metrics import Row, parse_count, parse_number
 from mpies.runs.snapshot import Evaluation, Snapshot
@@ -221,8 +222,13 @@ def make_trainer(
     run: RunWriter | None = None,
     on_play: OnPlay = ignore,
     on_generation: Callable[[Snapshot], object] = ignore,
+    make_player: Callable[[Player], Player] = lambda player: player,
 ) -> Trainer:
-    """A Trainer with a task and a noise table of its own, as scripts use it.  All ranks call this together."""
+    """A Trainer with a task and a noise table of its own, as scripts use it.  All ranks call this together.
+
+    make_player: what plays the members, made from the task's player.
+    """
     task = build_task(config, comm)
+    task.player = make_player(task.player)
     solver = make_solver(config, task.dimension, task.directions)
     return Trainer(config, comm, task, Updater(config, solver, comm), run, None, on_play, on_generation)

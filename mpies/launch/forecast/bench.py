@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -174,8 +174,7 @@ def loop_seconds(comm: Communicator, dimension: int, episodes: int, repeats: int
     }
     config = validate_config(values, "bench")
     with temporary_run(config, comm) as run:
-        trainer = make_trainer(config, comm, run)
-        trainer.task.player = IdlePlayer(comm)
+        trainer = make_trainer(config, comm, run, make_player=lambda _: IdlePlayer(comm))
         trainer.restore()
         return median_of(repeats, lambda: timed(comm, trainer.run_generation)) - NAP
 
@@ -208,9 +207,9 @@ def measure_machine(comm: Communicator, repeats: int) -> Machine:
 
 def measure_task(comm: Communicator, config: Config, name: str, generations: int) -> Workload:
     """The Workload of a config, from its first generations.  name: of the config, for people."""
-    trainer = make_trainer(config, comm)
+    trainer = make_trainer(config, comm, make_player=TimedPlayer)
     trainer.restore()
-    player = trainer.task.player = TimedPlayer(trainer.task.player)
+    player = cast(TimedPlayer, trainer.task.player)
     with contextlib.closing(trainer.task):
         for _ in range(generations):
             play_generation(trainer)
