@@ -3,9 +3,10 @@
     make benchmark-peers                                   (builds their environment first)
     python benchmarks/against_peers.py LunarLander-v3 BipedalWalker-v3 [--repeats 3] [--json FILE]
 
-In turn, several times: `mpirun -n 2 mpies train`, then each peer of peers/contestant.py, with the same environment,
+In turn, several times: `mpies train --ranks 2`, as the README has it, then each peer of peers/contestant.py, with the same environment,
 40-40 tanh network, population, number of generations and of processes.  Prints steps of the environment per second, as
-the median over the repeats, without the first generation.  Beside it: ours divided by the peer's.
+the median over the repeats, without the first generation.  Beside it: ours divided by the peer's.  Nothing else may run on
+the machine; its load before the first run is printed.
 """
 
 import argparse
@@ -18,7 +19,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpies.comm import mpiexec
 from mpies.runs.metrics import read_metrics
 
 PEERS = Path(__file__).parent / "peers"
@@ -52,8 +52,9 @@ def play_ours(name: str, environment: str, options: argparse.Namespace) -> float
         config, out = Path(folder) / "config.yaml", Path(folder) / "run"
         values = vars(options) | {"environment": environment, "solver": solver, "keys": keys, "overlap": overlap}
         config.write_text(CONFIG.format(**values))
-        command = mpiexec.command(mpiexec.find(), options.processes, ["train", str(config), "--out", str(out)])
-        subprocess.run(command, env=mpiexec.environment(), check=True, capture_output=True, stdin=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "mpies", "train", str(config), "--ranks", str(options.processes)]
+        command += ["--out", str(out)]
+        subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
         rows = read_metrics(out)
     totals = [(float(row["seconds"]), float(row["steps"])) for row in rows]
     before = [(0.0, 0.0), *totals]
@@ -93,6 +94,7 @@ def main() -> None:
         sys.exit(f"{options.python} does not exist: run make benchmark-peers, or name it with --python")
     ours, peers = options.ours.split(","), [name for name in options.peers.split(",") if name]
     results = {}
+    print(f"load of the machine before: {os.getloadavg()[0]:.1f}", flush=True)
     for environment in options.environments:
         rates = {name: [] for name in [*ours, *peers]}
         for _ in range(options.repeats):
