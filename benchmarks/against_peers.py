@@ -3,10 +3,10 @@
     make benchmark-peers                                   (builds their environment first)
     python benchmarks/against_peers.py LunarLander-v3 BipedalWalker-v3 [--repeats 3] [--json FILE]
 
-In turn, several times: `mpies train --ranks 2`, as the README has it, then each peer of peers/contestant.py, with the same environment,
-40-40 tanh network, population, number of generations and of processes.  Prints steps of the environment per second, as
-the median over the repeats, without the first generation.  Beside it: ours divided by the peer's.  Nothing else may run on
-the machine; its load before the first run is printed.
+In turn, several times: `mpies train --ranks 2`, as the README has it, then each peer of peers/contestant.py, with the
+same environment, 40-40 tanh network, population, number of generations and of processes.  Prints steps of the
+environment per second, as the median over the repeats, without the first generation.  Beside it: ours divided by the
+peer's.  Nothing else may run on the machine; its load before the first run is printed.
 """
 
 import argparse
