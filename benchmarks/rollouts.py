@@ -1,6 +1,6 @@
 """Whole generations against the bare stepping loop of the same backend.
 
-    mpirun -n 2 python -m mpi4py benchmarks/rollouts.py benchmarks/rollouts.yaml [--repeats 9] [KEY=VALUE ...]
+    mpirun --bind-to none -n 2 python -m mpi4py benchmarks/rollouts.py CONFIG [--repeats 9] [KEY=VALUE ...]
 
 In one run and in turn, several times: (a) a whole generation as `mpies train` makes it (broadcast, rollouts,
 gather, update, row of metrics.csv; no evaluation), and (b) the bare loop: the actions of the same episodes, recorded
@@ -8,6 +8,7 @@ before, stepped by the same backend on the same number of processes, each with t
 The bare loop builds and resets environments as well: (c) is its steps alone, the limit of what can be reached.
 With overlap=1 several generations in a row are measured, beside the bare loops of as many before them.
 Before them, in a generation of its own: the share of rank 0's processor time that building and resetting take.
+The ranks stay on cores as those of `mpies train` do.
 Prints steps per second of all three, the ratio of (a) to (b) and this share, medians over the repeats, and the share of
 the first generation that was measured; --json FILE keeps them.  --between 0 measures from the first generation on.
 """
@@ -25,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.comm import Communicator, connect
+from mpies.comm.cores import hold_core
 from mpies.config.loading import load_config
 from mpies.envs.base import EpisodeBatch, VectorEnv
 from mpies.launch.forecast.bench import barrier, temporary_run
@@ -168,7 +170,7 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     comm = connect()
     config = load_config(options.config, [*options.overrides, *ENDLESS])
-    with temporary_run(config, comm) as run:
+    with hold_core(comm, config.bind_ranks), temporary_run(config, comm) as run:
         trainer = make_trainer(config, comm, run)
         trainer.restore()
         whole, both, shares = measure(trainer, options.repeats, options.between)

@@ -54,7 +54,7 @@ def command_of(name: str) -> list[str]:
     words += ["--json", HERE / "results" / f"{name.replace('-', '_')}.json"]
     start = [mpiexec.find() or "mpiexec", "-n", ranks] if ranks else []
     if 0 < ranks <= len(os.sched_getaffinity(0)):
-        start += ["--bind-to", "core"]
+        start += ["--bind-to", "none"]  # the ranks bind themselves
     elif ranks:
         start += ["--map-by", "slot:oversubscribe"]  # else mpirun refuses more ranks than cores
     return list(map(str, [*start, *words]))
