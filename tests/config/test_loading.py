@@ -100,6 +100,20 @@ def test_an_override_changes_one_section_where_an_alias_stands_for_two(write_con
     assert values == {"environment": {"id": "CartPole-v1"}}
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{a: &x {k: 1, m: 2}, b: {<<: *x, k: 3}}", {"k": 3, "m": 2}),
+        ("{a: &x {k: 1, m: 2}, b: {k: 3, <<: *x}}", {"k": 3, "m": 2}),
+        ("{a: [&x {k: 1}, &y {m: 2}], b: {<<: [*x, *y], m: 5}}", {"k": 1, "m": 5}),
+        ("{a: [&x {k: 1}, &y {m: 2}], b: {<<: *x, <<: *y}}", {"k": 1, "m": 2}),
+        ("{a: &x {seed: 010}, b: {<<: *x}}", {"seed": 10}),
+    ],
+)
+def test_merge_keys_bring_what_the_section_does_not_have(text, value):
+    assert parse_value(text, "x")["b"] == value
+
+
 def test_a_section_given_as_a_word_is_the_section_of_that_kind(write_config):
     short, long = (
         load_config(write_config(CARTPOLE + text)) for text in ("noise: low_rank", "noise: {kind: low_rank}")

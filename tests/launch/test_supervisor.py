@@ -13,7 +13,8 @@ import yaml
 
 from mpies.comm import mpiexec
 from mpies.launch.goal import RunsFinished
-from mpies.launch.launcher import find_version
+from mpies.launch.hosts import Where
+from mpies.launch.launcher import Launcher, find_version
 from mpies.launch.rank_processes import PATIENCE
 from mpies.launch.supervisor import Supervisor
 from mpies.runs.checkpoint import list_checkpoints
@@ -181,3 +182,27 @@ def test_a_supervisor_in_a_thread_is_asked_to_stop(folder):
     assert codes == [75]
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)] == handlers
     assert dict(os.environ) == before
+
+
+class Dying(Launcher):
+    """Each start records a generation and is killed."""
+
+    starts = 0
+
+    def start_command(self, hosts, ranks, variables):
+        self.starts += 1
+        return ["sh", "-c", "echo $(wc -l < run/metrics.csv),1 >> run/metrics.csv; kill -KILL $$"]
+
+
+@pytest.mark.parametrize("restarts", [0, 1, 2])
+def test_ranks_are_started_again_as_often_as_allowed_and_a_signals_number_is_in_the_code(restarts, folder, capfd):
+    (folder / "run").mkdir()
+    (folder / "run" / "metrics.csv").write_text("generation,seconds\n")
+    launcher, goal = Dying(), RunsFinished([folder / "run"])
+    assert Supervisor(["train"], 1, goal, Where(restarts=restarts), launcher).run() == 1
+    assert launcher.starts == 1 + restarts
+    said = capfd.readouterr().err
+    for number in range(1, restarts + 1):
+        what = f"an unexpected end (code 137) after generation {number}: restart {number} of {restarts}"
+        assert what in said
+    assert ("more than --restarts times" in said) == (restarts > 0)

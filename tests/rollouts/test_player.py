@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from mpies import kernels
 from mpies.comm.stopwatch import stopwatch
 from mpies.comm.work_counter import WorkCounter, count_alone
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import PlayingRanks, RolloutQueue
-from tests.rollouts.fakes import POLICY, Calls, CountingEnv, make_batch, total_of
+from tests.rollouts.fakes import POLICY, Calls, CountingBatch, CountingEnv, make_batch, total_of
 
 LENGTHS = [3, 9, 1, 4, 2, 30, 5, 1, 1, 8, 6, 2]
 
@@ -44,7 +45,10 @@ def test_signs_of_rewards_are_summed_where_they_are_counted():
         assert queue.results["signs"].tolist() == expected
 
 
-def test_an_episode_ends_at_the_limit():
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_an_episode_ends_at_the_limit(is_compiled, monkeypatch):
+    if not is_compiled:
+        monkeypatch.setattr(kernels, "compiled", None)
     env, queue = CountingEnv(), RolloutQueue(make_batch(LENGTHS, limit=4, is_training=True))
     make_player(env).play([queue])
     played = [min(length, 4) for length in LENGTHS]
@@ -62,6 +66,22 @@ def test_sampled_rollouts_sum_what_was_seen_before_each_step():
         length = LENGTHS[record["rollout"]]
         seen = np.arange(length) + length  # the first observation is the seed, which is the length
         assert (record["count"], record["total"], record["squares"]) == (length, seen.sum(), (seen**2).sum())
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_an_episode_with_an_observation_that_is_not_finite_feeds_no_statistics(value, monkeypatch):
+    receive = CountingBatch.receive
+
+    def receive_spoilt(batch):
+        observations, rewards, over = receive(batch)
+        observations[np.array(batch.seeds)[batch.places] == 4] = value
+        return observations, rewards, over
+
+    monkeypatch.setattr(CountingBatch, "receive", receive_spoilt)
+    queue = RolloutQueue(make_batch([3, 4, 2], sampled=np.ones(3, bool)))
+    make_player().play([queue])
+    assert queue.is_finished.all() and not queue.failures
+    assert sorted(queue.observations(1)["rollout"].tolist()) == [0, 2]
 
 
 def test_batches_are_a_part_of_the_fair_share_between_the_bounds():
@@ -154,3 +174,13 @@ def test_an_episode_that_outlasts_its_timeout_fails_alone(monkeypatch):
     assert queue.failures == {1: "it took more than 10 s"}
     assert np.isnan(queue.results["total"]).tolist() == [False, True, False]
     assert 90 < queue.results["steps"][1] < 110
+
+
+def test_an_episode_takes_its_time_along_to_another_slot(monkeypatch):
+    """The third begins half a second after the first, moves into its slot, and ends after 9.7 seconds."""
+    now = [0.0]
+    monkeypatch.setattr(stopwatch, "now", lambda: now[0])
+    queue = RolloutQueue(make_batch([20, 5, 97]))
+    player = make_player(CountingEnv(slots=2, largest=1, low_water=1), timeout=10.0)
+    player.play([queue], ranks=PlayingRanks(must_abandon=lambda: now.__setitem__(0, now[0] + 0.1)))
+    assert not queue.failures and queue.results["steps"].tolist() == [20, 5, 97]

@@ -34,6 +34,9 @@ def test_the_newest_undamaged_checkpoint_is_taken_and_the_damaged_one_named(tmp_
     arrays, attributes = newest_checkpoint(run, warnings.append)
     assert (arrays["generation"], attributes["generation"]) == (10, 10)
     assert len(warnings) == 1 and "generation-00000020.h5" in warnings[0] and "going back" in warnings[0]
+    for before, expected in ((11, 10), (10, 5), (5, None)):  # of an earlier generation than that
+        checkpoint = newest_checkpoint(run, warnings.append, before)
+        assert (checkpoint and checkpoint[1]["generation"]) == expected
 
 
 def test_without_an_undamaged_checkpoint_there_is_none(tmp_path):

@@ -1,6 +1,7 @@
 """evaluations.csv has a row for each held-out episode, once, whatever is cut off or refused."""
 
 import csv
+import json
 import os
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from mpies.runs.metrics import read_metrics
 from mpies.runs.snapshot import Evaluation
-from mpies.runs.tables import EvaluationsFile
+from mpies.runs.tables import EvaluationsFile, RanksFile
 from tests.runs.test_writer import make_snapshot, record, refusals, run  # noqa: F401 (fixtures)
 
 HEADER = "generation,seconds,return,length\n"
@@ -75,8 +76,8 @@ def test_the_line_ends_of_a_spreadsheet_cost_no_row(path):
     assert path.read_bytes() == before
 
 
-def test_evaluations_are_on_disk_before_a_checkpoint(run, monkeypatch):  # noqa: F811
-    """Else a machine that loses power would go on behind evaluations that it has lost."""
+def test_all_of_a_generation_is_on_disk_before_its_checkpoint(run, monkeypatch):  # noqa: F811
+    """Else a machine that loses power would go on behind a generation that it has lost."""
     synced, sync = [], os.fsync
 
     def note(descriptor):
@@ -88,7 +89,7 @@ def test_evaluations_are_on_disk_before_a_checkpoint(run, monkeypatch):  # noqa:
     record(run, snapshot)
     assert run.checkpoint(snapshot)
     is_checkpoint = [name.startswith(".generation-") for name in synced]
-    assert "evaluations.csv" in synced[: is_checkpoint.index(True)]
+    assert {"ledger.bin", "evaluations.csv", "metrics.csv"} <= {*synced[: is_checkpoint.index(True)]}
 
 
 def test_a_run_has_the_evaluations_of_its_generations(run, refusals):  # noqa: F811
@@ -98,3 +99,13 @@ def test_a_run_has_the_evaluations_of_its_generations(run, refusals):  # noqa: F
         record(run, make_snapshot(number, evaluation=EVALUATION if number != 2 else None))
     assert not refusals and [row["generation"] for row in read_metrics(run.path)] == ["1", "2", "3"]
     assert generations(run.path / "evaluations.csv") == [1, 1, 3, 3]
+
+
+def test_idle_shares_are_means_of_generations_on_as_many_ranks(tmp_path):
+    """What was measured before ranks were lost is of other ranks."""
+    file = RanksFile(tmp_path / "ranks.json")
+    for generation, idle in enumerate([[0.5, 0.5], [0.25, 0.75], [0.0, 0.5], [0.5], [0.25]], 1):
+        file.write(np.array(idle), generation, now=generation in (1, 5))
+        written = json.loads((tmp_path / "ranks.json").read_text())
+        assert written == ({"first": 1, "last": 1, "idle": [0.5, 0.5]} if generation < 5 else written)
+    assert written == {"first": 4, "last": 5, "idle": [0.375]}

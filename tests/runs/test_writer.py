@@ -3,6 +3,7 @@
 import csv
 import json
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -237,10 +238,22 @@ def test_training_goes_on_while_a_generation_is_written(monkeypatch, run):
 
 def test_the_idle_shares_are_means_over_the_generations_since_they_were_written(run):
     for generation, idle in ((1, [0.5]), (2, [0.0, 0.25]), (3, [0.5, 0.75])):  # the number of ranks changes after 1
-        run._idle_written_at = np.inf  # too recently to be written again
         record(run, make_snapshot(generation, idle=np.array(idle)), is_last=generation == 3)
     values = json.loads((run.path / "ranks.json").read_text())
     assert values == {"first": 2, "last": 3, "idle": [0.25, 0.5]}
+
+
+def test_trackers_are_told_of_a_row_when_it_is_in_metrics_csv(refusals, run):
+    told = []
+    note = lambda row: told.append((row["generation"], len(read_metrics(run.path))))  # noqa: E731
+    run._trackers = SimpleNamespace(append=note, resume=lambda rows: None, close=lambda reason: None)
+    run.warn = lambda line: None
+    record(run, make_snapshot(1))
+    refusals.append("metrics.csv")
+    record(run, make_snapshot(2))
+    assert told == [(1, 1)]
+    record(run, make_snapshot(3))
+    assert told == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_trackers_are_left_while_the_lock_is_held_so_that_the_next_job_has_them_for_itself(run):

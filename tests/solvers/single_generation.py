@@ -39,12 +39,26 @@ def tell_once(
 
     Returns the parameters (n, d) of the members.
     """
-    noise = np.asarray(noise, solver.dtype)
     solver.start(np.ones(solver.dimension))
+    return tell(solver, noise, returns, steps)
+
+
+def tell(
+    solver: Solver,
+    noise: npt.ArrayLike,
+    returns: npt.ArrayLike | Callable[[np.ndarray], npt.ArrayLike],
+    steps: npt.ArrayLike | None = None,
+    behaviours: npt.ArrayLike | None = None,
+) -> np.ndarray:
+    """Take one step of a solver that was started.
+
+    returns: (n,), or a function of the members.  behaviours: (n, b), none by default.  Else as `tell_once`.
+    """
+    noise = np.asarray(noise, solver.dtype)
     solver.table, indices, proposal = noise.ravel(), solver.dimension * np.arange(len(noise)), solver.ask()
     members = np.empty((solver.options.members(solver.dimension), solver.dimension), solver.dtype)
     payload = [solver.write(proposal, indices, number, member) for number, member in enumerate(members)]
-    results = Results.of(returns, payload)
+    results = Results.of(returns(members) if callable(returns) else returns, payload, behaviours)
     if steps is not None:
         results = Results(results.returns, results.sign_returns, np.asarray(steps), results.payload, results.behaviours)
     solver.tell(proposal, results, sum_moments(solver, proposal, results, indices))

@@ -66,3 +66,14 @@ def test_clipup_normalises_the_gradient_and_limits_the_speed():
     cut = np.array([0.162, 0.516]) * 0.5 / np.hypot(0.162, 0.516)
     np.testing.assert_allclose(rule.step(np.array([0, 1e-9], np.float32), 0.3), cut, rtol=1e-6)
     np.testing.assert_allclose(rule.step(np.zeros(2, np.float32), 0.3), 0.9 * cut, rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [AdamOptions(), SGDOptions(), ClipUpOptions()])
+def test_what_a_rule_returns_is_the_callers_own(options):
+    """A step is neither changed by the next one, nor does changing it change the rule."""
+    rule, other = make_optimizer(options, 3), make_optimizer(options, 3)
+    for gradient in GRADIENTS:
+        step, expected = rule.step(gradient, 0.1), rule.expected_step(0.1)
+        np.testing.assert_array_equal(step, other.step(gradient, 0.1))
+        np.testing.assert_array_equal(expected, other.expected_step(0.1))
+        step[:], expected[:] = 99, 99

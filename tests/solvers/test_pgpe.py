@@ -46,9 +46,18 @@ def test_members_are_drawn_until_the_interactions_are_spent():
     options = PGPE.Options(population=10, episodes=2, interactions=100, population_max=35)
     assert not options.is_complete(20, 99)
     assert options.is_complete(20, 100)
-    assert options.is_complete(60, 50)  # 30 members: ten more would be too many
+    assert not options.is_complete(50, 50)  # 25 members: ten more are 35
+    assert options.is_complete(52, 50)
 
 
 def test_fewer_members_than_a_population_are_refused():
     with pytest.raises(ValueError, match="population_max must be at least 10, the population, but is 8; raise it"):
         PGPE.Options(population=10, population_max=8)
+
+
+@pytest.mark.parametrize("returns", [[0.1, 0.7, 0.3, 0.9], [1e7, 3, 1e5, 0.1], [1 / 3, 2 / 3, 1 / 7, 5]])
+def test_noise_of_length_one_keeps_sigma_to_the_bit(returns):
+    """z^2 - 1 is 0, whatever the weights add up to by rounding."""
+    solver = PGPE(PGPE.Options(population=4, sigma=0.5, fitness="raw"), 1)
+    tell_once(solver, [[1.0], [-1.0]], returns)
+    assert solver.sigma[0] == np.float32(0.5)

@@ -89,6 +89,20 @@ def test_ties_keep_the_order_and_nan_and_failures_come_last(tmp_path):
     assert alive(folder) == [*VARY["solver.sigma"]] and folder.state(folder.trials[1]) == "new"
 
 
+@pytest.mark.parametrize(
+    ("end", "budget", "changes"), [(26, None, []), (27, None, []), (28, 27, ["stop.generations=27"])]
+)
+def test_a_budget_that_is_a_whole_run_is_none(end, budget, changes, tmp_path):
+    """Three settings are left when the second budget is due, 9 * 3 generations."""
+    base = BASE | {"stop": {"generations": end}}
+    folder = make_folder(tmp_path / "out", base=base, halving=HALVING | {"first": 9})
+    for trial in folder.trials:
+        end_rung(folder, trial, trial.settings["solver.sigma"], 9)
+    assert alive(folder) == [0.7, 0.8, 0.9]
+    assert folder.halving.budget == budget
+    assert folder.halving.overrides(folder.trials[8], 27) == changes
+
+
 def test_damaged_cells_of_a_trial_end_no_sweep(tmp_path):
     """As a spreadsheet, or a fault of the disk, may leave them."""
     folder = make_folder(tmp_path / "out", halving={"first": 200, "unit": "steps"})

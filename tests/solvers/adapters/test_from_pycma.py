@@ -1,5 +1,6 @@
 """pycma behind the interface: restarts, the sign of the weight decay, the memory it takes."""
 
+import cma
 import numpy as np
 import pytest
 
@@ -37,6 +38,22 @@ def test_restarts_keep_the_best_mean_and_go_on_bit_for_bit(restarts):
         one, other = loop.run_generation(), resumed.run_generation()
         assert np.array_equal(one.returns, other.returns)
         assert np.array_equal(solver.mean, again.mean)
+
+
+@pytest.mark.parametrize("restarts", ["ipop", "bipop"])
+def test_the_mean_of_the_best_finished_run_is_kept(restarts, monkeypatch):
+    """Each run of pycma ends after one of its generations; the second is worse than the first, the third better."""
+    monkeypatch.setattr(cma.CMAEvolutionStrategy, "stop", lambda self: {"test": 1})
+    solver, _ = begin(sphere, restarts=restarts)
+    ended, restart = [], solver._restart
+    solver._restart = lambda: ended.append(solver.strategy.mean.copy()) or restart()
+    means = []
+    for returns in [5.0, 0.0, 0.0, 9.0, 9.0] if restarts == "ipop" else [5.0, 0.0, 9.0]:
+        solver.tell(solver.ask(), Results.of(returns + np.arange(8) / 10), np.zeros((0, D), np.float32))
+        means.append(solver.mean)
+    assert len(ended) >= 2
+    np.testing.assert_allclose(means[0], ended[0], rtol=1e-6)
+    np.testing.assert_allclose(means[2], ended[0], rtol=1e-6)
 
 
 def test_the_mean_is_reported_not_the_best_sample():
