@@ -1,20 +1,26 @@
-"""The operations by which ranks exchange data.  `Serial` and `MPICommunicator` implement them all."""
+"""The operations by which ranks exchange data.  `Serial` and `MPICommunicator` implement them all.
+
+The supervisor imports this module, and does without NumPy.
+"""
+
+from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
-from mpies.comm.work_counter import WorkCounter
+    from mpies.comm.work_counter import WorkCounter
 
 # Variables that a process manager sets for its ranks: Open MPI, PMIx, PMI (MPICH, srun).
 LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE")
 ROOT = 0
 
-Array = npt.NDArray[Any]
+Array: TypeAlias = "npt.NDArray[Any]"
 
 
 def is_launched() -> bool:
@@ -52,6 +58,8 @@ class Communicator(ABC):
 
     def broadcast_int(self, number: int | None) -> int:
         """Rank 0's whole number on every rank; None counts as 0."""
+        import numpy as np
+
         return int(self.broadcast([np.array([number or 0], np.int64)])[0][0])
 
     @abstractmethod
@@ -129,7 +137,7 @@ class Communicator(ABC):
         """Ask all ranks of this node to stop playing at once.  Not collective."""
 
     @abstractmethod
-    def split(self, group: int) -> "Communicator":
+    def split(self, group: int) -> Communicator:
         """A communicator of those ranks that give the same number, in their order.
 
         When it loses a rank, the other communicators of the split do not notice.

@@ -5,6 +5,8 @@ has failed.  A rank that has raised an exception takes part in that exchange, to
 leave their work at the next operation instead of waiting for it.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Sequence
 

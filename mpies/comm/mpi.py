@@ -4,6 +4,8 @@ Under `mpirun --with-ft ulfm` the death of a rank raises RankLost in the others,
 them (User-Level Failure Mitigation, MPI Forum; Bland et al. 2013).
 """
 
+from __future__ import annotations
+
 import functools
 import mmap
 import os
@@ -33,8 +35,8 @@ T = TypeVar("T")
 
 
 def _survivable(
-    method: Callable[Concatenate["MPICommunicator", P], T],
-) -> Callable[Concatenate["MPICommunicator", P], T]:
+    method: Callable[Concatenate[MPICommunicator, P], T],
+) -> Callable[Concatenate[MPICommunicator, P], T]:
     """A method that raises RankLost where MPI fails.
 
     A dead process shows as MPI_ERR_PROC_FAILED or MPI_ERR_REVOKED, but in the middle of a broadcast Open MPI
@@ -42,7 +44,7 @@ def _survivable(
     """
 
     @functools.wraps(method)
-    def call(self: "MPICommunicator", *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: MPICommunicator, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return method(self, *args, **kwargs)
         except self._mpi.Exception as error:
@@ -135,7 +137,7 @@ class MPICommunicator(Communicator):
         return ", ".join(f"process {pid} on {host}" for host, pid, _ in lost)
 
     @_survivable
-    def split(self, group: int) -> "MPICommunicator":
+    def split(self, group: int) -> MPICommunicator:
         part = self._world.Split(group, key=self.rank)
         try:
             return MPICommunicator(part)

@@ -1,5 +1,7 @@
 """One rank without an MPI library: every operation is the identity."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -68,7 +70,7 @@ class Serial(Communicator):
     def request_abandon(self) -> None:
         self._abandon_requested = True
 
-    def split(self, group: int) -> "Serial":
+    def split(self, group: int) -> Serial:
         return Serial()
 
     def repair(self) -> str:

@@ -1,7 +1,9 @@
-"""How many threads linear algebra uses.  Imports nothing heavy: NumPy reads these variables when it is imported."""
+"""Threads of linear algebra, and a name.  Imports nothing heavy: NumPy reads these variables when it is imported."""
 
 import os
 from collections.abc import Mapping, MutableMapping
+
+TRACKING = "mpies-tracking-wandb"  # name of the thread that hands a run to Weights & Biases
 
 # Read by OpenBLAS, MKL, BLIS and libraries that use OpenMP.
 VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "BLIS_NUM_THREADS")

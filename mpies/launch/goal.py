@@ -8,14 +8,17 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mpies.config.schema import StopSection
 from mpies.core.errors import FINISHED
 from mpies.core.text import counted
 from mpies.launch.hosts import Host
 from mpies.runs.lock import LOCK_FILE
 from mpies.runs.metrics import read_metrics
 from mpies.runs.pace import growth_pays, recent_pace
+
+if TYPE_CHECKING:  # pydantic takes long to import
+    from mpies.config.schema import StopSection
 
 
 class Goal(ABC):
@@ -102,7 +105,7 @@ class RunsFinished(Goal):
     stop: tells the stop section of the config; None where the job is never to grow.
     """
 
-    def __init__(self, runs: Sequence[Path], stop: Callable[[], StopSection] | None = None) -> None:
+    def __init__(self, runs: Sequence[Path], stop: "Callable[[], StopSection] | None" = None) -> None:
         super().__init__(lambda: runs)
         self._stop = stop
 

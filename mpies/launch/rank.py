@@ -34,8 +34,8 @@ from mpies.report.display import make_progress
 from mpies.report.figures import draw_in_background
 from mpies.runs.files import default_out
 from mpies.training.control import Signals
-from mpies.training.logs import JsonFormatter, StandardErrorHandler, is_wanted, print_error
-from mpies.training.progress import is_json_wanted, process_age
+from mpies.training.logs import JsonFormatter, StandardErrorHandler, is_json_wanted, is_wanted, print_error
+from mpies.training.progress import process_age
 from mpies.training.session import Ending, RunRequest, train_run
 
 ROOT_FIRST = 3.0  # seconds that a rank with a user's mistake waits: rank 0 mostly has the same one, and ends all ranks

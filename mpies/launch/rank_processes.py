@@ -105,8 +105,9 @@ class RankProcesses:
 
     def wait(self, seconds: float) -> int | None:
         """The exit code, -N where signal N has ended mpirun; None where it has not ended after so many seconds."""
+        self._errors.join(seconds)  # its pipe closes when all have ended, and tells so at once
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._process.wait(seconds)
+            return self._process.wait(0 if self._errors.is_alive() else seconds)
         return None
 
     def terminate(self) -> None:

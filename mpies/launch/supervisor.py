@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from mpies.comm import is_launched, mpiexec
 from mpies.comm.mpiexec import JOB
-from mpies.config.loading import load_config
 from mpies.core.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR, ConfigError
 from mpies.core.paths import absolute
 from mpies.launch.goal import Goal, RunsFinished, Start, newest_generation
@@ -28,9 +28,11 @@ from mpies.launch.launcher import Launcher, Mpirun, find_slurm_launcher
 from mpies.launch.placement import Placement, TooFewHosts, missing_in
 from mpies.launch.rank_processes import RankProcesses, Write, explain_no_start, write_lines
 from mpies.launch.watches import StartWatch
-from mpies.runs.directory import check_directory
 from mpies.runs.files import default_out
 from mpies.training import logs
+
+if TYPE_CHECKING:  # like NumPy, it takes long to import, and the ranks read it anyway
+    from mpies.config.schema import Config
 
 LOCAL = Where()
 FRUITLESS = 2  # starts in a row, where several hosts are named, that may make no generation although hosts answer
@@ -278,6 +280,13 @@ class Supervisor:
         self._report("INFO", f"{start.cause} cost {seconds:.1f} s: generation {newest} is done by {start.size()}")
 
 
+def _load(config: str, overrides: Sequence[str]) -> "Config":
+    """The config, which this process mostly does without."""
+    from mpies.config.loading import load_config
+
+    return load_config(config, overrides)
+
+
 def supervise_training(
     config: str,
     out: str | None,
@@ -298,8 +307,10 @@ def supervise_training(
     base = Path(out or default_out(config, overrides))
     runs = [Path(f"{base}-seed-{seed}") for seed in seeds] if seeds else [base]
     if resume == "never":  # all at once: when ranks are started again, a run that is there is taken to be theirs
-        known = load_config(config, overrides)
+        from mpies.runs.directory import check_directory
+
+        known = _load(config, overrides)
         for run in runs:
             check_directory(run, known, resume)
-    goal = RunsFinished([absolute(run) for run in runs], lambda: load_config(config, overrides).stop)
+    goal = RunsFinished([absolute(run) for run in runs], lambda: _load(config, overrides).stop)
     return Supervisor(["train", *flags, "--", config, *overrides], ranks, goal, where).run()

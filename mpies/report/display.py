@@ -14,16 +14,15 @@ from mpies.comm import is_launched
 from mpies.config.schema import StopSection
 from mpies.core.text import escape, is_terminal
 from mpies.runs.metrics import Row
+from mpies.training.logs import format_entry, is_json_wanted
 from mpies.training.progress import (
     GENERATIONS,
     Phase,
     Progress,
     as_float,
     describe_generation,
-    format_entry,
     format_evaluation,
     format_number,
-    is_json_wanted,
 )
 
 if TYPE_CHECKING:  # rich takes long to import

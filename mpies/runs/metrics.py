@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
-
-import numpy as np
 
 from mpies.core.errors import Unreadable, unreadable
 
@@ -38,7 +37,7 @@ def format_cell(value: Cell) -> str:
     """A value as it stands in the file."""
     if value is None or isinstance(value, str):
         return value or ""
-    return str(int(value)) if isinstance(value, (int, np.integer)) else f"{value:.9g}"
+    return str(int(value)) if isinstance(value, Integral) else f"{value:.9g}"
 
 
 def as_numbers(row: Row) -> Numbers:
@@ -128,6 +127,8 @@ def count_core_seconds(rows: Sequence[Mapping[str, str]]) -> float:
 
     rows: of metrics.csv, one at least; those with a damaged cell are left out.
     """
+    import numpy as np  # here, since the supervisor imports this module
+
     times = np.array([[parse_number(row["seconds"]), parse_number(row["ranks"])] for row in rows])
     seconds, ranks = times[np.isfinite(times).all(1)].T
     return float(np.diff(seconds, prepend=0.0) @ ranks)

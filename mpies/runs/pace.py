@@ -4,10 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mpies.config.schema import StopSection
 from mpies.runs.metrics import parse_count, read_metrics
+
+if TYPE_CHECKING:  # pydantic takes long to import
+    from mpies.config.schema import StopSection
 
 RECENT = 5  # generations whose mean length counts
 WORTH = 2  # stopping runs, to go on with other ranks, must save this many times what it costs
@@ -22,14 +24,14 @@ class Pace:
     left: float
 
 
-def recent_pace(run: Path, stop: StopSection) -> tuple[Pace, int] | None:
+def recent_pace(run: Path, stop: "StopSection") -> tuple[Pace, int] | None:
     """The Pace of a run, and on how many ranks; None before two generations since a rank 0 last began to write it."""
     rows = read_metrics(run)
     pace = pace_of([row for row in rows[-RECENT - 1 :] if row.get("starts") == rows[-1].get("starts")], stop)
     return None if pace is None else (pace, max(1, parse_count(rows[-1]["ranks"])))
 
 
-def pace_of(rows: Sequence[Mapping[str, Any]], stop: StopSection) -> Pace | None:
+def pace_of(rows: Sequence[Mapping[str, Any]], stop: "StopSection") -> Pace | None:
     """The Pace of rows of metrics.csv; None of fewer than two, and where a cell is damaged."""
     rows = rows[-RECENT - 1 :]
     if len(rows) < 2:

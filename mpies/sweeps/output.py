@@ -8,8 +8,8 @@ from mpies.core.text import align, escape
 from mpies.report.ranking import Result, rank_settings
 from mpies.sweeps.settings import as_text
 from mpies.sweeps.table import ResultReader
-from mpies.training.logs import output_may_fail
-from mpies.training.progress import format_entry, format_mean, is_json_wanted
+from mpies.training.logs import format_entry, is_json_wanted, output_may_fail
+from mpies.training.progress import format_mean
 
 ROWS = 40  # settings that the table shows
 

@@ -2,16 +2,27 @@
 
 import contextlib
 import functools
+import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from mpies.comm import Communicator
 from mpies.core.text import escape
-from mpies.runs.trackers.wandb_run import THREAD
-from mpies.training.progress import format_entry, is_json_wanted
+from mpies.core.threads import TRACKING
+
+
+def is_json_wanted() -> bool:
+    """Whether MPIES_LOG asks for JSON.  It is no config key: the log's format depends on where a run is executed."""
+    return os.environ.get("MPIES_LOG") == "json"
+
+
+def format_entry(severity: str, message: str, values: Mapping[str, Any]) -> str:
+    """A line of JSON.  Google Cloud Logging reads its keys `severity` and `message`."""
+    return json.dumps({"severity": severity, "message": message, **values}, default=float)
 
 
 class StandardErrorHandler(logging.Handler):
@@ -30,7 +41,7 @@ def is_wanted(comm: Communicator, record: logging.LogRecord) -> bool:
     comm: of this rank, whose number may change when another is lost.
     """
     record.who = f"rank {comm.rank}"
-    if record.threadName == THREAD and not record.name.startswith("mpies."):
+    if record.threadName == TRACKING and not record.name.startswith("mpies."):
         return False
     return record.levelno >= (logging.INFO if comm.is_root else logging.WARNING)
 

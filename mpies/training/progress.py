@@ -1,7 +1,6 @@
 """What a run tells while it trains: the phase that it is in, and its generations in words."""
 
 import contextlib
-import json
 import math
 import os
 import threading
@@ -143,16 +142,6 @@ def process_age() -> float:
     if ticks is None:
         return 0.0
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
-
-
-def is_json_wanted() -> bool:
-    """Whether MPIES_LOG asks for JSON.  It is no config key: the log's format depends on where a run is executed."""
-    return os.environ.get("MPIES_LOG") == "json"
-
-
-def format_entry(severity: str, message: str, values: Mapping[str, Any]) -> str:
-    """A line of JSON.  Google Cloud Logging reads its keys `severity` and `message`."""
-    return json.dumps({"severity": severity, "message": message, **values}, default=float)
 
 
 def describe_generation(row: Row, with_spread: bool = False) -> str:

@@ -43,8 +43,10 @@ def test_each_command_and_each_of_its_options_explains_itself(command):
         assert option.param_type_name == "argument" or option.help, option.name
 
 
-def test_help_imports_nothing_that_is_slow():
-    program = "import sys, mpies.cli.main; print(*{'numpy', 'pydantic', 'yaml', 'mpi4py', 'rich'} & sys.modules.keys())"
+@pytest.mark.parametrize("module", ["mpies.cli.main", "mpies.launch.supervisor"])
+def test_help_and_the_supervisor_import_nothing_that_is_slow(module):
+    slow = "{'numpy', 'pydantic', 'yaml', 'mpi4py', 'rich', 'gymnasium'}"
+    program = f"import sys, {module}; print(*{slow} & sys.modules.keys())"
     assert run_python(program).stdout.split() == []
 
 

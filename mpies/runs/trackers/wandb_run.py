@@ -15,13 +15,13 @@ from mpies.config.loading import resolved
 from mpies.config.schema import Config, WandbSection
 from mpies.core.errors import ConfigError
 from mpies.core.text import one_line
+from mpies.core.threads import TRACKING
 from mpies.runs.files import write_atomically
 from mpies.runs.metrics import Row, as_numbers
 from mpies.runs.trackers.base import Tracker
 
 INTERVAL = 1.0  # seconds between two deliveries at least
 PATIENCE = 30.0  # seconds that the end of a run waits for the last delivery
-THREAD = "mpies-tracking-wandb"  # name of the thread
 
 
 class WandbRun(Tracker):
@@ -47,7 +47,7 @@ class WandbRun(Tracker):
         if self._thread is None:
             self._note = self._read_note()
             self._newest = int(self._note.get("generation", 0))
-            self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
+            self._thread = threading.Thread(target=self._run, name=TRACKING, daemon=True)
             self._thread.start()
         for row in rows:
             self.append(row)
