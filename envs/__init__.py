@@ -36,10 +36,11 @@ NO_HISTORY = {
 ONE_AT_A_TIME = {"KukaBulletEnv-v0", "KukaCamBulletEnv-v0", "KukaDiverseObjectGrasping-v0"}
 
 
-def choose_backend(environment_id: str, kwargs: Mapping[str, Any]) -> str:
+def choose_backend(environment_id: str, kwargs: Mapping[str, Any], had_envpool: bool | None = None) -> str:
     """What the backend auto means here; auto itself where the id names a backend, or an environment of the user's own.
 
     kwargs: of the environment's constructor; EnvPool does not get any.
+    had_envpool: whether EnvPool was installed where a run has begun: auto is what it was there; None for here.
     """
     from mpies.envs import custom_env
 
@@ -47,11 +48,14 @@ def choose_backend(environment_id: str, kwargs: Mapping[str, Any]) -> str:
         return "auto"
     from mpies.envs import envpool_env
 
-    if not kwargs and envpool_env.offers(environment_id):
+    if not kwargs and had_envpool is not False and envpool_env.offers(environment_id):
         return "envpool"
     from mpies.envs import gym_env, gymnasium_registry
 
     is_of_gym = not gymnasium_registry.offers(environment_id) and gym_env.offers(environment_id)
+    is_missing = had_envpool and not kwargs and not envpool_env.is_installed()
+    if is_missing and not is_of_gym and not environment_id.startswith(("ALE/", *gymnasium_registry.OWN)):
+        return "envpool"  # which has nearly all others, and is asked for in one line
     return "gym" if is_of_gym else "gymnasium"
 
 

@@ -1,5 +1,7 @@
 """The abstract environment: a VectorEnv opens batches of seeded episodes, an EpisodeBatch steps them side by side."""
 
+import json
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -105,6 +107,29 @@ class Interface:
     shape: tuple[int, ...] | None = None
     observation_space: Any = field(default=None, compare=False, repr=False)
     action_space: Any = field(default=None, compare=False, repr=False)
+
+    def pack(self) -> npt.NDArray[np.uint8]:
+        """All but the environment's own spaces, as bytes for a policy file."""
+        action, parts = self.action, []
+        for part in action.parts if isinstance(action, Composite) else (action,):
+            is_box = isinstance(part, Continuous)
+            parts.append([part.low.tolist(), part.high.tolist()] if is_box else [type(part).__name__, part.count])
+        values = [self.observation_size, self.shape, isinstance(action, Composite), parts]
+        return np.frombuffer(json.dumps(values).encode(), np.uint8)
+
+    @classmethod
+    def unpack(cls, content: npt.NDArray[np.uint8]) -> "Interface":
+        """What `pack` was called for.  Raises ValueError, TypeError or KeyError where that is damaged."""
+        size, shape, is_composite, listed = json.loads(content.tobytes())
+        if shape and math.prod(shape) != size:
+            raise ValueError(f"images of shape {shape} are not {size} numbers")
+        parts: list[Any] = [
+            {"Discrete": Discrete, "Binary": Binary}[first](int(second))
+            if isinstance(first, str)
+            else Continuous(np.array(first, np.float32), np.array(second, np.float32))
+            for first, second in listed
+        ]
+        return cls(int(size), Composite(tuple(parts)) if is_composite else parts[0], tuple(shape) if shape else None)
 
 
 @dataclass(frozen=True)

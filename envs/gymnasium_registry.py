@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     import gymnasium
 
 ATARI_STEPS = 27_000  # time limit of a game, EnvPool's own
+# This package's own: id to the class and the time limit.
+OWN = {
+    "CartPoleSwingUp-v0": ("mpies.envs.cartpole_swingup:CartPoleSwingUp", 1000),
+    "LQR-v0": ("mpies.envs.lqr:LQR", 300),
+}
 HEIGHT, LARGEST_BLOCK = 210, 160  # pixels: of a frame, and its width
 
 
@@ -24,8 +29,8 @@ def load_registry() -> dict[str, Any]:
     import gymnasium
 
     gymnasium.logger.min_level = gymnasium.logger.ERROR
-    gymnasium.register("CartPoleSwingUp-v0", "mpies.envs.cartpole_swingup:CartPoleSwingUp", max_episode_steps=1000)
-    gymnasium.register("LQR-v0", "mpies.envs.lqr:LQR", max_episode_steps=300)
+    for name, (entry_point, max_steps) in OWN.items():
+        gymnasium.register(name, entry_point, max_episode_steps=max_steps)
     return gymnasium.registry
 
 

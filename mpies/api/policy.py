@@ -15,7 +15,8 @@ from mpies.config.trust import trusting
 from mpies.core.errors import ConfigError, RunError, UserError
 from mpies.core.paths import absolute
 from mpies.core.text import describe_value
-from mpies.policies.export import ENDINGS, export_policy
+from mpies.policies import make_policy
+from mpies.policies.export import ENDINGS, export_policy, require_exportable
 from mpies.report.evaluate import play_held_out
 from mpies.runs.directory import refuse_run_file
 from mpies.runs.files import write_atomically
@@ -203,7 +204,12 @@ class Policy:
         size, section = self._saved.arrays["parameters"].size, self.config.environment
         played_by = "" if section.backend == "auto" else f" of {section.backend}"
         about = f"{section.id}{played_by}, generation {self.generation}, {size} parameters"
-        content = export_policy(self._bind().policy, self._saved.arrays, section.hide, about, path.suffix)
+        require_exportable(self.config.policy.kind)
+        interface = None if section.function is not None else self._saved.interface
+        policy = make_policy(self.config.policy, interface, self._saved.constants) if interface else self._bind().policy
+        if policy.size != size:
+            raise RunError(f"{self._saved.path}: has {size:,} parameters, but its environment needs {policy.size:,}")
+        content = export_policy(policy, self._saved.arrays, section.hide, about, path.suffix)
         try:
             write_atomically(path, content)
         except OSError as error:

@@ -31,8 +31,11 @@ Values = dict[str, Any]  # a section as plain values: numbers, texts, flags, lis
 
 SEEDS = ("seed", "seeds", "draw_seed")  # keys
 MOST_DIGITS = 1000  # of a whole number: Python writes no number of more than 4300
+# No more is parsed of YAML: deep nesting would end this process by a signal, aliases of aliases would fill its memory.
+MAX_LEVELS, MAX_VALUES, MAX_VALUE = 50, 2**20, 2**16  # levels; values, with those of aliases; characters of a value
 
 _EXAMPLE = "environment: {id: CartPole-v1}"
+_Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = (), trains: bool = True) -> Config:
@@ -287,10 +290,36 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def parse_settings(text: str, loader: Any = _Parser) -> Any:
+    """The values of a YAML text that a program has written.  All YAML of files is read here.
+
+    Raises ConfigError where there is more of them than a parser can bear, and what PyYAML raises where it is damaged.
+    """
+    values, sizes, opened = 0, dict[str, int](), list[tuple[str, int]]()
+    for event in yaml.parse(text, loader):
+        if isinstance(event, yaml.AliasEvent) and event.anchor not in sizes:
+            raise ConfigError(f"*{event.anchor} names what contains it, or nothing")
+        values += sizes[event.anchor] if isinstance(event, yaml.AliasEvent) else 1
+        if isinstance(event, yaml.ScalarEvent):
+            sizes[event.anchor] = 1
+        elif isinstance(event, yaml.CollectionStartEvent):
+            opened.append((event.anchor, values))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, first = opened.pop()
+            sizes[anchor] = values - first
+        if len(opened) > MAX_LEVELS:
+            raise ConfigError("is nested too deeply; a config has three levels")
+        if values > MAX_VALUES or len(getattr(event, "value", "")) > MAX_VALUE:
+            raise ConfigError("has too many values, or one that is too long")
+    return yaml.load(text, loader)
+
+
 def parse_value(text: str, where: str) -> Any:
-    """The value of a YAML text.  Raises ConfigError, whose line begins with `where`."""
+    """The value of a YAML text that a user has written.  Raises ConfigError, whose line begins with `where`."""
     try:
-        return yaml.load(text, _Loader)
+        return parse_settings(text, _Loader)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
     except yaml.MarkedYAMLError as error:
         problem = one_line(error.problem or error.context)
         # A key without its colon is noticed in the line below it.
@@ -302,8 +331,6 @@ def parse_value(text: str, where: str) -> Any:
         raise ConfigError(
             f"{where}: is not valid YAML (character number {error.position + 1}: {error.reason})"
         ) from None
-    except RecursionError:
-        raise ConfigError(f"{where}: is nested too deeply; a config has three levels") from None
     # PyYAML raises these itself for malformed numbers and dates.
     except (yaml.YAMLError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"{where}: is not valid YAML ({one_line(error)})") from None

@@ -1,7 +1,6 @@
 """What the ranks of a job are to finish, and how far a start of them has come, told from its runs."""
 
 import contextlib
-import json
 import os
 import time
 import uuid
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from mpies.core.errors import FINISHED
 from mpies.core.text import counted
 from mpies.launch.hosts import Host
+from mpies.runs.files import parse_checked
 from mpies.runs.lock import LOCK_FILE
 from mpies.runs.metrics import read_metrics
 from mpies.runs.pace import growth_pays, recent_pace
@@ -84,7 +84,7 @@ class Goal(ABC):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 file = run / LOCK_FILE
                 if (moment := file.stat().st_mtime) > newest:
-                    owner = json.loads(file.read_text())
+                    owner = parse_checked(file.read_text())
                     if str(owner["job"]).startswith(self.job):
                         newest, token = moment, str(owner["token"])
         return token

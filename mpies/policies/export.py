@@ -34,11 +34,7 @@ def export_policy(policy: Architecture, saved: Arrays, hide: Sequence[int], abou
     ending: one of ENDINGS.  Raises ConfigError for a policy that these formats cannot hold.
     """
     kind = type(policy.options).model_fields["kind"].default
-    if kind not in exported.NETWORKS:
-        raise ConfigError(
-            f"policy.kind {kind} cannot be exported, since its network is code of your own; load its parameters into "
-            "your module (docs/pictures.md, Exports)"
-        )
+    require_exportable(kind)
     arrays = {"kind": np.array(kind)} | policy_arrays(policy, saved)
     shown = shown_numbers(policy.interface.observation_size, hide)
     if shown is not None:
@@ -47,6 +43,15 @@ def export_policy(policy: Architecture, saved: Arrays, hide: Sequence[int], abou
     if ending == ".onnx":
         return as_onnx(ExportedPolicy(arrays), arrays)
     return as_npz(arrays) if ending == ".npz" else as_python(arrays, about)
+
+
+def require_exportable(kind: str) -> None:
+    """Raise ConfigError where the formats cannot hold a policy of this kind, which is code of the user's."""
+    if kind not in (*exported.NETWORKS, "none"):
+        raise ConfigError(
+            f"policy.kind {kind} cannot be exported, since its network is code of your own; load its parameters into "
+            "your module (docs/pictures.md, Exports)"
+        )
 
 
 def as_npz(arrays: Arrays) -> bytes:

@@ -110,7 +110,11 @@ def group_runs(runs: Sequence[Curves], also: Sequence[str] = ()) -> list[RunGrou
     labels = label_settings([settings[key] for key in ordered])
     return [
         RunGroup(
-            task_of(settings[key]), label, settings[key], [run for _, run in sorted(seeds[key].items())], left_out[key]
+            task_of(settings[key]),
+            label,
+            settings[key],
+            [seeds[key][seed] for seed in sorted(seeds[key], key=lambda seed: (isinstance(seed, str), seed or 0))],
+            left_out[key],
         )
         for label, key in zip(labels, ordered, strict=True)
     ]

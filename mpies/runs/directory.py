@@ -84,15 +84,27 @@ def _write_config(run: RunWriter, config: Config, hosts: int) -> None:
 def find_backend(directory: str | Path | None, config: Config) -> str:
     """The backend that plays the run in this directory from its start to its end.
 
-    Where the config says auto it is the one of the run that is there, or else what auto means here.  A run of an
-    earlier mpies keeps auto.
+    Where the config says auto it is the one of the run that is there, or else what auto means here.
     """
     section = config.environment
     if section.backend != "auto" or section.function is not None:
         return section.backend
     if directory and is_run(run := absolute(directory)) and not is_empty(run):
-        return read_run_config(run, config).environment.backend
+        return _read_resolved(run, config).environment.backend
     return choose_backend(section.id, section.kwargs)
+
+
+def _read_resolved(run: Path, config: Config) -> Config:
+    """The config of the run that a config is to go on with.
+
+    Where an earlier mpies has left its backend at auto, it is what that meant with the packages on record.
+    """
+    saved = read_run_config(run, config)
+    section, versions = saved.environment, RunView(run).config().get("versions")
+    if section.backend != "auto" or section.function is not None or not isinstance(versions, dict):
+        return saved
+    began = versions.get("began", versions)
+    return with_backend(saved, choose_backend(section.id, section.kwargs, "envpool" in began))
 
 
 def with_backend(config: Config, backend: str) -> Config:
@@ -117,7 +129,7 @@ def check_directory(directory: str | Path, config: Config, resume: str = "auto")
     if has_config:
         if resume == "never":
             raise ConfigError(f"{name}: contains a run already; use --resume auto, choose another --out, or remove it")
-        changed = differences(resolved(read_run_config(path, config)), resolved(config))
+        changed = differences(resolved(_read_resolved(path, config)), resolved(config))
         if changed and not is_empty(path):
             listed = "; ".join(f"{key}: {before!r} there, {now!r} now" for key, before, now in changed[:5])
             more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""

@@ -3,11 +3,14 @@
 import contextlib
 import errno
 import itertools
+import json
 import os
 import secrets
 import tempfile
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from mpies.core.errors import TrainingFailed
 from mpies.core.paths import absolute
@@ -44,6 +47,26 @@ def write_atomically(path: str | Path, content: bytes | bytearray, sync: bool = 
             temporary.unlink(missing_ok=True)
     if sync:
         _sync_folder(path.parent)
+
+
+def pack_checked(values: Mapping[str, Any]) -> bytes:
+    """A mapping as JSON, with its checksum as the last key."""
+    return json.dumps({**values, "crc32": zlib.crc32(json.dumps(values).encode())}).encode()
+
+
+def parse_checked(text: str) -> Any:
+    """The value that `pack_checked` was given, or that an older mpies has written without a checksum.
+
+    Raises ValueError where it is damaged.
+    """
+    try:
+        values = json.loads(text)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    found = values.pop("crc32", None) if isinstance(values, dict) else None
+    if found is not None and found != zlib.crc32(json.dumps(values).encode()):
+        raise ValueError("its checksum differs")
+    return values
 
 
 def keep_aside(path: Path, content: bytes) -> str:

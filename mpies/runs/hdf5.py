@@ -67,6 +67,8 @@ def _read_content(content: bytes, name: str | Path) -> tuple[Arrays, Attributes]
 
     def collect(key: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset):
+            if item.nbytes > len(content) or item.external or item.is_virtual:  # a stranger has made it
+                raise ValueError(f"{key} has {item.nbytes:,} bytes that are not in this file")
             arrays[key] = item[()]
 
     try:

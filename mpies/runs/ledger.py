@@ -86,8 +86,11 @@ def _read_all(path: Path) -> Iterator[tuple[Arrays, int]]:
             body = file.read(length)
             if zlib.crc32(body) != crc:
                 return
-            arrays = _unpack_record(body)
-            generation = int(arrays["generation"])
+            try:
+                arrays = _unpack_record(body)
+                generation = int(arrays["generation"])
+            except (ValueError, TypeError, KeyError, RecursionError):  # a stranger has made it
+                return
             if generation < 1 or generation != (expected or generation):
                 return
             yield arrays, file.tell()

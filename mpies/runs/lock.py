@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import json
 import os
 import socket
 import threading
@@ -14,7 +13,7 @@ from typing import Any
 
 from mpies.comm.processes import process_start
 from mpies.core.errors import RunLocked
-from mpies.runs.files import write_atomically
+from mpies.runs.files import pack_checked, parse_checked, write_atomically
 
 LOCK_FILE = "writer.json"  # in the run directory
 GUARD_FILE = ".writer.lock"  # in the run directory, while a job takes or releases the lock
@@ -51,6 +50,8 @@ class Lock:
 
         Raises RunLocked while another job holds it and is alive.
         """
+        if self._read() is None and self.file.exists():  # damaged; a job that is alive writes it again
+            time.sleep(2 * HEARTBEAT)
         with guarded(self.file.with_name(GUARD_FILE)):
             owner = self._read()
             if owner and owner["job"] != self._owner["job"] and is_alive(owner):
@@ -98,12 +99,12 @@ class Lock:
     def _write(self) -> None:
         """Write a heartbeat; where the disk is full or gone, the next heartbeat tries again."""
         with contextlib.suppress(OSError):
-            write_atomically(self.file, json.dumps({**self._owner, "beat": time.time()}).encode(), sync=False)
+            write_atomically(self.file, pack_checked({**self._owner, "beat": time.time()}), sync=False)
 
     def _read(self) -> dict[str, Any] | None:
         """The content of the file; None where it is absent or damaged."""
         try:
-            owner = json.loads(self.file.read_text())
+            owner = parse_checked(self.file.read_text())
         except (OSError, ValueError):
             return None
         return owner if is_owner(owner) else None

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+import numpy as np
 
-from mpies.config.loading import validate_saved
+from mpies.config.loading import parse_settings, validate_saved
 from mpies.config.recipes import find_nearest, find_recipes, find_recorded_policies
 from mpies.config.schema import Config
-from mpies.core.errors import RunError
+from mpies.core.errors import ConfigError, RunError
 from mpies.core.paths import absolute
+from mpies.core.text import describe_error
+from mpies.envs.base import Interface
 from mpies.policies.imported import is_imported
 from mpies.runs import hdf5
 from mpies.runs.files import write_atomically
@@ -24,8 +26,8 @@ class PolicyFile:
     """A policy as it was saved.
 
     arrays: `parameters` (d,) float32, `normalization` (2, o) float32, `normalizer/*` (the statistics behind it) and
-    `constants/*`.  attributes: `generation`, `config`, `signature` (mpies.config.trust), and of the best policy
-    `eval_mean`, `eval_std`, `eval_episodes`.
+    `constants/*`, among them the packed Interface of the environment.  attributes: `generation`, `config`, `signature`
+    (mpies.config.trust), and of the best policy `eval_mean`, `eval_std`, `eval_episodes`.
     """
 
     path: Path
@@ -41,6 +43,12 @@ class PolicyFile:
     def constants(self) -> Arrays:
         """Names to arrays that are no parameters, but part of the policy all the same."""
         return select(self.arrays, "constants/")
+
+    @property
+    def interface(self) -> Interface | None:
+        """Of the environment, without its own spaces; None in a file of an older mpies, and of a function."""
+        packed = self.constants.get("interface")
+        return None if packed is None else Interface.unpack(packed)
 
     def save(self, path: str | Path) -> None:
         """Write it to a file.  Raises OSError where that is not possible."""
@@ -91,8 +99,25 @@ def load_policy(path: str | Path) -> PolicyFile:
     arrays, attributes = hdf5.read(file)
     if "parameters" not in arrays:
         raise RunError(f"{file}: is not a policy; give a run directory, best.h5 or policy.h5")
-    values = yaml.safe_load(attributes["config"])
-    return PolicyFile(file, validate_saved(values, attributes.get("signature"), str(file)), arrays, attributes)
+    try:
+        values = dict(parse_settings(attributes["config"]))
+        policy = PolicyFile(file, validate_saved(values, attributes.get("signature"), str(file)), arrays, attributes)
+        _check(policy)
+    except (ConfigError, RunError) as error:
+        raise type(error)(f"{file}: {error}" if str(file) not in str(error) else str(error)) from None
+    except Exception as error:  # PyYAML raises many kinds; the checksum is right, so a stranger has written it
+        raise RunError(f"{file}: is not a policy as mpies writes it ({describe_error(error)})") from None
+    return policy
+
+
+def _check(policy: PolicyFile) -> None:
+    """Raise ValueError, or another exception, where a file has not what PolicyFile says."""
+    for name, dimensions in (("parameters", 1), ("normalization", 2)):
+        found = np.asarray(policy.arrays[name])
+        if found.dtype != np.float32 or found.ndim != dimensions or (dimensions == 2 and len(found) != 2):
+            raise ValueError(f"{name} has {found.dtype} of shape {found.shape}")
+    if policy.generation < 0 or (policy.interface and policy.interface.observation_size < 1):
+        raise ValueError("its generation, or the number of its observations, is below its least")
 
 
 def select(arrays: Arrays, prefix: str) -> Arrays:

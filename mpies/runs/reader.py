@@ -6,7 +6,6 @@ Nothing here writes, waits for the writer, or follows a symbolic link out of the
 import csv
 import functools
 import io
-import json
 import math
 import os
 import stat
@@ -20,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from mpies.config.loading import signature_of, validate_saved
+from mpies.config.loading import parse_settings, signature_of, validate_saved
 from mpies.config.schema import Config
 from mpies.config.trust import find_code, trusting
 from mpies.core.errors import RunError
 from mpies.core.paths import absolute
 from mpies.core.text import describe_value, message_of
+from mpies.runs.files import parse_checked
 from mpies.runs.lock import is_alive, is_owner
 from mpies.runs.metrics import parse_number
 from mpies.runs.snapshot import CONFIDENCE
@@ -43,11 +43,8 @@ _MARK = "# crc32 "  # before the checksum of what stands above it
 
 Columns = dict[str, npt.NDArray[np.float64]]
 
-# No more is read of a file: deep nesting would end this process by a signal, aliases of aliases would fill its memory.
-MAX_TABLE, MAX_HEADER = 2**24, 2**13  # bytes of a table, and of its first line
-MAX_SETTINGS, MAX_LEVELS, MAX_VALUE = 2**20, 50, 2**16  # of a file with settings: characters, levels, and a value's
-
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
+MAX_TABLE, MAX_HEADER = 2**24, 2**13  # bytes of a table, and of its first line, that are read
+MAX_SETTINGS = 2**20  # characters of a file with settings
 
 
 def with_checksum(text: str) -> str:
@@ -77,16 +74,6 @@ def open_inside(folder: str | Path, name: str | Path) -> BinaryIO:
         os.close(file)
         raise FileNotFoundError(f"{name}: is not a regular file")
     return os.fdopen(file, "rb")
-
-
-def parse_settings(text: str) -> Any:
-    """The values in the YAML text of a run's file.  Raises ValueError or another exception where it is damaged."""
-    levels = 0
-    for event in yaml.parse(text, _Loader):
-        levels += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if levels > MAX_LEVELS or isinstance(event, yaml.AliasEvent) or len(getattr(event, "value", "")) > MAX_VALUE:
-            raise ValueError("has deeper levels, longer values or other aliases than a run's file")
-    return yaml.load(text, _Loader)
 
 
 def read_trials(sweep: "RunView") -> list[dict[str, str]]:
@@ -203,11 +190,11 @@ class RunView:
 
     def writer(self) -> dict[str, Any]:
         """Host, process and last heartbeat of the process that writes the run; {} where none does."""
-        return self._mapping("writer.json", json.loads)
+        return self._mapping("writer.json", parse_checked)
 
     def ranks(self) -> dict[str, Any]:
         """`idle`: share of the time that each rank was idle; `first`, `last`: the generations it is averaged over."""
-        return self._mapping("ranks.json", json.loads)
+        return self._mapping("ranks.json", parse_checked)
 
     def state(self) -> str:
         """One of STATES."""

@@ -4,7 +4,6 @@ Every method raises OSError where the disk refuses, and TrainingFailed where som
 an OSError the same call may be made again.
 """
 
-import json
 import math
 import re
 import time
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.runs import ledger
-from mpies.runs.files import AppendOnlyFile, keep_aside, write_atomically
+from mpies.runs.files import AppendOnlyFile, keep_aside, pack_checked, write_atomically
 from mpies.runs.lock import HEARTBEAT
 from mpies.runs.metrics import COLUMNS, Row, format_cell, format_header, format_row, read_rows
 from mpies.runs.snapshot import Evaluation
@@ -193,5 +192,5 @@ class RanksFile:
             return
         shares = np.mean(self._idle, axis=0).round(3).tolist()
         values = {"first": generation - len(self._idle) + 1, "last": generation, "idle": shares}
-        write_atomically(self._path, json.dumps(values).encode(), sync=False)
+        write_atomically(self._path, pack_checked(values), sync=False)
         self._idle, self._written_at = [], time.monotonic()

@@ -206,7 +206,8 @@ class Trainer:
 
     def _make_learner(self, checkpoint: tuple[Arrays, Attributes] | None) -> Learner:
         """The learner of a checkpoint, or of a new run where there is none."""
-        constants = self.task.policy.constants if self.task.policy else {}
+        policy = self.task.policy
+        constants = {**policy.constants, "interface": policy.interface.pack()} if policy else {}
         learner = Learner(self.config, self.updater.solver, self.task.observation_size, constants)
         if checkpoint:
             learner.load_state_dict(checkpoint[0])

@@ -74,11 +74,14 @@ def test_a_policy_file_runs_nothing_that_it_names(folder, identity):
         values["environment"] |= {"id": identity, "kwargs": {"command": "touch has-run"}}
 
     change_config(run / "best.h5", change)
+    arrays, attributes = hdf5.read(run / "best.h5")
+    (run / "old.h5").write_bytes(hdf5.pack({k: v for k, v in arrays.items() if "interface" not in k}, attributes))
+    assert invoke("export", run / "best.h5", "--to", "x.npz").code == 0
     for command in (
         ("evaluate", run),
         ("evaluate", run / "best.h5"),
         ("play", run / "best.h5", "--video", "x.mp4"),
-        ("export", run / "best.h5", "--to", "x.npz"),
+        ("export", run / "old.h5", "--to", "x.npz"),  # without the interface of its environment
     ):
         outcome = invoke(*command)
         assert_refused(outcome, "--trust", identity.removeprefix("gymnasium:"))

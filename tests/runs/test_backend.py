@@ -1,10 +1,13 @@
 """The backend that a run began with plays it to its end, and its policies after that."""
 
 import pytest
+import yaml
 
+from mpies.config.loading import load_config
 from mpies.core.errors import EnvironmentProblem
-from mpies.envs import envpool_env
+from mpies.envs import choose_backend, envpool_env
 from mpies.report.evaluate import evaluate_policy
+from mpies.runs.directory import find_backend
 from mpies.runs.policy_file import find_policy, load_policy
 from mpies.runs.reader import read_run_config
 from tests.support import invoke
@@ -60,7 +63,34 @@ def test_a_run_of_an_earlier_mpies_goes_on(tmp_path, monkeypatch):
     """Its config.yaml has the backend auto."""
     monkeypatch.chdir(tmp_path)
     assert invoke("train", "LQR-v0", *FEW, "stop.generations=1").code == 0
-    config = tmp_path / "run" / "config.yaml"
-    config.write_text(config.read_text().replace("backend: gymnasium", "backend: auto"))
+    make_old(tmp_path / "run")
     assert invoke("train", "LQR-v0", *FEW, "stop.generations=2").code == 0
-    assert read_run_config(tmp_path / "run").environment.backend == "auto"
+    assert read_run_config(tmp_path / "run").environment.backend == "gymnasium"
+
+
+def make_old(run):
+    """Give a run the config.yaml of an earlier mpies."""
+    values = yaml.safe_load((run / "config.yaml").read_text())
+    values["environment"]["backend"] = "auto"
+    (run / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+
+
+def test_a_run_of_an_earlier_mpies_is_played_as_its_packages_say(tmp_path, monkeypatch, without_envpool):
+    pytest.importorskip("envpool")
+    monkeypatch.chdir(tmp_path)
+    command = ["train", "CartPole-v1", *FEW, "environment.max_steps=40"]
+    assert invoke(*command, "stop.generations=1").code == 0
+    config = tmp_path / "run" / "config.yaml"
+    make_old(tmp_path / "run")
+    text = config.read_text()
+    for old, backend in ((text.replace("  envpool: ", "  other: "), "gymnasium"), (text, "envpool")):
+        config.write_text(old)
+        assert find_backend("run", load_config("CartPole-v1")) == backend
+    assert invoke(*command, "stop.generations=2").code == 0
+    assert read_run_config(tmp_path / "run").environment.backend == "envpool"
+    config.write_text(text)
+    without_envpool()
+    for identity, expected in (("LQR-v0", "gymnasium"), ("HopperBulletEnv-v0", "gym"), ("Hopper-v5", "envpool")):
+        assert choose_backend(identity, {}, had_envpool=True) == expected
+    ended = invoke(*command, "stop.generations=3")
+    assert ended.code == 2 and "backend envpool needs a package that is not installed" in ended.stderr

@@ -10,6 +10,7 @@ from mpies.runs.directory import open_run
 from mpies.runs.metrics import read_metrics
 from mpies.runs.reader import RunView
 from mpies.runs.snapshot import Evaluation
+from mpies.runs.tables import RanksFile
 from mpies.runs.writer import RunWriter, write_ending
 from tests.runs.test_writer import CONFIG, make_snapshot, record, run  # noqa: F401 (fixture)
 
@@ -142,6 +143,22 @@ def test_a_flipped_bit_in_finished_yaml_is_seen(tmp_path):
         path.write_bytes(content)
     path.write_bytes(content[: content.index(b"#")])  # as older ones are
     assert RunView(tmp_path).finished() == ending
+
+
+def test_a_flipped_bit_in_what_the_writer_tells_of_itself_is_seen(run, tmp_path):  # noqa: F811
+    run.lock.acquire()
+    held = (run.path / "writer.json").read_bytes()
+    run.close()
+    (tmp_path / "writer.json").write_bytes(held)
+    RanksFile(tmp_path / "ranks.json").write(np.array([0.25, 0.5]), 7, now=True)
+    for name, read in (("writer.json", RunView(tmp_path).writer), ("ranks.json", RunView(tmp_path).ranks)):
+        path, whole = tmp_path / name, read()
+        assert whole and "crc32" not in whole
+        content = path.read_bytes()
+        for place in range(8 * len(content)):
+            flip(path, place // 8, place % 8)
+            assert not read() or whole.items() <= read().items(), (name, place)  # or the name of the checksum
+            path.write_bytes(content)
 
 
 def test_a_run_that_goes_on_with_other_packages_says_so_and_keeps_those_that_it_began_with(run, caplog):  # noqa: F811

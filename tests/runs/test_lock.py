@@ -45,7 +45,8 @@ def owner(path):
 
 def edit(path, **values):
     """Change values of the owner in the lock file."""
-    (path / "writer.json").write_text(json.dumps(owner(path) | values))
+    kept = {name: value for name, value in owner(path).items() if name != "crc32"}  # as older ones are
+    (path / "writer.json").write_text(json.dumps(kept | values))
 
 
 def test_while_a_writer_lives_another_is_refused_with_its_host_process_and_heartbeat(holder, tmp_path):
@@ -115,10 +116,17 @@ def test_a_rank_of_the_same_job_takes_over_from_one_that_was_lost_on_another_hos
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"token": "x"', "\0\0", NO_BEAT])
-def test_a_damaged_lock_file_locks_nothing(content, tmp_path):
+def test_a_damaged_lock_file_locks_nothing(content, tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "HEARTBEAT", 0.02)
     (tmp_path / "writer.json").write_text(content)
     Lock(tmp_path).acquire()
     assert owner(tmp_path)["pid"] == os.getpid()
+
+
+def test_a_damaged_lock_file_of_a_writer_that_lives_is_written_again(holder, tmp_path):
+    (tmp_path / "writer.json").write_text((tmp_path / "writer.json").read_text().replace('"pid": ', '"pid": 9'))
+    with pytest.raises(RunLocked, match=f"is being written by process {holder.pid} "):
+        Lock(tmp_path).acquire()
 
 
 def test_a_writer_that_was_taken_over_notices_and_writes_no_more(monkeypatch, tmp_path):

@@ -1,6 +1,7 @@
 """Policy files: found, read and refused."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,10 @@ import pytest
 
 from mpies.config.recipes import RESULTS
 from mpies.core.errors import ConfigError, RunError
+from mpies.envs.base import Binary, Composite, Continuous, Discrete, Interface
 from mpies.runs import hdf5
 from mpies.runs.policy_file import find_policy, load_policy, select
+from tests.support import assert_refused, invoke
 
 CONFIG = "environment: {id: CartPole-v1}\n"
 ARRAYS = {
@@ -53,6 +56,56 @@ def test_a_folder_that_is_no_run_is_named_with_a_run_in_it(tmp_path):
         find_policy(tmp_path)
     cure = f"give one of the runs in it, such as {tmp_path}/a"
     assert str(error.value) == f"{tmp_path}: is a folder, but not a run; {cure}"
+
+
+PACKED = Interface(4, Discrete(2)).pack()
+HOSTILE = {
+    "no config": ({"config": None}, {}),
+    "a number": ({"config": 7}, {}),
+    "a list": ({"config": "[1, 2]"}, {}),
+    "deep": ({"config": "{a: " * 90 + "1" + "}" * 90}, {}),
+    "aliases": (
+        {
+            "config": "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
+            + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in pairwise("abcdefgh"))
+        },
+        {},
+    ),
+    "a long number": ({"config": "seed: " + "9" * 60_000}, {}),
+    "a date": ({"config": "environment: {id: CartPole-v1}\nseed: 2024-13-45"}, {}),
+    "generation": ({"generation": "x"}, {}),
+    "doubles": ({}, {"parameters": np.zeros(3)}),
+    "a matrix": ({}, {"parameters": np.zeros((3, 1), np.float32)}),
+    "normalization": ({}, {"normalization": np.zeros((3, 4), np.float32)}),
+    "no normalization": ({}, {"normalization": None}),
+    "interface": ({}, {"constants/interface": PACKED[:-3]}),
+    "kinds": ({}, {"constants/interface": np.frombuffer(b'[4,null,false,[["os",2]]]', np.uint8)}),
+    "images": ({}, {"constants/interface": np.frombuffer(b'[4,[2,3],false,[["Discrete",2]]]', np.uint8)}),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_policy_file_that_a_stranger_has_made_is_refused_in_one_line(case, tmp_path):
+    texts, values = HOSTILE[case]
+    attributes = {"config": CONFIG, "generation": 7} | texts
+    arrays = {name: value for name, value in (ARRAYS | values).items() if value is not None}
+    path = tmp_path / "x.h5"
+    path.write_bytes(hdf5.pack(arrays, {name: value for name, value in attributes.items() if value is not None}))
+    for command in (
+        ("evaluate", path),
+        ("play", path, "--video", "x.gif"),
+        ("export", path, "--to", tmp_path / "x.py"),
+    ):
+        assert_refused(invoke(*command), str(path))
+
+
+def test_what_a_policy_must_know_of_an_environment_is_packed_and_unpacked():
+    low, high = np.array([-1, -np.inf], np.float32), np.array([0.1, np.inf], np.float32)
+    actions = (Discrete(3), Continuous(low, high), Composite((Binary(2), Discrete(4), Continuous(low, high))))
+    for action, shape in ((actions[0], None), (actions[1], (1, 2, 3)), (actions[2], None)):
+        one = Interface(6, action, shape)
+        other = Interface.unpack(one.pack())
+        assert (other.observation_size, other.shape, repr(other.action)) == (6, shape, repr(action))
 
 
 def test_a_file_without_parameters_is_no_policy(tmp_path):

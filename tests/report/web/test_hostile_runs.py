@@ -8,8 +8,9 @@ from itertools import pairwise
 
 import pytest
 
+from mpies.config.loading import parse_settings
 from mpies.report.web import run_index
-from mpies.runs.reader import RunView, parse_settings
+from mpies.runs.reader import RunView
 from tests.report.web.served_runs import CONFIG, HEADER, line
 from tests.report.web.test_dashboard import get
 
