@@ -36,7 +36,7 @@ class Communicator(ABC):
     """The ranks of a job.  Every method is collective unless it says otherwise: all ranks must call it.
 
     rank, size: this rank and how many there are.  node, nodes: this rank's node and how many there are.
-    node_rank, node_size: likewise among the ranks of this node.
+    node_rank, node_size: likewise among the ranks of this node.  node_of: the node of each rank.
     Methods raise RankLost where a rank has died and the MPI can survive that.
     """
 
@@ -46,6 +46,7 @@ class Communicator(ABC):
     nodes: int
     node_rank: int
     node_size: int
+    node_of: Sequence[int]
 
     @property
     def is_root(self) -> bool:
@@ -105,9 +106,10 @@ class Communicator(ABC):
         """Wait for the ranks of this node."""
 
     @abstractmethod
-    def work_counter(self, total: int) -> WorkCounter:
+    def work_counter(self, total: int, shares: Sequence[float] | None = None) -> WorkCounter:
         """A counter that hands out 0 .. total-1 among the ranks.
 
+        shares: what each node gets of them, in any unit, the same on all ranks; None goes by their numbers of ranks.
         Counters are recycled.  No rank may still use a counter that was made SLOTS / 2 calls ago (of
         mpies.comm.work_counter), so a collective operation must separate the two.
         """

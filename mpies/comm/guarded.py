@@ -69,7 +69,7 @@ class Guarded(Communicator):
     def _take_numbers(self) -> None:
         inner = self._inner
         self.rank, self.size, self.node, self.nodes = inner.rank, inner.size, inner.node, inner.nodes
-        self.node_rank, self.node_size = inner.node_rank, inner.node_size
+        self.node_rank, self.node_size, self.node_of = inner.node_rank, inner.node_size, inner.node_of
 
     def is_any(self, flag: bool) -> bool:
         return self._check().is_any(flag)
@@ -98,8 +98,8 @@ class Guarded(Communicator):
     def node_barrier(self) -> None:
         self._check().node_barrier()
 
-    def work_counter(self, total: int) -> WorkCounter:
-        return self._inner.work_counter(total)
+    def work_counter(self, total: int, shares: Sequence[float] | None = None) -> WorkCounter:
+        return self._inner.work_counter(total, shares)
 
     def nonblocking_barrier(self) -> Callable[[], bool]:
         """A barrier; until it is over, this rank must call no other collective operation."""

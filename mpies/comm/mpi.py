@@ -24,7 +24,7 @@ from mpies.comm.communicator import ROOT, Array, Communicator, RankLost
 from mpies.comm.limits import lacking_shared_memory, refuse_lack
 from mpies.comm.mpiexec import COMPONENTS
 from mpies.comm.processes import process_start
-from mpies.comm.work_counter import SLOTS, NodeCounters, WorkCounter, open_node_file
+from mpies.comm.work_counter import SLOTS, NodeCounters, WorkCounter, divide, open_node_file
 from mpies.core.errors import FAILED, ConfigError
 from mpies.core.text import flush_output, one_line
 
@@ -97,12 +97,10 @@ class MPICommunicator(Communicator):
         self._leaders = world.Split(0 if self.node_rank == 0 else self._mpi.UNDEFINED, key=self.rank)
         for comm in (self._node, *([self._leaders] if self.node_rank == 0 else [])):
             comm.Set_errhandler(self._mpi.ERRORS_RETURN)
-        # Nodes are numbered by their lowest rank.  layout: lowest rank and rank count of each rank's node.
-        lowest = self._node.bcast(self.rank)
-        layout = dict(world.allgather((lowest, self.node_size)))
-        nodes = sorted(layout)
-        self.nodes, self.node = len(nodes), nodes.index(lowest)
-        self._ranks_before = np.concatenate([[0], np.cumsum([layout[node] for node in nodes])])
+        lowest = world.allgather(self._node.bcast(self.rank))  # of each rank's node; nodes are numbered by it
+        numbers = {rank: node for node, rank in enumerate(sorted(set(lowest)))}
+        self.node_of = [numbers[rank] for rank in lowest]
+        self.nodes, self.node = len(numbers), self.node_of[self.rank]
         pid = os.getpid()
         self._processes = world.allgather((socket.gethostname(), pid, process_start(pid)))
         if self._counters:
@@ -218,10 +216,9 @@ class MPICommunicator(Communicator):
     def node_barrier(self) -> None:
         self._node.Barrier()
 
-    def work_counter(self, total: int) -> WorkCounter:
-        # Each node hands out a part of its own, in proportion to its ranks.
+    def work_counter(self, total: int, shares: Sequence[float] | None = None) -> WorkCounter:
         assert self._counters is not None
-        start, stop = (int(total * self._ranks_before[self.node + i] // self.size) for i in (0, 1))
+        start, stop = divide(total, shares or np.bincount(self.node_of).tolist())[self.node : self.node + 2]
         slot = self._counters_made % SLOTS
         self._counters_made += 1
         if self.node_rank == 0:  # no rank has used that slot for SLOTS / 2 calls

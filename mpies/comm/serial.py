@@ -17,7 +17,7 @@ from mpies.core.errors import NotEnoughSharedMemory
 class Serial(Communicator):
     """The only rank of a job."""
 
-    rank, size, node, nodes, node_rank, node_size = 0, 1, 0, 1, 0, 1
+    rank, size, node, nodes, node_rank, node_size, node_of = 0, 1, 0, 1, 0, 1, (0,)
 
     def __init__(self) -> None:
         self._abandon_requested = False
@@ -51,7 +51,7 @@ class Serial(Communicator):
     def node_barrier(self) -> None:
         return None
 
-    def work_counter(self, total: int) -> WorkCounter:
+    def work_counter(self, total: int, shares: Sequence[float] | None = None) -> WorkCounter:
         return WorkCounter(0, total, count_alone())
 
     def nonblocking_barrier(self) -> Callable[[], bool]:

@@ -8,7 +8,8 @@ import fcntl
 import mmap
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,15 @@ class WorkCounter:
         high = min(low + count, self._stop)
         self._left, self._has_taken = self._stop - high, True
         return range(low, high)
+
+
+def divide(total: int, shares: Sequence[float]) -> list[int]:
+    """Where each node's part of 0 .. total-1 begins, and where the last one ends.
+
+    shares: of each node, in any unit.  Additions in this order give the same on processors of all kinds.
+    """
+    before = list(accumulate(shares, initial=0))
+    return [*(int(total * part / before[-1]) for part in before[:-1]), total]
 
 
 def count_alone() -> Callable[[int], int]:

@@ -15,7 +15,7 @@ class FunctionPlayer:
     """A Player for a FunctionEnv.  dtype: of the parameters."""
 
     def __init__(self, env: FunctionEnv, dtype: npt.DTypeLike = np.float32) -> None:
-        self.env = env
+        self.env, self.played = env, 0
         self._parameters: npt.NDArray[Any] = np.empty(env.dimension, dtype)
 
     def play(
@@ -50,4 +50,5 @@ class FunctionPlayer:
             if not np.isfinite(value):
                 queue.failures.setdefault(rollout, f"value {value}")
                 value = np.nan
+            self.played += 1
             queue.finish(rollout, value, float(np.sign(value)), 1)

@@ -97,7 +97,8 @@ class EpisodePlayer:
             *(self.begun, self.rollouts, self.limits, self.since, self.sampled, self.open_batches, self.places),
             *self.actor.states,
         )
-        self.active, self.step = 0, 0  # step: how many steps this player has made
+        self.active, self.step = 0, 0  # step: how many steps this player has made, of all slots together
+        self.played = 0  # steps of all episodes
         self.left_at = 0.0  # time at which the last call of `play` ended
         self.opened: list[_OpenBatch] = []
         self._own: Sequence[RolloutQueue] = []  # the queues that are played, without the one that is prefetched
@@ -241,7 +242,7 @@ class EpisodePlayer:
 
     def _step(self, normalizes: bool, most: int) -> list[int]:
         """Step all slots until an episode is over, at most `most` times.  Returns the slots that are over, in order."""
-        active = self.active
+        active, before = self.active, self.step
         if self._is_compiled and self._loop:
             self.step += self._loop(active, self.step, most, self._samples, normalizes)
             any_over = True
@@ -257,6 +258,7 @@ class EpisodePlayer:
                 slots = opened.slots
                 self.observations[slots], self.rewards[slots], self.over[slots] = opened.batch.receive()
             any_over = bool(self._score(active, self.step))
+        self.played += active * (self.step - before)
         if self.timeout is not None:
             late = stopwatch.now() - self.since[:active] > self.timeout
             for slot in np.flatnonzero(late):

@@ -190,7 +190,7 @@ class Evaluator:
         prefetch = self.queues.get(QueueKey(next_generation, "training", 0))
         self.on_play(key, queues)
         is_over = self.comm.nonblocking_barrier() if prefetch else lambda: True
-        began = stopwatch.now()
+        began, before = stopwatch.now(), self.task.player.played
         players = self.task.count_players(self.comm.node_size)
         if self.comm.node_rank < players:
             self.task.player.play(queues, prefetch, PlayingRanks(players, is_over, self.control.must_abandon))
@@ -198,12 +198,15 @@ class Evaluator:
         while not is_over():
             time.sleep(0)
         failures = {queue.batch.first + number: why for queue in queues for number, why in queue.failures.items()}
-        numbers_sent = self.control.request(), busy, len(failures)
+        numbers_sent = self.control.request(), busy, len(failures), self.task.player.played - before
         finished = np.concatenate([queue.finished() for queue in queues])
         records, numbers = self.comm.allgather(finished, numbers_sent)
         self.failures = gather_failures(self.comm, failures) if numbers[:, 2].any() else []
         self._log_failures(np.concatenate([queue.batch.seeds for queue in queues]), key)
         self.control.agree(numbers[:, 0])
+        if key.kind == "training" and self.comm.nodes > 1:
+            sizes = [self.task.count_players(size) for size in np.bincount(self.comm.node_of).tolist()]
+            self.queues.speeds.measure(self.comm.node_of, sizes, numbers[:, 1], numbers[:, 3])
         sums = None
         if self.task.observation_size and any(queue.batch.sampled.any() for queue in queues):
             observed = [queue.observations(self.task.observation_size) for queue in queues]

@@ -11,6 +11,7 @@ import numpy as np
 from mpies.comm import Communicator
 from mpies.core.text import counted
 from mpies.rollouts.batch import RolloutBatch
+from mpies.rollouts.node_speeds import NodeSpeeds
 from mpies.rollouts.queue import RolloutQueue
 from mpies.training.generation import QueueKey
 
@@ -28,11 +29,14 @@ def go_on_without_the_lost(comm: Communicator) -> None:
 
 
 class OpenQueues(dict[QueueKey, RolloutQueue]):
-    """The queues of the generations in flight on this rank, and what they held when another rank was lost."""
+    """The queues of the generations in flight on this rank, and what they held when another rank was lost.
+
+    speeds: of the nodes that are left.
+    """
 
     def __init__(self, comm: Communicator) -> None:
         super().__init__()
-        self._comm = comm
+        self._comm, self.speeds = comm, NodeSpeeds()
         self._kept: dict[QueueKey, RolloutQueue] = {}  # from before the loss; their results are not played again
         self._is_recovering = False  # whether a rank was lost since the last generation was recorded
 
@@ -43,7 +47,7 @@ class OpenQueues(dict[QueueKey, RolloutQueue]):
         if self._is_recovering:
             finished, _ = self._comm.allgather(np.flatnonzero(queue.is_finished))
             pending = np.setdiff1d(pending, finished)
-        queue.reopen(pending, self._comm.work_counter(len(pending)))
+        queue.reopen(pending, self._comm.work_counter(len(pending), self.speeds.shares(len(pending))))
         self[key] = queue
         self._kept.pop(key, None)  # not before: another rank may be lost in the allgather
         return queue
@@ -55,7 +59,7 @@ class OpenQueues(dict[QueueKey, RolloutQueue]):
 
     def keep_finished(self) -> None:
         """Keep what this rank has played, because another rank was lost."""
-        self._is_recovering = True
+        self._is_recovering, self.speeds = True, NodeSpeeds()
         self._kept |= self
         self.clear()
 

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mpies.comm import RankLost, connect
-from mpies.comm.work_counter import SLOTS, WorkCounter, count_alone, open_node_file
+from mpies.comm.work_counter import SLOTS, WorkCounter, count_alone, divide, open_node_file
 from tests.support import on_one_and_three_ranks
 
 
@@ -120,3 +122,15 @@ def test_counters_are_elsewhere_where_dev_shm_is_full():
     if done.returncode == 77:
         pytest.skip("no disk can be mounted here")
     assert done.returncode == 0
+
+
+@given(st.integers(0, 10_000), st.lists(st.floats(0, 1e6), min_size=1, max_size=9).filter(any))
+def test_nodes_divide_all_numbers_by_their_shares(total, shares):
+    bounds = divide(total, shares)
+    parts = np.diff(bounds)
+    assert bounds[0] == 0 and bounds[-1] == total and (parts >= 0).all()
+    assert np.abs(parts - total * np.array(shares) / sum(shares)).max() <= 1 + 1e-6
+
+
+def test_equal_shares_are_those_of_ranks():
+    assert divide(10, [2, 2, 1]) == [0, 4, 8, 10] and divide(5, [3, 1]) == [0, 3, 5]

@@ -54,7 +54,7 @@ class IdlePlayer:
     """
 
     def __init__(self, comm: Communicator) -> None:
-        self.comm = comm
+        self.comm, self.played = comm, 0
 
     def play(
         self, queues: Sequence[RolloutQueue], prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE
@@ -90,6 +90,10 @@ class TimedPlayer:
         self.player.play(queues, prefetch, ranks)
         self.seconds += time.perf_counter() - began
         self.lengths.append(np.concatenate([queue.finished()["steps"] for queue in queues]))
+
+    @property
+    def played(self) -> int:
+        return self.player.played
 
     def drop(self) -> None:
         self.player.drop()

@@ -44,6 +44,7 @@ class Machine(Options):
     """The constants of a machine; the defaults are those of a cluster with a fast network, assumed, not measured."""
 
     cores: Count = Field(36, description="ranks of a node")
+    speeds: tuple[Positive, ...] = Field((1.0,), min_length=1, description="of the nodes, 1 being usual, in turn")
     core_streaming: Positive = Field(5.7e9, description="bytes of noise per second that one rank alone sums")
     node_streaming: Positive = Field(100e9, description="likewise all ranks of a node together")
     network: Collective = Field(Collective(), description="what all ranks send or get together")

@@ -4,7 +4,12 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain, pairwise
+from itertools import chain, cycle, pairwise
+
+import numpy as np
+
+from mpies.comm.work_counter import divide
+from mpies.rollouts.node_speeds import NodeSpeeds
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,12 @@ class Schedule:
 
 @dataclass
 class _Rank:
-    """in_flight: seconds of computing until each episode ends, and its generation; the next one to end first."""
+    """speed: of computing, 1 being usual.
 
+    in_flight: seconds of computing until each episode ends, and its generation; the next one to end first.
+    """
+
+    speed: float = 1.0
     now: float = 0.0  # up to which it has played
     in_flight: list[tuple[float, int]] = field(default_factory=list)
     newest: int = 0  # generation that it has taken episodes of
@@ -51,7 +60,7 @@ class _Rank:
 
     def take(self, durations: Sequence[float], generation: int) -> None:
         """Begin episodes of a generation."""
-        self.in_flight = sorted([*self.in_flight, *((seconds, generation) for seconds in durations)])
+        self.in_flight = sorted([*self.in_flight, *((seconds / self.speed, generation) for seconds in durations)])
 
 
 def completion_times(
@@ -61,25 +70,28 @@ def completion_times(
     update: float,
     overlap: float = 0.0,
     share: float = 0.0,
+    node_speeds: Sequence[float] = (1.0,),
 ) -> list[float]:
     """When the update of each generation is complete, in seconds from the first proposal.
 
     durations: of each generation, the seconds (k,) of its episodes in the order in which they are taken.
-    nodes: the number of ranks of each node.  The episodes are divided among the nodes in proportion to their ranks;
-    the ranks of a node share a counter.
+    nodes: the number of ranks of each node, which share a counter.  The episodes are divided among the nodes as in
+    training: at first in proportion to their ranks, later by the speeds that they have shown.
     update: seconds from the last result of a generation to the next proposal.
     overlap: share of a generation's episodes, the first ones, that may begin before the one before it is complete.
     share: seconds of an update that a rank could have spent playing; counts only where overlap > 0.
+    node_speeds: speeds of the nodes, 1 being usual; where there are more nodes, the same again.
     """
-    ranks = [[_Rank() for _ in range(count)] for count in nodes]
-    before = list(accumulate(nodes, initial=0))
+    ranks = [[_Rank(speed) for _ in range(count)] for count, speed in zip(nodes, cycle(node_speeds), strict=False)]
+    known, second = NodeSpeeds(), np.full(len(nodes), 10**9)
+    steps = np.array([int(node[0].speed * 10**9) for node in ranks])  # that a rank of each node makes in it
     ended = [0.0] * len(durations)  # when the last episode of each generation has ended
     complete: list[float] = []
 
     def play_part(part: Sequence[float], generation: int) -> None:
         """Have the ranks take the episodes of a part of a generation, which may begin after the newest update."""
         start = complete[-1] if complete else 0.0
-        bounds = pairwise(len(part) * count // before[-1] for count in before)
+        bounds = pairwise(divide(len(part), known.shares(len(part)) or nodes))
         for node, (first, stop) in zip(ranks, bounds, strict=True):
             taken, begun = first, set[int]()
             queue = [(rank.now, number) for number, rank in enumerate(node)]
@@ -113,4 +125,5 @@ def completion_times(
         for rank in chain.from_iterable(ranks):  # which plays on like this, unless it takes more
             replace(rank).play(at_end, 0)
         complete.append(max([at_end[generation], *complete[-1:]]) + update)
+        known.measure(range(len(nodes)), nodes, second, steps)
     return complete

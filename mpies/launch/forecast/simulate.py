@@ -7,6 +7,7 @@ of variation.  Collectives go along a tree of ceil(log2 P) levels.
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 from mpies.core.errors import ConfigError
@@ -21,14 +22,15 @@ MOST_RANKS = 1_000_000  # that a prediction takes; the time that it needs grows 
 FEWEST, MOST = 4, 32  # bounds on the number of generations that a prediction averages
 EPISODES = 20_000  # within these bounds, as many generations as have this many episodes
 SHARES, NEARLY = (0.25, 0.5, 1.0), 0.98  # of overlap that are tried; a share is enough with this part of the best
-WARM_UP = 3  # where generations overlap, more of them before and after those that are averaged
+WARM_UP = 3  # where generations overlap or nodes differ, more of them before and after those that are averaged
 
 
 @dataclass(frozen=True)
 class Prediction:
     """The prediction for a number of ranks.
 
-    seconds: of a generation.  efficiency: the share of the ranks' time that they spend playing.
+    seconds: of a generation.  efficiency: the share of the ranks' time that they spend playing, where a rank
+    of a slow node counts as that part of a rank.
     phases: the name of each part of a generation to its seconds; where generations overlap, the parts add up to more
     than `seconds`.
     overlap: as the config's key.
@@ -71,7 +73,7 @@ def predict(machine: Machine, workload: Workload, ranks: int, overlap: float = 0
     full, rest = divmod(ranks, machine.cores)
     players = min(machine.cores, workload.players or machine.cores)
     nodes = [players] * full + [min(players, rest)] * (rest > 0)
-    around = WARM_UP if overlap else 0
+    around = WARM_UP if overlap or max(machine.speeds) > min(machine.speeds) else 0
     count = min(max(FEWEST, EPISODES // workload.episodes), MOST)
     drawn = [workload.draw(seed, generation) for generation in range(around + count + around)]
     # Writing a member reads its noise row and the mean, and writes as many bytes as each of them has.
@@ -84,14 +86,17 @@ def predict(machine: Machine, workload: Workload, ranks: int, overlap: float = 0
         sum(phases.values()),
         overlap,
         phases["weights"] + phases["moments"],
+        machine.speeds,
     )
     averaged = slice(around, around + count)
     seconds = (ends[averaged][-1] - (ends[around - 1] if around else 0.0)) / count
     played = sum(float(times.sum()) for times in drawn[averaged]) / count
     # Where generations overlap, episodes at either end of what is averaged can make it more than 1.
-    efficiency = min(1.0, played / (ranks * seconds))
-    waiting = max(0.0, seconds - sum(phases.values()) - played / ranks)
-    return Prediction(ranks, seconds, efficiency, {"playing": played / ranks, "waiting": waiting, **phases}, overlap)
+    idle = ranks - sum(nodes)  # those that have no instance of the environment
+    playing = played / (idle + sum(count * speed for count, speed in zip(nodes, cycle(machine.speeds), strict=False)))
+    efficiency = min(1.0, playing / seconds)
+    waiting = max(0.0, seconds - sum(phases.values()) - playing)
+    return Prediction(ranks, seconds, efficiency, {"playing": playing, "waiting": waiting, **phases}, overlap)
 
 
 def predict_pairs(machine: Machine, workload: Workload, ranks: Sequence[int]) -> list[tuple[Prediction, Prediction]]:

@@ -69,6 +69,14 @@ def test_every_rank_takes_its_first_episodes_as_if_all_were_left():
     assert completion_times(episodes, [2], Schedule(largest=4), 0) == pytest.approx([13])
 
 
+def test_nodes_of_different_speed_end_together_from_the_second_generation_on():
+    ends = completion_times([[1.0] * 250] * 3, [10, 10, 10], ONE, 0, node_speeds=[1, 1, 0.5])
+    assert np.diff([0, *ends]) == pytest.approx([18, 11, 11], abs=1)  # 250 / 3 each, later 100, 100 and 50
+    assert np.diff(ends).max() < 250 / 25 / 0.9
+    alike = completion_times([[1.0] * 250] * 3, [10, 10, 10], ONE, 0, node_speeds=[0.5])
+    assert alike == pytest.approx([18, 36, 54])
+
+
 def test_a_rank_spends_its_share_of_the_update():
     ends = completion_times([[1.0] * 2] * 20, [2], ONE, 0.1, overlap=1, share=0.1)
     assert np.diff(ends)[5:15] == pytest.approx(1.1, rel=0.01)

@@ -62,6 +62,14 @@ def test_ranks_that_share_no_counter_are_worse_than_those_of_a_node():
     assert 0.65 < alone < 0.78 < shared < 0.90
 
 
+@pytest.mark.parametrize("slow", [0.5, 0.25])
+def test_a_slow_node_counts_as_the_part_of_a_node_that_it_is(slow):
+    workload, machine = parse_workload("16,4800,1,0.5"), Machine(cores=4, speeds=(1, 1, slow))
+    assert model.predict(machine, workload, 12).efficiency > 0.95
+    first = model.predict(Machine(cores=4, speeds=(slow,)), workload, 4)
+    assert first.seconds == pytest.approx(model.predict(Machine(cores=4), workload, 4).seconds / slow)
+
+
 def test_a_prediction_is_a_function_of_its_seed():
     workload, machine = parse_workload("1000,500,1,1"), Machine()
     assert model.predict(machine, workload, 40) == model.predict(machine, workload, 40)
