@@ -88,7 +88,7 @@ WRONG = {
             self.momentum = np.float32(0.9) * self.momentum + moments[0]
             self.mean += np.float32(0.05) * self.momentum
         """,
-        f"{LACKS} `momentum` and `step_norm`; {STREAM}, and read no clock and no global",
+        f"{LACKS} `momentum`, `step_norm`; {STREAM}, and read no clock and no global",
     ),
     "a forgotten counter that matters in the tenth generation": (
         """
@@ -101,7 +101,7 @@ WRONG = {
             if self.stalled == 10:
                 self.sigma = self.sigma * np.float32(0.5)
         """,
-        f"{LACKS} `stalled` and `step_norm`;...",
+        f"{LACKS} `stalled`, `step_norm`;...",
     ),
     "a random generator in an attribute": (
         """
@@ -112,7 +112,7 @@ WRONG = {
             super().update(proposal, results, moments)
             self.mean += self.random.standard_normal(self.dimension).astype(np.float32)
         """,
-        f"{LACKS} `random` and `step_norm`; {STREAM}, and...",
+        f"{LACKS} `random`, `step_norm`; {STREAM}, and...",
     ),
     "a global random generator": (
         """
@@ -136,21 +136,11 @@ WRONG = {
             super().begin()
             self.rate = np.float32(0.05)
         """,
-        "`rate` does not come back from a checkpoint as it was (float32 of shape () before, float64 of shape () "
-        "after); keep it as a Python number or as an array",
-    ),
-    "state_fields that is a text": (
-        'state_fields = ("mean")',
-        'state_fields must be a tuple of names such as ("mean", "sigma"), with "mean" among them, but is \'mean\'; '
-        "a tuple of one name needs a comma",
+        "`rate` does not come back from a checkpoint as it was; keep it as a Python number or an array",
     ),
     "state_fields without the mean": (
         'state_fields = ("sigma",)',
-        'state_fields must be a tuple of names such as ("mean", "sigma"), with "mean" among them, but is (\'sigma\',)',
-    ),
-    "a state field that nobody sets": (
-        'state_fields = ("mean", "sigma", "momentum")',
-        "begin must set `momentum`, which state_fields names, but there is none",
+        'state_fields must be a tuple of names such as ("mean", "sigma"), with "mean" among them',
     ),
     "a state field that cannot be saved": (
         """
@@ -161,22 +151,13 @@ WRONG = {
         """,
         "`memory` of the state must be a number, an array of numbers or an optimizer, but is...",
     ),
-    "update changes the results": (
-        """
-        def update(self, proposal, results, moments):
-            np.nan_to_num(results.returns, copy=False, nan=-100)
-            super().update(proposal, results, moments)
-        """,
-        "update raised ValueError: assignment destination is read-only (wrong.py, line 62); change a copy of the "
-        "results",
-    ),
     "weights from the state": (
         """
         def compute_weights(self, results, proposal):
             weights = centred_ranks(results.returns)[None] * self.sigma[0]
             return Weights(weights, no_square(weights.shape[1]))
         """,
-        "compute_weights raised AttributeError: 'Wrong' object has no attribute 'sigma' (wrong.py, line 62);...",
+        "compute_weights raised AttributeError: 'Wrong' object has no attribute 'sigma' (wrong.py, line 62); other...",
     ),
     "weights from an attribute that update changes": (
         """
@@ -190,7 +171,7 @@ WRONG = {
             super().update(proposal, results, moments)
             self.baseline = float(results.returns.mean())
         """,
-        "compute_weights gives another result on another rank; on ranks that...",
+        "compute_weights gives another result on another rank; other ranks have its arguments, the...",
     ),
     "members from the state": (
         """
@@ -198,7 +179,7 @@ WRONG = {
             out[:] = self.mean + self.sigma * noise
             return ()
         """,
-        "sample raised AttributeError: 'Wrong' object has no attribute 'mean' (wrong.py, line 62); on ranks...",
+        "sample raised AttributeError: 'Wrong' object has no attribute 'mean' (wrong.py, line 62); other ranks...",
     ),
     "members from a random generator": (
         """
@@ -206,11 +187,11 @@ WRONG = {
             out[:] = proposal.mean + np.random.standard_normal(self.dimension)
             return ()
         """,
-        "write or sample gives another result on another rank; on ranks that...",
+        "write or sample gives another result on another rank; other ranks...",
     ),
     "propose returns another proposal": (
         "def propose(self): return Proposal(self.mean)",
-        "propose must return a Gaussian, but returned a Proposal; or write Proposal = Proposal into the class",
+        "propose must return a Gaussian (Proposal in the class), but returned a Proposal",
     ),
     "a proposal in double precision": (
         "def propose(self): return Gaussian(self.mean.astype(float), self.sigma)",
@@ -230,16 +211,16 @@ WRONG = {
     ),
     "weights in double precision": (
         "def compute_weights(self, results, proposal): return Weights(results.returns[None], no_square(8))",
-        "compute_weights must return linear weights (orders, rows), a column for each noise row, 8 for each "
-        "population, as float32, but they are an array of shape (1, 8) of float64",
+        "compute_weights must return linear weights (orders, rows), with 8 columns for each population, as float32, but"
+        " they are an array of shape (1, 8) of float64",
     ),
     "square weights of another length": (
         """
         def compute_weights(self, results, proposal):
             return Weights(centred_ranks(results.returns)[None], np.ones((1, 7), np.float32))
         """,
-        "compute_weights must return square weights (orders, rows), a column for each noise row, 8 for each "
-        "population, as float32, but they are an array of shape (1, 7) of float32",
+        "compute_weights must return square weights (orders, rows), with 8 columns for each population, as float32, but"
+        " they are an array of shape (1, 7) of float32",
     ),
     "weights that are NaN": (
         """
@@ -248,8 +229,8 @@ WRONG = {
                 weights = (results.returns / results.returns.std() / np.inf * np.inf).astype(np.float32)[None]
             return Weights(weights, no_square(8))
         """,
-        "compute_weights must return linear weights (orders, rows), a column for each noise row, 8 for each "
-        "population, as float32, but 8 of 8 are NaN or infinite",
+        "compute_weights must return linear weights (orders, rows), with 8 columns for each population, as float32, but"
+        " 8 of 8 are NaN or infinite",
     ),
     "update returns the mean": (
         "def update(self, proposal, results, moments): return self.mean + moments[0]",
@@ -270,7 +251,7 @@ WRONG = {
             super().sample(proposal, noise, sign, out)
             return (1.0,)
         """,
-        "sample must return 2 numbers (payload_size in the class), but returned a tuple of 1",
+        "write or sample must return 2 numbers (payload_size in the class), but returned a tuple of 1",
     ),
     "a proposal whose fields are keywords": (
         """
@@ -281,23 +262,15 @@ WRONG = {
         def propose(self):
             return self.Proposal(self.mean, self.sigma, path=self.sigma)
         """,
-        "other ranks make a Proposal from its vectors in the order of its fields, but that fails or gives other "
-        "vectors;...",
-    ),
-    "a vector in the other byte order": (
-        """
-        import dataclasses
-        @dataclasses.dataclass(frozen=True)
-        class Proposal(Gaussian):
-            path: np.ndarray
-        def propose(self):
-            return self.Proposal(self.mean, self.sigma, self.sigma.astype(">f4"))
-        """,
-        "propose must return a Proposal of vectors of numbers in the byte order of this machine, but one is...",
+        "check_solver raised TypeError: Wrong.Proposal.__init__() takes 3 positional arguments but 4...",
     ),
     "report returns a number": (
         "def report(self): return 5",
-        "report must return a dict of names to numbers, but returned 5",
+        "report must return a dict of names, without commas, to numbers, but returned 5",
+    ),
+    "a state field that nobody sets": (
+        'state_fields = ("mean", "sigma", "momentum")',
+        "state raised AttributeError: 'Wrong' object has no attribute 'momentum' (base.py, line...",
     ),
     "rows that are sent every ten generations only": (
         """
@@ -309,12 +282,15 @@ WRONG = {
             out[:] = proposal.rows[0] + proposal.scale * self.noise(indices[member])
             return ()
         """,
-        "propose returns no rows after begin or restore, but a run that goes on has none of those that were sent "
-        "before; send them in the first proposal after each of these",
+        f"{RESTORED};...",
     ),
     "begin raises": (
         "def begin(self): self.sigma = np.full(self.dimension, self.options.sigm)",
         "begin raised AttributeError: 'RightOptions' object has no attribute 'sigm' (wrong.py, line 61)",
+    ),
+    "report returns a name that metrics.csv cannot hold": (
+        "def report(self): return {'a,b': 5}",
+        "report must return a dict of names, without commas, to numbers, but has 'a,b': 5",
     ),
     "the constructor raises": (
         "def __init__(self, options): pass",
@@ -323,13 +299,6 @@ WRONG = {
     "the constructor does not call that of Solver": (
         "def __init__(self, *arguments, **keywords): pass",
         "__init__ must call super().__init__ with all the arguments that it was given",
-    ),
-    "update needs weights that are not there": (
-        """
-        compute_weights = Solver.compute_weights
-        """,
-        "update raised IndexError: index 0 is out of bounds for axis 0 with size 0 (wrong.py, line 35); the class has "
-        "no compute_weights, so the moments that update gets are empty",
     ),
     "a message of several lines with control characters": (
         r"""
@@ -360,7 +329,7 @@ WRONG_WITH_OVERLAP = {
             self.last = np.float32(0.05) * moments[0]
             self.mean += self.last
         """,
-        f"{LACKS} `last` and `step_norm`;...",
+        f"{LACKS} `last`, `step_norm`;...",
     ),
     "predict_mean raises": (
         "def predict_mean(self): return self.mean + self.momentum",
@@ -377,7 +346,7 @@ WRONG_EXTERNAL = {
         def draw(self):
             return list(self.best + np.random.default_rng().standard_normal((self.rows, self.dimension)))
         """,
-        f"{LACKS} `_candidates`, `best`, `history` and `lowest`; {STREAM}, and...",
+        f"{LACKS} `_candidates`, `best`, `history`, `lowest`; {STREAM}, and...",
     ),
     "no recommendation": (
         "def recommend(self): return None",
@@ -385,7 +354,7 @@ WRONG_EXTERNAL = {
     ),
     "learn raises": (
         "def learn(self, candidates, costs): candidates[8]",
-        "update raised IndexError: list index out of range (wrong.py, line 61)",
+        "learn raised IndexError: list index out of range (wrong.py, line 61)",
     ),
 }
 
@@ -393,11 +362,10 @@ RAISED = "raised ZeroDivisionError: division by zero (wrong.py, line"
 
 # A body of the solver, and what the line says.
 METHODS = {
-    "rows = property(lambda self: 1 / 0)": f"rows {RAISED}",
     "def population_indices(self, generation, batch): 1 / 0": f"population_indices {RAISED}",
     "def moments(self, indices, weights, start, stop): 1 / 0": f"moments {RAISED}",
     "def moments(self, indices, weights, start, stop): return np.zeros((1, 3), np.float32)": (
-        "moments gives other numbers for blocks of coordinates than for all; each must depend on the same coordinate"
+        "moments gives other numbers for blocks of coordinates than for all, but every rank sums a block"
     ),
     "def start(self, mean): 1 / 0": f"start {RAISED}",
     "def sample(self, proposal, noise, sign, out): raise GeneratorExit": "sample raised GeneratorExit (wrong.py, line",
@@ -406,22 +374,11 @@ METHODS = {
     ),
 }
 
-FIELDS = ", ".join(f"('v{number}', np.ndarray)" for number in range(12))
-MANY = f"""
-Proposal = dataclasses.make_dataclass("Many", [{FIELDS}], bases=(Gaussian,), frozen=True)
-def propose(self): return self.Proposal(self.mean, self.sigma, *[np.zeros(2, np.float32)] * 12)
-"""
-METHODS[MANY] = "propose must return at most 13 vectors, but it has 14; join some of them"
-
 # A body of the Options, and what the line says.
 OPTIONS = {
-    "def members(self, dimension): 1 / 0": f"Mine.members {RAISED}",
-    "def groups(self, dimension): return np.arange(3)": (
-        "groups must return whole numbers of shape (8,), one for each member, but their shape is (3,)"
-    ),
-    "def is_complete(self, episodes, steps): 1 / 0": f"Mine.is_complete {RAISED}",
-    "def refusal(self, dimension): raise SystemExit": "Mine.refusal raised SystemExit (wrong.py, line",
-    "plays_mean = property(lambda self: 1 / 0)": f"Mine.plays_mean {RAISED}",
+    "def members(self, dimension): 1 / 0": f"members {RAISED}",
+    "def noise_rows(self, dimension): 1 / 0": f"noise_rows {RAISED}",
+    "plays_mean = property(lambda self: 1 / 0)": f"<lambda> {RAISED}",
 }
 
 
@@ -531,7 +488,7 @@ class Forgetful(Solver):
     [
         (Unfinished, "Unfinished: it lacks propose, update"),
         (type("Bare", (Forgetful,), {"Options": 5}), "Bare: it lacks Options, a subclass of mpies.solvers.options"),
-        (Needy, r"Needy: its Options are refused \(Field required\); give options="),
+        (Needy, "Needy: check_solver raised ValidationError: 1 validation error for Options rate Field required"),
         (Forgetful, f"Forgetful: {LACKS} `speed`"),
     ],
 )
