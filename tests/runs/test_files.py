@@ -127,11 +127,12 @@ def test_a_record_of_the_same_name_is_added_once(tmp_path):
     assert (tmp_path / "log").read_bytes() == b"1;2;None;None;"
 
 
-def test_half_a_record_that_another_attempt_left_is_removed(tmp_path):
+@pytest.mark.parametrize("left", [b"sec", b"half of a longer record"])
+def test_half_a_record_that_another_attempt_left_is_removed(left, tmp_path):
     file = AppendOnlyFile(tmp_path / "log", 0)
     file.append(b"first;")
     with open(tmp_path / "log", "ab") as other:
-        other.write(b"sec")
+        other.write(left)
     file.append(b"second;")
     assert (tmp_path / "log").read_bytes() == b"first;second;"
 
