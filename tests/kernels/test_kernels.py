@@ -102,6 +102,13 @@ def test_any_activation_gives_the_bits_of_numpy(activation, bias, vectors):
 
 
 @compiled
+def test_layers_that_follow_one_another_and_do_not_fit_into_registers_give_the_bits_of_numpy(vectors):
+    """Their outputs are not written over the inputs that are still to be read."""
+    fast, plain, _, inputs = build_networks([3, 300, 290, 280, 2])
+    assert fast(inputs).tobytes() == plain(inputs).tobytes()
+
+
+@compiled
 def test_negative_zeros_keep_their_sign():
     fast, plain, stack, inputs = build_networks([3, 2], "linear")
     stack[:, :6], stack[:, 6:], inputs[:] = 0, -0.0, -1  # products and biases are -0.0

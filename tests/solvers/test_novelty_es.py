@@ -4,7 +4,7 @@ import pytest
 from mpies.solvers.base import Results
 from mpies.solvers.novelty_es import NoveltyES, Turn, novelty
 from mpies.solvers.sampling.noise import build_table
-from tests.solvers.single_generation import FunctionLoop
+from tests.solvers.single_generation import FunctionLoop, tell
 
 D = 6
 
@@ -89,3 +89,15 @@ def test_means_of_which_none_is_novel_have_the_same_chance():
         solver.behaviours, solver.past = np.ones((3, 1), np.float32), np.ones((9, 1), np.float32)
         turns.append(solver._turn())
     assert min(np.bincount(turns, minlength=3)) > 15
+
+
+@pytest.mark.parametrize(("played", "behaviour"), [(np.nan, 1.0), (np.inf, 1.0), (5.0, np.inf), (5.0, np.nan)])
+def test_a_mean_that_failed_is_neither_archived_nor_the_best(played, behaviour):
+    """The step is taken all the same."""
+    solver = NoveltyES(NoveltyES.Options(population=2, means=1), 1)
+    solver.start([0.0])
+    tell(solver, [[1.0]], [2.0, 1.0, 0.0], behaviours=[[0.5], [1.0], [2.0]])
+    tell(solver, [[1.0]], [played, 1.0, 0.0], behaviours=[[behaviour], [1.0], [2.0]])
+    assert solver.past.tolist() == [[0.5]] and solver.behaviours.tolist() == [[0.5]]
+    assert (solver.last.tolist(), solver.best, solver.share) == ([2.0], 2.0, 1.0)
+    assert solver.mean[0] == solver.means[0, 0] > 0.03

@@ -139,3 +139,9 @@ def test_adams_default_rate_is_the_same_wherever_adam_is_used(dimension, rate):
         solver.tell(proposal, results, sums)
         moved = np.abs(solver.mean - before).max() if make is PGPE else np.abs(solver.means[0]).max()
         assert moved == pytest.approx(rate, rel=1e-4)
+
+
+@pytest.mark.parametrize(("episodes", "steps", "expected"), [(10, 100, True), (9, 100, False), (10, 99, False)])
+def test_a_generation_is_complete_with_both_its_episodes_and_its_steps(episodes, steps, expected):
+    options = OpenAIESOptions(population=2, episodes_per_batch=10, timesteps_per_batch=100)
+    assert options.is_complete(episodes, steps) is expected

@@ -69,7 +69,7 @@ def test_all_ranks_together_play_what_one_plays_alone(sections, ranks):
     population, expected = Rig(comm, **sections).evaluate(), Rig(Serial(), **sections).evaluate()
     assert len(set(expected.results.returns)) > 3
     assert population.indices.tolist() == expected.indices.tolist()
-    assert population.busy.shape == (ranks,) and (population.busy >= 0).all()
+    assert population.busy.shape == (ranks,) and (population.busy >= 0).all() and expected.busy > 0
     if comm.is_root:
         assert bits_of(population) == bits_of(expected)
     else:
@@ -103,11 +103,14 @@ def test_a_mean_that_reaches_the_target_is_evaluated_again_on_fresh_episodes(ran
     assert confirmed.returns[:7].tolist() != confirmed.returns[7:14].tolist()  # of other seeds
     assert Rig(comm, evaluation={"episodes": 102}, stop={"target": 5}).evaluate_mean().returns.shape == (204,)
     assert rig.evaluate_mean(generation=2).returns.tolist() != confirmed.returns.tolist()
+    result = rig.evaluator.evaluate_mean(*rig.updater.broadcast_mean(), 1, is_result=True)
+    assert result.returns.tolist() == confirmed.returns.tolist()  # it tolerates no failures, and has none
 
 
-def test_a_second_evaluation_below_the_target_does_not_confirm(monkeypatch):
+@pytest.mark.parametrize(("second", "is_confirmed"), [(19.9, False), (20.0, True)])
+def test_a_second_evaluation_at_the_target_confirms(second, is_confirmed, monkeypatch):
     rig = Rig(Serial(), evaluation={"episodes": 7}, stop={"target": 20})
-    means = iter([20.0, 19.9])
+    means = iter([20.0, second])
     play = rig.evaluator._play_mean
 
     def play_with_mean(*args, **kwargs):
@@ -115,7 +118,7 @@ def test_a_second_evaluation_below_the_target_does_not_confirm(monkeypatch):
         return type(evaluation)(np.full(7, mean), evaluation.lengths)
 
     monkeypatch.setattr(rig.evaluator, "_play_mean", play_with_mean)
-    assert not rig.evaluate_mean().confirmed
+    assert rig.evaluate_mean().confirmed is is_confirmed
 
 
 def test_a_function_is_evaluated_once():
@@ -147,6 +150,7 @@ def test_the_parts_of_a_generation_are_one_population_in_member_order(ranks):
     assert divided.results.returns[6:].tolist() == whole.results.returns[6:].tolist()  # those of the same spec
     assert (divided.results.steps[:6] == 6).all() and (whole.results.steps[:6] > 6).all()
     assert divided.indices.tolist() == whole.indices.tolist()
+    assert all(queue.batch.is_training for queue in rig.evaluator.queues.values())
 
 
 def test_the_generation_after_the_last_one_is_not_begun():

@@ -117,6 +117,14 @@ def test_the_spec_is_what_the_generation_is_sampled_from():
     assert learner.ask().normalization[0].tolist() == [0.5] * 4
 
 
+def test_a_run_begins_with_the_statistics_of_the_policy_that_it_begins_with():
+    one, other = started(), make_learner()
+    advance(one, generations=2)
+    other.start(one.policy())
+    assert copy_of(other.normalizer.state()) == copy_of(one.normalizer.state())
+    assert other.solver.mean.tobytes() == one.solver.mean.tobytes() and other.clock.generation == 0
+
+
 def test_an_early_spec_was_fixed_before_the_newest_results():
     learner = started(overlap=1)
     assert learner.early.ready is None

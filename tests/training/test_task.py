@@ -123,6 +123,7 @@ def test_seeds_depend_on_seed_generation_and_batch_and_antithetic_pairs_share_th
     others += [task.training_seeds(3, 1), task.training_seeds(4, 0)]
     assert all(not np.array_equal(seeds, other) for other in others)
     held_out = task.evaluation_seeds(3, 0, 6)
+    assert 2**30 < task.evaluation_seeds(3, 0, 100).max() < 2**31
     assert not set(held_out.tolist()) & set(seeds.tolist())
     assert not np.array_equal(held_out, task.evaluation_seeds(3, 1, 6))
     assert not np.array_equal(held_out, task.evaluation_seeds(3, 0, 6, seed=9))
