@@ -264,6 +264,17 @@ WRONG = {
         """,
         "check_solver raised TypeError: Wrong.Proposal.__init__() takes 3 positional arguments but 4...",
     ),
+    "a proposal with a matrix": (
+        """
+        import dataclasses
+        @dataclasses.dataclass(frozen=True)
+        class Proposal(Gaussian):
+            path: np.ndarray
+        def propose(self):
+            return self.Proposal(self.mean, self.sigma, np.outer(self.sigma, self.sigma))
+        """,
+        "propose must return vectors in its proposal, but one is an array of shape (6, 6) of float32",
+    ),
     "report returns a number": (
         "def report(self): return 5",
         "report must return a dict of names, without commas, to numbers, but returned 5",
