@@ -15,7 +15,7 @@ import pytest
 
 from mpies.comm import mpiexec
 from mpies.runs.metrics import read_digests
-from tests.support import INSIDE, WARM_START, Outcome, skip_without_programs, train
+from tests.support import HOME, INSIDE, WARM_START, Outcome, skip_without_programs, train
 
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 
@@ -154,6 +154,9 @@ def start_mpies(tmp_path):
 
     def start(ranks, *arguments, flags=(), program=("-m", "mpies")):
         arguments = [str(argument) for argument in arguments]
+        if not ranks and program == ("-m", "mpies") and WARM_START.fits(variables := mpiexec.environment()):
+            started.append(WARM_START.start(arguments, tmp_path, variables))
+            return started[-1]
         command = [sys.executable, "-m", "mpies", *arguments]
         if ranks:
             launcher = mpiexec.find()
@@ -185,14 +188,15 @@ def run_mpies(start_mpies, tmp_path):
 
     def run(ranks, *arguments, timeout=120):
         skip_without_programs(arguments)
-        if not ranks and WARM_START.fits(variables := mpiexec.environment()):
-            return Outcome(*WARM_START.run([str(argument) for argument in arguments], tmp_path, variables, timeout))
-        for _ in range(3):
+        variables = mpiexec.environment()
+        if not ranks or mpiexec.find() is None or not WARM_START.fits(variables):
             process = start_mpies(ranks, *arguments)
             stdout, stderr = process.communicate(timeout=timeout)
-            if not mpiexec.never_began(stderr):
-                break
-        return Outcome(process.returncode, stdout, stderr)
+            return Outcome(process.returncode, stdout, stderr)
+        rank = [sys.executable, "-I", "-S", str(HOME / "tests" / "warm_rank.py"), *map(str, arguments)]
+        variables["MPIES_TEST_SERVER"] = WARM_START.path()
+        done = mpiexec.run([mpiexec.find(), "-n", str(ranks), *rank], variables, tmp_path, timeout)
+        return Outcome(done.returncode, done.stdout, done.stderr)
 
     return run
 

