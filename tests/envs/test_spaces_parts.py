@@ -11,7 +11,6 @@ from mpies.envs import EnvironmentProblem, change_task, make_env
 from mpies.envs.base import Binary, Composite, Continuous, Discrete, draw_actions
 from mpies.envs.spaces import action_maker, flatten_observation, interface_of, make_action
 from mpies.envs.trial import draw_action
-from mpies.runs.metrics import read_digests
 from tests.envs.episodes import Episode
 from tests.envs.rover import ACTIONS, OBSERVATION, Rover
 from tests.support import assert_refused, invoke
@@ -248,19 +247,6 @@ def test_a_wrong_part_of_every_observation_is_named_before_the_first_generation(
     with pytest.raises(EnvironmentProblem) as caught:
         env.try_out()
     assert message in str(caught.value) and ROVER in str(caught.value) and "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("environment_id", "kwargs"),
-    [(ROVER, {"actions": "mixed"}), ("gymnasium:Blackjack-v1", {})],
-)
-def test_a_run_has_the_same_digests_on_one_and_three_ranks(environment_id, kwargs, run_mpies, write_config, tmp_path):
-    config = write_config(CONFIG.format(environment_id, json.dumps(kwargs)))
-    for ranks in (0, 3):
-        done = run_mpies(ranks, "train", config, "--out", f"run{ranks}")
-        assert done.code == 0, done.stderr
-    digests = read_digests(tmp_path / "run0")
-    assert len(digests) == 3 and read_digests(tmp_path / "run3") == digests
 
 
 def test_commands_serve_an_environment_of_many_parts(run_mpies, write_config, tmp_path):

@@ -62,6 +62,14 @@ def test_the_commands_refuse_it_in_one_line(run_mpies, write_config):
         assert_refused(run_mpies(0, *command), "a rank needs at least", "the policy (700,000,002 parameters)")
 
 
+def test_a_covariance_that_cannot_fit_is_refused_before_anything_begins(run_mpies, write_config, tmp_path):
+    config = write_config('environment: {id: "function:sphere", dimension: 20000}\nsolver: {kind: cma_es}\n')
+    for command in ("check", "train"):
+        outcome = run_mpies(0, command, config)
+        assert_refused(outcome, "needs 16.0 GB for 20,000 parameters", "covariance: diagonal")
+    assert list(tmp_path.iterdir()) == [config]
+
+
 def test_observations_of_reference_are_refused_before_they_are_played():
     pytest.importorskip("envpool")
     values = {"environment": {"id": "Pong-v5"}, "policy": {"kind": "conv", "reference": 10**12}}

@@ -4,20 +4,9 @@ import numpy as np
 import pytest
 
 from mpies.envs.base import SEED_BITS
-from mpies.runs.metrics import read_digests
 from tests.training.test_task import make_task
 
 pytest.importorskip("envpool", reason="EnvPool is not installed")
-
-HOPPER = """
-environment: {id: Hopper-v5, seeds: generation}
-policy: {hidden: [], initial: zeros}
-solver: {kind: pgpe, population: 20, interactions: 3000, sigma: 0.1}
-noise: {size: 20000}
-evaluation: {every: 0, episodes: 2}
-checkpoint: {every: 3}
-stop: {generations: 6}
-"""
 
 SWIMMER = {"id": "Swimmer-v5", "seeds": "generation"}
 
@@ -54,15 +43,3 @@ def test_episodes_of_a_member_have_different_seeds_and_pairs_have_no_numbers():
     assert len(np.unique(seeds)) == 2 and len(set(numbers.tolist())) == 1
     pairs = make_task(environment={"id": "Swimmer-v5"}, solver={"population": 6, "episodes": 2})
     assert (pairs.training_seeds(3, 0) >> SEED_BITS == 0).all()
-
-
-def test_runs_have_the_same_bits_on_any_number_of_ranks_after_a_resume_and_in_a_replay(
-    run_mpies, write_config, tmp_path
-):
-    config = write_config(HOPPER)
-    assert run_mpies(0, "train", config, "--out", "complete").code == 0
-    assert run_mpies(2, "train", config, "--out", "parts", "stop.generations=4").code == 0
-    assert run_mpies(0, "train", config, "--out", "parts").code == 0
-    assert read_digests(tmp_path / "parts") == read_digests(tmp_path / "complete")
-    assert run_mpies(0, "play", "complete", "--member", "5,27").code == 0  # of the second batch
-    assert run_mpies(0, "replay", "complete", "--generation", "5").code == 0

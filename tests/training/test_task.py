@@ -12,40 +12,14 @@ from mpies.core.streams import REFERENCE, stream
 from mpies.envs.gymnasium_env import GymnasiumEnv
 from mpies.runs import hdf5
 from mpies.runs.checkpoint import first_checkpoint
-from mpies.runs.metrics import read_digests, read_metrics
 from mpies.runs.policy_file import PolicyFile
 from mpies.training.task import Task, draw_reference
-from tests.support import CARTPOLE, train
-
-ADAPTIVE = """
-environment: {id: CartPole-v1, adaptive: {start: 10, threshold: 0.5, ratio: 1.5}, reward_shift: 0.25, hide: [1]}
-policy: {hidden: []}
-solver: {population: 16, sigma: 0.3, optimizer: {kind: adam, learning_rate: 0.2}}
-noise: {size: 20000}
-evaluation: {every: 3, episodes: 4}
-checkpoint: {every: 4}
-stop: {generations: 9}
-"""
+from tests.support import CARTPOLE, assert_refused, invoke, train
 
 
 def make_task(**sections):
     cartpole = {"environment": {"id": "CartPole-v1"}, "solver": {"population": 16}, "noise": {"size": 20000}}
     return Task(validate_config(cartpole | sections, "x"))
-
-
-def test_limit_and_shift_change_training_alone_and_survive_a_resume_on_other_ranks(run_mpies, write_config, tmp_path):
-    config = write_config(ADAPTIVE)
-    assert run_mpies(0, "train", config, "--out", "complete").code == 0
-    rows = read_metrics(tmp_path / "complete")
-    lengths = [float(row["length_mean"]) for row in rows]
-    assert lengths[0] <= 10 < max(lengths)
-    assert float(rows[0]["return_max"]) == 10 * 0.75  # the shift is subtracted in training
-    assert max(float(row["eval_mean"]) for row in rows if row["eval_mean"]) > 10  # no limit, no shift
-    assert run_mpies(2, "train", config, "--out", "parts", "stop.generations=6").code == 0
-    assert run_mpies(0, "train", config, "--out", "parts").code == 0
-    assert read_digests(tmp_path / "parts") == read_digests(tmp_path / "complete")
-    assert run_mpies(0, "replay", "complete", "--generation", "7").code == 0
-    assert run_mpies(0, "play", "complete", "--member", "7,3").code == 0
 
 
 def test_a_function_begins_at_zero_and_a_policy_where_its_seed_says():
@@ -226,3 +200,22 @@ def test_a_table_that_is_too_short_for_noise_of_their_own_is_named():
         f"drawn a generation; set noise.size to at least {longest}"
     )
     assert "in 3 places" in make_task(noise={"size": 4642}, solver={"population": 8}).find_shared_noise()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("snez", "solver.kind must be one of"),
+        ("nevergrad:TBPSB", "such as TBPSA"),
+        ("nowhere.py:Mine", "there is no file nowhere.py"),
+        ("broken.py:Mine", "ZeroDivisionError"),
+        ("empty.py:Mine", "subclass of mpies.solvers.base.Solver"),
+    ],
+)
+def test_a_solver_that_does_not_exist_is_a_users_mistake(kind, words, tmp_path, monkeypatch):
+    if kind.startswith("nevergrad"):
+        pytest.importorskip("nevergrad", reason="nevergrad is not installed")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    (tmp_path / "empty.py").write_text("Mine = None\n")
+    assert_refused(invoke("check", "CartPole-v1", f"solver.kind={kind}"), words)
