@@ -70,64 +70,34 @@ class NoAction(Good):
         return super().step(0)
 
 
-class Rewarding(Good):
-    reward = None
+def rewarding(reward):
+    class Rewarding(Good):
+        def step(self, action):
+            observation, _, terminated, truncated, info = super().step(action)
+            return observation, reward, terminated, truncated, info
 
-    def step(self, action):
-        observation, _, terminated, truncated, info = super().step(action)
-        return observation, self.reward, terminated, truncated, info
-
-
-class NoReward(Rewarding):
-    pass
+    return Rewarding
 
 
-class RewardInArray(Rewarding):
-    reward = np.ones(1)
+NoReward, RewardInArray, RewardInText = rewarding(None), rewarding(np.ones(1)), rewarding("1.0")
+RewardNaN = rewarding(float("nan"))
 
 
-class RewardInText(Rewarding):
-    reward = "1.0"
+def observing(value, space=Good.observation_space):
+    class Observing(Good):
+        observation_space = space
+
+        def observe(self):
+            return value
+
+    return Observing
 
 
-class RewardNaN(Rewarding):
-    reward = float("nan")
-
-
-class Observing(Good):
-    observation = None
-
-    def observe(self):
-        return self.observation
-
-
-class NoObservation(Observing):
-    pass
-
-
-class ObservationNaN(Observing):
-    observation = np.array([0.5, np.nan], np.float32)
-
-
-class ObservationInfinite(Observing):
-    observation = np.array([np.inf, 0.5], np.float32)
-
-
-class ObservationTooLong(Observing):
-    observation = np.zeros(3, np.float32)
-
-
-class ObservationRagged(Observing):
-    observation = [[0.5], [0.5, 0.5]]
-
-
-class ObservationInDict(Observing):
-    observation = {"position": 0.5}
-
-
-class ObservationOutside(Observing):
-    observation_space = spaces.Discrete(3)
-    observation = 7
+NoObservation, ObservationInDict = observing(None), observing({"position": 0.5})
+ObservationNaN = observing(np.array([0.5, np.nan], np.float32))
+ObservationInfinite = observing(np.array([np.inf, 0.5], np.float32))
+ObservationTooLong, ObservationRagged = observing(np.zeros(3, np.float32)), observing([[0.5], [0.5, 0.5]])
+ObservationOutside = observing(7, spaces.Discrete(3))
 
 
 class NoTerminated(Good):
@@ -191,51 +161,24 @@ class Unspeakable(Exception):
         raise SystemExit(0)
 
 
-class Sometimes(Good):
-    """Raises in the third step of the episodes whose seed leaves a remainder of 1 after a division by 4."""
+def sometimes(error):
+    """An environment with this error in the third step of episodes whose seed leaves a remainder of 1, divided by 4."""
 
-    def error(self):
-        raise NotImplementedError
+    class Sometimes(Good):
+        def step(self, action):
+            if self.seed % 4 == 1 and self.steps == 2:
+                raise error()
+            return super().step(action)
 
-    def step(self, action):
-        if self.seed % 4 == 1 and self.steps == 2:
-            raise self.error()
-        return super().step(action)
-
-
-class Exits(Sometimes):
-    def error(self):
-        return SystemExit(0)
+    return Sometimes
 
 
-class Interrupts(Sometimes):
-    def error(self):
-        return KeyboardInterrupt()
-
-
-class EndsGenerator(Sometimes):
-    def error(self):
-        return GeneratorExit("at an end")
-
-
-class RaisesOwn(Sometimes):
-    def error(self):
-        return Own("of its own kind")
-
-
-class RaisesMuch(Sometimes):
-    def error(self):
-        return ValueError("much " * 100_000)
-
-
-class RaisesControls(Sometimes):
-    def error(self):
-        return ValueError("\x1b[31mred\x07 \udcff")
-
-
-class RaisesUnspeakable(Sometimes):
-    def error(self):
-        return Unspeakable()
+Exits, Interrupts = sometimes(lambda: SystemExit(0)), sometimes(KeyboardInterrupt)
+EndsGenerator, RaisesOwn = sometimes(lambda: GeneratorExit("at an end")), sometimes(lambda: Own("of its own kind"))
+RaisesMuch = sometimes(lambda: ValueError("much " * 100_000))
+RaisesControls = sometimes(lambda: ValueError("\x1b[31mred\x07 \udcff"))
+RaisesUnspeakable = sometimes(Unspeakable)
+Hangs = sometimes(lambda: time.sleep(60))
 
 
 class ResetSometimesExits(Good):
@@ -243,11 +186,6 @@ class ResetSometimesExits(Good):
         if seed % 4 == 1:
             raise SystemExit(3)
         return super().reset(seed=seed)
-
-
-class Hangs(Sometimes):
-    def error(self):
-        time.sleep(60)
 
 
 class CloseRaises(Good):

@@ -156,12 +156,6 @@ def test_what_harms_no_episode_changes_no_bit(name, folder, write_config, run_mp
     assert len(list(folder.glob("**/metrics.csv"))) == 2
 
 
-def test_arrays_that_an_environment_reuses_are_copied(folder, write_config, run_mpies):
-    assert run_mpies(2, "train", write_config(config_of("ReusesArrays")), "--out", "two").code == 0
-    assert run_mpies(0, "train", write_config(config_of("ReusesArrays")), "--out", "one").code == 0
-    assert read_digests(folder / "one") == read_digests(folder / "two") != []
-
-
 def test_a_file_that_exits_is_one_line(folder, write_config):
     (folder / "own.py").write_text("import sys; sys.exit(0)")
     assert_refused(invoke("check", write_config(config_of("Good"))), "own.py cannot be imported (SystemExit: 0)")
