@@ -7,10 +7,10 @@ from mpies.envs.build_errors import explain_build_errors, missing_package, sugge
 
 
 def test_at_most_two_ids_are_suggested():
-    known = ["Ant-v5", "LunarLander-v3", "LunarLander-v2", "LunarLander-v1"]
+    known = ["Ant-v5", "Pusher-v5", "LunarLander-v3", "LunarLander-v2", "LunarLander-v1"]
     assert suggest_ids("LunarLandr-v3", known) == "; did you mean LunarLander-v3 or LunarLander-v2?"
     assert suggest_ids("Ant-v4", known) == "; did you mean Ant-v5?"
-    assert suggest_ids("nonsense", known) == ""
+    assert suggest_ids("nonsense", known) == suggest_ids("Pong-v5", known) == ""  # names count, not versions
 
 
 @pytest.mark.parametrize(

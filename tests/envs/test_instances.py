@@ -36,9 +36,8 @@ def licences(tmp_path, monkeypatch):
     return tmp_path / "licences"
 
 
-@pytest.mark.parametrize("overlap", [0, 1])
 @pytest.mark.parametrize("rebuild", ["auto", "always", "never"])
-@pytest.mark.parametrize("instances", [1, 2, 3])
+@pytest.mark.parametrize(("instances", "overlap"), [(1, 0), (3, 1)])
 def test_a_rank_never_holds_more_objects(instances, rebuild, overlap, monkeypatch, tmp_path):
     values = {
         "environment": {"id": "tests.envs.licensed:Licensed", "instances": instances, "rebuild": rebuild},
@@ -60,17 +59,16 @@ def test_a_rank_never_holds_more_objects(instances, rebuild, overlap, monkeypatc
     assert Licensed.held == 0
 
 
-@pytest.mark.parametrize("overlap", [0, 1])
 def test_one_licence_for_each_rank_is_enough_and_changes_no_bit(
-    overlap, licences, digests_of, run_mpies, write_config, tmp_path
+    licences, digests_of, run_mpies, write_config, tmp_path
 ):
-    config = write_config(text(2, ", instances: 1", overlap))
+    config = write_config(text(2, ", instances: 1", overlap=1))
     outcome = run_mpies(2, "train", config, "--out", "run")
     assert outcome.code == 0 and "failed" not in outcome.stderr, outcome.stderr
-    assert read_digests(tmp_path / "run") == digests_of(text(overlap=overlap))
+    assert read_digests(tmp_path / "run") == digests_of(text(overlap=1))
 
 
-@pytest.mark.parametrize(("count", "players"), [(1, 1), (2, 2), (5, 3)])
+@pytest.mark.parametrize(("count", "players"), [(1, 1), (5, 3)])
 def test_a_node_never_holds_more_objects(count, players, licences, digests_of, run_mpies, write_config, tmp_path):
     config = write_config(text(count, f", instances: {count}, instances_per: node", overlap=1))
     outcome = run_mpies(3, "train", config, "--out", "run")

@@ -11,7 +11,7 @@ from mpies.runs.lock import Lock
 from mpies.runs.metrics import read_digests
 from tests.support import ENDLESS, wait_for
 
-JOBS, ROUNDS = 3, 40
+JOBS, ROUNDS = 3, 12
 
 # Opens the run whose path it reads, says how that went, and closes it when it reads another line.
 JOB = """
@@ -39,7 +39,7 @@ for line in sys.stdin:
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def jobs():
     """Processes that open a run each."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

@@ -1,16 +1,15 @@
 """Each command of docs/sweeps.md runs, one after the other, with the files that the page shows."""
 
 import ast
-import os
 import re
 import shlex
-import sys
 import textwrap
 
 import pytest
 
 import mpies
 from mpies.comm import mpiexec
+from tests import forked
 from tests.support import HOME, invoke
 from tests.test_documents import commands
 
@@ -21,7 +20,6 @@ PAGE = HOME / "docs" / "sweeps.md"
 def run(tmp_path, monkeypatch):
     """Function of a command that runs it in a folder with the sweep files of the page.  Returns what it printed."""
     monkeypatch.chdir(tmp_path)
-    environment = mpiexec.environment() | {"PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
     for name, text in re.findall(r"`(\w+\.yaml)`:\n\n((?:    .*\n|\n)+)", PAGE.read_text()):
         (tmp_path / name).write_text(textwrap.dedent(text))
 
@@ -30,9 +28,12 @@ def run(tmp_path, monkeypatch):
             outcome = invoke(*shlex.split(command)[1:])
             assert outcome.code == 0, f"{command}\n{outcome.stderr}"
             return outcome.stdout
-        done = mpiexec.run(shlex.split(command), cwd=tmp_path, env=environment, timeout=120)
-        assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-        return done.stdout
+        words = shlex.split(command)
+        assert words[0] == "mpies"
+        process = forked.start(words[1:], tmp_path)
+        stdout, stderr = process.communicate(timeout=300)
+        assert process.returncode == 0, f"{command}\n{stdout[-2000:]}\n{stderr[-2000:]}"
+        return stdout
 
     return run_command
 

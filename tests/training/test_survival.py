@@ -11,48 +11,51 @@ from mpies.runs.metrics import read_digests
 from tests.support import ENDLESS, ranks_of, wait_for
 
 
+def assert_resumed(run, ranks, run_mpies):
+    """On so many ranks a run goes on with the bits of an undisturbed one."""
+    made = len(read_digests(run))
+    train = "train", "config.yaml", f"stop.generations={made + 3}", "--out"
+    outcome = run_mpies(ranks, *train, "run", "--resume", "must")
+    assert outcome.code == 0, outcome.stderr[-3000:]
+    assert run_mpies(0, *train, "undisturbed").code == 0
+    assert read_digests(run) == read_digests(run.with_name("undisturbed"))
+
+
 @pytest.mark.parametrize(
-    ("whom", "number"),
+    ("whom", "number", "ranks"),
     # On SIGTERM mpiexec of Open MPI ends with a code of its own; the next test reads what is then on disk.
-    [("mpiexec", signal.SIGUSR1), ("rank 0", signal.SIGUSR1), ("rank 1", signal.SIGTERM)],
+    [("mpiexec", signal.SIGUSR1, 0), ("rank 0", signal.SIGUSR1, 0), ("rank 1", signal.SIGTERM, 3)],
 )
 def test_a_signal_ends_with_a_checkpoint_and_code_75_and_the_run_goes_on(
-    whom, number, start_mpies, run_mpies, write_config, tmp_path
+    whom, number, ranks, start_mpies, run_mpies, write_config, tmp_path
 ):
     config, run = write_config(ENDLESS), tmp_path / "run"
     process = start_mpies(2, "train", config, "--out", "run")
     wait_for(lambda: len(read_digests(run)) >= 3, process)
     os.kill(process.pid if whom == "mpiexec" else ranks_of(process)[int(whom[-1])].pid, number)
     assert process.wait(30) == 75
-    made = len(read_digests(run))
-    assert newest_checkpoint(run, print)[1]["generation"] == made
-    outcome = run_mpies(3, "train", config, "--out", "run", "--resume", "must", f"stop.generations={made + 3}")
-    assert outcome.code == 0, outcome.stderr[-3000:]
-    assert run_mpies(0, "train", config, "--out", "undisturbed", f"stop.generations={made + 3}").code == 0
-    assert read_digests(run) == read_digests(tmp_path / "undisturbed")
+    assert newest_checkpoint(run, print)[1]["generation"] == len(read_digests(run))
+    assert_resumed(run, ranks, run_mpies)
 
 
 @pytest.mark.parametrize(
-    ("victim", "number"), [("mpiexec", signal.SIGTERM), ("mpiexec", signal.SIGKILL), ("rank 1", signal.SIGKILL)]
+    ("victim", "number", "ranks"),
+    [("mpiexec", signal.SIGTERM, 0), ("mpiexec", signal.SIGKILL, 0), ("rank 1", signal.SIGKILL, 2)],
 )
 def test_a_killed_process_loses_nothing_that_was_on_disk(
-    victim, number, start_mpies, run_mpies, write_config, tmp_path
+    victim, number, ranks, start_mpies, run_mpies, write_config, tmp_path
 ):
     config, run = write_config(ENDLESS), tmp_path / "run"
     process = start_mpies(2, "train", config, "--out", "run")
     wait_for(lambda: len(read_digests(run)) >= 5, process)
-    ranks = ranks_of(process)
-    os.kill(process.pid if victim == "mpiexec" else ranks[int(victim[-1])].pid, number)
+    started = ranks_of(process)
+    os.kill(process.pid if victim == "mpiexec" else started[int(victim[-1])].pid, number)
     assert process.wait(30) != 0
-    alive = psutil.wait_procs(ranks, timeout=10)[1]
+    alive = psutil.wait_procs(started, timeout=10)[1]
     for rank in alive:
         rank.kill()
     assert not alive
-    made = len(read_digests(run))
-    outcome = run_mpies(2, "train", config, "--out", "run", "--resume", "must", f"stop.generations={made + 3}")
-    assert outcome.code == 0, outcome.stderr[-3000:]
-    assert run_mpies(0, "train", config, "--out", "undisturbed", f"stop.generations={made + 3}").code == 0
-    assert read_digests(run) == read_digests(tmp_path / "undisturbed")
+    assert_resumed(run, ranks, run_mpies)
 
 
 RAISING = """
@@ -78,20 +81,18 @@ gymnasium.register("Raising-v0", Raising, max_episode_steps=50)
 """
 
 
-def test_a_rank_that_raises_ends_the_job_within_seconds_with_its_traceback(run_mpies, write_config, tmp_path):
+@pytest.mark.parametrize("fault", ["bug", "exit"])
+def test_a_fault_of_one_rank_ends_all_within_seconds(fault, run_mpies, write_config, tmp_path):
+    """A bug with its traceback, an environment that exits in one line."""
     (tmp_path / "raising.py").write_text(RAISING)
-    environment = "id: 'raising:Raising-v0', kwargs: {fault: bug}"
+    environment = f"id: 'raising:Raising-v0', kwargs: {{fault: {fault}}}"
     outcome = run_mpies(3, "train", write_config(ENDLESS.replace("id: CartPole-v1", environment)), timeout=25)
-    assert outcome.code not in (0, 2, 75)
-    assert "rank 1" in outcome.stderr and "Traceback" in outcome.stderr and "ZeroDivisionError" in outcome.stderr
-
-
-def test_an_environment_that_exits_on_one_rank_ends_all_with_one_line(run_mpies, write_config, tmp_path):
-    (tmp_path / "raising.py").write_text(RAISING)
-    environment = "id: 'raising:Raising-v0', kwargs: {fault: exit}"
-    outcome = run_mpies(3, "train", write_config(ENDLESS.replace("id: CartPole-v1", environment)), timeout=25)
-    assert outcome.code == 2 and "Traceback" not in outcome.stderr
-    assert outcome.stderr.count("SystemExit: the environment leaves") == 1
+    if fault == "exit":
+        assert outcome.code == 2 and "Traceback" not in outcome.stderr
+        assert outcome.stderr.count("SystemExit: the environment leaves") == 1
+    else:
+        assert outcome.code not in (0, 2, 75)
+        assert "rank 1" in outcome.stderr and "Traceback" in outcome.stderr and "ZeroDivisionError" in outcome.stderr
 
 
 def test_four_ranks_hold_one_noise_table(start_mpies, write_config, tmp_path):

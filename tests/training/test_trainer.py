@@ -101,14 +101,6 @@ def test_where_the_ledger_gives_another_state_training_goes_on_from_the_checkpoi
     assert read_digests(run) == read_digests(undisturbed)
 
 
-def test_a_finished_run_is_not_trained_further(undisturbed, run_mpies, write_config, tmp_path):
-    run = shutil.copytree(undisturbed, tmp_path / "run")
-    outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run")
-    assert outcome.code == 0, outcome.stderr
-    assert read_digests(run) == read_digests(undisturbed)
-    assert (run / "finished.yaml").exists()
-
-
 def test_a_run_that_reaches_its_target_is_solved_after_100_fresh_episodes(run_mpies, write_config, tmp_path):
     outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run", "stop.target=5")
     assert outcome.code == 0 and "solved: " in outcome.stderr + outcome.stdout
