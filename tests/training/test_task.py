@@ -174,7 +174,9 @@ def test_without_batch_normalization_there_are_no_reference_images_to_be_warned_
         "normalization": np.zeros((2, 0), np.float32),
         "constants/reference": np.zeros((64, 12)),
     }
-    PolicyFile(None, config, arrays, {"config": as_yaml(resolved(config))}).save(tmp_path / "policy.h5")
+    PolicyFile(None, config, arrays, {"config": as_yaml(resolved(config)), "generation": 0}).save(
+        tmp_path / "policy.h5"
+    )
     again = Task(validate_config({"environment": environment, "policy": policy | {"init_from": "policy.h5"}}, "x"))
     monkeypatch.chdir(tmp_path)
     np.testing.assert_array_equal(again.first_policy()["parameters"], arrays["parameters"])
