@@ -24,7 +24,7 @@ import numpy.typing as npt
 from mpies.solvers.moments import Weights
 from mpies.solvers.options import Population
 from mpies.solvers.sampling.directions import Directions
-from mpies.solvers.sampling.noise import FloatArray, sample_indices
+from mpies.solvers.sampling.noise import Filling, FloatArray, sample_indices
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,6 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
     dtype: of the state.  A run uses float32; float64 is for comparison with other implementations.
     directions: how noise rows become directions; by default each row is a direction.
 
-    table: (size,) the noise table, to be set before members are written or moments are summed.
     mean: (d,) what is evaluated and saved.  generation: number of steps taken.
     """
 
@@ -117,8 +116,8 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
     payload_size: ClassVar[int] = 0  # q: numbers that `write` returns
     wants_behaviour: ClassVar[bool] = False
 
-    table: FloatArray
     mean: FloatArray
+    _filling: Filling | None  # of the noise table; None where it was whole
     generation: int
 
     def __init__(
@@ -133,6 +132,27 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
         self.directions = directions or Directions(dimension)
         self.table = np.zeros(0, dtype)
         self._asked: ProposalT | None = None
+
+    @property
+    def table(self) -> FloatArray:
+        """(size,) the noise table, to be set before members are written or moments are summed.  Reading fills it."""
+        if self._filling:
+            self._filling.fill_all()
+        return self._table
+
+    @table.setter
+    def table(self, table: FloatArray) -> None:
+        self._table, self._filling = table, None
+
+    def fill_later(self, filling: Filling) -> None:
+        """Have this noise table, in which noise is filled when it is first read."""
+        self._table, self._filling = filling.table, filling
+
+    def _table_with(self, indices: npt.ArrayLike) -> FloatArray:
+        """The noise table; the noise rows at these indices are filled in it."""
+        if self._filling:
+            self._filling.fill_rows(indices, self.directions.length)
+        return self._table
 
     @property
     def state_fields(self) -> tuple[str, ...]:
@@ -163,7 +183,7 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
     def population_indices(self, generation: int, batch: int) -> npt.NDArray[np.int64]:
         """Noise indices (k,) of batch number `batch` of a generation: one per member, or per antithetic pair."""
         rows, length = self.options.noise_rows(self.dimension), self.directions.length
-        return sample_indices(self.seed, generation, batch, rows, len(self.table), length)
+        return sample_indices(self.seed, generation, batch, rows, len(self._table), length)
 
     def write(
         self, proposal: ProposalT, indices: npt.NDArray[np.int64], member: int, out: FloatArray
@@ -182,11 +202,10 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
         sign = -1 if is_second else 1
         if self.directions.has_products and type(self).sample is Solver.sample:  # faster than by the direction
             scale = self._scale_of(proposal)
-            self.directions.sample(self.table, indices[row], proposal.mean, sign * scale, out)
+            self.directions.sample(self._table_with(indices[row]), indices[row], proposal.mean, sign * scale, out)
             return (0.0,) * self.payload_size
-        payload: Sequence[float] | None = self.sample(
-            proposal, self.directions.row(self.table, indices[row]), sign, out
-        )
+        noise = self.directions.row(self._table_with(indices[row]), indices[row])
+        payload: Sequence[float] | None = self.sample(proposal, noise, sign, out)
         return () if payload is None else payload  # custom solvers without a payload may return nothing
 
     def noise(self, index: int) -> FloatArray:
@@ -196,7 +215,7 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
         """
         if self.directions.has_products:
             raise ValueError("noise(index) is a direction with noise.kind full only; sample gets those of low rank")
-        return self.table[index : index + self.dimension]
+        return self._table_with(index)[index : index + self.dimension]
 
     def sample(self, proposal: ProposalT, noise: FloatArray, sign: int, out: FloatArray) -> Sequence[float]:
         """Write the member of this noise row (d,) and sign (1 or -1) into `out` (d,).  Returns its payload."""
@@ -212,7 +231,7 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
 
     def moments(self, indices: npt.NDArray[np.int64], weights: Weights, start: int, stop: int) -> FloatArray:
         """The moments (a + c, stop - start) of the directions at these indices, over the coordinates [start, stop)."""
-        return self.directions.moments(self.table, indices, weights, start, stop)
+        return self.directions.moments(self._table_with(indices), indices, weights, start, stop)
 
     def tell(self, proposal: ProposalT, results: Results, moments: FloatArray) -> None:
         """Take the step.  moments: (a + c, d), the sums for the weights of `compute_weights`.

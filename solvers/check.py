@@ -24,7 +24,7 @@ GENERATIONS = 12  # of the trial
 BLOCKS = 3  # that the coordinates are split into, as among ranks
 
 # Attributes of every solver that no method of the user's computes.
-_BASE = {"options", "dimension", "seed", "dtype", "directions", "table", "generation", "_asked"}
+_BASE = {"options", "dimension", "seed", "dtype", "directions", "_table", "_filling", "generation", "_asked"}
 
 AnySolver = Solver[Any, Any]
 Arrays = dict[str, Any]  # names to arrays

@@ -90,7 +90,7 @@ class Communicator(ABC):
     def allocate_shared(self, count: int, dtype: npt.DTypeLike, key: str = "noise.size") -> Array:
         """A vector (count,) in memory that all ranks of a node share as long as one of them has it.
 
-        Its content is undefined.  key: of the config, to be lowered where the memory does not suffice.
+        It begins with zeros.  key: of the config, to be lowered where the memory does not suffice.
         Raises NotEnoughSharedMemory.
         """
 

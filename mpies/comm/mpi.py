@@ -204,6 +204,8 @@ class MPICommunicator(Communicator):
         refuse_lack(size, self._world.allreduce(short, self._mpi.MAX), key)
         file = open_node_file(self._node, 0)
         os.truncate(file, size)
+        if self.node_rank == 0:  # what is written to later must not lack memory then
+            os.posix_fallocate(file, 0, size)
         memory = mmap.mmap(file, size)
         os.close(file)
         return np.frombuffer(memory, dtype)

@@ -41,7 +41,7 @@ class Serial(Communicator):
 
     def allocate_shared(self, count: int, dtype: npt.DTypeLike, key: str = "noise.size") -> Array:
         try:
-            return np.empty(count, dtype)
+            return np.zeros(count, dtype)
         except MemoryError:
             raise NotEnoughSharedMemory(f"{count:,} numbers do not fit into memory: lower {key}") from None
 

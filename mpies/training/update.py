@@ -48,23 +48,21 @@ class Updater:
         self.generation = 0
         self._began: float | None = None  # when the coming generation began, on the stopwatch; None before
         self._early = count_early_members(config, solver)
-        solver.table = self._build_table(tables)
+        self._give_table(tables)
         rows = comm.allocate_shared(solver.rows * solver.dimension, np.float32, ROWS_KEY)
         self.rows = rows.reshape(-1, solver.dimension)
         comm.node_barrier()
 
-    def _build_table(self, tables: NoiseTables | None) -> npt.NDArray[np.float32]:
-        """The noise table in the shared memory of each node; (0,) where the solver needs none.
-
-        Rank r of the n ranks of a node fills blocks r, r + n, r + 2 n, ...
-        """
+    def _give_table(self, tables: NoiseTables | None) -> None:
+        """Give the solver the noise table in the shared memory of each node; (0,) where it needs none."""
         size = self.config.noise.size if self.config.solver.noise_rows(self.solver.dimension) else 0
         if tables:
-            return do_together(self.comm, lambda: tables.get(self.config.seed, size))
-        table = self.comm.allocate_shared(size, np.float32)
-        for block in range(self.comm.node_rank, noise.blocks(size), self.comm.node_size):
-            noise.fill(table, self.config.seed, block)
-        return table
+            self.solver.table = do_together(self.comm, lambda: tables.get(self.config.seed, size))
+            return
+        comm, count = self.comm, noise.blocks(size)
+        table, is_filled = comm.allocate_shared(size, np.float32), comm.allocate_shared(count, np.uint8)
+        first = comm.node_rank * count // comm.node_size
+        self.solver.fill_later(noise.Filling(table, is_filled, self.config.seed, first))
 
     def begin(self, learner: Learner | None) -> None:
         """Go on from this learner, on all ranks.  learner: on rank 0; None elsewhere."""

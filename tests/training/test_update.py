@@ -142,6 +142,24 @@ def test_the_noise_table_is_filled_by_all_ranks_of_a_node(ranks, monkeypatch):
     assert noise.blocks(5000) == 50 and updater.solver.table.tobytes() == expected.tobytes()
 
 
+def test_only_noise_that_is_read_is_filled_and_each_block_once(monkeypatch):
+    monkeypatch.setattr(noise, "BLOCK", 100)
+    filled, fill = [], noise.fill
+
+    def note(table, seed, block):
+        filled.append(block)
+        fill(table, seed, block)
+
+    monkeypatch.setattr(noise, "fill", note)
+    updater = make_updater(Serial())
+    assert filled == []
+    apply_generations(updater, 1)
+    indices = updater.solver.population_indices(0, 0).tolist()
+    read = {block for index in indices for block in range(index // 100, (index + DIMENSION - 1) // 100 + 1)}
+    assert sorted(filled) == sorted(read) and len(read) < 50
+    assert updater.solver.table.all() and sorted(filled) == list(range(50))
+
+
 @on_one_and_three_ranks
 def test_every_rank_gets_the_newest_mean_and_normalization(ranks):
     comm = connect()
