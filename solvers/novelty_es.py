@@ -47,7 +47,7 @@ class NoveltyESOptions(Pairs):
     patience: Count = Field(
         50, description="nsra: number of generations without a better return after which novelty counts more"
     )
-    optimizer: AnyOptimizer = Field(AdamOptions(), description="gradient rule, one for each mean")
+    optimizer: AnyOptimizer = Field(AdamOptions.model_construct(), description="gradient rule, one for each mean")
 
     @property
     def plays_mean(self) -> bool:

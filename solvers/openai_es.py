@@ -49,7 +49,9 @@ class OpenAIESOptions(Pairs):
     fitness: Literal["centred_rank", "sign", "centred_sign_rank", "z_score", "raw"] = Field(
         "centred_rank", description="fitness shaping (OpenAI's return_proc_mode)"
     )
-    optimizer: AnyOptimizer = Field(AdamOptions(), description="gradient rule: adam or sgd, with its own keys")
+    optimizer: AnyOptimizer = Field(
+        AdamOptions.model_construct(), description="gradient rule: adam or sgd, with its own keys"
+    )
 
     def is_complete(self, episodes: int, steps: int) -> bool:
         return episodes >= self.episodes_per_batch and steps >= self.timesteps_per_batch

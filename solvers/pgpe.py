@@ -36,7 +36,7 @@ class PGPEOptions(Pairs):
         0.2, description="largest change of a sigma in a generation, as a share of it"
     )
     fitness: Literal["centred_rank", "z_score", "raw"] = Field("centred_rank", description="fitness shaping")
-    optimizer: AnyOptimizer = Field(ClipUpOptions(), description="gradient rule: clipup, adam or sgd")
+    optimizer: AnyOptimizer = Field(ClipUpOptions.model_construct(), description="gradient rule: clipup, adam or sgd")
 
     @model_validator(mode="after")
     def _check_most(self) -> Self:

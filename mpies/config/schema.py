@@ -175,9 +175,12 @@ class Config(Options, metaclass=ConfigType):
 
     seed: WholeNumber = Field(1, description="seed of all random numbers in the run")
     environment: EnvironmentSection = Field(description="the task")
-    policy: PolicySection = Field(cast("PolicySection", MLPOptions()), description="what maps observations to actions")
+    policy: PolicySection = Field(
+        cast("PolicySection", MLPOptions.model_construct()), description="what maps observations to actions"
+    )
     solver: SolverSection = Field(
-        cast("SolverSection", SOLVERS["openai_es"].Options()), description="the algorithm that trains the policy"
+        cast("SolverSection", SOLVERS["openai_es"].Options.model_construct()),
+        description="the algorithm that trains the policy",
     )
     overlap: Fraction = Field(
         0.0, description="share of a generation's members that may start before the previous generation is complete"
@@ -186,12 +189,14 @@ class Config(Options, metaclass=ConfigType):
         True, description="keep each rank on a core of its own, where those of a node suffice (docs/scaling.md)"
     )
     noise: Annotated[NoiseSection | LowRankSection, Field(discriminator="kind")] = Field(
-        NoiseSection(), description="the random numbers that perturb the members"
+        NoiseSection.model_construct(), description="the random numbers that perturb the members"
     )
-    evaluation: EvaluationSection = Field(EvaluationSection(), description="how progress is measured")
-    checkpoint: CheckpointSection = Field(CheckpointSection(), description="how often the state is saved")
-    tracking: TrackingSection = Field(TrackingSection(), description="output for other tools")
-    stop: StopSection = Field(StopSection(), description="when the run ends")
+    evaluation: EvaluationSection = Field(EvaluationSection.model_construct(), description="how progress is measured")
+    checkpoint: CheckpointSection = Field(
+        CheckpointSection.model_construct(), description="how often the state is saved"
+    )
+    tracking: TrackingSection = Field(TrackingSection.model_construct(), description="output for other tools")
+    stop: StopSection = Field(StopSection.model_construct(), description="when the run ends")
 
     @property
     def refusal(self) -> str:
