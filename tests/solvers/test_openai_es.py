@@ -118,6 +118,7 @@ def test_defaults_follow_the_number_of_parameters(dimension, sigma, rate, decay)
     solver = started(np.ones(dimension), population=2)
     assert (solver.sigma, solver.learning_rate) == (sigma, rate)
     assert solver.options.decay(dimension) == decay
+    assert OpenAIESOptions().default_population(dimension) == (64 if dimension == 20_000 else 128)
     given = started(np.ones(dimension), population=2, sigma=0.3, optimizer={"kind": "adam", "learning_rate": 0.2})
     assert (given.sigma, given.learning_rate) == (0.3, 0.2)
     assert OpenAIESOptions(weight_decay=0.0).decay(dimension) == 0

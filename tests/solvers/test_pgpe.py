@@ -40,6 +40,8 @@ def test_the_first_sigma_is_given_or_has_a_radius_of_fifteen_clipup_steps():
     assert clipup.first_sigma(400) * np.sqrt(400) == pytest.approx(15 * 0.2)
     assert PGPE.Options(optimizer={"kind": "adam"}).first_sigma(400) == 0.1
     assert PGPE.Options(sigma=0.7).first_sigma(400) == 0.7
+    assert "sigma" not in PGPE.Options(sigma=0.7).computed_defaults(400)
+    assert clipup.computed_defaults(400)["sigma"] == clipup.first_sigma(400)
 
 
 def test_members_are_drawn_until_the_interactions_are_spent():
@@ -48,6 +50,8 @@ def test_members_are_drawn_until_the_interactions_are_spent():
     assert options.is_complete(20, 100)
     assert not options.is_complete(50, 50)  # 25 members: ten more are 35
     assert options.is_complete(52, 50)
+    without_end = PGPE.Options(population=10, interactions=100)
+    assert not without_end.is_complete(10_000, 99) and without_end.is_complete(10_000, 100)
 
 
 def test_fewer_members_than_a_population_are_refused():
