@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.core.errors import ConfigError, UserError
+from mpies.core.errors import UserError
 from mpies.core.text import describe_value
 from mpies.envs.spaces import action_maker, named_parts, observation_writer
 from mpies.policies import make_policy
@@ -44,11 +44,7 @@ class BatchActor:
         self._name, self._interface = section.id, env.interface
         self.policy = make_policy(options, env.interface, _find_constants(saved))
         parameters = saved.arrays["parameters"]
-        if self.policy.size != parameters.size:
-            raise ConfigError(
-                f"{saved.path}: has {parameters.size:,} parameters, but this policy for {section.id} has "
-                f"{self.policy.size:,}; is it the environment that the policy was trained in?"
-            )
+        saved.require_size(self.policy)
         self.normalization = saved.arrays["normalization"] if options.normalize_observations else None
         self.clip = np.float32(options.observation_clip)
         self.is_random = self.policy.head.is_random

@@ -207,8 +207,7 @@ class Policy:
         require_exportable(self.config.policy.kind)
         interface = None if section.function is not None else self._saved.interface
         policy = make_policy(self.config.policy, interface, self._saved.constants) if interface else self._bind().policy
-        if policy.size != size:
-            raise RunError(f"{self._saved.path}: has {size:,} parameters, but its environment needs {policy.size:,}")
+        self._saved.require_size(policy)
         content = export_policy(policy, self._saved.arrays, section.hide, about, path.suffix)
         try:
             write_atomically(path, content)

@@ -11,7 +11,7 @@ from mpies.config.trust import sign
 from mpies.core.errors import ConfigError, RunError, RunLocked, unreadable
 from mpies.core.paths import absolute
 from mpies.envs import choose_backend
-from mpies.runs.files import explain_refusal, write_atomically
+from mpies.runs.files import explain_refusal, open_regular, write_atomically
 from mpies.runs.lock import LOCK_FILE, Lock, is_lock_file
 from mpies.runs.machine import DECIDING, describe_machine, machines_of, versions
 from mpies.runs.reader import RunView, is_run, read_run_config
@@ -57,7 +57,7 @@ def _check_readable(run: RunWriter) -> None:
     """Raise Unreadable where a file of the run cannot be read, or is a folder, before anything is written."""
     for name in sorted(NAMES):
         try:
-            with open(run.path / name, "rb") as file:
+            with open_regular(run.path / name) as file:
                 file.read(1)
         except FileNotFoundError:
             pass

@@ -6,11 +6,12 @@ import itertools
 import json
 import os
 import secrets
+import stat
 import tempfile
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from mpies.core.errors import TrainingFailed
 from mpies.core.paths import absolute
@@ -47,6 +48,17 @@ def write_atomically(path: str | Path, content: bytes | bytearray, sync: bool = 
             temporary.unlink(missing_ok=True)
     if sync:
         _sync_folder(path.parent)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading bytes.  Raises OSError for what is no file: a pipe would keep its reader waiting."""
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    mode = os.fstat(file).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(file, "rb")
+    os.close(file)
+    number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+    raise OSError(number, os.strerror(number) if stat.S_ISDIR(mode) else "Not a regular file", str(path))
 
 
 def pack_checked(values: Mapping[str, Any]) -> bytes:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from mpies.core.errors import NewerFormat, RunError, unreadable
 from mpies.core.paths import absolute
+from mpies.runs.files import open_regular
 
 FORMAT = 1  # raised when an older mpies cannot read what is written
 _HEADER = 512  # bytes
@@ -82,7 +83,8 @@ def _read_content(content: bytes, name: str | Path) -> tuple[Arrays, Attributes]
 def read(path: str | Path) -> tuple[Arrays, Attributes]:
     """The arrays and attributes of a file.  Raises RunError where it is absent or damaged, Unreadable where refused."""
     try:
-        content = absolute(path).read_bytes()
+        with open_regular(absolute(path)) as file:
+            content = file.read()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RunError(f"{path}: cannot be read ({error.strerror})") from None
     except OSError as error:

@@ -17,6 +17,7 @@ import numpy as np
 
 from mpies.core.errors import unreadable
 from mpies.core.paths import absolute
+from mpies.runs.files import open_regular
 from mpies.runs.hdf5 import Arrays
 
 MAGIC = b"MPL1"
@@ -75,7 +76,7 @@ def read_all(path: str | Path) -> Iterator[tuple[Arrays, int]]:
 def _read_all(path: Path) -> Iterator[tuple[Arrays, int]]:
     size = path.stat().st_size
     expected = None
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         while True:
             head = file.read(_HEAD.size)
             if len(head) < _HEAD.size:

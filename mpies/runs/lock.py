@@ -13,7 +13,7 @@ from typing import Any
 
 from mpies.comm.processes import process_start
 from mpies.core.errors import RunLocked
-from mpies.runs.files import pack_checked, parse_checked, write_atomically
+from mpies.runs.files import open_regular, pack_checked, parse_checked, write_atomically
 
 LOCK_FILE = "writer.json"  # in the run directory
 GUARD_FILE = ".writer.lock"  # in the run directory, while a job takes or releases the lock
@@ -77,7 +77,8 @@ class Lock:
             with guarded(self.file.with_name(GUARD_FILE)):
                 owner = self._read()
                 if owner and owner["token"] == self._owner["token"]:
-                    self.file.unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):  # then the end of this process frees it
+                        self.file.unlink(missing_ok=True)
 
     def check(self) -> None:
         """Raise RunLocked when another job has taken the lock."""
@@ -104,7 +105,8 @@ class Lock:
     def _read(self) -> dict[str, Any] | None:
         """The content of the file; None where it is absent or damaged."""
         try:
-            owner = parse_checked(self.file.read_text())
+            with open_regular(self.file) as file:
+                owner = parse_checked(file.read().decode())
         except (OSError, ValueError):
             return None
         return owner if is_owner(owner) else None

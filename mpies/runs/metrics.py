@@ -6,6 +6,7 @@ from numbers import Integral
 from pathlib import Path
 
 from mpies.core.errors import Unreadable, unreadable
+from mpies.runs.files import open_regular
 
 # The columns that every metrics.csv has; what the solver reports follows behind them.
 COLUMNS = [
@@ -109,7 +110,8 @@ def count_other_lines(path: Path, rows: Mapping[int, Row], again: int) -> int:
 def _parse(path: Path) -> tuple[list[dict[str, str]], int]:
     """The intact rows of a file such as metrics.csv, and how many complete lines are damaged."""
     try:
-        content = path.read_bytes()
+        with open_regular(path) as file:
+            content = file.read()
     except (FileNotFoundError, NotADirectoryError):
         return [], 0
     except OSError as error:

@@ -14,6 +14,7 @@ from mpies.core.errors import ConfigError, RunError
 from mpies.core.paths import absolute
 from mpies.core.text import describe_error
 from mpies.envs.base import Interface
+from mpies.policies.base import Architecture
 from mpies.policies.imported import is_imported
 from mpies.runs import hdf5
 from mpies.runs.files import write_atomically
@@ -49,6 +50,17 @@ class PolicyFile:
         """Of the environment, without its own spaces; None in a file of an older mpies, and of a function."""
         packed = self.constants.get("interface")
         return None if packed is None else Interface.unpack(packed)
+
+    def require_size(self, policy: Architecture) -> None:
+        """Raise ConfigError where the arrays are not of the size that this policy has in its environment."""
+        observations = policy.interface.observation_size if policy.options.normalize_observations else 0
+        found = self.arrays["parameters"].size, self.arrays["normalization"].shape[1]
+        if found != (policy.size, observations):
+            raise ConfigError(
+                f"{self.path}: has {found[0]:,} parameters and statistics of {found[1]:,} observations, but this "
+                f"policy for {self.config.environment.id} has {policy.size:,} and {observations:,}; is it the "
+                "environment that the policy was trained in?"
+            )
 
     def save(self, path: str | Path) -> None:
         """Write it to a file.  Raises OSError where that is not possible."""

@@ -25,7 +25,7 @@ from mpies.config.trust import find_code, trusting
 from mpies.core.errors import RunError
 from mpies.core.paths import absolute
 from mpies.core.text import describe_value, message_of
-from mpies.runs.files import parse_checked
+from mpies.runs.files import open_regular, parse_checked
 from mpies.runs.lock import is_alive, is_owner
 from mpies.runs.metrics import parse_number
 from mpies.runs.snapshot import CONFIDENCE
@@ -312,7 +312,8 @@ def read_run_config(run: str | Path, trained: Config | None = None) -> Config:
     """
     file = Path(run) / "config.yaml"
     try:
-        values: dict[str, Any] = parse_settings(absolute(file).read_text())
+        with open_regular(absolute(file)) as opened:
+            values: dict[str, Any] = parse_settings(opened.read().decode())
         signature = signature_of(values)
         values.pop("versions", None)
     except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:

@@ -1,7 +1,8 @@
 """The state of a run on rank 0: all that the next generation depends on, how far it has come, and the best so far."""
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.config.schema import Config
-from mpies.core.errors import SolverProblem
+from mpies.core.errors import RunError, SolverProblem, UserError
+from mpies.core.text import describe_error
 from mpies.rollouts.batch import NEVER
 from mpies.runs import hdf5
 from mpies.runs.hdf5 import Arrays
@@ -22,6 +24,19 @@ from mpies.training.generation import GenerationSpec, PlayedGeneration, results_
 from mpies.training.overlap import EarlySpecs
 
 Vector = npt.NDArray[np.float64]
+
+
+@contextlib.contextmanager
+def fitting(run: object) -> Iterator[None]:
+    """Raise RunError where a state or a record, whose checksum is right, is of another config.  run: its name."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise RunError(
+            f"{run}: its checkpoint or its ledger is of another config ({describe_error(error)}); give another run"
+        ) from error
 
 
 class Normalizer:

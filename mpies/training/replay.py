@@ -23,7 +23,7 @@ from mpies.runs.policy_file import PolicyFile, find_policy, load_policy, select
 from mpies.runs.reader import RunView, is_run, read_run_config
 from mpies.training.evaluator import training_batch
 from mpies.training.generation import Part
-from mpies.training.learner import Learner
+from mpies.training.learner import Learner, fitting
 from mpies.training.task import Task
 from mpies.training.update import Updater, make_solver
 
@@ -47,11 +47,12 @@ class Replay:
             )
         arrays, attributes = first_checkpoint(self.path, start)
         self.digest = str(attributes["digest"])
-        dimension, observation_size = len(arrays["solver/mean"]), len(arrays["normalizer/total"])
-        solver = make_solver(self.config, dimension)
-        self._updater = Updater(self.config, solver, Serial())
-        self.learner = Learner(self.config, solver, observation_size, self._constants())
-        self.learner.load_state_dict(arrays)
+        with fitting(path):
+            dimension, observation_size = len(arrays["solver/mean"]), len(arrays["normalizer/total"])
+            solver = make_solver(self.config, dimension)
+            self._updater = Updater(self.config, solver, Serial())
+            self.learner = Learner(self.config, solver, observation_size, self._constants())
+            self.learner.load_state_dict(arrays)
         self._updater.begin(self.learner)
         self._records = ledger.read_records(self.path / "ledger.bin", after=start)
         if generation is not None:
@@ -88,7 +89,8 @@ class Replay:
                     f"{self.path}: generation {wanted or generation} is not in its ledger, which ends at "
                     f"{self.generation}; give that or an earlier one"
                 )
-            self._updater.replay(record)
+            with fitting(self.path):
+                self._updater.replay(record)
             self.digest = str(record["digest"])
 
     def next_parts(self) -> list[Part]:

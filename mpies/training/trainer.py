@@ -17,7 +17,7 @@ from mpies.solvers.check import check_if_custom
 from mpies.training.control import Control, Signals, TrainingStopped, rule_that_holds
 from mpies.training.evaluator import Evaluator, OnPlay, ignore
 from mpies.training.generation import PlayedGeneration
-from mpies.training.learner import Clock, Learner
+from mpies.training.learner import Clock, Learner, fitting
 from mpies.training.recovery import go_on_without_the_lost
 from mpies.training.task import Task, build_task
 from mpies.training.update import Updater, make_solver
@@ -172,10 +172,12 @@ class Trainer:
         records: list[Arrays] = []
         if self.comm.is_root:
             checkpoint, records = run.load(self._ends_unevaluated) if run else (None, [])
-            learner = self._make_learner(checkpoint)
+            with fitting(run.name if run else ""):
+                learner = self._make_learner(checkpoint)
         self.updater.begin(learner)
         for number in range(self.comm.broadcast_int(len(records))):
-            self.updater.replay(records[number] if learner else None)
+            with fitting(run.name if run else ""):
+                self.updater.replay(records[number] if learner else None)
         if learner and run:
             if records and learner.digest() != records[-1]["digest"].item():
                 log.warning(

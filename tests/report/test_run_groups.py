@@ -37,6 +37,11 @@ def test_a_backend_of_auto_is_that_of_the_runs_it_is_otherwise_equal_to(make_cur
     assert len(group_runs([make("auto", 1), make("envpool", 2), make("gymnasium", 3)])) == 3
 
 
+def test_a_seed_that_is_no_number_hides_no_other(make_curves):
+    (group,) = group_runs([make_curves([1.0], seed=seed) for seed in (3, "x", 1)])
+    assert [run.config["seed"] for run in group.runs] == [1, 3, "x"]
+
+
 def test_keys_are_shortened_to_what_tells_them_apart():
     assert shorten_keys(["solver.sigma", "noise.size", "policy.size"]) == {
         "solver.sigma": "sigma",

@@ -1,5 +1,7 @@
 """The text files of a run are views of its ledger: damage to them loses nothing, and nothing is deleted."""
 
+import os
+
 import numpy as np
 import pytest
 import yaml
@@ -121,13 +123,14 @@ def test_what_is_behind_a_damaged_record_is_kept(run):  # noqa: F811
 
 
 @pytest.mark.parametrize("name", [*FILES, "ledger.bin", "finished.yaml", "best.h5"])
-def test_a_file_that_cannot_be_read_is_not_an_absent_one(run, name):  # noqa: F811
+@pytest.mark.parametrize(("make", "reason"), [(os.mkdir, "Is a directory"), (os.mkfifo, "Not a regular file")])
+def test_a_file_that_cannot_be_read_is_not_an_absent_one(run, name, make, reason):  # noqa: F811
     fill(run)
     path = run.path / name
     path.unlink(missing_ok=True)
-    path.mkdir()
+    make(path)
     before = sorted((one.name, one.stat().st_mtime_ns) for one in run.path.iterdir())
-    with pytest.raises(Unreadable, match=rf"{name}: cannot be read \(Is a directory\); nothing was written"):
+    with pytest.raises(Unreadable, match=rf"{name}: cannot be read \({reason}\); nothing was written"):
         open_run(run.path, CONFIG)
     assert before == sorted((one.name, one.stat().st_mtime_ns) for one in run.path.iterdir())
 

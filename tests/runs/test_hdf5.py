@@ -1,7 +1,9 @@
 """Checkpoints and policies as bytes: what is read is what was written, and every damage is found."""
 
+import io
 import random
 
+import h5py
 import numpy as np
 import pytest
 
@@ -84,3 +86,17 @@ def test_a_digest_depends_on_names_types_shapes_and_bits():
     ]
     assert len({hdf5.digest(arrays) for arrays in variants}) == len(variants)
     assert hdf5.digest({"a": base, "b": base * 2}) == hdf5.digest({"b": base * 2, "a": base.copy()})
+
+
+@pytest.mark.parametrize("kind", ["without end", "elsewhere"])
+def test_numbers_that_are_not_in_the_file_are_refused(kind, tmp_path):
+    (tmp_path / "secret").write_bytes(b"secret!!")
+    image = io.BytesIO()
+    with h5py.File(image, "w", userblock_size=512) as file:
+        if kind == "without end":
+            file.create_dataset("parameters", (10**13,), np.float32, chunks=(1000,))
+        else:
+            file.create_dataset("parameters", (8,), np.uint8, external=[(str(tmp_path / "secret"), 0, 8)])
+    body = image.getvalue()[512:]
+    with pytest.raises(RunError, match=r"x\.h5: is damaged \(parameters has .* bytes that are not in this file\)"):
+        unpack(_header(body, b"1") + body, "x.h5")

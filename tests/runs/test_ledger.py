@@ -1,5 +1,7 @@
 """The ledger's file: complete records are read, whatever follows them."""
 
+import zlib
+
 import numpy as np
 import pytest
 
@@ -91,4 +93,22 @@ def test_the_end_of_a_generation_is_the_byte_behind_its_record(file):
 def test_garbage_behind_the_last_record_is_not_read(garbage, file):
     path, _ = file
     path.write_bytes(path.read_bytes() + garbage)
+    assert generations(path) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'[["generation", "|O", []]]\n12345678',
+        b'[["generation", "<i8", [99999999999]]]\n',
+        b'[["generation", "|S4", []]]\nabcd',
+        b"[]\n",
+        b"7\n",
+        b"[" * 10_000,
+    ],
+)
+def test_a_record_that_another_program_has_made_ends_the_file(body, file):
+    path, _ = file
+    head = ledger._HEAD.pack(ledger.MAGIC, len(body), zlib.crc32(body))
+    path.write_bytes(path.read_bytes() + head + body + ledger.pack_record(record(6)))
     assert generations(path) == [1, 2, 3, 4, 5]

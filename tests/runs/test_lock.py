@@ -123,6 +123,14 @@ def test_a_damaged_lock_file_locks_nothing(content, tmp_path, monkeypatch):
     assert owner(tmp_path)["pid"] == os.getpid()
 
 
+def test_a_lock_that_the_disk_keeps_ends_no_command(tmp_path, monkeypatch):
+    held = Lock(tmp_path)
+    held.acquire()
+    monkeypatch.setattr(type(held.file), "unlink", lambda *_, **__: os.stat("/none"))
+    held.release()
+    assert not held.is_held
+
+
 def test_a_damaged_lock_file_of_a_writer_that_lives_is_written_again(holder, tmp_path):
     (tmp_path / "writer.json").write_text((tmp_path / "writer.json").read_text().replace('"pid": ', '"pid": 9'))
     with pytest.raises(RunLocked, match=f"is being written by process {holder.pid} "):

@@ -118,6 +118,23 @@ def test_what_is_not_on_record_is_refused_in_one_line(runs, tmp_path):
     assert_refused(invoke("replay", copy, "--generation", 1), "the first checkpoint, ")
 
 
+@pytest.mark.parametrize("damage", ["checkpoint", "ledger", "config"])
+def test_a_run_whose_parts_do_not_fit_is_refused_in_one_line(damage, runs, tmp_path):
+    run = shutil.copytree(runs["gymnasium"], tmp_path / "run")
+    checkpoint = run / "checkpoints" / "generation-00000000.h5"
+    if damage == "checkpoint":
+        arrays, attributes = hdf5.read(checkpoint)
+        checkpoint.write_bytes(hdf5.pack(arrays | {"normalizer/count": np.zeros(2)}, attributes))
+    elif damage == "ledger":
+        records = [{**one, "returns": one["returns"][:3]} for one in ledger.read_records(run / "ledger.bin")]
+        (run / "ledger.bin").write_bytes(b"".join(map(ledger.pack_record, records)))
+    else:
+        text = (run / "config.yaml").read_text()
+        (run / "config.yaml").write_text(text.replace("population: 14", "population: 1000000000000"))
+    for command in (("replay", run, "--generation", 3), ("play", run, "--member", "2,1")):
+        assert_refused(invoke(*command), str(run), "is of another config")
+
+
 def test_a_replay_that_gives_another_state_ends_with_code_1(runs, tmp_path):
     copy = shutil.copytree(runs["envpool"], tmp_path / "run")
     records = list(ledger.read_records(copy / "ledger.bin"))
