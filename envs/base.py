@@ -110,10 +110,13 @@ class Interface:
 
     def pack(self) -> npt.NDArray[np.uint8]:
         """All but the environment's own spaces, as bytes for a policy file."""
-        action, parts = self.action, []
-        for part in action.parts if isinstance(action, Composite) else (action,):
-            is_box = isinstance(part, Continuous)
-            parts.append([part.low.tolist(), part.high.tolist()] if is_box else [type(part).__name__, part.count])
+        action = self.action
+        parts = [
+            [part.low.tolist(), part.high.tolist()]
+            if isinstance(part, Continuous)
+            else [type(part).__name__, part.count]
+            for part in (action.parts if isinstance(action, Composite) else (action,))
+        ]
         values = [self.observation_size, self.shape, isinstance(action, Composite), parts]
         return np.frombuffer(json.dumps(values).encode(), np.uint8)
 
