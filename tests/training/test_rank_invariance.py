@@ -3,6 +3,7 @@
 One start of mpiexec trains all configs for its number of ranks.
 """
 
+import fcntl
 import importlib.util
 import re
 import shutil
@@ -119,9 +120,19 @@ COLUMNS = "digest", "return_mean", "steps", "eval_mean", "failures", "episodes"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """The runs of all configs: R/NAME on R ranks, and stopped/NAME."""
-    folder = tmp_path_factory.mktemp("ranks")
+def folder(outcomes_on_ranks):
+    """The runs of all configs: R/NAME on R ranks, and stopped/NAME.  All workers of pytest-xdist share it."""
+    folder = outcomes_on_ranks / "rank-invariance"
+    with open(outcomes_on_ranks / "rank-invariance.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "trained").exists():
+            folder.mkdir(exist_ok=True)
+            train_all(folder)
+            (folder / "trained").touch()
+    return folder
+
+
+def train_all(folder):
     (folder / "cross_entropy.py").write_text(PROGRAM)
     (folder / "smooth.py").write_text(SMOOTH)
     shutil.copy(HOME / "tests" / "envs" / "misbehaving.py", folder / "own.py")
@@ -136,7 +147,6 @@ def folder(tmp_path_factory):
         runs = [(f"{name}.yaml", f"{ranks}/{name}") for name in chosen if name in names]
         runs += {2: [(*run, "stop.generations=3") for run in stopped], 3: stopped}.get(ranks, [])
         train_many(folder, ranks, runs)
-    return folder
 
 
 def results_of(run):
@@ -199,8 +209,8 @@ def test_generations_and_members_are_replayed(name, member, folder):
 
 
 def test_another_seed_gives_other_bits(folder):
-    train_many(folder, 0, [("rastrigin.yaml", "seed", "seed=2", "stop.generations=1")])
-    assert read_digests(folder / "seed") != read_digests(folder / "0" / "rastrigin")[:1]
+    train_many(folder, 0, [("rastrigin.yaml", "another-seed", "seed=2", "stop.generations=1")])
+    assert read_digests(folder / "another-seed") != read_digests(folder / "0" / "rastrigin")[:1]
 
 
 def test_verify_compares_the_digests_of_numbers_of_ranks(folder, monkeypatch):
