@@ -186,7 +186,7 @@ def start_mpies(tmp_path):
 def run_mpies(start_mpies, tmp_path):
     """Run `mpies` to its end in tmp_path.  Returns an Outcome."""
 
-    def run(ranks, *arguments, timeout=120):
+    def run(ranks, *arguments, timeout=300):
         skip_without_programs(arguments)
         variables = mpiexec.environment()
         if not ranks or mpiexec.find() is None or not WARM_START.fits(variables):

@@ -127,7 +127,7 @@ def assert_refused(outcome, *words):
 def train(folder, config, out="run"):
     """Train YAML text in this folder on one rank, without MPI.  Returns the run's path."""
     (folder / f"{out}.yaml").write_text(config)
-    code, _, stderr = WARM_START.run(["train", f"{out}.yaml", "--out", out], folder, dict(os.environ), 120)
+    code, _, stderr = WARM_START.run(["train", f"{out}.yaml", "--out", out], folder, dict(os.environ), 300)
     assert code == 0, stderr[-3000:]
     return folder / out
 
@@ -145,7 +145,7 @@ def read_files(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def wait_for(condition, process=None, seconds=60):
+def wait_for(condition, process=None, seconds=180):
     """Return when condition() is true.  Fails after so many seconds, and as soon as the process (a Popen) has ended."""
     until = time.monotonic() + seconds
     while not condition():

@@ -126,7 +126,7 @@ def test_training_goes_on_while_the_disk_refuses_and_nothing_is_missing_at_the_e
     assert rows < 200 and len(records) in (rows, rows + 1)
     allow(disk)
     job.send_signal(signal.SIGCONT)
-    stderr += job.communicate(timeout=60)[1]
+    stderr += job.communicate(timeout=300)[1]
     assert job.returncode == 0, stderr
     assert f"{run}: cannot be written ({reason}); training continues, and writing is tried again" in stderr
     assert stderr.count("cannot be written") == stderr.count("can be written again") == 1
@@ -173,7 +173,7 @@ def test_a_directory_that_cannot_be_made_again_is_one_line_at_the_end_and_code_1
     job.send_signal(signal.SIGSTOP)
     put_a_file_in_place_of(run, moved)
     job.send_signal(signal.SIGCONT)
-    stdout, stderr = job.communicate(timeout=60)
+    stdout, stderr = job.communicate(timeout=300)
     assert job.returncode == 1, stderr
     assert "Traceback" not in stderr and stderr.count("cannot be written") == 1
     assert stderr.splitlines()[-1].endswith("run: the end of the run could not be written")
@@ -194,7 +194,7 @@ def test_a_signal_ends_with_code_1_where_the_state_cannot_be_saved(start_mpies, 
     put_a_file_in_place_of(run, tmp_path / "moved")
     job.send_signal(signal.SIGUSR1)
     job.send_signal(signal.SIGCONT)
-    stderr = job.communicate(timeout=60)[1]
+    stderr = job.communicate(timeout=300)[1]
     assert job.returncode == 1, stderr
     assert "Traceback" not in stderr
 

@@ -234,7 +234,7 @@ def test_a_second_job_is_refused_and_one_that_was_taken_over_ends_with_one_line(
     wait_for(lambda: (run / "metrics.csv").exists(), first)
     assert_refused(run_mpies(0, "train", config, "--out", "run"), f"is being written by process {first.pid}")
     Lock(run)._write()
-    stderr = first.communicate(timeout=60)[1]
+    stderr = first.communicate(timeout=300)[1]
     assert first.returncode == 1 and "Traceback" not in stderr
     assert stderr.count(f"was taken over by process {os.getpid()}") == 1
     assert owner(run)["pid"] == os.getpid()

@@ -81,7 +81,7 @@ def test_a_run_that_was_tampered_with_ends_in_one_line_and_the_same_command_goes
     run, config = tmp_path / "run", write_config(CONFIG)
     job = start_mpies(ranks, "train", config, "--out", "run", "stop.generations=100000")
     tamper_with(job, run, tamper)
-    stderr = job.communicate(timeout=60)[1]
+    stderr = job.communicate(timeout=300)[1]
     assert job.returncode == 1 and "Traceback" not in stderr, stderr
     (line,) = [line for line in stderr.splitlines() if "was removed, shortened or replaced" in line]
     assert f"{run / file}: was removed, shortened or replaced while the run is written; the same command" in line

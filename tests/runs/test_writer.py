@@ -227,7 +227,7 @@ def test_a_policy_names_the_evaluation_of_its_generation(run):
 def test_training_goes_on_while_a_generation_is_written(monkeypatch, run):
     """`record` returns before the digest is computed; `flush` waits for it."""
     go_on, digest = threading.Event(), hdf5.digest
-    monkeypatch.setattr(hdf5, "digest", lambda arrays: go_on.wait(60) and digest(arrays))
+    monkeypatch.setattr(hdf5, "digest", lambda arrays: go_on.wait(300) and digest(arrays))
     run.record(make_snapshot(1), is_last=False)
     assert read_metrics(run.path) == []
     go_on.set()

@@ -194,7 +194,7 @@ def test_the_same_survivors_on_any_ranks_and_after_kills(run_mpies, start_mpies,
     wait_for(lambda: len([*(tmp_path / "out").glob("*/finished.yaml")]) >= 3, process)
     for rank in ranks_of(process):
         os.kill(rank.pid, signal.SIGKILL)
-    process.wait(60)
+    process.wait(300)
     outcome = run_mpies(0, "sweep", config, *SWEEP, "--ranks", "2")
     assert outcome.code == 0, outcome.stderr
     assert read_table(tmp_path / "out") == table

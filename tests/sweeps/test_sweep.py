@@ -85,7 +85,7 @@ def test_a_signal_checkpoints_the_running_trials_and_the_command_goes_on(
     runs = [tmp_path / "out" / name for name in NAMES]
     wait_for(lambda: sum((run / "metrics.csv").exists() for run in runs) >= 2, process)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 75, process.communicate()
+    assert process.wait(300) == 75, process.communicate()
     made = [len(read_digests(run)) if run.exists() else 0 for run in runs]
     assert 0 < sum(made) < 480 and not any((run / "writer.json").exists() for run in runs)
     assert "stopped" in {row["state"] for row in read_table(tmp_path / "out")}
@@ -97,7 +97,7 @@ def test_a_signal_checkpoints_the_running_trials_and_the_command_goes_on(
 def test_two_jobs_share_a_sweep(start_mpies, write_config, tmp_path, lone):
     config = write_config(LONG)
     jobs = [start_mpies(0, "sweep", config, *SWEEP) for _ in range(2)]
-    outputs = [job.communicate(timeout=60) for job in jobs]
+    outputs = [job.communicate(timeout=300) for job in jobs]
     assert [job.returncode for job in jobs] == [0, 0], outputs
     done = [set(re.findall(r"out/(\S+): finished, ", output)) for output, _ in outputs]
     assert done[0] | done[1] == {*NAMES} and not done[0] & done[1] and done[0] and done[1]

@@ -16,19 +16,19 @@ from mpies.launch.launcher import find_version
 from mpies.runs.metrics import read_digests, read_metrics
 from tests.support import ranks_of, wait_for
 
-PAUSE = 2.5  # seconds
+PAUSE = 4.0  # seconds
 CONFIG = """
-environment: {id: CartPole-v1, max_steps: 50, episode_timeout: 1.5}
+environment: {id: CartPole-v1, max_steps: 50, episode_timeout: 3}
 policy: {hidden: [16]}
 solver: {population: 32, sigma: 0.1}
-noise: {size: 1000000}
+noise: {size: 100000}
 evaluation: {every: 9, episodes: 10}
-stop: {generations: 300}
+stop: {generations: 120}
 """
 
 
 SLOW = """
-environment: {id: "tests.envs.faulty:Dawdling", max_steps: 5, episode_timeout: 1.5}
+environment: {id: "tests.envs.faulty:Dawdling", max_steps: 5, episode_timeout: 3}
 policy: {hidden: [4]}
 solver: {population: 4}
 noise: {size: 20000}
@@ -49,7 +49,7 @@ def test_a_pause_changes_no_bits_and_does_not_count(ranks, config, digests_of, s
     time.sleep(PAUSE)
     for process in processes:
         process.resume()
-    stderr = job.communicate(timeout=60)[1]
+    stderr = job.communicate(timeout=300)[1]
     wall = time.perf_counter() - began
     assert job.returncode == 0, stderr
     assert read_digests(run) == digests_of(config)
@@ -73,9 +73,9 @@ def test_ctrl_z_stops_the_ranks_and_fg_continues_them(digests_of, start_mpies, w
     wait_for(lambda: all(process.status() == psutil.STATUS_STOPPED for process in (supervisor, *ranks)), job)
     done = len(read_digests(run))
     time.sleep(PAUSE)
-    assert len(read_digests(run)) == done < 300
+    assert len(read_digests(run)) == done < 120
     supervisor.send_signal(signal.SIGCONT)  # what `fg` sends
-    stderr = job.communicate(timeout=60)[1]
+    stderr = job.communicate(timeout=300)[1]
     assert job.returncode == 0, stderr
     assert read_digests(run) == digests_of(CONFIG)
     assert PAUSE - 2 * INTERVAL <= sum(float(row["paused"]) for row in read_metrics(run)) <= PAUSE + 5

@@ -300,7 +300,7 @@ def test_a_generation_whose_evaluation_is_abandoned_is_trained_again(tmp_path):
             time.sleep(0.05)
         time.sleep(1)
         process.send_signal(signal.SIGUSR1)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == 75 and "after generation 0;" in errors
