@@ -22,7 +22,6 @@ from mpies.core.errors import EnvironmentProblem
 from mpies.core.text import message_of
 from mpies.envs.base import SEED_BITS, Calls, EpisodeBatch, VectorEnv
 from mpies.envs.build_errors import suggest_ids
-from mpies.envs.envpool_models import plain_models
 from mpies.envs.envpool_reuse import PoolStore, SeededPool
 from mpies.envs.spaces import interface_of, named_parts
 
@@ -128,6 +127,8 @@ class EnvPoolEnv(VectorEnv):
         self.numbers_episodes = has_model
         self._store = PoolStore(self._make_pool, 2 * self.largest)
         if has_model and "xml_file" in pool.config and not _LOOKS & kwargs.keys():
+            from mpies.envs.envpool_models import plain_models
+
             self._models = plain_models(pool.config["base_path"], pool.config["xml_file"])
         if self.interface.shape:  # an emulator takes much memory, and a step much longer than a call
             self.slots, self.smallest, self.largest, self.low_water = 8, 1, 8, 6

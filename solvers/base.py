@@ -137,7 +137,7 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
     def table(self) -> FloatArray:
         """(size,) the noise table, to be set before members are written or moments are summed.  Reading fills it."""
         if self._filling:
-            self._filling.fill_all()
+            self._filling.fill(0, len(self._table))
         return self._table
 
     @table.setter
@@ -151,7 +151,7 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
     def _table_with(self, indices: npt.ArrayLike) -> FloatArray:
         """The noise table; the noise rows at these indices are filled in it."""
         if self._filling:
-            self._filling.fill_rows(indices, self.directions.length)
+            self._filling.fill(indices, self.directions.length)
         return self._table
 
     @property

@@ -83,10 +83,9 @@ Arguments = Annotated[dict[str, Any], AfterValidator(_arguments)]  # keyword arg
 
 
 class Options(BaseModel):
-    """A section of keys.  The description of a field is its documentation and its help text.
+    """A section of keys.  The description of a field is its documentation and its help text."""
 
-    Defaults that are sections are made by `model_construct`: each `()` would build a validator when it is imported.
-    """
+    # A section as a default is made by model_construct: `()` would build a validator when it is imported.
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
 

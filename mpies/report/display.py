@@ -1,7 +1,6 @@
 """How the progress of a run is shown: by a live bar, on a terminal or in a notebook, or by lines of text or JSON."""
 
 import contextlib
-import html
 import math
 import os
 import sys
@@ -239,6 +238,8 @@ class NotebookProgress(Progress):
         if self._time_left:
             most = self._time_left.stop.generations
             bar = f'<progress value="{self._generation:.0f}" max="{most}"></progress>'
+        import html
+
         return self._html(f"<div>{bar} {html.escape(self._text)}</div>")
 
 

@@ -13,7 +13,6 @@ from mpies.runs.hdf5 import Arrays, Attributes
 from mpies.runs.metrics import Row, parse_count, parse_number
 from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.runs.writer import RunWriter
-from mpies.solvers.check import check_if_custom
 from mpies.training.control import Control, Signals, TrainingStopped, rule_that_holds
 from mpies.training.evaluator import Evaluator, OnPlay, ignore
 from mpies.training.generation import PlayedGeneration
@@ -214,6 +213,8 @@ class Trainer:
         if checkpoint:
             learner.load_state_dict(checkpoint[0])
         else:
+            from mpies.solvers.check import check_if_custom
+
             check_if_custom(self.updater.solver, self.task.behaviour_size)
             learner.start(self.task.first_policy())
         return learner

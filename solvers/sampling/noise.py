@@ -4,8 +4,6 @@ The noise of a member is table[index : index + d], so one integer is enough to i
 (Salimans et al. 2017, arXiv 1703.03864, section 2.1).
 """
 
-from collections.abc import Collection
-
 import numpy as np
 import numpy.typing as npt
 
@@ -43,27 +41,20 @@ class Filling:
         self, table: npt.NDArray[np.float32], is_filled: npt.NDArray[np.uint8], seed: int, first: int = 0
     ) -> None:
         self.table, self._is_filled, self._seed = table, is_filled, seed
-        # those of which this process does not know yet that they are filled
-        self._missing = [*range(first, len(is_filled)), *range(first)]
+        self._missing = [*range(first, len(is_filled)), *range(first)]  # blocks, as far as this process knows
 
-    def fill_rows(self, indices: npt.ArrayLike, length: int) -> None:
+    def fill(self, indices: npt.ArrayLike, length: int) -> None:
         """Fill the blocks of the rows of `length` normals that begin at these indices."""
-        if self._missing:
-            starts = np.asarray(indices).ravel()
-            ends = zip((starts // BLOCK).tolist(), ((starts + length - 1) // BLOCK).tolist(), strict=True)
-            self.fill({block for low, high in ends for block in range(low, high + 1)})
-
-    def fill(self, wanted: Collection[int]) -> None:
-        """Fill these blocks."""
+        if not self._missing:
+            return
+        starts = np.asarray(indices).ravel()
+        ends = zip((starts // BLOCK).tolist(), ((starts + length - 1) // BLOCK).tolist(), strict=True)
+        wanted = {block for low, high in ends for block in range(low, high + 1)}
         for block in [block for block in self._missing if block in wanted]:
             if not self._is_filled[block]:
                 fill(self.table, self._seed, block)
                 self._is_filled[block] = 1
             self._missing.remove(block)
-
-    def fill_all(self) -> None:
-        """Fill the whole table."""
-        self.fill(range(len(self._is_filled)))
 
 
 def build_table(size: int, seed: int = 1, dtype: npt.DTypeLike = np.float32) -> FloatArray:
