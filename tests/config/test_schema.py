@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from mpies.config.environment import EnvironmentSection
 from mpies.config.kinds import kinds_of
-from mpies.config.loading import validate_config
+from mpies.config.loading import resolved, validate_config
 from mpies.config.schema import (
     FREE_SECTIONS,
     Config,
@@ -15,6 +15,7 @@ from mpies.config.schema import (
     walk_sections,
 )
 from mpies.core.errors import ConfigError
+from mpies.core.options import Options
 from mpies.solvers import SOLVERS
 from mpies.solvers.options import tagged
 
@@ -131,3 +132,12 @@ def test_a_config_that_names_the_earlier_tracker_without_using_it_is_read(defaul
 def test_the_earlier_tracker_is_refused_with_the_example_that_takes_its_place(value):
     with pytest.raises(ConfigError, match=r"^x: tracking\.mlflow is a callback .*examples/mlflow_callback\.py; remove"):
         validate_config({"environment": {"id": "CartPole-v1"}, "tracking": {"mlflow": value}}, "x")
+
+
+def test_sections_that_are_defaults_are_what_validation_makes():
+    defaults = [f.default for _, _, model in walk_sections() for f in model.model_fields.values()]
+    sections = [default for default in defaults if isinstance(default, Options)]
+    assert len(sections) > 7
+    for section in sections:
+        made = type(section)()
+        assert section == made and repr(section) == repr(made) and resolved(section) == resolved(made)
