@@ -37,26 +37,32 @@ install: $(VENV)/installed ## build .venv with everything, the MPI included
 train: install ## train CONFIG (default: the lunar lander) on all cores until it is solved
 	$(BIN)/mpies train $(CONFIG) --ranks $(RANKS)
 
+# The order of tests is random: `make test SEED=N` repeats the one that make printed.
+SEED ?= $(shell date +%s)
+# In the order of their files: those that begin daemons or containers go on with what the ones before them have left.
+PYTEST := $(BIN)/python -m pytest -q -rs -p no:randomly
+
 # Four workers on two cores, since many tests wait for processes.  One that has no tests left takes some from another.
 test: install ## run the tests
-	$(BIN)/python -m pytest -q -n 4 --dist worksteal --durations 40 --durations-min 5 $(PYTEST_FLAGS) -m 'not browser' tests
+	$(BIN)/python -m pytest -q --randomly-seed $(SEED) -n 4 --dist worksteal \
+		--durations 40 --durations-min 5 -m 'not browser' tests
 
 test-page: install ## run the tests of the live page in a headless Chromium, installing one if need be
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev,page]'
 	command -v chromium >/dev/null || $(BIN)/playwright install --with-deps --only-shell chromium \
 		|| { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core; } \
 		|| echo "make: no Chromium could be installed; the tests say so and are skipped" >&2
-	$(BIN)/python -m pytest -q -rs $(PYTEST_FLAGS) -m browser tests/page
+	$(PYTEST) -m browser tests/page
 
 test-k8s: install ## build the image and run the manifests as real containers (root; else what can be)
 	sh tests/k8s/install.sh
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[k8s]' \
 		|| echo "make: the checkers of manifests cannot be installed; their tests are skipped"
-	MPIES_TEST_K8S=1 $(BIN)/python -m pytest -q -rs $(PYTEST_FLAGS) -m k8s tests/k8s
+	MPIES_TEST_K8S=1 $(PYTEST) -m k8s tests/k8s
 
 test-slurm: install ## run the batch scripts on a Slurm cluster of real daemons (root on Debian; else skipped)
 	sh tests/slurm/install.sh
-	$(BIN)/python -m pytest -q -rs $(PYTEST_FLAGS) -m slurm tests/slurm
+	$(PYTEST) -m slurm tests/slurm
 
 WHEEL_TOOLS := build/tools
 
@@ -71,12 +77,12 @@ wheel: ## write dist/: a manylinux wheel with compiled kernels for CPython 3.11 
 	@ls dist/*-cp311-abi3-*manylinux*.whl dist/*.tar.gz
 
 test-wheel: install wheel ## install dist/ into fresh environments of every CPython found, and train there
-	MPIES_TEST_WHEEL=dist $(BIN)/python -m pytest -q -rs $(PYTEST_FLAGS) -m wheel tests/install
+	MPIES_TEST_WHEEL=dist $(PYTEST) -m wheel tests/install
 
 test-nodes: install ## lose nodes and get them back: ranks on nodes in network namespaces (root; else skipped)
 	command -v sshd >/dev/null || apt-get install -qq -y --no-install-recommends openssh-server openssh-client iproute2 \
 		|| echo "make: there is no sshd, and it cannot be installed here; the tests say so and are skipped"
-	MPIES_TEST_NODES=1 $(BIN)/python -m pytest -q -rs $(PYTEST_FLAGS) -m nodes tests/launch
+	MPIES_TEST_NODES=1 $(PYTEST) -m nodes tests/launch
 
 check: install ## ruff and mypy
 	$(BIN)/ruff check .

@@ -39,6 +39,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "k8s: run the manifests or check them against Kubernetes; see make test-k8s")
     config.addinivalue_line("markers", "nodes: lose nodes in network namespaces, as root; see make test-nodes")
     config.addinivalue_line("markers", "browser: look at the live page in a headless Chromium; see make test-page")
+    config.addinivalue_line("markers", "flaky(reruns, reason): needs time or luck; may run twice, at most five tests")
     config.addinivalue_line("markers", "wheel: install the wheel into fresh environments; see make test-wheel")
 
 

@@ -164,6 +164,15 @@ def test_tests_and_benchmarks_do_not_import_each_other():
     assert wrong == []
 
 
+def test_few_tests_may_run_twice_and_each_says_why():
+    marks = []
+    for path in (HOME / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.flaky":
+                marks.append({word.arg: ast.literal_eval(word.value) for word in node.keywords})
+    assert len(marks) <= 5 and all(mark["reruns"] == 1 and len(mark["reason"]) > 30 for mark in marks), marks
+
+
 def test_every_function_is_annotated():
     bare = []
     for name, function in functions():

@@ -256,12 +256,13 @@ def test_a_run_without_a_policy_or_a_generation_says_so(tmp_path, path):
 
 IMPORT_TIME = """
 import time, numpy
-began = time.perf_counter()
+began = time.process_time()
 import mpies
-print(time.perf_counter() - began)
+print(time.process_time() - began)
 """
 
 
+@pytest.mark.flaky(reruns=1, reason="a busy machine makes processor time up to twice as long")
 def test_importing_mpies_takes_less_than_50_ms_besides_numpy():
     command = [sys.executable, "-c", IMPORT_TIME]
     options = {"cwd": "/", "env": os.environ | {"PYTHONPATH": str(HOME)}, "capture_output": True, "check": True}

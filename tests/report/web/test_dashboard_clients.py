@@ -76,6 +76,7 @@ def test_clients_that_leave_at_any_moment_are_no_error(dashboard):
     assert " 200 " in head and b"group/long" in body
 
 
+@pytest.mark.flaky(reruns=1, reason="an answer must come within 5 s, while 200 threads of the test itself want to run")
 def test_200_slow_clients_are_answered_and_hold_up_nobody(dashboard):
     port, token = dashboard
     answers = Counter()
