@@ -23,18 +23,37 @@ def train(*overrides, config=VALUES, **options):
 
 
 @IN_PROCESS_OR_JOB
-def test_a_row_is_the_line_of_metrics_as_numbers(ranks):
-    rows = []
-    run = train(callbacks=[lambda run, row: rows.append(row)], ranks=ranks)
+def test_what_a_callback_gets_and_may_do(ranks, tmp_path, monkeypatch):
+    """Its row is the line of metrics.csv as numbers, and the run that of its generation.  It may change the folder."""
+    (tmp_path / "elsewhere").mkdir()
+    rows, members, kept = [], [], []
+
+    def note(run, row):
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        found = run.members(row["generation"])
+        members.append((found.returns.mean(), run.play(row["generation"], 0).played, found.returns[0]))
+        assert run.generation == run.policy().generation == row["generation"] == run.metrics["generation"][-1]
+        rows.append(row)
+        kept.append(run)
+
+    run = train("stop.generations=4", callbacks=note, ranks=ranks)
+    assert (run.path, run.status) == (tmp_path / "run", "finished") and not list((tmp_path / "elsewhere").iterdir())
     recorded = [as_numbers(row) for row in read_metrics(run.path)]
-    assert len(rows) == 10
+    assert len(rows) == 4
     for row, expected in zip(rows, recorded, strict=True):
         assert set(COLUMNS) - {"digest"} <= row.keys() == expected.keys()
         assert {type(value) for value in row.values()} <= {int, float, type(None)}
         for name, value in row.items():
             assert value == (expected[name] if value is None else pytest.approx(expected[name], rel=1e-8)), name
             assert type(value) is type(expected[name]), name
-    assert [row["eval_mean"] is None for row in rows] == [True, False] * 5
+    assert [row["eval_mean"] is None for row in rows] == [True, False] * 2
+    assert [mean for mean, _, _ in members] == pytest.approx(run.metrics["return_mean"])
+    assert all(played == first for _, played, first in members)
+    assert (kept[0].generation, kept[0].status) == (4, "finished")  # a run that was kept is later what is on disk
+    monkeypatch.chdir(tmp_path)
+    further = train("stop.generations=6")
+    assert kept[0].generation == kept[0].policy().generation == further.generation == 6
+    assert len(kept[0].metrics["generation"]) == 6
 
 
 def test_the_policy_of_a_callback_is_that_of_its_generation():
@@ -128,38 +147,6 @@ def test_all_callbacks_are_called_in_turn_each_with_a_row_of_its_own():
 
     train("stop.generations=2", callbacks=[first, lambda run, row: order.append(row["generation"])])
     assert order == ["first", 1, "first", 2]
-
-
-@IN_PROCESS_OR_JOB
-def test_the_members_of_the_newest_generation_are_there_in_a_callback(ranks):
-    found = []
-
-    def note(run, row):
-        members = run.members(row["generation"])
-        found.append((members.returns.mean(), run.play(row["generation"], 0).played, members.returns[0]))
-        assert run.generation == run.policy().generation == row["generation"] == run.metrics["generation"][-1]
-
-    run = train("stop.generations=4", callbacks=note, ranks=ranks)
-    assert [mean for mean, _, _ in found] == pytest.approx(run.metrics["return_mean"])
-    assert all(played == first for _, played, first in found)
-
-
-@IN_PROCESS_OR_JOB
-def test_a_callback_may_change_the_working_directory(ranks, tmp_path, monkeypatch):
-    (tmp_path / "elsewhere").mkdir()
-    run = train("stop.generations=3", ranks=ranks, callbacks=lambda run, row: monkeypatch.chdir(tmp_path / "elsewhere"))
-    assert (run.path, run.status) == (tmp_path / "run", "finished")
-    assert not list((tmp_path / "elsewhere").iterdir())
-
-
-@IN_PROCESS_OR_JOB
-def test_a_run_that_a_callback_has_kept_is_later_what_is_on_disk(ranks):
-    kept = []
-    train(callbacks=lambda run, row: kept.append(run), ranks=ranks)
-    assert (kept[0].generation, kept[0].status) == (10, "finished")
-    further = train("stop.generations=12")
-    assert kept[0].generation == kept[0].policy().generation == further.generation == 12
-    assert len(kept[0].metrics["generation"]) == 12
 
 
 def test_a_notebook_shows_the_newest_generation_in_a_callback():

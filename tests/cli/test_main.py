@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mpies.cli.main import main
+from mpies.cli.main import SECTIONS, main
 from mpies.core.threads import VARIABLES
 from tests.support import CARTPOLE, assert_refused, invoke, wait_for
 
@@ -43,6 +43,21 @@ def test_each_command_and_each_of_its_options_explains_itself(command):
         assert option.param_type_name == "argument" or option.help, option.name
 
 
+def test_each_command_stands_under_one_heading_with_a_description_that_fits():
+    text = CliRunner().invoke(main, ["--help"], terminal_width=80).stdout
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    listed = []
+    for heading, commands in SECTIONS.items():
+        start = lines.index(f"{heading}:") + 1
+        for line, command in zip(lines[start:], commands, strict=False):
+            name, description = line.split(maxsplit=1)
+            assert name == command.name and description.endswith(".") and "..." not in description
+            assert line.index(description) == 2 + max(map(len, main.commands)) + 2  # in one column
+            listed.append(name)
+    assert sorted(listed) == sorted(main.commands)
+
+
 @pytest.mark.parametrize("module", ["mpies.cli.main", "mpies.launch.supervisor"])
 def test_help_and_the_supervisor_import_nothing_that_is_slow(module):
     slow = "{'numpy', 'pydantic', 'yaml', 'mpi4py', 'rich', 'gymnasium'}"
@@ -67,11 +82,6 @@ main(["check", "--keys"])
 @pytest.mark.parametrize(("variables", "count"), [({}, "1"), ({"OMP_NUM_THREADS": "3"}, "3")])
 def test_a_command_limits_threads_before_numpy_is_imported(variables, count):
     assert run_python(WATCH_NUMPY, **variables).stdout.splitlines()[0] == f"NumPy comes to {count} threads"
-
-
-def test_importing_the_command_line_changes_no_environment_variable():
-    program = "import os; before = dict(os.environ); import mpies.cli.main; print(before == dict(os.environ))"
-    assert run_python(program).stdout == "True\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])

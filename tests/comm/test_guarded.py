@@ -23,7 +23,6 @@ COMMON = {
     "environment": {"id": "function:rosenbrock", "dimension": 6, "shift": 1},
     "noise": {"size": 1000},
     "evaluation": {"every": 2},
-    "stop": {"generations": 4},
 }
 
 
@@ -41,12 +40,12 @@ class FailingAt(Guarded):
         return super()._check()
 
 
-def train(name, guarded, folder, play=None):
+def train(name, guarded, folder, play=None, generations=2):
     """Train on all ranks.  play: called in place of the player's own `play`, with that as its first argument.
 
     Returns the digest of the learner's state on rank 0, '' elsewhere; or what all ranks have agreed on.
     """
-    config = validate_config(COMMON | CONFIGS[name], name)
+    config = validate_config(COMMON | CONFIGS[name] | {"stop": {"generations": generations}}, name)
     with contextlib.ExitStack() as stack:
         try:
             path = folder / uuid.uuid4().hex
@@ -74,7 +73,7 @@ def test_a_rank_may_fail_before_any_operation(name, tmp_path):
     comm = connect().split(0)
     plain = train(name, comm, tmp_path)
     counting = FailingAt(comm)
-    assert train(name, counting, tmp_path) == plain and counting.count > 20 and not counting.has_failed
+    assert train(name, counting, tmp_path) == plain and counting.count > 10 and not counting.has_failed
     for at in range(1, counting.count + 1):
         guarded = FailingAt(comm, at % 3, at)
         assert train(name, guarded, tmp_path) == f"rank {at % 3}, operation {at}"
@@ -89,7 +88,7 @@ def test_a_rank_may_fail_before_any_operation(name, tmp_path):
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_rank_may_fail_while_the_others_play(failing, is_late, tmp_path):
     comm = connect().split(0)
-    rank, plain = comm.rank, train("overlap", comm, tmp_path)
+    rank, plain = comm.rank, train("overlap", comm, tmp_path, generations=4)
     for at in range(1, 7):  # four generations and two evaluations
         calls = []
 
@@ -101,9 +100,9 @@ def test_a_rank_may_fail_while_the_others_play(failing, is_late, tmp_path):
             if fails:
                 raise RuntimeError(f"play {at}")
 
-        assert train("overlap", Guarded(comm), tmp_path, play) == f"play {at}"
+        assert train("overlap", Guarded(comm), tmp_path, play, 4) == f"play {at}"
         comm = renew(comm)
-    assert train("overlap", Guarded(comm), tmp_path) == plain
+    assert train("overlap", Guarded(comm), tmp_path, generations=4) == plain
     comm.close()
 
 

@@ -11,6 +11,7 @@ from mpies.launch.doctor import Allocation
 from mpies.launch.forecast.cost import SMALL_RUN, NodeMemory
 from mpies.launch.hosts import Host
 from mpies.launch.placement import Answer
+from tests.support import invoke
 
 MB = 2**20
 
@@ -33,9 +34,10 @@ def test_one_host_is_not_called_hosts(tmp_path, monkeypatch):
     assert next(doctor.examine(SMALL_RUN, str(tmp_path))).text.endswith(", 1 host")
 
 
-def test_the_command_exits_with_1_if_a_config_needs_more_than_there_is(run_mpies, write_config):
+def test_the_command_exits_with_1_if_a_config_needs_more_than_there_is(write_config, monkeypatch):
+    monkeypatch.setattr(doctor, "check_mpi", lambda allocation: iter(()))  # which starts ranks
     config = write_config("environment: {id: 'function:sphere', dimension: 3}")
-    ended = run_mpies(0, "doctor", config, "noise.size=1000000000000000")
+    ended = invoke("doctor", config, "noise.size=1000000000000000")
     assert ended.code == 1
     bad = {line[6:20].strip(): line for line in ended.stdout.splitlines() if line.startswith("BAD")}
     assert "the noise table needs 3,725,290.3 GB; lower noise.size" in bad["shared memory"]

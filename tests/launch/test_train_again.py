@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -21,7 +22,7 @@ from mpies.launch.train_again import (
 )
 from mpies.report.records import read_record, read_recorded_metrics
 from mpies.runs.metrics import read_metrics
-from tests.support import HOME, assert_refused, invoke
+from tests.support import HOME, WARM_START, assert_refused, invoke
 
 CONFIG = """
 environment: {id: "value.py:value", dimension: 6}
@@ -79,6 +80,20 @@ def started(monkeypatch):
     return commands
 
 
+@pytest.fixture(autouse=True)
+def forked(monkeypatch):
+    """Processes of one rank are forked, which saves their imports; mpirun starts those of several."""
+    start = mpiexec.run
+
+    def run(command, **options):
+        if command[0] != sys.executable:
+            return start(command, **options)
+        ended = WARM_START.run(command[command.index("mpies") + 1 :], Path.cwd(), mpiexec.environment(), timeout=120)
+        return subprocess.CompletedProcess(command, *ended)
+
+    monkeypatch.setattr(mpiexec, "run", run)
+
+
 def test_one_rank_needs_no_mpi(started):
     train_in_processes(1, ["a.yaml"])
     train_in_processes(2, ["a.yaml"])
@@ -100,7 +115,8 @@ def test_without_mpiexec_several_ranks_are_refused_at_once(started, monkeypatch,
     [
         ('noise\n{"severity": "ERROR", "message": "a.yaml: is empty"}\n[1]\nTraceback\n', "a.yaml: is empty"),
         ("one\ntwo\nthree\nValueError: four\n", "two three ValueError: four"),
-        ('{"severity": "ERROR", "message": "one"}\n{"severity": "INFO", "message": "two"}\n', "one"),
+        ('{"severity": "ERROR", "message": "one"}\n{"severity": "WARNING", "message": "two"}\ndrawing\n', "one"),
+        ('{"severity": "WARNING", "message": "one"}\nmpies: no room\n', "mpies: no room"),
         (
             '{"severity": "ERROR", "message": "rank 1 failed:\\nTraceback:\\n  File x\\nValueError: five\\n"}\nx\n',
             "rank 1 failed: ValueError: five",

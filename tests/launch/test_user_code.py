@@ -114,9 +114,12 @@ def test_a_reader_that_leaves_ends_no_rank(start, tmp_path):
     assert len(read_metrics(tmp_path / "run")) == 30
 
 
-@pytest.mark.parametrize("ranks", [[], ["--ranks", "2"]])
 @pytest.mark.parametrize(
-    "first", ["sys.stdout.close()", "sys.stdout = type('Log', (), {'write': lambda self, text: len(text)})()"]
+    ("first", "ranks"),
+    [
+        ("sys.stdout.close()", ["--ranks", "2"]),
+        ("sys.stdout = type('Log', (), {'write': lambda self, text: len(text)})()", []),
+    ],
 )
 def test_a_standard_output_of_another_kind_is_no_error(start, ranks, first):
     job = start("stop.generations=1", *ranks, first=f"import sys; {first}")

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ from click.testing import CliRunner
 
 from mpies.report.curves import Curves
 from tests.report.web.served_runs import run_folder, server  # noqa: F401 (fixtures)
+from tests.support import WARM_START
 
 CONFIG = """
 environment: {id: CartPole-v1, backend: gymnasium, max_steps: 40}
@@ -26,9 +25,10 @@ stop: {generations: 6, target: 1000}
 def train(folder, *arguments, pictures="0"):
     """Train CONFIG by the command line in `folder`."""
     (folder / "config.yaml").write_text(CONFIG)
-    command = [sys.executable, "-m", "mpies", "train", "config.yaml", *arguments]
-    environment = os.environ | {"MPIES_PICTURES": pictures}
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, env=environment)
+    code, _, stderr = WARM_START.run(
+        ["train", "config.yaml", *arguments], folder, os.environ | {"MPIES_PICTURES": pictures}, timeout=120
+    )
+    assert code == 0, stderr
 
 
 @pytest.fixture(scope="session")
