@@ -20,7 +20,7 @@ from mpies.core.text import counted
 from mpies.report.compare import describe_group
 from mpies.report.curves import Curves, read_curves
 from mpies.report.figures import WIDE, draw_return, render, write_file
-from mpies.report.run_groups import RunGroup, group_runs, read_settings, settle_backends
+from mpies.report.run_groups import RunGroup, group_runs, order_of, read_settings, settle_backends
 from mpies.report.video import VIDEOS
 from mpies.runs import hdf5
 from mpies.runs.metrics import format_return
@@ -84,7 +84,7 @@ def _find_video(path: Path) -> Path | None:
 def make_report(curves: Curves, others: Iterable[Curves] = (), video: Path | None = None) -> str:
     """The report as HTML text.  others: runs with other seeds.  video: of the run."""
     title = html.escape(f"{curves.name}: {curves.title}")
-    seeds = sorted([curves, *others], key=lambda run: run.config["seed"])
+    seeds = sorted([curves, *others], key=lambda run: order_of(run.config["seed"]))
     config = shorten_config(curves.config)
     packages = html.escape(", ".join(f"{name} {version}" for name, version in curves.versions.items()))
     return f"""<!DOCTYPE html>

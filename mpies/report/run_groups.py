@@ -113,11 +113,16 @@ def group_runs(runs: Sequence[Curves], also: Sequence[str] = ()) -> list[RunGrou
             task_of(settings[key]),
             label,
             settings[key],
-            [seeds[key][seed] for seed in sorted(seeds[key], key=lambda seed: (isinstance(seed, str), seed or 0))],
+            [seeds[key][seed] for seed in sorted(seeds[key], key=order_of)],
             left_out[key],
         )
         for label, key in zip(labels, ordered, strict=True)
     ]
+
+
+def order_of(seed: Any) -> tuple[bool, Any]:
+    """What sorts seeds; a damaged config may have a text, which comes last."""
+    return isinstance(seed, str), seed or 0
 
 
 def group_by_task(groups: Sequence[RunGroup]) -> dict[str, list[RunGroup]]:
