@@ -1,16 +1,27 @@
 """One generation of every recipe's environment on 1 and on 2 ranks: are the digests equal?
 
     python benchmarks/every_environment.py [ID ...]
+    python benchmarks/every_environment.py --envpool --json benchmarks/results/envpool_ids.json
 
-Networks are tiny and episodes short: this checks bits, not speed.  Exit code 1 if any digests differ.
+Networks are tiny and episodes short: this checks bits, not speed.  Exit code 1 if any digests differ.  With --envpool,
+every id that EnvPool lists (or each ID) trains a generation in a process of its own, or is refused in one line.
 """
 
 import argparse
+import collections
+import json
+import multiprocessing
+import os
+import random
 import sys
 import tempfile
+import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-from mpies.core.errors import ConfigError
+import yaml
+
+from mpies.core.errors import ConfigError, UserError
 from mpies.launch.train_again import verify_ranks
 
 IDS = [
@@ -37,11 +48,80 @@ def verify(environment_id: str) -> bool:
         return verify_ranks(path, [1, 2], 1, [])
 
 
+def _train(environment_id: str, answer: Connection) -> None:
+    """Train a generation, and send how that ended.  What libraries print goes nowhere."""
+    import mpies
+
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    values = yaml.safe_load(CONFIG.format(environment_id))
+    values |= {"solver": {"population": 4}, "noise": {"size": 20_000}, "stop": {"generations": 1}}
+    values["environment"] |= {"backend": "envpool", "max_steps": 10}
+    with tempfile.TemporaryDirectory(prefix="mpies-environments-") as folder:
+        for attempt in ("small", "large"):
+            try:
+                run = mpies.train(values, out=Path(folder) / attempt, progress=False)
+                answer.send("trains" if len(run.metrics["steps"]) == 1 else "has no generation")
+            except UserError as error:
+                if "noise.size" in str(error) and attempt == "small":  # a policy of images
+                    values["noise"]["size"] = 2**23
+                    continue
+                answer.send(f"refused: {error}")
+            except BaseException as error:
+                answer.send(f"raises {type(error).__name__}: {error}")
+            break
+
+
+def try_envpool(ids: list[str], limit: float, until: float) -> dict[str, str]:
+    """Each id of EnvPool to `trains`, or to what happened instead, as far as there is time.
+
+    limit: seconds of each.  until: of time.monotonic.
+    """
+    import envpool
+
+    import mpies.api.train  # noqa: F401 (once, and not in every process; what makes threads must not run before a fork)
+
+    fork, found = multiprocessing.get_context("fork"), dict[str, str]()
+    listed = sorted(envpool.list_all_envs())
+    random.Random(1).shuffle(listed)  # what a run that is cut off has tried is a fair sample
+    for number, environment_id in enumerate(ids or listed):
+        if time.monotonic() > until:
+            break
+        ours, theirs = fork.Pipe(duplex=False)
+        process = fork.Process(target=_train, args=(environment_id, theirs))
+        process.start()
+        theirs.close()
+        try:
+            found[environment_id] = ours.recv() if ours.poll(limit) else f"not over within {limit:g} s"
+        except EOFError:
+            process.join(10)
+            found[environment_id] = f"ends the process with {process.exitcode}"
+        process.kill()
+        process.join()
+        if found[environment_id] != "trains":
+            print(f"{number} {environment_id}: {found[environment_id]}", flush=True)
+    return found
+
+
 def main() -> int:
     """Check the ids on the command line, or all.  Returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("ids", nargs="*", metavar="ID", help="default: all that the recipes use")
-    ids = parser.parse_args().ids or IDS
+    parser.add_argument("--envpool", action="store_true", help="train every id that EnvPool lists")
+    parser.add_argument("--limit", type=float, default=120, help="seconds for each of them")
+    parser.add_argument("--minutes", type=float, default=600, help="for all of them")
+    parser.add_argument("--json", metavar="FILE", help="keep the counts, and all that do not train")
+    options = parser.parse_args()
+    ids = options.ids or IDS
+    if options.envpool:
+        found = try_envpool(options.ids, options.limit, time.monotonic() + 60 * options.minutes)
+        counts = collections.Counter(how.partition(":")[0] for how in found.values())
+        print(dict(counts))
+        others = {name: how for name, how in found.items() if how != "trains"}
+        if options.json:
+            Path(options.json).write_text(json.dumps({"counts": counts, "others": others}, indent=1) + "\n")
+        return int(any(not how.startswith("refused") for how in others.values()))
     try:
         different = [environment_id for environment_id in ids if not verify(environment_id)]
     except ConfigError as error:

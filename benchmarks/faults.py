@@ -4,13 +4,19 @@
     python benchmarks/faults.py rank --trials 100      SIGKILL of one random rank of 4, rank 0 included (ULFM)
     python benchmarks/faults.py two --trials 20        SIGKILL of two random ranks of 4 at once (ULFM)
     python benchmarks/faults.py frozen --trials 5      SIGSTOP of one random rank of 4 (ULFM with its detector)
-    python benchmarks/faults.py damage --trials 500    bit flips and truncations of what is on disk, then resume
+    python benchmarks/faults.py damage --trials 500    bit flips and truncations of every file of a run and of a sweep
+    python benchmarks/faults.py errors --trials 200    reads and writes that the system refuses (LD_PRELOAD)
+    python benchmarks/faults.py runs --trials 50       run directories of strangers, on the page and in every command
+    python benchmarks/faults.py policies --trials 50   policy files of strangers
+    python benchmarks/faults.py names --trials 50      odd names in batch scripts and manifests
 
 Each prints a line per trial and a summary; --json FILE keeps it.  Victims and moments come from --seed.
 """
 
 import argparse
+import collections
 import contextlib
+import functools
 import json
 import os
 import random
@@ -24,6 +30,8 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import file_faults
 
 from mpies.comm import mpiexec
 from mpies.runs.metrics import read_digests, read_metrics
@@ -173,55 +181,25 @@ def rank_trials(
         shutil.rmtree(out)
 
 
-def damage_trials(folder: Path, reference: list[str], trials: int, draw: random.Random) -> Trials:
-    """Damage one file of a stopped run in one place and resume it (on one rank): never wrong, never a traceback."""
-    undamaged = folder / "undamaged"
-    job = start(undamaged)
-    wait_for_rows(job, undamaged, len(reference) // 2)
-    kill_all(job)
-    arguments = [sys.executable, "-m", "mpies"]
-    for _ in range(trials):
-        out = folder / "damaged"
-        shutil.copytree(undamaged, out)
-        file = draw.choice([p for p in out.rglob("*") if p.suffix in (".h5", ".bin", ".csv") and p.stat().st_size])
-        content = bytearray(file.read_bytes())
-        place = draw.randrange(len(content))
-        how = draw.choice(["flip", "cut"])
-        if how == "flip":
-            content[place] ^= 1 << draw.randrange(8)
-        file.write_bytes(content[:place] if how == "cut" else content)
-        if file.name in ("best.h5", "policy.h5"):
-            command = [*arguments, "evaluate", str(file), "--episodes", "2"]
-        else:
-            command = [*arguments, "train", str(CONFIG), "--out", str(out), "evaluation.every=0"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        right = "Traceback" not in done.stderr
-        if command[3] == "evaluate":
-            right &= done.returncode == 2
-        else:
-            digests = read_digests(out)
-            right &= done.returncode == 0 and digests[-1] == reference[-1]
-            right &= file.name == "metrics.csv" or digests == reference  # rows that were lost stay lost
-        yield (
-            right,
-            f"{how} at byte {place} of {file.relative_to(out)}: exit {done.returncode}"
-            + ("" if right else done.stderr[-800:]),
-        )
-        shutil.rmtree(out)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("campaign", choices=["job", "rank", "two", "frozen", "damage"])
+    parser.add_argument("campaign", choices=["job", "rank", "two", "frozen", *file_faults.CAMPAIGNS])
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json")
     options = parser.parse_args()
     draw = random.Random(options.seed)
+    if options.campaign == "errors" and "LD_PRELOAD" not in os.environ:
+        file_faults.restart_with_shim()
     with tempfile.TemporaryDirectory(prefix="mpies-faults-") as name:
-        folder = Path(name)
-        reference, seconds = undisturbed(folder)
-        print(f"undisturbed: {len(reference)} generations in {seconds:.1f} s, digest {reference[-1][:16]}", flush=True)
+        folder, reference = Path(name), list[str]()
+        if options.campaign in file_faults.CAMPAIGNS:
+            options.json = options.json and Path(options.json).absolute()
+            os.chdir(folder)
+            os.environ["MPIES_PICTURES"] = "0"
+        else:
+            reference, seconds = undisturbed(folder)
+            print(f"undisturbed: {len(reference)} generations in {seconds:.1f} s, {reference[-1][:16]}", flush=True)
         campaign = {
             "job": lambda: job_trials(folder, reference, options.trials, draw),
             "rank": lambda: rank_trials(folder, reference, options.trials, draw),
@@ -229,7 +207,7 @@ def main() -> None:
             "frozen": lambda: rank_trials(
                 folder, reference, options.trials, draw, number=signal.SIGSTOP, flags=[*ULFM, *DETECTOR]
             ),
-            "damage": lambda: damage_trials(folder, reference, options.trials, draw),
+            **{key: functools.partial(one, folder, options.trials, draw) for key, one in file_faults.CAMPAIGNS.items()},
         }[options.campaign]
         lines, right, repairs = [], 0, []
         for number, (good, line) in enumerate(campaign(), 1):
@@ -242,7 +220,10 @@ def main() -> None:
         summary |= {"repair_median_s": statistics.median(repairs), "repair_max_s": max(repairs)}
     print(json.dumps(summary))
     if options.json:
-        Path(options.json).write_text(json.dumps(summary | {"lines": lines}, indent=1) + "\n")
+        details: dict[str, object] = {"lines": lines}
+        if options.campaign in file_faults.CAMPAIGNS:
+            details = {"trials by file and operation": collections.Counter(line.partition(":")[0] for line in lines)}
+        Path(options.json).write_text(json.dumps(summary | details, indent=1, sort_keys=True) + "\n")
     sys.exit(0 if right == len(lines) else 1)
 
 

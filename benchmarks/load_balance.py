@@ -7,6 +7,13 @@ ranks fit on few cores.  There are three cases: episodes with a coefficient of v
 is four times slower.  In each case, generations whose members are taken from the counter and generations in which each
 rank has an equal share take turns.  Then as many generations in a row are played for each share of overlap.
 
+With --nodes 3, the ranks are those of so many nodes, of which the last one is as fast as the others, half as fast, and
+a quarter.  Shares of the nodes go by their ranks, as without a measurement, or by the speeds that they have shown.
+Work and capacity of a slow node count as that part of a node's.
+
+    mpirun --map-by slot:oversubscribe -n 12 python -m mpi4py benchmarks/load_balance.py --nodes 3 --members 40
+        --step 0.2 --mean 3 --generations 2
+
 The busy share is the time slept by all ranks over ranks x wall time of the generations.  Beside it is what `mpies
 simulate` predicts, and how much of the sleep came from waking too late, which tells whether the cores were free.
 """
@@ -14,17 +21,17 @@ simulate` predicts, and how much of the sleep came from waking too late, which t
 import argparse
 import json
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sleeping
-from made_up import equal_shares
+from made_up import equal_shares, make_nodes
 
 from mpies.comm import Communicator, connect
 from mpies.config.loading import validate_config
-from mpies.envs.base import VectorEnv
 from mpies.envs.gymnasium_env import GymnasiumEnv
 from mpies.launch.forecast.bench import barrier, play_generation
 from mpies.launch.forecast.constants import Machine, Workload
@@ -35,9 +42,11 @@ from mpies.training.trainer import Trainer, make_trainer
 CASES: dict[str, dict[str, Any]] = {
     "CV 0.5": {"variation": 0.5},
     "CV 1": {"variation": 1.0},
-    "one rank 4 times slower": {"slow": 1},
+    "one rank 4 times slower": {"slow": [1]},
 }
 OVERLAPS = 0.25, 0.5, 1.0
+SLOWNESS = 1, 2, 4  # of the last node
+NODE_WAYS = {"by ranks": 0.0, "by speed": 0.0, "by speed, overlap 0.5": 0.5}
 Share = tuple[float, float]  # busy, and of the sleep what was too long
 
 
@@ -61,16 +70,16 @@ def start_trainer(
     return trainer
 
 
-def busy_share(trainer: Trainer, generations: int = 1) -> Share:
-    """The Share of these generations."""
+def busy_share(trainer: Trainer, generations: int = 1, speed: float = 1.0) -> Share:
+    """The Share of these generations.  speed: of this rank."""
     comm = trainer.comm
     barrier(comm)
     before, late, began = sleeping.slept, sleeping.late, time.perf_counter()
     for _ in range(generations):
         play_generation(trainer)
-    own = np.array([sleeping.slept - before, sleeping.late - late, time.perf_counter() - began])
-    slept, late, seconds = comm.allgather(own)[0].reshape(-1, 3).T
-    return float(slept.sum() / (comm.size * seconds.max())), float(late.sum() / slept.sum())
+    own = np.array([sleeping.slept - before, sleeping.late - late, time.perf_counter() - began, speed])
+    slept, late, seconds, speeds = comm.allgather(own)[0].reshape(-1, 4).T
+    return float(slept @ speeds / (speeds.sum() * seconds.max())), float(late.sum() / slept.sum())
 
 
 def measure(comm: Communicator, options: argparse.Namespace, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -91,15 +100,41 @@ def measure(comm: Communicator, options: argparse.Namespace, kwargs: dict[str, A
     result["late"] = statistics.median(late for values in shares.values() for _, late in values)
     result["all"] = shares
     if "variation" in kwargs:
-        result["predicted"] = predicted(comm.size, options, kwargs["variation"], trainer.task.env)
+        result["predicted"] = predicted(comm.size, find_workload(comm, options, kwargs["variation"], trainer))
     return result
 
 
-def predicted(ranks: int, options: argparse.Namespace, variation: float, env: VectorEnv) -> list[float]:
+def measure_nodes(comm: Communicator, options: argparse.Namespace, slowness: int) -> dict[str, Any]:
+    """The Shares where the last node is so many times slower, and the busy shares that `mpies simulate` predicts."""
+    slow = [rank for rank, node in enumerate(comm.node_of) if node == comm.nodes - 1]
+    speeds = *[1.0] * (comm.nodes - 1), 1 / slowness
+    result: dict[str, Any] = {}
+    for way, overlap in NODE_WAYS.items():
+        sizes = options.members, options.step, options.mean, overlap
+        trainer = start_trainer(comm, *sizes, variation=0.5, slow=slow, slowness=slowness)
+        if way == "by ranks":
+            trainer.evaluator.queues.speeds.shares = lambda total: None
+        for _ in range(0 if way == "by ranks" else FIRST_EARLY if overlap else 1):
+            play_generation(trainer)  # from here on speeds are known, and with overlap the next one is under way
+        busy, late = busy_share(trainer, options.generations, speeds[comm.node])
+        machine, workload = Machine(cores=comm.node_size, speeds=speeds), find_workload(comm, options, 0.5, trainer)
+        expected = predict(machine, workload, comm.size, overlap).efficiency
+        if way == "by ranks":  # while the last node plays its part, each of the others plays as much
+            expected = len(speeds) / (slowness * sum(speeds))
+        result[way] = {"busy": busy, "late": late, "expected": expected}
+    return result
+
+
+def find_workload(comm: Communicator, options: argparse.Namespace, variation: float, trainer: Trainer) -> Workload:
+    """The Workload of these episodes."""
+    keys = "smallest", "largest", "low_water", "divisor"
+    schedule = {key: getattr(trainer.task.env, key) for key in keys}
+    episodes, seconds = options.members * comm.size, options.step * options.mean
+    return Workload(parameters=16, rows=1, episodes=episodes, seconds=seconds, variation=variation, **schedule)
+
+
+def predicted(ranks: int, workload: Workload) -> list[float]:
     """The busy shares that `mpies simulate` predicts: counter, static, and each share of overlap."""
-    schedule = {key: getattr(env, key) for key in ("smallest", "largest", "low_water", "divisor")}
-    episodes, seconds = options.members * ranks, options.step * options.mean
-    workload = Workload(parameters=16, rows=1, episodes=episodes, seconds=seconds, variation=variation, **schedule)
     # Ranks on nodes of their own share no counter, as with equal shares.
     ways = [(ranks, 0.0), (1, 0.0), *((ranks, share) for share in OVERLAPS)]
     return [predict(Machine(cores=cores), workload, ranks, share).efficiency for cores, share in ways]
@@ -112,11 +147,24 @@ def main() -> None:
     parser.add_argument("--step", type=float, default=0.02, help="seconds")
     parser.add_argument("--mean", type=float, default=25, help="steps of an episode")
     parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--nodes", type=int, help="compare shares of so many nodes")
     parser.add_argument("--slots", type=int, help="episodes side by side on a rank; default the environment's own")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.slots:
         GymnasiumEnv.slots = GymnasiumEnv.largest = options.slots
+    if options.nodes:
+        comm = make_nodes(options.nodes)
+        slow = {f"last node {slowness} times slower": measure_nodes(comm, options, slowness) for slowness in SLOWNESS}
+        if comm.is_root:
+            for case, ways in slow.items():
+                for way, row in ways.items():
+                    figures = "  ".join(f"{name} {value:.3f}" for name, value in row.items())
+                    print(f"{case:<28} {way:<24} {figures}")
+            if options.json:
+                kept = {"ranks": comm.size, "nodes": options.nodes, "members": options.members, "busy": slow}
+                options.json.write_text(json.dumps(kept, indent=1))
+        sys.exit(comm.finalize(0))
     comm = connect()
     results = {case: measure(comm, options, CASES[case]) for case in options.cases.split(",")}
     if comm.is_root:

@@ -1,11 +1,13 @@
-"""Stand-ins for what a benchmark leaves out: returns that are made up, and work that is divided beforehand."""
+"""Stand-ins for what a benchmark leaves out: made-up returns, work divided beforehand, nodes on one machine."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mpies.comm import Communicator
+from mpies.comm.mpi import MPICommunicator
 from mpies.comm.work_counter import WorkCounter, count_alone
 from mpies.launch.forecast.bench import IdlePlayer
 from mpies.rollouts.batch import RolloutBatch
@@ -32,10 +34,21 @@ class MadeUpPlayer(IdlePlayer):
             batch.write(rollout, self.parameters)
 
 
+def make_nodes(count: int) -> Communicator:
+    """All ranks as those of `count` nodes; each node has neighbouring ones."""
+    from mpi4py import MPI
+
+    class Nodes(MPI.Intracomm):
+        def Split_type(self, *_: Any, **__: Any) -> MPI.Intracomm:  # noqa: N802
+            return self.Split(self.rank * count // self.size, key=self.rank)
+
+    return MPICommunicator(Nodes(MPI.COMM_WORLD))
+
+
 def equal_shares(comm: Communicator) -> Callable[[int], WorkCounter]:
     """In place of comm.work_counter: each rank has an equal share of the work, which no other may take."""
 
-    def work_counter(total: int) -> WorkCounter:
+    def work_counter(total: int, shares: Sequence[float] | None = None) -> WorkCounter:
         start, stop = (total * (comm.rank + i) // comm.size for i in (0, 1))
         return WorkCounter(start, stop, count_alone())
 

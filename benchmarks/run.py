@@ -23,6 +23,7 @@ ROLLOUTS = ["rollouts.py", HERE / "rollouts.yaml"]
 FEW = ["--repeats", "3", "--between", "0"]  # a generation takes seconds
 SHORT = ["environment.max_steps=200", "solver.population=16"]
 HIDDEN_VELOCITY = HERE.parent / "configs/pendulum_hidden_velocity.yaml"
+NODES_SLEEP = ["--step", "0.2", "--mean", "3", "--generations", "2"]
 # Name: ranks that mpirun starts (0 for none), what it needs, script and arguments.
 BENCHMARKS = {
     "rollouts-lunar-lander": (2, "", [*ROLLOUTS]),
@@ -37,6 +38,7 @@ BENCHMARKS = {
     "cores": (0, "", ["cores.py"]),
     "cores-busy": (0, "", ["cores.py", "--busy"]),
     "load-balance": (64, "", ["load_balance.py"]),
+    "load-balance-nodes": (12, "", ["load_balance.py", "--nodes", "3", "--members", "40", *NODES_SLEEP]),
     "start-up": (0, "", ["start_up.py"]),
     "lost-nodes": (0, "root", ["lost_nodes.py"]),
     "lost-nodes-fast": (0, "root", ["lost_nodes.py", "--every", "20"]),

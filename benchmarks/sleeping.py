@@ -8,6 +8,7 @@ import hashlib
 import math
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -22,7 +23,7 @@ late = 0.0  # seconds of them after it should have woken up, since its core was 
 class Sleeping(gymnasium.Env):
     """step: seconds of a step.  mean, variation: of the number of steps.
 
-    slow: the rank whose steps take `slowness` times as long; None is no rank.
+    slow: the ranks whose steps take `slowness` times as long.
     """
 
     def __init__(
@@ -30,12 +31,12 @@ class Sleeping(gymnasium.Env):
         step: float = 0.02,
         mean: float = 10.0,
         variation: float = 0.5,
-        slow: int | None = None,
+        slow: Sequence[int] = (),
         slowness: float = 4.0,
     ) -> None:
         self.observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
         self.action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-        self.seconds = step * (slowness if slow == RANK else 1)
+        self.seconds = step * (slowness if RANK in slow else 1)
         self.spread = math.sqrt(math.log1p(variation**2))
         self.mean = mean
         self.observation = np.ones(2, np.float32)

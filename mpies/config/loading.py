@@ -295,7 +295,7 @@ def parse_settings(text: str, loader: Any = _Parser) -> Any:
 
     Raises ConfigError where there is more of them than a parser can bear, and what PyYAML raises where it is damaged.
     """
-    values, sizes, opened = 0, dict[str, int](), list[tuple[str, int]]()
+    values, sizes, opened = 0, dict[str | None, int](), list[tuple[str | None, int]]()
     for event in yaml.parse(text, loader):
         if isinstance(event, yaml.AliasEvent) and event.anchor not in sizes:
             raise ConfigError(f"*{event.anchor} names what contains it, or nothing")

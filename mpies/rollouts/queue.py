@@ -89,12 +89,11 @@ ALONE = PlayingRanks()
 
 
 class Player(Protocol):
-    """Plays rollouts on one rank: EpisodePlayer those of an environment, FunctionPlayer those of a function.
+    """Plays rollouts on one rank: EpisodePlayer those of an environment, FunctionPlayer those of a function."""
 
-    played: steps that it has made, of all rollouts.
-    """
-
-    played: int
+    @property
+    def played(self) -> int:
+        """Steps that it has made, of all rollouts."""
 
     def play(
         self, queues: Sequence[RolloutQueue], prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE

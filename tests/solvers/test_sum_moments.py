@@ -86,3 +86,5 @@ def test_a_loop_draws_batches_until_the_generation_is_complete():
     indices = np.concatenate([sample_indices(4, 0, batch, 12, len(TABLE), DIMENSION) for batch in range(3)])
     rows = np.array([TABLE[index : index + DIMENSION] for index in indices])
     np.testing.assert_allclose(members, 1 + np.float32(0.1) * rows, rtol=1e-6)
+    loop = FunctionLoop(solver, sum, TABLE)
+    assert [len(loop.ask(most)) for most in (1, 2, 3, 4)] == [12, 24, 36, 36]

@@ -9,8 +9,7 @@ import pytest
 
 import mpies
 from mpies.comm import mpiexec
-from tests import forked
-from tests.support import HOME, invoke
+from tests.support import HOME, WARM_START, invoke
 from tests.test_documents import commands
 
 PAGE = HOME / "docs" / "sweeps.md"
@@ -30,7 +29,7 @@ def run(tmp_path, monkeypatch):
             return outcome.stdout
         words = shlex.split(command)
         assert words[0] == "mpies"
-        process = forked.start(words[1:], tmp_path)
+        process = WARM_START.start(words[1:], tmp_path, mpiexec.environment())
         stdout, stderr = process.communicate(timeout=300)
         assert process.returncode == 0, f"{command}\n{stdout[-2000:]}\n{stderr[-2000:]}"
         return stdout

@@ -11,7 +11,7 @@ from mpies.runs import hdf5, ledger
 from mpies.runs.checkpoint import first_checkpoint, list_checkpoints
 from mpies.runs.metrics import read_digests
 from mpies.training import task
-from mpies.training.replay import Replay
+from mpies.training.replay import Replay, load_member
 from tests.support import FAULTY, FAULTY_MODULE, assert_refused, invoke, train
 
 COMMON = """
@@ -105,6 +105,8 @@ def test_what_is_not_on_record_is_refused_in_one_line(runs, tmp_path):
     assert_refused(invoke("replay", run, "--generation", 11), words)
     assert_refused(invoke("play", run, "--member", "11,0"), words)
     assert_refused(invoke("play", run, "--member", "30,0"), "generation 30 is not in its ledger, which ends at 10")
+    with pytest.raises(RunError, match="generation 0 cannot be replayed, since its ledger begins with generation 1 "):
+        load_member(run, 0, 0)
     assert_refused(invoke("play", run, "--member", "3,8"), "has no member 8; its members are 0 to 7")
     assert_refused(invoke("play", run, "--member", "0,1"), "GENERATION,NUMBER")
     assert_refused(invoke("play", run, "--member", "7"), "GENERATION,NUMBER")

@@ -94,3 +94,4 @@ def test_full_covariance_is_refused_where_it_cannot_fit():
     assert CMAES.Options().refusal(5_000) == ""
     assert CMAES.Options(covariance="diagonal").refusal(10**6) == ""
     assert CMAES.Options(memory_limit=20).refusal(20_000) == ""
+    assert CMAES.Options(memory_limit=CMAES.Options().memory(20_000) / 1e9).refusal(20_000) == ""
