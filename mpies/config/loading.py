@@ -20,10 +20,10 @@ from mpies.config.mistakes import explain, quoted
 from mpies.config.recipes import find_config, is_environment_id
 from mpies.config.schema import BACKEND, FREE_KEYS, FREE_SECTIONS, Config, ConfigType, any_solver
 from mpies.config.trust import find_code, find_refusal
-from mpies.core.errors import ConfigError, RunError
+from mpies.core.errors import ConfigError, RunError, UserError
 from mpies.core.options import Options
 from mpies.core.paths import absolute
-from mpies.core.text import one_line
+from mpies.core.text import describe_error, one_line
 from mpies.envs.custom_env import list_definitions
 from mpies.solvers.registry import find_solver
 
@@ -127,6 +127,10 @@ def validate_config(values: Mapping[str, Any], where: str, overridden: Sequence[
         raise ConfigError(
             f"{where}: environment.kwargs accepts only numbers, text, true, false, lists and sections; fix or remove it"
         ) from None
+    except UserError:
+        raise
+    except Exception as error:  # of a custom solver's Options, which may raise anything
+        raise ConfigError(f"{where}: solver: its Options raised {describe_error(error)}") from error
     return config
 
 

@@ -301,7 +301,7 @@ class Mine(OpenAIES):
         def check(self):
             assert self.step < 2, "step must be less than 2; lower it"
             assert self.step != 1
-            return self
+            return {0.75: 1}[self.step] if self.step > 0.7 else self
 """
 
 
@@ -341,6 +341,7 @@ class Mine(OpenAIES):
         ("step: 0", "solver.step must be greater than 0, but is 0; the default is 0.5"),
         ("step: 2", "solver.step must be less than 2; lower it"),
         ("step: 1", "solver is refused by a validator of its class"),
+        ("step: 0.8", "solver: its Options raised KeyError: 0.8"),
     ],
 )
 def test_keys_of_an_own_solver_are_explained_whatever_their_types(keys, line, write_config, tmp_path):
