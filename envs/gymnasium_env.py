@@ -186,10 +186,12 @@ def _limit_time(env: VectorEnv, spent: npt.NDArray[np.float64], place: int) -> I
         return
     if spent[place] >= limit:  # of many short steps, none is long enough to be interrupted
         raise TimeoutError(f"it took more than {limit:g} s")
-    is_second = False
+    is_second = is_over = False
 
     def on_alarm(_number: int, _frame: Any) -> None:
         nonlocal is_second
+        if is_over:  # it went off as the step ended; started again, the timer would end the process
+            return
         is_second = not is_second
         left = limit - spent[place] - (clock() - began)
         if not is_second and left <= 0:
@@ -203,6 +205,7 @@ def _limit_time(env: VectorEnv, spent: npt.NDArray[np.float64], place: int) -> I
     try:
         yield
     finally:
+        is_over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
         spent[place] += clock() - began

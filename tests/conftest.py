@@ -106,7 +106,8 @@ def run_on_ranks(item, folder):
         if item.nodeid in failures or item.nodeid in ended:
             return failures.get(item.nodeid)
         others = [test for test in item.session.items if test.path == item.path and ranks_of_test(test) == ranks]
-        tests = [item.nodeid, *(test.nodeid for test in others if test.nodeid not in {item.nodeid, *failures, *ended})]
+        others.sort(key=lambda test: test.location[1])  # in the order of the file: the last one may finalize MPI
+        tests = [test.nodeid for test in others if test.nodeid not in {*failures, *ended}]
         inside = {INSIDE: str(file), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # plugins take a second
         python = [sys.executable, "-m", "mpi4py", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
         command, limit = [mpiexec.find(), "-n", str(ranks), *python], 100 + 20 * len(tests)

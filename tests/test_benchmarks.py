@@ -112,5 +112,5 @@ def test_gradients_estimated_from_the_ledger_are_the_steps_of_the_run(tmp_path, 
 def test_more_ranks_than_cores_are_allowed_in_the_commands_that_are_listed(monkeypatch):
     run = load_script("benchmarks/run.py")
     monkeypatch.setattr(run.os, "sched_getaffinity", lambda _: set(range(4)))
-    assert run.command_of("between-rollouts")[3:5] == ["--bind-to", "core"]
+    assert run.command_of("between-rollouts")[3:5] == ["--bind-to", "none"]
     assert run.command_of("load-balance")[3:5] == ["--map-by", "slot:oversubscribe"]

@@ -55,7 +55,7 @@ class PolicyFile:
         """Raise ConfigError where the arrays are not of the size that this policy has in its environment."""
         observations = policy.interface.observation_size if policy.options.normalize_observations else 0
         found = self.arrays["parameters"].size, self.arrays["normalization"].shape[1]
-        if found != (policy.size, observations):
+        if found[0] != policy.size or (observations and found[1] != observations):
             raise ConfigError(
                 f"{self.path}: has {found[0]:,} parameters and statistics of {found[1]:,} observations, but this "
                 f"policy for {self.config.environment.id} has {policy.size:,} and {observations:,}; is it the "
@@ -126,7 +126,7 @@ def _check(policy: PolicyFile) -> None:
     """Raise ValueError, or another exception, where a file has not what PolicyFile says."""
     for name, dimensions in (("parameters", 1), ("normalization", 2)):
         found = np.asarray(policy.arrays[name])
-        if found.dtype != np.float32 or found.ndim != dimensions or (dimensions == 2 and len(found) != 2):
+        if found.dtype.kind != "f" or found.ndim != dimensions or (dimensions == 2 and len(found) != 2):
             raise ValueError(f"{name} has {found.dtype} of shape {found.shape}")
     if policy.generation < 0 or (policy.interface and policy.interface.observation_size < 1):
         raise ValueError("its generation, or the number of its observations, is below its least")

@@ -97,7 +97,7 @@ WRONG = [
     ),
     (
         "environment: &a {id: CartPole-v1, kwargs: {b: *a}}",
-        "environment.kwargs accepts only numbers, text, true, false, lists and sections; fix or remove it",
+        "*a names what contains it, or nothing",
     ),
     (
         "environment: {id: CartPole-v1, kwargs: {levels: [{0: up}]}}",

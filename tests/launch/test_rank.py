@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,8 +95,9 @@ def test_too_little_shared_memory_is_one_line(capsys, monkeypatch):
     assert capsys.readouterr().err == "mpies: /dev/shm of a node is too small\n"
 
 
-def test_ctrl_c_ends_what_is_no_training_without_a_traceback(start_mpies):
-    process = start_mpies(0, "bench", "--repeats", "100000")
+def test_ctrl_c_ends_what_is_no_training_without_a_traceback(tmp_path):
+    command = [sys.executable, "-P", "-m", "mpies", "bench", "--repeats", "100000"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     maps = Path(f"/proc/{process.pid}/maps")
     wait_for(lambda: "_multiarray_umath" in maps.read_text(), process)  # the command has begun, as it imports NumPy
     process.send_signal(signal.SIGINT)

@@ -74,7 +74,7 @@ HOSTILE = {
     "a long number": ({"config": "seed: " + "9" * 60_000}, {}),
     "a date": ({"config": "environment: {id: CartPole-v1}\nseed: 2024-13-45"}, {}),
     "generation": ({"generation": "x"}, {}),
-    "doubles": ({}, {"parameters": np.zeros(3)}),
+    "whole numbers": ({}, {"parameters": np.zeros(3, int)}),
     "a matrix": ({}, {"parameters": np.zeros((3, 1), np.float32)}),
     "normalization": ({}, {"normalization": np.zeros((3, 4), np.float32)}),
     "no normalization": ({}, {"normalization": None}),
