@@ -53,6 +53,7 @@ def seconds_to_first_member(ranks: int, config: str | Path, overrides: list[str]
         _, stderr = job.communicate()
         if job.returncode or not rows:
             sys.exit(f"mpies train ended with code {job.returncode}: {stderr.decode()[-2000:]}")
+        wait_for_picture(out)
         return seconds - float(rows[0]["seconds"])
 
 
@@ -64,11 +65,16 @@ def seconds_to_prompt(flags: list[str]) -> float:
         began = time.perf_counter()
         subprocess.run([*command, "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
         seconds = time.perf_counter() - began
-        until = time.monotonic() + 60
-        while not (out / "reward_vs_steps.png").exists() and time.monotonic() < until:  # the last picture
-            time.sleep(0.1)
-        time.sleep(0.5)  # until the process that drew it has ended
+        wait_for_picture(out)
     return seconds
+
+
+def wait_for_picture(out: Path) -> None:
+    """Wait until the process that draws the last picture of a run has ended."""
+    until = time.monotonic() + 60
+    while not (out / "reward_vs_steps.png").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(0.5)
 
 
 def take_times(config: str, overrides: list[str], out: str) -> None:
