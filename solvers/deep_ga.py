@@ -37,10 +37,6 @@ class DeepGAOptions(Population):
         10, description="number of mutations in a chain after which parents are sent as parameters again"
     )
 
-    @property
-    def rows_last(self) -> int:
-        return self.snapshot
-
     @model_validator(mode="after")
     def _check_parents(self) -> Self:
         if self.parents > self.population:

@@ -11,38 +11,17 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, create_model, model_validator
 
-from mpies.core.options import (
-    Arguments,
-    Count,
-    Flag,
-    Fraction,
-    Integer,
-    NonNegative,
-    Options,
-    Positive,
-    Real,
-    Text,
-    WholeNumber,
-)
-
-__all__ = [
-    "SMALL_NETWORK",
-    "Arguments",
-    "Count",
-    "Flag",
-    "Fraction",
-    "Integer",
-    "NonNegative",
-    "Options",
-    "Pairs",
-    "Population",
-    "Positive",
-    "Real",
-    "Text",
-    "WholeCandidates",
-    "WholeNumber",
-    "tagged",
-]
+from mpies.core.options import Arguments as Arguments
+from mpies.core.options import Count as Count
+from mpies.core.options import Flag as Flag
+from mpies.core.options import Fraction as Fraction
+from mpies.core.options import Integer as Integer
+from mpies.core.options import NonNegative as NonNegative
+from mpies.core.options import Options as Options
+from mpies.core.options import Positive as Positive
+from mpies.core.options import Real as Real
+from mpies.core.options import Text as Text
+from mpies.core.options import WholeNumber as WholeNumber
 
 SMALL_NETWORK = 20_000  # parameters up to which wide noise and large steps are the defaults
 MOST_POPULATIONS = 1 << 40  # where count_episodes stops counting; no generation ever draws so many
@@ -62,11 +41,6 @@ class Population(Options):
     def plays_mean(self) -> bool:
         """Whether member 0 is the mean itself, in addition to the population."""
         return False
-
-    @property
-    def rows_last(self) -> int:
-        """For how many generations the rows of a proposal are in use, at least, before rank 0 sends new ones."""
-        return 1
 
     @model_validator(mode="after")
     def _check_pairs(self) -> Self:
