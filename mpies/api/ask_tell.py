@@ -14,11 +14,11 @@ from mpies.api.domain import Bounds, Domain, Vector
 from mpies.comm.limits import SOLVER, require_memory
 from mpies.config.loading import as_plain, validate_config
 from mpies.config.trust import find_refusal, sign, trusting
-from mpies.core.errors import ConfigError, RunError, UserError, explain_os_error
+from mpies.core.errors import ConfigError, RunError, UserError
 from mpies.core.text import describe_value
 from mpies.runs import hdf5
 from mpies.runs.directory import refuse_run_file
-from mpies.runs.files import write_atomically
+from mpies.runs.files import write_atomically, writing
 from mpies.runs.policy_file import select
 from mpies.solvers.base import Solver
 from mpies.solvers.check import check_if_custom
@@ -195,12 +195,10 @@ class AskTell:
         }
         if self.best_x is not None and self.best_value is not None:
             arrays |= {"best_x": self.best_x, "best_value": self.best_value}
-        try:
+        with writing(path, RunError):
             refuse_run_file(path)
             signature = sign({"solver": settings["options"]})
             write_atomically(path, hdf5.pack(arrays, {"ask_tell": json.dumps(settings), "signature": signature}))
-        except OSError as error:
-            raise RunError(explain_os_error(error)) from None
 
     @classmethod
     def load(cls, path: str | Path, trust: bool = False) -> "AskTell":

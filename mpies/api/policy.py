@@ -19,7 +19,7 @@ from mpies.policies import make_policy
 from mpies.policies.export import ENDINGS, export_policy, require_exportable
 from mpies.report.evaluate import play_held_out
 from mpies.runs.directory import refuse_run_file
-from mpies.runs.files import write_atomically
+from mpies.runs.files import write_atomically, writing
 from mpies.runs.policy_file import PolicyFile, find_policy, load_policy
 from mpies.runs.snapshot import Evaluation
 
@@ -186,11 +186,9 @@ class Policy:
         Raises RunError where it cannot be written, and ConfigError for a file of a run's own, such as its best.h5.
         """
         path = read_path("path", path, RunError)
-        try:
+        with writing(path, RunError):
             refuse_run_file(path)
             self._saved.save(absolute(path))
-        except OSError as error:
-            raise RunError(f"{path}: cannot be written ({error.strerror}); give another path") from None
 
     def export(self, path: str | Path) -> str:
         """Write it for other programs, in the format of the path's ending: .npz, .py or .onnx (docs/pictures.md).
@@ -209,10 +207,8 @@ class Policy:
         policy = make_policy(self.config.policy, interface, self._saved.constants) if interface else self._bind().policy
         self._saved.require_size(policy)
         content = export_policy(policy, self._saved.arrays, section.hide, about, path.suffix)
-        try:
+        with writing(path):
             write_atomically(path, content)
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be written ({error.strerror}); give another path") from None
         return about
 
     def _bind(self) -> BatchActor:

@@ -23,7 +23,7 @@ from mpies.report.video import RENDERING, Video, recording
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import play_alone
 from mpies.runs.directory import refuse_run_file
-from mpies.runs.files import check_writable, write_atomically
+from mpies.runs.files import check_writable, write_atomically, writing
 from mpies.runs.hdf5 import Arrays
 from mpies.runs.metrics import format_return
 from mpies.runs.policy_file import PolicyFile
@@ -119,7 +119,7 @@ def evaluate_policy(
 
 def require_writable(file: str) -> None:
     """Raise ConfigError where `write_episodes` could not write this file, or must not.  Nothing is changed."""
-    with _writing(file):
+    with writing(f"--csv {file or repr(file)}"):
         refuse_run_file(file)
         check_writable(file)
 
@@ -132,17 +132,8 @@ def write_episodes(result: dict[str, Any], file: str) -> None:
     episodes = zip(result["returns"], result["lengths"], strict=True)
     cells = ((number, "" if total is None else f"{total:.9g}", steps) for number, (total, steps) in enumerate(episodes))
     lines = ["episode,return,length", *(f"{number},{total},{steps}" for number, total, steps in cells)]
-    with _writing(file):
+    with writing(f"--csv {file or repr(file)}"):
         write_atomically(file, ("\n".join(lines) + "\n").encode())
-
-
-@contextlib.contextmanager
-def _writing(file: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        name = file or repr(file)
-        raise ConfigError(f"--csv {name}: cannot be written ({error.strerror}); give another file") from None
 
 
 def describe_evaluation(result: dict[str, Any]) -> str:

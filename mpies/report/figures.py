@@ -15,7 +15,7 @@ import numpy as np
 from mpies.comm.cores import released
 from mpies.core.errors import ConfigError, RunError
 from mpies.report.curves import FEWER, MORE, RESTART, Curves, Floats
-from mpies.runs.files import write_atomically
+from mpies.runs.files import write_atomically, writing
 
 if TYPE_CHECKING:  # matplotlib is an extra, and takes long to import
     from matplotlib.axes import Axes
@@ -236,8 +236,5 @@ def write_figure(path: Path, figure: "Figure", formats: Sequence[str]) -> Iterat
 
 def write_file(path: Path, content: bytes) -> None:
     """Write a file that can be computed again, so it is not synced.  Raises RunError where it cannot be written."""
-    try:
+    with writing(path, RunError):
         write_atomically(path, content, sync=False)
-    except OSError as error:
-        cure = "it must be a file in a folder that you may write to"
-        raise RunError(f"{path}: cannot be written ({error.strerror}); {cure}") from None

@@ -12,7 +12,7 @@ import numpy as np
 
 from mpies.core.errors import ConfigError, EnvironmentProblem
 from mpies.core.paths import absolute
-from mpies.runs.files import check_writable
+from mpies.runs.files import check_writable, writing
 
 # Endings of videos to their types.
 VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
@@ -53,11 +53,8 @@ class Video:
         self._failure = ""  # why the file cannot be written
         self._steps = 0  # so far
         self._stride = 1  # every so many steps one is rendered
-        try:
+        with writing(self.name):
             check_writable(self.path)
-        except OSError as error:
-            cure = "it must be a file in a folder that you may write to"
-            raise ConfigError(f"{self.name}: cannot be written ({error.strerror}); {cure}") from None
 
     def add_frame(self, environment: Renderable) -> None:
         """Add what the environment looks like now, unless this step is between two frames of the video.

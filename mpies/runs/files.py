@@ -9,11 +9,11 @@ import secrets
 import stat
 import tempfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mpies.core.errors import TrainingFailed
+from mpies.core.errors import ConfigError, TrainingFailed, UserError
 from mpies.core.paths import absolute
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # numbers of the errors that tell of a full disk, or of a quota that is used up
@@ -93,6 +93,16 @@ def explain_refusal(name: str | Path, error: OSError) -> str:
     """Why a run or a file beside it cannot be written, and the cure, in one line.  name: its path as it was given."""
     cure = "make room, or choose another --out" if error.errno in FULL else "choose another --out"
     return f"{name}: cannot be written ({error.strerror}); {cure}"
+
+
+@contextlib.contextmanager
+def writing(name: str | Path, kind: type[UserError] = ConfigError) -> Iterator[None]:
+    """Raise `kind`, in one line, where the system refuses what the `with` block writes.  name: of the file."""
+    try:
+        yield
+    except OSError as error:
+        cure = "it must be a file in a folder that you may write to"
+        raise kind(f"{name}: cannot be written ({error.strerror}); {cure}") from None
 
 
 def check_writable(path: str | Path) -> None:

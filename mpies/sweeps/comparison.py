@@ -9,12 +9,12 @@ from pathlib import Path
 
 from mpies.config.loading import read_yaml
 from mpies.config.schema import is_free
-from mpies.core.errors import ConfigError, RunError
+from mpies.core.errors import RunError
 from mpies.core.text import escape
 from mpies.report.curves import Curves, read_curves
 from mpies.report.ranking import BEST, Standing, rank_settings
 from mpies.report.run_groups import RunGroup, group_runs
-from mpies.runs.files import write_atomically
+from mpies.runs.files import write_atomically, writing
 from mpies.sweeps.folder import SWEEP_FILE, SweepFolder
 from mpies.sweeps.output import print_standings
 from mpies.sweeps.settings import as_text
@@ -29,15 +29,10 @@ def is_sweep(folder: str | Path) -> bool:
     return (Path(folder) / SWEEP_FILE).is_file()
 
 
-def read_folder(folder: str | Path) -> SweepFolder:
-    """The sweep in a folder.  Raises ConfigError."""
-    file = Path(folder) / SWEEP_FILE
-    return SweepFolder(folder, read_sweep(read_yaml(file), str(file)))
-
-
 def rank_sweep(path: str, out: str) -> list[RunGroup]:
     """Print the settings of a sweep, the best first, and write them to files.  Returns the groups of the best."""
-    folder = read_folder(path)
+    file = Path(path) / SWEEP_FILE
+    folder = SweepFolder(path, read_sweep(read_yaml(file), str(file)))
     results = ResultReader(folder).refresh()
     standings = rank_settings(results)
     print_standings(results, folder.sweep.varied)
@@ -75,9 +70,7 @@ def write_ranking(standings: Sequence[Standing], keys: Sequence[str], out: str |
     contents = {"ranking.csv": text.getvalue(), "ranking.json": json.dumps(rows, indent=1, default=str) + "\n"}
     for name, content in contents.items():
         path = Path(out) / name
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, content.encode(), sync=False)
-        except OSError as error:
-            raise ConfigError(f"--out {out}: cannot be written ({error.strerror})") from None
         yield path

@@ -23,7 +23,7 @@ from mpies.core.options import Count, Flag, NonNegative, Options, Positive, Text
 from mpies.envs.base import VectorEnv
 from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import play_alone
-from mpies.runs.files import check_writable, write_atomically
+from mpies.runs.files import check_writable, write_atomically, writing
 from mpies.training.task import Task
 
 MOST_EPISODES = 1_000_000  # of a generation that is predicted; the time that a prediction needs grows with them
@@ -82,6 +82,10 @@ class Workload(Options):
         random = np.random.default_rng([seed, generation])
         drawn = self.seconds * np.exp(random.normal(-(spread**2) / 2, spread, self.episodes))
         return np.minimum(drawn, self.longest or math.inf)
+
+    def count_to_take(self, left: int, ranks: int) -> int:
+        """How many episodes a rank takes when `ranks` ranks share the `left` ones."""
+        return min(max(-(-left // (self.divisor * ranks)), self.smallest), self.largest)
 
     def at_longest(self) -> "Workload":
         """The same with all episodes as long as they can be."""
@@ -251,19 +255,11 @@ def play_first_policy(
 def write_constants(constants: Constants, out: str) -> None:
     """Write a file that `read_constants` reads.  Raises ConfigError where it cannot be written."""
     text = as_yaml(constants.model_dump(mode="json", exclude_none=True))
-    try:
+    with writing(f"--out {out}"):
         write_atomically(out, text.encode())
-    except OSError as error:
-        raise _unwritable(out, error) from None
 
 
 def check_constants_file(out: str) -> None:
     """Raise ConfigError where `write_constants` could not write this file.  Nothing is changed."""
-    try:
+    with writing(f"--out {out}"):
         check_writable(out)
-    except OSError as error:
-        raise _unwritable(out, error) from None
-
-
-def _unwritable(out: str, error: OSError) -> ConfigError:
-    return ConfigError(f"--out {out}: cannot be written ({error.strerror}); give another file")

@@ -207,7 +207,7 @@ def test_a_config_that_cannot_be_read_is_one_line_on_any_number_of_ranks(ranks, 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(out, reason, run_mpies, tmp_path):
     (tmp_path / "folder").mkdir()
     ended = run_mpies(0, "bench", "--repeats", "1", "--out", out)
-    assert_refused(ended, f"--out {out}: cannot be written ({reason}); give another file")
+    assert_refused(ended, f"--out {out}: cannot be written ({reason}); it must be a file")
     assert not list((tmp_path / "folder").iterdir())
 
 
