@@ -9,26 +9,8 @@ from itertools import chain, cycle, pairwise
 import numpy as np
 
 from mpies.comm.work_counter import divide
+from mpies.launch.forecast.constants import Workload
 from mpies.rollouts.node_speeds import NodeSpeeds
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How a rank takes episodes; those that it has taken share its time.
-
-    smallest, largest: bounds on the number of episodes taken at a time.
-    low_water: more episodes are taken once no more than this number is in flight.
-    divisor: the number taken is the rank's fair share of what is left divided by this.
-    """
-
-    smallest: int = 1
-    largest: int = 1
-    low_water: int = 0
-    divisor: int = 1
-
-    def count_to_take(self, left: int, ranks: int) -> int:
-        """How many episodes a rank takes when `ranks` ranks share the `left` ones."""
-        return min(max(-(-left // (self.divisor * ranks)), self.smallest), self.largest)
 
 
 @dataclass
@@ -66,7 +48,7 @@ class _Rank:
 def completion_times(
     durations: Sequence[Sequence[float]],
     nodes: Sequence[int],
-    schedule: Schedule,
+    workload: Workload,
     update: float,
     overlap: float = 0.0,
     share: float = 0.0,
@@ -75,6 +57,7 @@ def completion_times(
     """When the update of each generation is complete, in seconds from the first proposal.
 
     durations: of each generation, the seconds (k,) of its episodes in the order in which they are taken.
+    workload: says how many episodes a rank takes at a time; those that it has taken share its time.
     nodes: the number of ranks of each node, which share a counter.  The episodes are divided among the nodes as in
     training: at first in proportion to their ranks, later by the speeds that they have shown.
     update: seconds from the last result of a generation to the next proposal.
@@ -103,14 +86,14 @@ def completion_times(
                 rank.now = max(rank.now, start)
                 if overlap and rank.newest < generation:
                     rank.now, rank.newest = rank.now + share, generation
-                while taken < stop and len(rank.in_flight) <= schedule.low_water:
+                while taken < stop and len(rank.in_flight) <= workload.low_water:
                     # Before it takes the first one, a rank knows of all: WorkCounter.left says so.
                     left = stop - (taken if number in begun else first)
-                    following = min(taken + schedule.count_to_take(left, len(node)), stop)
+                    following = min(taken + workload.count_to_take(left, len(node)), stop)
                     rank.take(part[taken:following], generation)
                     taken = following
                     begun.add(number)
-                rank.play(ended, schedule.low_water)
+                rank.play(ended, workload.low_water)
                 heapq.heappush(queue, (rank.now, number))
 
     def early(generation: int) -> int:

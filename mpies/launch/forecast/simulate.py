@@ -13,7 +13,7 @@ from pathlib import Path
 from mpies.core.errors import ConfigError
 from mpies.core.paths import absolute
 from mpies.launch.forecast.constants import Machine, Workload
-from mpies.launch.forecast.schedule import Schedule, completion_times
+from mpies.launch.forecast.schedule import completion_times
 from mpies.report.figures import FORMATS, WIDE, new_figure, paper_style, render, write_file
 from mpies.rollouts.batch import rollout_record
 from mpies.solvers.sampling.noise import LINE
@@ -78,11 +78,10 @@ def predict(machine: Machine, workload: Workload, ranks: int, overlap: float = 0
     drawn = [workload.draw(seed, generation) for generation in range(around + count + around)]
     # Writing a member reads its noise row and the mean, and writes as many bytes as each of them has.
     member = 3 * 4 * workload.parameters / machine.core_streaming
-    schedule = Schedule(workload.smallest, workload.largest, workload.low_water, workload.divisor)
     ends = completion_times(
         [(times + member).tolist() for times in drawn],
         nodes,
-        schedule,
+        workload,
         sum(phases.values()),
         overlap,
         phases["weights"] + phases["moments"],

@@ -5,20 +5,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpies.launch.forecast.schedule import Schedule, completion_times
+from mpies.launch.forecast.constants import Workload
+from mpies.launch.forecast.schedule import completion_times
 
-ONE = Schedule()
+
+def taking(**bounds):
+    return Workload(parameters=1, rows=1, episodes=1, seconds=1, **bounds)
+
+
+ONE = taking()
 
 
 @pytest.mark.parametrize(
     ("left", "ranks", "schedule", "expected"),
     [
-        (100, 4, Schedule(largest=1000), 25),
-        (101, 4, Schedule(largest=1000), 26),
-        (100, 4, Schedule(largest=1000, divisor=2), 13),
-        (100, 4, Schedule(largest=8), 8),
-        (3, 4, Schedule(smallest=2, largest=8), 2),
-        (0, 4, Schedule(), 1),
+        (100, 4, taking(largest=1000), 25),
+        (101, 4, taking(largest=1000), 26),
+        (100, 4, taking(largest=1000, divisor=2), 13),
+        (100, 4, taking(largest=8), 8),
+        (3, 4, taking(smallest=2, largest=8), 2),
+        (0, 4, taking(), 1),
     ],
 )
 def test_a_rank_takes_a_part_of_its_fair_share_within_bounds(left, ranks, schedule, expected):
@@ -53,20 +59,20 @@ def test_overlapping_ranks_begin_the_next_generation_and_wait_for_the_one_after(
 
 def test_episodes_share_the_time_of_a_rank():
     # Side by side, episodes of 1 and 3 seconds end at 2 and at 4.
-    assert completion_times([[1.0, 3]], [1], Schedule(largest=2, low_water=1), 0) == pytest.approx([4])
+    assert completion_times([[1.0, 3]], [1], taking(largest=2, low_water=1), 0) == pytest.approx([4])
     # Two ranks that begin two each at once: nothing is left for the one that is free at 2.
-    eager = Schedule(largest=2, low_water=1)
+    eager = taking(largest=2, low_water=1)
     assert completion_times([[1.0, 1, 3, 3]], [2], eager, 0) == pytest.approx([6])
     assert completion_times([[1.0, 1, 3, 3]], [2], ONE, 0) == pytest.approx([4])
 
 
 def test_every_rank_takes_its_first_episodes_as_if_all_were_left():
     # Both ranks take four at once; the second has 1 + 1 + 5 + 1 seconds to play.
-    eager = Schedule(largest=8)
+    eager = taking(largest=8)
     assert completion_times([[1.0, 1, 1, 1, 1, 1, 5, 1]], [2], eager, 0) == pytest.approx([8])
     # Later it is a part of what is left: at 4, rank 0 takes two of four, and each rank one more when it is free.
     episodes = [[1.0] * 4 + [2.0] * 4 + [3.0] * 4]
-    assert completion_times(episodes, [2], Schedule(largest=4), 0) == pytest.approx([13])
+    assert completion_times(episodes, [2], taking(largest=4), 0) == pytest.approx([13])
 
 
 def test_nodes_of_different_speed_end_together_from_the_second_generation_on():
@@ -87,7 +93,7 @@ def test_a_rank_spends_its_share_of_the_update():
     st.lists(st.lists(st.floats(0.1, 5), min_size=1, max_size=30), min_size=1, max_size=4),
     st.lists(st.integers(1, 4), min_size=1, max_size=3),
     st.integers(0, 2),
-    st.sampled_from([ONE, Schedule(1, 4, 3), Schedule(2, 8, 1)]),
+    st.sampled_from([ONE, taking(largest=4, low_water=3), taking(smallest=2, largest=8, low_water=1)]),
 )
 def test_no_schedule_beats_the_sum_of_all_episodes_or_the_longest_one(episodes, nodes, overlap, schedule):
     ends = completion_times(episodes, nodes, schedule, 0.25, overlap)
