@@ -3,14 +3,10 @@
 import json
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
 from mpies.cli.parameters import COUNT, OPTIONAL_CONFIG, OVERRIDES, PATH, NumberRange, user_errors
-
-if TYPE_CHECKING:
-    from mpies.comm import Communicator
 
 
 @click.command()
@@ -24,14 +20,13 @@ def bench(config: str | None, out: str | None, repeats: int, generations: int, o
 
     Under mpirun or srun it measures the allocation, otherwise one rank.
     """
-    from mpies.launch.rank import run_on_this_rank
+    from mpies.launch.rank import this_rank
 
-    def measure(comm: "Communicator") -> int:
+    with this_rank() as comm:
         from mpies.launch.forecast.bench import run_bench
 
-        return run_bench(comm, config, overrides, out, repeats, generations)
-
-    sys.exit(run_on_this_rank(measure))
+        code = run_bench(comm, config, overrides, out, repeats, generations)
+    sys.exit(code)
 
 
 @click.command()

@@ -98,6 +98,8 @@ def refuse_lack(size: int, short: int, key: str = "noise.size") -> None:
         )
 
 
-def describe_size(count: int) -> str:
-    """Bytes for people, such as 1,490 GB."""
+def describe_size(count: float) -> str:
+    """Bytes for people, such as 1.5 GB."""
+    if count < 2**30:
+        return f"{count / 2**20:,.0f} MB"
     return f"{count // 2**30:,} GB" if count >= 10 * 2**30 else f"{count / 2**30:.1f} GB"

@@ -6,18 +6,12 @@ import signal
 from pathlib import Path
 
 
-def kill_with_variable(name: str, value: str) -> list[int]:
-    """Kill this user's processes on this host that were started with an environment variable of this value.
-
-    Returns their process numbers.
-    """
-    killed = []
+def kill_with_variable(name: str, value: str) -> None:
+    """Kill this user's processes on this host that were started with an environment variable of this value."""
     for pid in _processes():
         if pid != os.getpid() and f"{name}={value}" in _variables(pid):
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 os.kill(pid, signal.SIGKILL)
-                killed.append(pid)
-    return killed
 
 
 def variables_with(name: str, value: str) -> list[dict[str, str]]:

@@ -8,15 +8,14 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
 from mpies import kernels
 from mpies.comm import is_launched, mpiexec
-from mpies.comm.cores import list_places, read_siblings
-from mpies.comm.limits import available_memory, find_limits
+from mpies.comm.limits import available_memory, describe_size, find_limits
 from mpies.config.loading import load_config
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted
@@ -120,7 +119,6 @@ def examine(needed: NodeMemory, folder: str) -> Findings:
     yield from check_shared_memory(needed.table)
     yield from check_memory(needed.total(allocation.ranks or pinned), limit, allocation.memory, available_memory())
     yield from check_processors(allocation.ranks, pinned, total, quota)
-    yield from check_cores(os.sched_getaffinity(0), allocation.ranks or pinned)
     yield from check_threads()
     yield from check_kernels()
     yield from check_hosts(allocation)
@@ -166,7 +164,7 @@ def check_shared_memory(needed: int, folder: str | Path = "/dev/shm") -> Finding
     except OSError:
         yield Finding("note", "shared memory", f"there is no {folder}", "mount a tmpfs there")
         return
-    text = f"{_size(free)} free in {folder}, the noise table needs {_size(needed)}"
+    text = f"{describe_size(free)} free in {folder}, the noise table needs {describe_size(needed)}"
     cure = "" if free > needed else "lower noise.size, or enlarge it: docker --shm-size, an emptyDir of medium Memory"
     yield Finding("BAD" if cure else "ok", "shared memory", text, cure)
 
@@ -181,8 +179,8 @@ def check_memory(needed: int, limit: int | None, granted: int | None, available:
         for bound, name in ((limit, "this container may use"), (granted, "--mem grants"), (available, "are free"))
         if bound is not None
     )
-    text = f"{_size(room)} {bound_by}, this node's ranks need about {_size(needed)}"
-    cure = "" if room >= needed else f"ask for {_size(1.2 * needed)} (sbatch --mem, resources.limits), or fewer ranks"
+    text, more = f"{describe_size(room)} {bound_by}, this node's ranks need about {describe_size(needed)}", 1.2 * needed
+    cure = "" if room >= needed else f"ask for {describe_size(more)} (sbatch --mem, resources.limits), or fewer ranks"
     yield Finding("BAD" if cure else "ok", "memory", text, cure)
 
 
@@ -200,15 +198,6 @@ def check_processors(ranks: int, pinned: int, total: int, quota: float | None) -
         yield Finding("note", "processors", f"{text}; {ranks} ranks would take turns", cure)
     else:
         yield Finding("ok", "processors", text + (f" by {counted(ranks, 'rank')}" if ranks else ""))
-
-
-def check_cores(mask: Set[int], ranks: int) -> Findings:
-    """What each of so many ranks stays on.  mask: the hardware threads that this process may use."""
-    siblings = read_siblings(mask)
-    places = list_places(mask, ranks, siblings)
-    kind = "core" if places == list_places(mask, 1, siblings) else "hardware thread"
-    found = f"each keeps a {kind} of its own" if places else "none keeps one of its own"
-    yield Finding("ok", "cores", f"{counted(ranks, 'rank')} on {counted(len(mask), 'hardware thread')}: {found}")
 
 
 def check_threads(environment: Mapping[str, str] = os.environ) -> Findings:
@@ -263,7 +252,3 @@ def check_clock(folder: str | Path) -> Findings:
     cure = "run an NTP client (chrony) on all hosts" if apart > STALE / 2 else ""
     text = f"files here are dated within {max(apart, 0):.1f} s of this clock"
     yield Finding("BAD" if cure else "ok", "clock", text, cure)
-
-
-def _size(count: float) -> str:
-    return f"{count / 2**30:,.1f} GB" if count >= 2**30 else f"{count / 2**20:,.0f} MB"

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mpies.comm import RANKS, Communicator, connect
@@ -130,12 +130,6 @@ def this_rank() -> Iterator[Communicator]:
         print_error(f"rank {comm.rank} on {socket.gethostname()} failed:\n{traceback.format_exc()}")
     comm.abort(code)  # the other ranks would wait for ever
     sys.exit(code)
-
-
-def run_on_this_rank(work: Callable[[Communicator], int]) -> int:
-    """Do work(comm), this rank's part of a job.  Returns its exit code."""
-    with this_rank() as comm:
-        return work(comm)
 
 
 def set_up_logging(comm: Communicator) -> None:

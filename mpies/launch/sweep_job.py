@@ -4,11 +4,10 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mpies.comm import Communicator
 from mpies.core.errors import FAILED, FINISHED
 from mpies.launch.goal import Goal, Start
 from mpies.launch.hosts import Where, count_slots
-from mpies.launch.rank import run_on_this_rank
+from mpies.launch.rank import this_rank
 from mpies.launch.rank_processes import Write, write_lines
 from mpies.launch.supervisor import LOCAL, Supervisor
 from mpies.runs.pace import Pace, growth_pays, recent_pace
@@ -22,8 +21,7 @@ from mpies.training.control import Signals
 
 def sweep_on_this_rank(request: SweepRequest) -> int:
     """Train a sweep on all ranks of this job.  Returns the exit code.  All ranks call this."""
-
-    def train(comm: Communicator) -> int:
+    with this_rank() as comm:
         signals = Signals()
         for handler in logging.getLogger().handlers:  # of the runs; their log.txt has all of it
             handler.setLevel(logging.WARNING)
@@ -32,8 +30,6 @@ def sweep_on_this_rank(request: SweepRequest) -> int:
             print_ending(results)
         signals.close()
         return comm.finalize(code)
-
-    return run_on_this_rank(train)
 
 
 def supervise_sweep(
@@ -94,5 +90,5 @@ class SweepFinished(Goal):
             return False
         generation = max(pace.seconds for pace, _ in found)
         work = sum(pace.left * pace.seconds * ranks for pace, ranks in found) / len(found) * (len(running) + waiting)
-        pace = Pace(0, generation, work / start.ranks / generation)
+        pace = Pace(generation, work / start.ranks / generation)
         return growth_pays(pace, start.ranks, more, start.start_up(generation), running[0][1].grace)

@@ -1,10 +1,9 @@
 """How fast a run is, told from its newest generations, and whether starting it again on more ranks pays."""
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mpies.runs.metrics import parse_count, read_metrics
 
@@ -17,23 +16,19 @@ WORTH = 2  # stopping runs, to go on with other ranks, must save this many times
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a run is.  generation: the newest.  seconds: of a generation, lately.  left: generations at most."""
+    """How fast a run is.  seconds: of a generation, lately.  left: generations at most."""
 
-    generation: int
     seconds: float
     left: float
 
 
 def recent_pace(run: Path, stop: "StopSection") -> tuple[Pace, int] | None:
-    """The Pace of a run, and on how many ranks; None before two generations since a rank 0 last began to write it."""
+    """The Pace of a run, and on how many ranks; None before two generations since a rank 0 last began to write it.
+
+    None also where a cell of these generations is damaged.
+    """
     rows = read_metrics(run)
-    pace = pace_of([row for row in rows[-RECENT - 1 :] if row.get("starts") == rows[-1].get("starts")], stop)
-    return None if pace is None else (pace, max(1, parse_count(rows[-1]["ranks"])))
-
-
-def pace_of(rows: Sequence[Mapping[str, Any]], stop: "StopSection") -> Pace | None:
-    """The Pace of rows of metrics.csv; None of fewer than two, and where a cell is damaged."""
-    rows = rows[-RECENT - 1 :]
+    rows = [row for row in rows[-RECENT - 1 :] if row.get("starts") == rows[-1].get("starts")]
     if len(rows) < 2:
         return None
     first, last = rows[0], rows[-1]
@@ -48,7 +43,7 @@ def pace_of(rows: Sequence[Mapping[str, Any]], stop: "StopSection") -> Pace | No
         left.append((stop.seconds - float(last["seconds"])) / max(seconds, 1e-9))
     if stop.steps is not None:
         left.append((stop.steps - float(last["steps"])) / max(steps, 1))
-    return Pace(int(last["generation"]), seconds, max(0.0, min(left)))
+    return Pace(seconds, max(0.0, min(left))), max(1, parse_count(last["ranks"]))
 
 
 def growth_pays(pace: Pace, ranks: int, more: int, start_up: float, grace: float) -> bool:

@@ -206,34 +206,24 @@ def read_sweep(
     return Sweep(base, place, vary, file.trials, seeds, file.draw_seed, file.halving, file.sampler)
 
 
-def find_mistakes(sweep: Sweep, trials: Sequence[Trial]) -> dict[str, str]:
-    """Labels of trials to why their config cannot be used.
+def check_trials(sweep: Sweep, trials: Sequence[Trial]) -> None:
+    """Raise ConfigError, with all mistakes at once, where configs of trials cannot be used.
 
     The seed changes no mistake, so of trials with the same settings one is looked at.
     """
-    mistakes = {}
-    for trial in {trial.label: trial for trial in reversed(trials)}.values():
+    different = {trial.label: trial for trial in trials}
+    mistakes: dict[str, list[str]] = {}  # message to names of settings
+    for label, trial in different.items():
         try:
             sweep.config(trial)
         except UserError as error:
-            mistakes[trial.label] = str(error).removeprefix("the command line: ")
-    return mistakes
-
-
-def check_trials(sweep: Sweep, trials: Sequence[Trial]) -> None:
-    """Raise ConfigError, with all mistakes at once, where configs of trials cannot be used."""
-    found = find_mistakes(sweep, trials)
-    if not found:
-        return
-    names = {trial.label: trial.label or trial.name for trial in trials}
-    labels: dict[str, list[str]] = {}  # message to names
-    for label in names:
-        if label in found:
-            labels.setdefault(found[label], []).append(names[label])
-    listed = [f"{name_few(named)}: {message}" for message, named in labels.items()]
-    raise ConfigError(
-        f"{len(found)} of {len(names)} settings cannot be trained, so nothing was started -- {' -- '.join(listed)}"
-    )
+            mistakes.setdefault(str(error).removeprefix("the command line: "), []).append(label or trial.name)
+    if mistakes:
+        count = sum(map(len, mistakes.values()))
+        listed = [f"{name_few(names)}: {why}" for why, names in mistakes.items()]
+        raise ConfigError(
+            f"{count} of {len(different)} settings cannot be trained, so nothing was started -- {' -- '.join(listed)}"
+        )
 
 
 def _make_labels(found: Sequence[Settings]) -> list[str]:

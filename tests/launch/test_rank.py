@@ -11,7 +11,7 @@ import pytest
 import mpies
 from mpies.comm.serial import Serial
 from mpies.core.errors import NotEnoughSharedMemory
-from mpies.launch.rank import run_on_this_rank
+from mpies.launch.rank import this_rank
 from mpies.runs.checkpoint import newest_checkpoint
 from mpies.runs.files import default_out
 from mpies.runs.metrics import read_digests, read_metrics
@@ -82,15 +82,12 @@ def test_a_file_that_is_absent_is_refused(run_mpies):
 
 
 def test_too_little_shared_memory_is_one_line(capsys, monkeypatch):
-    def work(comm):
-        raise NotEnoughSharedMemory("/dev/shm of a node is too small")
-
     def abort(self, code):
         raise SystemExit(code)
 
     monkeypatch.setattr(Serial, "abort", abort)
-    with pytest.raises(SystemExit) as ended:
-        run_on_this_rank(work)
+    with pytest.raises(SystemExit) as ended, this_rank():
+        raise NotEnoughSharedMemory("/dev/shm of a node is too small")
     assert ended.value.code == 2
     assert capsys.readouterr().err == "mpies: /dev/shm of a node is too small\n"
 

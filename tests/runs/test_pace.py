@@ -10,12 +10,12 @@ from mpies.runs.pace import Pace, growth_pays, recent_pace
     ("pace", "expected"),
     [
         # 3 of 6 ranks come back: half of the rest's time is saved, twice 10 s is what the restart must save.
-        (Pace(100, seconds=1.0, left=41), True),
-        (Pace(100, seconds=1.0, left=39), False),
+        (Pace(seconds=1.0, left=41), True),
+        (Pace(seconds=1.0, left=39), False),
         # Generations longer than the grace of 30 s: so much play is thrown away.
-        (Pace(10, seconds=40.0, left=5), True),
-        (Pace(10, seconds=40.0, left=3), False),
-        (Pace(10, seconds=0.0, left=1000), False),
+        (Pace(seconds=40.0, left=5), True),
+        (Pace(seconds=40.0, left=3), False),
+        (Pace(seconds=0.0, left=1000), False),
     ],
 )
 def test_growth_pays_where_it_saves_twice_what_it_costs(pace, expected):
@@ -26,9 +26,9 @@ def test_the_pace_is_that_of_the_newest_generations(tmp_path):
     lines = ["generation,seconds,steps,ranks,starts", "1,9,10,6,1", "2,10,20,3,2", "3,12,30,3,2", "4,14,40,3,2"]
     file = tmp_path / "metrics.csv"
     file.write_text("\n".join(lines) + "\n")
-    assert recent_pace(tmp_path, StopSection(generations=100)) == (Pace(4, 2.0, 96.0), 3)
-    assert recent_pace(tmp_path, StopSection(generations=100, seconds=20)) == (Pace(4, 2.0, 3.0), 3)
-    assert recent_pace(tmp_path, StopSection(generations=100, steps=60)) == (Pace(4, 2.0, 2.0), 3)
+    assert recent_pace(tmp_path, StopSection(generations=100)) == (Pace(2.0, 96.0), 3)
+    assert recent_pace(tmp_path, StopSection(generations=100, seconds=20)) == (Pace(2.0, 3.0), 3)
+    assert recent_pace(tmp_path, StopSection(generations=100, steps=60)) == (Pace(2.0, 2.0), 3)
     file.write_text("\n".join(lines[:3]) + "\n")
     assert recent_pace(tmp_path, StopSection()) is None
     file.write_text("\n".join([*lines[:-1], "4,x,40,3,2"]) + "\n")

@@ -91,7 +91,7 @@ def test_a_policy_can_be_evaluated_where_it_could_not_be_trained():
 def test_what_is_needed_is_compared_with_what_may_be_used(monkeypatch):
     monkeypatch.setattr(limits, "usable_memory", lambda: 1000 * 2**20)
     require_memory({"a": 600 * 2**20, "b": 400 * 2**20})
-    with pytest.raises(ConfigError, match=r"at least 1\.5 GB of memory, 1\.0 GB of it for b, but 1\.0 GB can be used"):
+    with pytest.raises(ConfigError, match=r"at least 1\.5 GB of memory, 1\.0 GB of it for b, but 1,000 MB can be used"):
         require_memory({"a": 500 * 2**20, "b": 1024 * 2**20})
     with pytest.raises(ConfigError, match=r"at least 11 GB of memory for b, but"):
         require_memory({"a": 1, "b": 11 * 2**30})
@@ -99,7 +99,7 @@ def test_what_is_needed_is_compared_with_what_may_be_used(monkeypatch):
 
 def test_sizes_are_whole_where_they_are_large():
     assert [describe_size(count) for count in (2**29, 15 * 2**30, 10**30)] == [
-        "0.5 GB",
+        "512 MB",
         "15 GB",
         "931,322,574,615,478,515,625 GB",
     ]

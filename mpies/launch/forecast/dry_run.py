@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from mpies.comm import Communicator, mpiexec
-from mpies.comm.limits import lacking_shared_memory, refuse_lack, require_memory
+from mpies.comm.limits import describe_size, lacking_shared_memory, refuse_lack, require_memory
 from mpies.comm.together import do_together
 from mpies.config.loading import load_config
 from mpies.config.recipes import find_config
@@ -19,7 +19,7 @@ from mpies.core.paths import absolute
 from mpies.core.text import counted, escape
 from mpies.launch.forecast.constants import play_first_policy, read_constants
 from mpies.launch.forecast.cost import SweepForecast, measure_task, predict_cost, predict_memory
-from mpies.launch.rank import run_on_this_rank
+from mpies.launch.rank import this_rank
 from mpies.runs.directory import check_directory, find_backend, with_backend
 from mpies.runs.files import default_out
 from mpies.runs.metrics import read_metrics
@@ -28,7 +28,7 @@ from mpies.runs.trackers import make_trackers
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.rank_groups import check_ranks_per_run, choose_ranks_per_run
 from mpies.sweeps.train_sweep import SweepRequest
-from mpies.sweeps.trials import check_trials, find_mistakes
+from mpies.sweeps.trials import check_trials
 from mpies.training.finished_run import find_finished_run
 from mpies.training.task import Task
 
@@ -37,14 +37,11 @@ PATIENCE = 2.0  # seconds that episodes are played for, to predict how long a ge
 
 def show_on_one_rank(describe: Callable[[Communicator], str]) -> int:
     """Print a text on rank 0.  Returns the exit code.  All ranks of a job call this."""
-
-    def show(comm: Communicator) -> int:
+    with this_rank() as comm:
         text = do_together(comm, lambda: describe(comm) if comm.is_root else "")
         if comm.is_root:
             click.echo(escape(text))
         return comm.finalize(FINISHED)
-
-    return run_on_this_rank(show)
 
 
 def describe_training(
@@ -143,8 +140,8 @@ def describe_needs(config: Config, ranks: int) -> str:
     return (
         f"\nparameters              {cost.parameters:,}\n"
         f"{defaults}noise of a generation   {_bytes(cost.noise)}, {cost.normals:,} normals a direction\n"
-        f"memory of a node        {_megabytes(memory.total(ranks))} with {counted(ranks, 'rank')} "
-        f"(table {_megabytes(memory.table)}, each rank about {_megabytes(memory.rank)})"
+        f"memory of a node        {describe_size(memory.total(ranks))} with {counted(ranks, 'rank')} "
+        f"(table {describe_size(memory.table)}, each rank about {describe_size(memory.rank)})"
     )
 
 
@@ -152,12 +149,12 @@ def describe_sweep(request: SweepRequest, constants: str | None, ranks: int, nod
     """What a sweep would do on so many ranks, as lines of text.
 
     constants: path of what `mpies bench` measured, or None.  node_ranks: of a node.
-    Where configs cannot be used, the trials and their mistakes are printed.  Raises what the sweep would.
+    Raises what the sweep would.
     """
     folder = SweepFolder(request.out, request.load())
     known = read_constants(constants) if constants else None
     check_ranks_per_run(request.ranks_per_run, ranks)
-    check_listed(folder)
+    check_trials(folder.sweep, folder.list_to_check())
     folder.check()
     require_folder(Path(folder.name))
     left, on_node = folder.count_left(), min(ranks, node_ranks)
@@ -175,23 +172,12 @@ def describe_sweep(request: SweepRequest, constants: str | None, ranks: int, nod
             f"trials              {folder.total}, of which {left} are to be trained, in {folder.name}{dropped}",
             f"ranks               {ranks}, {division}",
             f"core hours          {_hours(total)} or {_time(total / ranks)} on these ranks, with episodes {measured}",
-            f"memory of a node    {_megabytes(memory.total(on_node))} with {counted(on_node, 'rank')}, "
-            f"{_megabytes(memory.table)} of it in shared memory",
+            f"memory of a node    {describe_size(memory.total(on_node))} with {counted(on_node, 'rank')}, "
+            f"{describe_size(memory.table)} of it in shared memory",
             "",
             "nothing was written",
         ]
     )
-
-
-def check_listed(folder: SweepFolder) -> None:
-    """Where configs of trials cannot be used, print each trial with its mistake, and raise ConfigError."""
-    trials = folder.list_to_check()
-    mistakes = find_mistakes(folder.sweep, trials)
-    if mistakes:
-        width = max(len(trial.name) for trial in trials)
-        for trial in trials:
-            click.echo(escape(f"{trial.name:{width}}  {mistakes.get(trial.label, 'can be trained')}"))
-        check_trials(folder.sweep, trials)
 
 
 def list_trials(folder: SweepFolder, costs: Mapping[str, float]) -> list[str]:
@@ -213,10 +199,6 @@ def _time(seconds: float) -> str:
     if seconds < 600:
         return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5 * 3600 else f"{seconds / 3600:.1f} h"
-
-
-def _megabytes(count: float) -> str:
-    return f"{count / 2**20:,.0f} MB"
 
 
 def _bytes(count: float) -> str:
