@@ -105,7 +105,7 @@ def test_gradients_estimated_from_the_ledger_are_the_steps_of_the_run(tmp_path, 
     with pytest.raises(SystemExit, match=r"expected antithetic pairs, noise\.kind full and no overlap"):
         script.estimate_gradients(tmp_path / "other", 1, 1)
     monkeypatch.setattr(sys, "argv", ["fitness_signal.py", str(tmp_path / "run"), "--generations", "1", "9"])
-    with pytest.raises(SystemExit, match=r"generation 5 is not in its ledger; give one from 1 to 4"):
+    with pytest.raises(SystemExit, match=r"generation 5 is not in its ledger, which has 1 to 4"):
         script.main()
 
 

@@ -147,12 +147,7 @@ class Run:
         """
         self._newest()
         generation = read_whole_number("generation", generation, 1, RunError)
-        record = next(ledger.read_records(self.path / "ledger.bin", after=generation - 1), None)
-        if record is None:
-            raise RunError(
-                f"{self._name}: generation {generation} is not in its ledger; give one from "
-                f"{ledger.first_generation(self.path / 'ledger.bin')} to {self.generation}"
-            )
+        record = ledger.read_record(self.path, generation)
         return Members(record["returns"].astype(np.float64), record["steps"] / float(self.config.solver.episodes))
 
     def play(self, generation: int, member: int, video: str | Path | None = None) -> PlayedMember:

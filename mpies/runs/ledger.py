@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mpies.core.errors import unreadable
+from mpies.core.errors import RunError, unreadable
 from mpies.core.paths import absolute
 from mpies.runs.files import open_regular
 from mpies.runs.hdf5 import Arrays
@@ -58,6 +58,17 @@ def read_records(path: str | Path, after: int = 0) -> Iterator[Arrays]:
         if generation == expected:
             yield arrays
             expected += 1
+
+
+def read_record(run: str | Path, generation: int) -> Arrays:
+    """The record of a generation of a run.  Raises RunError where its ledger does not hold it."""
+    path = Path(run) / "ledger.bin"
+    record = next(read_records(path, after=generation - 1), None)
+    if record is None:
+        newest, _ = find_end(path, 2**62)
+        has = f"which has {first_generation(path)} to {newest}; give one of these" if newest else "which is empty"
+        raise RunError(f"{run}: generation {generation} is not in its ledger, {has}")
+    return record
 
 
 def read_all(path: str | Path) -> Iterator[tuple[Arrays, int]]:

@@ -201,12 +201,8 @@ class Learner:
             | {"best": self.best, "solved": self.solved}
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Names to values of a checkpoint: `state` and `progress`."""
-        return self.state() | self.progress()
-
-    def load_state_dict(self, arrays: Arrays) -> None:
-        """Continue from what `state_dict` returned, bit for bit."""
+    def restore(self, arrays: Arrays) -> None:
+        """Continue from a checkpoint, which has what `state` and `progress` returned, bit for bit."""
         self.solver.restore(select(arrays, "solver/"))
         self._load_progress(arrays)
         self.early.restore(arrays, self.solver.Proposal)

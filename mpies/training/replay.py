@@ -52,7 +52,7 @@ class Replay:
             solver = make_solver(self.config, dimension)
             self._updater = Updater(self.config, solver, Serial())
             self.learner = Learner(self.config, solver, observation_size, self._constants())
-            self.learner.load_state_dict(arrays)
+            self.learner.restore(arrays)
         self._updater.begin(self.learner)
         self._records = ledger.read_records(self.path / "ledger.bin", after=start)
         if generation is not None:
@@ -74,11 +74,8 @@ class Replay:
         """d, the number of parameters."""
         return self.learner.solver.dimension
 
-    def run_until(self, generation: int, wanted: int | None = None) -> None:
-        """Take the steps up to a later generation.
-
-        wanted: the generation that an error names; None for this one.  Raises RunError where the ledger ends before.
-        """
+    def run_until(self, generation: int) -> None:
+        """Take the steps up to a later generation.  Raises RunError where the ledger ends before."""
         while self.generation < generation:
             record = next(self._records, None)
             if record is None:  # the ledger of a run that goes on may have grown since it was opened
@@ -86,7 +83,7 @@ class Replay:
                 record = next(self._records, None)
             if record is None:
                 raise RunError(
-                    f"{self.path}: generation {wanted or generation} is not in its ledger, which ends at "
+                    f"{self.path}: generation {generation} is not in its ledger, which ends at "
                     f"{self.generation}; give that or an earlier one"
                 )
             with fitting(self.path):
@@ -153,18 +150,8 @@ class RecordedMember:
 def load_member(path: str | Path, generation: int, member: int) -> RecordedMember:
     """Member number `member` of a generation.  Raises RunError when there is no such member."""
     before = Replay(path)
-    if generation <= before.generation:
-        raise RunError(
-            f"{path}: generation {generation} cannot be replayed, since its ledger begins with generation "
-            f"{before.generation + 1} and earlier ones are lost; give that or a later one"
-        )
-    before.run_until(generation - 1, wanted=generation)
-    record = next(ledger.read_records(before.path / "ledger.bin", after=generation - 1), None)
-    if record is None:
-        raise RunError(
-            f"{path}: generation {generation} is not in its ledger, which ends at {generation - 1}; give that or an "
-            "earlier one"
-        )
+    record = ledger.read_record(path, generation)
+    before.run_until(generation - 1)
     if member >= (members := len(record["returns"])):
         raise RunError(f"{path}: generation {generation} has no member {member}; its members are 0 to {members - 1}")
     config, task = before.config, Task(before.config, before.learner.constants)

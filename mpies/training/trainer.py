@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from mpies.comm import Communicator, RankLost
 from mpies.comm.stopwatch import stopwatch
-from mpies.config.loading import flatten
 from mpies.config.schema import Config
 from mpies.rollouts.queue import Player
 from mpies.runs.hdf5 import Arrays, Attributes
@@ -22,8 +21,6 @@ from mpies.training.task import Task, build_task
 from mpies.training.update import Updater, make_solver
 
 log = logging.getLogger(__name__)
-
-STEP_SIZES = ("learning_rate", "sigma", "sigma_init")  # keys of solvers, in their sections too
 
 
 class Trainer:
@@ -139,12 +136,10 @@ class Trainer:
 
     def _describe_not_finite(self, lost: int) -> str:
         """The newest step went too far, in one line.  lost: parameters of the mean that are not finite."""
-        keys = [key for key, _ in flatten(self.config.solver.model_dump()) if key.rpartition(".")[2] in STEP_SIZES]
-        keys.sort(key=lambda key: STEP_SIZES.index(key.rpartition(".")[2]))
         return (
             f"the mean after generation {self.updater.generation} is not finite ({lost:,} of {self.task.dimension:,} "
             f"parameters), so the run ends with generation {self.updater.generation - 1}; begin another one with a "
-            f"lower {' or '.join(f'solver.{key}' for key in keys) or 'step size of the solver'}"
+            "lower learning rate or sigma of the solver"
         )
 
     def _take_pause(self) -> float:
@@ -211,7 +206,7 @@ class Trainer:
         constants = {**policy.constants, "interface": policy.interface.pack()} if policy else {}
         learner = Learner(self.config, self.updater.solver, self.task.observation_size, constants)
         if checkpoint:
-            learner.load_state_dict(checkpoint[0])
+            learner.restore(checkpoint[0])
         else:
             from mpies.solvers.check import check_if_custom
 

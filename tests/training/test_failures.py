@@ -190,5 +190,5 @@ def test_a_mean_that_is_not_finite_ends_training_before_it_is_recorded(ranks, ru
     few = ["solver.population=8", "evaluation.episodes=3", "solver.optimizer.learning_rate=1e38", "--out", "run"]
     outcome = run_mpies(ranks, "train", config, *few)
     assert outcome.code == 1 and "the mean after generation 1 is not finite" in outcome.stderr
-    assert "lower solver.optimizer.learning_rate or solver.sigma" in outcome.stderr
+    assert "lower learning rate or sigma of the solver" in outcome.stderr
     assert "Traceback" not in outcome.stderr

@@ -61,6 +61,10 @@ def copy_of(arrays):
     return {name: (np.asarray(value).dtype, np.asarray(value).tobytes()) for name, value in arrays.items()}
 
 
+def checkpoint_of(learner):
+    return learner.state() | learner.progress()
+
+
 def test_the_clock_counts_generations_episodes_steps_and_seconds():
     learner = started()
     advance(learner, generations=3)
@@ -85,8 +89,8 @@ def test_early_members_are_compared_with_the_limit_that_they_were_played_under(o
     advance(learner)  # generation 0, under 10; the early members of generation 1 are played under it as well
     assert learner.limit == 15 and learner.early.ready.limit == 10
     if restored:
-        state, learner = learner.state_dict(), make_learner(overlap=overlap)
-        learner.load_state_dict({name: np.asarray(value) for name, value in state.items()})
+        state, learner = checkpoint_of(learner), make_learner(overlap=overlap)
+        learner.restore({name: np.asarray(value) for name, value in state.items()})
     early = learner.config.solver.early_members(overlap, learner.solver.dimension)
     steps = np.where(np.arange(16) < early, 20, 2)  # two episodes each
     assert early == {0.5: 8, 1: 16}[overlap]
@@ -143,9 +147,9 @@ def test_a_loaded_learner_goes_on_with_the_same_bits(overlap):
     one, other = started(overlap=overlap), make_learner(overlap=overlap)
     advance(one, generations=3)
     one.update_best(Evaluation(np.array([3.0, 4.0]), np.array([1, 1])))
-    saved = hdf5.unpack(hdf5.pack(one.state_dict(), {}), "x")[0]
-    other.load_state_dict(saved)
-    assert copy_of(other.state_dict()) == copy_of(one.state_dict())
+    saved = hdf5.unpack(hdf5.pack(checkpoint_of(one), {}), "x")[0]
+    other.restore(saved)
+    assert copy_of(checkpoint_of(other)) == copy_of(checkpoint_of(one))
     assert other.best == 3.5 and other.clock == one.clock and other.digest() == one.digest()
     for learner in (one, other):
         advance(learner, generations=2)
@@ -161,7 +165,7 @@ def test_a_recorded_generation_brings_the_statistics_of_its_record():
     spec = replayed.ask()
     moments = np.random.default_rng(0).standard_normal((1, replayed.solver.dimension)).astype(np.float32)
     replayed.tell(spec, PlayedGeneration(population.results, population.indices, record=record), moments, seconds=9.0)
-    assert copy_of(replayed.state_dict()) == copy_of(live.state_dict())
+    assert copy_of(checkpoint_of(replayed)) == copy_of(checkpoint_of(live))
     assert replayed.best == 7.0 and replayed.clock == live.clock
 
 
@@ -215,7 +219,7 @@ def test_a_snapshot_holds_what_a_checkpoint_a_policy_and_the_ledger_need():
     advance(learner)
     population = make_population(failed=[3])
     snapshot = learner.snapshot(population, ranks=4)
-    assert copy_of({**snapshot.state, **snapshot.progress}) == copy_of(learner.state_dict())
+    assert copy_of({**snapshot.state, **snapshot.progress}) == copy_of(checkpoint_of(learner))
     assert hdf5.digest(snapshot.state) == learner.digest()
     assert copy_of(snapshot.policy) == copy_of(learner.policy())
     assert snapshot.policy.keys() == {

@@ -103,9 +103,8 @@ def test_what_is_not_on_record_is_refused_in_one_line(runs, tmp_path):
     run = runs["cma_es"]
     words = "generation 11 is not in its ledger, which ends at 10; give that or an earlier one"
     assert_refused(invoke("replay", run, "--generation", 11), words)
-    assert_refused(invoke("play", run, "--member", "11,0"), words)
-    assert_refused(invoke("play", run, "--member", "30,0"), "generation 30 is not in its ledger, which ends at 10")
-    with pytest.raises(RunError, match="generation 0 cannot be replayed, since its ledger begins with generation 1 "):
+    assert_refused(invoke("play", run, "--member", "11,0"), "generation 11 is not in its ledger, which has 1 to 10;")
+    with pytest.raises(RunError, match="generation 0 is not in its ledger, which has 1 to 10; give one of these"):
         load_member(run, 0, 0)
     assert_refused(invoke("play", run, "--member", "3,8"), "has no member 8; its members are 0 to 7")
     assert_refused(invoke("play", run, "--member", "0,1"), "GENERATION,NUMBER")
