@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import inspect
 import numbers
@@ -31,15 +30,6 @@ def is_custom(environment_id: str) -> bool:
 
 def _is_module_name(source: str) -> bool:
     return all(part.isidentifier() for part in source.split("."))
-
-
-def list_definitions(file: Path) -> list[str]:
-    """The public classes and functions of a Python file, which is read and not run; [] where it cannot be read."""
-    try:
-        nodes = ast.parse(file.read_bytes()).body
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    return [node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name[0] != "_"]
 
 
 def find(environment_id: str) -> Callable[..., Any]:

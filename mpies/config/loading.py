@@ -24,7 +24,6 @@ from mpies.core.errors import ConfigError, RunError, UserError
 from mpies.core.options import Options
 from mpies.core.paths import absolute
 from mpies.core.text import describe_error, one_line
-from mpies.envs.custom_env import list_definitions
 from mpies.solvers.registry import find_solver
 
 Values = dict[str, Any]  # a section as plain values: numbers, texts, flags, lists and sections
@@ -60,10 +59,7 @@ def read_config(path: str | Path) -> Values:
     if is_id:
         return {"environment": {"id": str(path)}}
     if Path(path).suffix == ".py":
-        names = list_definitions(absolute(path))
-        has = f"; it has {', '.join(names)}" if len(names) > 1 else ""
-        example = f"{path}:{names[0] if names else 'NAME'}"
-        raise ConfigError(f"{path}: is a Python file; name the class or function in it, such as {example}{has}")
+        raise ConfigError(f"{path}: is a Python file; name the class or function in it, such as {path}:NAME")
     file = Path(path) / "config.yaml"
     if os.path.isfile(absolute(file)) and _is_of_run(read_yaml(file)):
         command = shlex.join(["mpies", "train", str(file), "--out", str(path)])

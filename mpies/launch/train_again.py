@@ -1,7 +1,6 @@
 """Train again in processes of their own and compare: on other numbers of ranks, or with what was recorded."""
 
-import contextlib
-import json
+import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -36,29 +35,22 @@ class TrainProcessFailed(ConfigError):
 
 def train_in_processes(ranks: int, arguments: Sequence[str]) -> None:
     """Run `mpies train` with these arguments to its end, without MPI on one rank.  Raises TrainProcessFailed."""
-    arguments = ["train", "--log-format", "json", *arguments]  # which find_reason reads
+    arguments = ["train", "--log-format", "text", *arguments]
     command = [sys.executable, "-P", "-m", "mpies", *arguments]
     if ranks > 1:
         command = mpiexec.command(mpiexec.require("--ranks"), ranks, arguments)
     done = mpiexec.run(command)
     if done.returncode:
-        raise TrainProcessFailed(ranks, done.returncode, find_reason(done.stderr))
+        raise TrainProcessFailed(ranks, done.returncode, find_reason(done.stderr.replace("\0", "")))
 
 
 def find_reason(output: str) -> str:
-    """The last error that the standard error of `mpies train` tells of in JSON, in one line.
+    """The line with which `mpies train` says that it ends, and what was raised where a traceback follows it.
 
-    Else the line with which it has ended, else its last lines.
+    Else the last lines of its standard error.
     """
-    lines = [line for line in output.replace("\0", "").splitlines() if line.strip()]
-    for line in reversed(lines):
-        with contextlib.suppress(ValueError, TypeError, KeyError):
-            entry = json.loads(line)
-            if entry["severity"] == "ERROR":
-                first, *traceback = entry["message"].splitlines()
-                return " ".join([first, *traceback[-1:]])
-    ends = [line for line in lines if line.startswith("mpies: ")]
-    return ends[-1] if ends else " ".join(lines[-3:])
+    told = re.search(r"^mpies: (.*)(?:\nTraceback.*(?:\n .*)*\n(.*))?", output, re.MULTILINE)
+    return " ".join(filter(None, told.groups())) if told else " ".join(output.splitlines()[-3:])
 
 
 def verify_ranks(path: str | Path, counts: Sequence[int], generations: int, overrides: Sequence[str]) -> bool:

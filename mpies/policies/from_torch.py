@@ -68,15 +68,11 @@ class Torch(Architecture):
             raise ConfigError(f"{self.options.module}: the module has no parameters, so there is nothing to train")
         with torch.no_grad(), self._explain("the module raises"):
             outputs = module.eval()(torch.zeros(1, self.inputs))
-        if not isinstance(outputs, torch.Tensor):
-            raise ConfigError(
-                f"{self.options.module}: the module must return a tensor, but returns a {type(outputs).__name__}"
-            )
-        shape = tuple(outputs.shape)
+        shape = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else f"a {type(outputs).__name__}"
         if shape != (1, self.outputs):
             raise ConfigError(
-                f"{self.options.module}: the module must give shape {(1, self.outputs)} for an observation of shape "
-                f"{(1, self.inputs)}, but gives {shape}"
+                f"{self.options.module}: the module must give a tensor of shape {(1, self.outputs)} for an observation "
+                f"of shape {(1, self.inputs)}, but gives {shape}"
             )
         return module
 

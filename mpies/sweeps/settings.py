@@ -1,6 +1,5 @@
 """What a sweep varies: lists of values that make a grid, and distributions that values are drawn from."""
 
-import difflib
 import itertools
 import zlib
 from collections.abc import Mapping, Sequence
@@ -59,20 +58,12 @@ def read_values(key: str, given: Any) -> list[Any] | Distribution:
     if isinstance(given, Mapping) and len(given) == 1 and next(iter(given)) in DISTRIBUTIONS:
         kind, values = next(iter(given.items()))
         return _make_distribution(key, kind, values)
-    if isinstance(given, Mapping) and (near := _nearest_distribution(given)):
-        raise ConfigError(f"vary: {key}: {next(iter(given))} is no distribution; did you mean {near}?")
     if not isinstance(given, list):
         raise ConfigError(
             f"vary: {key} must be a list of values, or one of {', '.join(DISTRIBUTIONS)} such as "
             f"{{uniform: [0.1, 0.5]}}, but is {quoted(given)}"
         )
     return _check_different(key, given)
-
-
-def _nearest_distribution(given: Mapping[Any, Any]) -> str:
-    """The distribution that a mapping such as {loguniform: [0.01, 0.1]} seems to mean; '' where there is none."""
-    close = difflib.get_close_matches(str(next(iter(given), "")), DISTRIBUTIONS, n=1, cutoff=0.8)
-    return close[0] if close and len(given) == 1 else ""
 
 
 def _check_different(key: str, values: list[Any]) -> list[Any]:
@@ -128,9 +119,7 @@ def read_override(text: str) -> tuple[str, Any]:
         raise ConfigError(f"the command line: {text!r} must be KEY=VALUE,VALUE..., for instance solver.sigma=0.05,0.1")
     found = parse_value(f"[{decimal_seeds(key, values)}]", f"the command line, {key}")
     only = found[0] if len(found) == 1 else None
-    if isinstance(only, dict) and ({*only} & {*DISTRIBUTIONS} or _nearest_distribution(only)):
-        return key, only
-    return key, found
+    return key, only if isinstance(only, dict) and {*only} & {*DISTRIBUTIONS} else found
 
 
 def read_seeds(given: Any) -> list[int]:

@@ -245,14 +245,11 @@ def test_a_sweep_file_is_told_from_a_config(write_config):
 
 def test_a_python_file_needs_the_name_of_what_is_in_it(tmp_path):
     path = tmp_path / "room.py"
-    path.write_text("import missing\n_a = 1\ndef _b(): pass\nclass Room: pass\ndef make(): pass\n")
+    path.write_text("class Room: pass\n")
     with pytest.raises(ConfigError) as caught:
         load_config(path)
-    expected = f"is a Python file; name the class or function in it, such as {path}:Room; it has Room, make"
+    expected = f"is a Python file; name the class or function in it, such as {path}:NAME"
     assert str(caught.value) == f"{path}: {expected}"
-    path.write_text("class")
-    with pytest.raises(ConfigError, match=r"in it, such as \S+room.py:NAME$"):
-        load_config(path)
     with pytest.raises(ConfigError) as caught:
         load_config("cartpole", ["solver.kind=mine.py"])
     expected = "solver.kind must name the class in mine.py as well, in the form mine.py:Class"

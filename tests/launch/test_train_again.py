@@ -97,7 +97,7 @@ def forked(monkeypatch):
 def test_one_rank_needs_no_mpi(started):
     train_in_processes(1, ["a.yaml"])
     train_in_processes(2, ["a.yaml"])
-    serial = [sys.executable, "-P", "-m", "mpies", "train", "--log-format", "json", "a.yaml"]
+    serial = [sys.executable, "-P", "-m", "mpies", "train", "--log-format", "text", "a.yaml"]
     assert started == [serial, ["/opt/mpiexec", "-n", "2", *serial]]
 
 
@@ -113,13 +113,11 @@ def test_without_mpiexec_several_ranks_are_refused_at_once(started, monkeypatch,
 @pytest.mark.parametrize(
     ("stderr", "expected"),
     [
-        ('noise\n{"severity": "ERROR", "message": "a.yaml: is empty"}\n[1]\nTraceback\n', "a.yaml: is empty"),
+        ("noise\nmpies: a.yaml: is empty\n[1]\nTraceback\n", "a.yaml: is empty"),
         ("one\ntwo\nthree\nValueError: four\n", "two three ValueError: four"),
-        ('{"severity": "ERROR", "message": "one"}\n{"severity": "WARNING", "message": "two"}\ndrawing\n', "one"),
-        ('{"severity": "WARNING", "message": "one"}\nmpies: no room\n', "mpies: no room"),
         (
-            '{"severity": "ERROR", "message": "rank 1 failed:\\nTraceback:\\n  File x\\nValueError: five\\n"}\nx\n',
-            "rank 1 failed: ValueError: five",
+            "mpies: rank 1 failed:\nTraceback:\n  File x\n    y\nValueError: 5\nx\n",
+            "rank 1 failed: ValueError: 5",
         ),
     ],
 )

@@ -48,7 +48,7 @@ def test_first_parameters_are_the_modules_own_or_zeros(build):
         (
             "import torch\ndef make_policy(inputs, outputs): return torch.nn.Linear(inputs, 9)",
             {},
-            r"must give shape \(1, 2\) for an observation of shape \(1, 6\), but gives \(1, 9\)",
+            r"must give a tensor of shape \(1, 2\) for an observation of shape \(1, 6\), but gives \(1, 9\)",
         ),
         ("def make_policy(inputs, outputs): raise SystemExit(3)", {}, "raises SystemExit: 3"),
         (
@@ -64,7 +64,7 @@ def test_first_parameters_are_the_modules_own_or_zeros(build):
         (
             "import torch\ndef make_policy(inputs, outputs): return torch.nn.LSTM(inputs, outputs)",
             {},
-            "the module must return a tensor, but returns a tuple",
+            "but gives a tuple",
         ),
         (
             "import torch\ndef make_policy(inputs, outputs): return torch.nn.Identity()",

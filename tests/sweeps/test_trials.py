@@ -125,15 +125,6 @@ def test_values_that_make_no_sense_are_refused(given):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "near"), [("loguniform", "log_uniform"), ("choices", "choice")])
-def test_a_distribution_that_is_misspelt_is_named_with_the_nearest(name, near):
-    expected = f"vary: solver.sigma: {name} is no distribution; did you mean {near}?"
-    for vary in (dict([read_override(f"solver.sigma={{{name}: [0.01, 0.5]}}")]), {"solver.sigma": {name: [0.01, 0.5]}}):
-        with pytest.raises(ConfigError) as caught:
-            list_settings(vary, trials=2, draw_seed=1)
-        assert str(caught.value) == expected
-
-
 def names(vary, **options):
     sweep = read_sweep({"base": {}, "vary": vary}, "sweep.yaml", options=SweepOptions(**options))
     return [trial.name for trial in sweep.list_trials()]
