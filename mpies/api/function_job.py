@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
@@ -40,17 +39,6 @@ CURE = "; define it in a module, create what it uses inside of it, or leave rank
 
 Function = Callable[[npt.NDArray[np.float64]], Any]
 Evaluated = tuple[npt.NDArray[np.float64], str]  # values (n,), NaN where the function failed, and why most of those did
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The parameters of a batch: those of a rollout are a row of `members` (n, d)."""
-
-    members: FloatArray
-
-    def write(self, rollout: int, out: npt.NDArray[Any]) -> Sequence[float]:
-        out[:] = self.members[rollout]
-        return ()
 
 
 class FunctionRanks:
@@ -88,7 +76,12 @@ class FunctionRanks:
         Raises KeyboardInterrupt on rank 0 where Ctrl-C has told any rank to stop.
         """
         comm, count = self._comm, len(members)
-        batch = RolloutBatch(np.zeros(count, np.int64), _Rows(members).write, np.zeros(count, bool))
+
+        def write(rollout: int, out: npt.NDArray[Any]) -> Sequence[float]:
+            out[:] = members[rollout]
+            return ()
+
+        batch = RolloutBatch(np.zeros(count, np.int64), write, np.zeros(count, bool))
         queue = RolloutQueue(batch, counter=comm.work_counter(count))
         is_interrupted = False
         try:

@@ -136,13 +136,6 @@ def _text(number: float | None, form: str = "") -> str:
     return f"{number:{form}}"
 
 
-def write_tables(groups: Sequence[RunGroup], out: Path, machine: str = "") -> Iterator[Path]:
-    """Write comparison.csv, comparison.json and comparison.tex into a folder; yields the path of each."""
-    for kind, make in (("csv", as_csv), ("json", as_json), ("tex", as_latex)):
-        write_file(out / f"comparison.{kind}", make(groups, machine).encode())
-        yield out / f"comparison.{kind}"
-
-
 def as_csv(groups: Sequence[RunGroup], machine: str = "") -> str:
     """A line for each group: what is known of it, then the settings in which the groups differ."""
     keys = changed_keys([group.settings for group in groups])
@@ -284,7 +277,10 @@ def write_comparison(
         Path(out).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--out {out}: cannot be created ({error.strerror}); give another folder") from None
-    yield from write_tables(groups, Path(out), machine)
+    for kind, make in (("csv", as_csv), ("json", as_json), ("tex", as_latex)):
+        file = Path(out) / f"comparison.{kind}"
+        write_file(file, make(groups, machine).encode())
+        yield file
     for axis in ("steps", "iteration", "time"):
         if axis != "time" or machine:
             figure = draw_comparison(groups, axis, width, band, scale, machine)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -94,30 +94,18 @@ def group_runs(runs: Sequence[Curves], also: Sequence[str] = ()) -> list[RunGrou
     Of several runs with the same config and seed only the longest counts.  Groups of the same task are neighbours.
     also: as for `read_settings`.
     """
-    settings: dict[str, Settings] = {}  # by their text
-    seeds: dict[str, dict[int, Curves]] = {}  # likewise, then by seed
-    left_out: dict[str, list[Curves]] = {}  # by the text of the settings
-    ordered_runs = sorted(runs, key=len)
+    groups: dict[str, RunGroup] = {}  # by the text of their settings
+    ordered_runs = sorted(runs, key=len)[::-1]  # of a seed, the longest comes first
     all_settings = settle_backends([read_settings(run.config, also) for run in ordered_runs])
-    for run, found in zip(ordered_runs, all_settings, strict=True):
-        key, seed = settings_key(found), run.config.get("seed", 0)
-        settings[key] = found
-        inside, others = seeds.setdefault(key, {}), left_out.setdefault(key, [])
-        if seed in inside:
-            others.append(inside[seed])
-        inside[seed] = run
-    ordered = sorted(seeds, key=lambda key: (task_of(settings[key]), str(next(iter(seeds[key].values())).path)))
-    labels = label_settings([settings[key] for key in ordered])
-    return [
-        RunGroup(
-            task_of(settings[key]),
-            label,
-            settings[key],
-            [seeds[key][seed] for seed in sorted(seeds[key], key=order_of)],
-            left_out[key],
-        )
-        for label, key in zip(labels, ordered, strict=True)
-    ]
+    for run, settings in zip(ordered_runs, all_settings, strict=True):
+        group = groups.setdefault(settings_key(settings), RunGroup(task_of(settings), "", settings, []))
+        has_seed = run.config.get("seed", 0) in [other.config.get("seed", 0) for other in group.runs]
+        (group.left_out if has_seed else group.runs).append(run)
+    ordered = sorted(reversed(groups.values()), key=lambda group: (group.task, str(group.runs[-1].path)))
+    for group in ordered:
+        group.runs.sort(key=lambda run: order_of(run.config.get("seed", 0)))
+    labels = label_settings([group.settings for group in ordered])
+    return [replace(group, label=label) for group, label in zip(ordered, labels, strict=True)]
 
 
 def order_of(seed: Any) -> tuple[bool, Any]:

@@ -136,12 +136,6 @@ def job_name(job: Job) -> str:
     return f"{plain[: NAME_LENGTH - len(ending) - 1].rstrip('-')}-{ending}"
 
 
-def explain_image(image: str) -> str:
-    """A line that says which image the pods of a job will ask for where no other one is given."""
-    where = "which the nodes must have, or find under this name; for your own image add --image REGISTRY/NAME:TAG"
-    return f"image: {image}, {where}"
-
-
 def images_of(mpijob: Mapping[str, Any]) -> list[str]:
     """The images of mpies itself, in the first containers of the workers and of the launcher."""
     replicas = mpijob["spec"]["mpiReplicaSpecs"]
@@ -236,7 +230,8 @@ def launch_mpijob(job: Job, base: str | None, image: str | None, is_wanted: bool
     if not base:
         echo(DEFAULT_BASE)
     if not image:
-        echo(explain_image(known[0]))
+        where = "which the nodes must have, or find under this name; for your own image add --image REGISTRY/NAME:TAG"
+        echo(f"image: {known[0]}, {where}")
     delete = ["kubectl", "delete", "mpijob", job_name(job), "--ignore-not-found"]  # its pods cannot be changed in place
     # Without --server-side, kubectl copies each object into an annotation, which holds a quarter of a mebibyte.
     apply = ["kubectl", "apply", "--server-side", "--force-conflicts", "--kustomize", str(folder)]
