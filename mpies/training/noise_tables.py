@@ -3,8 +3,8 @@
 A table is a function of its seed and size, so it does not matter which process fills which block, nor whether two fill
 the same one.  The tables lie in a file without a name, of which all processes of the node have the descriptor; the
 memory is free again when the last of them ends, however it ends.  The kernel's locks on ranges of the file tell who
-uses a table and who fills which block, and are released when a process dies.  They belong to the open file, not to the
-process: a lock of the other kind would be lost whenever Python closes a piece of memory that was mapped from the file.
+uses a table, and are released when a process dies.  They belong to the open file, not to the process: a lock of the
+other kind would be lost whenever Python closes a piece of memory that was mapped from the file.
 """
 
 import contextlib
@@ -17,7 +17,6 @@ import struct
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from mpies.core.errors import NotEnoughSharedMemory
 from mpies.solvers.sampling import noise
@@ -52,14 +51,14 @@ class NoiseTables:
         self._entries = np.frombuffer(self._head, np.int64, ENTRIES * len(FIELDS)).reshape(ENTRIES, -1)
         self._used: int | None = None  # the entry that this process uses
 
-    def get(self, seed: int, size: int) -> npt.NDArray[np.float32]:
+    def get(self, seed: int, size: int, first: int = 0) -> noise.Filling:
         """The table (size,) of a seed, until `release`.  The ranks that want it fill it together.
 
-        Raises NotEnoughSharedMemory.
+        first: as for Filling.  Raises NotEnoughSharedMemory.
         """
         self.release()
         if not size:
-            return np.zeros(0, np.float32)
+            return noise.Filling(np.zeros(0, np.float32), np.zeros(0, np.uint8), seed)
         blocks = noise.blocks(size)
         length = _round_up(blocks) + _round_up(4 * size)  # which blocks are filled, one byte each; the table
         with self._locked():
@@ -72,14 +71,7 @@ class NoiseTables:
         memory = mmap.mmap(self._file, length, offset=place)
         is_filled = np.frombuffer(memory, np.uint8, blocks)
         table = np.frombuffer(memory, np.float32, size, offset=_round_up(blocks))
-        for waits in (False, True):  # first the blocks that nobody is filling
-            for block in range(blocks):
-                if (waits or not is_filled[block]) and self._lock(place + block, fcntl.F_WRLCK, waits):
-                    if not is_filled[block]:
-                        noise.fill(table, seed, block)
-                        is_filled[block] = 1
-                    self._lock(place + block, fcntl.F_UNLCK)
-        return table
+        return noise.Filling(table, is_filled, seed, first)
 
     def release(self) -> None:
         """This process needs its table no more."""

@@ -56,13 +56,14 @@ class Updater:
     def _give_table(self, tables: NoiseTables | None) -> None:
         """Give the solver the noise table in the shared memory of each node; (0,) where it needs none."""
         size = self.config.noise.size if self.config.solver.noise_rows(self.solver.dimension) else 0
-        if tables:
-            self.solver.table = do_together(self.comm, lambda: tables.get(self.config.seed, size))
-            return
-        comm, count = self.comm, noise.blocks(size)
-        table, is_filled = comm.allocate_shared(size, np.float32), comm.allocate_shared(count, np.uint8)
+        comm, seed, count = self.comm, self.config.seed, noise.blocks(size)
         first = comm.node_rank * count // comm.node_size
-        self.solver.fill_later(noise.Filling(table, is_filled, self.config.seed, first))
+        if tables:
+            filling = do_together(comm, lambda: tables.get(seed, size, first))
+        else:
+            table, is_filled = comm.allocate_shared(size, np.float32), comm.allocate_shared(count, np.uint8)
+            filling = noise.Filling(table, is_filled, seed, first)
+        self.solver.fill_later(filling)
 
     def begin(self, learner: Learner | None) -> None:
         """Go on from this learner, on all ranks.  learner: on rank 0; None elsewhere."""
