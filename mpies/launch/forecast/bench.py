@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from mpies.comm import Communicator
 from mpies.comm.together import do_together
-from mpies.config.loading import load_config, validate_config
+from mpies.config.loading import as_yaml, load_config, validate_config
 from mpies.config.schema import Config
-from mpies.core.text import counted
 from mpies.launch.forecast.constants import (
     Collective,
     Constants,
@@ -258,31 +257,6 @@ def run_bench(
     }
     constants = Constants(machine=machine, task=workload, measured=measured)
     if comm.is_root:
-        print(describe_constants(constants), flush=True)
+        print(as_yaml(constants.as_values()), end="", flush=True)
     do_together(comm, lambda: write_constants(constants, out) if out and comm.is_root else None)
     return comm.finalize(0)
-
-
-def describe_constants(constants: Constants) -> str:
-    """The Constants as a table for people."""
-    machine, workload, measured = constants.machine, constants.task, constants.measured
-    ranks, nodes = counted(measured["ranks"], "rank"), counted(measured["nodes"], "node")
-    lines = [
-        f"{ranks} on {nodes}, {measured['processor']}",
-        f"{'noise summed by one core':<28} {machine.core_streaming / 1e9:10.2f} GB/s",
-        f"{'by all ranks of a node':<28} {machine.node_streaming / 1e9:10.2f} GB/s",
-    ]
-    source = ", assumed: one rank sends nothing" * (measured["ranks"] == 1)
-    latency, bandwidth = 1e6 * machine.network.latency, machine.network.bandwidth / 1e9
-    lines.append(f"{'network':<28} {latency:10.1f} us per level {bandwidth:10.2f} GB/s{source}")
-    lines.append(f"{'fixed cost of a generation':<28} {1e3 * machine.generation:10.2f} ms")
-    lines.append(f"{'fixed cost of an episode':<28} {1e6 * machine.episode:10.2f} us")
-    lines.append(f"{'fixed cost of a parameter':<28} {1e9 * machine.parameter:10.2f} ns")
-    if workload:
-        lines.append(
-            f"{workload.name}: {workload.parameters:,} parameters, {workload.episodes:,} episodes per generation"
-        )
-        lines.append(f"{'a step of one rank':<28} {1e6 * (workload.step or 0):10.1f} us")
-        lines.append(f"{'an episode':<28} {1e3 * workload.seconds:10.2f} ms")
-        lines.append(f"{'its coefficient of variation':<28} {workload.variation:10.2f}")
-    return "\n".join(lines)

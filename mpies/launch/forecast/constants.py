@@ -131,6 +131,10 @@ class Constants(Options):
     task: Workload | None = Field(None, description="the task, where bench was given a config")
     measured: dict[str, Any] = Field({}, description="when, where and on how many ranks, for display")
 
+    def as_values(self) -> dict[str, Any]:
+        """As the keys of a file."""
+        return self.model_dump(mode="json", exclude_none=True)
+
 
 def read_constants(path: str | Path) -> Constants:
     """The Constants in a file that `mpies bench` wrote.  Raises ConfigError."""
@@ -254,7 +258,7 @@ def play_first_policy(
 
 def write_constants(constants: Constants, out: str) -> None:
     """Write a file that `read_constants` reads.  Raises ConfigError where it cannot be written."""
-    text = as_yaml(constants.model_dump(mode="json", exclude_none=True))
+    text = as_yaml(constants.as_values())
     with writing(f"--out {out}"):
         write_atomically(out, text.encode())
 

@@ -171,20 +171,12 @@ def test_a_file_holds_what_was_measured(tmp_path):
         constants.write_constants(measured, str(tmp_path / "absent" / "constants.yaml"))
 
 
-@pytest.mark.parametrize(
-    ("ranks", "nodes", "words"), [(1, 1, "1 rank on 1 node, a CPU"), (4, 2, "4 ranks on 2 nodes, a CPU")]
-)
-def test_the_table_begins_with_what_was_measured(ranks, nodes, words):
-    measured = {"ranks": ranks, "nodes": nodes, "processor": "a CPU"}
-    assert bench.describe_constants(Constants(measured=measured)).splitlines()[0] == words
-
-
 @pytest.mark.parametrize("ranks", [0, 2])
 def test_bench_measures_what_simulate_needs(ranks, run_mpies, write_config, tmp_path):
     config = write_config(CARTPOLE)
     measured = run_mpies(ranks, "bench", config, "--out", "constants.yaml", "--repeats", "1", "--generations", "1")
-    assert measured.code == 0 and "an episode" in measured.stdout
-    found = yaml.safe_load((tmp_path / "constants.yaml").read_text())
+    assert measured.code == 0 and measured.stdout == (tmp_path / "constants.yaml").read_text()
+    found = yaml.safe_load(measured.stdout)
     assert found["machine"]["cores"] == max(1, ranks) and found["task"]["episodes"] == 32
     assert found["task"]["longest"] == pytest.approx(50 * found["task"]["step"])
     assert found["task"]["largest"] > 1
