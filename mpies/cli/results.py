@@ -209,7 +209,8 @@ def replay(run: str, generation: int, out: str | None) -> None:
         replayed.save(out)
     same = replayed.is_faithful()
     verdict = "the recorded one" if same else "NOT the recorded one: other package builds or processor?"
-    echo(f"{run}: generation {generation}, {replayed.dimension:,} parameters, digest {replayed.digest[:16]}: {verdict}")
+    size = replayed.learner.solver.dimension
+    echo(f"{run}: generation {generation}, {size:,} parameters, digest {replayed.digest[:16]}: {verdict}")
     end(same)
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.config.schema import Config
 from mpies.core.errors import ConfigError, RunError
 from mpies.core.streams import PICTURES, stream
 from mpies.core.text import counted
@@ -47,10 +46,6 @@ class Trajectory:
     mean_returns: Floats
     members: Parameters
     returns: Floats
-
-    @property
-    def config(self) -> Config:
-        return self.replay.config
 
 
 def read_trajectory(path: str | Path, shown_members: int = MEMBERS) -> Trajectory:
@@ -126,7 +121,7 @@ def draw_trajectory(trajectory: Trajectory, points: Parameters, labels: Sequence
 
     points: (p + m, 2) of the means and the members.  labels: of the two axes.
     """
-    config = trajectory.config
+    config = trajectory.replay.config
     figure, axes = new_figure(width, f"{config.environment.id}, {config.solver.kind}: where the search went")
     path, members = np.split(points, [len(trajectory.means)])
     low, high = np.nanpercentile(np.concatenate([trajectory.mean_returns, trajectory.returns]), [5, 95])
@@ -163,7 +158,7 @@ def play_slice(trajectory: Trajectory, axes: Parameters, grid: int, episodes: in
         out[:] = final + steps[0, column] * axes[0] + steps[1, row] * axes[1]
         return ()
 
-    with closing(Task(trajectory.config, learner.constants)) as task:
+    with closing(Task(trajectory.replay.config, learner.constants)) as task:
         seeds = np.tile(task.evaluation_seeds(HELD_OUT, 0, episodes), grid * grid)
         batch = RolloutBatch(
             seeds=seeds,
@@ -185,10 +180,8 @@ def draw_slice(
     width: float = WIDE,
 ) -> "Figure":
     """A plot of the mean returns of `play_slice`, and of the path of the means projected onto its plane."""
-    figure, plane = new_figure(
-        width,
-        f"{trajectory.config.environment.id}: return around the final mean, {counted(episodes, 'held-out episode')}",
-    )
+    task, played = trajectory.replay.config.environment.id, counted(episodes, "held-out episode")
+    figure, plane = new_figure(width, f"{task}: return around the final mean, {played}")
     contours = plane.contourf(steps[0], steps[1], returns, levels=15, cmap="viridis")
     x, y = ((trajectory.means - trajectory.means[-1]) @ axes.T).T
     plane.plot(x, y, color="white", linewidth=1.5)
@@ -225,10 +218,10 @@ def write_landscape(
     ]
     plots = {"trajectory": ((points - trajectory.means[-1]) @ axes.T, labels)}
     if with_umap:
-        plots["trajectory_umap"] = embed(points, trajectory.config.seed), ["UMAP 1", "UMAP 2"]
+        plots["trajectory_umap"] = embed(points, trajectory.replay.config.seed), ["UMAP 1", "UMAP 2"]
     for name, (flat, labels) in plots.items():
         yield from write_figure(path / name, draw_trajectory(trajectory, flat, labels, width), formats)
-    if trajectory.config.environment.function is not None:  # it is evaluated once
+    if trajectory.replay.config.environment.function is not None:  # it is evaluated once
         episodes = 1
     steps, returns = play_slice(trajectory, axes, grid, episodes)
     yield from write_figure(path / "landscape", draw_slice(trajectory, axes, steps, returns, episodes, width), formats)

@@ -22,19 +22,16 @@ from mpies.core.errors import NotEnoughSharedMemory
 from mpies.solvers.sampling import noise
 
 ENTRIES = 256  # tables that there can be at the same time
-FIELDS = ("seed", "size", "place")  # of an entry.  place: where its table begins in the file, 0 for a free entry
+FIELDS = (
+    "seed",
+    "size",
+    "place",
+)  # of an entry.  seed: its hash.  place: where its table begins in the file, 0 for a free entry
 _PAGE = mmap.ALLOCATIONGRANULARITY
 _HEAD = -(-ENTRIES * len(FIELDS) * 8 // _PAGE) * _PAGE  # bytes before the first table
 _LOCKS = 1 << 60  # where the locks begin, far behind all memory: first that of the entries, then one for each entry
 
 _FLOCK = "@hhqqi4x"  # the kernel's struct flock: type, whence, start, length, process
-
-
-def _as_entry(seed: int) -> int:
-    """A seed as a number of 64 bits with a sign: itself, or a negative hash of one that is larger."""
-    if seed < 2**63:
-        return seed
-    return -1 - int.from_bytes(hashlib.sha256(str(seed).encode()).digest()[:7], "little")
 
 
 class NoiseTables:
@@ -60,11 +57,12 @@ class NoiseTables:
         if not size:
             return noise.Filling(np.zeros(0, np.float32), np.zeros(0, np.uint8), seed)
         blocks = noise.blocks(size)
+        entry = int.from_bytes(hashlib.sha256(str(seed).encode()).digest()[:7], "little")  # a seed may be of any size
         length = _round_up(blocks) + _round_up(4 * size)  # which blocks are filled, one byte each; the table
         with self._locked():
-            number = self._find(_as_entry(seed), size)
+            number = self._find(entry, size)
             if number is None:
-                number = self._make(_as_entry(seed), size, length)
+                number = self._make(entry, size, length)
             self._lock(_LOCKS + 1 + number, fcntl.F_RDLCK)
             place = int(self._entries[number, 2])
         self._used = number

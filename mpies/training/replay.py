@@ -69,11 +69,6 @@ class Replay:
     def generation(self) -> int:
         return self.learner.clock.generation
 
-    @property
-    def dimension(self) -> int:
-        """d, the number of parameters."""
-        return self.learner.solver.dimension
-
     def run_until(self, generation: int) -> None:
         """Take the steps up to a later generation.  Raises RunError where the ledger ends before."""
         while self.generation < generation:
