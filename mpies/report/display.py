@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 from mpies.comm import is_launched
@@ -98,6 +99,37 @@ class LineProgress(Progress):
         print(format_entry("INFO", message, values or {}) if self._is_json else message, flush=True)
 
 
+@dataclass
+class TimeLeft:
+    """Extrapolates how long a run still takes.  evaluations: (seconds, mean return) of each so far."""
+
+    stop: StopSection = field(default_factory=StopSection)
+    evaluations: list[tuple[float, float]] = field(default_factory=list)
+
+    def describe(self, row: Row) -> str:
+        """The time left after a generation, such as `0:12:30 to the target`.  row: of the generation.
+
+        The mean returns of the last five evaluations are extrapolated to the target.  Where they do not rise, or there
+        is no target, the time to the first of the limits of generations, steps and seconds is given.
+        """
+        stop = self.stop
+        generation, steps, seconds = (as_float(row[name]) for name in ("generation", "steps", "seconds"))
+        if row.get("eval_mean") is not None:
+            self.evaluations.append((seconds, as_float(row["eval_mean"])))
+        if stop.target is not None and len(self.evaluations) >= 2:
+            (start, first), (end, newest) = self.evaluations[-5:][0], self.evaluations[-1]
+            slope = (newest - first) / max(end - start, 1e-9)
+            if 0 < slope < math.inf:
+                return f"{format_duration((stop.target - newest) / slope)} to the target"
+        limits = [(seconds / generation * (stop.generations - generation), "last generation")]
+        if stop.steps is not None:
+            limits.append((seconds / max(steps, 1.0) * (stop.steps - steps), "limit of steps"))
+        if stop.seconds is not None:
+            limits.append((stop.seconds - seconds, "limit of seconds"))
+        left, name = min(limits)
+        return f"{format_duration(left)} to the {name}"
+
+
 class ProgressBar(LineProgress):
     """A live line on a terminal: what the run is doing, return, speed and the time left.  Once closed, plain lines.
 
@@ -111,20 +143,14 @@ class ProgressBar(LineProgress):
         console, self._file = open_terminal(terminal)
         text = progress.TextColumn
         columns = text("{task.description}"), progress.BarColumn(), text("{task.fields[state]}")
-        self._bar = progress.Progress(
-            *columns,
-            progress.TimeRemainingColumn(),
-            console=console,
-            auto_refresh=False,
-            redirect_stderr=shows_errors(terminal),
-            speed_estimate_period=3600,  # seconds; a generation may take many
-        )
+        are_shown = shows_errors(terminal)
+        self._bar = progress.Progress(*columns, console=console, auto_refresh=False, redirect_stderr=are_shown)
         self._task = self._bar.add_task("starting", total=None, state="")
-        self._target: float | None = None
+        self._time_left = TimeLeft()
         self._is_closed = False
 
     def set_stop(self, stop: StopSection) -> None:
-        self._target = stop.target
+        self._time_left = TimeLeft(stop)
         self._bar.update(self._task, total=stop.generations)
 
     def show_phase(self, phase: Phase) -> None:
@@ -148,13 +174,15 @@ class ProgressBar(LineProgress):
         self._start()
         self._has_generation = True
         if evaluation := format_evaluation(row):
-            mark = "" if self._target is None else f", target {self._target:g}"
+            target = self._time_left.stop.target
+            mark = "" if target is None else f", target {target:g}"
             self._bar.console.print(f"generation {row['generation']}: evaluation {evaluation}{mark}", highlight=False)
+        left = self._time_left.describe(row)
         self._bar.update(
             self._task,
             completed=as_float(row["generation"]),
             description=f"generation {row['generation']}",
-            state=f"return {format_number(row['return_mean'])}  {row['steps_per_second']:,.0f} steps/s",
+            state=f"return {format_number(row['return_mean'])}  {row['steps_per_second']:,.0f} steps/s  {left}",
             refresh=True,
         )
 
@@ -173,17 +201,19 @@ class NotebookProgress(Progress):
         from IPython.display import HTML, display
 
         self._html = HTML
-        self._most: int | None = None  # generations; None until the config has been read
+        self._time_left: TimeLeft | None = None  # until the config has been read
         self._text, self._generation, self._changed_at = "starting", 0.0, 0.0
         self._display = display(self._draw(), display_id=True)
 
     def set_stop(self, stop: StopSection) -> None:
-        self._most = stop.generations
+        self._time_left = TimeLeft(stop)
         self._refresh(now=True)
 
     def show(self, row: Row) -> None:
         self._generation = as_float(row["generation"])
         self._text = describe_generation(row)
+        if self._time_left:
+            self._text += f"; {self._time_left.describe(row)}"
         self._refresh()
 
     def show_phase(self, phase: Phase) -> None:
@@ -204,7 +234,10 @@ class NotebookProgress(Progress):
             self._display.update(self._draw())
 
     def _draw(self) -> Any:
-        bar = f'<progress value="{self._generation:.0f}" max="{self._most}"></progress>' if self._most else ""
+        bar = ""
+        if self._time_left:
+            most = self._time_left.stop.generations
+            bar = f'<progress value="{self._generation:.0f}" max="{most}"></progress>'
         import html
 
         return self._html(f"<div>{bar} {html.escape(self._text)}</div>")

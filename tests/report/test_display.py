@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import os
 import pty
 import re
@@ -18,7 +19,7 @@ import pytest
 from mpies.comm import LAUNCHED
 from mpies.config.loading import validate_config
 from mpies.report import display
-from mpies.report.display import LineProgress, ProgressBar, make_progress
+from mpies.report.display import LineProgress, ProgressBar, TimeLeft, make_progress
 from mpies.runs.metrics import read_digests
 from mpies.training import progress
 from mpies.training.progress import EVALUATIONS, GENERATIONS, Phase
@@ -115,6 +116,25 @@ def test_the_bar_shows_evaluations_and_the_target(capsys):
     bar.close()
     shown = capsys.readouterr().out
     assert "generation 3: evaluation 2.00 +- 1.96, target 10" in shown and "10,004 steps/s" in shown
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "stop", "left"),
+    [
+        ([], {}, "1:06:00 to the last generation"),  # 40 s for 100 generations, 9900 to go
+        ([(0, 0), (10, 5)], {"target": 50}, "0:01:30 to the target"),
+        ([(0, 5), (10, 4)], {"target": 50}, "1:06:00 to the last generation"),  # it does not rise
+        ([(0, 1)], {"target": 50}, "1:06:00 to the last generation"),
+        ([(0, -900), (1, 0), (2, 1), (3, 2), (4, 3), (5, 4)], {"target": 10}, "0:00:06 to the target"),  # the last 5
+        ([(0, 0), (10, 60)], {"target": 50}, "0:00:00 to the target"),  # reached, and to be confirmed
+        ([(0, 1), (1, math.inf)], {"target": 50}, "1:06:00 to the last generation"),  # the mean of huge returns
+        ([], {"seconds": 100, "steps": 50_000}, "0:01:00 to the limit of seconds"),  # the first of the limits
+        ([], {"seconds": 100, "steps": 3_000}, "0:00:20 to the limit of steps"),
+    ],
+)
+def test_the_time_left_is_extrapolated(evaluations, stop, left):
+    row = {"generation": 100, "steps": 2000, "seconds": 40.0}
+    assert TimeLeft(config(generations=10_000, **stop).stop, evaluations).describe(row) == left
 
 
 def test_json_is_made_where_it_is_wanted_and_a_bar_on_a_terminal(monkeypatch):
