@@ -167,20 +167,6 @@ def is_unread(descriptor: int) -> bool:
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
-def explain_no_start() -> str:
-    """Why mpirun may have started no rank, in one line; '' where that is not known."""
-    folder = os.environ.get("TMPDIR", "/tmp")
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(4096))
-    except OSError as error:
-        return (
-            f"mpirun cannot write its temporary files to {folder} ({error.strerror}); make room there, or name another "
-            "folder with TMPDIR"
-        )
-    return ""
-
-
 class Forwarder(threading.Thread):
     """Hands mpirun's standard error on line by line, but for mpirun's own report of exit codes.
 

@@ -26,7 +26,7 @@ from mpies.launch.goal import Goal, RunsFinished, Start, newest_generation
 from mpies.launch.hosts import Host, Where, count_ranks, find_source, names_of
 from mpies.launch.launcher import Launcher, Mpirun, find_slurm_launcher
 from mpies.launch.placement import Placement, TooFewHosts, missing_in
-from mpies.launch.rank_processes import RankProcesses, Write, explain_no_start, write_lines
+from mpies.launch.rank_processes import RankProcesses, Write, write_lines
 from mpies.launch.watches import StartWatch
 from mpies.runs.files import default_out
 from mpies.training import logs
@@ -248,8 +248,10 @@ class Supervisor:
             has_begun = start.is_writing or not (processes.never_began or (start.hosts and is_of_mpirun))
             if self._signals or has_begun:
                 break
-        if processes.never_began and (why := explain_no_start()):
-            self._report("ERROR", why)
+        if processes.never_began:
+            folder = os.environ.get("TMPDIR", "/tmp")
+            why = f"a full disk is a frequent reason: it writes to {folder} (TMPDIR)"
+            self._report("ERROR", f"mpirun started no rank; {why}")
         return code if code >= 0 else 128 - code  # of a killed mpirun, as shells have it
 
     def _wait(self, processes: RankProcesses, start: Start) -> int:

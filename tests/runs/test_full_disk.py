@@ -97,7 +97,7 @@ def test_a_disk_that_has_no_room_for_the_files_of_mpirun_is_named(hosts, disk, t
     with monkeypatch.context() as patch:
         patch.setattr(tempfile, "gettempdir", has_no_folder)  # as where /tmp and /var/tmp are full, too
         assert job.run() == FAILED
-    words = f"ERROR supervisor: mpirun cannot write its temporary files to {disk} (No space left on device); make room"
+    words = f"ERROR supervisor: mpirun started no rank; a full disk is a frequent reason: it writes to {disk} (TMPDIR)"
     assert words in capfd.readouterr().err
 
 
