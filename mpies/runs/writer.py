@@ -134,14 +134,8 @@ class RunWriter:
             left_behind.unlink(missing_ok=True)
         if count_other_lines(file, rows, generation + 1):
             self._keep_aside(file, file.read_bytes())
-        short = sum(number <= generation for number in history.short)
-        if missing := generation - len(rows) + short:
-            rest = (
-                f", but for what the ledger of an older mpies has of {short}: time, steps and digest" if short else ""
-            )
-            self.warn(
-                f"{self.name}/metrics.csv: {missing} of the first {generation} rows are missing; they are lost{rest}"
-            )
+        if missing := generation - len(rows):
+            self.warn(f"{self.name}/metrics.csv: {missing} of the first {generation} rows are missing; they are lost")
         self._metrics = MetricsFile(file, list(rows.values()))
         evaluations = self.path / "evaluations.csv"
         self._evaluations = EvaluationsFile(evaluations, generation, history.evaluations, self._keep_aside)
