@@ -25,11 +25,8 @@ def is_custom(environment_id: str) -> bool:
     gymnasium has ids of the form module:ID-v0 too, but what follows their colon is no Python identifier.
     """
     source, colon, name = environment_id.rpartition(":")
-    return bool(colon and source and name.isidentifier() and (source.endswith(".py") or _is_module_name(source)))
-
-
-def _is_module_name(source: str) -> bool:
-    return all(part.isidentifier() for part in source.split("."))
+    is_module = all(part.isidentifier() for part in source.split("."))
+    return bool(colon and name.isidentifier() and (is_module or source.endswith(".py")))
 
 
 def find(environment_id: str) -> Callable[..., Any]:

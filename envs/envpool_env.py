@@ -189,16 +189,16 @@ def _flatten_rows(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values if values.ndim == 2 else values.reshape(len(values), -1)
 
 
-def _one_hot(numbers: npt.NDArray[Any], size: int) -> npt.NDArray[np.float32]:
-    """Rows (m, size) that are 1 in the place of each of the numbers (m,) and 0 elsewhere."""
-    rows = np.zeros((len(numbers), size), np.float32)
-    rows[np.arange(len(numbers)), numbers] = 1
-    return rows
-
-
 def _read_part(state: list[npt.NDArray[Any]], at: int, count: int | None) -> npt.NDArray[Any]:
-    """The part (m, n) of observations at this position of a state.  count: of a Discrete part; None for others."""
-    return _flatten_rows(state[at]) if count is None else _one_hot(state[at].ravel(), count)
+    """The part (m, n) of observations at this position of a state.
+
+    count: of a Discrete part, whose numbers become one-hot vectors; None for others.
+    """
+    if count is None:
+        return _flatten_rows(state[at])
+    rows = np.zeros((len(state[at]), count), np.float32)
+    rows[np.arange(len(rows)), state[at].ravel()] = 1
+    return rows
 
 
 class _EnvPoolBatch(EpisodeBatch):
@@ -279,5 +279,5 @@ class _EnvPoolBatch(EpisodeBatch):
         if self._pool and self._store:
             self._store.give_back(self._seeded)
         elif self._pool:
-            self._seeded.close()
+            self._pool.close()
         self._pool = self.calls = None

@@ -35,10 +35,6 @@ class SeededPool:
             begun[behind] += 1
             yield self.pool._recv()
 
-    def close(self) -> None:
-        """Free its environments."""
-        self.pool.close()
-
 
 class PoolStore:
     """Pools that wait for episodes of their environments.
@@ -73,10 +69,10 @@ class PoolStore:
         """Keep a pool for other episodes; those that have waited longest are closed where too many wait."""
         self._waiting.append(pool)
         while sum(len(pool.seeds) for pool in self._waiting) > self._limit:
-            self._waiting.pop(0).close()
+            self._waiting.pop(0).pool.close()
 
     def close(self) -> None:
         """Close the pools that wait."""
-        for pool in self._waiting:
-            pool.close()
+        for waiting in self._waiting:
+            waiting.pool.close()
         self._waiting = []

@@ -27,8 +27,7 @@ def provide_pkg_resources() -> Iterator[None]:
     try:
         yield
     finally:
-        if sys.modules.get(name) is stand_in:
-            del sys.modules[name]
+        sys.modules.pop(name, None)
 
 
 def parse_version(version: str) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Why and when a run stops: its stop rules, signals, and failed members."""
 
 import logging
+import os
 import signal
 import threading
 import time
@@ -50,6 +51,11 @@ class Signals:
         self._received: list[int] = []
         stopwatch.start()
         if threading.current_thread() is threading.main_thread():  # Python handles signals nowhere else
+            if owns_process:  # else it may be an event loop's to set
+                self._arrived = os.memfd_create("signals")  # Python writes the number of each signal into it
+                os.set_blocking(self._arrived, False)
+                signal.set_wakeup_fd(self._arrived)
+                os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))  # a child's are its own
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
                 handler = signal.getsignal(number)
                 if handler is not None:  # not Python's own; it could not be put back
@@ -57,13 +63,16 @@ class Signals:
             self.claim()
 
     def claim(self) -> None:
-        """Handle the signals again if a user's environment has set handlers of its own meanwhile."""
+        """Handle the signals again if a user's environment has set handlers of its own, and what those have taken."""
         if self.raised is None and threading.current_thread() is threading.main_thread():
             for number in self._before:
                 if signal.getsignal(number) != self._on_signal:
                     signal.signal(number, self._on_signal)
                     if self._owns_process and number != signal.SIGUSR1:
                         reset_after_first(number)
+            if self._owns_process and self._before:
+                for number in self._before.keys() & os.pread(self._arrived, 2**16, 0):
+                    self._on_signal(number, None)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self.raised is None:
@@ -76,8 +85,7 @@ class Signals:
 
     def close(self) -> None:
         """Ignore SIGUSR1 from now on: while Python shuts down its default would end the process."""
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
     def restore(self) -> None:
         """Put the handlers back that were there before.

@@ -68,13 +68,26 @@ def test_what_goes_on_behind_a_finished_run_does_not_keep_the_command(start, fir
     assert (tmp_path / "run/finished.yaml").exists()
 
 
-@pytest.mark.flaky(reruns=1, reason="a signal between the environment's taking it and the run's claiming it is lost")
 def test_an_environment_that_takes_the_signals_can_be_stopped(start, tmp_path):
     take = "signal.signal(signal.SIGINT, print); signal.signal(signal.SIGTERM, print)"
     job = start("stop.generations=1000000", first=take, reset=take)
     wait_for(lambda: read_metrics(tmp_path / "run"), job)
     job.send_signal(signal.SIGTERM)
     assert job.wait(60) == 75
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGUSR1"])
+def test_a_signal_that_an_environment_has_taken_stops_the_run(start, number, tmp_path):
+    take = f"Room.episodes == 50 and (signal.signal(signal.{number}, print), signal.raise_signal(signal.{number}))"
+    assert start("stop.generations=1000", reset=take).wait(60) == 75
+    assert 0 < len(read_metrics(tmp_path / "run")) < 20
+
+
+def test_a_signal_of_a_forked_child_does_not_stop_the_run(start, tmp_path):
+    ended = "(signal.signal(signal.SIGTERM, lambda *_: os._exit(0)), signal.raise_signal(signal.SIGTERM))"
+    fork = f"Room.episodes == 9 and (os.fork() and os.wait() or {ended})"
+    assert start("stop.generations=20", reset=fork).wait(60) == 0
+    assert len(read_metrics(tmp_path / "run")) == 20
 
 
 def test_a_second_signal_ends_compiled_code_that_hangs(start, tmp_path):
