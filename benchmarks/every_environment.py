@@ -16,6 +16,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -56,9 +57,10 @@ def _train(environment_id: str, answer: Connection) -> None:
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     values = yaml.safe_load(CONFIG.format(environment_id))
-    values |= {"solver": {"population": 4}, "noise": {"size": 20_000}, "stop": {"generations": 1}}
+    values |= {"solver": {"population": 2}, "noise": {"size": 20_000}, "stop": {"generations": 1}}
     values["environment"] |= {"backend": "envpool", "max_steps": 10}
     with tempfile.TemporaryDirectory(prefix="mpies-environments-") as folder:
+        os.chdir(folder)  # VizDoom writes a file into it
         for attempt in ("small", "large"):
             try:
                 run = mpies.train(values, out=Path(folder) / attempt, progress=False)
@@ -73,19 +75,25 @@ def _train(environment_id: str, answer: Connection) -> None:
             break
 
 
-def try_envpool(ids: list[str], limit: float, until: float) -> dict[str, str]:
-    """Each id of EnvPool to `trains`, or to what happened instead, as far as there is time.
+def try_envpool(ids: list[str], limit: float, until: float, found: dict[str, str]) -> Iterator[None]:
+    """Each id of EnvPool to `trains`, or to what happened instead, as far as there is time.  Yields after each id.
 
-    limit: seconds of each.  until: of time.monotonic.
+    limit: seconds of each.  until: of time.monotonic.  found: what happened so far; it gains each id that is tried.
     """
     import envpool
 
-    import mpies.api.train  # noqa: F401 (once, and not in every process; what makes threads must not run before a fork)
+    # Once, and not in every process; what makes threads must not run before a fork.
+    import mpies.training.session  # noqa: F401
+    from mpies.config.loading import make_config
+    from mpies.runs import machine
 
-    fork, found = multiprocessing.get_context("fork"), dict[str, str]()
+    make_config(yaml.safe_load(CONFIG.format("CartPole-v1")), [], "config")
+    machine.versions()
+    fork = multiprocessing.get_context("fork")
     listed = sorted(envpool.list_all_envs())
     random.Random(1).shuffle(listed)  # what a run that is cut off has tried is a fair sample
-    for number, environment_id in enumerate(ids or listed):
+    listed = sorted(listed, key=lambda name: name.partition("/")[2] in listed)  # second names of an environment last
+    for environment_id in ids or [name for name in listed if name not in found]:
         if time.monotonic() > until:
             break
         ours, theirs = fork.Pipe(duplex=False)
@@ -100,8 +108,8 @@ def try_envpool(ids: list[str], limit: float, until: float) -> dict[str, str]:
         process.kill()
         process.join()
         if found[environment_id] != "trains":
-            print(f"{number} {environment_id}: {found[environment_id]}", flush=True)
-    return found
+            print(f"{len(found)} {environment_id}: {found[environment_id]}", flush=True)
+        yield
 
 
 def main() -> int:
@@ -111,17 +119,18 @@ def main() -> int:
     parser.add_argument("--envpool", action="store_true", help="train every id that EnvPool lists")
     parser.add_argument("--limit", type=float, default=120, help="seconds for each of them")
     parser.add_argument("--minutes", type=float, default=600, help="for all of them")
-    parser.add_argument("--json", metavar="FILE", help="keep the counts, and all that do not train")
+    parser.add_argument("--json", metavar="FILE", help="keep what happened; ids in it are not tried again")
     options = parser.parse_args()
     ids = options.ids or IDS
     if options.envpool:
-        found = try_envpool(options.ids, options.limit, time.monotonic() + 60 * options.minutes)
-        counts = collections.Counter(how.partition(":")[0] for how in found.values())
+        file, counts = Path(options.json or os.devnull), collections.Counter[str]()
+        found: dict[str, str] = json.loads(file.read_text())["ids"] if file.is_file() else {}
+        until = time.monotonic() + 60 * options.minutes
+        for _ in try_envpool(options.ids, options.limit, until, found):
+            counts = collections.Counter(how.partition(":")[0] for how in found.values())
+            file.write_text(json.dumps({"counts": counts, "ids": dict(sorted(found.items()))}, indent=1) + "\n")
         print(dict(counts))
-        others = {name: how for name, how in found.items() if how != "trains"}
-        if options.json:
-            Path(options.json).write_text(json.dumps({"counts": counts, "others": others}, indent=1) + "\n")
-        return int(any(not how.startswith("refused") for how in others.values()))
+        return int(any(not how.startswith(("trains", "refused")) for how in found.values()))
     try:
         different = [environment_id for environment_id in ids if not verify(environment_id)]
     except ConfigError as error:
