@@ -2,6 +2,9 @@
 
 import contextlib
 import fcntl
+import functools
+import gc
+import importlib.metadata
 import json
 import os
 import re
@@ -41,6 +44,12 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "browser: look at the live page in a headless Chromium; see make test-page")
     config.addinivalue_line("markers", "flaky(reruns, reason): needs time or luck; may run twice, at most five tests")
     config.addinivalue_line("markers", "wheel: install the wheel into fresh environments; see make test-wheel")
+
+
+def pytest_collection_finish():
+    """What was imported stays: collections of garbage need not look at it, nor each run at what packages say."""
+    gc.freeze()
+    importlib.metadata.version = functools.cache(importlib.metadata.version)
 
 
 def pytest_runtest_setup(item):

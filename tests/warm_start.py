@@ -7,7 +7,9 @@ tests/test_importing.py and those of ranks that are killed start that.
 
 import atexit
 import contextlib
+import functools
 import gc
+import importlib.metadata
 import json
 import os
 import select
@@ -165,7 +167,6 @@ def keep(child, client, descriptors):
 
 
 if __name__ == "__main__":
-    from importlib import import_module
     from runpy import run_module
 
     from mpies.core.threads import limit_threads
@@ -174,8 +175,12 @@ if __name__ == "__main__":
     limit_threads()
     for module in MODULES:
         with contextlib.suppress(ModuleNotFoundError):  # EnvPool is an extra
-            import_module(module)
+            importlib.import_module(module)
     assert "mpi4py.MPI" not in sys.modules
+    importlib.metadata.version = functools.cache(importlib.metadata.version)
+    # What the first use takes a tenth of a second for: what each package says of itself, and the schema of the keys.
+    sys.modules["mpies.runs.machine"].versions()
+    sys.modules["mpies.config.loading"].validate_config({"environment": {"id": "CartPole-v1"}}, "")
     gc.freeze()
     serve(sys.argv[1])
     code = 0
