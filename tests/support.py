@@ -155,6 +155,21 @@ def wait_for(condition, process=None, seconds=180):
         time.sleep(0.01)
 
 
+def calling_lines(*parts):
+    """What calls the caller: the lines of files whose paths hold one of these parts, or of all."""
+    frame, lines = sys._getframe(2), []
+    while frame:
+        if not parts or any(part in frame.f_code.co_filename for part in parts):
+            lines.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(lines)
+
+
+def first_of_each(things):
+    """The numbers, from 1, of those that are not among the ones before them."""
+    return [number for number, thing in enumerate(things, 1) if thing not in things[: number - 1]]
+
+
 def ranks_of(process):
     """The ranks below a running mpiexec, in order of rank."""
     ranks = [child for child in psutil.Process(process.pid).children(recursive=True) if "mpies" in child.cmdline()]

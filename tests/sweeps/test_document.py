@@ -43,7 +43,11 @@ def test_the_commands_run_one_after_the_other(run, tmp_path):
     shown = commands(PAGE)
     assert len(shown) >= 7
     large = "mpies sweep lunar_lander"  # minutes and more: what the sweep would do is enough
-    printed = {command: run(f"{command} --dry-run" if command.startswith(large) else command) for command in shown}
+    short = "stop.generations=5"  # evaluated once
+    cut = {command: f"{command} {short}" for command in shown if re.match("mpies sweep cartpole (?!.*--dry)", command)}
+    cut |= {command: f"{command} --dry-run" for command in shown if command.startswith(large)}
+    assert len(cut) == 4
+    printed = {command: run(cut.get(command, command)) for command in shown}
     assert next(text for command, text in printed.items() if "--ranks 128" in command).count(" new ") == 200
     assert (tmp_path / "comparison" / "ranking.csv").exists()
 

@@ -1,6 +1,7 @@
 """Settings that Optuna proposes in batches: the same ones for the same seed, whatever the ranks and interruptions."""
 
 import math
+import shutil
 
 import pytest
 import yaml
@@ -72,12 +73,25 @@ stop: {generations: 2}
 ARGUMENTS = ["solver.sigma={log_uniform: [0.01, 1]}", "--trials", "5", "--seeds", "2", "--sampler", "kind=tpe,batch=2"]
 
 
-def test_a_sweep_trains_what_is_proposed(write_config, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def trained_sweep(tmp_path_factory):
+    """A folder with config.yaml and the sweep of ARGUMENTS in out."""
+    folder = tmp_path_factory.mktemp("trained_sweep")
+    (folder / "config.yaml").write_text(BASE)
+    outcome = invoke("sweep", folder / "config.yaml", *ARGUMENTS, "--out", folder / "out")
+    assert outcome.code == 0 and "10 of 10 trials finished" in outcome.stdout, outcome.stderr
+    return folder
+
+
+@pytest.fixture
+def config(trained_sweep, tmp_path, monkeypatch):
+    """The config of a copy of that sweep, in whose folder the test is."""
+    shutil.copytree(trained_sweep, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    config = write_config(BASE)
-    outcome = invoke("sweep", config, *ARGUMENTS, "--out", "out")
-    assert outcome.code == 0, outcome.stderr
-    assert "10 of 10 trials finished" in outcome.stdout
+    return tmp_path / "config.yaml"
+
+
+def test_a_sweep_trains_what_is_proposed(config, tmp_path):
     batches = read_yaml(tmp_path / "out" / "batches.yaml")["batches"]
     assert [len(batch) for batch in batches] == [2, 2, 1]
     # Without the last batch and the last trial, as a kill may leave it, the same is proposed again.
@@ -94,17 +108,13 @@ def test_a_sweep_trains_what_is_proposed(write_config, tmp_path, monkeypatch):
     assert (tmp_path / "out" / "batches.yaml").read_bytes() == before
 
 
-@pytest.mark.parametrize("content", ["", "batches: 3", "values: []", "batches: [[{solver.population: 4}]]"])
-def test_a_damaged_record_of_the_settings_is_refused_and_made_again_where_it_is_removed(
-    content, write_config, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    config, record = write_config(BASE), tmp_path / "out" / "batches.yaml"
-    assert invoke("sweep", config, *ARGUMENTS, "--out", "out").code == 0
+def test_a_damaged_record_of_the_settings_is_refused_and_made_again_where_it_is_removed(config, tmp_path):
+    record = tmp_path / "out" / "batches.yaml"
     before = record.read_bytes()
-    record.write_text(content)
-    refused = invoke("sweep", config, *ARGUMENTS, "--out", "out")
-    assert_refused(refused, "batches.yaml: does not hold settings of this sweep; remove it")
+    for content in ("", "batches: 3", "values: []", "batches: [[{solver.population: 4}]]"):
+        record.write_text(content)
+        refused = invoke("sweep", config, *ARGUMENTS, "--out", "out")
+        assert_refused(refused, "batches.yaml: does not hold settings of this sweep; remove it")
     record.unlink()
     assert invoke("sweep", config, *ARGUMENTS, "--out", "out").code == 0
     assert record.read_bytes() == before
@@ -157,10 +167,7 @@ def test_mistakes_are_found_before_anything_is_written(arguments, words, write_c
     assert read_files(tmp_path) == before
 
 
-def test_what_was_proposed_stays_although_its_evaluations_change(write_config, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    config = write_config(BASE)
-    assert invoke("sweep", config, *ARGUMENTS, "--out", "out").code == 0
+def test_what_was_proposed_stays_although_its_evaluations_change(config, tmp_path):
     before = read_yaml(tmp_path / "out" / "batches.yaml")
     more = [word.replace("5", "6").replace("2", "3") if word in "52" else word for word in ARGUMENTS]
     outcome = invoke("sweep", config, *more, "--out", "out", "stop.generations=4")

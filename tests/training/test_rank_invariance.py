@@ -88,7 +88,7 @@ POLICY = "\npolicy: {hidden: [4]}\nsolver: {kind: %s, population: 20, episodes: 
 SMALL = "\npolicy: {hidden: [8]}\nsolver: {population: 12, sigma: 0.1}\n"
 OTHERS = {
     "candidates": "environment: {id: CartPole-v1, max_steps: 60}" + POLICY % "cma_es",
-    "novelty": "environment: {id: Hopper-v5, max_steps: 60, behaviour: [x_position]}" + POLICY % "novelty_es",
+    "novelty": "environment: {id: Hopper-v5, max_steps: 20, behaviour: [x_position]}" + POLICY % "novelty_es",
     "documented": RECIPE,
     "adaptive": """
 environment: {id: CartPole-v1, adaptive: {start: 10, threshold: 0.5, ratio: 1.5}, reward_shift: 0.25, hide: [1]}
@@ -96,13 +96,13 @@ policy: {hidden: []}
 solver: {population: 16, sigma: 0.3, optimizer: {kind: adam, learning_rate: 0.2}}
 """,
     "numbered": """
-environment: {id: Hopper-v5, seeds: generation}
+environment: {id: Hopper-v5, seeds: generation, max_steps: 30}
 policy: {hidden: [], initial: zeros}
-solver: {kind: pgpe, population: 20, interactions: 3000, sigma: 0.1}
+solver: {kind: pgpe, population: 20, interactions: 700, sigma: 0.1}
 """,
     "parts": 'environment: {id: "tests.envs.rover:Rover", kwargs: {actions: mixed}, max_steps: 20}' + SMALL,
     "one-hot": 'environment: {id: "gymnasium:Blackjack-v1", max_steps: 20}' + SMALL,
-    "pybullet": "environment: {id: AntBulletEnv-v0, max_steps: 30}" + SMALL,
+    "pybullet": "environment: {id: InvertedPendulumBulletEnv-v0, max_steps: 30}" + SMALL,
     "swing-up": "environment: {id: CartPoleSwingUp-v0, max_steps: 30}" + SMALL,
     "smooth": 'environment: {id: "smooth.py:Smooth"}' + SMALL,
     "copies": 'environment: {id: "smooth.py:Copies"}' + SMALL,
@@ -142,8 +142,8 @@ def train_all(folder):
         text += "noise: {size: 300000}\n" if "noise:" not in text else ""
         (folder / f"{name}.yaml").write_text(text)
     stopped = [(f"{name}.yaml", f"stopped/{name}") for name in STOPPED if name in names]
-    for ranks in (0, 1, 2, 3, 5):
-        chosen = {0: CONFIGS, 1: ["rastrigin", "overlap"], 3: CONFIGS, 5: FIVE}.get(ranks, ())
+    for ranks in (0, 2, 3, 5):
+        chosen = {0: CONFIGS, 3: CONFIGS, 5: FIVE}.get(ranks, ())
         runs = [(f"{name}.yaml", f"{ranks}/{name}") for name in chosen if name in names]
         runs += {2: [(*run, "stop.generations=3") for run in stopped], 3: stopped}.get(ranks, [])
         train_many(folder, ranks, runs)
@@ -163,7 +163,7 @@ def test_results_are_the_same_on_any_number_of_ranks(name, folder):
     skip_if_absent(name)
     expected = results_of(folder / "0" / name)
     assert len({digest for digest, *_ in expected}) == (60 if name == "documented" else 6)
-    others = [*folder.glob(f"[135]/{name}")]
+    others = [*folder.glob(f"[35]/{name}")]
     assert len(others) >= (2 if name in FIVE else 1)
     for run in others:
         assert results_of(run) == expected, run
