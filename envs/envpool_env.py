@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _FAST_FAMILIES = ("box2d", "classic_control", "mujoco.gym", "toy_text", "atari")
 
 # Environments that end the process when they are built.
-_CRASHING = {"MultiDuel-v1"}
+_CRASHING = {"Cig-v1", "MultiDuel-v1"}
 
 # Arguments of EnvPool's constructor that no user gives.
 _FIXED_ARGUMENTS = ("task_id", "env_type", "num_threads")

@@ -103,6 +103,7 @@ def test_games_of_several_players_are_refused(name, players):
         make_env(name)
 
 
-def test_an_environment_that_ends_the_process_is_refused():
-    with pytest.raises(EnvironmentProblem, match=r"^MultiDuel-v1 of EnvPool crashes when it is built"):
-        make_env("MultiDuel-v1")
+@pytest.mark.parametrize("environment_id", ["Cig-v1", "MultiDuel-v1"])
+def test_an_environment_that_ends_the_process_is_refused(environment_id):
+    with pytest.raises(EnvironmentProblem, match=f"^{environment_id} of EnvPool crashes when it is built"):
+        make_env(environment_id)
