@@ -20,7 +20,7 @@ from mpies.core.text import counted
 from mpies.report.compare import describe_group
 from mpies.report.curves import Curves, read_curves
 from mpies.report.figures import WIDE, draw_return, render, write_file
-from mpies.report.run_groups import RunGroup, group_runs, order_of, read_settings
+from mpies.report.run_groups import RunGroup, group_runs, order_of, read_settings, settle_backends
 from mpies.report.video import VIDEOS
 from mpies.runs import hdf5
 from mpies.runs.metrics import format_return
@@ -66,9 +66,10 @@ def find_seeds(curves: Curves) -> list[Curves]:
     """
     folder = curves.path.resolve().parent
     found = [(name, RunView(folder, name).config()) for name in find_runs(folder, depth=1)]
-    settings, runs = read_settings(curves.config), []
-    for name, config in found:
-        if config.get("seed") != curves.config["seed"] and read_settings(config) == settings:
+    settings, *others = settle_backends([*map(read_settings, (curves.config, *(config for _, config in found)))])
+    runs = []
+    for (name, config), other in zip(found, others, strict=True):
+        if config.get("seed") != curves.config["seed"] and other == settings:
             with contextlib.suppress(RunError):  # it has no generation yet
                 runs.append(read_curves(folder / name))
     return [run for group in group_runs(runs) for run in group.runs]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mpies.config.loading import flatten_settings
+from mpies.config.schema import BACKEND
 from mpies.report.curves import Curves, Floats
 
 Settings = dict[str, Any]  # dotted keys of a config to values
@@ -94,8 +95,9 @@ def group_runs(runs: Sequence[Curves], also: Sequence[str] = ()) -> list[RunGrou
     also: as for `read_settings`.
     """
     groups: dict[str, RunGroup] = {}  # by the text of their settings
-    for run in sorted(runs, key=len)[::-1]:  # of a seed, the longest comes first
-        settings = read_settings(run.config, also)
+    ordered_runs = sorted(runs, key=len)[::-1]  # of a seed, the longest comes first
+    all_settings = settle_backends([read_settings(run.config, also) for run in ordered_runs])
+    for run, settings in zip(ordered_runs, all_settings, strict=True):
         group = groups.setdefault(settings_key(settings), RunGroup(task_of(settings), "", settings, []))
         has_seed = run.config.get("seed", 0) in [other.config.get("seed", 0) for other in group.runs]
         (group.left_out if has_seed else group.runs).append(run)
@@ -127,6 +129,23 @@ def read_settings(config: Mapping[str, Any], also: Sequence[str] = ()) -> Settin
     held = flatten_settings(config)
     held = {key: value for key, value in held.items() if key != "seed" and not key.startswith("versions.")}
     return held | {key: look_up(config, key) for key in also}
+
+
+def settle_backends(found: Sequence[Settings]) -> list[Settings]:
+    """The settings with the backend of each run that has auto: that of the others which are equal but for it.
+
+    Runs of an earlier mpies have auto, where those of this one have what it meant.  It stays where others have several.
+    """
+    others: dict[str, set[str]] = {}
+    keys = [settings_key({key: value for key, value in one.items() if key != BACKEND}) for one in found]
+    for key, one in zip(keys, found, strict=True):
+        others.setdefault(key, set()).add(str(one.get(BACKEND, "auto")))
+    settled = []
+    for key, one in zip(keys, found, strict=True):
+        known = others[key] - {"auto"}
+        is_auto = one.get(BACKEND) == "auto" and len(known) == 1
+        settled.append({**one, BACKEND: next(iter(known))} if is_auto else one)
+    return settled
 
 
 def look_up(config: Mapping[str, Any], key: str) -> Any:

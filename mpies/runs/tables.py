@@ -37,12 +37,13 @@ class History:
     """What the text files of a run are to show.
 
     rows: of metrics.csv as text, by generation.  newest: the generation that was made last; rows of later ones are no
-    proof that they were evaluated.
+    proof that they were evaluated.  short: generations whose row is what the ledger of an older mpies has of it.
     evaluations: lines of evaluations.csv, of the generations of which the ledger has them.
     """
 
     rows: dict[int, dict[str, str]]
     newest: int
+    short: list[int] = field(default_factory=list)
     evaluations: dict[int, bytes] = field(default_factory=dict)
 
     def until(self, generation: int) -> dict[int, dict[str, str]]:
@@ -61,13 +62,25 @@ def read_history(run: Path) -> History:
     history = History(rows, max(rows, default=0))
     for record, _ in ledger.read_all(run / "ledger.bin"):
         generation = int(record["generation"])
-        if "row" in record:  # mpies 0.1.0 did not write it
+        if "row" in record:
             header, cells = record["row"].item().decode().splitlines()
             row = rows[generation] = dict(zip(header.split(","), cells.split(","), strict=True))
             returns, lengths = record.get("eval_returns", np.zeros(0)), record.get("eval_lengths", np.zeros(0))
             history.evaluations[generation] = _format_episodes(row, returns, lengths)
             history.newest = max(history.newest, generation)
+        else:
+            known, present = _row_of_older(record), rows.get(generation, {"digest": ""})
+            is_other = present.get("digest", known["digest"]) != known["digest"]
+            rows[generation] = known if is_other else {**present, **known}
+            history.short += [generation] if is_other else []
     return history
+
+
+def _row_of_older(record: Mapping[str, Any]) -> dict[str, str]:
+    """What the record of an older mpies has of a row of metrics.csv."""
+    keys = {"generation": "generation", "digest": "digest"}
+    keys |= {name: f"clock/{name}" for name in ("seconds", "episodes", "steps")}
+    return {name: format_cell(record[key].item()) for name, key in keys.items() if key in record}
 
 
 def _format_episodes(row: Row, returns: npt.NDArray[np.float64], lengths: npt.NDArray[np.int64]) -> bytes:

@@ -134,8 +134,14 @@ class RunWriter:
             left_behind.unlink(missing_ok=True)
         if count_other_lines(file, rows, generation + 1):
             self._keep_aside(file, file.read_bytes())
-        if missing := generation - len(rows):
-            self.warn(f"{self.name}/metrics.csv: {missing} of the first {generation} rows are missing; they are lost")
+        short = sum(number <= generation for number in history.short)
+        if missing := generation - len(rows) + short:
+            rest = (
+                f", but for what the ledger of an older mpies has of {short}: time, steps and digest" if short else ""
+            )
+            self.warn(
+                f"{self.name}/metrics.csv: {missing} of the first {generation} rows are missing; they are lost{rest}"
+            )
         self._metrics = MetricsFile(file, list(rows.values()))
         evaluations = self.path / "evaluations.csv"
         self._evaluations = EvaluationsFile(evaluations, generation, history.evaluations, self._keep_aside)

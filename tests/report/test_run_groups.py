@@ -22,6 +22,21 @@ def test_different_environments_are_different_tasks_with_labels_of_their_own(mak
     }
 
 
+def test_a_backend_of_auto_is_that_of_the_runs_it_is_otherwise_equal_to(make_curves):
+    def make(backend, seed, **solver):
+        run = make_curves([1.0], seed=seed, **solver)
+        run.config["environment"] = {"id": "CartPole-v1", "backend": backend}
+        return run
+
+    runs = [make("auto", 1), make("envpool", 2), make("gymnasium", 3, sigma=0.5)]
+    first, other = sorted(group_runs(runs), key=lambda group: -len(group.runs))
+    assert [run.config["seed"] for run in first.runs] == [1, 2] and len(other.runs) == 1
+    assert first.settings["environment.backend"] == "envpool"
+    assert len(group_runs([make("auto", 1), make("auto", 2)])) == 1
+    assert len(group_runs([make("envpool", 1), make("gymnasium", 2)])) == 2
+    assert len(group_runs([make("auto", 1), make("envpool", 2), make("gymnasium", 3)])) == 3
+
+
 def test_a_seed_that_is_no_number_hides_no_other(make_curves):
     (group,) = group_runs([make_curves([1.0], seed=seed) for seed in (3, "x", 1)])
     assert [run.config["seed"] for run in group.runs] == [1, 3, "x"]
