@@ -6,10 +6,12 @@ import sys
 
 import pytest
 
+from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError, UserError
-from mpies.launch.forecast.dry_run import describe_training
+from mpies.launch.forecast.dry_run import describe_pace, describe_training
 from mpies.runs.lock import Lock
 from mpies.runs.metrics import read_metrics
+from mpies.training.task import Task
 from tests.support import CARTPOLE, assert_refused, invoke, read_files
 
 
@@ -39,6 +41,7 @@ def test_a_new_run_is_described_and_not_begun(dry_run, write_config):
     assert lines["task"] == "CartPole-v1; policy mlp, solver openai_es"
     assert lines["ranks"] == "3, which are started with mpirun"
     assert lines["ends"] == "at a mean return of 40, or after 10 generations or 5,000 steps"
+    assert lines["a generation takes"].startswith("about ") and "6 episodes" in lines["a generation takes"]
     assert "with 3 ranks" in lines["memory of a node"] and lines["parameters"] == "58"
 
 
@@ -47,6 +50,7 @@ def test_what_a_dry_run_says_of_a_run_is_what_training_then_does(dry_run, run_mp
     assert run_mpies(0, "train", config, "--out", "run", "stop.generations=4").code == 0
     longer = read_lines(dry_run(config, "--out", "run"))
     assert longer["run"] == "run: continues after generation 4"
+    assert "a generation takes" not in longer
     assert run_mpies(0, "train", config, "--out", "run").code == 0
     assert [row["generation"] for row in read_metrics(tmp_path / "run")] == [str(k) for k in range(1, 11)]
     assert read_lines(dry_run(config, "--out", "run"))["run"].startswith("run: is complete (all generations done")
@@ -55,6 +59,21 @@ def test_what_a_dry_run_says_of_a_run_is_what_training_then_does(dry_run, run_mp
 def test_all_ranks_of_a_job_describe_it_once(dry_run, write_config):
     ended = dry_run(write_config(CARTPOLE), ranks=2)
     assert read_lines(ended)["ranks"] == "2" and ended.stdout.count("nothing was written") == 1
+
+
+def test_a_generation_takes_all_its_populations_on_the_ranks_that_play():
+    environment = {"id": "gymnasium:CartPole-v1", "max_steps": 5}
+
+    def pace(changes):
+        solver = {"kind": "pgpe", "population": 200, **changes}
+        config = validate_config({"environment": environment, "solver": solver}, "x")
+        text = describe_pace(config, Task(config), 2)
+        amount, unit = text.removeprefix("about ").split()[:2]
+        return float(amount) / {"ms": 1000, "s": 1}[unit]
+
+    # The fastest of five, since other work on the machine slows some of them.
+    seconds = [min(pace(changes) for _ in range(5)) for changes in ({}, {"interactions": 200_000})]
+    assert seconds[1] > 50 * seconds[0] > 0  # 200 populations
 
 
 @pytest.fixture

@@ -229,26 +229,31 @@ def make_workload(config: Config, task: Task, name: str, step: float, lengths: n
     )
 
 
-def play_first_policy(config: Config, task: Task, name: str, patience: float) -> Workload:
-    """The Workload of a config, from episodes of the first policy that are played on this rank for a moment.
+def play_first_policy(
+    config: Config, task: Task, name: str, players: int, patience: float
+) -> tuple[Workload, int, float]:
+    """Play episodes of the first policy on this rank for a moment.
 
-    name: of the config, for people.  patience: seconds that are about to be spent at most.
+    name: of the config, for people.  players: ranks that share a generation; no more than the part of one is played.
+    patience: seconds that are about to be spent at most.
+    Returns the Workload, and the number and the seconds of the last episodes that were played side by side.
     """
     first = task.first_policy()
     normalization = None
     if task.observation_size:
         size = task.observation_size
         normalization = first.get("normalization", np.stack([np.zeros(size), np.ones(size)]).astype(np.float32))
-    whole, count = config.solver.members(task.dimension) * config.solver.episodes, 1
+    part = math.ceil(config.solver.members(task.dimension) * config.solver.episodes / players)
+    count = 1
     while True:  # more at a time are faster: as many as are played at once, unless that takes long
         batch = evaluation_batch(first["parameters"], task.evaluation_seeds(0, 0, count), normalization)
         began = time.perf_counter()
         records, _ = play_alone(task.player, batch)
         took = time.perf_counter() - began
-        if count == whole or took * min(4, whole / count) > patience:
+        if count == part or took * min(4, part / count) > patience:
             steps = np.maximum(records["steps"], 1)  # an episode that fails has none
-            return make_workload(config, task, name, max(took, 1e-9) / float(steps.sum()), steps)
-        count = min(4 * count, whole)
+            return make_workload(config, task, name, max(took, 1e-9) / float(steps.sum()), steps), count, took
+        count = min(4 * count, part)
 
 
 def write_constants(constants: Constants, out: str) -> None:

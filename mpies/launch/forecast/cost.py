@@ -198,7 +198,7 @@ class SweepForecast:
         if len(self._workloads) >= TRIED:
             like = next(iter(self._workloads.values()))
             return like.model_copy(update={"parameters": task.dimension})
-        return play_first_policy(config, task, where, PATIENCE)
+        return play_first_policy(config, task, where, 1, PATIENCE)[0]
 
 
 def _task_key(config: Config) -> str:

@@ -1,6 +1,7 @@
 """What `mpies train` and `mpies sweep` would do: everything is checked and nothing is written."""
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from mpies.config.schema import Config, StopSection
 from mpies.core.errors import FINISHED, ConfigError, RunLocked
 from mpies.core.paths import absolute
 from mpies.core.text import counted, escape
-from mpies.launch.forecast.constants import read_constants
+from mpies.launch.forecast.constants import play_first_policy, read_constants
 from mpies.launch.forecast.cost import SweepForecast, measure_task, predict_cost, predict_memory
 from mpies.launch.rank import this_rank
 from mpies.runs.directory import check_directory, find_backend, with_backend
@@ -30,6 +31,8 @@ from mpies.sweeps.train_sweep import SweepRequest
 from mpies.sweeps.trials import check_trials
 from mpies.training.finished_run import find_finished_run
 from mpies.training.task import Task
+
+PATIENCE = 2.0  # seconds that episodes are played for, to predict how long a generation takes
 
 
 def show_on_one_rank(describe: Callable[[Communicator], str]) -> int:
@@ -63,13 +66,14 @@ def describe_training(
         require_memory(task.training_needs())
         table = predict_memory(config, *measure_task(task)).table
         refuse_lack(table, lacking_shared_memory(table) if count > 1 else 0)
-        runs = []
+        runs, is_new = [], False
         for seed in seeds or (None,):
             folder = base if seed is None else Path(f"{base}-seed-{seed}")
             changed = config if seed is None else load_config(path, [*overrides, f"seed={seed}"])
-            runs.append(("run", f"{folder}: {describe_run(folder, changed, resume, base)}"))
-        if any(line.endswith(": new") for _, line in runs):
-            task.first_policy()  # policy.init_from may name what does not fit
+            state = describe_run(folder, changed, resume, base)
+            is_new |= state == "new"
+            runs.append(("run", f"{folder}: {state}"))
+        pace = describe_pace(config, task, count) if is_new else ""
     task_words = f"{config.environment.id}; policy {config.policy.kind}, solver {config.solver.kind}"
     lines = [
         ("config", f"{find_config(path)} {' '.join(overrides)}".rstrip()),
@@ -77,6 +81,7 @@ def describe_training(
         *runs,
         ("ranks", f"{count}{', which are started with mpirun' if ranks else ''}"),
         ("ends", describe_stop(config.stop)),
+        *([("a generation takes", pace)] if pace else []),
     ]
     text = "\n".join(f"{name:24}{value}" for name, value in lines)
     return f"{text}{describe_needs(config, count)}\n\nnothing was written"
@@ -116,6 +121,14 @@ def describe_stop(stop: StopSection) -> str:
     steps = "" if stop.steps is None else f" or {stop.steps:,} steps"
     seconds = "" if stop.seconds is None else f" or {stop.seconds:g} s"
     return f"{target}after {stop.generations:,} generations{steps}{seconds}"
+
+
+def describe_pace(config: Config, task: Task, ranks: int) -> str:
+    """How long the first generations of a new run take on so many ranks, as played here for a moment."""
+    players = task.count_players(ranks)
+    workload, count, took = play_first_policy(config, task, "", players, PATIENCE)
+    generation = workload.seconds * math.ceil(workload.episodes / players)
+    return f"about {_time(generation)} at first: {counted(count, 'episode')} of the first policy took {_time(took)}"
 
 
 def describe_needs(config: Config, ranks: int) -> str:
