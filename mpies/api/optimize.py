@@ -18,6 +18,7 @@ from mpies.comm import Communicator, connect
 from mpies.comm.together import CollectiveError, abort_with_traceback, do_together
 from mpies.core.errors import ConfigError, UserError, error_of_kind
 from mpies.core.text import describe_error, describe_value
+from mpies.core.threads import warn_of_threads
 from mpies.solvers.sampling.noise import FloatArray
 
 Row = dict[str, float | int]
@@ -135,6 +136,8 @@ def _optimize(
     if ranks is not None:
         return _result(_search_by_job(f, make(), search_within, ranks))
     comm = connect()
+    if comm.node_rank == 0:
+        warn_of_threads(comm.node_size)
     try:
         return _result(_search_together(f, make, search_within, comm))
     except OF_ALL_RANKS:

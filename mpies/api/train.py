@@ -20,6 +20,7 @@ from mpies.config.schema import Config
 from mpies.core.errors import ConfigError, TrainingFailed
 from mpies.core.paths import fixed_start_folder
 from mpies.core.text import describe_error
+from mpies.core.threads import warn_of_threads
 from mpies.report.display import make_progress
 from mpies.report.figures import draw_in_background
 from mpies.runs.files import default_out
@@ -119,6 +120,8 @@ def ranks_of_this_job() -> Iterator[tuple[Communicator, Signals]]:
             handler = StandardErrorHandler(logging.WARNING)
             handler.setFormatter(logging.Formatter("%(levelname)s %(who)s: %(message)s"))
             stack.enter_context(log_to(comm, handler))
+        if comm.node_rank == 0:
+            warn_of_threads(comm.node_size)
         try:
             yield comm, signals
         except CollectiveError as error:

