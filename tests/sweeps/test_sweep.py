@@ -74,7 +74,7 @@ def test_groups_of_ranks_started_by_the_supervisor(run_mpies, write_config, tmp_
     assert used <= {"ranks", "1", "2"} and "2" in used
 
 
-LONG = ENDLESS.replace("generations: 1000000", "generations: 60")
+LONG = ENDLESS.replace("generations: 1000000", "generations: 60").replace("every: 2, share: 1", "every: 20")
 
 
 def test_a_signal_checkpoints_the_running_trials_and_the_command_goes_on(
