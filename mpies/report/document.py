@@ -148,8 +148,8 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
 def _list_method(curves: Curves) -> Iterator[tuple[str, str]]:
     """Environment, policy and solver, with the settings that differ from their defaults."""
     short = shorten_config(curves.config)
-    yield "environment", _describe(short.get("environment", {}), "id")
-    policy = _describe(short.get("policy", {}), "kind") or "of the defaults"
+    yield "environment", _describe(short.get("environment") or {}, "id")
+    policy = _describe(short.get("policy") or {}, "kind") or "of the defaults"
     defaults = ""
     try:
         arrays, _ = hdf5.read(curves.path / "policy.h5")
@@ -159,7 +159,7 @@ def _list_method(curves: Curves) -> Iterator[tuple[str, str]]:
         pass
     if curves.config.get("policy"):
         yield "policy", policy
-    yield "solver", _describe(short.get("solver", {}), "kind") + (defaults and f"; by default {defaults}")
+    yield "solver", _describe(short.get("solver") or {}, "kind") + (defaults and f"; by default {defaults}")
 
 
 def _describe_defaults(curves: Curves, dimension: int) -> str:

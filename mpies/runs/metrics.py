@@ -120,7 +120,7 @@ def _parse(path: Path) -> tuple[list[dict[str, str]], int]:
     cells = [line.rstrip("\r").split(",") for line in content.decode(errors="replace").split("\n")[:-1]]
     header, *lines = cells or [[]]
     rows = [dict(zip(header, line, strict=True)) for line in lines if len(line) == len(header)]
-    rows = [row for row in rows if row.get("generation", "").isdecimal()]
+    rows = [row for row in rows if (number := row.get("generation", "")).isdecimal() and len(number) < 19]
     return rows, len(lines) - len(rows)
 
 

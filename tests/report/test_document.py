@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import imageio.v3
 import numpy as np
+import yaml
 
 from mpies.config.loading import resolved, validate_config
 from mpies.report.curves import read_curves
@@ -34,6 +35,13 @@ def test_a_run_whose_name_is_not_utf8_has_a_report(run, invoke):
     ended = invoke("report", odd)
     assert ended.exit_code == 0, ended.stderr
     assert "<title>caf\\udce9: CartPole-v1" in (odd / "report.html").read_text()
+
+
+def test_a_run_whose_policy_is_empty_has_a_report(run, invoke):
+    values = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump(values | {"policy": None}))
+    ended = invoke("report", run)
+    assert ended.exit_code == 0, ended.stderr
 
 
 def test_a_report_needs_no_other_file(run, invoke):

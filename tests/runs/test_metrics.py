@@ -12,7 +12,9 @@ def test_a_line_that_is_cut_off_is_left_out(tmp_path, rest):
     assert read_digests(tmp_path) == ["x", "y"]
 
 
-@pytest.mark.parametrize("damaged", ["1;2,3,x", "q,2,3,x", ",2,3,x", "-1,2,3,x", "1,2,3,x,", "\0,2,3,x", "1.0,2,3,x"])
+@pytest.mark.parametrize(
+    "damaged", ["1;2,3,x", "q,2,3,x", ",2,3,x", "-1,2,3,x", "1,2,3,x,", "\0,2,3,x", "1.0,2,3,x", "9" * 5000 + ",2,3,x"]
+)
 def test_a_damaged_line_is_left_out(tmp_path, damaged):
     (tmp_path / "metrics.csv").write_text(f"generation,seconds,mean,digest\n{damaged}\n2,3,4,y\n")
     assert [row["generation"] for row in read_metrics(tmp_path)] == ["2"]
