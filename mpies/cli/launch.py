@@ -56,12 +56,13 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         time: str | None = None,
         account: str | None = None,
         partition: str | None = None,
+        sbatch: str = "",
         **of_cluster: Any,
     ) -> None:
         from mpies.core.errors import ConfigError
         from mpies.launch.cluster.submit import Request, plan_run, plan_sweep
 
-        request = Request(config, overrides, out, nodes, ranks_per_node, constants, time, account, partition)
+        request = Request(config, overrides, out, nodes, ranks_per_node, constants, time, account, partition, sbatch)
         if sweep:
             job = plan_sweep(request, options, ranks_per_run)
         elif given := [*options.words(), *(["--ranks-per-run"] if ranks_per_run else [])]:
@@ -78,6 +79,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--time", help="Time limit in Slurm's notation; default computed.")
 @click.option("--account", help="Slurm account; default the site's.")
 @click.option("--partition", help="Slurm partition; default the site's.")
+@click.option("--sbatch", default="", metavar="'--qos=long ...'", help="Further options of sbatch for the script.")
 def slurm(job: "Job", dry_run: bool) -> None:
     """Train CONFIG as a batch job that requeues itself.
 

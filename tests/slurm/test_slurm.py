@@ -294,12 +294,13 @@ def test_a_sweep_comes_back_after_a_signal(submit, cluster):
 
 def test_launch_submits_a_script_that_trains(submit, undisturbed, cluster):
     (submit.folder / "pole.yaml").write_text(TO_TARGET)
-    size = ["--nodes", "3", "--ranks-per-node", "2", "--time", "30"]
+    size = ["--nodes", "3", "--ranks-per-node", "2", "--time", "30", "--sbatch", "--comment=a-site --nice=7"]
     command = [sys.executable, "-m", "mpies", "launch", "slurm", "pole.yaml", *size, "stop.generations=6"]
     said = cluster.run(*command, cwd=submit.folder)
     job = submit.adopt(said.split()[-1])
     assert job.finish() == "COMPLETED", job.log()
-    assert cluster.job(job.number)["NumNodes"] == "3"
+    shown = cluster.job(job.number)
+    assert (shown["NumNodes"], shown["Comment"], shown["Nice"]) == ("3", "a-site", "7")
     run = submit.folder / "runs" / "pole_stop.generations=6"
     assert {row["ranks"] for row in read_metrics(run)} == {"6"}
     assert read_digests(run) == undisturbed(TO_TARGET, 6)

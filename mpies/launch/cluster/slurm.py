@@ -41,6 +41,7 @@ def batch_script(job: Job, library: str, environment: str) -> str:
             *header,
             "#SBATCH --requeue",
             "#SBATCH --no-kill",
+            *list_options(request.sbatch),
             "set -uo pipefail",
             f"MPIES_VENV=${{MPIES_VENV:-{shlex.quote(unbroken(environment, 'MPIES_VENV'))}}}",
             f"MPIES_RUN=${{MPIES_RUN:-{shlex.quote(job.out)}}}",
@@ -51,6 +52,21 @@ def batch_script(job: Job, library: str, environment: str) -> str:
             "",
         ]
     )
+
+
+def list_options(text: str) -> list[str]:
+    """Lines of a batch script for options of sbatch, such as "--qos=long --constraint zen4".  Raises ConfigError."""
+    lines: list[str] = []
+    try:
+        for word in shlex.split(text):
+            name, equals, value = word.partition("=")
+            if re.fullmatch("-[a-zA-Z]|--[a-z-]+", name):
+                lines.append(f"#SBATCH {name}{equals}{_quoted(value)}")
+            else:
+                lines[-1] += f" {_quoted(word)}"
+    except (ValueError, IndexError):
+        raise ConfigError(f"--sbatch must hold options such as --qos=long, but is {text!r}") from None
+    return lines
 
 
 def _quoted(value: str) -> str:

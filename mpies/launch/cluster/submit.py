@@ -40,6 +40,7 @@ class Request:
     constants: a file that `mpies bench CONFIG --out` wrote, or None.
     time: the time limit in Slurm's notation; None computes it.
     account, partition: of Slurm, None for the site's default.
+    sbatch: further options of sbatch, as on its command line.
     """
 
     config: str | Path
@@ -51,6 +52,7 @@ class Request:
     time: str | None = None
     account: str | None = None
     partition: str | None = None
+    sbatch: str = ""
 
     @property
     def ranks(self) -> int:
@@ -88,7 +90,7 @@ class Job:
         Or where a text would be more than one line of a script.
         """
         named = [("CONFIG", self.config), ("--out", self.out), ("--account", self.request.account)]
-        named += [("--partition", self.request.partition)]
+        named += [("--partition", self.request.partition), ("--sbatch", self.request.sbatch)]
         for what, text in (*named, *(("environment.id", config.environment.id) for config in self.configs)):
             unbroken(text or "", what)
         if Path(self.out).name in ("", "..") or self.out.startswith("-"):

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from mpies.launch.cluster.slurm import batch_script
+from mpies.core.errors import ConfigError
+from mpies.launch.cluster.slurm import batch_script, list_options
 from tests.launch.cluster.examples import CONFIG, CONSTANTS, JOB
 from tests.support import HOME, assert_refused, invoke
 
@@ -41,6 +42,21 @@ def test_a_batch_script_asks_for_what_the_job_needs():
     odd = batch_script(replace(JOB, out='runs/5" \\ 50%j'), "", "")
     assert '#SBATCH --job-name="5\\" \\\\ 50%j"\n' in odd
     assert '#SBATCH --output="runs/5\\" \\\\ 50%%j-%j.out"\n' in odd
+
+
+def test_options_of_sbatch_are_handed_on():
+    assert list_options("") == []
+    lines = ["--qos=long", "--constraint zen4", '--comment="a \\"b\\""', "-p x", "-O"]
+    given = "--qos=long --constraint zen4 --comment='a \"b\"' -p x -O"
+    assert list_options(given) == [f"#SBATCH {line}" for line in lines]
+    text = batch_script(replace(JOB, request=replace(JOB.request, sbatch="--qos=long")), "train() { :; }\n", "")
+    assert text.index("#SBATCH --qos=long\n") < text.index("train()")
+
+
+@pytest.mark.parametrize("text", ["qos=long", "--qos='long", "--", "rm -x"])
+def test_what_is_no_option_of_sbatch_is_refused(text):
+    with pytest.raises(ConfigError, match="--sbatch must hold options such as --qos=long, but is"):
+        list_options(text)
 
 
 def test_a_batch_script_hands_words_on_as_they_are():

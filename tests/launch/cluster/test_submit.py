@@ -272,7 +272,9 @@ def test_more_ranks_per_run_than_ranks_are_refused(write_config, tmp_path, monke
     assert_refused(ended, "--ranks-per-run is 64, but the job has 4 ranks; lower it, or start more ranks")
 
 
-@pytest.mark.parametrize("option", ["CONFIG", "--out", "--account", "--partition", "--time", "environment.id"])
+@pytest.mark.parametrize(
+    "option", ["CONFIG", "--out", "--account", "--partition", "--sbatch", "--time", "environment.id"]
+)
 @pytest.mark.parametrize("odd", ["\n", "\r", "\x1b"])
 def test_a_newline_in_a_name_is_refused_and_writes_nothing(option, odd, write_config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
