@@ -77,8 +77,10 @@ class Lock:
             with guarded(self.file.with_name(GUARD_FILE)):
                 owner = self._read()
                 if owner and owner["token"] == self._owner["token"]:
-                    with contextlib.suppress(OSError):  # then the end of this process frees it
+                    try:
                         self.file.unlink(missing_ok=True)
+                    except OSError:  # a lock of a process without a beginning is nobody's
+                        self._write(start=None, beat=0.0)
 
     def check(self) -> None:
         """Raise RunLocked when another job has taken the lock."""
@@ -97,10 +99,10 @@ class Lock:
                     return
                 self._write()
 
-    def _write(self) -> None:
-        """Write a heartbeat; where the disk is full or gone, the next heartbeat tries again."""
+    def _write(self, **changes: object) -> None:
+        """Write a heartbeat, with these changes; where the disk is full or gone, the next heartbeat tries again."""
         with contextlib.suppress(OSError):
-            write_atomically(self.file, pack_checked({**self._owner, "beat": time.time()}), sync=False)
+            write_atomically(self.file, pack_checked({**self._owner, "beat": time.time(), **changes}), sync=False)
 
     def _read(self) -> dict[str, Any] | None:
         """The content of the file; None where it is absent or damaged."""

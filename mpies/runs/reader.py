@@ -251,25 +251,29 @@ class Metrics:
         if stamp == self._stamp:
             return self
         try:
-            file = self._view.open("metrics.csv")
-        except OSError:
-            file = io.BytesIO()
-        with file:
-            if self._end:
-                file.seek(self._end - len(self._last))
-                if file.read(len(self._last)) != self._last:
-                    self._restart()
-                    self.version += 1
-            file.seek(self._end)
-            while new := file.read(MAX_TABLE):  # their cells take far more memory
-                new = new[: new.rfind(b"\n") + 1]  # what follows is half-written
-                if not new:
-                    break
-                self._add(new)
-                self._end = file.seek(self._end + len(new))
-                self._last = new[new.rfind(b"\n", 0, -1) + 1 :]
+            with self._view.open("metrics.csv") as file:
+                self._read_added(file)
+        except OSError:  # it counts as empty, until it can be read
+            self._read_added(io.BytesIO())
+            stamp = None
         self._stamp = stamp
         return self
+
+    def _read_added(self, file: BinaryIO) -> None:
+        """Read the lines behind those that are known.  Raises OSError."""
+        if self._end:
+            file.seek(self._end - len(self._last))
+            if file.read(len(self._last)) != self._last:
+                self._restart()
+                self.version += 1
+        file.seek(self._end)
+        while new := file.read(MAX_TABLE):  # their cells take far more memory
+            new = new[: new.rfind(b"\n") + 1]  # what follows is half-written
+            if not new:
+                break
+            self._add(new)
+            self._end = file.seek(self._end + len(new))
+            self._last = new[new.rfind(b"\n", 0, -1) + 1 :]
 
     def _add(self, lines: bytes) -> None:
         text = lines.decode(errors="replace")

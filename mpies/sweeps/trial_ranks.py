@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 POLL = 0.5  # seconds between two looks at the queue, while other groups of the job train what is left
 ATTEMPTS = 3  # of a trial that fails for what may pass
-PASSING = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.EMFILE, errno.ENOMEM)
+PASSING = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.EMFILE, errno.ENOMEM, errno.EACCES)
 WAIT, END = -1, -2  # in place of a trial's number
 
 Report = Callable[[Result, int, int, str], object]  # a result, how many trials have ended, how many there are, --out
@@ -111,7 +111,6 @@ class RankGroup:
             self._taken = folder.trials[number], lock
             return number, folder.budget
         if not is_busy:
-            return END, 0
             return END, 0
         time.sleep(POLL)  # a group that dies leaves its trial to this one
         return WAIT, 0

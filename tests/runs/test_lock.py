@@ -14,7 +14,7 @@ import pytest
 
 from mpies.core.errors import RunLocked
 from mpies.runs import lock
-from mpies.runs.lock import HEARTBEAT, STALE, Lock, is_owner
+from mpies.runs.lock import HEARTBEAT, STALE, Lock, is_alive, is_owner
 from tests.support import assert_refused, wait_for
 
 HOLDER = """
@@ -129,6 +129,7 @@ def test_a_lock_that_the_disk_keeps_ends_no_command(tmp_path, monkeypatch):
     monkeypatch.setattr(type(held.file), "unlink", lambda *_, **__: os.stat("/none"))
     held.release()
     assert not held.is_held
+    assert not is_alive(owner(tmp_path)), "a sweep would wait for itself"
 
 
 def test_a_damaged_lock_file_of_a_writer_that_lives_is_written_again(holder, tmp_path):

@@ -1,5 +1,7 @@
 """Reading a run while it is written: files that are cut off, replaced, linked or absent."""
 
+import errno
+import io
 import json
 import os
 
@@ -46,6 +48,22 @@ def test_only_new_lines_are_read_unless_the_file_was_replaced(run, tmp_path):
     file.write_text(HEADER + "1,0.7,-4,,,xy\n")
     assert len(run.metrics.refresh()) == 1 and run.metrics.version == 1
     assert run.metrics.columns["return_mean"][0] == -4
+
+
+def test_a_file_that_opens_but_cannot_be_read_counts_as_empty_until_it_can(run, monkeypatch):
+    class Refused(io.BytesIO):
+        def read(self, *_):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunView, "open", lambda *_: Refused())
+        assert len(run.metrics.refresh()) == 0
+    assert len(run.metrics.refresh()) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(RunView, "open", lambda *_: Refused())
+        patch.setattr(RunView, "stamp", lambda *_: (1, 2, 3))
+        assert len(run.metrics.refresh()) == 0
+    assert len(run.metrics.refresh()) == 2
 
 
 def test_an_empty_or_damaged_run_can_be_read_too(tmp_path):
