@@ -1,5 +1,6 @@
 """Checks of the arguments that functions of the API share: configs, whole numbers, paths and callbacks."""
 
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.config.loading import Values, as_plain
-from mpies.config.schema import Config
+from mpies.config.schema import Config, walk_sections
 from mpies.core.errors import ConfigError, UserError
 from mpies.core.text import describe_value
 
@@ -53,6 +54,27 @@ def read_mapping(config: object) -> Values:
         raise ConfigError(f"config must be a path, a recipe's name, a mapping or a Config, but is {config!r}")
     values: Values = as_plain(config)
     return values
+
+
+def name_settings(settings: Mapping[str, Any]) -> list[str]:
+    """Keyword arguments as overrides: generations=50 is "stop.generations=50".
+
+    Raises ConfigError where no section has such a key, or several have.
+    """
+    sections: dict[str, dict[str, None]] = {}
+    for path, _, model in walk_sections():
+        for key in model.model_fields:
+            sections.setdefault(key, {})[f"{path}.{key}".lstrip(".")] = None
+    overrides = []
+    for name, value in settings.items():
+        keys = [name] if name in Config.model_fields else [*sections.get(name, ())]
+        text = json.dumps(as_plain(value), default=str)
+        if len(keys) != 1:
+            which = f"may be {' or '.join(keys)}" if keys else "is no key of a config"
+            example = f"{keys[0]}={text}" if keys else "solver.sigma=0.05"
+            raise ConfigError(f"{name}: {which}; give the whole key as text, such as {example!r}")
+        overrides.append(f"{keys[0]}={text}")
+    return overrides
 
 
 def name_environment(values: Values) -> str:

@@ -15,7 +15,7 @@ from mpies.comm.limits import SOLVER, require_memory
 from mpies.config.loading import as_plain, validate_config
 from mpies.config.trust import find_refusal, sign, trusting
 from mpies.core.errors import ConfigError, RunError, UserError
-from mpies.core.text import describe_value
+from mpies.core.text import counted, describe_value
 from mpies.runs import hdf5
 from mpies.runs.directory import refuse_run_file
 from mpies.runs.files import write_atomically, writing
@@ -101,6 +101,10 @@ class AskTell:
         self.best_x: FloatArray | None = None
         self.best_value: float | None = None
         self.evaluations = 0
+
+    def __repr__(self) -> str:
+        best = "" if self.best_value is None else f", best value {self.best_value:g}"
+        return f"AskTell({self.kind!r}, {counted(self.dimension, 'parameter')}, generation {self.generation}{best})"
 
     def _make_solver(self, options: Mapping[str, Any], dtype: npt.DTypeLike | None) -> Solver[Any, Any]:
         if "episodes" in options:

@@ -17,7 +17,7 @@ from mpies.api.function_job import Evaluated, Function, FunctionJob, FunctionRan
 from mpies.comm import Communicator, connect
 from mpies.comm.together import CollectiveError, abort_with_traceback, do_together
 from mpies.core.errors import ConfigError, UserError, error_of_kind
-from mpies.core.text import describe_error, describe_value
+from mpies.core.text import counted, describe_error, describe_value
 from mpies.core.threads import warn_of_threads
 from mpies.solvers.sampling.noise import FloatArray
 
@@ -30,7 +30,7 @@ Search = Callable[[AskTell, Callable[[FloatArray], Evaluated]], dict[str, Any]] 
 OF_ALL_RANKS: tuple[type[BaseException], ...] = (UserError, KeyboardInterrupt)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OptimizeResult:
     """What `minimize` and `maximize` found.
 
@@ -50,6 +50,10 @@ class OptimizeResult:
     evaluations: int
     reason: str
     history: dict[str, npt.NDArray[Any]]
+
+    def __repr__(self) -> str:
+        counts = f"{counted(self.generations, 'generation')}, {counted(self.evaluations, 'evaluation')}"
+        return f"OptimizeResult(value={self.value:g}, x of {len(self.x)}, {counts}, ended: {self.reason})"
 
 
 def minimize(

@@ -17,6 +17,7 @@ from mpies.config.mistakes import quoted
 from mpies.config.schema import Config
 from mpies.core.errors import FINISHED, REQUEUE, ConfigError
 from mpies.core.paths import absolute, fixed_start_folder
+from mpies.core.text import counted
 from mpies.launch.sweep_job import supervise_sweep
 from mpies.report.ranking import Standing, rank_settings
 from mpies.runs.files import default_out
@@ -30,7 +31,7 @@ if TYPE_CHECKING:  # pandas is an extra, and takes long to import
     import pandas
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SweepResult:
     """What a sweep has found so far.
 
@@ -39,6 +40,10 @@ class SweepResult:
 
     path: Path
     standings: list[Standing]
+
+    def __repr__(self) -> str:
+        finished = sum(result.is_finished for standing in self.standings for result in standing.results)
+        return f"SweepResult({str(self.path)!r}, {counted(finished, 'trial')} finished, best: {self.best})"
 
     @property
     def best(self) -> dict[str, Any]:

@@ -9,7 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mpies.api.arguments import call_all, check_callbacks, name_environment, read_mapping, read_path, read_whole_number
+from mpies.api.arguments import (
+    call_all,
+    check_callbacks,
+    name_environment,
+    name_settings,
+    read_mapping,
+    read_path,
+    read_whole_number,
+)
 from mpies.api.job import Callback, train_as_job
 from mpies.api.policy import Policy
 from mpies.api.run import Run, load
@@ -44,6 +52,7 @@ def train(
     resume: str = "auto",
     callbacks: Iterable[Callback] | Callback = (),
     progress: bool = True,
+    **settings: Any,
 ) -> Run:
     """Train a policy, or continue a run that exists.  Returns the run when a stop rule holds.
 
@@ -62,6 +71,7 @@ def train(
     True, the run stops with the reason "callback".  Where one raises, the run stops and is saved, and `train` raises
     the same.
     progress: whether to show progress: a bar on a terminal and in a notebook, elsewhere a line a generation.
+    settings: overrides by the last part of their keys, where one section alone has it: seed=3, generations=50.
 
     Raises ConfigError for a mistake in the arguments or the config, RunError where the run directory is damaged,
     RunLocked where another process writes it, EnvironmentProblem or SolverProblem where the user's code is wrong, and
@@ -77,6 +87,7 @@ def train(
     for override in overrides:
         if not isinstance(override, str):
             raise ConfigError(f'overrides must be texts such as "solver.sigma=0.05", but one of them is {override!r}')
+    overrides += tuple(name_settings(settings))
     shown = make_progress() if progress else Progress()
     with fixed_start_folder():
         read_config: Callable[[], Config]

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import functools
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, ParamSpec
@@ -24,8 +25,22 @@ class NumberRange(click.FloatRange):
         return number
 
 
+class Ranks(click.IntRange):
+    """A number of ranks, or auto: as many as there are processors that this process may use."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "auto":
+            from mpies.comm.limits import find_limits
+
+            pinned, quota = len(os.sched_getaffinity(0)), find_limits()[1]
+            return max(1, int(min(pinned, quota or pinned)))
+        number: int = super().convert(value, param, ctx)
+        return number
+
+
 # How many of something: ranks, episodes, generations.  mpirun and NumPy take no larger numbers.
 COUNT = click.IntRange(1, 10_000_000)
+RANKS = Ranks(1, 10_000_000)
 PATH = click.Path()  # for which shells offer files
 CONFIG = click.argument("config", type=PATH)
 OPTIONAL_CONFIG = click.argument("config", type=PATH, required=False)

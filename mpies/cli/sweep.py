@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mpies.cli.parameters import CONFIG, COUNT, LOG_FORMAT, host_options, sweep_options, user_errors
+from mpies.cli.parameters import CONFIG, COUNT, LOG_FORMAT, RANKS, host_options, sweep_options, user_errors
 
 if TYPE_CHECKING:
     from mpies.comm import Communicator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @CONFIG
 @sweep_options
 @click.option("--out", help="Folder of the sweep; default runs/NAME-OF-CONFIG_sweep, with the keys in its name.")
-@click.option("--ranks", type=COUNT, help="Start this many ranks with mpirun.")
+@click.option("--ranks", type=RANKS, metavar="N|auto", help="Start this many ranks with mpirun; auto: all there are.")
 @host_options
 @click.option(
     "--ranks-per-run", type=COUNT, help="Number of ranks for each run; default one, or more where ranks would be idle."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mpies.cli.parameters import CONFIG, COUNT, LOG_FORMAT, OVERRIDES, PATH, host_options, user_errors
+from mpies.cli.parameters import CONFIG, LOG_FORMAT, OVERRIDES, PATH, RANKS, host_options, user_errors
 
 if TYPE_CHECKING:
     from mpies.launch.hosts import Where
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 @LOG_FORMAT
 @click.option(
     "--ranks",
-    type=COUNT,
-    help="Start this many ranks with mpirun, at best one for each core.",
+    type=RANKS,
+    metavar="N|auto",
+    help="Start this many ranks with mpirun, at best one for each core; auto: one for each processor here.",
 )
 @host_options
 @click.option(

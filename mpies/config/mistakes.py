@@ -131,6 +131,8 @@ def _describe(problem: ErrorDetails, section: type[Options], field: FieldInfo | 
         return _describe_choice(name, choices, value)
     if problem["loc"][-1] == "[key]":
         return f"{name} has the key {quoted(value)}, which must be text; quote or remove it"
+    if kinds and isinstance(value, str) and len(kinds) > 1:
+        return _describe_choice(f"{name}.kind", sorted(map(str, kinds)), value)
     if kinds:
         expected = "must be a section of keys"
     elif kind == "value_error":

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mpies.core.text import counted
 from mpies.runs.metrics import Row
 
 CONFIDENCE = 1.96  # standard errors on either side of a mean that make its 95 % confidence interval
@@ -21,7 +22,7 @@ def half_interval(std: float, episodes: float) -> float:
     return CONFIDENCE * std / math.sqrt(episodes) if episodes > 1 else math.nan
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """Held-out episodes of the mean.
 
@@ -64,6 +65,10 @@ class Evaluation:
     def interval(self) -> float:
         """Half the width of the 95 % confidence interval of the mean, as of `half_interval`."""
         return half_interval(self.std, len(self.returns))
+
+    def __repr__(self) -> str:
+        failed = f", {self.failures} failed" if self.failures else ""
+        return f"Evaluation(mean {self.mean:g} +- {self.interval:.3g}, {counted(len(self.returns), 'episode')}{failed})"
 
     def rank_among(self, returns: npt.NDArray[np.float64]) -> float:
         """The share of a generation's `returns` (n,) below an episode of the mean: 0.5 where noise changes nothing."""

@@ -93,6 +93,16 @@ def test_it_maximises_as_it_minimises():
     assert (np.diff(most.history["best"]) >= 0).all()
 
 
+def test_what_was_found_is_told_in_one_line():
+    found = mpies.minimize(lambda x: float(np.sum(x**2)), np.ones(3), "snes", generations=2, population=6)
+    assert (
+        repr(found)
+        == f"OptimizeResult(value={found.value:g}, x of 3, 2 generations, 12 evaluations, ended: generations)"
+    )
+    search = mpies.AskTell("snes", np.ones(1))
+    assert repr(search) == "AskTell('snes', 1 parameter, generation 0)"
+
+
 def test_a_target_ends_the_search():
     found = mpies.minimize(lambda x: np.sum((x - 3) ** 2), np.zeros(10), sigma=0.5, target=1e-8)
     assert found.reason == "solved" and found.value <= 1e-8 < found.history["best"][-2]

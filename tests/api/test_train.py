@@ -35,6 +35,28 @@ def train(config, *overrides, **options):
     return mpies.train(config, *overrides, **{"out": "run", "progress": False} | options)
 
 
+def test_keywords_are_settings_by_the_end_of_their_key():
+    run = train(VALUES, seed=3, generations=np.int64(1), hidden=[4], solver={"kind": "snes", "population": 6})
+    found = run.config
+    assert (found.seed, found.stop.generations, found.policy.hidden, found.solver.kind) == (3, 1, [4], "snes")
+    assert repr(run.best.evaluate(2)).startswith("Evaluation(mean ")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"episodes": 3}, "episodes: may be solver.episodes or evaluation.episodes; .* such as 'solver.episodes=3'"),
+        ({"sigm": 0.1}, "sigm: is no key of a config; .* such as 'solver.sigma=0.05'"),
+        ({"sigma": "wide"}, "solver.sigma must be a number, but is the text 'wide'"),
+        ({"sigma": object}, "solver.sigma must be a number"),
+    ],
+)
+def test_keywords_that_are_no_setting_are_refused(settings, message):
+    with pytest.raises(mpies.ConfigError, match=message):
+        train(VALUES, **settings)
+    assert not Path("run").exists()
+
+
 class Threads(set):
     """Those of an earlier test may end meanwhile, so a later state has the same ones or fewer."""
 

@@ -45,6 +45,13 @@ def test_a_new_run_is_described_and_not_begun(dry_run, write_config):
     assert "with 3 ranks" in lines["memory of a node"] and lines["parameters"] == "58"
 
 
+def test_auto_is_a_rank_for_each_processor(dry_run, write_config):
+    usable = len(os.sched_getaffinity(0))  # a quota of a container would lower it
+    ranks = read_lines(dry_run(write_config(CARTPOLE), "--ranks", "auto"))["ranks"]
+    assert 1 <= int(ranks.partition(",")[0].partition(" ")[0]) <= usable
+    assert_refused(invoke("train", write_config(CARTPOLE), "--ranks", "all"), "--ranks")
+
+
 def test_what_a_dry_run_says_of_a_run_is_what_training_then_does(dry_run, run_mpies, write_config, tmp_path):
     config = write_config(CARTPOLE)
     assert run_mpies(0, "train", config, "--out", "run", "stop.generations=4").code == 0

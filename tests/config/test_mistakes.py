@@ -213,6 +213,7 @@ def test_a_wrong_value_is_explained_in_one_line(text, beginning, write_config):
         ("solver.seed=3", "solver.seed is not a key; did you mean seed?"),
         ("solver.overlap=1", "solver.overlap is not a key; did you mean overlap?"),
         ("environment.noise=full", "environment.noise is not a key; did you mean noise?"),
+        ("solver=cmaes", "solver.kind must be one of ars, cma_es, cr_fm_nes, "),
         ("solver=3", "solver must be a section of keys, but is 3; for instance solver: {episodes: 1}"),
         ("policy.hidden=[x]", "policy.hidden[0] must be a number, but is the text 'x'; the default is [64, 64]"),
         ("environment.kwargs.far=-.inf", "environment.kwargs.far accepts only finite numbers, but is -inf; give"),
