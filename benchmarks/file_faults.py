@@ -262,6 +262,8 @@ def run_trials(folder: Path, trials: int, draw: random.Random) -> Trials:
     for name in ("solver/mean", "clock/generation", "normalizer/count"):
         cases.append((first, name, hdf5.pack(arrays | {name: np.zeros(2, "S3")}, attributes)))
     draw.shuffle(cases)
+    bystander = folder / "bystander"  # a file of the user's, which no command may write
+    bystander.write_text("mine")
     commands = [("runs", "top"), ("compare", good, bad), ("report", bad, "--out", "r.html"), ("plot", bad)]
     commands += [("evaluate", bad, "--episodes", 1), ("export", bad, "--to", "x.npz")]
     commands += [("replay", bad, "--generation", 3), ("play", bad, "--member", "2,1"), ("check", bad / "config.yaml")]
@@ -271,7 +273,7 @@ def run_trials(folder: Path, trials: int, draw: random.Random) -> Trials:
         shutil.copytree(good, bad)
         (bad / name).unlink(missing_ok=True)
         if content is None:
-            make = {"dir": Path.mkdir, "pipe": os.mkfifo, "link": lambda path: path.symlink_to("/etc/passwd")}[what]
+            make = {"dir": Path.mkdir, "pipe": os.mkfifo, "link": lambda path: path.symlink_to(bystander)}[what]
             make(bad / name)
         else:
             (bad / name).write_bytes(content.encode("latin-1") if isinstance(content, str) else content)
@@ -280,6 +282,8 @@ def run_trials(folder: Path, trials: int, draw: random.Random) -> Trials:
             wrong.append(("page", "the good run is not listed"))
         apart = number % 10 == 0
         wrong += [(words[0], found) for words in commands if (found := call(*words, apart=apart and "top" in words)[0])]
+        if bystander.read_text() != "mine":
+            wrong.append(("link", "it was written through"))
         yield not wrong, f"{name} {str(what)[:30]}: {wrong or 'read or refused'}"
         shutil.rmtree(bad)
         Path("has-run").unlink(missing_ok=True)

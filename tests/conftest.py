@@ -27,14 +27,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(autouse=True)
-def signal_handlers():
-    """Put back the handlers of signals that a command has changed in this process: children inherit ignored signals."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
-    yield
-    for number, handler in before.items():
+HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+
+
+def put_handlers_back():
+    """Undo what commands have done to the handlers of signals in this process: children inherit ignored signals."""
+    for number, handler in HANDLERS.items():
         if handler is not None:  # not Python's own; it could not be put back
             signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def signal_handlers():
+    """Each test has the handlers that the process began with, also after fixtures of a module that ran commands."""
+    put_handlers_back()
+    yield
+    put_handlers_back()
 
 
 def pytest_configure(config):

@@ -34,7 +34,7 @@ def find_recorded_policies() -> dict[str, Path]:
 
 def find_nearest(name: str, known: Iterable[str]) -> list[str]:
     """The known names that are most like a mistyped one, nearest first."""
-    return difflib.get_close_matches(name.lower(), list(known), cutoff=0.7)  # "absent" does not mean "ant"
+    return difflib.get_close_matches(name.lower(), list(known), cutoff=0.68)  # "absent" does not mean "ant"
 
 
 def tell_nearest(near: Sequence[str]) -> str:

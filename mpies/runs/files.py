@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mpies.core.errors import ConfigError, TrainingFailed, UserError
+from mpies.core.errors import ConfigError, RunError, TrainingFailed, UserError
 from mpies.core.paths import absolute
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # numbers of the errors that tell of a full disk, or of a quota that is used up
@@ -59,6 +59,11 @@ def open_regular(path: Path) -> BinaryIO:
     os.close(file)
     number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
     raise OSError(number, os.strerror(number) if stat.S_ISDIR(mode) else "Not a regular file", str(path))
+
+
+def no_link(path: str, flags: int) -> int:
+    """For `open`: it raises OSError for a symbolic link, which may lead out of a run directory of a stranger."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def pack_checked(values: Mapping[str, Any]) -> bytes:
@@ -141,9 +146,12 @@ class AppendOnlyFile:
     """A file that grows by whole records; a record that was cut off is removed before the next one is added.
 
     end: length in bytes of the part to keep.
+    Raises RunError for a symbolic link: a stranger's run could have another file of the user's written.
     """
 
     def __init__(self, path: Path, end: int) -> None:
+        if path.is_symlink():
+            raise RunError(f"{path}: is a link, and training would write where it leads; put the file in its place")
         self._path, self._end = path, end
         self._newest: object = None  # key of the record that was added last
         self._device = find_device(path)

@@ -136,7 +136,7 @@ def _lock_file(path: Path) -> int:
     """The descriptor of a file that this process has locked.  Raises OSError where that is not possible in time."""
     deadline = time.monotonic() + GUARD_PATIENCE
     while time.monotonic() < deadline:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):

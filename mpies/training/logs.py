@@ -13,6 +13,7 @@ from typing import Any
 from mpies.comm import Communicator
 from mpies.core.text import escape
 from mpies.core.threads import TRACKING
+from mpies.runs.files import no_link
 
 
 def is_json_wanted() -> bool:
@@ -55,7 +56,7 @@ class LogFile(logging.Handler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(who)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError), open(self.path, "a", encoding="utf-8") as file:
+        with contextlib.suppress(OSError), open(self.path, "a", encoding="utf-8", opener=no_link) as file:
             file.write(escape(self.format(record)) + "\n")
 
     def append(self, message: str, severity: str = "INFO", who: str = "rank 0") -> None:

@@ -15,6 +15,7 @@ from mpies.runs.snapshot import Evaluation
 from mpies.runs.tables import RanksFile
 from mpies.runs.writer import RunWriter, write_ending
 from tests.runs.test_writer import CONFIG, make_snapshot, record, run  # noqa: F401 (fixture)
+from tests.support import CARTPOLE, assert_refused, invoke
 
 LAST = 6
 FILES = ("metrics.csv", "evaluations.csv")
@@ -49,6 +50,20 @@ def flip(path, place, bit):
     content[place] ^= 1 << bit
     path.write_bytes(content)
     return bytes(content)
+
+
+@pytest.mark.parametrize("name", [*FILES, "ledger.bin", "log.txt"])
+def test_a_link_in_a_strangers_run_is_not_written_through(name, write_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config, mine = write_config(CARTPOLE), tmp_path / "mine"
+    mine.write_text("of the user")
+    assert invoke("train", config, "--out", "run", "stop.generations=2").code == 0
+    (tmp_path / "run" / name).unlink()
+    (tmp_path / "run" / name).symlink_to(mine)
+    ended = invoke("train", config, "--out", "run", "stop.generations=4")
+    assert mine.read_text() == "of the user"
+    if ended.code:
+        assert_refused(ended, f"{name}: is a link, and training would write where it leads")
 
 
 @pytest.mark.parametrize("name", FILES)
