@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from mpies.config.loading import load_config
-from mpies.config.recipes import find_recipes, find_recorded_policies
+from mpies.config.recipes import base_of, find_recipes, find_recorded_policies
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted
 from mpies.report.records import (
@@ -35,11 +35,6 @@ HOME = Path(__file__).resolve().parents[1]
 TABLE, PAGES = HOME / "docs" / "recipes.md", HOME / "docs" / "recipes"
 COLUMNS = ("recipe", "task", "policy, parameters", "solver", "published", "ours", "steps", "core hours", "seeds")
 ENDS = {"solved": "target", "generations": "last generation", "seconds": "time limit", CUT_SHORT: "cut short"}
-
-
-def base_of(name: str) -> str:
-    """The name of the recipe that a variant belongs to; of a recipe, its own."""
-    return name.partition("-")[0]
 
 
 @dataclass(frozen=True)

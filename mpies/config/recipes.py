@@ -33,13 +33,21 @@ def find_recorded_policies() -> dict[str, Path]:
 
 
 def find_nearest(name: str, known: Iterable[str]) -> list[str]:
-    """The known names that are most like a mistyped one, nearest first."""
-    return difflib.get_close_matches(name.lower(), list(known), cutoff=0.68)  # "absent" does not mean "ant"
+    """The known names that are most like a mistyped one, nearest first; of a recipe among them, no further variant."""
+    name = name.lower()
+    matches = difflib.get_close_matches(name, list(known))
+    matches = [one for one in matches if one == matches[0] or base_of(one) not in matches or base_of(one) == one]
+    return [one for one in matches if len(name) <= 2 * len(one) - 1]  # "absent" does not mean "ant"
 
 
 def tell_nearest(near: Sequence[str]) -> str:
     """What an error says of the names that `find_nearest` has found; '' without any."""
     return f"the nearest are {', '.join(near)}" if len(near) > 1 else f"the nearest is {near[0]}" if near else ""
+
+
+def base_of(name: str) -> str:
+    """The name of the recipe that a variant belongs to; of a recipe, its own."""
+    return name.partition("-")[0]
 
 
 def read_task(path: Path) -> str:

@@ -130,7 +130,7 @@ def test_python_m_mpies_is_the_command_line(run_mpies):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("train swimer", "swimer: cannot be read (No such file or directory); the nearest are swimmer, swimmer-ars"),
+        ("train swimer", "swimer: cannot be read (No such file or directory); the nearest is swimmer"),
         (
             "train x.yaml --seeds 20240101",
             "seeds: 1..20240101 are 20,240,101 seeds, but at most 100,000 can be trained; lower the number, "

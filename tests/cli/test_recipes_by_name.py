@@ -38,8 +38,8 @@ def test_a_path_that_is_there_comes_before_a_recipe(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "nearest"),
     [
-        ("cartpol", "the nearest is cartpole"),
-        ("Cart-Pole", "the nearest is cartpole"),
+        ("cartpol", "the nearest are cartpole, cartpole_swingup"),
+        ("Cart-Pole", "the nearest are cartpole, cartpole_swingup"),
         ("Hopper", "the nearest is hopper"),
         ("hopper-opanai", "the nearest is hopper-openai"),
         ("lunar-lander.yaml", "the nearest are lunar_lander, lunar_lander_18"),

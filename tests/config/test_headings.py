@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpies.config.recipes import find_recipes, read_task
+from mpies.config.recipes import base_of, find_recipes, read_task
 from mpies.core.errors import ConfigError
 from tests.support import load_script
 
@@ -51,6 +51,6 @@ def test_every_variant_belongs_to_a_recipe():
     assert list(recipes) == sorted(recipes) and len(recipes) > 25
     for name, path in recipes.items():
         is_variant = path.parent.name == "variants"
-        assert is_variant == (DOCS.base_of(name) != name)
-        assert recipes[DOCS.base_of(name)].parent.name == "configs"
+        assert is_variant == (base_of(name) != name)
+        assert recipes[base_of(name)].parent.name == "configs"
         assert read_task(path) == read_heading(path).task

@@ -6,7 +6,7 @@ import pytest
 
 from mpies.comm.serial import Serial
 from mpies.config.loading import differences, load_config, resolved
-from mpies.config.recipes import find_recipes
+from mpies.config.recipes import base_of, find_recipes
 from mpies.launch.forecast.bench import temporary_run
 from mpies.launch.forecast.dry_run import describe_needs
 from mpies.report.records import (
@@ -22,7 +22,6 @@ from mpies.training.trainer import make_trainer
 from tests.support import HOME, load_script
 
 RECIPES = find_recipes()
-base_of = load_script("docs/build_recipes.py").base_of
 
 # Variant to the overrides of its recipe that it stands for.  What they leave to OpenAI-ES is named, since variants keep
 # it where defaults change.
