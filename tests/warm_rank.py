@@ -3,11 +3,18 @@
 Its signals go on to that process, which is killed where this one is.
 """
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import sys
+
+
+def pass_on(number, _):
+    with contextlib.suppress(ProcessLookupError):  # it has ended, and its code is on the way
+        os.kill(pid, number)
+
 
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
     server.connect(os.environ["MPIES_TEST_SERVER"])
@@ -15,6 +22,6 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
     socket.send_fds(server, [request], [0, 1, 2])
     pid = int.from_bytes(server.recv(8), "little")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, lambda number, _: os.kill(pid, number))
+        signal.signal(number, pass_on)
     code = os.waitstatus_to_exitcode(int.from_bytes(server.recv(8), "little"))
 sys.exit(code if code >= 0 else 128 - code)
