@@ -79,7 +79,7 @@ class Lock:
                 if owner and owner["token"] == self._owner["token"]:
                     try:
                         self.file.unlink(missing_ok=True)
-                    except OSError:  # a lock of a process without a beginning is nobody's
+                    except OSError:  # without the start of a process, a lock counts as released
                         self._write(start=None, beat=0.0)
 
     def check(self) -> None:

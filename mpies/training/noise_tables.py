@@ -22,11 +22,8 @@ from mpies.core.errors import NotEnoughSharedMemory
 from mpies.solvers.sampling import noise
 
 ENTRIES = 256  # tables that there can be at the same time
-FIELDS = (
-    "seed",
-    "size",
-    "place",
-)  # of an entry.  seed: its hash.  place: where its table begins in the file, 0 for a free entry
+# Of an entry.  seed: its hash.  place: where its table begins in the file, 0 for a free entry.
+FIELDS = ("seed", "size", "place")
 _PAGE = mmap.ALLOCATIONGRANULARITY
 _HEAD = -(-ENTRIES * len(FIELDS) * 8 // _PAGE) * _PAGE  # bytes before the first table
 _LOCKS = 1 << 60  # where the locks begin, far behind all memory: first that of the entries, then one for each entry
