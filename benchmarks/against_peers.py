@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats.metrics import read_metrics
 
 PEERS = Path(__file__).parent / "peers"
 NAMES = ("evotorch", "evotorch-distributed", "pycma", "pycma-diagonal", "nevergrad", "evosax")

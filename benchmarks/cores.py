@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from mpies.comm import mpiexec
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats.metrics import read_metrics
 
 SETTINGS = ["policy.hidden=[40,40]", "solver.population=64", "evaluation.every=0", "evaluation.episodes=1"]
 BUSY = "while True: pass"

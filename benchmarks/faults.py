@@ -34,7 +34,7 @@ from pathlib import Path
 import file_faults
 
 from mpies.comm import mpiexec
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats.metrics import read_digests, read_metrics
 
 CONFIG = Path(__file__).with_name("faults.yaml")
 RANKS = 4

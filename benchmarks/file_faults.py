@@ -29,9 +29,10 @@ import mpies
 from mpies.cli.main import main as command_line
 from mpies.core.errors import UserError
 from mpies.report.web.run_index import RunIndex
-from mpies.runs import hdf5, ledger, lock
+from mpies.runs import lock
 from mpies.runs.files import pack_checked
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats import hdf5, ledger
+from mpies.runs.formats.metrics import read_metrics
 
 CONFIG, SHIM = str(Path(__file__).with_name("faults.yaml")), Path(__file__).with_name("fault_shim.c")
 FEW = ["solver.population=6", "environment.max_steps=12", "policy.hidden=[3]", "noise.size=20000"]

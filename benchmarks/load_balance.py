@@ -36,7 +36,7 @@ from mpies.envs.gymnasium_env import GymnasiumEnv
 from mpies.launch.forecast.bench import barrier, play_generation
 from mpies.launch.forecast.constants import Machine, Workload
 from mpies.launch.forecast.simulate import predict
-from mpies.training.overlap import FIRST as FIRST_EARLY
+from mpies.training.evaluation.overlap import FIRST as FIRST_EARLY
 from mpies.training.trainer import Trainer, make_trainer
 
 CASES: dict[str, dict[str, Any]] = {

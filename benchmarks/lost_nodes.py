@@ -25,7 +25,7 @@ from typing import Any
 from ssh_nodes import SshNodes, missing
 
 from mpies.comm import mpiexec
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats.metrics import read_digests, read_metrics
 
 NODES, SLOTS = 3, 2
 PATIENCE = 120.0  # seconds that a run may take to go on before the campaign gives up

@@ -24,8 +24,8 @@ import yaml
 from mpies.config.loading import is_same, load_config, resolved, validate_config
 from mpies.core.errors import ConfigError, RunError
 from mpies.core.text import counted
-from mpies.report.compare import bootstrap_interval, interquartile_mean
-from mpies.report.curves import Curves, read_all_curves
+from mpies.report.compare.curves import Curves, read_all_curves
+from mpies.report.compare.statistics import bootstrap_interval, interquartile_mean
 from mpies.report.document import find_seeds
 from mpies.report.evaluate import evaluate_policy
 from mpies.report.figures import BLUE, GREEN, MARKERS, format_ticks, new_figure, paper_style, render
@@ -45,8 +45,8 @@ from mpies.report.records import (
     read_recorded_metrics,
     recipe_of,
 )
-from mpies.runs.metrics import count_core_seconds, read_digests, read_metrics
-from mpies.runs.policy_file import find_policy
+from mpies.runs.formats.metrics import count_core_seconds, read_digests, read_metrics
+from mpies.runs.formats.policy_file import find_policy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from mpies.comm import mpiexec
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats.metrics import read_metrics
 
 IMPORT = re.compile(r"import time: +(\d+) \| +(\d+) \| +(\S+)")
 PHASES = ("mpirun", "imports", "MPI", "config, environment", "noise table", "run directory", "end")
@@ -81,7 +81,7 @@ def take_times(config: str, overrides: list[str], out: str) -> None:
     """One rank that starts as `mpies train` does.  Rank 0 prints when each phase but the last was over on all ranks."""
     from mpies.comm import connect
     from mpies.config.loading import load_config
-    from mpies.launch import rank as imported
+    from mpies.launch.ranks import rank as imported
     from mpies.runs.directory import open_run
     from mpies.training.progress import process_age
     from mpies.training.task import build_task

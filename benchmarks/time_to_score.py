@@ -27,8 +27,8 @@ from typing import Any
 import yaml
 
 from mpies.comm import mpiexec
+from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.machine import describe_machine
-from mpies.runs.metrics import read_metrics
 
 PEERS = Path(__file__).parent / "peers"
 EVERYONE = ("ppo", "evotorch", "pycma", "evosax")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mpies.launch.forecast.constants import find_workload, read_constants
 from mpies.launch.forecast.simulate import parse_ranks, predict
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats.metrics import read_metrics
 
 sys.path.insert(0, str(Path(__file__).parent))
 from namespaces import Nodes

@@ -8,8 +8,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mpies.api.ask_tell import AskTell
-    from mpies.api.optimize import OptimizeResult, maximize, minimize
+    from mpies.api.optimize.ask_tell import AskTell
+    from mpies.api.optimize.minimize import OptimizeResult, maximize, minimize
     from mpies.api.policy import Policy
     from mpies.api.run import Run, load
     from mpies.api.run import list_runs as runs
@@ -30,8 +30,8 @@ __version__ = "0.1.0"
 
 _ERRORS = "ConfigError", "EnvironmentProblem", "RunError", "RunLocked", "SolverProblem", "TrainingFailed", "UserError"
 _MODULES = {
-    "mpies.api.ask_tell": ("AskTell",),
-    "mpies.api.optimize": ("OptimizeResult", "maximize", "minimize"),
+    "mpies.api.optimize.ask_tell": ("AskTell",),
+    "mpies.api.optimize.minimize": ("OptimizeResult", "maximize", "minimize"),
     "mpies.api.policy": ("Policy",),
     "mpies.api.run": ("Run", "list_runs", "load"),
     "mpies.api.sweep": ("SweepResult", "sweep"),

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from mpies.comm import mpiexec
-from mpies.runs.metrics import read_digests
+from mpies.runs.formats.metrics import read_digests
 from tests.support import HOME, INSIDE, WARM_START, Outcome, skip_without_programs, train
 
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")

@@ -15,8 +15,8 @@ from mpies.policies import make_policy
 from mpies.policies.convolutional import ConvolutionalOptions
 from mpies.policies.exported import aligned_stack
 from mpies.rollouts.player import normalize
-from mpies.runs.hdf5 import Arrays
-from mpies.runs.policy_file import PolicyFile
+from mpies.runs.formats.hdf5 import Arrays
+from mpies.runs.formats.policy_file import PolicyFile
 from mpies.training.task import Task, make_task_env
 
 State = tuple[npt.NDArray[Any], ...]  # what n episodes carry from step to step: arrays whose first axis is n

@@ -20,8 +20,8 @@ from mpies.core.errors import FINISHED, REQUEUE, TrainingFailed, error_of_kind
 from mpies.core.paths import absolute
 from mpies.launch.goal import RunsFinished
 from mpies.launch.supervisor import POLL, Supervisor
+from mpies.runs.formats.metrics import Numbers, as_numbers
 from mpies.runs.lock import Lock
-from mpies.runs.metrics import Numbers, as_numbers
 from mpies.runs.reader import RunView
 from mpies.runs.writer import write_ending
 from mpies.training.control import Signals

@@ -20,7 +20,7 @@ from mpies.policies.export import ENDINGS, export_policy, require_exportable
 from mpies.report.evaluate import play_held_out
 from mpies.runs.directory import refuse_run_file
 from mpies.runs.files import write_atomically, writing
-from mpies.runs.policy_file import PolicyFile, find_policy, load_policy
+from mpies.runs.formats.policy_file import PolicyFile, find_policy, load_policy
 from mpies.runs.snapshot import Evaluation
 
 log = logging.getLogger(__name__)

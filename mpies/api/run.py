@@ -16,11 +16,11 @@ from mpies.config.schema import Config
 from mpies.config.trust import trusting
 from mpies.core.errors import ConfigError, RunError
 from mpies.core.paths import absolute
-from mpies.report.curves import name_run_below, read_curves
+from mpies.report.compare.curves import name_run_below, read_curves
 from mpies.report.document import make_summary, write_report
 from mpies.report.evaluate import show_member
-from mpies.runs import ledger
-from mpies.runs.metrics import COLUMNS
+from mpies.runs.formats import ledger
+from mpies.runs.formats.metrics import COLUMNS
 from mpies.runs.reader import Columns, RunView, find_runs, is_run, read_run_config
 from mpies.training.replay import Replay
 

@@ -19,11 +19,10 @@ from mpies.core.errors import FINISHED, REQUEUE, ConfigError
 from mpies.core.paths import absolute, fixed_start_folder
 from mpies.core.text import counted
 from mpies.launch.sweep_job import supervise_sweep
-from mpies.report.ranking import Standing, rank_settings
+from mpies.report.compare.ranking import Standing, rank_settings
 from mpies.runs.files import default_out
 from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.output import print_result
-from mpies.sweeps.table import ResultReader
+from mpies.sweeps.table import ResultReader, print_result
 from mpies.sweeps.train_sweep import SweepRequest, train_sweep
 from mpies.sweeps.trials import SweepOptions, load_sweep, read_sweep
 

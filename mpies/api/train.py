@@ -32,8 +32,8 @@ from mpies.core.threads import warn_of_threads
 from mpies.report.display import make_progress
 from mpies.report.figures import draw_in_background
 from mpies.runs.files import default_out
-from mpies.runs.metrics import as_numbers
-from mpies.runs.policy_file import PolicyFile
+from mpies.runs.formats.metrics import as_numbers
+from mpies.runs.formats.policy_file import PolicyFile
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter, evaluation_attributes
 from mpies.training.control import Signals

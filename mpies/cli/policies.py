@@ -81,7 +81,7 @@ def play(
     """
     if member is None:
         from mpies.report.evaluate import play_policy
-        from mpies.runs.metrics import format_return
+        from mpies.runs.formats.metrics import format_return
 
         played, returns = play_policy(policy, episodes, seed, video, not stochastic, generation)
         listed = ", ".join(map(format_return, returns))

@@ -66,7 +66,7 @@ def plot(
     --trajectory, a RUN of fewer than three generations is left out too, and one whose mean never moved.
     """
     from mpies.core.errors import RunError
-    from mpies.report.curves import read_curves
+    from mpies.report.compare.curves import read_curves
     from mpies.report.figures import write_plots
 
     if trajectory:
@@ -105,7 +105,7 @@ def report(run: str, out: str | None, video: bool) -> None:
 
     It shows what was trained and on what, the curves, the evaluation, the seeds, a video, and how to reproduce it.
     """
-    from mpies.report.curves import read_curves
+    from mpies.report.compare.curves import read_curves
     from mpies.report.document import write_report
 
     if video:
@@ -143,9 +143,9 @@ def compare(
     only if all runs were trained on the same machine.
     """
     from mpies.core.text import align
-    from mpies.report.compare import tabulate, write_comparison
-    from mpies.report.curves import find_machine, read_all_curves
-    from mpies.report.run_groups import group_runs
+    from mpies.report.compare.curves import find_machine, read_all_curves
+    from mpies.report.compare.run_groups import group_runs
+    from mpies.report.compare.statistics import tabulate, write_comparison
     from mpies.sweeps.comparison import is_sweep, rank_sweep
 
     is_whole = len(runs) == 1 and is_sweep(runs[0])

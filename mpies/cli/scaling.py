@@ -20,7 +20,7 @@ def bench(config: str | None, out: str | None, repeats: int, generations: int, o
 
     Under mpirun or srun it measures the allocation, otherwise one rank.
     """
-    from mpies.launch.rank import this_rank
+    from mpies.launch.ranks.rank import this_rank
 
     with this_rank() as comm:
         from mpies.launch.forecast.bench import run_bench

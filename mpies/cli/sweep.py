@@ -53,7 +53,7 @@ def sweep(
     from mpies.launch.sweep_job import supervise_sweep, sweep_on_this_rank
     from mpies.runs.files import default_out
     from mpies.sweeps.folder import SweepFolder
-    from mpies.sweeps.output import print_result
+    from mpies.sweeps.table import print_result
     from mpies.sweeps.train_sweep import SweepRequest
 
     out = out or str(default_out(config, ["sweep", *(override.partition("=")[0] for override in overrides)]))

@@ -83,7 +83,7 @@ def train(
 
         sys.exit(supervise_training(config, out, resume, overrides, numbers, ranks, log_format, where))
     gc.disable()  # what imports make is no garbage, and looking for some takes a tenth of their time
-    from mpies.launch.rank import train_on_this_rank
+    from mpies.launch.ranks.rank import train_on_this_rank
 
     gc.enable()
     sys.exit(train_on_this_rank(config, out, resume, overrides, numbers))

@@ -22,8 +22,8 @@ from mpies.core.text import counted
 from mpies.core.threads import VARIABLES
 from mpies.launch.forecast.cost import SMALL_RUN, NodeMemory, predict_cost
 from mpies.launch.hosts import Host, expand_counts, expand_names, output_of, parse_hosts
-from mpies.launch.launcher import list_pmi
 from mpies.launch.placement import ask_hosts, is_this_host
+from mpies.launch.ranks.launcher import list_pmi
 from mpies.runs.lock import STALE
 
 # A program for two ranks; each prints its number.

@@ -13,8 +13,8 @@ from mpies.core.errors import FINISHED
 from mpies.core.text import counted
 from mpies.launch.hosts import Host
 from mpies.runs.files import parse_checked
+from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.lock import LOCK_FILE
-from mpies.runs.metrics import read_metrics
 from mpies.runs.pace import growth_pays, recent_pace
 
 if TYPE_CHECKING:  # pydantic takes long to import

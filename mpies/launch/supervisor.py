@@ -24,10 +24,10 @@ from mpies.core.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_E
 from mpies.core.paths import absolute
 from mpies.launch.goal import Goal, RunsFinished, Start, newest_generation
 from mpies.launch.hosts import Host, Where, count_ranks, find_source, names_of
-from mpies.launch.launcher import Launcher, Mpirun, find_slurm_launcher
 from mpies.launch.placement import Placement, TooFewHosts, missing_in
-from mpies.launch.rank_processes import RankProcesses, Write, write_lines
-from mpies.launch.watches import StartWatch
+from mpies.launch.ranks.launcher import Launcher, Mpirun, find_slurm_launcher
+from mpies.launch.ranks.rank_processes import RankProcesses, Write, write_lines
+from mpies.launch.ranks.watches import StartWatch
 from mpies.runs.files import default_out
 from mpies.training import logs
 

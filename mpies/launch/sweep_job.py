@@ -7,13 +7,13 @@ from pathlib import Path
 from mpies.core.errors import FAILED, FINISHED
 from mpies.launch.goal import Goal, Start
 from mpies.launch.hosts import Where, count_slots
-from mpies.launch.rank import this_rank
-from mpies.launch.rank_processes import Write, write_lines
+from mpies.launch.ranks.rank import this_rank
+from mpies.launch.ranks.rank_processes import Write, write_lines
 from mpies.launch.supervisor import LOCAL, Supervisor
 from mpies.runs.pace import Pace, growth_pays, recent_pace
 from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.output import print_ending
 from mpies.sweeps.rank_groups import check_ranks_per_run
+from mpies.sweeps.table import print_ending
 from mpies.sweeps.train_sweep import SweepRequest, train_sweep
 from mpies.sweeps.trials import check_trials
 from mpies.training.control import Signals

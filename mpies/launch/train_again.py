@@ -14,7 +14,7 @@ from mpies.config.loading import load_config
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted
 from mpies.report.records import Band, curve_of, read_record, read_recorded_metrics, recipe_of
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats.metrics import read_digests, read_metrics
 
 # Training ends after a number of generations, and for no other reason.  No other tool follows it.
 FORCED = (

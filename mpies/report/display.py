@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 from mpies.comm import is_launched
 from mpies.config.schema import StopSection
 from mpies.core.text import escape, is_terminal
-from mpies.runs.metrics import Row
+from mpies.runs.formats.metrics import Row
 from mpies.training.logs import format_entry, is_json_wanted
 from mpies.training.progress import (
     GENERATIONS,

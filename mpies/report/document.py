@@ -17,13 +17,13 @@ from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.config.trust import find_code
 from mpies.core.errors import ConfigError, RunError, UserError
 from mpies.core.text import counted
-from mpies.report.compare import describe_group
-from mpies.report.curves import Curves, read_curves
+from mpies.report.compare.curves import Curves, read_curves
+from mpies.report.compare.run_groups import RunGroup, group_runs, order_of, read_settings, settle_backends
+from mpies.report.compare.statistics import describe_group
 from mpies.report.figures import WIDE, draw_return, render, write_file
-from mpies.report.run_groups import RunGroup, group_runs, order_of, read_settings, settle_backends
 from mpies.report.video import VIDEOS
-from mpies.runs import hdf5
-from mpies.runs.metrics import format_return
+from mpies.runs.formats import hdf5
+from mpies.runs.formats.metrics import format_return
 from mpies.runs.reader import RunView, find_runs
 
 _STYLE = """

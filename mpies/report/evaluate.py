@@ -24,9 +24,9 @@ from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import play_alone
 from mpies.runs.directory import refuse_run_file
 from mpies.runs.files import check_writable, write_atomically, writing
-from mpies.runs.hdf5 import Arrays
-from mpies.runs.metrics import format_return
-from mpies.runs.policy_file import PolicyFile
+from mpies.runs.formats.hdf5 import Arrays
+from mpies.runs.formats.metrics import format_return
+from mpies.runs.formats.policy_file import PolicyFile
 from mpies.runs.snapshot import Evaluation
 from mpies.training.replay import load_member, load_policy_of
 from mpies.training.task import Task

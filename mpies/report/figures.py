@@ -14,7 +14,7 @@ import numpy as np
 
 from mpies.comm.cores import released
 from mpies.core.errors import ConfigError, RunError
-from mpies.report.curves import FEWER, MORE, RESTART, Curves, Floats
+from mpies.report.compare.curves import FEWER, MORE, RESTART, Curves, Floats
 from mpies.runs.files import write_atomically, writing
 
 if TYPE_CHECKING:  # matplotlib is an extra, and takes long to import

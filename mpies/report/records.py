@@ -14,7 +14,7 @@ import yaml
 from mpies.config.recipes import RESULTS, find_nearest, find_recipes, read_task, tell_nearest
 from mpies.core.errors import ConfigError
 from mpies.core.text import align
-from mpies.runs.metrics import read_rows
+from mpies.runs.formats.metrics import read_rows
 
 CUT_SHORT = "not run to its end"  # how a run ended that no stop rule ended
 UNFINISHED = ("seconds", CUT_SHORT)  # ends of runs that more time would have taken further

@@ -12,12 +12,12 @@ import numpy.typing as npt
 from mpies.core.errors import ConfigError, RunError
 from mpies.core.streams import PICTURES, stream
 from mpies.core.text import counted
-from mpies.report.curves import Floats
+from mpies.report.compare.curves import Floats
 from mpies.report.evaluate import HELD_OUT
 from mpies.report.figures import WIDE, new_figure, paper_style, write_figure
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import play_alone
-from mpies.runs import ledger
+from mpies.runs.formats import ledger
 from mpies.training.replay import Replay
 from mpies.training.task import Task
 

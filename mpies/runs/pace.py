@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mpies.runs.metrics import parse_count, read_metrics
+from mpies.runs.formats.metrics import parse_count, read_metrics
 
 if TYPE_CHECKING:  # pydantic takes long to import
     from mpies.config.schema import StopSection

@@ -26,8 +26,8 @@ from mpies.core.errors import RunError
 from mpies.core.paths import absolute
 from mpies.core.text import describe_value, message_of
 from mpies.runs.files import open_regular, parse_checked
+from mpies.runs.formats.metrics import parse_number
 from mpies.runs.lock import is_alive, is_owner
-from mpies.runs.metrics import parse_number
 from mpies.runs.snapshot import CONFIDENCE
 
 # stale: the process that wrote the run died without shutting down; stopped: it shut down before the end of the run.

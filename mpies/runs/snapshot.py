@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.core.text import counted
-from mpies.runs.metrics import Row
+from mpies.runs.formats.metrics import Row
 
 CONFIDENCE = 1.96  # standard errors on either side of a mean that make its 95 % confidence interval
 

@@ -22,16 +22,16 @@ from mpies.config.schema import Config
 from mpies.config.trust import sign
 from mpies.core.errors import TrainingFailed, unreadable
 from mpies.core.paths import absolute
-from mpies.runs import hdf5, ledger
-from mpies.runs.checkpoint import checkpoint_path, list_checkpoints, newest_checkpoint, remove_old_checkpoints
 from mpies.runs.files import WHILE_WRITTEN, AppendOnlyFile, find_device, keep_aside, write_atomically
-from mpies.runs.hdf5 import Arrays, Attributes
+from mpies.runs.formats import hdf5, ledger
+from mpies.runs.formats.checkpoint import checkpoint_path, list_checkpoints, newest_checkpoint, remove_old_checkpoints
+from mpies.runs.formats.hdf5 import Arrays, Attributes
+from mpies.runs.formats.metrics import Row, count_other_lines, parse_count
+from mpies.runs.formats.tables import EvaluationsFile, History, MetricsFile, RanksFile, as_record, read_history
 from mpies.runs.lock import Lock
 from mpies.runs.machine import versions
-from mpies.runs.metrics import Row, count_other_lines, parse_count
 from mpies.runs.reader import with_checksum
 from mpies.runs.snapshot import Evaluation, Snapshot, evaluation_attributes
-from mpies.runs.tables import EvaluationsFile, History, MetricsFile, RanksFile, as_record, read_history
 from mpies.runs.trackers import make_trackers
 
 log = logging.getLogger(__name__)

@@ -11,14 +11,13 @@ from mpies.config.loading import read_yaml
 from mpies.config.schema import is_free
 from mpies.core.errors import RunError
 from mpies.core.text import escape
-from mpies.report.curves import Curves, read_curves
-from mpies.report.ranking import BEST, Standing, rank_settings
-from mpies.report.run_groups import RunGroup, group_runs
+from mpies.report.compare.curves import Curves, read_curves
+from mpies.report.compare.ranking import BEST, Standing, rank_settings
+from mpies.report.compare.run_groups import RunGroup, group_runs
 from mpies.runs.files import write_atomically, writing
 from mpies.sweeps.folder import SWEEP_FILE, SweepFolder
-from mpies.sweeps.output import print_standings
 from mpies.sweeps.settings import as_text
-from mpies.sweeps.table import ResultReader
+from mpies.sweeps.table import ResultReader, print_standings
 from mpies.sweeps.trials import read_sweep
 
 NUMBERS = ("mean", "interval", "seeds", "finished", "solved", "failed", "steps", "core_seconds")  # of a standing

@@ -22,10 +22,10 @@ from mpies.config.schema import Config, is_free
 from mpies.core.errors import ConfigError, RunLocked
 from mpies.core.paths import absolute
 from mpies.core.text import escape, one_line
-from mpies.report.ranking import Trial
+from mpies.report.compare.ranking import Trial
 from mpies.runs.files import explain_refusal, write_atomically
+from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.lock import LOCK_FILE, STALE, Lock, guarded
-from mpies.runs.metrics import read_metrics
 from mpies.runs.reader import RunView
 from mpies.sweeps.halving import Halving
 from mpies.sweeps.sampler import Proposals

@@ -13,8 +13,8 @@ from typing import Any
 
 from mpies.config.schema import StopSection
 from mpies.core.errors import ConfigError
-from mpies.report.ranking import Trial
-from mpies.runs.metrics import parse_count, parse_number, read_metrics
+from mpies.report.compare.ranking import Trial
+from mpies.runs.formats.metrics import parse_count, parse_number, read_metrics
 from mpies.runs.reader import RunView
 from mpies.sweeps.trials import HalvingOptions, Sweep
 from mpies.training.control import rule_that_holds

@@ -16,9 +16,9 @@ from typing import Any
 
 from mpies.config.loading import as_yaml, read_yaml
 from mpies.core.errors import ConfigError
-from mpies.report.ranking import Trial
+from mpies.report.compare.ranking import Trial
 from mpies.runs.files import write_atomically
-from mpies.runs.metrics import parse_number, read_metrics
+from mpies.runs.formats.metrics import parse_number, read_metrics
 from mpies.runs.reader import RunView
 from mpies.sweeps.settings import Distribution, Settings, read_values
 from mpies.sweeps.trials import Sweep

@@ -1,25 +1,30 @@
-"""How far the trials of a sweep are, and trials.csv with a row for each of them."""
+"""How far the trials of a sweep are: trials.csv with a row for each of them, and what `mpies sweep` prints of them."""
 
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mpies.report.ranking import Result, Trial, rank_settings
+from mpies.core.text import align, escape
+from mpies.report.compare.ranking import Result, Trial, rank_settings
 from mpies.runs.files import write_atomically
+from mpies.runs.formats.metrics import count_core_seconds, parse_count, parse_number, read_metrics
 from mpies.runs.lock import guarded
-from mpies.runs.metrics import count_core_seconds, parse_count, parse_number, read_metrics
 from mpies.runs.reader import RunView
 from mpies.runs.snapshot import half_interval
 from mpies.sweeps.folder import GUARD_FILE, SweepFolder
 from mpies.sweeps.settings import as_text
+from mpies.training.logs import format_entry, is_json_wanted, output_may_fail
+from mpies.training.progress import format_mean
 
 COLUMNS = (
     *("seed", "state", "rung", "generations", "steps", "core_seconds", "eval_mean", "eval_interval", "rank"),
     *("name", "reason"),
 )
+ROWS = 40  # settings that the table shows
 
 
 class ResultReader:
@@ -98,3 +103,69 @@ def _as_csv(results: Sequence[Result], keys: Sequence[str]) -> bytes:
 
 def _cell(number: float) -> str:
     return "" if math.isnan(number) else f"{number:.9g}"
+
+
+def print_result(result: Result, ended: int, total: int, out: str) -> None:
+    """Print a trial that has ended on standard output."""
+    message = f"[{ended}/{total}] {describe_trial(result, out)}"
+    severity = "WARNING" if result.state == "failed" else "INFO"
+    with output_may_fail():
+        print(format_entry(severity, message, {}) if is_json_wanted() else escape(message), flush=True)
+
+
+def describe_trial(result: Result, out: str) -> str:
+    """A trial that has ended, in one line."""
+    if result.state == "failed":
+        return f"{out}/{result.trial.name}: failed after generation {result.generations}: {result.reason}"
+    evaluation = "" if math.isnan(result.eval_mean) else f", {format_mean(result.eval_mean, result.eval_interval)}"
+    return (
+        f"{out}/{result.trial.name}: {result.state}{evaluation}; generation {result.generations}, "
+        f"{result.steps:,} steps, {result.core_seconds:.1f} core seconds"
+    )
+
+
+def print_ending(reader: ResultReader) -> None:
+    """Print the table of the settings, and a line that says how the sweep ended."""
+    folder, results = reader.folder, reader.refresh()
+    total, out = folder.total, folder.name
+    counts = Counter(one.state for one in results)
+    left = total - len(results) + sum(counts[state] for state in ("new", "stopped", "waiting"))
+    parts = [f"{counts['finished'] + counts['solved']} of {total} trials finished"]
+    parts += [f"{counts['dropped']} dropped by halving"] if counts["dropped"] else []
+    parts += [f"{counts['failed']} failed (--retry tries them again)"] if counts["failed"] else []
+    parts += [f"{counts['running']} trained by other jobs"] if counts["running"] else []
+    parts += [f"{left} left; the same command continues"] if left else []
+    message = f"{out}: {', '.join(parts)}; {out}/trials.csv has all of them"
+    with output_may_fail():
+        if is_json_wanted():
+            print(format_entry("INFO", message, {}), flush=True)
+            return
+        if counts["new"] < len(results):
+            print_standings(results, folder.sweep.varied)
+        print(escape(message), flush=True)
+
+
+def print_standings(results: Sequence[Result], varied: Sequence[str]) -> None:
+    """Print the table of the settings, the best first.  varied: the keys that vary."""
+    heading, *rows = format_standings(results, varied)
+    print(escape(align([heading, *rows[:ROWS]])), flush=True)
+    if len(rows) > ROWS:
+        print(f"and {len(rows) - ROWS} more", flush=True)
+
+
+def format_standings(results: Sequence[Result], keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """A heading and a row of text for each of the settings, the best first.  keys: of the config, that vary."""
+    short = [key.rpartition(".")[2] for key in keys]
+    heads = short if len({*short}) == len(short) else keys
+    yield ("rank", *heads, "evaluation", "trials", "solved", "steps", "core seconds")
+    for one in rank_settings(results):
+        known = one.describe(keys)
+        yield (
+            str(one.rank or "-"),
+            *(as_text(one.settings[key]) for key in keys),
+            "-" if math.isnan(one.mean) else format_mean(one.mean, one.interval),
+            f"{known['finished']} of {known['seeds']}" + (f", {known['failed']} failed" if known["failed"] else ""),
+            str(known["solved"]),
+            f"{known['steps']:,}",
+            f"{known['core_seconds']:,.1f}",
+        )

@@ -20,7 +20,7 @@ from mpies.sweeps.table import ResultReader, write_table
 from mpies.sweeps.trial_ranks import RankGroup, Report, SweepRanks
 from mpies.sweeps.trials import Sweep, check_trials
 from mpies.training.control import Signals
-from mpies.training.noise_tables import NoiseTables
+from mpies.training.evaluation.noise_tables import NoiseTables
 
 log = logging.getLogger(__name__)
 

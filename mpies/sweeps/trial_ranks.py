@@ -19,13 +19,13 @@ from mpies.comm.guarded import Guarded, PeerFailed
 from mpies.comm.together import CollectiveError
 from mpies.core.errors import NotEnoughSharedMemory, RunLocked, UserError
 from mpies.core.text import one_line
-from mpies.report.ranking import Result, Trial
+from mpies.report.compare.ranking import Result, Trial
 from mpies.runs.files import FULL
 from mpies.runs.lock import Lock
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.table import ResultReader, write_table
 from mpies.training.control import Signals
-from mpies.training.noise_tables import NoiseTables
+from mpies.training.evaluation.noise_tables import NoiseTables
 from mpies.training.progress import Progress
 from mpies.training.session import Ending, RunRequest, train_run
 

@@ -16,8 +16,8 @@ from mpies.config.schema import Config
 from mpies.core.errors import ConfigError, UserError
 from mpies.core.options import Count, Integer, Options, WholeNumber
 from mpies.core.text import name_few
-from mpies.report.ranking import Trial
-from mpies.report.run_groups import shorten_keys
+from mpies.report.compare.ranking import Trial
+from mpies.report.compare.run_groups import shorten_keys
 from mpies.sweeps.settings import Settings, as_overrides, as_text, list_settings, read_override, read_seeds
 
 LONGEST = 100  # letters of what a name says of the settings

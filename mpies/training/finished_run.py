@@ -8,9 +8,9 @@ from typing import Any
 
 from mpies.config.schema import Config
 from mpies.core.paths import absolute
-from mpies.runs.checkpoint import checkpoint_path, list_checkpoints
 from mpies.runs.directory import check_directory
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats.checkpoint import checkpoint_path, list_checkpoints
+from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.reader import RunView
 from mpies.runs.snapshot import half_interval
 from mpies.training.control import rule_that_holds

@@ -13,15 +13,15 @@ from mpies.config.schema import Config
 from mpies.core.errors import RunError, SolverProblem, UserError
 from mpies.core.text import describe_error
 from mpies.rollouts.batch import NEVER
-from mpies.runs import hdf5
-from mpies.runs.hdf5 import Arrays
-from mpies.runs.metrics import COLUMNS, Cell, Row
-from mpies.runs.policy_file import select
+from mpies.runs.formats import hdf5
+from mpies.runs.formats.hdf5 import Arrays
+from mpies.runs.formats.metrics import COLUMNS, Cell, Row
+from mpies.runs.formats.policy_file import select
 from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.solvers.base import Solver
 from mpies.solvers.moments import norm
-from mpies.training.generation import GenerationSpec, PlayedGeneration, results_to_arrays
-from mpies.training.overlap import EarlySpecs
+from mpies.training.evaluation.generation import GenerationSpec, PlayedGeneration, results_to_arrays
+from mpies.training.evaluation.overlap import EarlySpecs
 
 Vector = npt.NDArray[np.float64]
 

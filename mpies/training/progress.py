@@ -16,9 +16,9 @@ from mpies.comm import Communicator
 from mpies.comm.processes import process_start
 from mpies.config.schema import StopSection
 from mpies.rollouts.queue import RolloutQueue
-from mpies.runs.metrics import Cell, Row, format_return
+from mpies.runs.formats.metrics import Cell, Row, format_return
 from mpies.runs.snapshot import half_interval
-from mpies.training.generation import QueueKey
+from mpies.training.evaluation.generation import QueueKey
 
 INTERVAL = 0.25  # seconds between two looks at the newest phase
 START_UP, GENERATIONS, EVALUATIONS, PLOTS = "start-up", "generations", "evaluations", "plots"  # kinds of phases

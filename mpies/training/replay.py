@@ -15,14 +15,14 @@ from mpies.core.errors import RunError
 from mpies.core.paths import absolute
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import play_alone
-from mpies.runs import hdf5, ledger
-from mpies.runs.checkpoint import first_checkpoint
 from mpies.runs.directory import refuse_run_file
-from mpies.runs.hdf5 import Arrays
-from mpies.runs.policy_file import PolicyFile, find_policy, load_policy, select
+from mpies.runs.formats import hdf5, ledger
+from mpies.runs.formats.checkpoint import first_checkpoint
+from mpies.runs.formats.hdf5 import Arrays
+from mpies.runs.formats.policy_file import PolicyFile, find_policy, load_policy, select
 from mpies.runs.reader import RunView, is_run, read_run_config
-from mpies.training.evaluator import training_batch
-from mpies.training.generation import Part
+from mpies.training.evaluation.evaluator import training_batch
+from mpies.training.evaluation.generation import Part
 from mpies.training.learner import Learner, fitting
 from mpies.training.task import Task
 from mpies.training.update import Updater, make_solver

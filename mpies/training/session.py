@@ -24,9 +24,9 @@ from mpies.runs.directory import find_backend, open_run, with_backend
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter
 from mpies.training.control import Signals
+from mpies.training.evaluation.noise_tables import NoiseTables
 from mpies.training.finished_run import find_finished_run
 from mpies.training.logs import LogFile, log_to, output_may_fail
-from mpies.training.noise_tables import NoiseTables
 from mpies.training.progress import PLOTS, Phase, Phases, Progress, describe_generation, format_mean
 from mpies.training.task import Task, build_task
 from mpies.training.trainer import Trainer

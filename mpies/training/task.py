@@ -26,7 +26,7 @@ from mpies.policies.imported import import_policy, is_imported
 from mpies.rollouts.function_player import FunctionPlayer
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import Player
-from mpies.runs.policy_file import find_policy, load_policy
+from mpies.runs.formats.policy_file import find_policy, load_policy
 from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.sampling.noise import LINE, count_starts
 

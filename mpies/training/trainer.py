@@ -8,15 +8,15 @@ from mpies.comm import Communicator, RankLost
 from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import Config
 from mpies.rollouts.queue import Player
-from mpies.runs.hdf5 import Arrays, Attributes
-from mpies.runs.metrics import Row, parse_count, parse_number
+from mpies.runs.formats.hdf5 import Arrays, Attributes
+from mpies.runs.formats.metrics import Row, parse_count, parse_number
 from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.runs.writer import RunWriter
 from mpies.training.control import Control, Signals, TrainingStopped, rule_that_holds
-from mpies.training.evaluator import Evaluator, OnPlay, ignore
-from mpies.training.generation import PlayedGeneration
+from mpies.training.evaluation.evaluator import Evaluator, OnPlay, ignore
+from mpies.training.evaluation.generation import PlayedGeneration
+from mpies.training.evaluation.recovery import go_on_without_the_lost
 from mpies.training.learner import Clock, Learner, fitting
-from mpies.training.recovery import go_on_without_the_lost
 from mpies.training.task import Task, build_task
 from mpies.training.update import Updater, make_solver
 

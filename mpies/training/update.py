@@ -16,10 +16,10 @@ from mpies.solvers.registry import find_solver
 from mpies.solvers.sampling import noise
 from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.sum_moments import sum_moments
-from mpies.training.generation import GenerationSpec, Part, PlayedGeneration
+from mpies.training.evaluation.generation import GenerationSpec, Part, PlayedGeneration
+from mpies.training.evaluation.noise_tables import NoiseTables
+from mpies.training.evaluation.overlap import FIRST, count_early_members
 from mpies.training.learner import Learner
-from mpies.training.noise_tables import NoiseTables
-from mpies.training.overlap import FIRST, count_early_members
 
 ROWS_KEY = "solver.population (solver.parents of deep_ga)"  # decides how many rows a proposal has
 

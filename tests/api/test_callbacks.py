@@ -5,8 +5,8 @@ import pytest
 import yaml
 
 import mpies
-from mpies.runs.checkpoint import newest_checkpoint
-from mpies.runs.metrics import COLUMNS, as_numbers, read_digests, read_metrics
+from mpies.runs.formats.checkpoint import newest_checkpoint
+from mpies.runs.formats.metrics import COLUMNS, as_numbers, read_digests, read_metrics
 from tests.support import CARTPOLE
 
 VALUES = yaml.safe_load(CARTPOLE)

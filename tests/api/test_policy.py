@@ -15,7 +15,7 @@ import yaml
 import mpies
 from mpies.config.loading import resolved, validate_config
 from mpies.report.evaluate import evaluate_policy
-from mpies.runs.policy_file import PolicyFile
+from mpies.runs.formats.policy_file import PolicyFile
 from mpies.training.task import Task
 from tests.policies.examples import MODULE
 from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, describe_config, train

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mpies
-from mpies.runs.policy_file import load_policy
+from mpies.runs.formats.policy_file import load_policy
 from tests.support import CARTPOLE, ENDLESS, HOME, invoke, wait_for
 
 
@@ -161,7 +161,7 @@ try:
 except mpies.RunError as error:
     print(error)
 import mpies.runs.reader
-from mpies.runs import metrics
+from mpies.runs.formats import metrics
 print(mpies.runs.__name__, mpies.runs.reader.RunView.__name__, callable(mpies.runs), metrics.__name__)
 import sys; del sys.modules["mpies"], mpies
 import mpies.runs.lock, mpies
@@ -173,7 +173,7 @@ print(callable(runs), load.__name__, Policy.__name__)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
         "nowhere: there is no such folder; give the one that contains your runs",
-        "mpies.runs RunView True mpies.runs.metrics",
+        "mpies.runs RunView True mpies.runs.formats.metrics",
         "True True []",
         "True load Policy",
     ]

@@ -11,7 +11,7 @@ import yaml
 
 import mpies
 from mpies.api.sweep import SweepResult
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from tests.support import CARTPOLE, wait_for
 
 VALUES = yaml.safe_load(CARTPOLE.replace("generations: 10", "generations: 3"))

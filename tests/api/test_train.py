@@ -19,7 +19,7 @@ import yaml
 import mpies
 from mpies.comm import mpiexec
 from mpies.config.loading import validate_config
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.training.progress import Progress
 from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, HOME, read_files, wait_for
 

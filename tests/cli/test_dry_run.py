@@ -9,8 +9,8 @@ import pytest
 from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError, UserError
 from mpies.launch.forecast.dry_run import describe_pace, describe_training
+from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.lock import Lock
-from mpies.runs.metrics import read_metrics
 from mpies.training.task import Task
 from tests.support import CARTPOLE, assert_refused, invoke, read_files
 

@@ -5,7 +5,7 @@ import pytest
 from mpies.config.loading import load_config
 from mpies.config.recipes import find_config
 from mpies.core.errors import ConfigError
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats.metrics import read_metrics
 from tests.support import assert_refused, invoke
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mpies.config.recipes import RECIPES, find_config, find_recipes, find_recorded_policies
 from mpies.core.errors import ConfigError
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats.metrics import read_metrics
 from tests.support import HOME, assert_refused, invoke
 
 

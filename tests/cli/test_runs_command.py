@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.lock import HEARTBEAT, LOCK_FILE
-from mpies.runs.metrics import read_metrics
 from mpies.runs.reader import with_checksum
 from tests.support import CARTPOLE, ENDLESS, assert_refused, invoke, wait_for
 

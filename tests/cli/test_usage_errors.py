@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mpies.runs.metrics import format_return
+from mpies.runs.formats.metrics import format_return
 from tests.support import assert_refused, invoke
 
 LONG = "o" * 300

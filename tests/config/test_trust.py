@@ -10,7 +10,7 @@ import yaml
 import mpies
 from mpies.config.trust import find_code, find_refusal, sign
 from mpies.envs import EnvironmentProblem, make_env
-from mpies.runs import hdf5
+from mpies.runs.formats import hdf5
 from tests.support import assert_refused, invoke, train
 
 WORLD = """

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from mpies.core.paths import absolute, fixed_start_folder, start_folder
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.runs.reader import find_runs
 
 

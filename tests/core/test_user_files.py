@@ -6,7 +6,7 @@ import pytest
 
 from mpies.envs import EnvironmentProblem, make_env
 from mpies.envs.custom_env import find
-from mpies.runs.metrics import read_digests
+from mpies.runs.formats.metrics import read_digests
 from tests.envs.episodes import play
 
 WORLD = """

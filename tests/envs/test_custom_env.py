@@ -11,7 +11,7 @@ from mpies.config.environment import EnvironmentSection
 from mpies.config.loading import validate_config
 from mpies.envs import EnvironmentProblem, change_task, make_env
 from mpies.envs.custom_env import find, is_custom
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats.metrics import read_metrics
 from mpies.training.task import build_task, make_task_env
 from tests.envs.episodes import play
 from tests.support import HOME

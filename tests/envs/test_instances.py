@@ -8,7 +8,7 @@ from mpies.comm import mpiexec
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.runs.directory import open_run
-from mpies.runs.metrics import read_digests
+from mpies.runs.formats.metrics import read_digests
 from mpies.training.task import Task, build_task
 from mpies.training.trainer import make_trainer
 from tests.envs.licensed import Licensed

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from mpies.core.interrupt import Interrupted, interruptible, is_interrupt
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from tests.support import HOME, assert_refused, invoke, wait_for
 
 # Refused before the first generation.  Name in misbehaving.py, what the one line says.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mpies.runs.metrics import read_digests
+from mpies.runs.formats.metrics import read_digests
 from tests.support import HOME
 
 pytestmark = [

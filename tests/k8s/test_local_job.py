@@ -14,7 +14,7 @@ import urllib.request
 import pytest
 import yaml
 
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from tests.k8s.conftest import HOME, rendered
 from tests.k8s.local_job import LocalJob, podman, run
 

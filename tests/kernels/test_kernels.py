@@ -22,7 +22,7 @@ from mpies.policies.mlp import MLPOptions
 from mpies.rollouts.batch import NEVER, RolloutBatch
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import RolloutQueue
-from mpies.runs.metrics import read_digests
+from mpies.runs.formats.metrics import read_digests
 from tests.support import HOME
 
 compiled = pytest.mark.skipif(not kernels.compiled, reason="the kernels could not be built when mpies was installed")
@@ -412,7 +412,7 @@ def test_training_gives_the_same_bits_on_other_processors_and_without_kernels(tm
 
 RUN_ALL = f"""
 import numpy as np
-from mpies.runs.hdf5 import digest
+from mpies.runs.formats.hdf5 import digest
 from mpies.solvers import SOLVERS
 from tests.solvers.single_generation import FunctionLoop
 for kind in {SOLVERS}:

@@ -3,7 +3,7 @@
 import pytest
 
 from mpies.config.loading import resolved
-from mpies.runs.metrics import read_digests
+from mpies.runs.formats.metrics import read_digests
 from mpies.runs.reader import read_run_config
 from tests.support import assert_refused
 

@@ -10,11 +10,11 @@ from mpies.comm.processes import process_start
 from mpies.config.schema import StopSection
 from mpies.core.errors import FAILED, FINISHED, REQUEUE
 from mpies.launch import placement as placement_module
-from mpies.launch import watches
 from mpies.launch.goal import RunsFinished
 from mpies.launch.hosts import Where
-from mpies.launch.launcher import Launcher
 from mpies.launch.placement import TooFewHosts
+from mpies.launch.ranks import watches
+from mpies.launch.ranks.launcher import Launcher
 from mpies.launch.supervisor import FRUITLESS, Supervisor
 from tests.support import wait_for
 

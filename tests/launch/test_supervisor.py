@@ -14,11 +14,11 @@ import yaml
 from mpies.comm import mpiexec
 from mpies.launch.goal import RunsFinished
 from mpies.launch.hosts import Where
-from mpies.launch.launcher import Launcher, find_version
-from mpies.launch.rank_processes import PATIENCE
+from mpies.launch.ranks.launcher import Launcher, find_version
+from mpies.launch.ranks.rank_processes import PATIENCE
 from mpies.launch.supervisor import Supervisor
-from mpies.runs.checkpoint import list_checkpoints
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats.checkpoint import list_checkpoints
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from tests.launch.conftest import CONFIG, SLEEPING, ranks_below
 from tests.support import CARTPOLE, wait_for
 

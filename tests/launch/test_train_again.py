@@ -21,7 +21,7 @@ from mpies.launch.train_again import (
     verify_ranks,
 )
 from mpies.report.records import read_record, read_recorded_metrics
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats.metrics import read_metrics
 from tests.support import HOME, WARM_START, assert_refused, invoke
 
 CONFIG = """

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats.metrics import read_metrics
 from tests.support import wait_for
 
 ENVIRONMENT = """

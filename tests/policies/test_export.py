@@ -23,8 +23,8 @@ from mpies.policies.export import as_python
 from mpies.policies.exported import ExportedPolicy, aligned_stack
 from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import play_alone
-from mpies.runs import hdf5
-from mpies.runs.policy_file import load_policy
+from mpies.runs.formats import hdf5
+from mpies.runs.formats.policy_file import load_policy
 from mpies.training.task import Task
 from tests.support import assert_refused, describe_config, invoke
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from mpies.config.recipes import RESULTS
-from mpies.runs import hdf5
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats import hdf5
+from mpies.runs.formats.metrics import read_metrics
 from tests.support import assert_refused
 
 CONFIG = """

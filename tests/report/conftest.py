@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from mpies.report.curves import Curves
+from mpies.report.compare.curves import Curves
 from tests.report.web.served_runs import run_folder, server  # noqa: F401 (fixtures)
 from tests.support import WARM_START
 

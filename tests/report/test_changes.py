@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mpies.report.curves import FEWER, MORE, RESTART
+from mpies.report.compare.curves import FEWER, MORE, RESTART
 from mpies.report.document import make_report
 from mpies.report.figures import draw_return
 

@@ -20,7 +20,7 @@ from mpies.comm import LAUNCHED
 from mpies.config.loading import validate_config
 from mpies.report import display
 from mpies.report.display import LineProgress, ProgressBar, TimeLeft, make_progress
-from mpies.runs.metrics import read_digests
+from mpies.runs.formats.metrics import read_digests
 from mpies.training import progress
 from mpies.training.progress import EVALUATIONS, GENERATIONS, Phase
 

@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 from mpies.config.loading import resolved, validate_config
-from mpies.report.curves import read_curves
+from mpies.report.compare.curves import read_curves
 from mpies.report.document import make_report, make_summary, shorten_config
 from mpies.runs.machine import describe_machine
 from tests.report.web.served_runs import CONFIG, line

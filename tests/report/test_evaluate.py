@@ -10,7 +10,7 @@ import pytest
 
 import mpies
 from mpies.report import evaluate as tools
-from mpies.runs.checkpoint import list_checkpoints
+from mpies.runs.formats.checkpoint import list_checkpoints
 from tests.support import CARTPOLE, assert_refused, invoke
 
 NOISY = """

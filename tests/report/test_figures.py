@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mpies.core.errors import RunError
-from mpies.report.compare import draw_comparison
+from mpies.report.compare.run_groups import group_runs
+from mpies.report.compare.statistics import draw_comparison
 from mpies.report.figures import STYLE, draw_in_background, draw_return, render, scale_axis, write_file
-from mpies.report.run_groups import group_runs
 from tests.report.conftest import train
 
 FILES = ["reward_vs_time.png", "reward_vs_iteration.png", "reward_vs_steps.png"]

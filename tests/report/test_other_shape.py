@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mpies.runs import hdf5
+from mpies.runs.formats import hdf5
 from tests.support import assert_refused, invoke
 
 FEW = ["solver.population=4", "stop.generations=1", "evaluation.episodes=2", "noise.size=20000", "policy.hidden=[]"]

@@ -10,7 +10,7 @@ from mpies.config import recipes
 from mpies.core.errors import ConfigError
 from mpies.report import records
 from mpies.report.records import RESULTS, Band, read_record
-from mpies.runs.metrics import read_digests
+from mpies.runs.formats.metrics import read_digests
 from tests.support import CARTPOLE, load_script, train
 
 HEADING = "# A pole.\n# Policy: 8.\n# Solver: ES.\n# Published: none.\n# Budget: none.\n"

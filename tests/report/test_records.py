@@ -7,7 +7,7 @@ import pytest
 
 from mpies.config.loading import differences, load_config, resolved
 from mpies.report import records
-from mpies.report.compare import bootstrap_interval, interquartile_mean
+from mpies.report.compare.statistics import bootstrap_interval, interquartile_mean
 from mpies.report.records import (
     RESULTS,
     Band,
@@ -23,8 +23,8 @@ from mpies.report.records import (
     recipe_of,
     shorten,
 )
-from mpies.runs.metrics import count_core_seconds
-from mpies.runs.policy_file import load_policy
+from mpies.runs.formats.metrics import count_core_seconds
+from mpies.runs.formats.policy_file import load_policy
 from tests.support import HOME, assert_refused, invoke, load_script
 
 DOCS = load_script("docs/build_recipes.py")

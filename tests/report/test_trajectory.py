@@ -10,8 +10,8 @@ import pytest
 from mpies.report import trajectory as landscape
 from mpies.report.evaluate import evaluate_policy
 from mpies.report.trajectory import play_slice, principal_axes, read_trajectory
-from mpies.runs import hdf5
-from mpies.runs.ledger import find_end, read_records
+from mpies.runs.formats import hdf5
+from mpies.runs.formats.ledger import find_end, read_records
 from mpies.training.replay import load_member
 from tests import support
 from tests.report.conftest import train

@@ -13,9 +13,9 @@ from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError
 from mpies.report.evaluate import play_policy, show_member, visible_task
 from mpies.report.video import Video
-from mpies.runs import hdf5
 from mpies.runs.files import write_atomically
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats import hdf5
+from mpies.runs.formats.metrics import read_metrics
 from mpies.training.task import Task
 from tests.support import describe_config
 

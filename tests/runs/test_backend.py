@@ -8,7 +8,7 @@ from mpies.core.errors import EnvironmentProblem
 from mpies.envs import choose_backend, envpool_env
 from mpies.report.evaluate import evaluate_policy
 from mpies.runs.directory import find_backend
-from mpies.runs.policy_file import find_policy, load_policy
+from mpies.runs.formats.policy_file import find_policy, load_policy
 from mpies.runs.reader import read_run_config
 from tests.support import invoke
 

@@ -7,12 +7,12 @@ import pytest
 import yaml
 
 from mpies.core.errors import Unreadable
-from mpies.runs import ledger
 from mpies.runs.directory import open_run
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats import ledger
+from mpies.runs.formats.metrics import read_metrics
+from mpies.runs.formats.tables import RanksFile
 from mpies.runs.reader import RunView
 from mpies.runs.snapshot import Evaluation
-from mpies.runs.tables import RanksFile
 from mpies.runs.writer import RunWriter, write_ending
 from tests.runs.test_writer import CONFIG, make_snapshot, record, run  # noqa: F401 (fixture)
 from tests.support import CARTPOLE, assert_refused, invoke

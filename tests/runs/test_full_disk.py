@@ -17,10 +17,10 @@ from mpies.core.errors import FAILED
 from mpies.launch import supervisor
 from mpies.launch.goal import RunsFinished
 from mpies.launch.hosts import Where
-from mpies.runs import hdf5, ledger
-from mpies.runs.checkpoint import list_checkpoints
+from mpies.runs.formats import hdf5, ledger
+from mpies.runs.formats.checkpoint import list_checkpoints
+from mpies.runs.formats.metrics import read_digests
 from mpies.runs.lock import Lock
-from mpies.runs.metrics import read_digests
 from tests.support import assert_refused, train, wait_for
 
 CONFIG = """

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from mpies.runs.formats.metrics import read_digests
 from mpies.runs.lock import Lock
-from mpies.runs.metrics import read_digests
 from tests.support import ENDLESS, wait_for
 
 JOBS, ROUNDS = 3, 12

@@ -10,10 +10,11 @@ import pytest
 
 from mpies.config.loading import validate_config
 from mpies.core.errors import TrainingFailed
-from mpies.runs import files, ledger
-from mpies.runs.checkpoint import list_checkpoints
+from mpies.runs import files
 from mpies.runs.directory import open_run
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats import ledger
+from mpies.runs.formats.checkpoint import list_checkpoints
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.training.replay import Replay
 from tests.support import wait_for

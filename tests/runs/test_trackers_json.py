@@ -6,7 +6,7 @@ import pytest
 
 import mpies
 from mpies.core.errors import ConfigError
-from mpies.runs.metrics import as_numbers, read_metrics
+from mpies.runs.formats.metrics import as_numbers, read_metrics
 from mpies.runs.trackers import wandb_run
 from mpies.runs.trackers.base import Tracker, Trackers
 from mpies.runs.trackers.json_lines import FILE, JsonLines

@@ -3,7 +3,7 @@
 import pytest
 
 from mpies.core.errors import ConfigError
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.trackers import tensorboard
 from mpies.runs.trackers.tensorboard import FILE, TensorBoardEvents
 

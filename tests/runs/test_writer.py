@@ -11,13 +11,14 @@ import yaml
 
 from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError, RunError, RunLocked
-from mpies.runs import hdf5, ledger, writer
-from mpies.runs.checkpoint import list_checkpoints
+from mpies.runs import writer
 from mpies.runs.directory import open_run
 from mpies.runs.files import AppendOnlyFile, write_atomically
+from mpies.runs.formats import hdf5, ledger
+from mpies.runs.formats.checkpoint import list_checkpoints
+from mpies.runs.formats.metrics import COLUMNS, read_digests, read_metrics
 from mpies.runs.lock import Lock
 from mpies.runs.machine import versions
-from mpies.runs.metrics import COLUMNS, read_digests, read_metrics
 from mpies.runs.reader import RunView, is_run
 from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.runs.trackers.base import Trackers

@@ -11,8 +11,8 @@ import time
 import pytest
 import yaml
 
-from mpies.runs.checkpoint import newest_checkpoint
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats.checkpoint import newest_checkpoint
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from tests.slurm.cluster import HOME
 from tests.slurm.conftest import launcher
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mpies.config.loading import load_config
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.solvers.base import Results
 from mpies.solvers.custom_solver import CustomSolver, make_custom
 from mpies.solvers.sampling.directions import Directions

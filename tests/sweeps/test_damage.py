@@ -6,8 +6,8 @@ import pathlib
 import pytest
 
 from mpies.core.errors import NotEnoughSharedMemory
-from mpies.training import noise_tables
-from mpies.training.noise_tables import NoiseTables
+from mpies.training.evaluation import noise_tables
+from mpies.training.evaluation.noise_tables import NoiseTables
 from tests.support import invoke
 
 SWEEP = """

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from tests.support import FAULTY, FAULTY_MODULE, train
 
 # Ranks of a group of two are neighbours, so the second one of each has an odd number.

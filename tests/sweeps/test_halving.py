@@ -11,9 +11,9 @@ import yaml
 
 import mpies
 from mpies.core.errors import ConfigError
-from mpies.report.ranking import rank_settings
+from mpies.report.compare.ranking import rank_settings
 from mpies.report.web.run_index import RunIndex
-from mpies.runs.metrics import read_digests
+from mpies.runs.formats.metrics import read_digests
 from mpies.runs.reader import RunView
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.table import ResultReader, write_table

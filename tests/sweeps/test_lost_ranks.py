@@ -4,7 +4,7 @@ import pytest
 
 from mpies.comm import RankLost
 from mpies.comm.serial import Serial
-from mpies.runs.metrics import read_digests
+from mpies.runs.formats.metrics import read_digests
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.train_sweep import _train_in_groups
 from mpies.sweeps.trial_ranks import RankGroup, SweepRanks

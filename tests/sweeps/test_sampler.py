@@ -10,8 +10,8 @@ from mpies.comm.serial import Serial
 from mpies.config.loading import read_yaml
 from mpies.core.errors import REQUEUE, ConfigError
 from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.output import print_ending
 from mpies.sweeps.sampler import Sampler
+from mpies.sweeps.table import print_ending
 from mpies.sweeps.train_sweep import SweepRequest, train_sweep
 from mpies.sweeps.trials import SweepOptions, read_sweep
 from mpies.training.control import Signals

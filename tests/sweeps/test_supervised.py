@@ -12,12 +12,12 @@ import psutil
 import pytest
 
 from mpies.comm import mpiexec
-from mpies.launch import watches
 from mpies.launch.goal import Start
 from mpies.launch.hosts import Host, Where
+from mpies.launch.ranks import watches
 from mpies.launch.sweep_job import SweepFinished, supervise_sweep
 from mpies.runs import lock as lock_module
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.train_sweep import SweepRequest
 from mpies.sweeps.trials import load_sweep

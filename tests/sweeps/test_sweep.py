@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from mpies.runs.formats.metrics import read_digests
 from mpies.runs.lock import STALE, Lock
-from mpies.runs.metrics import read_digests
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.trials import load_sweep
 from tests.support import (

@@ -5,10 +5,9 @@ import math
 
 import pytest
 
-from mpies.report.ranking import Result, Trial, rank_settings
+from mpies.report.compare.ranking import Result, Trial, rank_settings
 from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.output import format_standings
-from mpies.sweeps.table import ResultReader, write_table
+from mpies.sweeps.table import ResultReader, format_standings, write_table
 from mpies.sweeps.trials import read_sweep
 
 HEADER = "generation,seconds,steps,ranks,eval_mean,eval_std,eval_episodes"

@@ -5,9 +5,9 @@ import shutil
 import pytest
 
 from mpies.config.loading import as_yaml, resolved
-from mpies.runs import hdf5
-from mpies.runs.checkpoint import newest_checkpoint
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats import hdf5
+from mpies.runs.formats.checkpoint import newest_checkpoint
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.runs.reader import RunView, read_run_config
 from mpies.training.replay import Replay
 from tests.support import HOME, invoke

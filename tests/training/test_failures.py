@@ -9,11 +9,11 @@ import pytest
 from mpies.comm import connect
 from mpies.comm.serial import Serial
 from mpies.rollouts.queue import FailureGroup, gather_failures
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.snapshot import Evaluation
 from mpies.training.control import TrainingStopped
-from mpies.training.evaluator import MOST_LINES
-from mpies.training.generation import QueueKey
+from mpies.training.evaluation.evaluator import MOST_LINES
+from mpies.training.evaluation.generation import QueueKey
 from tests.support import on_one_and_three_ranks
 from tests.training.test_evaluator import Rig
 

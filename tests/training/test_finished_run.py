@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from mpies.config.loading import load_config
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.training.finished_run import find_finished_run
 from tests.support import assert_refused, read_files
 

@@ -5,9 +5,9 @@ import pytest
 from mpies.comm import RankLost
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
-from mpies.runs import ledger
 from mpies.runs.directory import open_run
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats import ledger
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.training.trainer import make_trainer
 
 CONFIGS = {

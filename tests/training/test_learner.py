@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from mpies.config.loading import validate_config
-from mpies.runs import hdf5
+from mpies.runs.formats import hdf5
 from mpies.runs.snapshot import Evaluation
 from mpies.solvers.base import Results
-from mpies.training.generation import PlayedGeneration
+from mpies.training.evaluation.generation import PlayedGeneration
 from mpies.training.learner import Learner
 from mpies.training.task import Task
 from mpies.training.update import make_solver

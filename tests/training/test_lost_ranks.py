@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from mpies.comm import mpiexec
-from mpies.runs.checkpoint import newest_checkpoint
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats.checkpoint import newest_checkpoint
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from tests.support import ranks_of, wait_for
 
 ULFM = ("--with-ft", "ulfm")

@@ -12,8 +12,8 @@ import pytest
 
 from mpies.comm import mpiexec
 from mpies.comm.stopwatch import INTERVAL, Stopwatch
-from mpies.launch.launcher import find_version
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.launch.ranks.launcher import find_version
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from tests.support import ranks_of, wait_for
 
 PAUSE = 4.0  # seconds

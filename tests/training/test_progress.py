@@ -14,7 +14,7 @@ from mpies.config.loading import validate_config
 from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
 from mpies.training import progress
-from mpies.training.generation import QueueKey
+from mpies.training.evaluation.generation import QueueKey
 from mpies.training.progress import Phase, Phases, Progress, describe_generation, process_age
 from mpies.training.trainer import make_trainer
 

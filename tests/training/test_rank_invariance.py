@@ -10,7 +10,7 @@ import shutil
 
 import pytest
 
-from mpies.runs.metrics import read_digests, read_metrics
+from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.solvers import SOLVERS
 from tests.support import HOME, invoke, train_many
 

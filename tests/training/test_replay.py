@@ -7,9 +7,9 @@ import pytest
 
 from mpies.core.errors import RunError
 from mpies.report.evaluate import show_member
-from mpies.runs import hdf5, ledger
-from mpies.runs.checkpoint import first_checkpoint, list_checkpoints
-from mpies.runs.metrics import read_digests
+from mpies.runs.formats import hdf5, ledger
+from mpies.runs.formats.checkpoint import first_checkpoint, list_checkpoints
+from mpies.runs.formats.metrics import read_digests
 from mpies.training import task
 from mpies.training.replay import Replay, load_member
 from tests.support import FAULTY, FAULTY_MODULE, assert_refused, invoke, train

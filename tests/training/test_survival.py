@@ -6,8 +6,8 @@ import signal
 import psutil
 import pytest
 
-from mpies.runs.checkpoint import newest_checkpoint
-from mpies.runs.metrics import read_digests
+from mpies.runs.formats.checkpoint import newest_checkpoint
+from mpies.runs.formats.metrics import read_digests
 from tests.support import ENDLESS, ranks_of, wait_for
 
 

@@ -10,9 +10,9 @@ from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.core.errors import ConfigError
 from mpies.core.streams import REFERENCE, stream
 from mpies.envs.gymnasium_env import GymnasiumEnv
-from mpies.runs import hdf5
-from mpies.runs.checkpoint import first_checkpoint
-from mpies.runs.policy_file import PolicyFile
+from mpies.runs.formats import hdf5
+from mpies.runs.formats.checkpoint import first_checkpoint
+from mpies.runs.formats.policy_file import PolicyFile
 from mpies.training.task import Task, draw_reference
 from tests.support import CARTPOLE, assert_refused, invoke, train
 

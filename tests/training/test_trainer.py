@@ -12,10 +12,10 @@ import yaml
 
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
-from mpies.runs import hdf5, ledger
-from mpies.runs.checkpoint import list_checkpoints, newest_checkpoint
 from mpies.runs.directory import open_run
-from mpies.runs.metrics import COLUMNS, read_digests, read_metrics
+from mpies.runs.formats import hdf5, ledger
+from mpies.runs.formats.checkpoint import list_checkpoints, newest_checkpoint
+from mpies.runs.formats.metrics import COLUMNS, read_digests, read_metrics
 from mpies.training.control import STOP
 from mpies.training.replay import Replay
 from mpies.training.trainer import make_trainer

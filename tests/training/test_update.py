@@ -9,10 +9,10 @@ from mpies.comm import connect
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.core.errors import NotEnoughSharedMemory
-from mpies.runs import hdf5
+from mpies.runs.formats import hdf5
 from mpies.solvers.base import Results
 from mpies.solvers.sampling import noise
-from mpies.training.generation import PlayedGeneration, results_to_arrays
+from mpies.training.evaluation.generation import PlayedGeneration, results_to_arrays
 from mpies.training.learner import Learner
 from mpies.training.update import Updater, make_solver
 from tests.support import on_one_and_three_ranks

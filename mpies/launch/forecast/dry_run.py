@@ -19,10 +19,10 @@ from mpies.core.paths import absolute
 from mpies.core.text import counted, escape
 from mpies.launch.forecast.constants import play_first_policy, read_constants
 from mpies.launch.forecast.cost import SweepForecast, measure_task, predict_cost, predict_memory
-from mpies.launch.rank import this_rank
+from mpies.launch.ranks.rank import this_rank
 from mpies.runs.directory import check_directory, find_backend, with_backend
 from mpies.runs.files import default_out
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.reader import RunView
 from mpies.runs.trackers import make_trackers
 from mpies.sweeps.folder import SweepFolder

@@ -14,11 +14,11 @@ import numpy as np
 from mpies.core.errors import RunError
 from mpies.core.paths import absolute
 from mpies.core.text import describe_error
-from mpies.report.curves import Curves, Floats, read_curves
-from mpies.report.run_groups import RunGroup, group_by_task, group_runs, look_up, read_settings, settings_key
+from mpies.report.compare.curves import Curves, Floats, read_curves
+from mpies.report.compare.run_groups import RunGroup, group_by_task, group_runs, look_up, read_settings, settings_key
 from mpies.report.web.run_update import MAX_COMPARED, check_sizes, read_update, round_numbers
 from mpies.report.web.sweep_table import read_free_keys
-from mpies.runs.metrics import parse_number
+from mpies.runs.formats.metrics import parse_number
 from mpies.runs.reader import MAX_HEADER, RunView, find_runs
 from mpies.runs.snapshot import half_interval
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.core.errors import RunError
-from mpies.report.run_groups import look_up
+from mpies.report.compare.run_groups import look_up
 from mpies.report.video import VIDEOS
-from mpies.runs.metrics import round_number
+from mpies.runs.formats.metrics import round_number
 from mpies.runs.reader import Columns, RunView, intervals
 
 MAX_POINTS = 400  # of a curve

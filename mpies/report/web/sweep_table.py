@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from mpies.config.schema import is_free
-from mpies.report.ranking import BEST, Result, Trial, rank_settings
-from mpies.report.run_groups import shorten_keys
-from mpies.runs.metrics import parse_count, parse_number
+from mpies.report.compare.ranking import BEST, Result, Trial, rank_settings
+from mpies.report.compare.run_groups import shorten_keys
+from mpies.runs.formats.metrics import parse_count, parse_number
 from mpies.runs.reader import RunView, is_run, read_trials
 
 DEPTH = 3  # folders below the dashboard's in which sweeps are looked for

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mpies.core.text import one_line
 from mpies.runs.files import AppendOnlyFile
-from mpies.runs.metrics import Row
+from mpies.runs.formats.metrics import Row
 
 
 class Tracker(ABC):

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from mpies.runs.metrics import COLUMNS, Row, as_numbers, round_number
+from mpies.runs.formats.metrics import COLUMNS, Row, as_numbers, round_number
 from mpies.runs.trackers.base import RowFile
 
 FILE = "metrics.jsonl"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mpies.core.errors import ConfigError
-from mpies.runs.metrics import Cell, Row
+from mpies.runs.formats.metrics import Cell, Row
 from mpies.runs.trackers.base import RowFile
 
 FILE = "events.out.tfevents.mpies"

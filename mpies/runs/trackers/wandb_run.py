@@ -17,7 +17,7 @@ from mpies.core.errors import ConfigError
 from mpies.core.text import one_line
 from mpies.core.threads import TRACKING
 from mpies.runs.files import write_atomically
-from mpies.runs.metrics import Row, as_numbers
+from mpies.runs.formats.metrics import Row, as_numbers
 from mpies.runs.trackers.base import Tracker
 
 INTERVAL = 1.0  # seconds between two deliveries at least

@@ -16,7 +16,7 @@ from mpies.launch.forecast import bench, constants
 from mpies.launch.forecast.constants import Collective, Constants, Machine, parse_workload, read_constants
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
-from mpies.runs.metrics import read_metrics
+from mpies.runs.formats.metrics import read_metrics
 from mpies.training.trainer import make_trainer
 from tests.support import assert_refused
 

@@ -1,0 +1,287 @@
+"""Compare configs over several seeds each, so that a difference can be told from chance.
+
+Statistics over the seeds, tables for the terminal and as CSV, JSON and LaTeX, and figures.
+"""
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mpies.core.errors import ConfigError
+from mpies.core.text import counted
+from mpies.report.compare.curves import Floats
+from mpies.report.compare.run_groups import RunGroup, changed_keys, format_setting, group_by_task
+from mpies.report.figures import (
+    AXES,
+    COLOURS,
+    MARKERS,
+    TARGET,
+    WIDE,
+    format_ticks,
+    new_panels,
+    paper_style,
+    plain_text,
+    scale_axis,
+    scale_returns,
+    write_figure,
+    write_file,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Row = dict[str, Any]  # what is known of a group; None where there is no number
+POINTS = 100  # of a curve
+
+
+def interquartile_mean(values: Floats) -> Floats:
+    """The mean over the first axis (runs, ...) without the lowest and the highest quarter of the runs (...)."""
+    return np.asarray(_import_stats().trim_mean(values, 0.25, axis=0), dtype=float)
+
+
+def bootstrap_interval(values: Floats) -> tuple[Floats, Floats]:
+    """The 95 % interval of `interquartile_mean` over runs (runs, ...), by a percentile bootstrap over the runs.
+
+    As Agarwal et al. 2021 ("Deep Reinforcement Learning at the Edge of the Statistical Precipice") recommend for few
+    seeds.  The same values give the same interval.  Of a single run it is that run.
+    """
+    if len(values) < 2:
+        return interquartile_mean(values), interquartile_mean(values)
+    stats = _import_stats()
+
+    def statistic(resampled: Floats, axis: int) -> Floats:
+        return np.asarray(stats.trim_mean(resampled, 0.25, axis=axis), dtype=float)
+
+    found = stats.bootstrap((values,), statistic, n_resamples=2000, method="percentile", axis=0, batch=200, rng=0)
+    return np.asarray(found.confidence_interval.low), np.asarray(found.confidence_interval.high)
+
+
+# Bands of figures: their words, and the line over the runs (runs, points) with the lower and upper end of its band.
+BANDS: dict[str, tuple[str, Callable[[Floats], tuple[Floats, Floats, Floats]]]] = {
+    "bootstrap": (
+        "interquartile mean over seeds, 95 % bootstrap interval",
+        lambda values: (interquartile_mean(values), *bootstrap_interval(values)),
+    ),
+    "range": (
+        "mean over seeds, from the worst to the best seed",
+        lambda values: (values.mean(axis=0), values.min(axis=0), values.max(axis=0)),
+    ),
+}
+
+
+def _import_stats() -> Any:
+    """The statistics of SciPy.  Raises ConfigError where it is not installed."""
+    try:
+        from scipy import stats
+    except ImportError:
+        raise ConfigError(
+            'statistics over seeds need SciPy, which is not installed: pip install "mpies[plots]"'
+        ) from None
+    return stats
+
+
+def describe_group(group: RunGroup, machine: str = "") -> Row:
+    """What is known of a group.
+
+    iqm, low, high: interquartile mean of the runs' newest evaluations and its 95 % bootstrap interval.  steps, seconds:
+    until the target was reached, median over the solved runs; seconds only where the machine is named.
+    """
+    final = group.final()[np.isfinite(group.final())]
+    row: Row = {"task": group.task, "config": group.label, "runs": len(group.runs)}
+    row["seeds"] = [run.config.get("seed") for run in group.runs]
+    row["solved"] = len(group.solved) if group.targets else None
+    row |= dict.fromkeys(("iqm", "low", "high", "median", "quartile_1", "quartile_3", "min", "max"))
+    if len(final):
+        low, high = bootstrap_interval(final[:, None])
+        row |= {"iqm": interquartile_mean(final[:, None]).item(), "low": low.item(), "high": high.item()}
+        names = ("median", "quartile_1", "quartile_3", "min", "max")
+        row |= zip(names, np.percentile(final, [50, 25, 75, 0, 100]).tolist(), strict=True)
+    row["steps"] = group.at_target("steps")
+    if machine:
+        row["seconds"] = group.at_target("seconds")
+    return row
+
+
+def tabulate(groups: Sequence[RunGroup], machine: str = "") -> list[tuple[str, ...]]:
+    """Headings, then a row of text for each group."""
+    has_tasks = len(group_by_task(groups)) > 1
+    heads = ["config", "runs", "solved", "evaluation, IQM", "95 % interval", "min to max", "steps to target"]
+    table = [(*["task"] * has_tasks, *heads, *([f"seconds on {machine}"] if machine else []))]
+    for group in groups:
+        row = describe_group(group, machine)
+        solved = "no target" if row["solved"] is None else f"{row['solved']} of {row['runs']}"
+        cells = [row["config"], str(row["runs"]), solved, _text(row["iqm"])]
+        cells.append("-" if row["runs"] < 2 or row["iqm"] is None else f"{_text(row['low'])} to {_text(row['high'])}")
+        cells.append("-" if row["runs"] < 2 or row["iqm"] is None else f"{_text(row['min'])} to {_text(row['max'])}")
+        cells.append(_text(row["steps"], ",.0f"))
+        cells += [_text(row["seconds"], ",.1f")] if machine else []
+        table.append((*[row["task"]] * has_tasks, *cells))
+    return table
+
+
+def _text(number: float | None, form: str = "") -> str:
+    """A number for people; '-' for None."""
+    if number is None:
+        return "-"
+    if not form:
+        form = ".3g" if 0 < abs(number) < 0.1 else ",.2f"
+    return f"{number:{form}}"
+
+
+def as_csv(groups: Sequence[RunGroup], machine: str = "") -> str:
+    """A line for each group: what is known of it, then the settings in which the groups differ."""
+    keys = changed_keys([group.settings for group in groups])
+    text = io.StringIO()
+    rows = [describe_group(group, machine) for group in groups]
+    writer = csv.DictWriter(text, [*(rows[0] if rows else ()), *keys], lineterminator="\n")
+    writer.writeheader()
+    for group, row in zip(groups, rows, strict=True):
+        settings = {key: format_setting(group.settings[key]) for key in keys if key in group.settings}
+        writer.writerow({**row, "seeds": " ".join(map(str, row["seeds"])), **settings})
+    return text.getvalue()
+
+
+def as_json(groups: Sequence[RunGroup], machine: str = "") -> str:
+    """All groups with their settings, and with the results of each of their runs."""
+    found = [
+        {**describe_group(group, machine), "settings": group.settings, "results": _describe_runs(group, machine)}
+        for group in groups
+    ]
+    return json.dumps({"machine": machine or None, "groups": found}, indent=1, default=str) + "\n"
+
+
+def _describe_runs(group: RunGroup, machine: str) -> list[Row]:
+    described = []
+    for run, final in zip(group.runs, group.final().tolist(), strict=True):
+        row = {"run": str(run.path), "seed": run.config.get("seed"), "ended": run.reason or None}
+        row |= {"generations": int(run["generation"][-1]), "steps": int(run["steps"][-1])}
+        row |= {"seconds": float(run["seconds"][-1])} if machine else {}
+        described.append({**row, "evaluation": None if math.isnan(final) else final})
+    return described
+
+
+def as_latex(groups: Sequence[RunGroup], machine: str = "") -> str:
+    """A table for LaTeX; it needs the package booktabs."""
+    heads, *rows = tabulate(groups, machine)
+    columns = "l" * (1 + (heads[0] == "task")) + "r" * (len(heads) - 1 - (heads[0] == "task"))
+    lines = [" & ".join(map(_escape, row)) + r" \\" for row in rows]
+    return "\n".join(
+        [
+            "% IQM: interquartile mean over seeds, with its 95 % bootstrap interval.  Needs \\usepackage{booktabs}.",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            " & ".join(map(_escape, heads)) + r" \\",
+            r"\midrule",
+            *lines,
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
+
+
+def _escape(text: str) -> str:
+    """A text for LaTeX; negative numbers get a minus."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    escaped = "".join(special.get(letter, f"\\{letter}" if letter in "&%$#_{}" else letter) for letter in text)
+    return re.sub(r"(?<!\S)-\d[\d.,e+-]*(?!\S)", r"$\g<0>$", escaped)
+
+
+@paper_style()
+def draw_comparison(
+    groups: Sequence[RunGroup],
+    axis: str,
+    width: float = WIDE,
+    band: str = "bootstrap",
+    scale: str = "auto",
+    machine: str = "",
+) -> "Figure":
+    """A plot of evaluations against an axis of AXES, with a panel for each task.
+
+    A group has the same colour in all panels.  band: one of BANDS.  scale: one of figures.SCALES.
+    machine: where the runs were trained, which a plot against time names.
+    Raises ConfigError where SciPy is not installed.
+    """
+    tasks = group_by_task(groups)
+    place = f"; trained on {machine}" if machine and axis == "time" else ""
+    figure, panels = new_panels(width, BANDS[band][0] + place, len(tasks))
+    looks = {label: number for number, label in enumerate(dict.fromkeys(group.label for group in groups))}
+    for (task, inside), axes in zip(tasks.items(), panels, strict=True):
+        axes.set_title(plain_text(task))
+        _draw_task(axes, inside, axis, band, scale, looks)
+    handles: dict[str, Any] = {}
+    for axes in panels:
+        for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(name, handle)
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=1 if width < 6 else 2)
+    return figure
+
+
+def _draw_task(
+    axes: "Axes", groups: Sequence[RunGroup], axis: str, band: str, scale: str, looks: dict[str, int]
+) -> None:
+    """Draw the groups of one task.  looks: labels to numbers of colours."""
+    column = AXES[axis][0]
+    label, size = scale_axis(axis, [run[column] for group in groups for run in group.runs])
+    drawn = []
+    for group in groups:
+        if extent := group.extent(column, "eval_mean"):
+            x = np.linspace(*extent, POINTS)
+            y = group.sample(x, column, "eval_mean")
+            drawn.append((group, x, y, *BANDS[band][1](y)))
+    targets = sorted({target for group in groups for target in group.targets})
+    middles = [middle for *_, middle, _, _ in drawn]
+    scale_returns(axes, np.concatenate([*middles, targets]) if middles else np.zeros(0), scale)
+    for group, x, y, middle, low, high in drawn:
+        number = looks[group.label]
+        colour = COLOURS[number % len(COLOURS)]
+        if len(y) > 1:
+            axes.fill_between(x / size, low, high, color=colour, alpha=0.18, linewidth=0)
+        seeds = f"{counted(len(y), 'seed')}"
+        marks: dict[str, Any] = {
+            "marker": MARKERS[(number + number // len(COLOURS)) % len(MARKERS)],  # another one when colours come again
+            "markevery": (3 * number % 20, 20),
+            "markersize": 4,
+        }
+        axes.plot(x / size, middle, color=colour, label=plain_text(f"{group.label} ({seeds})"), **marks)
+    for target in targets:
+        axes.axhline(target, label="target", **TARGET)
+    axes.set_xlabel(label)
+    axes.set_ylabel("return, held out")
+    format_ticks(axes, axis)
+
+
+def write_comparison(
+    groups: Sequence[RunGroup],
+    out: str | Path,
+    width: float = WIDE,
+    formats: Sequence[str] = ("png",),
+    band: str = "bootstrap",
+    scale: str = "auto",
+    machine: str = "",
+) -> Iterator[Path]:
+    """Write comparison.csv, .json and .tex, comparison_vs_steps.png and its like into the folder `out`.
+
+    machine: where all runs were trained; without it nothing is told of seconds.  Yields the path of each file when it
+    is written.  Raises ConfigError where the folder cannot be made, and RunError where a file cannot be written.
+    """
+    try:
+        Path(out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {out}: cannot be created ({error.strerror}); give another folder") from None
+    for kind, make in (("csv", as_csv), ("json", as_json), ("tex", as_latex)):
+        file = Path(out) / f"comparison.{kind}"
+        write_file(file, make(groups, machine).encode())
+        yield file
+    for axis in ("steps", "iteration", "time"):
+        if axis != "time" or machine:
+            figure = draw_comparison(groups, axis, width, band, scale, machine)
+            yield from write_figure(Path(out) / f"comparison_vs_{axis}", figure, formats)

@@ -1,0 +1,332 @@
+"""Any solver by ask and tell, over the registry: the bits of training, files, domains, and what is refused."""
+
+import contextlib
+import re
+
+import numpy as np
+import pytest
+
+import mpies
+from mpies import AskTell, ConfigError, RunError, UserError
+from mpies.comm.serial import Serial
+from mpies.config.loading import validate_config
+from mpies.runs.directory import open_run
+from mpies.runs.formats import hdf5
+from mpies.runs.formats.policy_file import select
+from mpies.solvers import SOLVERS
+from mpies.solvers.loop import SolverLoop
+from mpies.training.trainer import make_trainer
+from tests.solvers.test_contract import LEFT, OPTIONS, have_same_bits, same
+from tests.support import HOME
+
+DIMENSION, NOISE = 24, 1 << 16
+
+
+@pytest.fixture(params=OPTIONS)
+def case(request):
+    if request.param.startswith("nevergrad"):
+        pytest.importorskip("nevergrad", reason="nevergrad is not installed")
+    return request.param
+
+
+def make(case, x0=None, **arguments):
+    start = np.ones(DIMENSION) if x0 is None else x0
+    return AskTell(case.split()[0], start, **{"seed": 3, "noise_size": NOISE, **arguments, **OPTIONS[case]})
+
+
+def cost(x):
+    """NaN where the first parameter is above 1."""
+    return np.nan if x[0] > 1 else float(np.sum(np.square(x, dtype=np.float64)))
+
+
+def run(es, generations):
+    """Generations with their costs.  Returns the members of all."""
+    asked = []
+    for _ in range(generations):
+        asked.append(es.ask())
+        es.tell([cost(x) for x in asked[-1]])
+    return asked
+
+
+def test_every_solver_of_the_registry_is_tested():
+    assert set(SOLVERS) <= {case.split()[0] for case in OPTIONS}
+
+
+def test_the_bits_are_those_of_training(case, tmp_path):
+    solver = {"kind": case.split()[0], **OPTIONS[case]}
+    environment = {"id": "function:rosenbrock", "dimension": DIMENSION, "shift": 0.5}
+    values = {"seed": 7, "environment": environment, "solver": solver, "noise": {"size": NOISE}}
+    config = validate_config({**values, "stop": {"generations": 6}, "evaluation": {"every": 0}}, "x")
+    states = []
+    with contextlib.closing(open_run(tmp_path / "run", config)) as run:
+        trainer = make_trainer(config, Serial(), run, on_generation=lambda snapshot: states.append(snapshot.state))
+        trainer.train()
+    es = make(case, np.zeros(DIMENSION), seed=7, maximize=True, dtype=np.float32)
+    assert len(states) == 6
+    for state in states:
+        es.tell([trainer.task.env.value(x) for x in es.ask()])
+
+        expected = select(state, "solver/")
+        assert es.solver.state().keys() == expected.keys()
+        for name, value in es.solver.state().items():
+            assert have_same_bits(value, expected[name]), name
+
+
+def test_costs_are_minimised(case):
+    es, twin = make(case), make(case, maximize=True)
+    for _ in range(80):
+        members = es.ask()
+        es.tell([float(x @ x) for x in members])
+        twin.tell([-float(x @ x) for x in twin.ask()])
+    assert same(es.solver, twin.solver) and es.best_value == -twin.best_value
+    assert es.mean.dtype == members.dtype == np.float64 and es.mean.shape == (DIMENSION,)
+    assert float(es.mean @ es.mean) < LEFT[case] * DIMENSION
+    assert es.best_value == float(es.best_x @ es.best_x)
+    assert es.generation == 80 and es.evaluations == 80 * len(members)
+    assert all(np.isfinite(value) for value in es.report().values())
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_loaded_search_goes_on_bit_for_bit(case, is_asked, tmp_path):
+    es = make(case, bounds=(-2, [5] * (DIMENSION - 1) + [None]), integers=[2, 5])
+    run(es, 7)
+    if is_asked:
+        es.ask()
+    es.save(tmp_path / "es.h5")
+    again = AskTell.load(tmp_path / "es.h5")
+    assert same(es.solver, again.solver) and have_same_bits(es.best_x, again.best_x)
+    if is_asked:  # values that were computed meanwhile can be told at once
+        members = es.ask()
+        for search in (es, again):
+            search.tell([cost(x) for x in members])
+    for one, other in zip(run(es, 5), run(again, 5), strict=True):
+        assert have_same_bits(one, other)
+    assert same(es.solver, again.solver)
+    assert (es.generation, es.evaluations, es.best_value) == (again.generation, again.evaluations, again.best_value)
+
+
+def test_members_are_the_same_until_they_are_told_whatever_happens_to_them(case):
+    es, other = make(case), make(case)
+    members = es.ask()
+    members[:] = np.nan
+    assert have_same_bits(es.ask(), other.ask())
+    for search in (es, other):
+        search.tell(np.arange(len(members)))
+    assert have_same_bits(es.best_x, other.best_x) and es.best_value == 0
+
+
+def test_any_solver_keeps_to_the_domain(case):
+    low, high = np.full(DIMENSION, 0.25), np.full(DIMENSION, 3.0)
+    high[7], low[9] = np.inf, -np.inf
+    es = make(case, bounds=(low, high), integers=[0, 4])
+    assert np.allclose(es.mean, 1)
+    for _ in range(15):
+        members = es.ask()
+        assert (members >= low).all() and (members <= high).all()
+        assert (members[:, [0, 4]] % 1 == 0).all() and (members[:, 1] % 1 != 0).any()
+        es.tell([float(np.sum((x - 7) ** 2)) for x in members])
+        assert (es.mean >= low).all() and (es.mean <= high).all()
+
+
+def test_members_from_far_away_lie_within_the_bounds():
+    """So far away that float64 cannot tell where in its period of the bounds a number is."""
+    for sigma in (1e18, 1e22, 1e200):
+        members = AskTell("snes", [0.5, 0.5], sigma=sigma, bounds=(0, 1), population=50).ask()
+        assert (members >= 0).all() and (members <= 1).all()
+
+
+def test_integers_have_equal_shares_between_their_bounds():
+    es = AskTell("openai_es", [2.0, 2.0], bounds=(0.7, 3.9), integers=[0], sigma=20.0, population=3000)
+    counts = np.unique(es.ask()[:, 0], return_counts=True)
+    assert counts[0].tolist() == [1, 2, 3] and counts[1].min() > 800
+
+
+def test_cma_es_does_not_stall_on_integers():
+    """Two steep real coordinates make the step so small that rounded ones would never change again."""
+    goal, weight, best = np.array([3, -2, 7, 0, 1, 0, 1.25, 0.5]), np.array([1] * 6 + [1e4] * 2), []
+    for integers in (range(6), None):
+        es = AskTell("cma_es", np.zeros(8), sigma=0.3, seed=2, integers=integers)
+        for _ in range(200):
+            members = es.ask()
+            members[:, :6] = np.rint(members[:, :6])
+            es.tell([float(np.sum((x - goal) ** 2 * weight)) for x in members])
+        best.append(es.best_value)
+    assert best[0] < 1e-6 and best[1] > 1  # where pycma is not told of them
+
+
+def test_integers_beyond_the_parameters_are_refused():
+    options = SOLVERS["cma_es"].Options(integers=[0, 5])
+    assert "must be indices below 5, the number of parameters, but is [0, 5]" in options.refusal(
+        5
+    ) and not options.refusal(6)
+
+
+def test_behaviours_can_be_told():
+    options = {"seed": 1, "noise_size": NOISE, "population": 20, "means": 2}
+    one, other = (AskTell("novelty_es", np.ones(DIMENSION), **options) for _ in range(2))
+    for _ in range(4):
+        for es, behaves in ((one, lambda x: x[:8]), (other, lambda x: x[:1] ** 2)):
+            members = es.ask()
+            es.tell([x @ x for x in members], [behaves(x) for x in members] if es is other else None)
+    assert one.solver.past.shape == (4, 8) and other.solver.past.shape == (4, 1)
+    with pytest.raises(UserError, match=r"behaviours must be numbers of shape \(\d+, b\), but is a list of"):
+        es.tell(np.zeros(len(es.ask())), behaviours=[["far"]] * len(es.ask()))
+    with pytest.raises(UserError, match=r"behaviours must have shape \(\d+, 8\), but have \(3,\)"):
+        one.tell(np.zeros(len(one.ask())), np.zeros(3))
+
+
+def test_behaviours_keep_their_size_in_a_loaded_search(tmp_path):
+    es = AskTell("novelty_es", np.ones(DIMENSION), noise_size=NOISE, population=20)
+    es.tell(np.zeros(len(es.ask())), np.zeros((len(es.ask()), 3)))
+    es.save(tmp_path / "es.h5")
+    loaded = AskTell.load(tmp_path / "es.h5")
+    with pytest.raises(UserError, match=r"behaviours must have shape \(\d+, 3\), but have \(\d+, 2\)"):
+        loaded.tell(np.zeros(len(loaded.ask())), np.zeros((len(loaded.ask()), 2)))
+
+
+@pytest.mark.parametrize("seed, same_as", [(np.int64(2**60 + 1), 2**60 + 1), (np.uint8(200), 200)])
+def test_a_seed_of_another_type_is_the_same_number(seed, same_as):
+    one, other = (AskTell("openai_es", np.ones(DIMENSION), noise_size=NOISE, seed=it) for it in (seed, same_as))
+    assert one.seed == same_as
+    np.testing.assert_array_equal(one.ask(), other.ask())
+
+
+def test_the_solver_of_the_documentation_runs(tmp_path, monkeypatch):
+    blocks = re.findall(r"```python\n(.*?)```", (HOME / "docs" / "solvers.md").read_text(), re.DOTALL)
+    (tmp_path / "cross_entropy.py").write_text(next(block for block in blocks if "class CrossEntropy(" in block))
+    monkeypatch.chdir(tmp_path)
+    es = AskTell("cross_entropy.py:CrossEntropy", np.ones(5), sigma=0.5, population=40)
+    run(es, 30)
+    assert es.mean.dtype == np.float32 and es.best_value < 0.05
+    es.save("es.h5")
+    assert same(AskTell.load("es.h5").solver, es.solver)
+    found = mpies.minimize(lambda x: float(x @ x), np.ones(5), es.kind, generations=30, population=40, sigma=0.5)
+    assert found.x.dtype == np.float64 and found.value < 0.05
+
+
+def test_a_failed_member_ranks_worst_and_is_never_the_best():
+    searches = [AskTell("snes", np.ones(5), population=6) for _ in range(2)]
+    for es, bad in zip(searches, ([np.nan, -np.inf, None], [90, 91, 92]), strict=True):
+        es.ask()
+        es.tell([*bad, 3, 1, 2])
+    assert same(searches[0].solver, searches[1].solver) and searches[0].best_value == 1
+
+
+def test_one_parameter_is_enough(case):
+    es = make(case, [0.9])
+    run(es, 20)
+    assert es.mean.shape == (1,) and es.best_value < 0.8
+
+
+@pytest.mark.parametrize(
+    "arguments, line",
+    [
+        (("snes", [1, 2], {"sigam": 1}), r"solver snes: solver.sigam is not a key; did you mean solver.sigma\?"),
+        (("sness", [1, 2], {}), "kind.*sness.*did you mean snes"),
+        (("nevergrad:XY", [1, 2], {}), "nevergrad"),
+        (("snes", [1, 2], {"sigma": -1}), "solver.sigma must be greater than 0"),
+        (("snes", [1, 2], {"episodes": 3}), "episodes is for environments"),
+        (("snes", [1, 2], {"seed": -1}), "seed must be a whole number from 0 on, but is -1"),
+        (("snes", [1, 2], {"dtype": np.int32}), "dtype must be float64 or float32, but is <class 'numpy.int32'>"),
+        (("snes", [1, 2], {"dtype": "single precision"}), "dtype must be float64 or float32, but is 'single"),
+        (("snes", [1, 2], {"noise_size": 1}), "noise_size must be a whole number from 2 on"),
+        (("snes", [1, 2], {"noise_size": "big"}), "noise_size must be a whole number from 2 on.*but is 'big'"),
+        (("snes", [1, 2], {"noise_size": 99.9}), "noise_size must be a whole number from 2 on.*but is 99.9"),
+        (("cma_es", [1, 2], {"memory_limit": 1e-12}), "memory_limit"),
+        (("snes", [[1, 2]], {}), r"x0 must be a vector.*shape \(1, 2\)"),
+        (("snes", 3.0, {}), r"x0 must be a vector.*shape \(\)"),
+        (("snes", [], {}), r"x0 must be a vector.*shape \(0,\)"),
+        (("snes", [1, np.nan], {}), "x0 must be finite, but is nan at coordinate 1"),
+        (("snes", ["a", "b"], {}), "x0 must be a vector of numbers, but is a list of 2"),
+        (("snes", [1, 2], {"bounds": (0, 1)}), "x0 must lie within the bounds, but is 2 at coordinate 1"),
+        (("snes", [1, 2], {"bounds": (0, [3, 4, 5])}), "high must be a number or 2 numbers, one for each coordinate"),
+        (("snes", [1, 2], {"bounds": 5}), r"bounds must be \(low, high\), but is 5"),
+        (("snes", [1, 2, 3], {"bounds": [(0, 1)] * 3}), r"bounds must be.*list of 3; a pair for each is zip"),
+        (("snes", [1, 2, 3], {"bounds": [(0, 1), (0, 1, 2), (0, 1)]}), r"bounds must be \(low, high\), but is a list"),
+        (("snes", [1, 2], {"bounds": np.array(5.0)}), r"bounds must be \(low, high\), but is an array of shape"),
+        (("snes", [1, 2], {"population": np.float32(6.5)}), "solver.population must be a whole number, but is 6.5"),
+        (("snes", [1, 2], {"bounds": (1, 1)}), "bounds of coordinate 0 must be low < high, but are 1 and 1"),
+        (("snes", [1, 2], {"bounds": (0.2, 0.8), "integers": [0]}), "bounds of coordinate 0 hold no whole number"),
+        (("snes", [1, 2], {"integers": [2]}), r"integers must be indices from 0 to 1.*but is \[2\]"),
+        (("snes", [1, 2], {"integers": [0.5]}), "integers must be indices"),
+        (("snes", [1, 2], {"integers": 1}), "integers must be indices"),
+        (("snes", [1, 2], {"integers": [[0], [0, 1]]}), "integers must be indices"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(arguments, line):
+    kind, x0, options = arguments
+    with pytest.raises(UserError, match=line) as error:
+        AskTell(kind, x0, **options)
+    assert "\n" not in str(error.value)
+    assert isinstance(error.value, ConfigError) or kind == "snes"
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"), [(0.5, "0.5"), (None, "None"), (np.ones(2), "an array of shape (2,) of float64")]
+)
+def test_a_solver_that_is_no_text_is_refused(kind, shown):
+    line = f"solver must be a text such as 'cma_es', but is {shown}; the step size is sigma="
+    for call in (lambda: AskTell(kind, np.ones(2)), lambda: mpies.minimize(lambda x: 0.0, np.ones(2), kind)):
+        with pytest.raises(UserError) as error:
+            call()
+        assert str(error.value) == line
+
+
+def test_wrong_values_and_wrong_order_are_refused():
+    es = AskTell("snes", np.zeros(3), population=8)
+    with pytest.raises(RuntimeError, match="tell before ask"):
+        es.tell([1, 2])
+    es.ask()
+    for values, line in (([1, 2], r"needs 8 values.*shape \(2,\)"), (3.0, "needs 8 values"), (["a"] * 8, "8 numbers")):
+        with pytest.raises(UserError, match=line):
+            es.tell(values)
+    es.tell(range(8))
+    with pytest.raises(RuntimeError, match="tell before ask"):
+        es.tell(range(8))
+    loop = SolverLoop(es.solver)  # what it is built on
+    with pytest.raises(RuntimeError, match="tell before ask"):
+        loop.tell(np.zeros(8))
+
+
+def test_files_of_another_kind_are_refused(tmp_path):
+    path = tmp_path / "es.h5"
+    es = AskTell("snes", np.zeros(3))
+    es.save(path)
+    assert es.best_x is None and AskTell.load(path).best_x is None
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(RunError, match="damaged"):
+        AskTell.load(path)
+    path.write_bytes(hdf5.pack({"x": np.zeros(3)}, {}))
+    with pytest.raises(RunError, match=r"AskTell\.save; open runs with mpies\.load, policies with Policy\.load"):
+        AskTell.load(path)
+    with pytest.raises(RunError, match="cannot be read"):
+        AskTell.load(tmp_path / "none.h5")
+    with pytest.raises(RunError, match="cannot be written"):
+        es.save(tmp_path / "none" / "es.h5")
+
+
+def test_numbers_of_numpy_are_saved(tmp_path):
+    es = AskTell("snes", [1.0, 2.0], seed=np.int64(3), maximize=np.bool_(True), noise_size=np.int32(100))
+    es.tell(es.ask().sum(axis=1))
+    es.save(tmp_path / "state.h5")
+    loaded = AskTell.load(tmp_path / "state.h5")
+    assert (loaded.seed, loaded.maximize) == (3, True) and same(es.solver, loaded.solver)
+
+
+def test_a_solver_from_a_file_imports_its_neighbours_once(tmp_path):
+    (tmp_path / "widths.py").write_text("WIDTH = 0.5\n")
+    (tmp_path / "mine.py").write_text(
+        "from pathlib import Path\n"
+        "from mpies.solvers.pepg import PEPG\n"
+        "from widths import WIDTH\n"
+        "log = Path(__file__).with_name('imports')\n"
+        "log.write_text(log.read_text() + '.' if log.exists() else '.')\n"
+        "class Mine(PEPG):\n"
+        "    class Options(PEPG.Options):\n"
+        "        kind: str = 'mine'\n"
+        "        sigma_init: float = WIDTH\n"
+    )
+    kind = f"{tmp_path}/mine.py:Mine"
+    assert AskTell(kind, np.zeros(3), sigma=0.25).options.sigma_init == 0.25  # its own name of sigma
+    assert AskTell(kind, np.zeros(3)).options.sigma_init == 0.5
+    assert (tmp_path / "imports").read_text() == "."

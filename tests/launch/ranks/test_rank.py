@@ -1,0 +1,142 @@
+"""One rank of a job: its exit codes, and one line for each mistake."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mpies
+from mpies.comm.serial import Serial
+from mpies.core.errors import NotEnoughSharedMemory
+from mpies.launch.ranks.rank import this_rank
+from mpies.runs.files import default_out
+from mpies.runs.formats.checkpoint import newest_checkpoint
+from mpies.runs.formats.metrics import read_digests, read_metrics
+from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, assert_refused, read_files, wait_for
+
+MISTAKES = [
+    (["solver.population=101"], ["solver.population must be even (antithetic pairs), but is 101; use 100 or 102"]),
+    (["noise.size=20"], ["noise.size", "58"]),  # parameters of the policy: 4 * 8 + 8 + 8 * 2 + 2
+    (["environment.id=CartPool-v1"], ["CartPool-v1", "did you mean CartPole-v"]),
+    (["solver.optimizer.learning_rate=.nan"], ["solver.optimizer.learning_rate must be a finite number, but is nan"]),
+    (["environment.kwargs={colour: red}"], ["CartPole-v1", "colour"]),
+    (["--out", "/proc/nowhere"], ["/proc/nowhere", "choose another --out"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES)
+def test_a_mistake_ends_training_with_one_line_and_nothing_written(arguments, words, run_mpies, write_config, tmp_path):
+    config, before = write_config(CARTPOLE), read_files(tmp_path)
+    assert_refused(run_mpies(0, "train", config, *arguments), *words)
+    assert read_files(tmp_path) == before
+    if "--out" not in arguments:
+        assert_refused(run_mpies(0, "check", config, *arguments), *words)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_users_mistake_is_one_line_however_many_ranks_there_are(ranks, run_mpies, write_config):
+    outcome = run_mpies(ranks, "train", write_config(ENDLESS), "--out", "run", "solver.population=7")
+    assert outcome.code == 2
+    assert outcome.stderr.count("solver.population must be even (antithetic pairs), but is 7; use 6 or 8") == 1
+    assert "Traceback" not in outcome.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_stops_after_the_generation_with_code_75_and_the_run_goes_on(
+    number, digests_of, start_mpies, run_mpies, write_config, tmp_path
+):
+    config, run = write_config(CARTPOLE.replace("generations: 10", "generations: 1000000")), tmp_path / "run"
+    process = start_mpies(0, "train", config, "--out", "run", "--resume", "auto")
+    while process.stdout.readline() and not (run / "metrics.csv").exists():
+        pass
+    os.kill(process.pid, number)
+    assert process.wait(60) == 75
+    made = len(read_digests(run))
+    assert newest_checkpoint(run, print)[1]["generation"] == made
+    assert f"stopped by a signal after generation {made}; " in process.stderr.read()
+    assert not (run / "finished.yaml").exists() and not (run / "writer.json").exists()
+    outcome = run_mpies(0, "train", config, "--out", "run", f"stop.generations={max(made + 1, 10)}")
+    assert outcome.code == 0, outcome.stderr
+    assert read_digests(run)[:10] == digests_of(CARTPOLE)
+
+
+def test_a_run_without_out_is_named_by_its_config_and_overrides():
+    assert default_out("configs/lander.yaml", []) == Path("runs/lander")
+    overrides = ["solver.sigma=0.05", "environment.id=a/b:C-v1", "policy.hidden=[8, 8]"]
+    assert default_out("lander.yaml", overrides).parent == Path("runs")
+    assert default_out("lander.yaml", overrides).name == (
+        "lander_solver.sigma=0.05_environment.id=a-b-C-v1_policy.hidden=-8,-8-"
+    )
+    assert default_out("lander.yaml", overrides) != default_out("lander.yaml", overrides[:1])
+    assert default_out("maps/rooms.py:Small", ["seed=4"]) == Path("runs/rooms-Small_seed=4")
+    assert default_out("rooms.py", []) == Path("runs/rooms")
+    assert default_out("pkg.maps:A", []) == Path("runs/pkg.maps-A") != default_out("pkg.others:A", [])
+
+
+def test_a_file_that_is_absent_is_refused(run_mpies):
+    words = "absent.yaml: cannot be read (No such file or directory)"
+    assert_refused(run_mpies(0, "train", "absent.yaml"), words)
+
+
+def test_too_little_shared_memory_is_one_line(capsys, monkeypatch):
+    def abort(self, code):
+        raise SystemExit(code)
+
+    monkeypatch.setattr(Serial, "abort", abort)
+    with pytest.raises(SystemExit) as ended, this_rank():
+        raise NotEnoughSharedMemory("/dev/shm of a node is too small")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "mpies: /dev/shm of a node is too small\n"
+
+
+def test_ctrl_c_ends_what_is_no_training_without_a_traceback(tmp_path):
+    command = [sys.executable, "-P", "-m", "mpies", "bench", "--repeats", "100000"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    maps = Path(f"/proc/{process.pid}/maps")
+    wait_for(lambda: "_multiarray_umath" in maps.read_text(), process)  # the command has begun, as it imports NumPy
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout, stderr.strip()) == (1, "", "Aborted!")
+
+
+def test_ranks_whose_members_fail_are_not_started_again(run_mpies, write_config, tmp_path):
+    (tmp_path / "faulty.py").write_text(FAULTY_MODULE)
+    config = write_config(FAULTY.format(share=0.75))
+    outcome = run_mpies(0, "train", config, "--out", "run", "--ranks", "2")
+    assert outcome.code == 1 and len(read_digests(tmp_path / "run")) == 1, outcome.stderr
+    assert "restart" not in outcome.stderr and outcome.stderr.count("more than stop.max_failures") == 1
+
+
+def test_a_last_generation_that_failed_is_played_again_and_never_finished_without_evaluation(
+    run_mpies, write_config, tmp_path
+):
+    (tmp_path / "faulty.py").write_text(FAULTY_MODULE)
+    config, run = write_config(FAULTY.format(share=0.75)), tmp_path / "run"
+    for _ in range(2):
+        outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=1")
+        assert outcome.code == 1 and "stop.max_failures" in outcome.stderr and "Traceback" not in outcome.stderr
+        assert len(read_digests(run)) == 1 and not (run / "finished.yaml").exists()
+    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=1", "stop.max_failures=1")
+    assert outcome.code == 1 and "so the run has no result" in outcome.stderr  # the evaluation fails as well
+
+
+@pytest.mark.parametrize("every", [1000000, 5])
+def test_an_end_that_lies_behind_is_evaluated(every, digests_of, start_mpies, run_mpies, write_config, tmp_path):
+    config, run = write_config(CARTPOLE), tmp_path / "run"
+    options = ["--out", "run", "evaluation.every=0", f"checkpoint.every={every}"]
+    process = start_mpies(0, "train", config, *options, "stop.generations=1000000")
+    wait_for(lambda: run.exists() and len(read_digests(run)) >= 8, process)
+    process.kill()
+    process.communicate()
+    made = len(read_digests(run))
+    outcome = run_mpies(0, "train", config, *options, "stop.generations=3")
+    assert outcome.code == 0, outcome.stderr
+    rows = read_metrics(run)
+    assert len(rows) == made and rows[-1]["eval_mean"] and read_digests(run)[:10] == digests_of(CARTPOLE)[:made]
+    assert newest_checkpoint(run, print)[1]["generation"] == made
+    assert mpies.load(run).policy().generation == mpies.Policy.load(run / "policy.h5").generation == made
+    again = run_mpies(0, "train", config, *options, "stop.generations=3")
+    assert again.code == 0 and "is complete" in again.stdout + again.stderr

@@ -1,0 +1,86 @@
+"""Groups of runs: their tasks, short labels, and statistics over seeds."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mpies.report.compare.ranking import average_seeds
+from mpies.report.compare.run_groups import group_by_task, group_runs, label_settings, shorten_keys
+from mpies.report.compare.statistics import bootstrap_interval, interquartile_mean
+
+
+def test_different_environments_are_different_tasks_with_labels_of_their_own(make_curves):
+    runs = [make_curves([1.0], kind=kind) for kind in ("snes", "ars")]
+    for kind in ("snes", "ars"):
+        other = make_curves([1.0], kind=kind)
+        other.config["environment"] = {"id": "BipedalWalker-v3", "kwargs": {"hardcore": True}}
+        runs.append(other)
+    by_task = group_by_task(group_runs(runs))
+    assert {task: sorted(group.label for group in groups) for task, groups in by_task.items()} == {
+        "BipedalWalker-v3, hardcore True": ["ars", "snes"],
+        "CartPole-v1": ["ars", "snes"],
+    }
+
+
+def test_a_backend_of_auto_is_that_of_the_runs_it_is_otherwise_equal_to(make_curves):
+    def make(backend, seed, **solver):
+        run = make_curves([1.0], seed=seed, **solver)
+        run.config["environment"] = {"id": "CartPole-v1", "backend": backend}
+        return run
+
+    runs = [make("auto", 1), make("envpool", 2), make("gymnasium", 3, sigma=0.5)]
+    first, other = sorted(group_runs(runs), key=lambda group: -len(group.runs))
+    assert [run.config["seed"] for run in first.runs] == [1, 2] and len(other.runs) == 1
+    assert first.settings["environment.backend"] == "envpool"
+    assert len(group_runs([make("auto", 1), make("auto", 2)])) == 1
+    assert len(group_runs([make("envpool", 1), make("gymnasium", 2)])) == 2
+    assert len(group_runs([make("auto", 1), make("envpool", 2), make("gymnasium", 3)])) == 3
+
+
+def test_a_seed_that_is_no_number_hides_no_other(make_curves):
+    (group,) = group_runs([make_curves([1.0], seed=seed) for seed in (3, "x", 1)])
+    assert [run.config["seed"] for run in group.runs] == [1, 3, "x"]
+
+
+def test_keys_are_shortened_to_what_tells_them_apart():
+    assert shorten_keys(["solver.sigma", "noise.size", "policy.size"]) == {
+        "solver.sigma": "sigma",
+        "noise.size": "noise.size",
+        "policy.size": "policy.size",
+    }
+
+
+def test_a_label_names_as_many_settings_as_tell_it_apart():
+    same = {"solver.kind": "snes", "environment.id": "A"}
+    found = [{**same, **{f"solver.k{key}": int(key == number) for key in range(6)}} for number in range(6)]
+    labels = label_settings(found)
+    assert len({*labels}) == 6 and labels[5] == "k0 0, k1 0, k2 0, k3 0, k4 0"
+    assert label_settings([same]) == ["snes"]
+    two = [{**same, "solver.sigma": sigma, **dict.fromkeys("abcd", sigma)} for sigma in (0.1, 0.25)]
+    assert label_settings(two) == ["sigma 0.1, a 0.1, b 0.1", "sigma 0.25, a 0.25, b 0.25"]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 10, 11, 12, 20, 100])
+def test_the_interval_over_seeds_is_that_of_students_t(count):
+    values = np.random.default_rng(count).normal(size=count)
+    low, high = stats.t.interval(0.95, count - 1, values.mean(), values.std(ddof=1) / np.sqrt(count))
+    mean, interval = average_seeds(values.tolist(), values.tolist())
+    assert mean == values.mean() and interval == pytest.approx((high - low) / 2, rel=2e-3)
+
+
+def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end():
+    values = np.array([[-900.0], [1.0], [2.0], [900.0]])
+    assert interquartile_mean(values).tolist() == [1.5]
+
+
+def test_a_bootstrap_interval_is_repeatable_and_has_the_mean_in_it():
+    values = np.random.default_rng(0).normal(size=(10, 3))
+    low, high = bootstrap_interval(values)
+    mean = interquartile_mean(values)
+    assert ((low < mean) & (mean < high)).all() and (high - low < 2).all()
+    again = bootstrap_interval(values)
+    assert again[0].tolist() == low.tolist() and again[1].tolist() == high.tolist()
+    one = bootstrap_interval(values[:1])
+    assert one[0].tolist() == one[1].tolist() == pytest.approx(values[0].tolist())
+    wide = bootstrap_interval(np.array([[0.0], [0.0], [10.0], [10.0]]))
+    assert (wide[0][0], wide[1][0]) == (0, 10)

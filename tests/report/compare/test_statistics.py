@@ -1,0 +1,216 @@
+"""Comparison of configs over seeds: groups, labels, statistics."""
+
+import csv
+import dataclasses
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+import yaml
+
+from mpies.report.compare.curves import find_machine, read_curves
+from mpies.report.compare.run_groups import group_runs
+from mpies.report.compare.statistics import as_csv, as_json, as_latex, draw_comparison, tabulate
+from mpies.runs.machine import describe_machine, machines_of
+from mpies.runs.reader import RunView
+
+
+def test_the_command_compares_trained_runs(two_runs, tmp_path, invoke):
+    runs = [read_curves(two_runs / f"one-seed-{seed}") for seed in (1, 2)]
+    final = sorted(run["eval_mean"][-1] for run in runs)
+    _, (label, count, solved, iqm, interval, extremes, steps) = tabulate(group_runs(runs))
+    assert (label, count, solved, steps) == ("openai_es", "2", "0 of 2", "-")
+    assert iqm == f"{np.mean(final):,.2f}" and extremes == interval == f"{final[0]:,.2f} to {final[1]:,.2f}"
+    ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path / "new/folder")
+    assert ended.exit_code == 0 and "0 of 2" in ended.stdout
+    tables = ["comparison.csv", "comparison.json", "comparison.tex"]
+    assert sorted(path.name for path in tmp_path.glob("new/folder/*")) == [
+        *tables,
+        "comparison_vs_iteration.png",
+        "comparison_vs_steps.png",
+        "comparison_vs_time.png",
+    ]
+    (tmp_path / "file").touch()
+    ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path / "file")
+    assert ended.exit_code == 2 and "cannot be created (File exists); give another folder" in ended.output
+
+
+def test_seconds_are_compared_only_on_the_machine_that_all_runs_recorded(two_runs, tmp_path, invoke):
+    runs = [shutil.copytree(two_runs / f"one-seed-{seed}", tmp_path / str(seed)) for seed in (1, 2)]
+    assert machines_of(RunView(runs[0]).config()) == [describe_machine()]
+    first = read_curves(runs[0])
+    assert find_machine([first, read_curves(runs[1])]) == describe_machine()
+    assert "machines" not in first.versions and first.versions["numpy"]
+    invoke("compare", *runs, "--out", tmp_path / "same")
+    assert json.loads((tmp_path / "same/comparison.json").read_text())["machine"] == describe_machine()
+    config = yaml.safe_load((runs[1] / "config.yaml").read_text())
+    for machines in (["another"], [describe_machine(), "another"], None, "damaged"):
+        config["versions"]["machines"] = machines
+        (runs[1] / "config.yaml").write_text(yaml.safe_dump(config))
+        assert find_machine(map(read_curves, runs)) == ""
+        ended = invoke("compare", *runs, "--out", tmp_path / "mixed")
+        assert ended.exit_code == 0 and "openai_es" in ended.stdout and "seconds on" not in ended.stdout
+    assert not list(tmp_path.glob("mixed/*time*"))
+    invoke("compare", *runs, "--out", tmp_path / "mixed", "--machine", "a laptop")
+    assert list(tmp_path.glob("mixed/*time*"))
+
+
+def test_folders_are_searched_and_seconds_name_their_machine(two_runs, tmp_path, invoke):
+    (tmp_path / "runs").mkdir()
+    shutil.copytree(two_runs / "one-seed-1", tmp_path / "runs/deep/first")
+    (tmp_path / "runs/begun").mkdir()
+    (tmp_path / "runs/begun/config.yaml").write_text("environment: {id: A}")
+    ended = invoke("compare", tmp_path / "runs", "--out", tmp_path, "--machine", "a laptop", "--format", "pdf")
+    assert describe_machine() not in ended.stdout
+    assert ended.exit_code == 0 and "seconds on a laptop" in ended.stdout
+    assert "left out: " in ended.stderr and "begun: has no generation yet" in ended.stderr
+    content = (tmp_path / "comparison_vs_time.pdf").read_bytes()
+    assert content.startswith(b"%PDF")
+    ended = invoke("compare", tmp_path / "runs", "--out", tmp_path, "--machine", "a laptop", "--format", "pdf")
+    assert (tmp_path / "comparison_vs_time.pdf").read_bytes() == content
+    (tmp_path / "nothing").mkdir()
+    ended = invoke("compare", tmp_path / "nothing")
+    assert ended.exit_code == 2 and "is neither a run nor a folder with runs; give one that" in ended.stderr
+
+
+def test_solved_runs_are_counted_with_their_steps_and_seconds(make_curves):
+    solved = [make_curves([None] * n + [9.0], seed=n, reason="solved", target=8.0) for n in (1, 3)]
+    unsolved = make_curves([1.0, 2.0], seed=9, reason="generations", target=8.0)
+    heads, (_, count, share, _, interval, extremes, steps, seconds) = tabulate(
+        group_runs([*solved, unsolved]), "a laptop"
+    )
+    assert (count, share, interval, extremes) == ("3", "2 of 3", "2.00 to 9.00", "2.00 to 9.00")
+    assert (steps, seconds) == ("30", "3.0")  # medians of 20 and 40 steps, of 2 and 4 seconds
+    assert heads[-2:] == ("steps to target", "seconds on a laptop")
+
+
+def test_runs_without_target_or_evaluation_have_no_result(make_curves):
+    _, (_, _, share, iqm, interval, *_) = tabulate(group_runs([make_curves([None, None])]))
+    assert (share, iqm, interval) == ("no target", "-", "-")
+    (group,) = group_runs([make_curves([None])])
+    assert group.extent("steps", "eval_mean") is None and group.sample(np.ones(3), "steps", "eval_mean").shape == (0, 3)
+
+
+def test_the_table_is_written_for_other_programs(make_curves):
+    groups = group_runs(
+        [
+            make_curves([-3.0], seed=1, target=0.0),
+            make_curves([-5.0], seed=2, target=0.0),
+            make_curves([2.0], kind="ars"),
+        ]
+    )
+    rows = {row["config"]: row for row in csv.DictReader(io.StringIO(as_csv(groups)))}
+    assert rows["snes"]["seeds"] == "1 2" and float(rows["snes"]["iqm"]) == -4 and rows["ars"]["solver.kind"] == "ars"
+    found = json.loads(as_json(groups))
+    assert found["machine"] is None and "seconds" not in found["groups"][0]
+    (snes,) = (group for group in found["groups"] if group["config"] == "snes")
+    assert [run["evaluation"] for run in snes["results"]] == [-3, -5] and snes["settings"]["solver.kind"] == "snes"
+    latex = as_latex(groups)
+    assert r"snes & 2 & 0 of 2 & $-4.00$ & $-5.00$ to $-3.00$ & $-5.00$ to $-3.00$ & - \\" in latex
+    assert r"95 \% interval" in latex and latex.count(r"\\") == 3
+
+
+def test_a_run_that_has_ended_keeps_its_last_evaluation(make_curves):
+    short = make_curves([1.0, 5.0], seed=1, reason="solved")
+    long = make_curves([None, 2.0, None, 4.0], seed=2, reason="generations")
+    (group,) = group_runs([short, long])
+    assert group.extent("generation", "eval_mean") == (2, 4)  # from where all have one to the end of the longest
+    assert group.sample(np.array([2, 3, 4]), "generation", "eval_mean").tolist() == [[5, 5, 5], [2, 3, 4]]
+
+
+def test_the_grid_ends_where_the_first_unfinished_run_is(make_curves):
+    unfinished = make_curves([1.0, 2.0, 3.0], seed=1)
+    finished = make_curves([1.0, 1.0, 1.0, 1.0, 1.0], seed=2, reason="generations")
+    assert group_runs([unfinished, finished])[0].extent("generation", "eval_mean") == (1, 3)
+
+
+def test_of_two_runs_with_the_same_seed_the_longer_one_counts(make_curves):
+    runs = [make_curves([1.0, 2.0], path="long"), make_curves([1.0], path="short"), make_curves([3.0], seed=2)]
+    (group,) = group_runs(runs)
+    assert [(run.config["seed"], len(run)) for run in group.runs] == [(1, 2), (2, 1)]
+    assert [*group.tell_left_out()] == ["short: same config and seed as long"]
+
+
+def test_the_command_names_the_runs_that_are_left_out(two_runs, tmp_path, invoke):
+    for name in ("first", "again", "other"):
+        shutil.copytree(two_runs / "one-seed-1", tmp_path / "runs" / name)
+    other = tmp_path / "runs/other/config.yaml"
+    other.write_text(other.read_text().replace("sigma: 0.3", "sigma: 0.4"))
+    first, again = tmp_path / "runs/first", tmp_path / "runs/again"
+    metrics = (again / "metrics.csv").read_text().splitlines(keepends=True)
+    (again / "metrics.csv").write_text("".join(metrics[:-1]))
+    ended = invoke("compare", tmp_path / "runs", "--out", tmp_path)
+    assert ended.exit_code == 0 and ended.stderr == f"left out: {again}: same config and seed as {first}\n"
+
+
+def test_what_changes_no_result_makes_no_group(make_curves):
+    first, second = make_curves([1.0], seed=1, target=5.0), make_curves([1.0], seed=2, target=7.0)
+    assert len(group_runs([first, second])) == 1
+    assert len(group_runs([first, make_curves([1.0], sigma=0.5)])) == 2
+
+
+def test_groups_are_named_by_their_kinds(two_runs):
+    run = read_curves(two_runs / "one-seed-1")
+    solver = run.config["solver"] | {"kind": "cma_es", "optimizer": None}
+    groups = group_runs([run, dataclasses.replace(run, config=run.config | {"solver": solver})])
+    assert [group.label for group in groups] == ["openai_es, adam", "cma_es"]
+
+
+def test_groups_of_one_kind_are_named_by_the_keys_that_differ(make_curves):
+    runs = [make_curves([1.0], kind="ars", episodes=episodes) for episodes in (1, 5)] + [make_curves([1.0])]
+    labels = {group.label for group in group_runs(runs)}
+    assert labels == {"snes", "ars, episodes 1", "ars, episodes 5"}
+
+
+def test_the_plot_has_a_band_and_a_line_for_each_group(make_curves):
+    runs = [make_curves([1.0, 3.0], seed=1, target=4.0), make_curves([2.0, 6.0], seed=2, target=4.0)]
+    for band in ("range", "bootstrap"):
+        figure = draw_comparison(group_runs([*runs, make_curves([0.0, 1.0], kind="ars")]), "iteration", band=band)
+        (legend,) = figure.legends
+        names = sorted(text.get_text() for text in legend.get_texts())
+        assert names == ["ars (1 seed)", "snes (2 seeds)", "target"]
+        (axes,) = figure.axes
+        assert axes.get_title() == "CartPole-v1"
+        line = next(one for one in axes.lines if one.get_label() == "snes (2 seeds)")
+        assert line.get_ydata()[[0, -1]] == pytest.approx([1.5, 4.5])  # means over the seeds
+        (drawn,) = axes.collections  # a single run has no band
+        assert drawn.get_datalim(axes.transData).intervaly == pytest.approx([1, 6])
+
+
+def test_ten_groups_look_different(make_curves):
+    groups = group_runs([make_curves([1.0, 2.0], sigma=number / 10) for number in range(10)])
+    (axes,) = draw_comparison(groups, "steps").axes
+    assert len({(line.get_color(), line.get_marker()) for line in axes.lines}) == len(groups) == 10
+
+
+def test_each_task_has_a_panel_and_a_group_one_colour(make_curves):
+    runs = []
+    for task in ("A-v1", "function:sphere"):
+        for kind, worst in (("snes", -900.0), ("ars", -800.0)):
+            runs.append(make_curves([worst, -1e-3], kind=kind))
+            runs[-1].config["environment"] = {"id": task}
+    figure = draw_comparison(group_runs(runs), "steps", machine="a laptop")
+    assert [axes.get_title() for axes in figure.axes] == ["A-v1", "sphere"]
+    colours = [{line.get_label(): line.get_color() for line in axes.lines} for axes in figure.axes]
+    assert colours[0] == colours[1] and len(colours[0]) == 2
+    for axes in figure.axes:  # returns that are costs, over many orders of magnitude
+        assert axes.get_yscale() == "symlog" and axes.get_ylabel() == "return, held out"
+    assert draw_comparison(group_runs(runs), "steps", scale="linear").axes[0].get_yscale() == "linear"
+
+
+@pytest.mark.parametrize("name", ["generation", "steps", "seconds", "episodes"])
+def test_a_row_with_a_damaged_count_is_left_out(name, two_runs, tmp_path, invoke):
+    run = shutil.copytree(two_runs / "one-seed-1", tmp_path / "run")
+    rows = [line.split(",") for line in (run / "metrics.csv").read_text().splitlines()]
+    rows[-1][rows[0].index(name)] = "1#2"
+    (run / "metrics.csv").write_text("".join(",".join(row) + "\n" for row in rows))
+    ended = invoke("compare", run, "--out", tmp_path / "out")
+    assert ended.exit_code == 0, ended.output
+    (group,) = json.loads((tmp_path / "out/comparison.json").read_text())["groups"]
+    (result,) = group["results"]
+    assert (result["generations"], result["evaluation"]) == (5, read_curves(run)["eval_mean"][3])
+    (run / "metrics.csv").write_text("".join(",".join(row) + "\n" for row in (rows[0], rows[-1])))
+    ended = invoke("compare", run, "--out", tmp_path / "out")
+    assert ended.exit_code == 2 and "metrics.csv: each row has a damaged cell; give another run" in ended.stderr

@@ -1,0 +1,234 @@
+"""Populations and means, played by an Evaluator."""
+
+import dataclasses
+import logging
+
+import numpy as np
+import pytest
+
+from mpies.comm import connect
+from mpies.comm.serial import Serial
+from mpies.config.loading import validate_config
+from mpies.envs.base import SEED_BITS
+from mpies.rollouts.batch import rollout_record
+from mpies.rollouts.queue import FailureGroup
+from mpies.training.control import Control, TrainingStopped
+from mpies.training.evaluation.evaluator import Evaluator, in_order, results_of_members
+from mpies.training.evaluation.generation import Part, QueueKey
+from mpies.training.learner import Learner
+from mpies.training.task import Task
+from mpies.training.update import Updater, make_solver
+from tests.support import on_one_and_three_ranks
+
+
+class Rig:
+    """An Evaluator with all it needs, at the beginning of a run."""
+
+    def __init__(self, comm, **sections):
+        cartpole = {"environment": {"id": "CartPole-v1", "max_steps": 40}, "policy": {"hidden": []}}
+        values = cartpole | {"solver": {"population": 12, "sigma": 0.5}, "noise": {"size": 20000}} | sections
+        self.config = config = validate_config(values, "x")
+        self.comm, self.task = comm, Task(config)
+        self.solver = make_solver(config, self.task.dimension, self.task.directions)
+        self.control = Control(config.stop, comm)
+        self.updater = Updater(config, self.solver, comm)
+        self.evaluator = Evaluator(config, self.task, self.solver, comm, self.control)
+        learner = None
+        if comm.is_root:
+            learner = Learner(config, self.solver, self.task.observation_size)
+            learner.start(self.task.first_policy())
+        self.updater.begin(learner)
+
+    def evaluate(self, generation=0):
+        parts, upcoming = self.updater.next_parts()
+        return self.evaluator.evaluate(parts, generation, prefetch=upcoming)
+
+    def evaluate_mean(self, generation=1):
+        return self.evaluator.evaluate_mean(*self.updater.broadcast_mean(), generation)
+
+
+def bits_of(population):
+    results = population.results
+    arrays = results.returns, results.sign_returns, results.steps, results.payload, results.behaviours
+    return [array.tobytes() for array in arrays] + [sums.tobytes() for sums in population.observations]
+
+
+@on_one_and_three_ranks
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"policy": {"hidden": [], "statistics_fraction": 0.5}},
+        {"solver": {"population": 12, "sigma": 0.5, "episodes": 3, "fitness": "sign"}},
+        {"solver": {"kind": "deep_ga", "population": 12, "parents": 4}},
+        {"environment": {"id": "function:rastrigin", "dimension": 5}, "policy": {"kind": "none"}},
+    ],
+    ids=["statistics", "episodes", "payload", "function"],
+)
+def test_all_ranks_together_play_what_one_plays_alone(sections, ranks):
+    comm = connect()
+    population, expected = Rig(comm, **sections).evaluate(), Rig(Serial(), **sections).evaluate()
+    assert len(set(expected.results.returns)) > 3
+    assert population.indices.tolist() == expected.indices.tolist()
+    assert population.busy.shape == (ranks,) and (population.busy >= 0).all() and expected.busy > 0
+    if comm.is_root:
+        assert bits_of(population) == bits_of(expected)
+    else:
+        assert bits_of(population)[:5] == bits_of(expected)[:5] and not population.observations
+
+
+def test_whole_populations_are_played_until_the_batch_has_enough_steps():
+    solver = {"population": 12, "sigma": 0.5, "timesteps_per_batch": 700}
+    rig = Rig(Serial(), solver=solver)
+    population = rig.evaluate()
+    returns, steps = population.results.returns, population.results.steps
+    assert len(returns) % 12 == 0 and len(returns) >= 24
+    assert steps.sum() >= 700 > steps[:-12].sum()
+    assert len(population.indices) == len(returns) // 2
+    assert sum(len(sums) for sums in population.observations) <= len(returns)
+    assert [key.batch for key in rig.evaluator.queues] == list(range(len(returns) // 12))
+
+
+@on_one_and_three_ranks
+def test_a_mean_that_reaches_the_target_is_evaluated_again_on_fresh_episodes(ranks):
+    comm = connect()
+    values = {"evaluation": {"episodes": 7}}
+    plain = Rig(comm, **values).evaluate_mean()
+    assert plain.returns.shape == plain.lengths.shape == (7,) and not plain.confirmed
+    missed = Rig(comm, **values, stop={"target": 1000}).evaluate_mean()
+    assert missed.returns.tolist() == plain.returns.tolist() and not missed.confirmed
+    rig = Rig(comm, **values, stop={"target": 5})
+    confirmed = rig.evaluate_mean()
+    assert confirmed.confirmed and confirmed.returns.shape == (7 + 100,)
+    assert confirmed.returns[:7].tolist() == plain.returns.tolist()
+    assert confirmed.returns[:7].tolist() != confirmed.returns[7:14].tolist()  # of other seeds
+    assert Rig(comm, evaluation={"episodes": 102}, stop={"target": 5}).evaluate_mean().returns.shape == (204,)
+    assert rig.evaluate_mean(generation=2).returns.tolist() != confirmed.returns.tolist()
+    result = rig.evaluator.evaluate_mean(*rig.updater.broadcast_mean(), 1, is_result=True)
+    assert result.returns.tolist() == confirmed.returns.tolist()  # it tolerates no failures, and has none
+
+
+@pytest.mark.parametrize(("second", "is_confirmed"), [(19.9, False), (20.0, True)])
+def test_a_second_evaluation_at_the_target_confirms(second, is_confirmed, monkeypatch):
+    rig = Rig(Serial(), evaluation={"episodes": 7}, stop={"target": 20})
+    means = iter([20.0, second])
+    play = rig.evaluator._play_mean
+
+    def play_with_mean(*args, **kwargs):
+        evaluation, mean = play(*args, **kwargs), next(means)
+        return type(evaluation)(np.full(7, mean), evaluation.lengths)
+
+    monkeypatch.setattr(rig.evaluator, "_play_mean", play_with_mean)
+    assert rig.evaluate_mean().confirmed is is_confirmed
+
+
+def test_a_function_is_evaluated_once():
+    function = {"environment": {"id": "function:sphere", "dimension": 3}, "policy": {"kind": "none"}}
+    assert Rig(Serial(), **function).evaluate_mean().returns.tolist() == [0.0]
+
+
+def test_with_overlap_the_next_generation_is_open_and_goes_on():
+    rig = Rig(Serial(), overlap=1, solver={"kind": "pepg", "population": 12})
+    rig.updater.generation = rig.updater.learner.clock.generation = 1
+    parts, upcoming = rig.updater.next_parts()
+    rig.evaluator.evaluate(parts, 1, prefetch=upcoming)
+    opened = rig.evaluator.queues[QueueKey(2, "training", 0)]
+    rig.evaluator.evaluate([upcoming], 2)
+    assert rig.evaluator.queues == {QueueKey(2, "training", 0): opened} and opened.is_finished.all()
+
+
+@on_one_and_three_ranks
+def test_the_parts_of_a_generation_are_one_population_in_member_order(ranks):
+    sections = {"solver": {"kind": "pepg", "population": 12, "episodes": 2, "sigma_init": 1.0}}
+    rig = Rig(connect(), overlap=0.5, **sections)
+    whole = rig.evaluate()
+    rig.evaluator.queues.clear()
+    spec = rig.updater.next_parts()[0][0].spec
+    other = dataclasses.replace(spec, limit=3)
+    divided = rig.evaluator.evaluate([Part(other, 0, 6), Part(spec, 6, 12)], 0)
+    keys = QueueKey(0, "training", 0, 0), QueueKey(0, "training", 0, 6)
+    assert tuple(rig.evaluator.queues) == keys and [len(rig.evaluator.queues[key].batch) for key in keys] == [12, 12]
+    assert divided.results.returns[6:].tolist() == whole.results.returns[6:].tolist()  # those of the same spec
+    assert (divided.results.steps[:6] == 6).all() and (whole.results.steps[:6] > 6).all()
+    assert divided.indices.tolist() == whole.indices.tolist()
+    assert all(queue.batch.is_training for queue in rig.evaluator.queues.values())
+
+
+def test_the_generation_after_the_last_one_is_not_begun():
+    rig = Rig(Serial(), overlap=1, solver={"kind": "pepg", "population": 12}, stop={"generations": 1})
+    rig.evaluate()
+    assert list(rig.evaluator.queues) == [QueueKey(0, "training", 0)]
+
+
+@on_one_and_three_ranks
+def test_what_was_played_before_a_rank_was_lost_is_not_played_again(ranks):
+    comm = connect()
+    rig, expected = Rig(comm), bits_of(Rig(Serial()).evaluate())[0]
+    rig.evaluate()  # all of the generation
+    played = []
+    player, play = rig.task.player, rig.task.player.play
+    player.play = lambda queues, *rest: played.append(len(queues[0].pending)) or play(queues, *rest)
+    rig.evaluator.keep_finished()
+    assert not rig.evaluator.queues
+    assert rig.evaluate().results.returns.tobytes() == expected
+    assert played == [0]
+    rig.evaluator.queues.forget_kept()
+    rig.evaluator.queues.clear()
+    assert rig.evaluate().results.returns.tobytes() == expected
+    assert played == [0, 12]
+
+
+def test_an_abandoned_generation_raises():
+    rig = Rig(Serial())
+    rig.comm.request_abandon()
+    with pytest.raises(TrainingStopped):
+        rig.evaluate()
+
+
+def test_failures_are_logged_with_generation_member_episode_and_seed(caplog):
+    rig = Rig(Serial(), solver={"population": 4, "episodes": 2}, noise={"size": 20000})
+    parts, _ = rig.updater.next_parts()
+    queue, key = rig.evaluator._open_training(parts[0], 6, 1), QueueKey(6, "training", 1)
+    rig.evaluator.failures = [FailureGroup("out of balance", 1, 5, [0])]
+    with caplog.at_level(logging.WARNING):
+        rig.evaluator._log_failures(queue.batch.seeds, key)
+        rig.evaluator._log_failures(queue.batch.seeds, QueueKey(7, "evaluation", 0))
+        rig.evaluator._log_failures(queue.batch.seeds + (2 << SEED_BITS), key)
+    training, evaluation, numbered = caplog.messages
+    seed = queue.batch.seeds[5]
+    assert training == (
+        f"CartPole-v1, generation 7, member 6, episode 1 (environment seed {seed}) failed: out of balance; "
+        "it ranks worst"
+    )
+    assert "generation 7, evaluation, episode 5 " in evaluation and evaluation.endswith("; it is left out of the mean")
+    assert f"(environment seed {seed}, its episode 3) failed" in numbered
+
+
+def test_the_share_of_failed_members_reaches_the_control(monkeypatch):
+    rig = Rig(Serial())
+    player, play = rig.task.player, rig.task.player.play
+
+    def play_and_fail(queues, *rest):
+        play(queues, *rest)
+        queues[0].results["total"][:3] = np.nan
+
+    player.play = play_and_fail
+    rig.evaluate()
+    assert rig.control.failed_share == 3 / 12
+
+
+def test_results_of_members_are_means_over_their_episodes():
+    records = np.zeros(6, rollout_record(payload_size=2, behaviour_size=1))
+    records["rollout"] = np.arange(6)
+    records["total"], records["signs"] = [1, 2, 6, 10, 20, np.nan], [1, 1, 4, 0, 0, 0]
+    records["steps"], records["payload"] = [5, 6, 7, 1, 1, 1], [[8, 9]] * 3 + [[3, 4]] * 3
+    records["behaviour"][:, 0] = [0, 3, 6, 1, 1, 1]
+    results = results_of_members(records, episodes=3)
+    assert results.returns[0] == 3 and np.isnan(results.returns[1])
+    assert results.sign_returns.tolist() == [2, 0] and results.steps.tolist() == [18, 3]
+    assert results.payload.tolist() == [[8, 9], [3, 4]] and results.behaviours.tolist() == [[3], [1]]
+
+
+def test_records_are_sorted_by_rollout():
+    records = np.zeros(4, rollout_record())
+    records["rollout"], records["steps"] = [2, 0, 3, 1], [12, 10, 13, 11]
+    assert in_order(records)["steps"].tolist() == [10, 11, 12, 13]
