@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import functools
 import importlib
 import inspect
@@ -34,7 +35,7 @@ def silence() -> Iterator[None]:
     saved: dict[int, int] = {}
     for target in (1, 2):
         with contextlib.suppress(OSError):  # it may be closed
-            saved[target] = os.dup(target)
+            saved[target] = fcntl.fcntl(target, fcntl.F_DUPFD_CLOEXEC, 3)  # not the place of another closed one
     flush_output()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
