@@ -11,7 +11,7 @@ from mpies.cli.parameters import CONFIG, COUNT, OPTIONAL_CONFIG, OVERRIDES, PATH
 @OPTIONAL_CONFIG
 @click.option("--schema", is_flag=True, help="Print the JSON schema of config files, for editors.")
 @click.option("--keys", is_flag=True, help="Print every key with its default and meaning, as Markdown.")
-@click.option("--ranks", default=2, show_default=True, type=COUNT, help="Number of ranks to predict the cost for.")
+@click.option("--ranks", default=2, type=COUNT, help="Number of ranks to predict the cost for.")
 @TRUST
 @OVERRIDES
 @user_errors
@@ -43,7 +43,7 @@ def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: t
 
 @click.command()
 @OPTIONAL_CONFIG
-@click.option("--out", default=".", show_default=True, help="Folder that runs will be written to.")
+@click.option("--out", default=".", help="Folder that runs will be written to.")
 @OVERRIDES
 @user_errors
 def doctor(config: str | None, out: str, overrides: tuple[str, ...]) -> None:
@@ -62,21 +62,9 @@ def doctor(config: str | None, out: str, overrides: tuple[str, ...]) -> None:
 
 
 @click.command()
-@click.argument(
-    "environments",
-    nargs=-1,
-    required=True,
-    metavar="ENVIRONMENT ...",
-    type=PATH,
-)
-@click.option("--steps", default=300, show_default=True, type=COUNT, help="Maximum length of an episode, in steps.")
-@click.option(
-    "--episodes",
-    default=1000,
-    show_default=True,
-    type=click.IntRange(0),
-    help="Episodes to measure the growth of memory over.",
-)
+@click.argument("environments", nargs=-1, required=True, metavar="ENVIRONMENT ...", type=PATH)
+@click.option("--steps", default=300, type=COUNT, help="Maximum length of an episode, in steps.")
+@click.option("--episodes", default=1000, type=click.IntRange(0), help="Episodes to measure the growth of memory over.")
 @click.option("--markdown", is_flag=True, help="Print a Markdown table, as in docs/environments.md.")
 @click.option("--fresh", is_flag=True, hidden=True, help="Print the traces of a fresh instance only.")
 @user_errors
@@ -96,8 +84,8 @@ def probe(environments: tuple[str, ...], steps: int, episodes: int, markdown: bo
 
 @click.command()
 @CONFIG
-@click.option("--ranks", default="1,2,3", show_default=True, help="Numbers of ranks to compare.")
-@click.option("--generations", default=5, show_default=True, type=COUNT, help="Generations to train on each.")
+@click.option("--ranks", default="1,2,3", help="Numbers of ranks to compare.")
+@click.option("--generations", default=5, type=COUNT, help="Generations to train on each.")
 @OVERRIDES
 @user_errors
 def verify(config: str, ranks: str, generations: int, overrides: tuple[str, ...]) -> None:

@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,8 +22,8 @@ def launch() -> None:
 
 CLUSTER_OPTIONS: list[Decorator] = [
     CONFIG,
-    click.option("--nodes", default=1, show_default=True, type=COUNT, help="Number of nodes."),
-    click.option("--ranks-per-node", default=4, show_default=True, type=COUNT, help="Ranks per node."),
+    click.option("--nodes", default=1, type=COUNT, help="Number of nodes."),
+    click.option("--ranks-per-node", default=4, type=COUNT, help="Ranks per node."),
     click.option("--out", help="Run directory (on Kubernetes, its name); default as for mpies train."),
     click.option(
         "--constants", metavar="FILE", help="File that mpies bench wrote for CONFIG, to predict how long it takes."
@@ -42,34 +43,18 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     """
 
     @functools.wraps(command)
-    def run(
-        sweep: bool,
-        options: "SweepOptions",
-        ranks_per_run: int | None,
-        dry_run: bool,
-        config: str,
-        overrides: tuple[str, ...],
-        out: str | None,
-        nodes: int,
-        ranks_per_node: int,
-        constants: str | None,
-        time: str | None = None,
-        account: str | None = None,
-        partition: str | None = None,
-        sbatch: str = "",
-        **of_cluster: Any,
-    ) -> None:
+    def run(sweep: bool, options: "SweepOptions", ranks_per_run: int | None, **given: Any) -> None:
         from mpies.core.errors import ConfigError
         from mpies.launch.cluster.submit import Request, plan_run, plan_sweep
 
-        request = Request(config, overrides, out, nodes, ranks_per_node, constants, time, account, partition, sbatch)
+        request = Request(**{entry.name: given.pop(entry.name) for entry in fields(Request) if entry.name in given})
         if sweep:
             job = plan_sweep(request, options, ranks_per_run)
-        elif given := [*options.words(), *(["--ranks-per-run"] if ranks_per_run else [])]:
-            raise ConfigError(f"{given[0]} is for a sweep; add --sweep, or leave it out")
+        elif words := [*options.words(), *(["--ranks-per-run"] if ranks_per_run else [])]:
+            raise ConfigError(f"{words[0]} is for a sweep; add --sweep, or leave it out")
         else:
             job = plan_run(request)
-        command(job=job, dry_run=dry_run, **of_cluster)
+        command(job=job, **given)
 
     return add_options(user_errors(run), CLUSTER_OPTIONS)
 
@@ -79,7 +64,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--time", help="Time limit in Slurm's notation; default computed.")
 @click.option("--account", help="Slurm account; default the site's.")
 @click.option("--partition", help="Slurm partition; default the site's.")
-@click.option("--sbatch", default="", metavar="'--qos=long ...'", help="Further options of sbatch for the script.")
+@click.option("--sbatch", metavar="'--qos=long ...'", help="Further options of sbatch for the script.")
 def slurm(job: "Job", dry_run: bool) -> None:
     """Train CONFIG as a batch job that requeues itself.
 

@@ -66,7 +66,7 @@ class Commands(click.Group):
 
 @click.group(
     cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
     epilog="Begin with: mpies train cartpole --ranks 2",
 )
 @click.version_option(package_name="mpies")

@@ -57,31 +57,21 @@ HOST_OPTIONS: list[Decorator] = [
     ),
     click.option("--hostfile", metavar="FILE", help="A file with lines NAME slots=N, or a program that prints them."),
     click.option(
-        "--min-ranks",
-        type=COUNT,
-        default=1,
-        show_default=True,
-        help="If hosts are lost, continue with at least this many ranks.",
+        "--min-ranks", type=COUNT, default=1, help="If hosts are lost, continue with at least this many ranks."
     ),
     click.option(
-        "--wait",
-        type=NumberRange(0),
-        default=0.0,
-        show_default=True,
-        help="Seconds to wait for the hosts to answer before a start.",
+        "--wait", type=NumberRange(0), default=0.0, help="Seconds to wait for the hosts to answer before a start."
     ),
     click.option(
         "--restarts",
         type=click.IntRange(0),
         default=100,
-        show_default=True,
         help="How many times to start the ranks again if they end early.",
     ),
     click.option(
         "--launcher",
         type=click.Choice(LAUNCHERS),
         default="auto",
-        show_default=True,
         help="With --hosts slurm: what starts the ranks of a Slurm job.",
     ),
 ]
@@ -141,16 +131,7 @@ def host_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command with the options that say on which hosts ranks are started; it gets them as one argument, `where`."""
 
     @functools.wraps(command)
-    def run(
-        *args: Any,
-        hosts: str | None,
-        hostfile: str | None,
-        min_ranks: int,
-        wait: float,
-        restarts: int,
-        launcher: str,
-        **kwargs: Any,
-    ) -> None:
+    def run(*args: Any, hosts: str | None, hostfile: str | None, **kwargs: Any) -> None:
         from mpies.core.errors import ConfigError
         from mpies.launch.hosts import Where
 
@@ -163,7 +144,8 @@ def host_options(command: Callable[..., None]) -> Callable[..., None]:
                 refuse_given(("restarts",), "needs ranks to start: --ranks, --hosts or --hostfile")
         elif hosts != "slurm":
             refuse_given(("launcher",), "needs --hosts slurm; leave it out")
-        command(*args, where=Where(hosts, hostfile, min_ranks, wait, restarts, launcher), **kwargs)
+        rest = {name: kwargs.pop(name) for name in ("min_ranks", "wait", "restarts", "launcher")}
+        command(*args, where=Where(hosts, hostfile, **rest), **kwargs)
 
     return add_options(user_errors(run), HOST_OPTIONS)
 
@@ -172,18 +154,11 @@ def sweep_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command with the options that describe a sweep; it gets them as one argument, `options`."""
 
     @functools.wraps(command)
-    def run(
-        *args: Any,
-        seeds: str | None,
-        trials: int | None,
-        draw_seed: int | None,
-        halving: str | None,
-        sampler: str | None,
-        **kwargs: Any,
-    ) -> None:
+    def run(*args: Any, **kwargs: Any) -> None:
         from mpies.sweeps.trials import SweepOptions
 
-        command(*args, options=SweepOptions(seeds, trials, draw_seed, halving, sampler), **kwargs)
+        given = {name: kwargs.pop(name) for name in ("seeds", "trials", "draw_seed", "halving", "sampler")}
+        command(*args, options=SweepOptions(**given), **kwargs)
 
     return add_options(user_errors(run), SWEEP_OPTIONS)
 
@@ -194,7 +169,6 @@ LOG_FORMAT = click.option(
     envvar="MPIES_LOG",
     show_envvar=True,
     default="text",
-    show_default=True,
     help="json: one JSON object per line, with its severity, for log viewers.",
 )
 

@@ -21,7 +21,7 @@ GENERATION = click.option(
 
 @click.command()
 @POLICY
-@click.option("--episodes", default=100, show_default=True, type=COUNT, help="Number of held-out episodes.")
+@click.option("--episodes", default=100, type=COUNT, help="Number of held-out episodes.")
 @SEED
 @STOCHASTIC
 @GENERATION
@@ -57,7 +57,7 @@ def evaluate(
 @click.command()
 @POLICY
 @click.option("--video", metavar="FILE", help="Record to this .mp4 or .gif; without it, a window shows the episodes.")
-@click.option("--episodes", default=1, show_default=True, type=COUNT, help="Number of episodes to show.")
+@click.option("--episodes", default=1, type=COUNT, help="Number of episodes to show.")
 @SEED
 @STOCHASTIC
 @GENERATION

@@ -8,22 +8,18 @@ import click
 
 from mpies.cli.parameters import COUNT, RUN, RUNS, TRUST, NumberRange, echo, end, refuse_given, user_errors
 
-WIDTH = click.option(
-    "--width", default=8.0, show_default=True, type=NumberRange(3, 40), help="Width of a plot in inches."
-)
+WIDTH = click.option("--width", default=8.0, type=NumberRange(3, 40), help="Width of a plot in inches.")
 FORMATS = click.option(
     "--format",
     "formats",
     multiple=True,
     default=["png"],
-    show_default=True,
     type=click.Choice(["png", "pdf", "svg"]),
     help="Format of the pictures; may be given several times.",
 )
 SCALE = click.option(
     "--scale",
     default="auto",
-    show_default=True,
     type=click.Choice(["auto", "linear", "log"]),
     help="Scale of returns; auto is logarithmic if all have one sign and they span orders of magnitude.",
 )
@@ -34,17 +30,9 @@ SCALE = click.option(
 @WIDTH
 @click.option("--trajectory", is_flag=True, help="Instead, draw the path of the search: trajectory.png, landscape.png.")
 @click.option("--umap", is_flag=True, help="With --trajectory: also trajectory_umap.png, drawn by umap-learn.")
-@click.option(
-    "--grid", default=15, show_default=True, type=click.IntRange(3, 200), help="Points per side of landscape.png."
-)
-@click.option("--episodes", default=3, show_default=True, type=COUNT, help="Episodes per point of landscape.png.")
-@click.option(
-    "--members",
-    default=4,
-    show_default=True,
-    type=COUNT,
-    help="Members of each generation, at most, in trajectory.png.",
-)
+@click.option("--grid", default=15, type=click.IntRange(3, 200), help="Points per side of landscape.png.")
+@click.option("--episodes", default=3, type=COUNT, help="Episodes per point of landscape.png.")
+@click.option("--members", default=4, type=COUNT, help="Members of each generation, at most, in trajectory.png.")
 @FORMATS
 @SCALE
 @TRUST
@@ -120,14 +108,13 @@ def report(run: str, out: str | None, video: bool) -> None:
 
 @click.command()
 @RUNS
-@click.option("--out", default=".", show_default=True, help="Folder for comparison.csv, comparison_vs_*.png and so on.")
+@click.option("--out", default=".", help="Folder for comparison.csv, comparison_vs_*.png and so on.")
 @WIDTH
 @FORMATS
 @SCALE
 @click.option(
     "--band",
     default="bootstrap",
-    show_default=True,
     type=click.Choice(["bootstrap", "range"]),
     help="bootstrap: interquartile mean and its 95 % interval; range: mean, worst and best seed.",
 )
@@ -168,14 +155,8 @@ def compare(
 
 @click.command()
 @click.argument("folder", metavar="[DIR]", default="runs")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 for all.")
-@click.option(
-    "--port",
-    default=8050,
-    show_default=True,
-    type=click.IntRange(0, 65535),
-    help="Port to listen on; 0 picks a free one.",
-)
+@click.option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all.")
+@click.option("--port", default=8050, type=click.IntRange(0, 65535), help="Port to listen on; 0 picks a free one.")
 @user_errors
 def dashboard(folder: str, host: str, port: int) -> None:
     """Serve a live web page of the runs below DIR (default: runs).
@@ -222,7 +203,7 @@ def replay(run: str, generation: int, out: str | None) -> None:
     help="Run directory; default runs/reproduce-RECIPE, with -seed-S for another seed. An existing run is continued.",
 )
 @click.option("--seed", type=click.IntRange(0), help="Seed to train, recorded or not; default the first recorded one.")
-@click.option("--ranks", default=1, show_default=True, type=COUNT, help="Number of ranks to train on.")
+@click.option("--ranks", default=1, type=COUNT, help="Number of ranks to train on.")
 @click.option("--generations", type=COUNT, help="Generations to train; default all that were recorded.")
 @user_errors
 def reproduce(

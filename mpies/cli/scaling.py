@@ -12,8 +12,8 @@ from mpies.cli.parameters import COUNT, OPTIONAL_CONFIG, OVERRIDES, PATH, Number
 @click.command()
 @OPTIONAL_CONFIG
 @click.option("--out", help="Write the constants to this YAML file, for simulate.")
-@click.option("--repeats", default=7, show_default=True, type=COUNT, help="Repeats of each measurement.")
-@click.option("--generations", default=3, show_default=True, type=COUNT, help="Generations of CONFIG to play.")
+@click.option("--repeats", default=7, type=COUNT, help="Repeats of each measurement.")
+@click.option("--generations", default=3, type=COUNT, help="Generations of CONFIG to play.")
 @OVERRIDES
 def bench(config: str | None, out: str | None, repeats: int, generations: int, overrides: tuple[str, ...]) -> None:
     """Measure this machine, and the episodes of CONFIG if given.
@@ -38,9 +38,7 @@ def bench(config: str | None, out: str | None, repeats: int, generations: int, o
 )
 @click.option("--ranks", help="Numbers of ranks, like 1,2,36 or 1..10000; default 1..10000.")
 @click.option(
-    "--generations",
-    type=COUNT,
-    help="Generations of a run, for its cost; default those of CONFIG, for numbers 1000.",
+    "--generations", type=COUNT, help="Generations of a run, for its cost; default those of CONFIG, for numbers 1000."
 )
 @click.option("--price", type=NumberRange(0), help="Price of a core hour, in any currency; shows the cost.")
 @click.option("--plot", metavar="FILE", help="File for a picture of the efficiency against the ranks.")

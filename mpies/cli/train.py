@@ -15,16 +15,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @CONFIG
-@click.option(
-    "--out",
-    type=PATH,
-    help="Run directory; default runs/NAME-OF-CONFIG, with the overrides in its name.",
-)
+@click.option("--out", type=PATH, help="Run directory; default runs/NAME-OF-CONFIG, with the overrides in its name.")
 @click.option(
     "--resume",
     type=click.Choice(["auto", "never", "must"]),
     default="auto",
-    show_default=True,
     help="auto continues an existing run or starts a new one; never refuses to continue; must refuses to start.",
 )
 @LOG_FORMAT

@@ -41,7 +41,7 @@ def batch_script(job: Job, library: str, environment: str) -> str:
             *header,
             "#SBATCH --requeue",
             "#SBATCH --no-kill",
-            *list_options(request.sbatch),
+            *list_options(request.sbatch or ""),
             "set -uo pipefail",
             f"MPIES_VENV=${{MPIES_VENV:-{shlex.quote(unbroken(environment, 'MPIES_VENV'))}}}",
             f"MPIES_RUN=${{MPIES_RUN:-{shlex.quote(job.out)}}}",

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mpies.config.loading import load_config
@@ -15,7 +15,7 @@ from mpies.config.schema import Config, StopSection
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted, unbroken
 from mpies.launch.forecast.constants import find_workload, read_constants
-from mpies.launch.forecast.cost import SweepForecast, predict_cost
+from mpies.launch.forecast.cost import NodeMemory, SweepForecast, predict_cost
 from mpies.launch.forecast.simulate import predict
 from mpies.runs.files import default_out, explain_refusal, write_atomically
 from mpies.sweeps.folder import SweepFolder
@@ -40,7 +40,7 @@ class Request:
     constants: a file that `mpies bench CONFIG --out` wrote, or None.
     time: the time limit in Slurm's notation; None computes it.
     account, partition: of Slurm, None for the site's default.
-    sbatch: further options of sbatch, as on its command line.
+    sbatch: further options of sbatch, as on its command line; None for none.
     """
 
     config: str | Path
@@ -52,7 +52,7 @@ class Request:
     time: str | None = None
     account: str | None = None
     partition: str | None = None
-    sbatch: str = ""
+    sbatch: str | None = None
 
     @property
     def ranks(self) -> int:
@@ -122,17 +122,8 @@ def plan_run(request: Request) -> Job:
         workload = find_workload(str(path), overrides, known).at_longest()
         machine = known.machine.model_copy(update={"cores": request.ranks_per_node})
         longest = config.stop.generations * predict(machine, workload, request.ranks).seconds
-    return Job(
-        request,
-        config=str(find_config(path)),
-        configs=[config],
-        out=str(Path(request.out or default_out(path, overrides))),  # without a slash at the end
-        memory=math.ceil(MARGIN * memory.total(request.ranks_per_node)),
-        shared=memory.table,
-        seconds=find_time_limit(request, config.stop, longest),
-        warning=math.ceil(config.stop.grace) + GRACE,
-        longest=longest,
-    )
+    out = str(Path(request.out or default_out(path, overrides)))  # without a slash at the end
+    return _make_job(request, [config], config.stop, out, memory, longest)
 
 
 def plan_sweep(request: Request, options: SweepOptions = NO_OPTIONS, ranks_per_run: int | None = None) -> Job:
@@ -152,18 +143,25 @@ def plan_sweep(request: Request, options: SweepOptions = NO_OPTIONS, ranks_per_r
     forecast = SweepForecast(folder, min(ranks_per_run or 1, request.ranks_per_node), known, is_longest=True)
     memory, configs = forecast.memory(request.ranks_per_node), list(forecast.configs.values())
     longest = forecast.sweep() / request.ranks if known else None
+    stop = configs[0].stop.model_copy(update={"seconds": None})
+    words = (*options.words(), *(("--ranks-per-run", str(ranks_per_run)) if ranks_per_run else ()))
+    return replace(_make_job(request, configs, stop, folder.name, memory, longest), sweep=sweep, options=words)
+
+
+def _make_job(
+    request: Request, configs: Sequence[Config], stop: StopSection, out: str, memory: NodeMemory, longest: float | None
+) -> Job:
+    """The Job of these configs.  stop, longest: as for `find_time_limit`.  out: as of Job."""
     return Job(
         request,
         config=str(find_config(request.config)),
         configs=configs,
-        out=folder.name,
+        out=out,
         memory=math.ceil(MARGIN * memory.total(request.ranks_per_node)),
         shared=memory.table,
-        seconds=find_time_limit(request, configs[0].stop.model_copy(update={"seconds": None}), longest),
+        seconds=find_time_limit(request, stop, longest),
         warning=math.ceil(max(config.stop.grace for config in configs)) + GRACE,
         longest=longest,
-        sweep=sweep,
-        options=(*options.words(), *(("--ranks-per-run", str(ranks_per_run)) if ranks_per_run else ())),
     )
 
 
