@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import inspect
 import numbers
+import os
+import pickle
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +17,53 @@ from typing import TYPE_CHECKING, Any
 
 from mpies.core.errors import EnvironmentProblem
 from mpies.core.paths import absolute
+from mpies.core.text import describe_error
 from mpies.core.user_files import find_definition, importing_from
 from mpies.envs.build_errors import explain_build_errors
 
 if TYPE_CHECKING:
     import gymnasium
+
+GIVEN = "MPIES_GIVEN"  # the variable that leads ranks to the file of `write_given`
+NO_FILE = "given_in_python"  # the source of what is in no file
+_given: dict[str, Callable[..., Any]] = {}  # what Python callers have handed over, by id
+
+
+def give(environment: Any) -> str:
+    """The id of a class, a function or an object that a Python caller hands over; `find` knows it from now on.
+
+    environment: a class or function, which is called for each environment, or an environment, which is copied.  Where
+    it is a class or function of a file, the id names that, so that others find it, too.
+    """
+    factory = environment if callable(environment) else functools.partial(copy.deepcopy, environment)
+    name, source = type(environment).__name__, NO_FILE
+    if isinstance(environment, type) or inspect.isfunction(environment):
+        name, source = environment.__qualname__, environment.__module__
+    if source == "__main__":
+        source = str(getattr(sys.modules[source], "__file__", None) or NO_FILE)
+    if not name.isidentifier():  # within a function, or a lambda
+        name, source = re.sub(r"\W+", "_", name).strip("_"), NO_FILE
+    environment_id = f"{source}:{name}"
+    _given[environment_id] = factory
+    return environment_id
+
+
+def write_given(environment_id: str, file: Path) -> bool:
+    """Write what was handed over under this id for ranks that this process starts.  False where nothing was.
+
+    Raises EnvironmentProblem where it cannot be sent to other processes.
+    """
+    if environment_id not in _given:
+        return False
+    import cloudpickle
+
+    try:
+        content = cloudpickle.dumps({environment_id: _given[environment_id]})
+    except Exception as error:  # the user's objects may raise anything
+        name = environment_id.rpartition(":")[2]
+        raise EnvironmentProblem(f"{name} cannot be sent to other processes ({describe_error(error)})") from None
+    file.write_bytes(pickle.dumps(([place for place in sys.path if isinstance(place, str)], content)))
+    return True
 
 
 def is_custom(environment_id: str) -> bool:
@@ -39,6 +86,17 @@ def find(environment_id: str) -> Callable[..., Any]:
         is_python = origin in sys.stdlib_module_names  # as after `from os import system`
         return f"must be your own, but is of Python's module {origin}" if is_python else ""
 
+    if GIVEN in os.environ and not _given:
+        path, content = pickle.loads(Path(os.environ[GIVEN]).read_bytes())
+        sys.path += [place for place in path if place not in sys.path]
+        _given.update(pickle.loads(content))
+    if environment_id in _given:
+        return _given[environment_id]
+    if environment_id.startswith(f"{NO_FILE}:"):
+        raise EnvironmentProblem(
+            f"{environment_id}: it was handed over in Python and is in no file; hand it over again, as in "
+            "mpies.train(Room, out=...)"
+        )
     found: Callable[..., Any] = find_definition(environment_id, EnvironmentProblem, find_fault)
     return found
 

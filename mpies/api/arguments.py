@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from mpies.config.loading import Values, as_plain
 from mpies.config.schema import Config, walk_sections
 from mpies.core.errors import ConfigError, UserError
 from mpies.core.text import describe_value
+from mpies.envs.custom_env import give
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -49,10 +51,22 @@ def read_path(name: str, value: object, kind: type[UserError] = ConfigError) -> 
 
 
 def read_mapping(config: object) -> Values:
-    """A config that is no path, as plain values.  Raises ConfigError where it is neither a mapping nor a Config."""
+    """A config that is no path, as plain values; of an environment, one that names it.
+
+    Raises ConfigError where it is neither a mapping nor a Config nor an environment, or what makes one.
+    """
+    if callable(config) or hasattr(config, "observation_space"):
+        return {"environment": {"id": give(config)}}
     if not isinstance(config, Mapping | Config):
-        raise ConfigError(f"config must be a path, a recipe's name, a mapping or a Config, but is {config!r}")
+        raise ConfigError(
+            "config must be a path, a recipe's name, a mapping, a Config, or an environment (its class, a function "
+            f"that makes it, or an object), but is {config!r}"
+        )
     values: Values = as_plain(config)
+    section = values.get("environment")
+    if isinstance(section, dict) and str(section.get("id")).startswith("__main__:"):
+        found = getattr(sys.modules["__main__"], section["id"].removeprefix("__main__:"), None)
+        section["id"] = give(found) if callable(found) else section["id"]
     return values
 
 

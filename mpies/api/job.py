@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from mpies.api.run import Run, load
 from mpies.config.loading import as_yaml, resolved
 from mpies.core.errors import FINISHED, REQUEUE, TrainingFailed, error_of_kind
 from mpies.core.paths import absolute
+from mpies.envs.custom_env import GIVEN, write_given
 from mpies.launch.goal import RunsFinished
 from mpies.launch.supervisor import POLL, Supervisor
 from mpies.runs.formats.metrics import Numbers, as_numbers
@@ -135,6 +137,9 @@ def train_as_job(request: RunRequest, ranks: int, callbacks: list[Callback], pro
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mpies-"))
         file = Path(folder) / "config.yaml"
         file.write_text(as_yaml(resolved(config)))
+        if write_given(config.environment.id, given := Path(folder) / "given"):
+            os.environ[GIVEN] = str(given)
+            stack.callback(os.environ.pop, GIVEN)
         options = ["--out", str(request.folder), "--resume", request.resume, "--log-format", "json"]
         run = absolute(request.folder)  # a callback may change the working directory
         words, output = ["train", *options, "--", str(file)], subprocess.DEVNULL

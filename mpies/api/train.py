@@ -45,7 +45,7 @@ RESUME = ("auto", "never", "must")
 
 
 def train(
-    config: str | Path | Mapping[str, Any] | Config,
+    config: str | Path | Mapping[str, Any] | Config | Any,
     *overrides: str,
     out: str | Path | None = None,
     ranks: int | None = None,
@@ -60,8 +60,8 @@ def train(
     main thread Ctrl-C, SIGTERM and SIGUSR1 stop the run after the current generation.  After Ctrl-C the run is
     returned.  The other two signals then have their usual effect.
 
-    config: the path of a YAML file, a recipe's name, an environment's id, a mapping with the same keys, or a
-    Config.
+    config: the path of a YAML file, a recipe's name, an environment's id, a mapping with the same keys, a Config, or
+    an environment: its class, a function that makes it, or an object.
     overrides: such as "solver.sigma=0.05".
     out: the run directory; by default runs/NAME, with the name of the config and the overrides.
     ranks: start a job of this many ranks with mpirun, and wait for its end; by default, train in this process.

@@ -57,6 +57,52 @@ def test_keywords_that_are_no_setting_are_refused(settings, message):
     assert not Path("run").exists()
 
 
+SCRIPT = """
+import gymnasium, numpy as np, mpies
+
+class Room(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-99, 99, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, loss=0.99):
+        self.loss = loss
+
+    def reset(self, seed=None, options=None):
+        self.degrees = np.random.default_rng(seed).uniform(-5, 5, 1)
+        return np.float32(self.degrees), {}
+
+    def step(self, heating):
+        self.degrees = self.loss * self.degrees + heating
+        return np.float32(self.degrees), -float(self.degrees[0] ** 2), False, False, {}
+
+if __name__ == "__main__":
+    short = lambda: gymnasium.wrappers.TimeLimit(Room(), 5)
+    given = {"class": Room, "lambda": short, "object": Room(0.5), "id": {"environment": {"id": "__main__:Room"}}}
+    for name, environment in given.items():
+        for ranks in (None, 2):
+            mpies.train(environment, "environment.max_steps=9", "solver.population=8", "noise.size=20000", ranks=ranks,
+                        generations=2, out=f"{name}{ranks}", progress=False)
+"""
+
+
+def test_an_environment_is_handed_over_as_an_object(tmp_path):
+    (tmp_path / "room.py").write_text(SCRIPT)
+    subprocess.run([sys.executable, "room.py"], check=True, env=os.environ | mpiexec.environment(), timeout=200)
+    found = {name: read_digests(tmp_path / f"{name}None") for name in ("class", "lambda", "object", "id")}
+    assert found == {name: read_digests(tmp_path / f"{name}2") for name in found}
+    assert found["class"] == found["id"] and len({str(digests) for digests in found.values()}) == 3
+    run = mpies.train(tmp_path / "class2" / "config.yaml", out="class2", generations=3, progress=False)  # by its file
+    assert run.generation == 3
+    with pytest.raises(mpies.EnvironmentProblem, match="was handed over in Python and is in no file"):
+        mpies.train(tmp_path / "lambda2" / "config.yaml", out="lambda2", generations=3, progress=False)
+
+
+def test_an_environment_that_no_other_process_can_get_is_refused_in_one_line():
+    lock = threading.Lock()
+    with pytest.raises(mpies.EnvironmentProblem, match=r"^test_\w+ cannot be sent to other processes \(TypeError"):
+        train(lambda: lock, ranks=2)
+
+
 class Threads(set):
     """Those of an earlier test may end meanwhile, so a later state has the same ones or fewer."""
 
@@ -174,7 +220,7 @@ def test_threads_train_side_by_side(recipe, digests_of):
 MISTAKES = [
     ({"config": {"environment": {"id": "CartPole-v1"}, "solver": {"population": 101}}}, "must be even"),
     ({"config": {"environments": {}}}, "environments"),
-    ({"config": 3}, "config must be a path, a recipe's name, a mapping or a Config, but is 3"),
+    ({"config": 3}, "config must be a path, a recipe's name, a mapping, a Config, or an environment"),
     ({"config": "cartpol"}, "cartpole"),
     ({"overrides": ["sigma"]}, "must be KEY=VALUE"),
     ({"overrides": [0.05]}, "overrides must be texts"),
