@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mpies.api.run import Run, load
     from mpies.api.run import list_runs as runs
     from mpies.api.sweep import SweepResult, sweep
-    from mpies.api.train import train
+    from mpies.api.train import start, train
     from mpies.config.schema import Config
     from mpies.core.errors import (
         ConfigError,
@@ -35,7 +35,7 @@ _MODULES = {
     "mpies.api.policy": ("Policy",),
     "mpies.api.run": ("Run", "list_runs", "load"),
     "mpies.api.sweep": ("SweepResult", "sweep"),
-    "mpies.api.train": ("train",),
+    "mpies.api.train": ("start", "train"),
     "mpies.config.loading": ("Config",),  # which has Config(...) read own solvers, too
     "mpies.core.errors": _ERRORS,
     "mpies.runs": ("runs",),  # the package itself can be called
@@ -59,6 +59,7 @@ __all__ = [
     "maximize",
     "minimize",
     "runs",
+    "start",
     "sweep",
     "train",
 ]

@@ -5,6 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from mpies.core.threads import warn_of_threads
 from mpies.report.display import make_progress
 from mpies.report.figures import draw_in_background
 from mpies.runs.files import default_out
-from mpies.runs.formats.metrics import as_numbers
+from mpies.runs.formats.metrics import Numbers, as_numbers
 from mpies.runs.formats.policy_file import PolicyFile
 from mpies.runs.snapshot import Snapshot
 from mpies.runs.writer import RunWriter, evaluation_attributes
@@ -101,6 +102,52 @@ def train(
         if ranks is None:
             return _train_here(request, shown)
         return train_as_job(request, read_whole_number("ranks", ranks, 1), called, shown)
+
+
+class RunInBackground:
+    """A run that a thread of this process trains, and what `mpies.start` returns.
+
+    run: the Run, from its first generation on; None before.  is_running: whether it is being trained.
+    """
+
+    def __init__(self, call: Callable[[Callback], Run]) -> None:
+        self.run: Run | None = None
+        self._must_stop = False
+        self._thread = ThreadPoolExecutor(1, "mpies-train")
+        self._ending = self._thread.submit(call, self._follow)
+        self._thread.shutdown(wait=False)
+
+    def _follow(self, run: Run, row: Numbers) -> bool:
+        self.run = self.run or load(run.path)
+        return self._must_stop
+
+    @property
+    def is_running(self) -> bool:
+        return not self._ending.done()
+
+    def wait(self, seconds: float | None = None) -> Run:
+        """The run, when it has ended.  Raises what `train` does, and TimeoutError after these seconds."""
+        return self._ending.result(seconds)
+
+    def stop(self) -> Run:
+        """End the run after the current generation.  Returns it."""
+        self._must_stop = True
+        return self.wait()
+
+    def __repr__(self) -> str:
+        return f"RunInBackground({'before its first generation' if self.run is None else self.run!r})"
+
+
+def start(
+    config: Any, *overrides: str, callbacks: Iterable[Callback] | Callback = (), **options: Any
+) -> RunInBackground:
+    """Train in the background, and go on in the notebook: as `train`, whose arguments it takes, but in a thread.
+
+    >>> job = mpies.start("cartpole", ranks=2, out="runs/x")                                      # doctest: +SKIP
+    >>> job.run.metrics["eval_mean"], job.stop().best                                             # doctest: +SKIP
+    """
+    called, options = check_callbacks(callbacks), {"progress": False} | options
+    return RunInBackground(lambda follow: train(config, *overrides, callbacks=[follow, *called], **options))
 
 
 def _train_here(request: RunRequest, progress: Progress) -> Run:

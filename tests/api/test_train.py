@@ -21,9 +21,9 @@ from mpies.comm import mpiexec
 from mpies.config.loading import validate_config
 from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.training.progress import Progress
-from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, HOME, read_files, wait_for
+from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, HOME, read_files, wait_for
 
-VALUES = yaml.safe_load(CARTPOLE)
+VALUES, ENDLESS_VALUES = yaml.safe_load(CARTPOLE), yaml.safe_load(ENDLESS)
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +101,24 @@ def test_an_environment_that_no_other_process_can_get_is_refused_in_one_line():
     lock = threading.Lock()
     with pytest.raises(mpies.EnvironmentProblem, match=r"^test_\w+ cannot be sent to other processes \(TypeError"):
         train(lambda: lock, ranks=2)
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_a_run_goes_on_in_the_background_until_it_is_stopped(ranks):
+    seen = []
+    job = mpies.start(ENDLESS_VALUES, ranks=ranks, out="run", callbacks=lambda run, row: seen.append(row["generation"]))
+    assert wait_for(lambda: job.run is not None and len(job.run.metrics["generation"]) > 2) is None and job.is_running
+    assert repr(job).startswith("RunInBackground(Run('")
+    with pytest.raises(TimeoutError):
+        job.wait(0.01)
+    run = job.stop()
+    assert (run.status, run.reason, job.is_running) == ("finished", "callback", False)
+    assert seen == [*range(1, len(seen) + 1)] and len(seen) > 2
+
+
+def test_a_mistake_of_the_background_is_raised_by_wait():
+    with pytest.raises(mpies.ConfigError, match="the nearest are cartpole"):
+        mpies.start("cartpol").wait()
 
 
 class Threads(set):

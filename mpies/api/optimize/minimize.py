@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.api.arguments import call_all, check_callbacks, read_whole_number
+from mpies.api.arguments import call_all, check_callbacks, read_numbers, read_whole_number
 from mpies.api.optimize.ask_tell import AskTell
 from mpies.api.optimize.domain import Bounds
 from mpies.api.optimize.function_job import Evaluated, Function, FunctionJob, FunctionRanks
@@ -26,6 +26,8 @@ Callback = Callable[[AskTell, Row], object]
 
 Search = Callable[[AskTell, Callable[[FloatArray], Evaluated]], dict[str, Any]]  # `_search` with its limits
 
+CONVERGED, ALIKE = 10, 1e-12  # generations in a row whose values differ by no more than this
+
 # What all ranks raise together, so that none has to end the others.
 OF_ALL_RANKS: tuple[type[BaseException], ...] = (UserError, KeyboardInterrupt)
 
@@ -37,7 +39,8 @@ class OptimizeResult:
     x, value: the best member that was evaluated, (d,) float64, and the function's value there.
     mean: (d,) of the distribution at the end; where values are noisy it is a better choice than `x`.
     generations, evaluations: how many there were.
-    reason: why it ended: solved (the target was reached), generations, callback, or signal (Ctrl-C).
+    reason: why it ended: solved (the target was reached), converged (the values of ten generations in a row differed by
+    less than 1e-12, where there is no target), generations, callback, or signal (Ctrl-C).
     history: name to column, an entry for each generation: generation, evaluations and seconds so far, the best value so
     far (best), the mean, the least and the largest value of its members (value_mean, value_min, value_max), how many of
     them failed (failures), and what the solver reports, such as sigma.  pandas.DataFrame(history) is a table of it.
@@ -69,6 +72,7 @@ def minimize(
     target: float | None = None,
     ranks: int | None = None,
     seed: int = 0,
+    vectorized: bool = False,
     callbacks: Iterable[Callback] | Callback = (),
     **options: Any,
 ) -> OptimizeResult:
@@ -90,6 +94,7 @@ def minimize(
     generations: how many at most.  target: stop when a value reaches it.
     ranks: start a job of this many ranks with mpirun, which evaluate f; it may be a lambda or a function of a notebook.
     seed: of all random numbers.
+    vectorized: f takes all members of a generation, (n, d), and returns (n,) values; in this process, on rank 0.
     callbacks: functions c(es, row), called in turn after each generation with the search, an AskTell, and the newest
     row of the history.  Where one returns True, the search stops.  Under mpirun they are called on rank 0.
 
@@ -98,7 +103,7 @@ def minimize(
     members of a generation fail.
     """
     search = {"sigma": sigma, "population": population, "bounds": bounds, "integers": integers, "seed": seed}
-    return _optimize(f, x0, solver, False, generations, target, ranks, callbacks, **search, **options)
+    return _optimize(f, x0, solver, False, generations, target, ranks, callbacks, vectorized, **search, **options)
 
 
 def maximize(
@@ -110,10 +115,11 @@ def maximize(
     target: float | None = None,
     ranks: int | None = None,
     callbacks: Iterable[Callback] | Callback = (),
+    vectorized: bool = False,
     **search: Any,
 ) -> OptimizeResult:
     """Maximise a function; all else is as in `minimize`, whose other arguments it takes, too."""
-    return _optimize(f, x0, solver, True, generations, target, ranks, callbacks, **search)
+    return _optimize(f, x0, solver, True, generations, target, ranks, callbacks, vectorized, **search)
 
 
 def _optimize(
@@ -125,6 +131,7 @@ def _optimize(
     target: float | None,
     ranks: int | None,
     callbacks: Iterable[Callback] | Callback,
+    vectorized: bool,
     **search: Any,
 ) -> OptimizeResult:
     """Search in this process, on all ranks of mpirun, or on `ranks` ranks of a job of its own."""
@@ -137,6 +144,10 @@ def _optimize(
     search_within = partial(_search, generations=generations, target=target, callbacks=called)
     given = {name: it for name, it in search.items() if it is not None or name not in ("sigma", "population")}
     make = partial(AskTell, solver, x0, maximize=is_maximum, **given)
+    if vectorized:
+        if ranks is not None:
+            raise ConfigError("vectorized evaluates all members by one call in this process; leave ranks out")
+        return _result(search_within(make(), partial(_evaluate_all, f)))
     if ranks is not None:
         return _result(_search_by_job(f, make(), search_within, ranks))
     comm = connect()
@@ -152,6 +163,14 @@ def _optimize(
         raise
     finally:
         comm.close()
+
+
+def _evaluate_all(f: Function, members: FloatArray) -> Evaluated:
+    """The values of members (n, d) by one call."""
+    values = read_numbers("f must return a number for each member", f(members.astype(np.float64)))
+    if values.shape != (len(members),):
+        raise UserError(f"f must return {len(members)} numbers, one for each member, but returned {values.shape}")
+    return np.where(np.isfinite(values), values, np.nan), "a value that is not finite"
 
 
 def _search_by_job(f: Function, es: AskTell, search: Search, ranks: int) -> dict[str, Any]:
@@ -198,7 +217,7 @@ def _search(
     Warns of the first members that failed.  Raises UserError where all members of a generation did.
     """
     rows: list[Row] = []
-    began, reason, has_warned = time.perf_counter(), "", False
+    began, reason, has_warned, alike = time.perf_counter(), "", False, 0
     while not reason:
         try:
             members = es.ask()
@@ -226,11 +245,14 @@ def _search(
                 **{name: _as_number(it) for name, it in es.report().items()},
             }
             rows.append(row)
+            alike = alike + 1 if np.ptp(values) <= ALIKE * max(1, abs(es.best_value)) else 0
             has_callback_stopped = call_all(callbacks, es, row)
             if target is not None and (es.best_value >= target if es.maximize else es.best_value <= target):
                 reason = "solved"
             elif has_callback_stopped:
                 reason = "callback"
+            elif target is None and alike >= CONVERGED:
+                reason = "converged"
             elif es.generation >= generations:
                 reason = "generations"
         except KeyboardInterrupt:

@@ -103,6 +103,29 @@ def test_what_was_found_is_told_in_one_line():
     assert repr(search) == "AskTell('snes', 1 parameter, generation 0)"
 
 
+def test_a_function_of_all_members_is_called_once_for_a_generation():
+    def squares(members):
+        calls.append(members.shape)
+        return np.square(members - 1).sum(axis=1)
+
+    calls = []
+    found = mpies.minimize(squares, np.zeros(3), sigma=0.5, generations=20, vectorized=True)
+    alone = mpies.minimize(lambda x: np.square(x - 1).sum(), np.zeros(3), sigma=0.5, generations=20)
+    np.testing.assert_array_equal(found.x, alone.x)
+    assert len(calls) == 20 and len({*calls}) == 1
+    with pytest.raises(UserError, match=r"f must return 7 numbers, one for each member, but returned \(7, 3\)"):
+        mpies.minimize(lambda members: members, np.zeros(3), vectorized=True)
+    with pytest.raises(ConfigError, match="leave ranks out"):
+        mpies.minimize(squares, np.zeros(3), vectorized=True, ranks=2)
+
+
+def test_a_search_ends_where_nothing_changes_any_more():
+    found = mpies.minimize(lambda x: np.square(x).sum(), np.ones(3), sigma=0.5)
+    assert found.reason == "converged" and 20 < found.generations < 300 and found.value < 1e-12
+    found = mpies.minimize(lambda x: np.square(x).sum(), np.ones(3), sigma=0.5, target=1e-20)
+    assert found.reason == "solved"
+
+
 def test_a_target_ends_the_search():
     found = mpies.minimize(lambda x: np.sum((x - 3) ** 2), np.zeros(10), sigma=0.5, target=1e-8)
     assert found.reason == "solved" and found.value <= 1e-8 < found.history["best"][-2]
