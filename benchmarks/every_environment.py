@@ -69,7 +69,7 @@ def _train(environment_id: str, answer: Connection) -> None:
                 if "noise.size" in str(error) and attempt == "small":  # a policy of images
                     values["noise"]["size"] = 2**23
                     continue
-                answer.send(f"refused: {error}")
+                answer.send(f"refused: {error}".replace(sys.prefix, "."))
             except BaseException as error:
                 answer.send(f"raises {type(error).__name__}: {error}")
             break

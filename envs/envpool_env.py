@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _FAST_FAMILIES = ("box2d", "classic_control", "mujoco.gym", "toy_text", "atari")
 
 # Environments that end the process when they are built.
-_CRASHING = {"Cig-v1", "MultiDuel-v1"}
+_CRASHING = {"Cig-v1", "MultiDuel-v1", "SearchAndRescue-v0"}
 
 # Arguments of EnvPool's constructor that no user gives.
 _FIXED_ARGUMENTS = ("task_id", "env_type", "num_threads")
@@ -105,7 +105,7 @@ class EnvPoolEnv(VectorEnv):
         if not offers(environment_id):
             hint = suggest_ids(environment_id, envpool.list_all_envs())
             raise EnvironmentProblem(f"{environment_id!r} is not known to EnvPool{hint}")
-        if environment_id in _CRASHING:
+        if environment_id.rpartition("/")[2] in _CRASHING:
             raise EnvironmentProblem(
                 f"{environment_id} of EnvPool crashes when it is built; choose another environment"
             )
