@@ -221,6 +221,13 @@ def run_mpies(start_mpies, tmp_path):
 
 
 @pytest.fixture
+def here(tmp_path, monkeypatch):
+    """tmp_path, which is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def write_config(tmp_path):
     """Write YAML text to a config file.  Returns its path."""
 

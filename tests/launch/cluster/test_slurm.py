@@ -67,27 +67,24 @@ def test_a_batch_script_hands_words_on_as_they_are():
     assert printed.splitlines() == ["/home/u/a venv", "runs/pole", "configs/my pole.yaml", "a=$HOME 'b'"]
 
 
-def test_a_dry_run_writes_the_script_beside_the_run_and_submits_nothing(run_mpies, write_config, tmp_path):
-    write_config(CONFIG, "ball.yaml")
+def test_a_dry_run_writes_the_script_beside_the_run_and_submits_nothing(ball, write_config):
     write_config(CONSTANTS, "constants.yaml")
     overrides = ["solver.population=12", "seed=4"]
     arguments = ["--nodes", 2, "--ranks-per-node", 3, "--constants", "constants.yaml", "--dry-run", *overrides]
-    ended = run_mpies(0, "launch", "slurm", "ball.yaml", *arguments)
+    ended = invoke("launch", "slurm", "ball.yaml", *arguments)
     assert ended.code == 0, ended.stderr
     script = "runs/ball_solver.population=12_seed=4.sbatch"
     assert ended.stdout.splitlines()[-1] == f"not run: sbatch {script}"
     assert "its generations take 0.9 h at most" in ended.stdout
-    text = (tmp_path / script).read_text()
+    text = (ball / script).read_text()
     # 15 minutes, and 1.3 times 500 generations of twice 3 s and half a second: 85.4 minutes.
     assert "#SBATCH --time=0-01:26:00\n#SBATCH --signal=B:USR1@100\n" in text
     assert text.endswith("\ntrain ball.yaml solver.population=12 seed=4\n")
 
 
 @pytest.mark.parametrize("words", [[], ["--sweep", "solver.sigma=0.1,0.2"]])
-def test_a_time_limit_that_is_over_with_the_warning_is_refused(words, write_config, tmp_path, monkeypatch):
+def test_a_time_limit_that_is_over_with_the_warning_is_refused(words, ball):
     """The job would be told to stop as soon as it starts, and go back into the queue, for ever."""
-    write_config(CONFIG, "ball.yaml")
-    monkeypatch.chdir(tmp_path)
     for given, seconds, needed in ((["--time", "0:02:40"], 160, 160), (["stop.grace=20000"], 14400, 20150)):
         outcome = invoke("launch", "slurm", "ball.yaml", "--dry-run", *words, *given)
         line = f"the time limit is {seconds} s, but the job is told to stop up to {needed} s before its end (stop.grace"
@@ -95,23 +92,21 @@ def test_a_time_limit_that_is_over_with_the_warning_is_refused(words, write_conf
     assert invoke("launch", "slurm", "ball.yaml", "--dry-run", *words, "--time", "0:02:41").code == 0
 
 
-def test_a_config_may_have_a_name_that_is_no_text(write_config, tmp_path, monkeypatch):
+def test_a_config_may_have_a_name_that_is_no_text(write_config, here):
     config = os.fsdecode(b"b\xe4ll.yaml")
     write_config(CONFIG, config)
-    monkeypatch.chdir(tmp_path)
     assert invoke("launch", "slurm", config, "--out", "ball", "--dry-run").code == 0
-    assert (tmp_path / "ball.sbatch").read_bytes().endswith(b"\ntrain 'b\xe4ll.yaml'\n")
+    assert (here / "ball.sbatch").read_bytes().endswith(b"\ntrain 'b\xe4ll.yaml'\n")
 
 
-def test_the_shell_functions_know_the_default_run_directory(write_config, tmp_path):
-    write_config(CONFIG, "ball.yaml")
+def test_the_shell_functions_know_the_default_run_directory(ball):
     text = f"""
     . {HOME}/slurm/train.sh; prepare; run_of ball.yaml solver.population=12 seed=4
     command=sweep; run_of ball.yaml solver.population=12,14 --seeds 2 --halving first=3,eta=3 --retry solver.sigma=1,2
     run_of ball.yaml solver.population=12,14 --out mine --seeds 2; run_of ball.yaml --out=mine solver.population=12,14
     """
     environment = os.environ | {"SLURM_JOB_ID": "7", "MPIES_VENV": sys.prefix}
-    done = subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True)
     expected = ["runs/ball_solver.population=12_seed=4", "runs/ball_sweep_solver.population_solver.sigma"]
     assert done.stdout.splitlines() == [*expected, "mine", "mine"], done.stderr
 

@@ -2,11 +2,9 @@
 
 import json
 import shlex
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import yaml
@@ -20,13 +18,7 @@ from mpies.sweeps.trials import SweepOptions, load_sweep
 from tests.launch.cluster.examples import CONFIG, CONSTANTS, JOB
 from tests.support import HOME, assert_refused, invoke
 
-ROOM = """
-import gymnasium, numpy as np
-class Room(gymnasium.Env):
-    observation_space, action_space = gymnasium.spaces.Box(-9, 9, (2,), np.float32), gymnasium.spaces.Discrete(2)
-    def reset(self, seed=None, options=None): return np.zeros(2, np.float32), {}
-    def step(self, action): return np.zeros(2, np.float32), 0.0, True, False, {}
-"""
+SWEEP = ["slurm", "ball.yaml", "--sweep"]
 VALUES = ("solver.population=64,128", "solver.sigma=0.1,0.2")
 
 
@@ -89,25 +81,25 @@ def test_a_time_limit_can_be_given(text, seconds, write_config):
         assert submit.plan_run(submit.Request(config, (), None, 1, 1, time=text)).seconds == seconds
 
 
-def test_commands_run_until_one_fails(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_commands_run_until_one_fails(here):
     lines = []
     programs = [("first", 0), ("second", 7), ("third", 0)]
     commands = [[sys.executable, "-c", f"open('{name}', 'w'); raise SystemExit({code})"] for name, code in programs]
     assert submit.submit(commands, False, lines.append) == 0
     assert len(lines) == 3 and all(line.startswith(f"not run: {sys.executable} -c ") for line in lines)
-    assert list(tmp_path.iterdir()) == []
+    assert list(here.iterdir()) == []
     assert submit.submit(commands, True, lines.append) == 7
-    assert {path.name for path in tmp_path.iterdir()} == {"first", "second"} and len(lines) == 5
+    assert {path.name for path in here.iterdir()} == {"first", "second"} and len(lines) == 5
     with pytest.raises(ConfigError, match=r"no-such-program is not on the path; .* --dry-run"):
         submit.submit([["no-such-program"]], True, lines.append)
 
 
-def test_files_of_the_repository_are_found_from_anywhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_files_of_the_repository_are_found_from_anywhere_and_a_run_is_not_called_like_an_option(here):
     assert submit.repository_file("slurm/train.sh") == HOME / "slurm/train.sh"
     with pytest.raises(ConfigError, match="launch needs a clone of the repository"):
         submit.repository_file("absent/train.sh")
+    with pytest.raises(ConfigError, match="must end with a name for the run"):
+        replace(JOB, out="-x")
 
 
 def test_a_job_that_was_not_measured_says_how_to():
@@ -116,15 +108,13 @@ def test_a_job_that_was_not_measured_says_how_to():
 
 
 @pytest.mark.parametrize("words", [[], ["--sweep", "--seeds", "2"]])
-def test_a_slash_behind_the_run_directory_puts_no_file_into_it(words, write_config, tmp_path, monkeypatch):
+def test_a_slash_behind_the_run_directory_puts_no_file_into_it(words, ball):
     """A run refuses a folder with files that are not its own."""
-    write_config(CONFIG, "ball.yaml")
-    monkeypatch.chdir(tmp_path)
     for cluster in ("slurm", "k8s"):
         outcome = invoke("launch", cluster, "ball.yaml", *words, "--out", "runs/first/", "--dry-run")
         assert outcome.code == 0, outcome.stderr
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"first.sbatch", "first.k8s"}
-    assert "#SBATCH --output=runs/first-%j.out\n" in (tmp_path / "runs" / "first.sbatch").read_text()
+    assert {path.name for path in (ball / "runs").iterdir()} == {"first.sbatch", "first.k8s"}
+    assert "#SBATCH --output=runs/first-%j.out\n" in (ball / "runs" / "first.sbatch").read_text()
 
 
 @pytest.mark.parametrize(
@@ -137,13 +127,42 @@ def test_a_slash_behind_the_run_directory_puts_no_file_into_it(words, write_conf
         (["slurm", "ball.yaml", "--out", ".", "--dry-run"], "--out .: must end with a name for the run"),
         (["k8s", "ball.yaml", "--out", "runs/..", "--dry-run"], "--out runs/..: must end with a name for the run"),
         (["slurm", "ball.yaml", "--sweep", "--seeds", "2", "--out", "/", "--dry-run"], "--out /: must end with a name"),
+        (["slurm", "ball.yaml", "--seeds", "3"], "--seeds is for a sweep; add --sweep"),
+        (["slurm", "ball.yaml", "--halving", "first=3"], "--halving is for a sweep; add --sweep"),
+        (["slurm", "ball.yaml", "--ranks-per-run", "3"], "--ranks-per-run is for a sweep; add --sweep"),
+        ([*SWEEP, "--halving", "first=500,unit=generations"], "ends after 500 generations anyway"),
+        ([*SWEEP, "--halving", "first=3,unit=hours"], "halving.unit must be one of"),
+        ([*SWEEP, "solver.sigma=-1,0.1"], "1 of 2 settings cannot be trained"),
+        ([*SWEEP, "solver.sigma={uniform: [1, 2]}"], "trials is missing"),
+        (
+            [*SWEEP, "--dry-run", "--ranks-per-run", "64", VALUES[0]],
+            "--ranks-per-run is 64, but the job has 4 ranks; lower it, or start more ranks",
+        ),
     ],
 )
-def test_a_mistake_is_one_line(arguments, message, write_config, tmp_path, monkeypatch):
-    write_config(CONFIG, "ball.yaml")
-    monkeypatch.chdir(tmp_path)
+def test_a_mistake_is_one_line(arguments, message, ball):
     assert_refused(invoke("launch", *arguments), message)
-    assert {path.name for path in Path(tmp_path).iterdir()} == {"ball.yaml"}
+    assert {path.name for path in ball.iterdir()} == {"ball.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("option", "odd"),
+    [
+        *((option, "\n") for option in ("CONFIG", "--out", "--account", "--partition", "--sbatch", "--time")),
+        *(("environment.id", odd) for odd in "\n\r\x1b"),
+    ],
+)
+def test_a_newline_in_a_name_is_refused_and_writes_nothing(option, odd, write_config, here):
+    name = f"x{odd}touch b"
+    text = f"environment: {{id: {json.dumps(f'{name}/own.py:f')}, dimension: 2}}" if option[0] == "e" else CONFIG
+    config = write_config(text, f"{name}.yaml" if option == "CONFIG" else "ball.yaml").name
+    (here / name).mkdir()
+    (here / name / "own.py").write_text("def f(x):\n    return 0.0\n")
+    before = set(here.iterdir())
+    assert_refused(
+        invoke("launch", "slurm", config, *([option, name] if option[0] == "-" else []), "--dry-run"), option
+    )
+    assert set(here.iterdir()) == before
 
 
 def test_memory_and_time_are_those_of_all_trials(write_config):
@@ -163,15 +182,14 @@ def test_memory_and_time_are_those_of_all_trials(write_config):
     assert submit.plan_sweep(submit.Request(config, VALUES, "there", 1, 2, time="90")).seconds == 5400
 
 
-def test_all_that_describes_a_sweep_may_be_on_the_command_line(run_mpies, write_config, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_config(CONFIG, "ball.yaml")
+def test_all_that_describes_a_sweep_may_be_on_the_command_line(run_mpies, ball):
     described = ["--seeds", "2", "--trials", "9", "--draw-seed", "5", "--halving", "first=100,unit=generations"]
     draws = "solver.sigma={log_uniform: [0.01, 0.5]}"
     ended = run_mpies(0, "launch", "slurm", "ball.yaml", "--sweep", "--dry-run", *described, draws)
     assert ended.code == 0, ended.stderr
-    script = tmp_path / "runs" / "ball_sweep_solver.sigma.sbatch"
-    started = shlex.split(script.read_text().splitlines()[-1])
+    script = "runs/ball_sweep_solver.sigma.sbatch"
+    assert ended.stdout.splitlines()[-1] == f"not run: sbatch {script}"
+    started = shlex.split((ball / script).read_text().splitlines()[-1])
     assert started == ["sweep", "ball.yaml", *described, draws]
     listed = run_mpies(0, *started, "--dry-run")
     assert listed.code == 0 and "18, of which 18 are to be trained" in listed.stdout, listed.stderr
@@ -179,7 +197,7 @@ def test_all_that_describes_a_sweep_may_be_on_the_command_line(run_mpies, write_
     job = submit.plan_sweep(submit.Request("ball.yaml", (draws,), None, 1, 4), options=options)
     packed = collect_files(job)
     assert packed.words == []
-    (tmp_path / packed.config).write_bytes(packed.contents[packed.config])
+    (ball / packed.config).write_bytes(packed.contents[packed.config])
     unpacked = load_sweep(packed.config)
     assert unpacked.list_trials() == job.sweep.list_trials() and unpacked.halving == job.sweep.halving
     options = SweepOptions(trials=9, sampler="kind=cma,batch=3")
@@ -187,23 +205,11 @@ def test_all_that_describes_a_sweep_may_be_on_the_command_line(run_mpies, write_
     assert yaml.safe_load(proposed.contents["ball_sweep.yaml"])["sampler"] == {"kind": "cma", "batch": 3}
 
 
-def test_what_to_measure_is_the_base_of_a_sweep_file(run_mpies, write_config):
-    write_config(CONFIG, "ball.yaml")
+def test_what_to_measure_is_the_base_of_a_sweep_file(ball, write_config):
     write_config("base: ball.yaml\nvary: {solver.sigma: [0.1, 0.2]}\n", "sweep.yaml")
     for cluster in ("slurm", "k8s"):
-        ended = run_mpies(0, "launch", cluster, "sweep.yaml", "--sweep", "--dry-run")
+        ended = invoke("launch", cluster, "sweep.yaml", "--sweep", "--dry-run")
         assert ended.code == 0 and "mpies bench ball.yaml --out FILE, then --constants FILE" in ended.stdout
-
-
-def test_a_batch_script_starts_the_sweep(run_mpies, write_config, tmp_path):
-    write_config(CONFIG, "ball.yaml")
-    arguments = ["--sweep", "--seeds", "2..4", "--ranks-per-run", 2, "--dry-run", *VALUES]
-    ended = run_mpies(0, "launch", "slurm", "ball.yaml", *arguments)
-    assert ended.code == 0, ended.stderr
-    script = tmp_path / "runs" / "ball_sweep_solver.population_solver.sigma.sbatch"
-    words = "sweep ball.yaml --seeds 2..4 --ranks-per-run 2 solver.population=64,128 solver.sigma=0.1,0.2"
-    assert script.read_text().splitlines()[-1] == words
-    assert ended.stdout.splitlines()[-1] == f"not run: sbatch {script.relative_to(tmp_path)}"
 
 
 def test_the_batch_script_of_the_repository_hands_its_words_to_mpies_sweep(tmp_path):
@@ -220,74 +226,10 @@ def test_the_batch_script_of_the_repository_hands_its_words_to_mpies_sweep(tmp_p
     assert done.stdout.splitlines() == ["pole.yaml", "solver.sigma=1,2", "--seeds", "5"], done.stderr
 
 
-def test_a_container_gets_all_of_the_sweep_in_a_file(write_config, tmp_path):
-    config = write_config(CONFIG, "ball.yaml")
-    request = submit.Request(config, VALUES, None, 1, 4)
-    job = submit.plan_sweep(request, options=SweepOptions("2"), ranks_per_run=2)
+def test_a_container_gets_all_of_the_sweep_in_a_file(ball):
+    job = submit.plan_sweep(submit.Request("ball.yaml", VALUES, None, 1, 4), options=SweepOptions("2"), ranks_per_run=2)
+    assert job.options == ("--seeds", "2", "--ranks-per-run", "2")
     packed = collect_files(job)
     assert (packed.config, packed.words) == ("ball_sweep.yaml", ["--ranks-per-run", "2"])
-    (tmp_path / packed.config).write_bytes(packed.contents[packed.config])
-    assert load_sweep(tmp_path / packed.config).list_trials() == job.sweep.list_trials()
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
-def test_an_overlay_of_a_sweep_renders(run_mpies, write_config, tmp_path):
-    write_config(CONFIG, "ball.yaml")
-    ended = run_mpies(0, "launch", "k8s", "ball.yaml", "--sweep", "--seeds", 2, "--nodes", 5, "--dry-run", *VALUES)
-    assert ended.code == 0, ended.stderr
-    folder = ended.stdout.split()[-1]
-    done = subprocess.run(["kubectl", "kustomize", folder], cwd=tmp_path, capture_output=True, text=True, check=True)
-    parts = {part["kind"]: part for part in yaml.safe_load_all(done.stdout)}
-    replicas = parts["MPIJob"]["spec"]["mpiReplicaSpecs"]
-    launcher = replicas["Launcher"]["template"]["spec"]["containers"][0]
-    assert launcher["command"][:3] == ["mpies", "sweep", "--hostfile"] and replicas["Worker"]["replicas"] == 5
-    out = "/runs/ball_sweep_solver.population_solver.sigma"
-    assert launcher["args"] == ["/configs/ball_sweep.yaml", "--out", out]
-    assert yaml.safe_load(parts["ConfigMap"]["data"]["ball_sweep.yaml"])["seeds"] == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--seeds", "3"], "--seeds is for a sweep; add --sweep"),
-        (["--halving", "first=3"], "--halving is for a sweep; add --sweep"),
-        (["--ranks-per-run", "3"], "--ranks-per-run is for a sweep; add --sweep"),
-        (["--sweep", "--halving", "first=500,unit=generations"], "ends after 500 generations anyway"),
-        (["--sweep", "--halving", "first=3,unit=hours"], "halving.unit must be one of"),
-        (["--sweep", "solver.sigma=-1,0.1"], "1 of 2 settings cannot be trained"),
-        (["--sweep", "solver.sigma={uniform: [1, 2]}"], "trials is missing"),
-    ],
-)
-def test_a_mistake_in_a_sweep_is_one_line(arguments, message, write_config, tmp_path, monkeypatch):
-    write_config(CONFIG, "ball.yaml")
-    monkeypatch.chdir(tmp_path)
-    assert_refused(invoke("launch", "slurm", "ball.yaml", *arguments), message)
-    assert {path.name for path in tmp_path.iterdir()} == {"ball.yaml"}
-
-
-def test_more_ranks_per_run_than_ranks_are_refused(write_config, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_config(CONFIG, "ball.yaml")
-    ended = invoke("launch", "slurm", "ball.yaml", "--sweep", "--dry-run", "--ranks-per-run", "64", VALUES[0])
-    assert_refused(ended, "--ranks-per-run is 64, but the job has 4 ranks; lower it, or start more ranks")
-
-
-@pytest.mark.parametrize(
-    "option", ["CONFIG", "--out", "--account", "--partition", "--sbatch", "--time", "environment.id"]
-)
-@pytest.mark.parametrize("odd", ["\n", "\r", "\x1b"])
-def test_a_newline_in_a_name_is_refused_and_writes_nothing(option, odd, write_config, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    text = f"environment: {{id: {json.dumps(f'x{odd}touch b/room.py:Room')}}}" if option == "environment.id" else CONFIG
-    config = write_config(text, f"a{odd}touch b.yaml" if option == "CONFIG" else "ball.yaml").name
-    (tmp_path / f"x{odd}touch b").mkdir()
-    (tmp_path / f"x{odd}touch b" / "room.py").write_text(ROOM)
-    flags = [] if option in ("CONFIG", "environment.id") else [option, f"x{odd}touch b"]
-    before = set(tmp_path.iterdir())
-    assert_refused(invoke("launch", "slurm", config, *flags, "--dry-run"), option)
-    assert set(tmp_path.iterdir()) == before
-
-
-def test_a_run_is_not_called_like_an_option():
-    with pytest.raises(ConfigError, match="must end with a name for the run"):
-        replace(JOB, out="-x")
+    (ball / packed.config).write_bytes(packed.contents[packed.config])
+    assert load_sweep(packed.config).list_trials() == job.sweep.list_trials()
