@@ -1,11 +1,18 @@
 """What tests of several packages share: configs, faulty environments, waiting, and how a refused command ends."""
 
+import contextlib
+import fcntl
 import importlib.util
 import json
 import os
+import pty
 import shutil
+import struct
+import subprocess
 import sys
 import tempfile
+import termios
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,6 +175,36 @@ def calling_lines(*parts):
 def first_of_each(things):
     """The numbers, from 1, of those that are not among the ones before them."""
     return [number for number, thing in enumerate(things, 1) if thing not in things[: number - 1]]
+
+
+def run_on_terminal(folder, *arguments, mode=0):
+    """What `mpies` writes in the foreground of a terminal of 140 columns, as bytes; it must end with code 0.
+
+    mode: flags of the terminal besides its own, of termios.
+    """
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
+    attributes = termios.tcgetattr(theirs)
+    attributes[3] |= mode
+    termios.tcsetattr(theirs, termios.TCSANOW, attributes)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mpies", *arguments],
+        cwd=folder,
+        **dict.fromkeys(("stdin", "stdout", "stderr"), theirs),
+        env=os.environ | {"TERM": "xterm"},
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    written, timer = b"", threading.Timer(60, process.kill)
+    timer.start()
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while part := os.read(ours, 65536):
+            written += part
+    os.close(ours)
+    assert process.wait(60) == 0, written[-2000:]
+    timer.cancel()
+    return written
 
 
 def ranks_of(process):

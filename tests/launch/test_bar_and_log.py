@@ -1,15 +1,11 @@
 """With `--ranks` on a terminal the bar is live, and what the ranks log stands on lines of its own above it."""
 
-import fcntl
-import os
-import pty
 import re
-import subprocess
-import sys
 import termios
-import threading
 
-from tests.support import CARTPOLE, FAULTY_MODULE
+from tests.support import CARTPOLE, FAULTY_MODULE, run_on_terminal
+
+TRAIN = "train", "config.yaml", "--out", "run", "--ranks", "2"
 
 # Three of ten episodes fail, each with another message, so that a generation logs several lines.  Episodes take so long
 # that the bar is drawn between generations.
@@ -49,49 +45,16 @@ def screen(written):
     return lines
 
 
-def run_on_terminal(folder, mode=0):
-    """What `mpies train config.yaml --ranks 2` writes on a terminal, in its foreground.  mode: of the terminal."""
-    ours, theirs = pty.openpty()
-    attributes = termios.tcgetattr(theirs)
-    attributes[3] |= mode
-    termios.tcsetattr(theirs, termios.TCSANOW, attributes)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mpies", "train", "config.yaml", "--out", "run", "--ranks", "2"],
-        cwd=folder,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=os.environ | {"TERM": "xterm", "COLUMNS": "200"},
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )
-    os.close(theirs)
-    written = b""
-    timer = threading.Timer(60, process.kill)
-    timer.start()
-    try:
-        while part := os.read(ours, 65536):
-            written += part
-    except OSError:  # the terminal's other end was closed
-        pass
-    finally:
-        timer.cancel()
-        os.close(ours)
-    assert process.wait(60) == 0, written[-2000:]
-    return written
-
-
 def test_ranks_may_print_on_a_terminal_that_stops_what_is_in_the_background(tmp_path):
     """`stty tostop`: they are not in the foreground, so that Ctrl-C does not reach them."""
     (tmp_path / "config.yaml").write_text(CARTPOLE)
-    assert b"all generations done" in run_on_terminal(tmp_path, termios.TOSTOP)
+    assert b"all generations done" in run_on_terminal(tmp_path, *TRAIN, mode=termios.TOSTOP)
 
 
 def test_no_line_of_the_log_is_in_the_bar(tmp_path):
     (tmp_path / "faulty.py").write_text(MODULE + REGISTRATION)
     (tmp_path / "config.yaml").write_text(CONFIG)
-    written = run_on_terminal(tmp_path)
-    text = written.decode(errors="replace")
+    text = run_on_terminal(tmp_path, *TRAIN).decode(errors="replace")
     first = re.search("generation [1-5]: ", text)  # a busy machine may draw the bar late
     assert first and first.start() < text.index("generation 10, member") < text.rindex("generation 19: "), text
     lines = screen(text)

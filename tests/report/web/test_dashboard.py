@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from urllib.parse import quote
 
 import pytest
 
@@ -18,14 +17,19 @@ from mpies.report.web.dashboard import serve
 from tests.report.web.served_runs import known_to, line
 
 
-def get(server, path, **headers):
-    """Status and content of an answer; the path is sent as it is."""
+def ask(server, path, method="GET", **headers):
+    """Status, headers and content of an answer; the path is sent as it is."""
     connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
-    connection.request("GET", path, headers=known_to(server) | headers)
+    connection.request(method, path, headers=known_to(server) | headers)
     answer = connection.getresponse()
     content = answer.read()
     connection.close()
-    return answer.status, gzip.decompress(content) if answer.headers["Content-Encoding"] == "gzip" else content
+    return answer.status, answer.headers, content
+
+
+def get(server, path, **headers):
+    """Status and content of an answer."""
+    return ask(server, path, **headers)[::2]
 
 
 def test_runs_and_updates_are_answered_as_json(server):
@@ -36,11 +40,9 @@ def test_runs_and_updates_are_answered_as_json(server):
 
 
 def test_what_a_client_has_already_is_not_sent_again(server, run_folder):
-    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
-    connection.request("GET", "/api/run?name=first", headers=known_to(server))
-    answer = connection.getresponse()
-    assert answer.status == 200 and answer.read()
-    known = {"If-None-Match": answer.headers["ETag"]}
+    status, headers, content = ask(server, "/api/run?name=first")
+    known = {"If-None-Match": headers["ETag"]}
+    assert status == 200 and content
     assert get(server, "/api/run?name=first", **known) == (304, b"")
     with open(run_folder / "first" / "metrics.csv", "a") as file:
         file.write(line(4))
@@ -61,12 +63,10 @@ def test_the_page_is_part_of_the_package(server):
 
 
 def test_a_download_is_named_after_its_run(server, run_folder):
-    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
-    connection.request("GET", "/file?run=group/long&file=best.h5", headers=known_to(server))
-    answer = connection.getresponse()
-    assert answer.headers["Content-Disposition"] == "attachment; filename*=UTF-8''group-long-best.h5"
-    assert answer.read() == (run_folder / "group/long/best.h5").read_bytes()
-    assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+    _, headers, content = ask(server, "/file?run=group/long&file=best.h5")
+    assert headers["Content-Disposition"] == "attachment; filename*=UTF-8''group-long-best.h5"
+    assert content == (run_folder / "group/long/best.h5").read_bytes()
+    assert "default-src 'self'" in headers["Content-Security-Policy"]
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,7 @@ def test_only_gets_for_this_machine_are_answered(server):
     assert get(server, "/api/runs", Host="evil.example")[0] == 403
     for host in ("localhost:8050", "127.0.0.1", "[::1]:8050", "runs.localhost"):
         assert get(server, "/api/runs", Host=host)[0] == 200
-    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
-    connection.request("POST", "/api/runs", body=b"{}")
-    assert connection.getresponse().status == 501
+    assert ask(server, "/api/runs", "POST")[0] == 501
 
 
 @pytest.mark.parametrize("path", ["/", "/page.js", "/api/runs", "/file?run=first&file=best.h5", "/absent"])
@@ -127,11 +125,9 @@ def test_who_does_not_know_the_token_sees_nothing(path, server):
 
 
 def test_the_printed_address_hands_over_a_cookie_and_the_cookie_is_enough(server):
-    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
-    connection.request("GET", server.url.partition(str(server.server_address[1]))[2])
-    answer = connection.getresponse()
-    assert answer.status == 200 and b"<title>" in answer.read()
-    cookie, *flags = answer.headers["Set-Cookie"].split("; ")
+    status, headers, content = ask(server, server.url.partition(str(server.server_address[1]))[2], Cookie="")
+    assert status == 200 and b"<title>" in content
+    cookie, *flags = headers["Set-Cookie"].split("; ")
     assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(flags)
     assert get(server, "/api/runs", Cookie=cookie)[0] == 200
     assert get(server, f"/api/runs?token={server.token}", Cookie="")[0] == 200  # for scripts
@@ -176,13 +172,8 @@ def test_reading_changes_no_file(server, run_folder):
 
 
 def test_an_update_is_small_and_compressed(server):
-    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
-    connection.request(
-        "GET", "/api/run?name=" + quote("group/long"), headers=known_to(server) | {"Accept-Encoding": "gzip"}
-    )
-    answer = connection.getresponse()
-    content = answer.read()
-    assert answer.headers["Content-Encoding"] == "gzip" and len(content) < 50_000
+    _, headers, content = ask(server, "/api/run?name=group%2Flong", **{"Accept-Encoding": "gzip"})
+    assert headers["Content-Encoding"] == "gzip" and len(content) < 50_000
     assert len(gzip.decompress(content)) > 2 * len(content)
 
 
