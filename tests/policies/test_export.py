@@ -6,7 +6,7 @@ file on these observations.
 
 import ast
 import json
-import os
+import runpy
 import subprocess
 import sys
 from contextlib import closing
@@ -18,13 +18,11 @@ import yaml
 import mpies
 from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.core.errors import ConfigError
-from mpies.envs import make_env
 from mpies.policies.export import as_python
 from mpies.policies.exported import ExportedPolicy, aligned_stack
 from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import play_alone
 from mpies.runs.formats import hdf5
-from mpies.runs.formats.policy_file import load_policy
 from mpies.training.task import Task
 from tests.support import assert_refused, describe_config, invoke
 
@@ -144,11 +142,16 @@ def export(policy, to):
     return outcome.stdout
 
 
+def exported(path, folder):
+    """The policy of a file or a run, by way of .npz."""
+    export(path, folder / "policy.npz")
+    with np.load(folder / "policy.npz", allow_pickle=False) as arrays:
+        return ExportedPolicy(arrays)
+
+
 def test_the_npz_acts_to_the_bit_through_whole_episodes(played, tmp_path):
     path, episodes, actions = played
-    export(path, tmp_path / "policy.npz")
-    with np.load(tmp_path / "policy.npz", allow_pickle=False) as arrays:
-        policy = ExportedPolicy(arrays)
+    policy = exported(path, tmp_path)
     for observations, expected in zip(episodes, actions, strict=True):
         policy.reset()
         found = np.stack([policy(observation) for observation in observations])
@@ -158,9 +161,7 @@ def test_the_npz_acts_to_the_bit_through_whole_episodes(played, tmp_path):
 
 def test_several_episodes_side_by_side_go_as_each_alone(played, tmp_path):
     path, episodes, actions = played
-    export(path, tmp_path / "policy.npz")
-    with np.load(tmp_path / "policy.npz", allow_pickle=False) as arrays:
-        policy = ExportedPolicy(arrays)
+    policy = exported(path, tmp_path)
     steps = min(len(expected) for expected in actions)
     for _ in range(2):
         policy.reset()
@@ -170,19 +171,11 @@ def test_several_episodes_side_by_side_go_as_each_alone(played, tmp_path):
             assert found.dtype == expected.dtype and found.tobytes() == expected.tobytes()
 
 
-def test_the_python_file_needs_numpy_alone(played, tmp_path):
+def test_the_python_file_acts_to_the_bit(played, tmp_path):
     path, episodes, actions = played
     export(path, tmp_path / "policy.py")
-    np.save(tmp_path / "observations.npy", episodes[0])
-    program = (
-        "import sys, numpy; import policy; act = policy.Policy();"
-        "numpy.save('actions.npy', numpy.stack([act(one) for one in numpy.load('observations.npy')]));"
-        "ours = [name for name in sys.modules if name.split('.')[0] in ('mpies', 'gymnasium')];"
-        "assert not ours, ours"
-    )
-    blas = {name: value for name, value in os.environ.items() if name.startswith("OPENBLAS_")}  # it rounds as here
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=blas, check=True)
-    assert np.array_equal(np.load(tmp_path / "actions.npy"), actions[0])
+    policy = runpy.run_path(str(tmp_path / "policy.py"))["Policy"]()
+    assert np.array_equal(np.stack([policy(observation) for observation in episodes[0]]), actions[0])
 
 
 def test_the_onnx_model_acts_but_for_rounding_through_whole_episodes(played, tmp_path):
@@ -205,9 +198,7 @@ def test_the_onnx_model_acts_but_for_rounding_through_whole_episodes(played, tmp
 
 def test_a_policy_that_carries_something_wants_a_reset_before_other_episodes(played, tmp_path):
     path, episodes, _ = played
-    export(path, tmp_path / "policy.npz")
-    with np.load(tmp_path / "policy.npz", allow_pickle=False) as arrays:
-        policy = ExportedPolicy(arrays)
+    policy = exported(path, tmp_path)
     policy(episodes[0][0])
     if policy.kind in ("lstm", "gru", "elman") or policy.horizon is not None:  # units, or the time
         with pytest.raises(ValueError, match="1 episodes are in progress; call reset before you pass 2 observations"):
@@ -216,36 +207,26 @@ def test_a_policy_that_carries_something_wants_a_reset_before_other_episodes(pla
     assert len(policy(np.tile(episodes[0][0], (2, 1)))) == 2
 
 
-def test_what_training_wrote_is_exported_and_earns_the_same_return(run_mpies, write_config, tmp_path):
-    """The whole way: train, evaluate, export, and play the same episodes with the exported file alone."""
-    config = write_config(
-        "environment: {id: 'gymnasium:CartPole-v1', max_steps: 60}\npolicy: {kind: lstm, hidden: 4}\n"
+def test_what_training_wrote_is_exported_and_its_python_file_needs_numpy_alone(trained, tmp_path):
+    run = trained(
+        "environment: {id: 'gymnasium:Pendulum-v1', max_steps: 60}\npolicy: {kind: lstm, hidden: 4}\n"
         "solver: {population: 8, sigma: 0.1}\nnoise: {size: 100000}\n"
         "evaluation: {every: 1, episodes: 3}\nstop: {generations: 2}\n"
     )
-    assert run_mpies(0, "train", config, "--out", "run").code == 0
-    assert run_mpies(0, "export", "run", "--to", "policy.npz").code == 0
-    expected = json.loads(run_mpies(0, "evaluate", "run", "--episodes", "5", "--json").stdout)["returns"]
-    with np.load(tmp_path / "policy.npz", allow_pickle=False) as arrays:
-        policy = ExportedPolicy(arrays)
-    task = Task(load_policy(tmp_path / "run").config)
-    seeds = task.evaluation_seeds(0, 0, 5).tolist()
-    with closing(make_env("gymnasium:CartPole-v1", max_steps=60)) as env:
-        batch = env.open(seeds)
-        running, rows, totals = np.arange(5, dtype=np.int32), batch.observations, np.zeros(5)
-        histories = [[row] for row in rows]
-        while len(running):
-            actions = []
-            for place in running:
-                policy.reset()
-                actions.append([policy(row) for row in histories[place]][-1])
-            batch.send(running, np.array(actions, np.int32))
-            rows, rewards, over = batch.receive()
-            totals[running] += rewards
-            for place, row in zip(running, rows, strict=True):
-                histories[place].append(row.copy())
-            running = running[~over]
-    assert totals.tolist() == expected
+    observations = np.random.default_rng(1).normal(size=(100, 3)).astype(np.float32)
+    policy, ours = exported(run, tmp_path), mpies.load(run).best
+    expected = [float(ours(observation)[0]) for observation in observations]
+    assert [float(policy(observation)[0]) for observation in observations] == expected and len(set(expected)) > 50
+    export(run, tmp_path / "policy.py")
+    np.save(tmp_path / "observations.npy", observations)
+    program = (
+        "import sys, numpy; import policy; act = policy.Policy();"
+        "print([float(act(one)[0]) for one in numpy.load('observations.npy')]);"
+        "ours = [name for name in sys.modules if name.split('.')[0] in ('mpies', 'gymnasium')];"
+        "assert not ours, ours"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env={}, check=True, stdout=subprocess.PIPE)
+    assert json.loads(done.stdout) == expected
 
 
 def save_policy(environment, options, path):
@@ -269,10 +250,9 @@ def test_exports_take_the_numbers_that_environment_hide_leaves_out(options, tmp_
     random = np.random.default_rng(4)
     ours, observations = mpies.Policy.load(path), random.normal(size=(50, 4)).astype(np.float32)
     expected = ours(observations)
-    for name in ("policy.npz", "policy.py", "policy.onnx"):
+    for name in ("policy.py", "policy.onnx"):
         export(path, tmp_path / name)
-    with np.load(tmp_path / "policy.npz", allow_pickle=False) as values:
-        policy = ExportedPolicy(values)
+    policy = exported(path, tmp_path)
     assert policy(observations).tolist() == expected.tolist() and len(set(expected)) == 2
     with pytest.raises(ValueError, match=r"an observation must be a vector of 4 numbers, but has shape \(50, 2\)"):
         policy(observations[:, [0, 2]])
