@@ -1,13 +1,14 @@
 """The compiled inner loop gives the bits of NumPy, whatever vectors the processor has."""
 
-import dataclasses
+import ast
+import contextlib
+import inspect
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,19 +16,16 @@ import pytest
 from mpies import kernels
 from mpies.envs import make_env
 from mpies.envs.base import Continuous, Discrete, Interface
-from mpies.envs.envpool_env import EnvPoolEnv
 from mpies.policies import make_policy
 from mpies.policies.exported import ACTIVATIONS, aligned_stack
 from mpies.policies.mlp import MLPOptions
-from mpies.rollouts.batch import NEVER, RolloutBatch
+from mpies.rollouts.batch import NEVER
 from mpies.rollouts.player import EpisodePlayer
-from mpies.rollouts.queue import RolloutQueue
 from mpies.runs.formats.metrics import read_digests
+from tests.kernels.conftest import EXTREMES, compiled, in_numpy
 from tests.support import HOME
 
-compiled = pytest.mark.skipif(not kernels.compiled, reason="the kernels could not be built when mpies was installed")
 BOX = Continuous(np.full(3, -1e9, np.float32), np.full(3, 1e9, np.float32))
-EXTREMES = np.array([0, -0.0, 1e-45, 1e30, -1e30, np.inf, -np.inf, np.nan], np.float32)
 
 
 def test_they_are_built_where_a_compiler_and_pythons_headers_are():
@@ -36,25 +34,24 @@ def test_they_are_built_where_a_compiler_and_pythons_headers_are():
     assert kernels.compiled
 
 
-# What the stub imports of mpies leads to all of mpies and to the packages that it imports, PyTorch among them: that
-# took 50 seconds.  stubtest compares names and arguments, for which the types from elsewhere do not matter.
-STUBTEST = """
-[mypy]
-[mypy-mpies.*]
-follow_imports = skip
-[mypy-mpies.kernels.compiled]
-follow_imports = normal
-"""
+def signatures(owner):
+    """The public functions of a compiled module or class, to the names of their arguments."""
+    found = {name: getattr(owner, name) for name in vars(owner) if not name.startswith("_")}
+    return {
+        name: [*inspect.signature(one).parameters] for name, one in found.items() if "cython_fun" in repr(type(one))
+    }
 
 
 @compiled
-def test_the_stub_describes_the_compiled_module(tmp_path):
-    pytest.importorskip("mypy")
-    (tmp_path / "mypy.ini").write_text(STUBTEST)
-    config = ["--mypy-config-file", str(tmp_path / "mypy.ini")]
-    command = [sys.executable, "-m", "mypy.stubtest", "mpies.kernels.compiled", *config]
-    checked = subprocess.run(command, cwd=HOME, capture_output=True, text=True)
-    assert checked.returncode == 0, checked.stdout
+def test_the_stub_describes_the_compiled_module():
+    module, stub = kernels.compiled, ast.parse((HOME / "mpies/kernels/compiled.pyi").read_text()).body
+    classes = {one.name: one.body for one in stub if isinstance(one, ast.ClassDef) and not one.name.startswith("_")}
+    found = {name for name, one in vars(module).items() if isinstance(one, type) and one.__module__ == module.__name__}
+    assert found == classes.keys()
+    for owner, body in [(module, stub), *((getattr(module, name), body) for name, body in classes.items())]:
+        functions = [one for one in body if isinstance(one, ast.FunctionDef) and not one.name.startswith("_")]
+        assert signatures(owner) == {one.name: [argument.arg for argument in one.args.args] for one in functions}
+        assert {one.target.id for one in body if isinstance(one, ast.AnnAssign)} <= vars(owner).keys()
 
 
 def build_networks(widths, activation="tanh", bias=True, members=5):
@@ -66,19 +63,10 @@ def build_networks(widths, activation="tanh", bias=True, members=5):
     stack = aligned_stack(members, policy.size)
     stack[:] = random.standard_normal(stack.shape) * random.choice([0.1, 1, 4], stack.shape)
     fast = policy.network(policy.views(stack))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "compiled", None)
+    with in_numpy():
         plain = policy.network(policy.views(stack))
     assert isinstance(fast, kernels.compiled.Perceptrons) and not isinstance(plain, kernels.compiled.Perceptrons)
     return fast, plain, stack, random.standard_normal((members, widths[0])).astype(np.float32)
-
-
-@pytest.fixture(params=[4, 8, 16])
-def vectors(request):
-    """The widest vectors that are used, for networks of any size."""
-    before = kernels.compiled.use_vectors(request.param, 0)
-    yield request.param
-    assert kernels.compiled.use_vectors(*before) == (request.param, 0)
 
 
 @compiled
@@ -140,13 +128,12 @@ EXTREME_OUTPUTS = np.array([[1, 1, 0], [0, -0.0, 0.0], [np.nan, 2, 3], [1, np.na
 @pytest.mark.parametrize("action", [Discrete(3), Continuous(*np.array([[-1, 0, -2], [0.5, 1, np.inf]], np.float32))])
 def test_actions_are_those_of_numpy(action):
     policy, actions = make_policy(MLPOptions(hidden=[], bias=False), Interface(3, action)), []
-    for module in (kernels.compiled, None):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(kernels, "compiled", module)
+    for way in (contextlib.nullcontext(), in_numpy()):
+        with way:
             stack = aligned_stack(5, policy.size)
             policy.views(stack)[0][:] = EXTREME_OUTPUTS[:, None, :]
             actor = policy.bind(stack)
-            assert bool(actor.compiled) == bool(module)
+            assert bool(actor.compiled) == bool(kernels.compiled)
             inputs = np.tile(np.eye(3, dtype=np.float32)[0], (5, 1))
             with np.errstate(all="ignore"):
                 actions.append([actor(inputs[:count]).copy() for count in (5, 2)])
@@ -166,9 +153,8 @@ def test_actions_that_take_more_than_clipping_are_left_to_numpy(options):
 def make_players(**options):
     """A player with compiled passes, then one in NumPy."""
     env = make_env("Hopper-v5", "gymnasium")
-    for module in (kernels.compiled, None):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(kernels, "compiled", module)
+    for way in (contextlib.nullcontext(), in_numpy()):
+        with way:
             player = EpisodePlayer(env, make_policy(MLPOptions(), env.interface), 5.0, **options)
         yield player
     env.close()
@@ -228,146 +214,11 @@ def test_arrays_of_another_type_shape_or_layout_are_refused():
     for number, wrong in enumerate([observations(dtype=np.float64), observations(5), observations(8)[::2]]):
         with pytest.raises(ValueError, match=["dtype mismatch", r"shape \(5, 3\)", "contiguous"][number]):
             kernels.compiled.ObservationPass(*floats[:3], wrong, sums, sampled, 5.0)
-    rewards, numbers, over = (
-        [np.zeros(4) for _ in range(3)],
-        [np.zeros(4, np.int64) for _ in range(2)],
-        np.zeros(4, bool),
-    )
+    rewards, numbers = [np.zeros(4) for _ in range(3)], [np.zeros(4, np.int64) for _ in range(2)]
+    over = np.zeros(4, bool)
     assert kernels.compiled.RewardPass(*rewards, *numbers, over)(4, 1) == 4  # a limit of 0 steps
     with pytest.raises(ValueError, match=r"shape \(3,\), but \(4,\) was expected"):
         kernels.compiled.RewardPass(*rewards, *numbers, over[:3])
-
-
-TYPES = {"LunarLander-v3": np.int32, "BipedalWalker-v3": np.float32, "Hopper-v5": np.float64}
-
-
-class Normals:
-    """Parameters of thirty members."""
-
-    def __init__(self, size):
-        self._stack = np.random.default_rng(3).standard_normal((30, size)).astype(np.float32)
-
-    def write(self, rollout, out):
-        out[:] = self._stack[rollout % 30]
-        return ()
-
-
-def play_many(environment_id, module, **options):
-    """The results of a hundred episodes of thirty members, the sums of their observations, and the player.
-
-    module: what kernels.compiled is for the player.
-    """
-    pytest.importorskip("envpool")
-    env = make_env(environment_id, "envpool", max_steps=120)
-    policy = make_policy(MLPOptions(hidden=[8]), env.interface)
-    assert env.open([1]).calls.action_type == TYPES[environment_id]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "compiled", module)
-        player = EpisodePlayer(env, policy, 5.0, **options)
-    statistics = np.repeat(np.array([[0], [2]], np.float32), env.interface.observation_size, axis=1)
-    batch = RolloutBatch(
-        np.arange(100), Normals(policy.size).write, np.arange(100) % 3 == 0, statistics, limit=None if options else 110
-    )
-    queue = RolloutQueue(batch)
-    player.play([queue])
-    assert queue.is_finished.all()
-    return queue.results, np.sort(queue.observations(env.interface.observation_size), order="rollout"), player
-
-
-@compiled
-@pytest.mark.parametrize("options", [{}, {"timeout": 60}], ids=["limited", "timed"])
-@pytest.mark.parametrize("environment_id", TYPES)
-def test_the_step_loop_gives_the_bits_of_steps_in_python(environment_id, options):
-    steps, real_loop = [], kernels.compiled.StepLoop
-
-    class CountingLoop:
-        """A StepLoop that counts the steps of each call."""
-
-        def __init__(self, *passes):
-            self.loop = real_loop(*passes)
-            self.prepare = self.loop.prepare
-
-        def __call__(self, *arguments):
-            steps.append(self.loop(*arguments))
-            return steps[-1]
-
-    counting = SimpleNamespace(**vars(kernels.compiled) | {"StepLoop": CountingLoop})
-    results, observed, player = play_many(environment_id, counting, **options)
-    assert sum(steps) == player.step and max(steps) > 1  # nothing was stepped in another way
-    assert player._loop.loop.calls is None  # it no longer holds the environment
-    expected = play_many(environment_id, None, **options)
-    assert results["steps"].min() < results["steps"].max()
-    assert results.tobytes() == expected[0].tobytes() and observed.tobytes() == expected[1].tobytes()
-
-
-def change_receive(monkeypatch, change):
-    """Let `change(arrays, at)` replace what EnvPool returns to the step loop; at: of Calls."""
-    real = EnvPoolEnv.open
-
-    def open_changed(env, seeds, training=False):
-        batch = real(env, seeds, training)
-        receive, at = batch.calls.receive, batch.calls.at
-        batch.calls = dataclasses.replace(batch.calls, receive=lambda: change(receive(), at))
-        return batch
-
-    monkeypatch.setattr(EnvPoolEnv, "open", open_changed)
-
-
-@compiled
-def test_results_in_another_order_get_to_their_slots(monkeypatch):
-    """EnvPool with several threads returns environments as they finish."""
-
-    def shuffle(arrays, at):
-        order = np.random.default_rng(1).permutation(len(arrays[at[3]]))
-        return [part[order] if len(part) == len(order) else part for part in arrays]
-
-    expected = play_many("LunarLander-v3", kernels.compiled)
-    change_receive(monkeypatch, shuffle)
-    results = play_many("LunarLander-v3", kernels.compiled)
-    assert results[0].tobytes() == expected[0].tobytes() and results[1].tobytes() == expected[1].tobytes()
-
-
-@compiled
-@pytest.mark.parametrize(
-    ("part", "change", "error", "message"),
-    [
-        (
-            1,
-            lambda x: x.astype(np.int64),
-            TypeError,
-            "512 bytes of type l, but 64 numbers of type f or d were expected",
-        ),
-        (0, lambda x: x[:, :4].copy(), TypeError, "1024 bytes of type f, but 512 numbers"),
-        (2, lambda x: x.astype(np.uint8), TypeError, "64 bytes of type B"),
-        (3, lambda x: x + np.int32(1000), RuntimeError, "environment 10.., which was not sent"),
-    ],
-)
-def test_results_of_another_type_size_or_place_are_an_error(part, change, error, message, monkeypatch):
-    def spoil(arrays, at):
-        arrays[at[part]] = change(arrays[at[part]])
-        return arrays
-
-    change_receive(monkeypatch, spoil)
-    with pytest.raises(error, match=message):
-        play_many("LunarLander-v3", kernels.compiled)
-
-
-@compiled
-def test_errors_of_the_environment_reach_the_caller(monkeypatch):
-    def fail(arrays, at):
-        raise KeyError("the simulator is broken")
-
-    change_receive(monkeypatch, fail)
-    with pytest.raises(KeyError, match="the simulator is broken"):
-        play_many("LunarLander-v3", kernels.compiled)
-
-
-@compiled
-def test_a_loop_steps_only_what_it_was_prepared_for():
-    player = play_many("LunarLander-v3", kernels.compiled)[2]
-    for slots in (0, 3):
-        with pytest.raises(RuntimeError, match="call prepare"):
-            player._loop(slots, 0, 1, False, False)
 
 
 OTHER_PROCESSORS = {

@@ -7,19 +7,11 @@ from mpies import kernels
 from mpies.envs.base import Continuous, Discrete, Interface
 from mpies.policies import POLICIES, make_policy
 from mpies.policies.exported import aligned_stack
+from tests.kernels.conftest import EXTREMES, compiled, in_numpy
 
-pytestmark = pytest.mark.skipif(not kernels.compiled, reason="the kernels could not be built when mpies was installed")
+pytestmark = compiled
 RECURRENT = ["lstm", "gru", "elman"]
-EXTREMES = np.array([0, -0.0, 1e-45, 1e30, -1e30, np.inf, -np.inf, np.nan], np.float32)
 IMAGE = (3, 14, 11)
-
-
-@pytest.fixture(params=[4, 8, 16])
-def vectors(request):
-    """The widest vectors that are used, for networks of any size."""
-    before = kernels.compiled.use_vectors(request.param, 0)
-    yield request.param
-    assert kernels.compiled.use_vectors(*before) == (request.param, 0)
 
 
 def build_networks(policy, members=5, scale=1.0):
@@ -28,8 +20,7 @@ def build_networks(policy, members=5, scale=1.0):
     stack = aligned_stack(members, policy.size)
     stack[:] = scale * random.standard_normal(stack.shape)
     fast = policy.network(policy.views(stack))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "compiled", None)
+    with in_numpy():
         plain = policy.network(policy.views(stack))
     assert isinstance(fast, kernels.compiled.CompiledNetwork)
     assert not isinstance(plain, kernels.compiled.CompiledNetwork)

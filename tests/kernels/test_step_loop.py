@@ -1,23 +1,29 @@
-"""The step loop with networks other than perceptrons, with hidden observations, and with images."""
+"""The step loop gives the bits of steps in Python: for any network, with hidden observations, and with images."""
+
+import contextlib
+import dataclasses
 
 import numpy as np
 import pytest
 
-from mpies import kernels
 from mpies.envs import change_task, make_env
+from mpies.envs.envpool_env import EnvPoolEnv
 from mpies.policies import POLICIES, make_policy
+from mpies.policies.mlp import MLPOptions
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import RolloutQueue
+from tests.kernels.conftest import compiled, in_numpy
 
-pytestmark = pytest.mark.skipif(not kernels.compiled, reason="the kernels could not be built when mpies was installed")
+pytestmark = compiled
+TYPES = {"LunarLander-v3": np.int32, "BipedalWalker-v3": np.float32, "Hopper-v5": np.float64}
 
 
 class Normals:
     """Parameters of thirty members."""
 
     def __init__(self, size):
-        self._stack = 0.5 * np.random.default_rng(3).standard_normal((30, size)).astype(np.float32)
+        self._stack = np.random.default_rng(3).standard_normal((30, size)).astype(np.float32)
 
     def write(self, rollout, out):
         out[:] = self._stack[rollout % 30]
@@ -25,34 +31,30 @@ class Normals:
 
 
 class CountingLoop:
-    """A StepLoop that counts its steps."""
+    """A StepLoop that notes the steps of each call."""
 
     def __init__(self, loop):
-        self._loop, self.prepare, self.made = loop, loop.prepare, 0
+        self.loop, self.prepare, self.steps = loop, loop.prepare, []
 
     def __call__(self, *arguments):
-        made = self._loop(*arguments)
-        self.made += made
-        return made
+        self.steps.append(self.loop(*arguments))
+        return self.steps[-1]
 
 
-def play(env, policy, module, episodes, is_training=False):
-    """The results of some episodes, the steps that the player made, and those of them that the compiled loop made.
+def play(env, policy, episodes=100, way=contextlib.nullcontext, timeout=None, **batch):
+    """The results of some episodes of thirty members, the sums of their observations, and the player.
 
-    module: what kernels.compiled is for the policy and the player.
+    way: in_numpy, for steps in Python.  Otherwise the loop of the player is a CountingLoop.  batch: of RolloutBatch.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "compiled", module)
-        player = EpisodePlayer(env, policy, 5.0)
-    loop = CountingLoop(player._loop) if player._loop else None
-    player._loop = loop
-    batch = RolloutBatch(
-        np.arange(episodes), Normals(policy.size).write, np.zeros(episodes, bool), is_training=is_training
-    )
-    queue = RolloutQueue(batch)
+    with way():
+        player = EpisodePlayer(env, policy, 5.0, timeout=timeout)
+    player._loop = CountingLoop(player._loop) if player._loop else None
+    batch = {"sampled": np.zeros(episodes, bool), **batch}
+    queue = RolloutQueue(RolloutBatch(np.arange(episodes), Normals(policy.size).write, **batch))
     player.play([queue])
     assert queue.is_finished.all() and not queue.failures
-    return queue.results, player.step, loop.made if loop else 0
+    observations = np.sort(queue.observations(env.interface.observation_size), order="rollout")
+    return queue.results, observations, player
 
 
 def pendulum(**changes):
@@ -66,15 +68,44 @@ def build(env, kind, **options):
     return make_policy(POLICIES[kind].Options(**options), env.interface, {"reference": reference})
 
 
+def assert_bits_of_numpy(env, policy, is_compiled=True, **options):
+    """The same results and sums either way, and every step in the compiled loop, or none.  Returns those results."""
+    results, observed, player = play(env, policy, **options)
+    assert (
+        (player._loop is None or not player._loop.steps) if not is_compiled else sum(player._loop.steps) == player.step
+    )
+    expected, expected_sums, plain = play(env, policy, way=in_numpy, **options)
+    assert plain._loop is None and player.step > 0
+    assert results.tobytes() == expected.tobytes() and observed.tobytes() == expected_sums.tobytes()
+    return results, player
+
+
+def play_many(environment_id, **options):
+    """What assert_bits_of_numpy takes: an environment of EnvPool, a policy, and normalised observations."""
+    pytest.importorskip("envpool")
+    env = make_env(environment_id, "envpool", max_steps=120)
+    policy = make_policy(MLPOptions(hidden=[8]), env.interface)
+    statistics = np.repeat(np.array([[0], [2]], np.float32), env.interface.observation_size, axis=1)
+    return env, policy, {"sampled": np.arange(100) % 3 == 0, "normalization": statistics, **options}
+
+
+@pytest.mark.parametrize(
+    ("environment_id", "options"),
+    [*((environment_id, {"limit": 110}) for environment_id in TYPES), ("LunarLander-v3", {"timeout": 60})],
+)
+def test_the_step_loop_gives_the_bits_of_steps_in_python(environment_id, options):
+    env, policy, options = play_many(environment_id, **options)
+    assert env.open([1]).calls.action_type == TYPES[environment_id]
+    results, player = assert_bits_of_numpy(env, policy, **options)
+    assert max(player._loop.steps) > 1 and results["steps"].min() < results["steps"].max()
+    assert player._loop.loop.calls is None  # it no longer holds the environment
+
+
 @pytest.mark.parametrize("kind", ["lstm", "gru", "elman", "mlp"])
 @pytest.mark.parametrize("hide", [(2,), (0, 1)])
 def test_hidden_observations_are_stepped_by_it_with_the_bits_of_numpy(kind, hide):
     env = pendulum(hide=hide)
-    policy = build(env, kind)
-    results, steps, compiled_steps = play(env, policy, kernels.compiled, 100)
-    assert compiled_steps == steps > 0
-    expected, _, compiled_steps = play(env, policy, None, 100)
-    assert compiled_steps == 0 and results.tobytes() == expected.tobytes()
+    results, _ = assert_bits_of_numpy(env, build(env, kind))
     assert len(np.unique(results["total"])) == 100
 
 
@@ -82,10 +113,7 @@ def test_images_are_stepped_by_it_with_the_bits_of_numpy():
     pytest.importorskip("envpool")
     env = make_env("Pong-v5", "envpool", max_steps=12)
     policy = build(env, "conv", convolutions=[[4, 8, 8]], hidden=[8], reference=3)
-    results, steps, compiled_steps = play(env, policy, kernels.compiled, 3)
-    assert compiled_steps == steps == 12
-    expected, *_ = play(env, policy, None, 3)
-    assert results.tobytes() == expected.tobytes()
+    assert assert_bits_of_numpy(env, policy, episodes=3)[1].step == 12
 
 
 @pytest.mark.parametrize(
@@ -99,15 +127,11 @@ def test_images_are_stepped_by_it_with_the_bits_of_numpy():
 )
 def test_other_changes_of_the_task_are_left_to_numpy(changes, is_training, is_compiled):
     env = pendulum(**changes)
-    policy = build(env, "mlp", hidden=[4])
-    results, steps, compiled_steps = play(env, policy, kernels.compiled, 20, is_training)
-    assert compiled_steps == (steps if is_compiled else 0)
-    assert results.tobytes() == play(env, policy, None, 20, is_training)[0].tobytes()
+    assert_bits_of_numpy(env, build(env, "mlp", hidden=[4]), is_compiled, episodes=20, is_training=is_training)
 
 
 def test_calls_that_show_another_number_of_observations_are_refused():
     env = pendulum(hide=(0,))
-    policy = build(env, "mlp", hidden=[4])
     open_batch = env.open
 
     def open_wrong(seeds, is_training=False):
@@ -117,4 +141,69 @@ def test_calls_that_show_another_number_of_observations_are_refused():
 
     env.open = open_wrong
     with pytest.raises(ValueError, match="3 numbers are shown, but an observation has 2"):
-        play(env, policy, kernels.compiled, 20)
+        play(env, build(env, "mlp", hidden=[4]), 20)
+
+
+def change_receive(monkeypatch, change):
+    """Let `change(arrays, at)` replace what EnvPool returns to the step loop; at: of Calls."""
+    real = EnvPoolEnv.open
+
+    def open_changed(env, seeds, training=False):
+        batch = real(env, seeds, training)
+        receive, at = batch.calls.receive, batch.calls.at
+        batch.calls = dataclasses.replace(batch.calls, receive=lambda: change(receive(), at))
+        return batch
+
+    monkeypatch.setattr(EnvPoolEnv, "open", open_changed)
+
+
+def test_results_in_another_order_get_to_their_slots(monkeypatch):
+    """EnvPool with several threads returns environments as they finish."""
+
+    def shuffle(arrays, at):
+        order = np.random.default_rng(1).permutation(len(arrays[at[3]]))
+        return [part[order] if len(part) == len(order) else part for part in arrays]
+
+    env, policy, options = play_many("LunarLander-v3")
+    expected, sums, _ = play(env, policy, **options)
+    change_receive(monkeypatch, shuffle)
+    results, observed, _ = play(env, policy, **options)
+    assert results.tobytes() == expected.tobytes() and observed.tobytes() == sums.tobytes()
+
+
+def broken(part):
+    raise KeyError("the simulator is broken")
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "error", "message"),
+    [
+        (
+            1,
+            lambda x: x.astype(np.int64),
+            TypeError,
+            "512 bytes of type l, but 64 numbers of type f or d were expected",
+        ),
+        (0, lambda x: x[:, :4].copy(), TypeError, "1024 bytes of type f, but 512 numbers"),
+        (2, lambda x: x.astype(np.uint8), TypeError, "64 bytes of type B"),
+        (3, lambda x: x + np.int32(1000), RuntimeError, "environment 10.., which was not sent"),
+        (0, broken, KeyError, "the simulator is broken"),
+    ],
+)
+def test_results_of_another_type_size_or_place_and_errors_reach_the_caller(part, change, error, message, monkeypatch):
+    def spoil(arrays, at):
+        arrays[at[part]] = change(arrays[at[part]])
+        return arrays
+
+    change_receive(monkeypatch, spoil)
+    env, policy, options = play_many("LunarLander-v3")
+    with pytest.raises(error, match=message):
+        play(env, policy, **options)
+
+
+def test_a_loop_steps_only_what_it_was_prepared_for():
+    env, policy, options = play_many("LunarLander-v3")
+    player = play(env, policy, **options)[2]
+    for slots in (0, 3):
+        with pytest.raises(RuntimeError, match="call prepare"):
+            player._loop.loop(slots, 0, 1, False, False)
