@@ -109,6 +109,8 @@ def make_env(
 
     if is_custom:
         factory = custom_env.find(environment_id)
+        if (make_batches := getattr(factory, "make_vector_env", None)) is not None:
+            return custom_env.make_vector_env(environment_id, make_batches, max_steps, **kwargs)
         folder = custom_env.folder_of(environment_id)
         backend, make = "your own", functools.partial(custom_env.make, environment_id, factory, folder)
     elif backend == "gym":

@@ -13,6 +13,7 @@ from tests.support import HOME
 EXAMPLES = {
     "function": "SNES: ",
     "custom_environment": "mean return of the members: -",
+    "robots/quadruped": "3 generations",
     "custom_solver": " generations: ",
     "train_and_read": "as recorded and as played now: ",
     "sweep": "_seed=2 finished",
@@ -23,7 +24,7 @@ EXAMPLES = {
 
 
 def test_every_example_is_run_and_listed():
-    scripts = {path.stem for path in (HOME / "examples").glob("*.py")}
+    scripts = {path.stem for path in (HOME / "examples").glob("*.py")} | {"robots/quadruped"}
     assert scripts == set(EXAMPLES)
     text = (HOME / "examples/README.md").read_text()
     assert not [name for name in scripts if f"({name}.py)" not in text]

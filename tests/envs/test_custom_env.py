@@ -257,3 +257,22 @@ def test_a_file_that_lacks_the_name_is_read_again(tmp_path, monkeypatch):
         find("late.py:bowl")
     file.write_text(FUNCTION)
     assert find("late.py:bowl")(np.ones(2)) == -2
+
+
+def test_a_class_may_step_batches_itself(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "from mpies.envs import make_env\n"
+        "class Poles:\n"
+        "    @classmethod\n"
+        "    def make_vector_env(cls, name, max_steps, backend='gymnasium'):\n"
+        "        return make_env('CartPole-v1', backend, max_steps)\n"
+        "class Wrong:\n"
+        "    make_vector_env = staticmethod(lambda name, max_steps: name)\n"
+    )
+    env = make_env("mine.py:Poles", max_steps=5)
+    assert len(play(env, [1], steps=9)[0].rewards) == 5
+    with pytest.raises(EnvironmentProblem, match=r"^mine.py:Poles does not accept these kwargs: .*'gravity'"):
+        make_env("mine.py:Poles", gravity=1)
+    with pytest.raises(EnvironmentProblem, match=r"make_vector_env must return a mpies.envs.VectorEnv, but returns"):
+        make_env("mine.py:Wrong")
