@@ -14,7 +14,7 @@ from mpies.api.arguments import read_path, read_whole_number
 from mpies.api.policy import Policy
 from mpies.config.schema import Config
 from mpies.config.trust import trusting
-from mpies.core.errors import ConfigError, RunError
+from mpies.core.errors import ConfigError, RunError, import_extra
 from mpies.core.paths import absolute
 from mpies.report.compare.curves import name_run_below, read_curves
 from mpies.report.document import make_summary, write_report
@@ -185,11 +185,7 @@ class Run:
 
 def make_frame(table: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
     """A DataFrame of columns, or of rows.  Raises ConfigError without pandas."""
-    try:
-        import pandas
-    except ImportError:
-        raise ConfigError('to_pandas needs a package that is not installed: pip install "mpies[pandas]"') from None
-    return pandas.DataFrame(table)
+    return import_extra("pandas", "to_pandas needs a package that is not installed", "pandas").DataFrame(table)
 
 
 def _find_problem(path: Path) -> str:

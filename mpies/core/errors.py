@@ -3,6 +3,9 @@
 Each error's message is one line: where, what was expected, what was found, how to mend it.
 """
 
+import importlib
+from typing import Any
+
 # Exit codes of the process; 75 tells a scheduler to requeue the job.
 FINISHED, FAILED, USER_ERROR, REQUEUE = 0, 1, 2, 75
 # From ranks to their supervisor alone, which ends with FAILED: another start would fail as well.
@@ -52,6 +55,17 @@ class TrainingFailed(UserError):
 def unreadable(path: object, error: OSError) -> Unreadable:
     """What to raise where the system refuses to read a file that is there."""
     return Unreadable(f"{path}: cannot be read ({error.strerror}); nothing was written; mend that, and try again")
+
+
+def import_extra(extra: str, needs: str, *modules: str) -> Any:
+    """The last of these modules, which come with an extra of mpies.
+
+    needs: what needs which package, for the message.  Raises ConfigError where one of them is not installed.
+    """
+    try:
+        return [importlib.import_module(name) for name in modules][-1]
+    except ImportError:
+        raise ConfigError(f'{needs}: pip install "mpies[{extra}]"') from None
 
 
 def explain_os_error(error: OSError) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from mpies.core.errors import ConfigError
+from mpies.core.errors import ConfigError, import_extra
 from mpies.core.options import Arguments, Text
 from mpies.core.text import describe_error
 from mpies.policies.base import Architecture, Block, Network
@@ -48,10 +48,7 @@ class Torch(Architecture):
 
     def _build(self, seed: int) -> "torch.nn.Module":
         """The user's module, with PyTorch's seed set to `seed`.  Raises ConfigError if it cannot be used."""
-        try:
-            import torch
-        except ImportError:
-            raise ConfigError('policy.kind torch needs PyTorch; pip install "mpies[torch]"') from None
+        torch = import_extra("torch", "policy.kind torch needs PyTorch, which is not installed", "torch")
         from mpies.envs.custom_env import find
 
         torch.set_num_threads(1)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.core.errors import ConfigError
+from mpies.core.errors import import_extra
 from mpies.policies.exported import (
     FLOOR_STEPS,
     ExportedPolicy,
@@ -36,11 +36,8 @@ class Graph:
     """
 
     def __init__(self) -> None:
-        try:
-            import onnx
-        except ImportError:
-            raise ConfigError('an .onnx needs a package that is not installed: pip install "mpies[onnx]"') from None
-        self.onnx, self.nodes = onnx, list[Any]()
+        self.onnx = import_extra("onnx", "an .onnx needs a package that is not installed", "onnx")
+        self.nodes: list[Any] = []
         self.initializers: Arrays = {}
 
     def add(self, kind: str, *inputs: str | npt.ArrayLike, output: str = "", **attributes: Any) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpies.comm.cores import released
-from mpies.core.errors import ConfigError, RunError
+from mpies.core.errors import RunError, import_extra
 from mpies.report.compare.curves import FEWER, MORE, RESTART, Curves, Floats
 from mpies.runs.files import write_atomically, writing
 
@@ -49,11 +49,8 @@ _OF_RANKS = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_", "MPICH_", "HYDRA_", "I
 @contextlib.contextmanager
 def paper_style() -> Iterator[None]:
     """Draw in the style of mpies.mplstyle; also a decorator.  Raises ConfigError where matplotlib is not installed."""
-    try:
-        from matplotlib import rc_context
-    except ImportError:
-        raise ConfigError('pictures need matplotlib, which is not installed: pip install "mpies[plots]"') from None
-    with rc_context(fname=str(STYLE)):
+    matplotlib = import_extra("plots", "pictures need matplotlib, which is not installed", "matplotlib")
+    with matplotlib.rc_context(fname=str(STYLE)):
         yield
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.core.errors import ConfigError, RunError
+from mpies.core.errors import RunError, import_extra
 from mpies.core.streams import PICTURES, stream
 from mpies.core.text import counted
 from mpies.report.compare.curves import Floats
@@ -107,11 +107,8 @@ def principal_axes(means: Parameters) -> tuple[Parameters, Parameters]:
 
 def embed(points: Parameters, seed: int) -> Parameters:
     """Points (n, d) in two dimensions (n, 2), by UMAP.  Raises ConfigError where it is not installed."""
-    try:
-        from umap import UMAP
-    except ImportError:
-        raise ConfigError('--umap needs a package that is not installed: pip install "mpies[umap]"') from None
-    embedded: Parameters = UMAP(n_components=2, random_state=seed, n_jobs=1).fit_transform(points)
+    umap = import_extra("umap", "--umap needs a package that is not installed", "umap")
+    embedded: Parameters = umap.UMAP(n_components=2, random_state=seed, n_jobs=1).fit_transform(points)
     return embedded
 
 

@@ -4,13 +4,13 @@ import contextlib
 import errno
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 
-from mpies.core.errors import ConfigError, EnvironmentProblem
+from mpies.core.errors import ConfigError, EnvironmentProblem, import_extra
 from mpies.core.paths import absolute
 from mpies.runs.files import check_writable, writing
 
@@ -20,15 +20,6 @@ VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
 MAX_FRAMES = {".mp4": 60, ".gif": 25}
 SUFFIXES = tuple(MAX_FRAMES)
 RENDERING = "its constructor must accept render_mode, and with render_mode rgb_array render must return an image"
-
-
-class Renderable(Protocol):
-    """An environment as gymnasium defines it."""
-
-    metadata: Mapping[str, Any]
-
-    def render(self) -> Any:
-        """A frame (height, width, 3) uint8, where its render_mode is rgb_array."""
 
 
 class Video:
@@ -42,12 +33,8 @@ class Video:
         self.path, self.name = absolute(path), str(path)
         if self.path.suffix not in SUFFIXES:
             raise ConfigError(f"--video must end in {' or '.join(SUFFIXES)}, but is {str(path)!r}")
-        try:
-            import imageio.v2
-            import imageio_ffmpeg  # noqa: F401 (imageio takes it for .mp4)
-        except ImportError:
-            raise ConfigError('videos need packages that are not installed: pip install "mpies[video]"') from None
-        self._imageio: Any = imageio.v2
+        packages = "imageio_ffmpeg", "imageio.v2"  # imageio takes the former for .mp4
+        self._imageio = import_extra("video", "videos need packages that are not installed", *packages)
         self._writer: Any = None
         self._unfinished = self.path.with_name(f".{self.path.stem}.{os.getpid()}.tmp{self.path.suffix}")
         self._failure = ""  # why the file cannot be written
@@ -56,8 +43,8 @@ class Video:
         with writing(self.name):
             check_writable(self.path)
 
-    def add_frame(self, environment: Renderable) -> None:
-        """Add what the environment looks like now, unless this step is between two frames of the video.
+    def add_frame(self, environment: Any) -> None:
+        """Add what an environment of gymnasium looks like now, unless this step is between two frames of the video.
 
         Raises EnvironmentProblem where it renders no image.
         """
@@ -117,7 +104,7 @@ def recording(path: str | Path | None) -> "contextlib.AbstractContextManager[Vid
     return Video(path) if path else contextlib.nullcontext()
 
 
-def follow(environment: Renderable) -> None:
+def follow(environment: Any) -> None:
     """Take the camera `track` of a MuJoCo model, which follows the robot.  The default of gymnasium stands still."""
     renderer = getattr(getattr(environment, "unwrapped", None), "mujoco_renderer", None)
     if renderer is not None and renderer.camera_id in (None, -1):  # -1: the default

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mpies.config.loading import as_yaml, read_yaml
-from mpies.core.errors import ConfigError
+from mpies.core.errors import ConfigError, import_extra
 from mpies.report.compare.ranking import Trial
 from mpies.runs.files import write_atomically
 from mpies.runs.formats.metrics import parse_number, read_metrics
@@ -87,12 +87,8 @@ class Sampler:
         ]
 
     def _make_study(self) -> Any:
-        try:
-            import optuna
-        except ImportError:
-            raise ConfigError("sampler: needs Optuna; pip install 'mpies[optuna]'") from None
+        self._optuna = optuna = import_extra("optuna", "sampler: needs Optuna, which is not installed", "optuna")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self._optuna: Any = optuna
         self._distributions = {key: self._as_distribution(one) for key, one in self._drawn.items()}
         samplers = optuna.samplers
         if self._kind == "cma":
