@@ -1,8 +1,6 @@
 """A sweep compared: its settings ranked by their means over the seeds, as CSV and JSON, and the runs of the best."""
 
 import contextlib
-import csv
-import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +10,7 @@ from mpies.config.schema import is_free
 from mpies.core.errors import RunError
 from mpies.core.text import escape
 from mpies.report.compare.curves import Curves, read_curves
-from mpies.report.compare.ranking import BEST, Standing, rank_settings
+from mpies.report.compare.ranking import BEST, Standing, rank_settings, table_as_csv
 from mpies.report.compare.run_groups import RunGroup, group_runs
 from mpies.runs.files import write_atomically, writing
 from mpies.sweeps.folder import SWEEP_FILE, SweepFolder
@@ -61,12 +59,9 @@ def write_ranking(standings: Sequence[Standing], keys: Sequence[str], out: str |
     keys: of the config, that vary.  Raises ConfigError where a file cannot be written.
     """
     rows = [one.describe(keys) for one in standings]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, ["rank", *keys, *NUMBERS], extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({**row, **{key: as_text(value) for key, value in row["settings"].items()}})  # None is empty
-    contents = {"ranking.csv": text.getvalue(), "ranking.json": json.dumps(rows, indent=1, default=str) + "\n"}
+    cells = ({**row, **{key: as_text(value) for key, value in row["settings"].items()}} for row in rows)
+    table = table_as_csv(["rank", *keys, *NUMBERS], cells)
+    contents = {"ranking.csv": table, "ranking.json": json.dumps(rows, indent=1, default=str) + "\n"}
     for name, content in contents.items():
         path = Path(out) / name
         with writing(path):

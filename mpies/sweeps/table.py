@@ -1,7 +1,5 @@
 """How far the trials of a sweep are: trials.csv with a row for each of them, and what `mpies sweep` prints of them."""
 
-import csv
-import io
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from mpies.core.text import align, escape
-from mpies.report.compare.ranking import Result, Trial, rank_settings
+from mpies.report.compare.ranking import Result, Trial, rank_settings, table_as_csv
 from mpies.runs.files import write_atomically
 from mpies.runs.formats.metrics import count_core_seconds, parse_count, parse_number, read_metrics
 from mpies.runs.lock import guarded
@@ -83,22 +81,13 @@ def write_table(results: ResultReader) -> None:
 
 def _as_csv(results: Sequence[Result], keys: Sequence[str]) -> bytes:
     ranks = {one.results[0].trial.label: one.rank for one in rank_settings(results)}
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*keys, *COLUMNS], lineterminator="\n")
-    writer.writeheader()
+    rows = []
     for one in results:
         settings = {key: as_text(value) for key, value in one.trial.settings.items()}
-        writer.writerow(
-            {
-                **settings,
-                **{"seed": one.trial.seed, "state": one.state, "rung": one.rung, "generations": one.generations},
-                "steps": one.steps,
-                **{"core_seconds": f"{one.core_seconds:.3f}", "eval_mean": _cell(one.eval_mean)},
-                **{"eval_interval": _cell(one.eval_interval), "rank": ranks[one.trial.label] or ""},
-                **{"name": one.trial.name, "reason": one.reason},
-            }
-        )
-    return text.getvalue().encode()
+        numbers = {"core_seconds": f"{one.core_seconds:.3f}", "rank": ranks[one.trial.label] or None}
+        evaluation = {"eval_mean": _cell(one.eval_mean), "eval_interval": _cell(one.eval_interval)}
+        rows.append({**settings, **vars(one.trial), **vars(one), **numbers, **evaluation})
+    return table_as_csv([*keys, *COLUMNS], rows).encode()
 
 
 def _cell(number: float) -> str:

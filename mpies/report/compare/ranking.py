@@ -1,7 +1,9 @@
 """The settings of a sweep ranked by their results.  The sweep's tables, its page and `mpies compare` all show this."""
 
+import csv
+import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +15,15 @@ from mpies.runs.formats.metrics import round_number
 BEST = 10  # settings whose curves are drawn; the tables have all
 # The 97.5 % quantiles of Student's t of 1, 2, ... degrees of freedom.
 T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+
+
+def table_as_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """A table as text of a CSV file; None and what a row lacks are empty, and what is no column is left out."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,6 @@
 Statistics over the seeds, tables for the terminal and as CSV, JSON and LaTeX, and figures.
 """
 
-import csv
-import io
 import json
 import math
 import re
@@ -14,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpies.core.errors import ConfigError
+from mpies.core.errors import ConfigError, import_extra
 from mpies.core.text import counted
 from mpies.report.compare.curves import Floats
+from mpies.report.compare.ranking import table_as_csv
 from mpies.report.compare.run_groups import RunGroup, changed_keys, format_setting, group_by_task
 from mpies.report.figures import (
     AXES,
@@ -79,13 +78,7 @@ BANDS: dict[str, tuple[str, Callable[[Floats], tuple[Floats, Floats, Floats]]]] 
 
 def _import_stats() -> Any:
     """The statistics of SciPy.  Raises ConfigError where it is not installed."""
-    try:
-        from scipy import stats
-    except ImportError:
-        raise ConfigError(
-            'statistics over seeds need SciPy, which is not installed: pip install "mpies[plots]"'
-        ) from None
-    return stats
+    return import_extra("plots", "statistics over seeds need SciPy, which is not installed", "scipy.stats")
 
 
 def describe_group(group: RunGroup, machine: str = "") -> Row:
@@ -139,14 +132,12 @@ def _text(number: float | None, form: str = "") -> str:
 def as_csv(groups: Sequence[RunGroup], machine: str = "") -> str:
     """A line for each group: what is known of it, then the settings in which the groups differ."""
     keys = changed_keys([group.settings for group in groups])
-    text = io.StringIO()
     rows = [describe_group(group, machine) for group in groups]
-    writer = csv.DictWriter(text, [*(rows[0] if rows else ()), *keys], lineterminator="\n")
-    writer.writeheader()
+    columns = [*(rows[0] if rows else ()), *keys]
     for group, row in zip(groups, rows, strict=True):
         settings = {key: format_setting(group.settings[key]) for key in keys if key in group.settings}
-        writer.writerow({**row, "seeds": " ".join(map(str, row["seeds"])), **settings})
-    return text.getvalue()
+        row |= {"seeds": " ".join(map(str, row["seeds"])), **settings}
+    return table_as_csv(columns, rows)
 
 
 def as_json(groups: Sequence[RunGroup], machine: str = "") -> str:
