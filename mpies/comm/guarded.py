@@ -9,16 +9,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Concatenate, ParamSpec, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-from mpies.comm.communicator import Array, Communicator, RankLost
+from mpies.comm.communicator import Communicator, RankLost
 from mpies.comm.work_counter import WorkCounter
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class PeerFailed(Exception):
     """Another rank has raised an exception; `Guarded.fail` tells what it was."""
+
+
+def _checked(method: Callable[Concatenate[Communicator, P], T]) -> Callable[Concatenate[Guarded, P], T]:
+    """The method of the other communicator, when no rank has failed.  Raises PeerFailed."""
+
+    def call(self: Guarded, *args: P.args, **kwargs: P.kwargs) -> T:
+        found: T = getattr(self._check(), method.__name__)(*args, **kwargs)
+        return found
+
+    return call
 
 
 class Guarded(Communicator):
@@ -71,32 +82,17 @@ class Guarded(Communicator):
         self.rank, self.size, self.node, self.nodes = inner.rank, inner.size, inner.node, inner.nodes
         self.node_rank, self.node_size, self.node_of = inner.node_rank, inner.node_size, inner.node_of
 
-    def is_any(self, flag: bool) -> bool:
-        return self._check().is_any(flag)
-
-    def broadcast(self, arrays: Sequence[Array] | None) -> list[Array]:
-        return self._check().broadcast(arrays)
-
-    def broadcast_rows(self, rows: Array | None, window: Array) -> None:
-        self._check().broadcast_rows(rows, window)
-
-    def allgather(self, rows: Array, numbers: Sequence[int] = ()) -> tuple[Array, npt.NDArray[np.int64]]:
-        return self._check().allgather(rows, numbers)
-
-    def gather(self, rows: Array) -> Array | None:
-        return self._check().gather(rows)
-
-    def gather_blocks(self, block: Array, bounds: npt.NDArray[np.int64]) -> Array | None:
-        return self._check().gather_blocks(block, bounds)
-
-    def allocate_shared(self, count: int, dtype: npt.DTypeLike, key: str = "noise.size") -> Array:
-        return self._check().allocate_shared(count, dtype, key)
-
-    def open_node_file(self) -> int:
-        return self._check().open_node_file()
-
-    def node_barrier(self) -> None:
-        self._check().node_barrier()
+    is_any = _checked(Communicator.is_any)
+    first_error = _checked(Communicator.first_error)
+    broadcast = _checked(Communicator.broadcast)
+    broadcast_rows = _checked(Communicator.broadcast_rows)
+    allgather = _checked(Communicator.allgather)
+    gather = _checked(Communicator.gather)
+    gather_blocks = _checked(Communicator.gather_blocks)
+    allocate_shared = _checked(Communicator.allocate_shared)
+    open_node_file = _checked(Communicator.open_node_file)
+    node_barrier = _checked(Communicator.node_barrier)
+    split = _checked(Communicator.split)
 
     def work_counter(self, total: int, shares: Sequence[float] | None = None) -> WorkCounter:
         return self._inner.work_counter(total, shares)
@@ -106,18 +102,12 @@ class Guarded(Communicator):
         self._barrier = self._check().nonblocking_barrier()
         return self._barrier
 
-    def first_error(self, message: str) -> str:
-        return self._check().first_error(message)
-
     @property
     def abandon_requested(self) -> bool:
         return self._inner.abandon_requested
 
     def request_abandon(self) -> None:
         self._inner.request_abandon()
-
-    def split(self, group: int) -> Communicator:
-        return self._check().split(group)
 
     def repair(self) -> str:
         self._barrier = None

@@ -8,10 +8,10 @@ from pathlib import Path
 from mpies.config.loading import as_yaml, differences, resolved
 from mpies.config.schema import Config
 from mpies.config.trust import sign
-from mpies.core.errors import ConfigError, RunError, RunLocked, unreadable
+from mpies.core.errors import ConfigError, RunError, RunLocked
 from mpies.core.paths import absolute
 from mpies.envs import choose_backend
-from mpies.runs.files import explain_refusal, open_regular, write_atomically
+from mpies.runs.files import explain_refusal, open_regular, reading, write_atomically
 from mpies.runs.lock import LOCK_FILE, Lock, is_lock_file
 from mpies.runs.machine import DECIDING, describe_machine, machines_of, versions
 from mpies.runs.reader import RunView, is_run, read_run_config
@@ -56,13 +56,9 @@ def open_run(
 def _check_readable(run: RunWriter) -> None:
     """Raise Unreadable where a file of the run cannot be read, or is a folder, before anything is written."""
     for name in sorted(NAMES):
-        try:
-            with open_regular(run.path / name) as file:
-                file.read(1)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise unreadable(Path(run.name) / name, error) from None
+        absent = contextlib.suppress(FileNotFoundError)
+        with absent, reading(Path(run.name) / name), open_regular(run.path / name) as file:
+            file.read(1)
 
 
 def _write_config(run: RunWriter, config: Config, hosts: int) -> None:

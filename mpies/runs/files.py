@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mpies.core.errors import ConfigError, RunError, TrainingFailed, UserError
+from mpies.core.errors import ConfigError, RunError, TrainingFailed, UserError, unreadable
 from mpies.core.paths import absolute
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # numbers of the errors that tell of a full disk, or of a quota that is used up
@@ -108,6 +108,17 @@ def writing(name: str | Path, kind: type[UserError] = ConfigError) -> Iterator[N
     except OSError as error:
         cure = "it must be a file in a folder that you may write to"
         raise kind(f"{name}: cannot be written ({error.strerror}); {cure}") from None
+
+
+@contextlib.contextmanager
+def reading(name: str | Path) -> Iterator[None]:
+    """Raise Unreadable where the system refuses what the `with` block reads, but for a file that is absent."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise unreadable(name, error) from None
 
 
 def check_writable(path: str | Path) -> None:

@@ -79,11 +79,7 @@ def evaluation_attributes(evaluation: Evaluation | None) -> dict[str, Any]:
     """What a policy file records of the evaluation of its generation; {} without one."""
     if evaluation is None:
         return {}
-    return {
-        "eval_mean": evaluation.mean,
-        "eval_std": evaluation.std,
-        "eval_episodes": len(evaluation.returns),
-    }
+    return {"eval_mean": evaluation.mean, "eval_std": evaluation.std, "eval_episodes": len(evaluation.returns)}
 
 
 @dataclass(frozen=True)

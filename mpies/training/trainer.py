@@ -157,7 +157,8 @@ class Trainer:
         self.updater.begin(self.learner)
         if self.comm.broadcast_int(self._unrecorded is not None):  # a rank was lost after the step
             self.finish_generation()
-        if self._plays_again():
+        again = self.learner and self.run and self.run.again == self.learner.clock.generation + 1
+        if self.comm.broadcast_int(bool(again)):  # it was recorded before, and `_ends_unevaluated` holds for it
             self.run_generation()
 
     def _read_run(self) -> None:
@@ -194,11 +195,6 @@ class Trainer:
         steps, seconds = parse_count(row.get("steps")), parse_number(row.get("seconds"), 0.0)
         clock = Clock(int(row["generation"] or 0), 0, steps, seconds)
         return not row.get("eval_mean") and bool(rule_that_holds(self.config.stop, clock, -math.inf))
-
-    def _plays_again(self) -> bool:
-        """Whether the coming generation was recorded before, and `_ends_unevaluated` holds for it."""
-        run, learner = self.run, self.learner
-        return bool(self.comm.broadcast_int(bool(learner and run and run.again == learner.clock.generation + 1)))
 
     def _make_learner(self, checkpoint: tuple[Arrays, Attributes] | None) -> Learner:
         """The learner of a checkpoint, or of a new run where there is none."""

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.core.errors import NewerFormat, RunError, unreadable
+from mpies.core.errors import NewerFormat, RunError
 from mpies.core.paths import absolute
-from mpies.runs.files import open_regular
+from mpies.runs.files import open_regular, reading
 
 FORMAT = 1  # raised when an older mpies cannot read what is written
 _HEADER = 512  # bytes
@@ -83,12 +83,10 @@ def _read_content(content: bytes, name: str | Path) -> tuple[Arrays, Attributes]
 def read(path: str | Path) -> tuple[Arrays, Attributes]:
     """The arrays and attributes of a file.  Raises RunError where it is absent or damaged, Unreadable where refused."""
     try:
-        with open_regular(absolute(path)) as file:
+        with reading(path), open_regular(absolute(path)) as file:
             content = file.read()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RunError(f"{path}: cannot be read ({error.strerror})") from None
-    except OSError as error:
-        raise unreadable(path, error) from None
     return unpack(content, path)
 
 

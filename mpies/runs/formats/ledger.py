@@ -6,7 +6,9 @@ arrays' bytes.  A generation is on disk when its record is: it holds all that th
 made again where they differ.
 """
 
+import contextlib
 import json
+import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
@@ -15,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from mpies.core.errors import RunError, unreadable
+from mpies.core.errors import RunError
 from mpies.core.paths import absolute
-from mpies.runs.files import open_regular
+from mpies.runs.files import open_regular, reading
 from mpies.runs.formats.hdf5 import Arrays
 
 MAGIC = b"MPL1"
@@ -76,18 +78,10 @@ def read_all(path: str | Path) -> Iterator[tuple[Arrays, int]]:
 
     Raises Unreadable where the system refuses to read the file.
     """
-    try:
-        yield from _read_all(absolute(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        raise unreadable(path, error) from None
-
-
-def _read_all(path: Path) -> Iterator[tuple[Arrays, int]]:
-    size = path.stat().st_size
-    expected = None
-    with open_regular(path) as file:
+    absent = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+    with absent, reading(path), open_regular(absolute(path)) as file:
+        size = os.fstat(file.fileno()).st_size
+        expected = None
         while True:
             head = file.read(_HEAD.size)
             if len(head) < _HEAD.size:

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 
-from mpies.core.errors import Unreadable, unreadable
-from mpies.runs.files import open_regular
+from mpies.core.errors import Unreadable
+from mpies.runs.files import open_regular, reading
 
 # The columns that every metrics.csv has; what the solver reports follows behind them.
 COLUMNS = [
@@ -110,12 +110,10 @@ def count_other_lines(path: Path, rows: Mapping[int, Row], again: int) -> int:
 def _parse(path: Path) -> tuple[list[dict[str, str]], int]:
     """The intact rows of a file such as metrics.csv, and how many complete lines are damaged."""
     try:
-        with open_regular(path) as file:
+        with reading(path), open_regular(path) as file:
             content = file.read()
     except (FileNotFoundError, NotADirectoryError):
         return [], 0
-    except OSError as error:
-        raise unreadable(path, error) from None
     # What follows the last newline is cut off or empty.  No cell is quoted: a quotation mark is damage to its line.
     cells = [line.rstrip("\r").split(",") for line in content.decode(errors="replace").split("\n")[:-1]]
     header, *lines = cells or [[]]
