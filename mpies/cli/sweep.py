@@ -62,7 +62,7 @@ def sweep(
         from mpies.launch.forecast.dry_run import describe_sweep, show_on_one_rank
         from mpies.launch.hosts import count_slots
 
-        slots, on_node = count_slots(where.hosts, where.hostfile, ranks, where.min_ranks)
+        slots, on_node = count_slots(where, ranks)
 
         def describe(comm: "Communicator") -> str:
             size = slots or comm.size

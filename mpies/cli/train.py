@@ -70,7 +70,7 @@ def train(
         from mpies.launch.forecast.dry_run import describe_training, show_on_one_rank
         from mpies.launch.hosts import count_slots
 
-        slots, _ = count_slots(where.hosts, where.hostfile, ranks, where.min_ranks)
+        slots, _ = count_slots(where, ranks)
         plan = config, out, resume, overrides, numbers, slots
         sys.exit(show_on_one_rank(lambda comm: describe_training(*plan, comm.size)))
     if ranks is not None or where.hosts or where.hostfile:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mpies.comm import mpiexec
 from mpies.core.errors import ConfigError
 from mpies.core.text import name_few, unbroken
 
@@ -158,15 +159,7 @@ def run_quietly(
     """
     timeout = TIMEOUT if timeout is None else timeout
     try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",  # another host may print anything
-            timeout=timeout,
-        )
+        done = mpiexec.run(command, os.environ if environment is None else environment, timeout=timeout)
     except subprocess.TimeoutExpired:
         return None, f"no answer within {timeout:g} s"
     except OSError as error:
@@ -220,17 +213,15 @@ def check_slots(hosts: Sequence[Host], ranks: int | None, min_ranks: int) -> Non
         )
 
 
-def count_slots(
-    hosts: str | None, hostfile: str | None, ranks: int | None, min_ranks: int = 1
-) -> tuple[int | None, int | None]:
-    """How many ranks `ranks` are on these hosts, and how many of them the largest host has.
+def count_slots(where: Where, ranks: int | None) -> tuple[int | None, int | None]:
+    """How many ranks `ranks` are on the hosts of a job, and how many of them the largest host has.
 
     None where there are no hosts, or no `ranks`, which say so.  Raises ConfigError, also where there are too few slots.
     """
-    source = find_source(hosts, hostfile)
+    source = find_source(where.hosts, where.hostfile)
     if source is None:
         return ranks, ranks
     listed = source.given()
-    check_slots(listed, ranks, min_ranks)
+    check_slots(listed, ranks, where.min_ranks)
     slots = [host.slots for host in listed]
     return ranks or sum(slots), max(slots)

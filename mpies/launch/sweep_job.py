@@ -50,7 +50,7 @@ def supervise_sweep(
     folder.check()
     given = {"--out": request.out, "--ranks-per-run": request.ranks_per_run}
     flags = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
-    check_ranks_per_run(request.ranks_per_run, count_slots(where.hosts, where.hostfile, ranks)[0] or 1)
+    check_ranks_per_run(request.ranks_per_run, count_slots(where, ranks)[0] or 1)
     supervisor = Supervisor(["sweep", *flags, *arguments], ranks, SweepFinished(folder), where, None, output, write)
     folder.open(request.retries)  # the ranks may be started several times
     return supervisor

@@ -7,7 +7,7 @@ import pytest
 
 from mpies.core.errors import ConfigError
 from mpies.launch import hosts as hosts_module
-from mpies.launch.hosts import GivenHosts, Host, Hostfile, SlurmHosts, count_slots, expand_counts, find_source
+from mpies.launch.hosts import GivenHosts, Host, Hostfile, SlurmHosts, Where, count_slots, expand_counts, find_source
 from mpies.launch.placement import Placement
 
 
@@ -95,7 +95,7 @@ def test_too_few_slots_are_refused(text, ranks, least, expected):
     with pytest.raises(ConfigError, match=expected):
         Placement(GivenHosts(text), ranks, least)
     with pytest.raises(ConfigError, match=expected):
-        count_slots(text, None, ranks, least)
+        count_slots(Where(text, min_ranks=least), ranks)
 
 
 def test_a_command_has_an_output_unless_it_fails_hangs_or_is_absent(monkeypatch):

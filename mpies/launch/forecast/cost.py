@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from mpies.comm.limits import PARAMETERS, SOLVER, require_memory
 from mpies.config.schema import Config, NoiseSection
 from mpies.envs.base import VectorEnv
-from mpies.launch.forecast.constants import (
-    Constants,
-    Workload,
-    fit_workload,
-    play_first_policy,
-)
+from mpies.launch.forecast.constants import Constants, Workload, fit_workload, play_first_policy
 from mpies.launch.forecast.simulate import predict
 from mpies.solvers.check import check_if_custom
 from mpies.sweeps.folder import ENDED, SweepFolder
