@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic.fields import FieldInfo
-
 from mpies.config.kinds import list_choices
 from mpies.config.schema import Config, walk_sections
 from mpies.core.options import Options
@@ -114,7 +112,7 @@ def _describe_rows(model: type[Options], path: str) -> dict[str, str]:
     rows = {}
     for key, field in model.model_fields.items():
         default = "required" if field.is_required() else _describe_default(field.default, path, key)
-        choices = [] if field.annotation is bool or key == "kind" else _choices(field)
+        choices = [] if key == "kind" else list_choices(field.annotation)
         listed = f". One of {', '.join(choices)}" if len(choices) > 1 else ""
         rows[key] = f"| `{key}` | {default} | {field.description or 'the kind of this section'}{listed} |"
     return rows
@@ -127,8 +125,3 @@ def _describe_default(default: Any, path: str, key: str) -> str:
     if default is None:
         return "none"
     return f"`{str(default).lower()}`" if isinstance(default, bool) else str(default)
-
-
-def _choices(field: FieldInfo) -> list[str]:
-    """The values that a key may have, where these are few."""
-    return ["true", "false"] if field.annotation is bool else list_choices(field.annotation)

@@ -143,7 +143,8 @@ class ProgressBar(LineProgress):
         console, self._file = open_terminal(terminal)
         text = progress.TextColumn
         columns = text("{task.description}"), progress.BarColumn(), text("{task.fields[state]}")
-        are_shown = shows_errors(terminal)
+        # Only what leads to this terminal may appear above a live bar.
+        are_shown = is_terminal(sys.stderr) or (bool(terminal) and _parents_stream(2) == terminal)
         self._bar = progress.Progress(*columns, console=console, auto_refresh=False, redirect_stderr=are_shown)
         self._task = self._bar.add_task("starting", total=None, state="")
         self._time_left = TimeLeft()
@@ -268,11 +269,6 @@ def open_terminal(terminal: str) -> "tuple[Console | None, IO[str] | None]":
     file = os.fdopen(os.open(terminal, os.O_WRONLY | os.O_NOCTTY), "w")
     size = os.get_terminal_size(file.fileno())
     return Console(file=file, width=size.columns or None, height=size.lines or None), file
-
-
-def shows_errors(terminal: str) -> bool:
-    """Whether standard error leads to this terminal; only then may what is printed on it appear above a live bar."""
-    return is_terminal(sys.stderr) or (bool(terminal) and _parents_stream(2) == terminal)
 
 
 def _parents_stream(number: int) -> str:

@@ -228,13 +228,11 @@ class RunView:
 class Metrics:
     """metrics.csv as columns of numbers, read as it grows.
 
-    columns: names to (rows,) float64, NaN where a cell is empty.  version: grows by one whenever the file has been
-    replaced, so that rows read before no longer hold.
+    columns: names to (rows,) float64, NaN where a cell is empty.
     """
 
     def __init__(self, view: RunView) -> None:
         self._view = view
-        self.version = 0
         self._restart()
 
     def _restart(self) -> None:
@@ -265,7 +263,6 @@ class Metrics:
             file.seek(self._end - len(self._last))
             if file.read(len(self._last)) != self._last:
                 self._restart()
-                self.version += 1
         file.seek(self._end)
         while new := file.read(MAX_TABLE):  # their cells take far more memory
             new = new[: new.rfind(b"\n") + 1]  # what follows is half-written

@@ -20,7 +20,7 @@ from mpies.runs.formats.policy_file import select
 from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.solvers.base import Solver
 from mpies.solvers.moments import norm
-from mpies.training.evaluation.generation import GenerationSpec, PlayedGeneration, results_to_arrays
+from mpies.training.evaluation.generation import GenerationSpec, PlayedGeneration
 from mpies.training.evaluation.overlap import EarlySpecs
 
 Vector = npt.NDArray[np.float64]
@@ -287,7 +287,7 @@ class Learner:
             state=state,
             progress=progress,
             policy=self.policy() | {"parameters": state["solver/mean"]},
-            results=results_to_arrays(population.results) if population else {},
+            results=vars(population.results) if population else {},
             row=self.row(population, evaluation, job) if population else {},
             evaluation=evaluation,
             is_best=is_best,

@@ -12,7 +12,7 @@ from mpies.core.errors import NotEnoughSharedMemory
 from mpies.runs.formats import hdf5
 from mpies.solvers.base import Results
 from mpies.solvers.sampling import noise
-from mpies.training.evaluation.generation import PlayedGeneration, results_to_arrays
+from mpies.training.evaluation.generation import PlayedGeneration
 from mpies.training.learner import Learner
 from mpies.training.update import Updater, make_solver
 from tests.support import on_one_and_three_ranks
@@ -67,7 +67,7 @@ def apply_generations(updater, generations=3, batches=1):
         updater.apply(parts, population)
         if learner := updater.learner:
             digests.append(learner.digest())
-            record = {"generation": learner.clock.generation, **results_to_arrays(population.results)}
+            record = {"generation": learner.clock.generation, **vars(population.results)}
             records.append({name: np.asarray(value) for name, value in (record | learner.progress()).items()})
     return digests, records
 

@@ -4,7 +4,6 @@ The page asks for updates every two seconds and needs nothing from other hosts. 
 page/), because a page of Dash loads some 4 MB before it shows any.
 """
 
-import functools
 import gzip
 import hashlib
 import hmac
@@ -98,11 +97,6 @@ class Server(ThreadingHTTPServer):
         return any(hmac.compare_digest(one.encode(errors="replace"), self.token.encode()) for one in given)
 
 
-@functools.cache
-def _read_page(file: str) -> bytes:
-    return resources.files("mpies.report.web").joinpath("page", file).read_bytes()
-
-
 class _Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
@@ -143,7 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif url.path in _PAGE:
             file, kind = _PAGE[url.path]
             known = f"{self.server.cookie}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
-            self._send(_read_page(file), f"{kind}; charset=utf-8", headers={"Set-Cookie": known} if query else {})
+            content = resources.files("mpies.report.web").joinpath("page", file).read_bytes()
+            self._send(content, f"{kind}; charset=utf-8", headers={"Set-Cookie": known} if query else {})
         elif url.path.startswith("/api/"):
             try:
                 with self.server.lock:

@@ -1,6 +1,5 @@
 """What a generation passes between the ranks: what its members are sampled from, and what their episodes returned."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -88,8 +87,3 @@ class PlayedGeneration:
     observations: Sequence[npt.NDArray[Any]] = ()
     busy: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     record: Mapping[str, Any] | None = None
-
-
-def results_to_arrays(results: Results) -> dict[str, npt.NDArray[Any]]:
-    """Names to arrays, as the ledger records them."""
-    return {entry.name: getattr(results, entry.name) for entry in dataclasses.fields(Results)}

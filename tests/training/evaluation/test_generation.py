@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mpies.solvers.base import Gaussian, Results
-from mpies.training.evaluation.generation import GenerationSpec, results_to_arrays
+from mpies.training.evaluation.generation import GenerationSpec
 
 MEAN, SCALE = np.arange(3, dtype=np.float32), np.full(1, 0.5, np.float32)
 
@@ -33,7 +33,7 @@ def test_a_copy_has_vectors_of_its_own():
     assert [vector.tolist() for vector in copy.vectors()] == before and copy.limit == 5
 
 
-def test_results_become_arrays_by_the_names_in_the_ledger():
-    arrays = results_to_arrays(Results.of([1.0, 2.0]))
+def test_results_have_the_names_that_are_in_the_ledger():
+    arrays = vars(Results.of([1.0, 2.0]))
     assert list(arrays) == ["returns", "sign_returns", "steps", "payload", "behaviours"]
     assert arrays["returns"].tolist() == [1, 2]
