@@ -8,7 +8,6 @@ import io
 import itertools
 import os
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -32,15 +31,8 @@ class Commands(click.Group):
                 limit = formatter.width - 6 - width
                 formatter.write_dl([(f"{c.name:{width}}", c.get_short_help_str(limit)) for c in commands])
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        **extra: Any,
-    ) -> Any:
-        run = functools.partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        run = functools.partial(super().main, *args, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()
         try:
