@@ -49,8 +49,8 @@ def play(env, policy, episodes=100, way=contextlib.nullcontext, timeout=None, **
     with way():
         player = EpisodePlayer(env, policy, 5.0, timeout=timeout)
     player._loop = CountingLoop(player._loop) if player._loop else None
-    batch = {"sampled": np.zeros(episodes, bool), **batch}
-    queue = RolloutQueue(RolloutBatch(np.arange(episodes), Normals(policy.size).write, **batch))
+    sampled = np.arange(episodes) % 3 == 0
+    queue = RolloutQueue(RolloutBatch(np.arange(episodes), Normals(policy.size).write, sampled, **batch))
     player.play([queue])
     assert queue.is_finished.all() and not queue.failures
     observations = np.sort(queue.observations(env.interface.observation_size), order="rollout")
@@ -86,7 +86,7 @@ def play_many(environment_id, **options):
     env = make_env(environment_id, "envpool", max_steps=120)
     policy = make_policy(MLPOptions(hidden=[8]), env.interface)
     statistics = np.repeat(np.array([[0], [2]], np.float32), env.interface.observation_size, axis=1)
-    return env, policy, {"sampled": np.arange(100) % 3 == 0, "normalization": statistics, **options}
+    return env, policy, {"normalization": statistics, **options}
 
 
 @pytest.mark.parametrize(
