@@ -11,11 +11,7 @@ from tests.support import CARTPOLE
 
 VALUES = yaml.safe_load(CARTPOLE)
 IN_PROCESS_OR_JOB = pytest.mark.parametrize("ranks", [None, 2])
-
-
-@pytest.fixture(autouse=True)
-def in_tmp_path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def train(*overrides, config=VALUES, **options):

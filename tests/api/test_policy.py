@@ -175,11 +175,16 @@ class Env(gymnasium.Env):
 """
 
 
-def test_images_and_actions_that_do_not_count_from_0(tmp_path):
+@pytest.fixture
+def of_images(tmp_path):
+    """YAML text of an environment and a policy of images."""
     (tmp_path / "images.py").write_text(IMAGES)
     section = "{kind: conv, convolutions: [[2, 3, 2]], hidden: [8], reference: 8, activation: tanh}"
-    text = SMALL.replace("gymnasium:ID", str(tmp_path / "images.py:Env")).replace("POLICY", section)
-    policy, namespace = make_policy(text, tmp_path), {}
+    return SMALL.replace("gymnasium:ID", str(tmp_path / "images.py:Env")).replace("POLICY", section)
+
+
+def test_images_and_actions_that_do_not_count_from_0(of_images, tmp_path):
+    policy, namespace = make_policy(of_images, tmp_path), {}
     exec(IMAGES, namespace)
     env = namespace["Env"]()
     seeds = Task(policy.config).evaluation_seeds(0, 0, 4)
@@ -193,11 +198,8 @@ def test_images_and_actions_that_do_not_count_from_0(tmp_path):
     assert actions.tolist() == [policy.predict(image)[0] for image in images]
 
 
-def test_a_replay_of_images_acts_before_the_run_has_saved_a_policy(tmp_path):
-    (tmp_path / "images.py").write_text(IMAGES)
-    section = "{kind: conv, convolutions: [[2, 3, 2]], hidden: [8], reference: 8}"
-    text = SMALL.replace("gymnasium:ID", str(tmp_path / "images.py:Env")).replace("POLICY", section)
-    run = train(tmp_path, text + "solver: {population: 4}\nnoise: {size: 10000}\nstop: {generations: 2}", "run")
+def test_a_replay_of_images_acts_before_the_run_has_saved_a_policy(of_images, tmp_path):
+    run = train(tmp_path, of_images + "solver: {population: 4}\nnoise: {size: 10000}\nstop: {generations: 2}")
     images = np.random.default_rng(1).integers(256, size=(40, 1, 8, 8), dtype=np.uint8)
     expected = mpies.load(run).policy(1)(images)
     for name in ("best.h5", "policy.h5"):
@@ -302,15 +304,16 @@ def test_evaluate_gives_the_numbers_of_the_command(trained):
 
 def test_numbers_that_are_wrong_are_refused_in_one_line(policy_of):
     policy = policy_of("mlp")
-    for episodes in (2.5, "3", True, None):
-        with pytest.raises(mpies.UserError) as caught:
-            policy.evaluate(episodes=episodes)
-        assert str(caught.value) == f"episodes must be a whole number from 1 on, but is {episodes!r}"
-    for seed in (-1, 1.5, "a"):
-        for call in (policy.reset, lambda seed: policy.evaluate(1, seed)):
+    calls = [
+        (policy.evaluate, "episodes", 1),
+        (policy.reset, "seed", 0),
+        (lambda seed: policy.evaluate(1, seed), "seed", 0),
+    ]
+    for call, name, least in calls:
+        for value in (-1, 2.5, "3", True):
             with pytest.raises(mpies.UserError) as caught:
-                call(seed)
-            assert str(caught.value) == f"seed must be a whole number from 0 on, but is {seed!r}"
+                call(value)
+            assert str(caught.value) == f"{name} must be a whole number from {least} on, but is {value!r}"
     assert len(policy.evaluate(np.int64(2), np.int64(3)).returns) == 2
 
 
@@ -344,27 +347,6 @@ def test_a_policy_does_not_replace_a_file_of_a_run(trained):
     assert (run.path / "best.h5").read_bytes() == before
 
 
-def test_what_reset_and_step_return_is_told_from_an_observation(policy_of):
-    policy, env = policy_of("mlp"), make_env("mlp")
-    with pytest.raises(mpies.UserError, match=r"an observation has shape \(4,\), but this is a tuple of 2"):
-        policy(env.reset(seed=1))
-    with pytest.raises(mpies.UserError, match=r"an observation has shape \(4,\), but this is a tuple of 5"):
-        policy(env.step(0))
-
-
-@pytest.mark.parametrize("shape", [(3,), (2, 5), (2, 2, 4), (), (0, 4)])
-def test_an_observation_of_another_shape_is_refused_in_one_line(shape, policy_of):
-    with pytest.raises(mpies.UserError, match="CartPole-v1: ") as error:
-        policy_of("mlp")(np.zeros(shape))
-    assert "\n" not in str(error.value)
-
-
-def test_beginnings_of_another_number_of_episodes_are_refused_in_one_line(policy_of):
-    with pytest.raises(mpies.UserError) as caught:
-        policy_of("mlp").predict(np.zeros((3, 4)), episode_start=[True, False])
-    assert str(caught.value) == "episode_start must have shape (3,), one for each observation, but has (2,)"
-
-
 @pytest.mark.parametrize("kind", REMEMBERS)
 def test_a_state_of_another_policy_is_refused_in_one_line(kind, policy_of):
     policy = policy_of(kind)
@@ -377,10 +359,20 @@ def test_a_state_of_another_policy_is_refused_in_one_line(kind, policy_of):
     np.testing.assert_array_equal(policy.predict(observation, state=None)[0], action)
 
 
-def test_observations_that_are_no_numbers_are_refused(policy_of):
-    for value in (None, "abcd", [["a", "b", "c", "d"]], [[1, 2], [3]], {"x": 1}):
-        with pytest.raises(mpies.UserError, match="CartPole-v1: "):
-            policy_of("mlp")(value)
+def test_observations_of_another_form_are_refused_in_one_line(policy_of):
+    policy, env = policy_of("mlp"), make_env("mlp")
+    shapes = [np.zeros(shape) for shape in ((3,), (2, 5), (2, 2, 4), (), (0, 4))]
+    wrong = {"": [*shapes, None, "abcd", [["a", "b", "c", "d"]], [[1, 2], [3]], {"x": 1}]}
+    wrong["an observation has shape (4,), but this is a tuple of 2"] = [env.reset(seed=1)]
+    wrong["an observation has shape (4,), but this is a tuple of 5"] = [env.step(0)]
+    for words, values in wrong.items():
+        for value in values:
+            with pytest.raises(mpies.UserError, match="CartPole-v1: ") as caught:
+                policy(value)
+            assert words in str(caught.value) and "\n" not in str(caught.value)
+    with pytest.raises(mpies.UserError) as caught:
+        policy.predict(np.zeros((3, 4)), episode_start=[True, False])
+    assert str(caught.value) == "episode_start must have shape (3,), one for each observation, but has (2,)"
 
 
 @pytest.mark.parametrize("kind", ["mlp", "lstm"])

@@ -16,11 +16,7 @@ from tests.support import CARTPOLE, wait_for
 
 VALUES = yaml.safe_load(CARTPOLE.replace("generations: 10", "generations: 3"))
 VARY = {"solver.sigma": [0.05, 0.3]}
-
-
-@pytest.fixture(autouse=True)
-def in_tmp_path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def digests(found):
@@ -60,6 +56,9 @@ def test_mistakes_are_raised_before_anything_is_written(ranks, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+MAPPING = 'vary must be a mapping such as {"solver.sigma": [0.1, 0.2]}, but is '
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -69,29 +68,18 @@ def test_mistakes_are_raised_before_anything_is_written(ranks, tmp_path):
         ({"trials": np.int64(0)}, "trials must be a whole number from 1 on, but is 0"),
         ({"ranks": np.bool_(True)}, "ranks must be a whole number from 1 on, but is True"),
         ({"seeds": np.int64(0)}, "seeds must be a number such as 5"),
+        ({"vary": "solver.sigma=0.1,0.2"}, f"{MAPPING}the text 'solver.sigma=0.1,0.2'"),
+        ({"vary": ["solver.sigma=0.1,0.2"]}, f"{MAPPING}the list ['solver.sigma=0.1,0.2']"),
+        ({"vary": [("solver.sigma", [0.1, 0.2])]}, f"{MAPPING}the list "),
+        ({"vary": {3: [0.1]}}, f"{MAPPING}the section {{3: [0.1]}}"),
+        ({"vary": 0}, f"{MAPPING}0"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(arguments, words, tmp_path):
-    with pytest.raises(mpies.ConfigError, match=words):
-        mpies.sweep(VALUES, {"solver.sigma": {"uniform": [0.1, 0.2]}}, out="out", **{"trials": 2, **arguments})
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("vary", "shown"),
-    [
-        ("solver.sigma=0.1,0.2", "the text 'solver.sigma=0.1,0.2'"),
-        (["solver.sigma=0.1,0.2"], "the list ['solver.sigma=0.1,0.2']"),
-        ([("solver.sigma", [0.1, 0.2])], "the list "),
-        ({3: [0.1]}, "the section {3: [0.1]}"),
-        (0, "0"),
-    ],
-)
-def test_what_varies_must_be_a_mapping(vary, shown, tmp_path):
+def test_arguments_that_make_no_sense_are_refused(arguments, words, tmp_path):
+    drawn = {"vary": {"solver.sigma": {"uniform": [0.1, 0.2]}}, "trials": 2}
     with pytest.raises(mpies.ConfigError) as caught:
-        mpies.sweep(VALUES, vary, out="out")
-    expected = 'vary must be a mapping such as {"solver.sigma": [0.1, 0.2]}, but is '
-    assert str(caught.value).startswith(expected + shown)
+        mpies.sweep(VALUES, out="out", **drawn | arguments)
+    assert words in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 

