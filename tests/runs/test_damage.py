@@ -14,7 +14,7 @@ from mpies.runs.formats.tables import RanksFile
 from mpies.runs.reader import RunView
 from mpies.runs.snapshot import Evaluation
 from mpies.runs.writer import RunWriter, write_ending
-from tests.runs.test_writer import CONFIG, make_snapshot, record, run  # noqa: F401 (fixture)
+from tests.runs.conftest import CONFIG, make_snapshot, record
 from tests.support import CARTPOLE, assert_refused, invoke
 
 LAST = 6
@@ -26,7 +26,7 @@ def make_row(generation):
     return {"generation": generation, "seconds": generation / 3, **cells}
 
 
-def fill(run, last=LAST):  # noqa: F811
+def fill(run, last=LAST):
     """Record generations, every second of which was evaluated, and leave the run."""
     for number in range(1, last + 1):
         evaluation = Evaluation(np.array([1.0, number]), np.array([3, 4])) if number % 2 == 0 else None
@@ -35,7 +35,7 @@ def fill(run, last=LAST):  # noqa: F811
     run.close()
 
 
-def go_on(run, generation=LAST):  # noqa: F811
+def go_on(run, generation=LAST):
     """Go on with a run behind a generation; returns the lines that it warned of."""
     lines = []
     other = RunWriter(run.path, CONFIG, warn=lines.append)
@@ -67,7 +67,7 @@ def test_a_link_in_a_strangers_run_is_not_written_through(name, write_config, tm
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_flipped_bit_anywhere_in_a_text_file_loses_nothing(run, name):  # noqa: F811
+def test_a_flipped_bit_anywhere_in_a_text_file_loses_nothing(run, name):
     fill(run)
     path, before = run.path / name, {file: (run.path / file).read_bytes() for file in FILES}
     random = np.random.default_rng(5)
@@ -82,7 +82,7 @@ def test_a_flipped_bit_anywhere_in_a_text_file_loses_nothing(run, name):  # noqa
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("content", [None, b"", b"generation", b"\0" * 4000, b"a,b\n1,2\n"])
-def test_a_text_file_that_is_lost_or_replaced_is_made_again(run, name, content):  # noqa: F811
+def test_a_text_file_that_is_lost_or_replaced_is_made_again(run, name, content):
     fill(run)
     path, before = run.path / name, (run.path / name).read_bytes()
     path.unlink() if content is None else path.write_bytes(content)
@@ -90,13 +90,13 @@ def test_a_text_file_that_is_lost_or_replaced_is_made_again(run, name, content):
     assert path.read_bytes() == before
 
 
-def test_an_undamaged_run_goes_on_without_a_word(run):  # noqa: F811
+def test_an_undamaged_run_goes_on_without_a_word(run):
     fill(run)
     names = sorted(path.name for path in run.path.iterdir())
     assert go_on(run) == [] and names == sorted(path.name for path in run.path.iterdir())
 
 
-def test_a_generation_is_on_disk_when_its_record_is(run):  # noqa: F811
+def test_a_generation_is_on_disk_when_its_record_is(run):
     fill(run)
     before = {file: (run.path / file).read_bytes() for file in FILES}
     for file in FILES:
@@ -106,7 +106,7 @@ def test_a_generation_is_on_disk_when_its_record_is(run):  # noqa: F811
     assert {file: (run.path / file).read_bytes() for file in FILES} == before
 
 
-def test_of_an_older_ledger_what_it_holds_comes_back_and_the_rest_is_said(run):  # noqa: F811
+def test_of_an_older_ledger_what_it_holds_comes_back_and_the_rest_is_said(run):
     fill(run)
     records = [dict(one) for one in ledger.read_records(run.path / "ledger.bin")]
     for one in records:
@@ -126,7 +126,7 @@ def test_of_an_older_ledger_what_it_holds_comes_back_and_the_rest_is_said(run): 
     assert [after[2][name] for name in known] == [before[2][name] for name in known] and after[2]["sigma"] == ""
 
 
-def test_what_is_behind_a_damaged_record_is_kept(run):  # noqa: F811
+def test_what_is_behind_a_damaged_record_is_kept(run):
     fill(run)
     path = run.path / "ledger.bin"
     ends = [end for _, end in ledger.read_all(path)]
@@ -139,7 +139,7 @@ def test_what_is_behind_a_damaged_record_is_kept(run):  # noqa: F811
 
 @pytest.mark.parametrize("name", [*FILES, "ledger.bin", "finished.yaml", "best.h5"])
 @pytest.mark.parametrize(("make", "reason"), [(os.mkdir, "Is a directory"), (os.mkfifo, "Not a regular file")])
-def test_a_file_that_cannot_be_read_is_not_an_absent_one(run, name, make, reason):  # noqa: F811
+def test_a_file_that_cannot_be_read_is_not_an_absent_one(run, name, make, reason):
     fill(run)
     path = run.path / name
     path.unlink(missing_ok=True)
@@ -163,7 +163,7 @@ def test_a_flipped_bit_in_finished_yaml_is_seen(tmp_path):
     assert RunView(tmp_path).finished() == ending
 
 
-def test_a_flipped_bit_in_what_the_writer_tells_of_itself_is_seen(run, tmp_path):  # noqa: F811
+def test_a_flipped_bit_in_what_the_writer_tells_of_itself_is_seen(run, tmp_path):
     run.lock.acquire()
     held = (run.path / "writer.json").read_bytes()
     run.close()
@@ -179,7 +179,7 @@ def test_a_flipped_bit_in_what_the_writer_tells_of_itself_is_seen(run, tmp_path)
             path.write_bytes(content)
 
 
-def test_a_run_that_goes_on_with_other_packages_says_so_and_keeps_those_that_it_began_with(run, caplog):  # noqa: F811
+def test_a_run_that_goes_on_with_other_packages_says_so_and_keeps_those_that_it_began_with(run, caplog):
     run.close()
     path = run.path / "config.yaml"
     for version in ("1.0.0", "1.9.0"):

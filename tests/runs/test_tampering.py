@@ -8,15 +8,14 @@ import numpy as np
 import psutil
 import pytest
 
-from mpies.config.loading import validate_config
 from mpies.core.errors import TrainingFailed
 from mpies.runs import files
-from mpies.runs.directory import open_run
 from mpies.runs.formats import ledger
 from mpies.runs.formats.checkpoint import list_checkpoints
 from mpies.runs.formats.metrics import read_digests, read_metrics
-from mpies.runs.snapshot import Evaluation, Snapshot
+from mpies.runs.snapshot import Evaluation
 from mpies.training.replay import Replay
+from tests.runs.conftest import make_snapshot, record
 from tests.support import wait_for
 
 CONFIG = """
@@ -142,55 +141,41 @@ def test_a_run_without_any_checkpoint_says_that_it_begins_again(digests_of, run_
 
 # The writer alone.
 
-FUNCTION = validate_config({"environment": {"id": "function:sphere", "dimension": 2}, "tracking": {}}, "x")
-
-
-def make_snapshot(generation):
-    row = {"generation": generation, "seconds": 0.5 * generation, "episodes": generation, "steps": generation}
-    arrays = {"solver/mean": np.full(2, generation, np.float32)}
-    evaluation = Evaluation(np.ones(5), np.ones(5, np.int64))
-    values = {"best": 1.0}, {"parameters": np.ones(2)}, {"returns": np.ones(4)}
-    return Snapshot(generation, arrays, *values, row, evaluation, idle=np.zeros(1))
-
 
 @pytest.fixture
-def run(tmp_path):
+def begun(run):
     """A run of three generations whose warnings are collected in `lines`."""
-    run = open_run(tmp_path / "run", FUNCTION)
     run.lines = []
     run.warn = run.lines.append
-    run.begin(make_snapshot(0))
-    record(run, 1, 2, 3)
-    yield run
-    run.close()
+    record_all(run, 1, 2, 3)
+    return run
 
 
-def record(run, *generations):
+def record_all(run, *generations):
     for generation in generations:
-        run.record(make_snapshot(generation), False)
-        run.flush()
+        record(run, make_snapshot(generation, evaluation=Evaluation(np.ones(5), np.ones(5, np.int64))))
 
 
 @pytest.mark.parametrize("what", TAMPERING)
-def test_a_writer_names_the_file_that_was_tampered_with(what, run):
+def test_a_writer_names_the_file_that_was_tampered_with(what, begun):
     tamper, file = TAMPERING[what]
-    tamper(run.path)
+    tamper(begun.path)
     with pytest.raises(TrainingFailed, match=f"{file}: was removed(, shortened or replaced)? while the run is written"):
-        record(run, 4)
-    assert run.lines == []
+        record_all(begun, 4)
+    assert begun.lines == []
 
 
-def test_a_directory_whose_disk_is_gone_is_not_made_on_another_one(run, monkeypatch):
-    monkeypatch.setattr(files, "find_device", lambda path: 1 if run.path.exists() else 2)
-    run._ledger._device = 1
-    run.path.rename(run.path.with_name("moved"))
-    record(run, 4, 5)
-    assert not run.path.exists()
-    assert run.lines == [
-        f"{run.path}: cannot be written (No such file or directory); training continues, and writing is tried again"
+def test_a_directory_whose_disk_is_gone_is_not_made_on_another_one(begun, monkeypatch):
+    monkeypatch.setattr(files, "find_device", lambda path: 1 if begun.path.exists() else 2)
+    begun._ledger._device = 1
+    begun.path.rename(begun.path.with_name("moved"))
+    record_all(begun, 4, 5)
+    assert not begun.path.exists()
+    assert begun.lines == [
+        f"{begun.path}: cannot be written (No such file or directory); training continues, and writing is tried again"
     ]
-    run.path.with_name("moved").rename(run.path)
-    record(run, 6)
-    assert run.lines[1:] == [f"{run.path}: can be written again; nothing is lost"]
-    assert len(read_metrics(run.path)) == 6
-    assert len(list(ledger.read_records(run.path / "ledger.bin"))) == 6
+    begun.path.with_name("moved").rename(begun.path)
+    record_all(begun, 6)
+    assert begun.lines[1:] == [f"{begun.path}: can be written again; nothing is lost"]
+    assert len(read_metrics(begun.path)) == 6
+    assert len(list(ledger.read_records(begun.path / "ledger.bin"))) == 6

@@ -9,74 +9,27 @@ import numpy as np
 import pytest
 import yaml
 
-from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError, RunError, RunLocked
 from mpies.runs import writer
 from mpies.runs.directory import open_run
-from mpies.runs.files import AppendOnlyFile, write_atomically
+from mpies.runs.files import write_atomically
 from mpies.runs.formats import hdf5, ledger
 from mpies.runs.formats.checkpoint import list_checkpoints
 from mpies.runs.formats.metrics import COLUMNS, read_digests, read_metrics
 from mpies.runs.lock import Lock
 from mpies.runs.machine import versions
 from mpies.runs.reader import RunView, is_run
-from mpies.runs.snapshot import Evaluation, Snapshot
+from mpies.runs.snapshot import Evaluation
 from mpies.runs.trackers.base import Trackers
 from mpies.runs.trackers.json_lines import JsonLines
 from mpies.runs.writer import RunWriter
+from tests.runs.conftest import CONFIG, make_snapshot, record
 from tests.support import read_files
-
-CONFIG = validate_config({"environment": {"id": "function:sphere", "dimension": 2}}, "x")
 
 
 def with_checkpoints(**values):
     """CONFIG with other values in its section `checkpoint`."""
     return CONFIG.model_copy(update={"checkpoint": CONFIG.checkpoint.model_copy(update=values)})
-
-
-def make_snapshot(generation, **values):
-    row = {"generation": generation, "seconds": 0.5 * generation}
-    arrays = {"solver/mean": np.full(2, generation, np.float32)}
-    given = {"generation": generation, "state": arrays, "progress": {"best": 1.0}, "policy": {"parameters": np.ones(2)}}
-    given |= {"row": row, "results": {"returns": np.ones(4)}, "idle": np.zeros(1)}
-    return Snapshot(**(given | values))
-
-
-def record(run, snapshot, is_last=False):
-    run.record(snapshot, is_last)
-    run.flush()
-
-
-@pytest.fixture
-def run(tmp_path):
-    """A new run whose writer has begun."""
-    run = open_run(tmp_path / "run", CONFIG)
-    run.begin(make_snapshot(0))
-    yield run
-    run.close()
-
-
-@pytest.fixture
-def refusals(monkeypatch):
-    """A list of file names: the next write to the first of them is refused, and the name removed."""
-    names = []
-    append, write = AppendOnlyFile.append, write_atomically
-
-    def refuse(name):
-        if names and name == names[0]:
-            raise OSError(28, f"no room for {names.pop(0)}")
-
-    def append_or_refuse(file, *args, **kwargs):
-        refuse(file._path.name)
-        append(file, *args, **kwargs)
-
-    def write_or_refuse(path, *args, **kwargs):
-        refuse(path.name)
-        write(path, *args, **kwargs)
-
-    monkeypatch.setattr(AppendOnlyFile, "append", append_or_refuse)
-    monkeypatch.setattr(writer, "write_atomically", write_or_refuse)
-    return names
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.formats.tables import EvaluationsFile, RanksFile
 from mpies.runs.snapshot import Evaluation
-from tests.runs.test_writer import make_snapshot, record, refusals, run  # noqa: F401 (fixtures)
+from tests.runs.conftest import make_snapshot, record
 
 HEADER = "generation,seconds,return,length\n"
 EVALUATION = Evaluation.of(np.array([1.5, np.nan, 1 / 3]), np.array([10, 0, 12]))
@@ -76,7 +76,7 @@ def test_the_line_ends_of_a_spreadsheet_cost_no_row(path):
     assert path.read_bytes() == before
 
 
-def test_all_of_a_generation_is_on_disk_before_its_checkpoint(run, monkeypatch):  # noqa: F811
+def test_all_of_a_generation_is_on_disk_before_its_checkpoint(run, monkeypatch):
     """Else a machine that loses power would go on behind a generation that it has lost."""
     synced, sync = [], os.fsync
 
@@ -92,7 +92,7 @@ def test_all_of_a_generation_is_on_disk_before_its_checkpoint(run, monkeypatch):
     assert {"ledger.bin", "evaluations.csv", "metrics.csv"} <= {*synced[: is_checkpoint.index(True)]}
 
 
-def test_a_run_has_the_evaluations_of_its_generations(run, refusals):  # noqa: F811
+def test_a_run_has_the_evaluations_of_its_generations(run, refusals):
     """Also of one whose row the disk refused at first."""
     refusals.append("metrics.csv")
     for number in (1, 2, 3):
