@@ -38,13 +38,16 @@ SMALL = ["noise.size=20000", "policy.hidden=[]", "solver.population=8", "evaluat
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(tmp_path, start_mpies):
     """Start `mpies train` of an environment with these lines in its methods, in a folder of its own."""
     started = []
 
-    def start(*arguments, first="pass", reset="pass", step="pass", **options):
+    def start(*arguments, first="pass", reset="pass", step="pass", ranks=0, **options):
         (tmp_path / "room.py").write_text(ENVIRONMENT.format(first=first, reset=reset, step=step))
-        command = [sys.executable, "-P", "-m", "mpies", "train", "room.py:Room", "--out", "run", *SMALL, *arguments]
+        command = ["train", "room.py:Room", "--out", "run", *SMALL, *arguments]
+        if not ranks and not options:
+            return start_mpies(0, *command)
+        command = [sys.executable, "-P", "-m", "mpies", *command, *(["--ranks", str(ranks)] if ranks else [])]
         pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE} | options
         started.append(subprocess.Popen(command, cwd=tmp_path, text=True, **pipes))
         return started[-1]
@@ -109,19 +112,15 @@ def test_a_forked_child_that_starts_no_program_ends(start, tmp_path):
     assert len(read_metrics(tmp_path / "run")) == 20
 
 
-@pytest.mark.parametrize("ranks", [[], ["--ranks", "2"]])
-def test_a_file_of_the_folder_does_not_stand_for_pythons(start, ranks, tmp_path):
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_a_file_of_the_folder_does_not_stand_for_pythons_and_no_home_is_needed(start, ranks, tmp_path):
     (tmp_path / "queue.py").write_text("mine = 1")
-    assert start("stop.generations=1", *ranks).wait(60) == 0
-
-
-def test_ranks_start_without_a_home(start):
-    job = start("stop.generations=1", "--ranks", "2", env={k: v for k, v in os.environ.items() if k != "HOME"})
+    job = start("stop.generations=1", ranks=ranks, env={k: v for k, v in os.environ.items() if k != "HOME"})
     assert job.wait(60) == 0, job.stderr.read()
 
 
 def test_a_reader_that_leaves_ends_no_rank(start, tmp_path):
-    job = start("stop.generations=30", "--ranks", "2", "--restarts", "0", step="time.sleep(0.005)", stdout=-1)
+    job = start("stop.generations=30", "--restarts", "0", ranks=2, step="time.sleep(0.005)", stdout=-1)
     job.stdout.readline()
     job.stdout.close()
     assert job.wait(90) == 0, job.stderr.read()
@@ -131,12 +130,12 @@ def test_a_reader_that_leaves_ends_no_rank(start, tmp_path):
 @pytest.mark.parametrize(
     ("first", "ranks"),
     [
-        ("sys.stdout.close()", ["--ranks", "2"]),
-        ("sys.stdout = type('Log', (), {'write': lambda self, text: len(text)})()", []),
+        ("sys.stdout.close()", 2),
+        ("sys.stdout = type('Log', (), {'write': lambda self, text: len(text)})()", 0),
     ],
 )
 def test_a_standard_output_of_another_kind_is_no_error(start, ranks, first):
-    job = start("stop.generations=1", *ranks, first=f"import sys; {first}")
+    job = start("stop.generations=1", ranks=ranks, first=f"import sys; {first}")
     assert job.wait(60) == 0, job.stderr.read()
 
 
