@@ -5,10 +5,6 @@ import hashlib
 import http.client
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 
@@ -184,19 +180,3 @@ def test_errors_are_one_line(tmp_path, server):
         serve(tmp_path, "127.0.0.1", server.server_address[1])
     with pytest.raises(ConfigError, match="cannot be listened on"):
         serve(tmp_path, "no.such.host.invalid", 0)
-
-
-def test_the_command_listens_on_loopback_and_ends_at_ctrl_c(tmp_path):
-    command = [sys.executable, "-m", "mpies", "dashboard", str(tmp_path), "--port", "0"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    # A shell's background jobs, of which this may be one, ignore SIGINT.
-    heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    process = subprocess.Popen(command, **pipes, **heeding)
-    try:
-        assert "http://127.0.0.1:" in process.stdout.readline()
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
-        assert process.returncode == 0 and errors == ""
-    finally:
-        process.kill()
