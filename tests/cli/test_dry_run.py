@@ -135,21 +135,6 @@ def test_a_sweep_that_cannot_be_written_is_refused(write_config, tmp_path, monke
     assert_refused(invoke(*words), "notes.txt/sweep: cannot be written (", "notes.txt is a file); choose another --out")
 
 
-@pytest.mark.parametrize(
-    ("command", "hosts", "words"),
-    [
-        ("train", ["--hosts", "h1:2", "--ranks", "8"], "--ranks 8 is more than the 2 slots of h1"),
-        ("sweep", ["--hosts", "h1:2", "--ranks", "8"], "--ranks 8 is more than the 2 slots of h1"),
-        ("train", ["--hosts", "h1:2,h2:1", "--min-ranks", "4"], "--min-ranks 4 is more than the 3 slots of h1, h2"),
-        ("train", ["--hosts", "h1:8", "--ranks", "2", "--min-ranks", "4"], "--min-ranks 4 is more than --ranks 2"),
-        ("sweep", ["--hosts", "h1:2,h2:1", "--min-ranks", "4"], "--min-ranks 4 is more than the 3 slots of h1, h2"),
-        ("sweep", ["--hosts", "h1:8", "--ranks", "2", "--min-ranks", "4"], "--min-ranks 4 is more than --ranks 2"),
-    ],
-)
-def test_hosts_with_too_few_slots_are_refused(command, hosts, words, write_config):
-    assert_refused(invoke(command, write_config(CARTPOLE), "--dry-run", *hosts), words)
-
-
 def test_a_tracker_that_is_not_installed_is_refused(describe, write_config, trained, tmp_path, monkeypatch):
     key = "tracking.wandb.project=x"
     config = write_config(CARTPOLE)

@@ -125,30 +125,3 @@ def test_python_m_mpies_is_the_command_line(run_mpies):
     assert (
         ended.stderr == "mpies: check needs a config, such as the path of a file or cartpole, or --schema or --keys\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("train swimer", "swimer: cannot be read (No such file or directory); the nearest is swimmer"),
-        (
-            "train x.yaml --seeds 20240101",
-            "seeds: 1..20240101 are 20,240,101 seeds, but at most 100,000 can be trained; lower the number, "
-            "or for the one seed 20240101 give 20240101..20240101",
-        ),
-        (
-            "train x.yaml --seeds 5..1",
-            "seeds must be a number such as 5, a range such as 6..10, or in a file or in Python a list such as [1, 3], "
-            "but is the text '5..1'",
-        ),
-        ("train x.yaml --seeds 2 seed=3", "--seeds and seed= cannot be used together; leave one out"),
-        ("verify x.yaml --ranks 1,0", "--ranks must be like 1,2,36 or 1..10000, but is '1,0'"),
-        ("play run --member 3", "--member must be GENERATION,NUMBER such as 12,3, but is '3'"),
-        ("reproduce", "reproduce needs the name of a recipe, or --list, which shows them"),
-        ("dashboard", "runs: is not a folder; give the one that contains your runs"),
-        ("doctor --out absent", "--out absent: is not a folder; give an existing one, such as a shared volume"),
-    ],
-)
-def test_a_wrong_command_line_is_answered_with_one_line_and_exit_code_2(arguments, message, run_mpies):
-    ended = run_mpies(0, *arguments.split())
-    assert (ended.code, ended.stdout, ended.stderr) == (2, "", f"mpies: {message}\n")

@@ -11,7 +11,7 @@ import pytest
 from mpies.config.recipes import RECIPES, find_config, find_recipes, find_recorded_policies
 from mpies.core.errors import ConfigError
 from mpies.runs.formats.metrics import read_metrics
-from tests.support import HOME, assert_refused, invoke
+from tests.support import HOME, invoke
 
 
 def test_the_recipes_are_the_files_of_configs():
@@ -59,35 +59,20 @@ def test_a_mistyped_name_is_answered_with_the_nearest(given, nearest, tmp_path, 
 
 
 @pytest.mark.parametrize(
-    "command",
-    ["train", "check", "doctor", "verify", "bench", "simulate", "launch slurm", "launch k8s"],
+    ("name", "path", "words"),
+    [
+        ("cartpole", "cartpole.yaml", "id: CartPole-v1"),
+        ("hopper-openai", "variants/hopper-openai.yaml", "id: Hopper-v5"),
+    ],
 )
-def test_every_command_that_takes_a_config_names_the_nearest(command, run_mpies):
-    assert_refused(run_mpies(0, *command.split(), "hoper"), "hoper: cannot be read", "; the nearest is hopper\n")
-
-
-def test_commands_read_a_recipe_by_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    checked = invoke("check", "cartpole", "seed=9")
-    assert checked.code == 0 and "id: CartPole-v1" in checked.stdout and "seed: 9" in checked.stdout
-    assert invoke("probe", "cartpole", "--steps", 5, "--episodes", 0).code == 0
-    launched = invoke("launch", "k8s", "cartpole", "--dry-run")
-    assert launched.code == 0, launched.stderr
-    written = tmp_path / "runs" / "cartpole.k8s" / "cartpole.yaml"
-    assert written.read_text() == (HOME / "configs/cartpole.yaml").read_text()
-
-
-def test_a_variant_is_read_by_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    checked = invoke("check", "hopper-openai", "seed=9")
-    assert checked.code == 0 and "id: Hopper-v5" in checked.stdout and "kind: openai_es" in checked.stdout
-    for system, file in (("k8s", "hopper-openai.yaml"), ("slurm", None)):
-        launched = invoke("launch", system, "hopper-openai", "--dry-run")
-        assert launched.code == 0, launched.stderr
-        assert "runs/hopper-openai" in launched.stdout
-        if file:
-            text = (tmp_path / "runs/hopper-openai.k8s" / file).read_text()
-            assert text == find_recipes()["hopper-openai"].read_text()
+def test_commands_read_a_recipe_and_a_variant_by_name(name, path, words, here):
+    checked = invoke("check", name, "seed=9")
+    assert checked.code == 0 and words in checked.stdout and "seed: 9" in checked.stdout
+    for system in ("slurm", "k8s"):
+        launched = invoke("launch", system, name, "--dry-run")
+        assert launched.code == 0 and f"runs/{name}" in launched.stdout, launched.stderr
+    assert (here / "runs" / f"{name}.k8s" / f"{name}.yaml").read_text() == (HOME / "configs" / path).read_text()
+    assert invoke("probe", name, "--steps", 5, "--episodes", 0).code == 0
 
 
 def test_an_sdist_and_what_is_installed_from_it_hold_the_recipes_and_their_policies(tmp_path):

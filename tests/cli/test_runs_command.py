@@ -137,17 +137,3 @@ def test_a_job_that_takes_the_lock_meanwhile_keeps_its_run(folder, monkeypatch):
     assert_refused(invoke("runs", "--prune", "--yes", "runs/old"), "runs/old: is being written by process")
     assert (folder / "runs/old" / LOCK_FILE).exists()
     other.release()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["absent"], "absent: there is no such folder; give the one that contains your runs"),
-        (["a", "b"], "runs accepts one folder; to remove runs, use mpies runs --prune RUN ..."),
-        (["--yes"], "--yes needs --prune; add it, or leave it out"),
-        (["runs", "--yes"], "--yes needs --prune"),
-        (["--prune"], "--prune needs the runs to remove"),
-    ],
-)
-def test_a_wrong_use_is_refused(arguments, words):
-    assert_refused(invoke("runs", *arguments), words)

@@ -10,43 +10,81 @@ from mpies.runs.formats.metrics import format_return
 from tests.support import assert_refused, invoke
 
 LONG = "o" * 300
+TAKE_CONFIGS = "train", "check", "doctor", "verify", "bench", "simulate", "launch slurm", "launch k8s"
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["tain"], ["no such command 'tain'", "--help"]),
-        (["train"], ["missing argument 'CONFIG'"]),
-        (["train", "c.yaml", "--resume", "x"], ["invalid value for '--resume'", "'auto', 'never', 'must'"]),
-        (["train", "c.yaml", "--ranks", "0"], ["'--ranks': 0 is not in the range 1<=x<=10000000; see"]),
-        (["train", "c.yaml", "--no-such-option"], ["no such option"]),
-        (["train", "cartpole", "--sigma", "3"], ["no such option '--sigma'; settings are KEY=VALUE, such as "]),
-        (["runs", "--sigma", "3"], ["no such option '--sigma'; see "]),
-        (["trian"], ["no such command 'trian'; did you mean 'train'? See "]),
-        (["check", "cartpole", "--rank", "3"], ["did you mean '--ranks'? Settings are KEY=VALUE, such as "]),
-        (["--no-such-option"], ["no such option", "--help"]),
-        (["launch", "slrum"], ["no such command 'slrum'", "launch --help"]),
-        (["replay", "run"], ["missing option '--generation'"]),
-        (["replay", "run", "--generation", "x"], ["invalid value for '--generation': 'x'"]),
-        (["compare", "run", "--width", "nan"], ["invalid value for '--width': 'nan' is not a number; see"]),
-        (["simulate", "1,1,1,1", "--price", "nan"], ["invalid value for '--price': 'nan' is not a number"]),
-        (["train", "c.yaml", "--hosts", ""], ["--hosts is empty; name the hosts, or leave it out"]),
-        (["sweep", "c.yaml", "--hostfile", ""], ["--hostfile is empty; name the hosts, or leave it out"]),
-        (["train", "cartpole", "--ranks", "x"], ["invalid value for '--ranks': 'x' is not a whole number; see "]),
-        (["plot", "run", "--width", "x"], ["invalid value for '--width': 'x' is not a number; see "]),
-        (["simulate", "9,9,1,0", "--ranks", "1..10000000000"], ["--ranks must be at most 1,000,000, but is '1..1000"]),
-        (["evaluate", "a", "b"], ["got unexpected extra argument (b)"]),
-        (["check", LONG], ["cannot be read (File name too long); give the path of a YAML file"]),
-        (["evaluate", LONG], ["cannot be read or written (File name too long); give another path"]),
-        (["export", "\x1b[31m\x07"], [r"missing option '--to'"]),
-        (["check", "\x1b[31mred\n\x07"], [r"mpies: \x1b[31mred \x07: cannot be read"]),
-        (["evaluate", "\x1b[31m"], [r"\x1b[31m: cannot be read"]),
+        ("tain", ("no such command 'tain'", "--help")),
+        ("train", "missing argument 'CONFIG'"),
+        ("train c.yaml --resume x", ("invalid value for '--resume'", "'auto', 'never', 'must'")),
+        ("train c.yaml --ranks 0", "'--ranks': 0 is not in the range 1<=x<=10000000; see"),
+        ("train c.yaml --no-such-option", "no such option"),
+        ("train cartpole --sigma 3", "no such option '--sigma'; settings are KEY=VALUE, such as "),
+        ("runs --sigma 3", "no such option '--sigma'; see "),
+        ("trian", "no such command 'trian'; did you mean 'train'? See "),
+        ("check cartpole --rank 3", "did you mean '--ranks'? Settings are KEY=VALUE, such as "),
+        ("--no-such-option", ("no such option", "--help")),
+        ("launch slrum", ("no such command 'slrum'", "launch --help")),
+        ("replay run", "missing option '--generation'"),
+        ("replay run --generation x", "invalid value for '--generation': 'x'"),
+        ("compare run --width nan", "invalid value for '--width': 'nan' is not a number; see"),
+        ("simulate 1,1,1,1 --price nan", "invalid value for '--price': 'nan' is not a number"),
+        (["train", "c.yaml", "--hosts", ""], "--hosts is empty; name the hosts, or leave it out"),
+        (["sweep", "c.yaml", "--hostfile", ""], "--hostfile is empty; name the hosts, or leave it out"),
+        ("train cartpole --ranks x", "invalid value for '--ranks': 'x' is not a whole number; see "),
+        ("plot run --width x", "invalid value for '--width': 'x' is not a number; see "),
+        ("simulate 9,9,1,0 --ranks 1..10000000000", "--ranks must be at most 1,000,000, but is '1..1000"),
+        ("evaluate a b", "got unexpected extra argument (b)"),
+        (f"check {LONG}", "cannot be read (File name too long); give the path of a YAML file"),
+        (f"evaluate {LONG}", "cannot be read or written (File name too long); give another path"),
+        (["export", "\x1b[31m\x07"], "missing option '--to'"),
+        (["check", "\x1b[31mred\n\x07"], "mpies: \\x1b[31mred \\x07: cannot be read"),
+        (["evaluate", "\x1b[31m"], "\\x1b[31m: cannot be read"),
+        ("train swimer", "swimer: cannot be read (No such file or directory); the nearest is swimmer"),
+        (
+            "train x.yaml --seeds 20240101",
+            "seeds: 1..20240101 are 20,240,101 seeds, but at most 100,000 can be trained; lower the "
+            "number, or for the one seed 20240101 give 20240101..20240101",
+        ),
+        (
+            "train x.yaml --seeds 5..1",
+            "seeds must be a number such as 5, a range such as 6..10, or in a file or in Python a list "
+            "such as [1, 3], but is the text '5..1'",
+        ),
+        ("train x.yaml --seeds 2 seed=3", "--seeds and seed= cannot be used together; leave one out"),
+        ("verify x.yaml --ranks 1,0", "--ranks must be like 1,2,36 or 1..10000, but is '1,0'"),
+        ("play run --member 3", "--member must be GENERATION,NUMBER such as 12,3, but is '3'"),
+        ("reproduce", "reproduce needs the name of a recipe, or --list, which shows them"),
+        ("dashboard", "runs: is not a folder; give the one that contains your runs"),
+        ("doctor --out absent", "--out absent: is not a folder; give an existing one, such as a shared volume"),
+        ("train cartpole --min-ranks 4", "--min-ranks needs several hosts: --hosts or --hostfile"),
+        ("train cartpole --ranks 2 --wait 60", "--wait needs several hosts"),
+        ("train cartpole --launcher srun", "--launcher needs several hosts"),
+        ("train cartpole --hosts a:2 --launcher srun", "--launcher needs --hosts slurm; leave it out"),
+        ("train cartpole --restarts 3", "--restarts needs ranks to start: --ranks, --hosts or --hostfile"),
+        ("play run --member 3,1 --episodes 5", "--episodes has no effect with --member; leave it out"),
+        ("plot run --umap", "--umap needs --trajectory; add it, or leave it out"),
+        ("plot run --trajectory --scale log", "--scale has no effect with --trajectory; leave it out"),
+        ("runs --prune run --json", "--json has no effect with --prune; leave it out"),
+        ("runs absent", "absent: there is no such folder; give the one that contains your runs"),
+        ("runs a b", "runs accepts one folder; to remove runs, use mpies runs --prune RUN ..."),
+        ("runs --yes", "--yes needs --prune; add it, or leave it out"),
+        ("runs runs --yes", "--yes needs --prune"),
+        ("runs --prune", "--prune needs the runs to remove"),
+        ("train x.yaml --seeds 0", "seeds must be a number such as 5"),
+        ("train x.yaml --seeds a", "seeds must be a number such as 5"),
+        ("train cartpole --dry-run --hosts h1:2 --ranks 8", "--ranks 8 is more than the 2 slots of h1"),
+        ("sweep cartpole --dry-run --hosts h1:8 --ranks 2 --min-ranks 4", "--min-ranks 4 is more than --ranks 2"),
+        *((f"{command} hoper", ("hoper: cannot be read", "; the nearest is hopper\n")) for command in TAKE_CONFIGS),
     ],
 )
-def test_a_wrong_use_is_one_line(arguments, words):
-    outcome = invoke(*arguments)
-    assert_refused(outcome, *words)
+def test_a_wrong_use_is_one_line_and_writes_nothing(arguments, words, here):
+    outcome = invoke(*(arguments.split() if isinstance(arguments, str) else arguments))
+    assert_refused(outcome, *([words] if isinstance(words, str) else words))
     assert outcome.stderr.rstrip("\n").isprintable()
+    assert not list(here.iterdir())
 
 
 def test_output_that_finds_no_room_is_one_line():

@@ -1,7 +1,5 @@
 """train --seeds: one run for each seed, one after the other."""
 
-import pytest
-
 from mpies.config.loading import resolved
 from mpies.runs.formats.metrics import read_digests
 from mpies.runs.reader import read_run_config
@@ -38,12 +36,3 @@ def test_a_later_seed_that_is_there_is_refused_before_ranks_are_started(run_mpie
     refused = run_mpies(0, "train", path, "--out", "run", "--seeds", "2", "--resume", "never", "--ranks", "1")
     assert_refused(refused, "run-seed-2: contains a run already; ")
     assert not (tmp_path / "run-seed-1").exists()
-
-
-@pytest.mark.parametrize("flags", [["--seeds", "0"], ["--seeds", "a"], ["--seeds", "2", "seed=3"]])
-def test_seeds_that_make_no_sense_are_refused(flags, run_mpies, write_config):
-    outcome = run_mpies(0, "train", write_config(CONFIG), *flags)
-    assert (
-        outcome.code == 2
-        and "seed" in outcome.stderr.partition(" must be ")[0] + outcome.stderr.partition(" cannot ")[0]
-    )
