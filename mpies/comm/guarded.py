@@ -8,11 +8,10 @@ leave their work at the next operation instead of waiting for it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
 from mpies.comm.communicator import Communicator, RankLost
-from mpies.comm.work_counter import WorkCounter
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,11 +21,13 @@ class PeerFailed(Exception):
     """Another rank has raised an exception; `Guarded.fail` tells what it was."""
 
 
-def _checked(method: Callable[Concatenate[Communicator, P], T]) -> Callable[Concatenate[Guarded, P], T]:
-    """The method of the other communicator, when no rank has failed.  Raises PeerFailed."""
+def _passed_on(
+    method: Callable[Concatenate[Communicator, P], T], is_checked: bool = True
+) -> Callable[Concatenate[Guarded, P], T]:
+    """The method of the other communicator.  is_checked: where a rank has failed it raises PeerFailed."""
 
     def call(self: Guarded, *args: P.args, **kwargs: P.kwargs) -> T:
-        found: T = getattr(self._check(), method.__name__)(*args, **kwargs)
+        found: T = getattr(self._check() if is_checked else self._inner, method.__name__)(*args, **kwargs)
         return found
 
     return call
@@ -82,20 +83,21 @@ class Guarded(Communicator):
         self.rank, self.size, self.node, self.nodes = inner.rank, inner.size, inner.node, inner.nodes
         self.node_rank, self.node_size, self.node_of = inner.node_rank, inner.node_size, inner.node_of
 
-    is_any = _checked(Communicator.is_any)
-    first_error = _checked(Communicator.first_error)
-    broadcast = _checked(Communicator.broadcast)
-    broadcast_rows = _checked(Communicator.broadcast_rows)
-    allgather = _checked(Communicator.allgather)
-    gather = _checked(Communicator.gather)
-    gather_blocks = _checked(Communicator.gather_blocks)
-    allocate_shared = _checked(Communicator.allocate_shared)
-    open_node_file = _checked(Communicator.open_node_file)
-    node_barrier = _checked(Communicator.node_barrier)
-    split = _checked(Communicator.split)
-
-    def work_counter(self, total: int, shares: Sequence[float] | None = None) -> WorkCounter:
-        return self._inner.work_counter(total, shares)
+    is_any = _passed_on(Communicator.is_any)
+    first_error = _passed_on(Communicator.first_error)
+    broadcast = _passed_on(Communicator.broadcast)
+    broadcast_rows = _passed_on(Communicator.broadcast_rows)
+    allgather = _passed_on(Communicator.allgather)
+    gather = _passed_on(Communicator.gather)
+    gather_blocks = _passed_on(Communicator.gather_blocks)
+    allocate_shared = _passed_on(Communicator.allocate_shared)
+    open_node_file = _passed_on(Communicator.open_node_file)
+    node_barrier = _passed_on(Communicator.node_barrier)
+    split = _passed_on(Communicator.split)
+    work_counter = _passed_on(Communicator.work_counter, is_checked=False)
+    request_abandon = _passed_on(Communicator.request_abandon, is_checked=False)
+    abort = _passed_on(Communicator.abort, is_checked=False)
+    finalize = _passed_on(Communicator.finalize, is_checked=False)
 
     def nonblocking_barrier(self) -> Callable[[], bool]:
         """A barrier; until it is over, this rank must call no other collective operation."""
@@ -106,20 +108,11 @@ class Guarded(Communicator):
     def abandon_requested(self) -> bool:
         return self._inner.abandon_requested
 
-    def request_abandon(self) -> None:
-        self._inner.request_abandon()
-
     def repair(self) -> str:
         self._barrier = None
         lost = self._inner.repair()
         self._take_numbers()
         return lost
 
-    def abort(self, code: int) -> None:
-        self._inner.abort(code)
-
     def close(self) -> None:
         """Nothing: the other communicator holds everything."""
-
-    def finalize(self, code: int) -> int:
-        return self._inner.finalize(code)
